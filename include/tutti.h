@@ -89,8 +89,10 @@ typedef enum {
 } tuttiDataType_t;
 
 /* Values 0 to 4 are NCCL's. Bitwise and logical operations take integer types only; a logical
- * result is 0 or 1. Average divides the sum by the number of ranks: integers truncate towards zero,
- * floats round once. Pre-multiplied sums are made by tuttiRedOpCreatePreMulSum. */
+ * result is 0 or 1. Sums and products of integers wrap around; their average is the sum, wrapped,
+ * divided by the number of ranks, truncated towards zero. The average of floats is the sum of the
+ * ranks' values, each divided by the number of ranks first (16- and 8-bit floats: times its
+ * reciprocal, in fp32) and rounded to the type; it is finite where the exact average is. */
 typedef enum {
     tuttiSum = 0,
     tuttiProd = 1,
@@ -131,8 +133,7 @@ typedef enum {
 #define TUTTI_SPLIT_NOCOLOR (-1)
 
 /* Per-communicator settings; start from TUTTI_CONFIG_INITIALIZER. Fields left undefined come from
- * the config table. Grows only at its end; `size` and `version` tell an older caller from a newer
- * one. */
+ * the config table. Grows only at its end; `size` and `version` tell older callers from newer. */
 typedef struct {
     size_t size;
     uint64_t magic;
@@ -157,10 +158,10 @@ typedef struct {
  * ..., whatever the count, the placement of ranks and of buffers, and the way the data travel. So
  * all-reduce, reduce and reduce-scatter of the same values give the same bits as one another and as
  * a loop over the ranks. Of 16- and 8-bit floats x0 op x1 op ... is computed in fp32 and rounded
- * once, to nearest even, at the end (averages after the division); the products of a pre-multiplied
- * sum are rounded to the type before they are added. The mode allows only algorithms that fold so,
- * which verify proves; forcing another one is InvalidUsage. Rank 0 logs the algorithms and their
- * cost at INFO. Splits inherit the mode unless their config says otherwise. */
+ * once, to nearest even, at the end; the quotients of an average and the products of a
+ * pre-multiplied sum are rounded before they are added. The mode allows only algorithms that fold
+ * so, which verify proves; forcing another one is InvalidUsage. Rank 0 logs the algorithms and
+ * their cost at INFO. Splits inherit the mode unless their config says otherwise. */
 
 /* ---- Version and errors --------------------------------------------------------------------- */
 
@@ -275,10 +276,10 @@ TUTTI_API tuttiResult_t tuttiStreamCreate(tuttiStream_t *stream);
 TUTTI_API tuttiResult_t tuttiStreamFromDevice(tuttiStream_t *stream, int device,
                                               void *deviceStream);
 /* Completes all work of the stream, then frees it; of a stream of tuttiStreamFromDevice, the calls
- * issued on it. Not from a function that the stream runs. NULL is allowed. */
+ * issued on it. NULL is allowed. InvalidUsage: a function that the stream runs calls it. */
 TUTTI_API tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream);
 /* Waits until the stream, and the CUDA stream of which it was made, are idle. Returns the first
- * error of the work issued since the last synchronize. Not from a function that the stream runs. */
+ * error of the work issued since the last synchronize. InvalidUsage: as for destroy. */
 TUTTI_API tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream);
 /* Success when the stream is idle, InProgress when it is not, or the first error. */
 TUTTI_API tuttiResult_t tuttiStreamQuery(tuttiStream_t stream);
@@ -307,7 +308,9 @@ TUTTI_API tuttiResult_t tuttiEventElapsedTime(float *ms, tuttiEvent_t start, tut
 /* The calls between start and end are issued together and progress together: point-to-point calls
  * cannot deadlock by their order, and one thread can drive several ranks. Groups nest; the
  * outermost end issues the calls, and returns their first error. With NULL streams it returns when
- * all calls are complete. InvalidUsage: end without start. */
+ * all calls are complete. InvalidUsage: end without start. What the calls of this thread's open
+ * group use is not destroyed, freed or deregistered before its end (InvalidUsage), but for events
+ * and operations, which may be. */
 TUTTI_API tuttiResult_t tuttiGroupStart(void);
 TUTTI_API tuttiResult_t tuttiGroupEnd(void);
 
@@ -476,8 +479,7 @@ TUTTI_API int tuttiAlgorithmFits(tuttiCollective_t collective, const char *algor
 TUTTI_API tuttiResult_t tuttiPlanCreate(tuttiPlan_t *plan, tuttiCollective_t collective,
                                         const char *algorithm, int nranks, int root);
 /* The same for ranks on several hosts, which an algorithm "X/Y" needs: hostOf[nranks] has equal
- * numbers for the ranks of a host. InvalidUsage says why the algorithm cannot run on these hosts.
- */
+ * numbers for ranks of a host. InvalidUsage says why the algorithm cannot run on these hosts. */
 TUTTI_API tuttiResult_t tuttiPlanCreateOnHosts(tuttiPlan_t *plan, tuttiCollective_t collective,
                                                const char *algorithm, int nranks, int root,
                                                const int *hostOf);
@@ -529,9 +531,7 @@ typedef enum {
     tuttiDescribeGpus = 7            /* the GPUs that CUDA's driver finds, or why there is none */
 } tuttiDescribe_t;
 
-/* Calls emit(arg, line) for each line of the text, without newline. comm may be NULL except for
- * links.
- */
+/* Calls emit(arg, line) for each line of the text, without newline. comm: NULL, but for links. */
 TUTTI_API tuttiResult_t tuttiDescribe(tuttiDescribe_t what, tuttiComm_t comm,
                                       void (*emit)(void *arg, const char *line), void *arg);
 
@@ -590,8 +590,7 @@ typedef struct {
             {0, 0}, {0, 0}, 0                                                                      \
     }
 
-/* Fills *counters behind `version`, as far as its size goes. As for every function, no other thread
- * may use `comm` at the same time. */
+/* Fills *counters behind `version`, as far as its size goes. */
 TUTTI_API tuttiResult_t tuttiCommCallCounters(tuttiComm_t comm, tuttiCallCounters_t *counters);
 
 #ifdef __cplusplus

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "escape.h"
 #include "tutti.h"
 
 static const char usage[] =
@@ -44,8 +45,10 @@ static const char usage[] =
 
 int plan_complain(const char *problem, const char *value)
 {
+    char shown[512] = "";
+    if (value) escape_controls(shown, sizeof shown, value);
     fprintf(stderr, "tutti-plan: %s%s%s%s\nTry 'tutti-plan --help'.\n", problem, value ? " '" : "",
-            value ? value : "", value ? "'" : "");
+            shown, value ? "'" : "");
     return PLAN_BAD_USAGE;
 }
 

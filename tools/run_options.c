@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "escape.h"
 #include "tutti.h"
 
 static const char help[] =
@@ -38,11 +39,12 @@ static const char help[] =
 
 static void wrong(const char *format, const char *value)
 {
+    char shown[512];
     fputs("tutti-run: ", stderr);
     /* The formats are literals of this file. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    fprintf(stderr, format, value);
+    fprintf(stderr, format, value ? escape_controls(shown, sizeof shown, value) : NULL);
 #pragma GCC diagnostic pop
     fputs("\nTry 'tutti-run --help'.\n", stderr);
     exit(EXIT_USAGE);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "escape.h"
 #include "programs/streams.h"
 #include "tutti.h"
 
@@ -160,7 +161,9 @@ int main(int argc, char **argv)
             return fputs("try 'tutti-info --help'\n", stderr), 2;
     }
     if (optind < argc) {
-        fprintf(stderr, "tutti-info: '%s' is no option; try 'tutti-info --help'\n", argv[optind]);
+        char shown[256];
+        fprintf(stderr, "tutti-info: '%s' is no option; try 'tutti-info --help'\n",
+                escape_controls(shown, sizeof shown, argv[optind]));
         return 2;
     }
     return show(wanted);

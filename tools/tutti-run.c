@@ -5,9 +5,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "escape.h"
 #include "programs/streams.h"
 
 int64_t run_now_ns(void)
@@ -26,15 +28,15 @@ void run_say_where(const char *host)
 
 void run_say(const char *format, ...)
 {
-    char text[1024];
+    char said[1024], text[1024];
     va_list args;
-    int used = snprintf(text, sizeof text, "tutti-run%s: ", where);
+    const int used = snprintf(said, sizeof said, "tutti-run%s: ", where);
     va_start(args, format);
-    used += vsnprintf(text + used, sizeof text - (size_t)used, format, args);
+    vsnprintf(said + used, sizeof said - (size_t)used, format, args);
     va_end(args);
-    if (used > (int)sizeof text - 2) used = (int)sizeof text - 2;
-    text[used++] = '\n';
-    (void)run_output_put(STDERR_FILENO, text, (size_t)used);
+    size_t length = strlen(escape_controls(text, sizeof text - 1, said));
+    text[length++] = '\n';
+    (void)run_output_put(STDERR_FILENO, text, length);
 }
 
 int main(int argc, char **argv)

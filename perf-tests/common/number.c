@@ -82,12 +82,3 @@ double perf_number_decode(const struct perf_type *type, uint64_t bits)
     }
     return negative ? -magnitude : magnitude;
 }
-
-uint64_t perf_number_distance(const struct perf_type *type, uint64_t a, uint64_t b)
-{
-    uint64_t sign = 1ull << (8 * type->bytes - 1);
-    uint64_t x = a & (sign - 1);
-    uint64_t y = b & (sign - 1);
-    if ((a & sign) != (b & sign)) return x + y;
-    return x > y ? x - y : y - x;
-}

@@ -14,8 +14,4 @@ uint64_t perf_number_encode(const struct perf_type *type, double value);
 /* The value of finite bits. */
 double perf_number_decode(const struct perf_type *type, uint64_t bits);
 
-/* Steps between two finite or infinite bit patterns of a floating-point type, both zeros being one.
- */
-uint64_t perf_number_distance(const struct perf_type *type, uint64_t a, uint64_t b);
-
 #endif

@@ -8,8 +8,7 @@
 
 #include "common/number.h"
 
-#define AVERAGE_STEPS 2 /* how far a floating-point average may be off */
-#define COMMON (-1)     /* the hash that all ranks share for an element */
+#define COMMON (-1) /* the hash that all ranks share for an element */
 
 /* ---- Bits ----------------------------------------------------------------------------------- */
 
@@ -180,6 +179,40 @@ static double sum_input(const struct perf_data *data, int rank, size_t index)
     return (h & 1) && value > 0 ? -scaled : scaled;
 }
 
+/* Of an average every input is divided by the number of ranks and rounded first. So all are
+ * multiples of that number, whose quotients are as those of sum_input. Where the type has none, one
+ * rank's input is a power of two, and the others' are 0. */
+static double average_input_float(const struct perf_data *data, int rank, size_t index)
+{
+    const struct perf_type *type = data->type;
+    uint64_t h = hash(data->seed, rank, index);
+    uint64_t common = hash(data->seed, COMMON, index);
+    uint64_t n = (uint64_t)data->nranks;
+    int twos = __builtin_ctzll(n);
+    int bias = (1 << (type->exponent_bits - 1)) - 1;
+    uint64_t budget = (2ull << type->mantissa_bits) / (n >> twos);
+    if (budget == 0) {
+        int exponent = 63 - __builtin_clzll(n) + (int)(common % 9) - 4;
+        if ((uint64_t)rank != (common >> 8) % n) return 0;
+        return ldexp(h & 1 ? -1 : 1, exponent < bias ? exponent : bias);
+    }
+    uint64_t value = share(data, rank, budget, h >> 1, common >> 8) * (n >> twos);
+    int low =
+        1 - bias - type->mantissa_bits + twos; /* else the quotient is no number of the type */
+    low = low < -4 ? -4 : low < 4 ? low : 4;
+    double scaled = ldexp((double)value, low + (int)(common % 9) % (5 - low));
+    bool negative = (budget < n ? common >> 16 : h) & 1; /* so that few cancel one another */
+    return negative && value > 0 ? -scaled : scaled;
+}
+
+/* The average of the ranks' inputs, or of one power of two, by the reciprocal in fp32. */
+static double average_of(const struct perf_data *data, double sum)
+{
+    bool has_multiples = (2ull << data->type->mantissa_bits) >= (uint64_t)data->nranks >>
+                         __builtin_ctz((unsigned)data->nranks);
+    return has_multiples ? sum / data->nranks : sum * (double)(1 / (float)data->nranks);
+}
+
 static double product_input(const struct perf_data *data, int rank, size_t index)
 {
     uint64_t h = hash(data->seed, rank, index);
@@ -213,6 +246,8 @@ static double float_input(const struct perf_data *data, int rank, size_t index)
     case PERF_MAX:
     case PERF_MIN:
         return any_input(data, rank, index);
+    case PERF_AVG:
+        return average_input_float(data, rank, index);
     default:
         return sum_input(data, rank, index);
     }
@@ -243,7 +278,7 @@ static double float_reduced(const struct perf_data *data, size_t index)
             result += term;
         }
     }
-    return data->op->kind == PERF_AVG ? result / data->nranks : result;
+    return data->op->kind == PERF_AVG ? average_of(data, result) : result;
 }
 
 /* ---- Buffers --------------------------------------------------------------------------------- */
@@ -335,15 +370,8 @@ int64_t perf_count_wrong(const struct perf_data *data, const void *got, const vo
     const struct perf_type *type = data->type;
     if (memcmp(got, want, count * type->bytes) == 0) return 0;
 
-    bool tolerant = data->op != NULL && data->op->kind == PERF_AVG && type->exponent_bits > 0;
-    uint64_t allowed = tolerant ? AVERAGE_STEPS : 0;
     int64_t wrong = 0;
-    for (size_t i = 0; i < count; i++) {
-        uint64_t a = load(type, got, i);
-        uint64_t b = load(type, want, i);
-        if (a == b) continue;
-        if (!tolerant || perf_number_distance(type, a, b) > allowed) wrong++;
-    }
+    for (size_t i = 0; i < count; i++) wrong += load(type, got, i) != load(type, want, i);
     return wrong;
 }
 

@@ -76,7 +76,7 @@ void perf_expect_reduced_block(const struct perf_data *data, size_t first, size_
                                void *want);
 void perf_expect_exchanged(const struct perf_data *data, size_t first, size_t count, void *want);
 
-/* Elements of `got` that differ from `want` by more than is allowed. */
+/* Elements of `got` that differ from `want`. */
 int64_t perf_count_wrong(const struct perf_data *data, const void *got, const void *want,
                          size_t count);
 

@@ -9,26 +9,6 @@
 #include "algorithms/list.h"
 #include "base/process_lock.h"
 
-/* The members of tt_parts that are inside hosts. */
-enum role { SPLIT, JOIN, UP, DOWN, NROLES };
-enum { NONE = TT_NCOLLECTIVES };
-
-/* For each part inside hosts: the collective of which the part is the algorithm X. Where no X
- * exists for split or join, X/Y works by leaders only; where none exists for up or down, on lanes
- * only; where one of each pair is missing, there is no X/Y. Y can be any algorithm without
- * meetings. */
-static const int insides[TT_NCOLLECTIVES][NROLES] = {
-    [TT_ALL_REDUCE] = {TT_REDUCE_SCATTER, TT_ALL_GATHER, TT_REDUCE, TT_BROADCAST},
-    [TT_BROADCAST] = {NONE, NONE, NONE, TT_BROADCAST},
-    [TT_REDUCE] = {NONE, NONE, TT_REDUCE, NONE},
-    [TT_ALL_GATHER] = {NONE, TT_ALL_GATHER, NONE, NONE},
-    [TT_REDUCE_SCATTER] = {TT_REDUCE_SCATTER, NONE, NONE, NONE},
-    [TT_ALL_TO_ALL] = {NONE, NONE, NONE, NONE},
-    [TT_SCATTER] = {NONE, NONE, NONE, TT_SCATTER},
-    [TT_GATHER] = {NONE, NONE, TT_GATHER, NONE},
-    [TT_BARRIER] = {NONE, NONE, TT_BARRIER, TT_BARRIER},
-};
-
 enum { MOST_NAME = 63, MOST_LISTED = 256 };
 
 /* One composed algorithm. Lives in the list below until the process ends. */
@@ -53,11 +33,11 @@ static struct listing {
 
 /* Finds two parts that must both exist, where both have a collective; false where one is missing.
  */
-static bool find_both(const int roles[2], const char *x, const struct tt_algorithm *found[2])
+static bool find_both(const int collectives[2], const char *x, const struct tt_algorithm *found[2])
 {
     for (int i = 0; i < 2; i++) {
-        found[i] = tt_basic_find(roles[i], x);
-        if (!found[i] && roles[i] != NONE) {
+        found[i] = tt_basic_find(collectives[i], x);
+        if (!found[i] && collectives[i] != TT_NCOLLECTIVES) {
             found[0] = found[1] = NULL;
             return false;
         }
@@ -70,8 +50,9 @@ static bool find_parts(enum tt_collective collective, const char *x,
                        const struct tt_algorithm *between, struct tt_parts *parts)
 {
     const struct tt_algorithm *lanes[2], *leaders[2];
-    const bool on_lanes = find_both(&insides[collective][SPLIT], x, lanes);
-    const bool by_leaders = find_both(&insides[collective][UP], x, leaders);
+    const int *inside = tt_collective_row(collective)->inside;
+    const bool on_lanes = find_both(&inside[TT_INSIDE_SPLIT], x, lanes);
+    const bool by_leaders = find_both(&inside[TT_INSIDE_UP], x, leaders);
     *parts = (struct tt_parts){.between = between,
                                .split = lanes[0],
                                .join = lanes[1],
@@ -82,11 +63,11 @@ static bool find_parts(enum tt_collective collective, const char *x,
     return !tt_parts_meet(parts) || !between->nchannels;
 }
 
-/* Whether one of the roles before has an algorithm of this name. */
-static bool named_before(enum tt_collective collective, int role, const char *x)
+/* Whether one of inside[0..n) has an algorithm of this name. */
+static bool named_before(const int *inside, int n, const char *x)
 {
-    for (int i = 0; i < role; i++)
-        if (tt_basic_find(insides[collective][i], x)) return true;
+    for (int i = 0; i < n; i++)
+        if (tt_basic_find(inside[i], x)) return true;
     return false;
 }
 
@@ -192,9 +173,10 @@ static void list_all_locked(enum tt_collective collective, struct listing *listi
     const struct tt_algorithm *x;
     bool done = true;
     int number = 0;
-    for (int role = 0; role < NROLES; role++)
-        for (int i = 0; done && (x = tt_basic_at(insides[collective][role], i)) != NULL; i++)
-            if (!named_before(collective, role, x->name))
+    const int *inside = tt_collective_row(collective)->inside;
+    for (int part = 0; part < TT_NINSIDE; part++)
+        for (int i = 0; done && (x = tt_basic_at(inside[part], i)) != NULL; i++)
+            if (!named_before(inside, part, x->name))
                 done = list_locked(collective, x->name, listing, &number);
     atomic_store_explicit(&listing->number, done ? number : 0, memory_order_release);
 }

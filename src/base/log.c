@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/config.h"
+#include "base/escape.h"
 #include "base/open.h"
 #include "base/stderr.h"
 #include "base/write.h"
@@ -101,7 +102,7 @@ void tt_log(enum tt_log_level level, const char *file, int line, const char *for
     static const char *const names[] = {"", "WARN", "INFO"};
     const int saved_errno = errno;
     const char *base = strrchr(file, '/');
-    char text[1536];
+    char text[1536], event[1536];
     int used = snprintf(text, sizeof text, "%s:%d:%d tutti %s ", host_name, (int)getpid(),
                         (int)gettid(), names[level]);
     if (level == TT_LOG_WARN)
@@ -109,8 +110,9 @@ void tt_log(enum tt_log_level level, const char *file, int line, const char *for
                          line);
     va_list args;
     va_start(args, format);
-    used += vsnprintf(text + used, sizeof text - (size_t)used, format, args);
+    vsnprintf(event, sizeof event, format, args);
     va_end(args);
+    used += (int)tt_escape(text + used, sizeof text - (size_t)used, event);
     if (used > (int)sizeof text - 2) used = (int)sizeof text - 2;
     text[used++] = '\n';
     write_line(text, (size_t)used);

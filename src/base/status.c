@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/escape.h"
 #include "base/log.h"
 
 static _Thread_local char last_error[TT_ERROR_TEXT];
@@ -18,7 +19,7 @@ tt_status tt_fail_at(const char *file, int line, int code, const char *format, .
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     tt_set_last_error(text);
-    if (tt_log_level() >= TT_LOG_WARN) tt_log(TT_LOG_WARN, file, line, "%s", text);
+    if (tt_log_level() >= TT_LOG_WARN) tt_log(TT_LOG_WARN, file, line, "%s", last_error);
     return code;
 }
 
@@ -45,5 +46,6 @@ const char *tt_last_error(void)
 
 void tt_set_last_error(const char *text)
 {
-    snprintf(last_error, sizeof last_error, "%s", text);
+    char shown[TT_ERROR_TEXT]; /* text may be last_error */
+    memcpy(last_error, shown, tt_escape(shown, sizeof shown, text) + 1);
 }

@@ -6,6 +6,7 @@
 #ifndef TT_BOOTSTRAP_BOOTSTRAP_H
 #define TT_BOOTSTRAP_BOOTSTRAP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -36,7 +37,8 @@ enum {
 struct tt_bootstrap;
 
 /* Makes an id and a listening root, served by a thread of this process until all ranks have come or
- * the init deadline passes; the thread frees itself. TT_ERR_SYSTEM names what the OS refused. */
+ * the init deadline passes; the thread frees itself. Until a rank comes, one thread waits for those
+ * of all ids, each of which takes a descriptor. TT_ERR_SYSTEM names what the OS refused. */
 TT_NODISCARD tt_status tt_unique_id_create(struct tt_unique_id *id);
 
 /* Joins; returns when all nranks have come and the tree stands. deadline_ns: absolute
@@ -46,9 +48,14 @@ TT_NODISCARD tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap,
                                            const struct tt_unique_id *id, int rank, int nranks,
                                            int64_t deadline_ns);
 
+/* The deadline of the init as all ranks have it (within what a message takes): the earliest that a
+ * rank gave to tt_bootstrap_create. */
+int64_t tt_bootstrap_deadline(const struct tt_bootstrap *bootstrap);
+
 /* all[r*nbytes ..] = rank r's mine, on every rank. Collective; nbytes <= 64 KiB and the same
- * everywhere. Up the tree and down again. A rank that disappears is TT_ERR_REMOTE naming the tree
- * neighbour. */
+ * everywhere. Up the tree and down again. A rank that disappears is TT_ERR_REMOTE, one that is late
+ * TT_ERR_TIMEOUT; both name it on every rank. So that they do, a rank waits beyond the deadline for
+ * those that are nearer to the late one, a second for each level of the tree. */
 TT_NODISCARD tt_status tt_bootstrap_allgather(struct tt_bootstrap *bootstrap, const void *mine,
                                               void *all, size_t nbytes, int64_t deadline_ns);
 /* Counts of connections opened and accepted, bytes sent and received, the handshakes included. */
@@ -66,10 +73,15 @@ enum tt_place_source {
     TT_PLACE_FROM_SLURM
 };
 
+/* Whether variables of a launcher that tutti does not use say that this process is one of several.
+ * The text says which, and what to set. */
+bool tt_launcher_find_unknown(char *text, size_t size);
+
 /* The launcher's view: which process of how many, from the variables of the first launcher in the
- * table of launcher.c that set its own. Without any: 0 of 1. What it does not say about the host is
- * Slurm's, when that counts the same ranks, else all ranks are on one. TT_ERR_ARGUMENT names a
- * variable that is no number, out of range or missing. */
+ * table of launcher.c that set its own. Without any: 0 of 1, with a warning under one that is not
+ * in the table. What it does not say about the host is Slurm's, when that counts the same ranks,
+ * else all ranks are on one. TT_ERR_ARGUMENT names a variable that is no number, out of range or
+ * missing. */
 struct tt_launcher {
     int rank, nranks, local_rank, local_nranks;
     enum tt_place_source sources[2]; /* in the order in which they are tried */

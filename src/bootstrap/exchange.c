@@ -9,7 +9,12 @@
  *      3 4   5 6
  *
  * 2 ceil(log8 n) messages deep. A rank that fails sends the cause to its other neighbours before it
- * returns, so that all ranks name the rank that failed and not their own neighbour. */
+ * returns, so that all ranks name the rank that failed and not their own neighbour.
+ *
+ * At the deadline all ranks wait for a neighbour, and the one next to the late rank knows who that
+ * is. So every rank waits longer than those from which it may hear: on the way up by GRACE_MS for
+ * each level below it, on the way down by that for each level of the whole tree and each above it.
+ */
 #include <errno.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -22,10 +27,12 @@
 
 #define FRAME_MAGIC 0x54624147u
 enum {
+    GRACE_MS = 1000, /* for a rank to fail, and for its neighbours to hear of that */
     MAX_NBYTES = 64 * 1024,
     PIECE_BYTES = 256 * 1024,
     MAX_JOBS = TT_TREE_FANOUT + 1,
     PARTS = TT_TREE_LEVELS + 1,
+    MAX_LATE = 4, /* late ranks in an error */
 };
 
 enum frame_kind { FRAME_UP = 1, FRAME_DOWN, FRAME_FAILED };
@@ -212,14 +219,20 @@ static tt_status step(struct tt_bootstrap *bootstrap, struct job *job, const str
 
 static tt_status late(struct tt_bootstrap *bootstrap, const struct job *jobs, int njobs)
 {
-    char names[160] = "";
+    char names[TT_WIRE_TEXT - 160] = "";
     size_t used = 0;
-    for (int i = 0; i < njobs; i++)
-        if (!jobs[i].done && jobs[i].kind != JOB_WATCH)
-            used += (size_t)snprintf(names + used, sizeof names - used, "%s%d", used ? ", " : "",
-                                     jobs[i].peer->rank);
+    int nlate = 0;
+    for (int i = 0; i < njobs; i++) {
+        const struct tt_neighbour *peer = jobs[i].peer;
+        if (jobs[i].done || jobs[i].kind == JOB_WATCH || nlate++ >= MAX_LATE) continue;
+        used += (size_t)snprintf(names + used, sizeof names - used, "%srank %d (pid %d on %s)",
+                                 used ? ", " : "", peer->rank, peer->pid, peer->host);
+    }
+    if (nlate > MAX_LATE)
+        snprintf(names + used, sizeof names - used, " and %d more", nlate - MAX_LATE);
     return give_up(bootstrap, TT_ERR_TIMEOUT,
-                   "rank %d waited for rank %s in allgather %u of its bootstrap until the deadline",
+                   "rank %d waited for %s in allgather %u of its bootstrap until the deadline "
+                   "(TUTTI_INIT_TIMEOUT_MS)",
                    bootstrap->rank, names, bootstrap->sequence);
 }
 
@@ -245,6 +258,35 @@ static tt_status run(struct tt_bootstrap *bootstrap, struct job *jobs, int njobs
     }
 }
 
+/* ---- How long a rank waits ------------------------------------------------------------------ */
+
+static int level_of(int rank)
+{
+    int level = 0;
+    for (; rank > 0; rank = tt_tree_parent(rank)) level++;
+    return level;
+}
+
+static int64_t with_grace(int64_t deadline_ns, int levels)
+{
+    const int64_t grace_ns = INT64_C(1000000) * GRACE_MS * levels;
+    return deadline_ns > INT64_MAX - grace_ns ? INT64_MAX : deadline_ns + grace_ns;
+}
+
+/* Until when the rank waits for those below it. */
+static int64_t deadline_of_children(const struct tt_bootstrap *bootstrap, int64_t deadline_ns)
+{
+    const int levels = level_of(bootstrap->nranks - 1) - level_of(bootstrap->rank);
+    return with_grace(deadline_ns, levels);
+}
+
+/* Until when it waits for its parent. */
+static int64_t deadline_of_parent(const struct tt_bootstrap *bootstrap, int64_t deadline_ns)
+{
+    const int levels = level_of(bootstrap->nranks - 1) + level_of(bootstrap->rank);
+    return with_grace(deadline_ns, levels);
+}
+
 /* ---- The two halves ------------------------------------------------------------------------- */
 
 static tt_status go_up(struct tt_bootstrap *bootstrap, void *all, size_t nbytes,
@@ -262,12 +304,13 @@ static tt_status go_up(struct tt_bootstrap *bootstrap, void *all, size_t nbytes,
     }
     int njobs = bootstrap->nchildren;
     if (has_parent) start_job(&jobs[njobs++], JOB_WATCH, &bootstrap->parent);
-    TT_TRY(run(bootstrap, jobs, njobs, &frame, deadline_ns));
+    const int64_t below_ns = deadline_of_children(bootstrap, deadline_ns);
+    TT_TRY(run(bootstrap, jobs, njobs, &frame, below_ns));
     if (!has_parent) return TT_OK;
     start_job(&jobs[0], JOB_SEND, &bootstrap->parent);
     jobs[0].frame = frame;
     add_subtree(&jobs[0], bootstrap, bootstrap->rank, all, nbytes);
-    return run(bootstrap, jobs, 1, NULL, deadline_ns);
+    return run(bootstrap, jobs, 1, NULL, deadline_of_parent(bootstrap, deadline_ns));
 }
 
 /* A piece of `all`, of `length` bytes. */
@@ -284,14 +327,16 @@ static tt_status go_down(struct tt_bootstrap *bootstrap, void *piece, size_t len
         add_part(&jobs[0], piece, length);
         for (int i = 0; i < bootstrap->nchildren; i++)
             start_job(&jobs[1 + i], JOB_WATCH, &bootstrap->children[i]);
-        TT_TRY(run(bootstrap, jobs, 1 + bootstrap->nchildren, &frame, deadline_ns));
+        const int64_t above_ns = deadline_of_parent(bootstrap, deadline_ns);
+        TT_TRY(run(bootstrap, jobs, 1 + bootstrap->nchildren, &frame, above_ns));
     }
     for (int i = 0; i < bootstrap->nchildren; i++) {
         start_job(&jobs[i], JOB_SEND, &bootstrap->children[i]);
         jobs[i].frame = frame;
         add_part(&jobs[i], piece, length);
     }
-    return run(bootstrap, jobs, bootstrap->nchildren, NULL, deadline_ns);
+    const int64_t below_ns = deadline_of_children(bootstrap, deadline_ns);
+    return run(bootstrap, jobs, bootstrap->nchildren, NULL, below_ns);
 }
 
 tt_status tt_bootstrap_allgather(struct tt_bootstrap *bootstrap, const void *mine, void *all,

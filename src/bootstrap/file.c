@@ -13,11 +13,12 @@
 #include "base/clock.h"
 #include "base/open.h"
 #include "base/private_fd.h"
+#include "base/process_lock.h"
 #include "base/write.h"
 #include "bootstrap/root.h"
 #include "net/handshake.h"
 
-enum { MAX_PAUSE_MS = 20, PROBE_MS = 5000 };
+enum { MAX_PAUSE_MS = 20, PROBE_MS = 5000, MAX_TAKEN = 64 };
 
 /* Written aside and renamed: whoever sees the file sees all of it. */
 static tt_status publish(const char *path, const struct tt_unique_id *id)
@@ -72,28 +73,72 @@ static const char *read_id(struct tt_unique_id *found, int fd)
     return NULL;
 }
 
+/* The ids that ranks of this process have taken from files, as hashes: the last few. */
+static struct tt_process_lock taken_lock = TT_PROCESS_LOCK;
+static struct taken {
+    uint8_t hash[crypto_generichash_BYTES_MIN];
+    int rank;
+} taken[MAX_TAKEN];
+static unsigned ntaken; /* guarded by taken_lock, as taken */
+
+static struct taken taking_of(const struct tt_unique_id *id, int rank)
+{
+    struct taken made = {.rank = rank};
+    crypto_generichash(made.hash, sizeof made.hash, id->key, sizeof id->key, NULL, 0);
+    return made;
+}
+
+static void note_taken(const struct tt_unique_id *id, int rank)
+{
+    tt_process_lock(&taken_lock);
+    taken[ntaken++ % MAX_TAKEN] = taking_of(id, rank);
+    tt_process_unlock(&taken_lock);
+}
+
+static bool was_taken(const struct tt_unique_id *id, int rank)
+{
+    const struct taken wanted = taking_of(id, rank);
+    bool found = false;
+    tt_process_lock(&taken_lock);
+    for (unsigned i = 0; i < MAX_TAKEN && i < ntaken; i++)
+        found |= taken[i].rank == rank && !memcmp(taken[i].hash, wanted.hash, sizeof wanted.hash);
+    tt_process_unlock(&taken_lock);
+    return found;
+}
+
+/* What is wrong with the root of an id; NULL: it serves, or has something to say to this rank. */
+static const char *ask_root(const struct tt_unique_id *id, int rank, int64_t deadline_ns)
+{
+    const int64_t patience_ns = tt_deadline_ns(PROBE_MS);
+    switch (tt_root_probe(id, patience_ns < deadline_ns ? patience_ns : deadline_ns)) {
+    case TT_ROOT_SERVES:
+        return NULL;
+    case TT_ROOT_FAILED:
+        return was_taken(id, rank) ? "it is that of an init which has failed" : NULL;
+    default:
+        return "it is left over from a job that has gone";
+    }
+}
+
 /* How far the file is from being useful, in words; NULL: *id is a live root's. */
-static const char *look(struct tt_unique_id *id, const char *path, int64_t deadline_ns)
+static const char *look(struct tt_unique_id *id, const char *path, int rank, int64_t deadline_ns)
 {
     const int fd = tt_open(path, O_RDONLY | O_NOFOLLOW, 0);
     if (fd < 0) return errno == ENOENT ? "it does not exist" : "it cannot be opened";
     struct tt_unique_id found;
     const char *complaint = read_id(&found, fd);
     close(fd);
-    const int64_t patience_ns = tt_deadline_ns(PROBE_MS);
-    if (!complaint && !tt_root_alive(&found, patience_ns < deadline_ns ? patience_ns : deadline_ns))
-        complaint = "it is left over from a job that has gone";
+    if (!complaint) complaint = ask_root(&found, rank, deadline_ns);
     if (!complaint) memcpy(id, &found, sizeof *id);
     sodium_memzero(&found, sizeof found);
     return complaint;
 }
 
-tt_status tt_file_await(struct tt_unique_id *id, const char *path, int64_t deadline_ns)
+tt_status tt_file_await(struct tt_unique_id *id, const char *path, int rank, int64_t deadline_ns)
 {
     struct timespec pause = {.tv_nsec = 1000000};
-    for (;;) {
-        const char *complaint = look(id, path, deadline_ns);
-        if (!complaint) return TT_OK;
+    const char *complaint;
+    while ((complaint = look(id, path, rank, deadline_ns))) {
         if (tt_expired(deadline_ns))
             return tt_fail(TT_ERR_TIMEOUT,
                            "rank 0's unique id did not appear in '%s' before the init deadline "
@@ -102,4 +147,6 @@ tt_status tt_file_await(struct tt_unique_id *id, const char *path, int64_t deadl
         nanosleep(&pause, NULL);
         if (pause.tv_nsec < MAX_PAUSE_MS * 1000000) pause.tv_nsec *= 2;
     }
+    note_taken(id, rank);
+    return TT_OK;
 }

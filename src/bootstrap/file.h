@@ -10,8 +10,10 @@
  * sees the file sees all of it. */
 TT_NODISCARD tt_status tt_file_make(struct tt_unique_id *id, const char *path, int64_t deadline_ns);
 
-/* The others: the id in the file, once its root answers. What earlier jobs left is waited past. */
-TT_NODISCARD tt_status tt_file_await(struct tt_unique_id *id, const char *path,
+/* The others: the id in the file, once its root answers, also where the root only says why the init
+ * has failed: that `rank` of this process is to hear, once. What earlier jobs left is waited past.
+ */
+TT_NODISCARD tt_status tt_file_await(struct tt_unique_id *id, const char *path, int rank,
                                      int64_t deadline_ns);
 
 #endif

@@ -55,7 +55,7 @@ tt_status tt_unique_id_create(struct tt_unique_id *id)
     TT_TRY(tt_handshake_prepare());
     TT_TRY(tt_id_make(&made, &listener));
     const int64_t deadline_ns = tt_deadline_ns(tt_config_int(TT_CONFIG_INIT_TIMEOUT_MS));
-    const tt_status status = tt_root_start(listener, &made, NULL, deadline_ns);
+    const tt_status status = tt_root_start_idle(listener, &made, deadline_ns);
     if (status == TT_OK) memcpy(id, &made, sizeof *id);
     sodium_memzero(made.key, sizeof made.key);
     return status;

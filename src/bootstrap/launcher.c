@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/config.h"
+#include "base/log.h"
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/slurm.h"
 #include "net/handshake.h"
@@ -125,7 +126,9 @@ tt_status tt_launcher_detect(struct tt_launcher *launcher)
 {
     struct tt_launcher found = {.nranks = 1, .local_nranks = 1, .found = "none"};
     const struct row *row;
+    char unknown[512];
     TT_TRY(find_row(&row));
+    if (!row && tt_launcher_find_unknown(unknown, sizeof unknown)) TT_WARN_ONCE("%s", unknown);
     if (row) {
         found.found = row->name;
         found.sources[0] = row->sources[0];

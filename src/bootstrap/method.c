@@ -31,20 +31,31 @@ static tt_status parse_port(int *port, const char *text, const char *of)
     return TT_OK;
 }
 
-/* "host:port" or "[v6]:port" */
+/* The host of nbytes, in brackets or not: those of an IPv6 address in a URL. False: it does not
+ * fit.
+ */
+static bool take_host(struct tt_place *place, const char *host, size_t nbytes)
+{
+    if (nbytes > 2 && host[0] == '[' && host[nbytes - 1] == ']') host++, nbytes -= 2;
+    if (nbytes == 0 || nbytes >= sizeof place->host) return false;
+    memcpy(place->host, host, nbytes);
+    place->host[nbytes] = '\0';
+    return true;
+}
+
+/* "host:port" or "[v6]:port", with or without a slash at its end */
 static tt_status parse_tcp(struct tt_place *place, const char *method)
 {
     const char *host = method + strlen("tcp://");
     const char *colon = strrchr(host, ':');
-    size_t nbytes = colon ? (size_t)(colon - host) : 0;
-    if (nbytes > 2 && host[0] == '[' && host[nbytes - 1] == ']') host++, nbytes -= 2;
-    if (!colon || nbytes == 0 || nbytes >= sizeof place->host)
-        return tt_fail(TT_ERR_ARGUMENT, "'%s' is not tcp://host:port", method);
+    char port[16];
     *place = (struct tt_place){.nports = 1};
-    TT_TRY(parse_port(&place->port, colon + 1, method));
-    memcpy(place->host, host, nbytes);
-    place->host[nbytes] = '\0';
-    return TT_OK;
+    if (!colon || !take_host(place, host, (size_t)(colon - host)))
+        return tt_fail(TT_ERR_ARGUMENT, "'%s' is not tcp://host:port", method);
+    size_t length = strlen(colon + 1);
+    if (length && colon[length] == '/') length--;
+    snprintf(port, sizeof port, "%.*s", (int)length, colon + 1);
+    return parse_port(&place->port, port, method);
 }
 
 static tt_status parse_env(struct tt_place *place)
@@ -56,11 +67,10 @@ static tt_status parse_env(struct tt_place *place)
                        "file:///path",
                        port ? "MASTER_PORT" : "MASTER_ADDR", port ? "MASTER_ADDR" : "MASTER_PORT");
     *place = (struct tt_place){.nports = 1};
-    if (strlen(host) >= sizeof place->host)
+    if (!take_host(place, host, strlen(host)))
         return tt_fail(TT_ERR_ARGUMENT, "MASTER_ADDR has %zu characters, at most %zu", strlen(host),
                        sizeof place->host - 1);
     TT_TRY(parse_port(&place->port, port, "MASTER_PORT"));
-    strcpy(place->host, host);
     /* torchrun's agent then listens at MASTER_PORT itself, so rank 0 takes one of the next. */
     const char *agent = tt_environment("TORCHELASTIC_USE_AGENT_STORE");
     if (!agent || strcmp(agent, "True") != 0) return TT_OK;
@@ -185,10 +195,12 @@ static tt_status from_place(struct tt_unique_id *id, const struct tt_place *plac
     TT_TRY(check_loopback(&address, local, place, launcher));
     TT_TRY(tt_uses_find(&made.use, &made.sequence, &user));
     made.flags = (uint32_t)(TT_ID_AWAIT | (local ? TT_ID_LOCAL : 0));
-    if (launcher->rank == 0)
+    if (launcher->rank == 0) {
+        tt_root_make_way(&address, place->nports);
         TT_TRY(tt_socket_listen_first(&listener, &address, place->nports, !local));
-    else
+    } else {
         made.nports = (uint32_t)place->nports;
+    }
     tt_id_fill(&made, &address);
     tt_status status = derive_key(made.key, place, launcher, made.sequence);
     if (launcher->rank == 0 && status == TT_OK)
@@ -223,16 +235,16 @@ tt_status tt_unique_id_from_method(struct tt_unique_id *id, const char *method,
     struct tt_place place;
     TT_TRY(tt_handshake_prepare());
     if (!method || !method[0]) method = tt_config_string(TT_CONFIG_INIT_METHOD);
-    if (!strcmp(method, env)) return from_environment(id, launcher, deadline_ns);
-    if (!strncmp(method, file, strlen(file))) {
+    if (!strcasecmp(method, env)) return from_environment(id, launcher, deadline_ns);
+    if (!strncasecmp(method, file, strlen(file))) {
         const char *path = method + strlen(file);
         if (path[0] != '/' || !path[1])
             return tt_fail(TT_ERR_ARGUMENT, "'%s' is not file:///path (with an absolute path)",
                            method);
         return launcher->rank == 0 ? tt_file_make(id, path, deadline_ns)
-                                   : tt_file_await(id, path, deadline_ns);
+                                   : tt_file_await(id, path, launcher->rank, deadline_ns);
     }
-    if (strncmp(method, tcp, strlen(tcp)) != 0)
+    if (strncasecmp(method, tcp, strlen(tcp)) != 0)
         return tt_fail(TT_ERR_ARGUMENT,
                        "'%s' is no init method: env://, tcp://host:port or file:///path", method);
     TT_TRY(parse_tcp(&place, method));

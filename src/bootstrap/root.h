@@ -17,12 +17,29 @@ TT_NODISCARD tt_status tt_id_address(struct tt_address *address, const struct tt
 
 /* Starts the thread that serves `listener` (taken over, also on failure) for the holders of `id`
  * until all ranks have come, one of them fails, or the deadline (the ranks' own rule once they
- * come). It answers every rank, frees itself, and removes the file `path` (may be NULL; copied)
- * before it answers, if that still holds this id. */
+ * come). It answers every rank, those of this process last, and after a failure also ranks that
+ * come a little later, for which a process that ends waits. It frees itself. It removes the file
+ * `path` (may be NULL; copied) before the answers, after a failure at its end, if that still holds
+ * this id. */
 TT_NODISCARD tt_status tt_root_start(int listener, const struct tt_unique_id *id, const char *path,
                                      int64_t deadline_ns);
 
-/* Whether a root that knows the id's key serves its address. Logs nothing. */
-bool tt_root_alive(const struct tt_unique_id *id, int64_t deadline_ns);
+/* The same for an id whose ranks may come much later, or never: one thread of this process waits
+ * for the first rank of all such ids. */
+TT_NODISCARD tt_status tt_root_start_idle(int listener, const struct tt_unique_id *id,
+                                          int64_t deadline_ns);
+
+/* Before this process listens at one of nports ports again, from that of address on: returns when
+ * its roots there that have failed listen no more. */
+void tt_root_make_way(const struct tt_address *address, int nports);
+
+enum tt_root_health {
+    TT_ROOT_GONE,   /* nobody who knows the id's key serves its address */
+    TT_ROOT_SERVES, /* it waits for ranks */
+    TT_ROOT_FAILED, /* it answers a failure */
+};
+
+/* How the root of the id is. Logs nothing. */
+enum tt_root_health tt_root_probe(const struct tt_unique_id *id, int64_t deadline_ns);
 
 #endif

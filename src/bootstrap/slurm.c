@@ -1,6 +1,7 @@
 /* Parses Slurm's variables: the first host, the tasks of a node, and rank 0's place. */
 #include "bootstrap/slurm.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,24 +10,34 @@
 
 enum { FIRST_PORT = 20000, PORTS = 10000 }; /* below those that the kernel hands out itself */
 
+/* Writes the first host of "r[0-1]n[003-7,9]-ib,x": of each bracket the digits up to the first of
+ * "-,]". False: the list begins with none, or with one that does not fit. */
+static bool first_of(char *host, size_t size, const char *list)
+{
+    size_t length = 0;
+    while (*list && *list != ',') {
+        const bool is_range = *list == '[';
+        const size_t skipped = is_range ? 1 : 0;
+        const size_t n = is_range ? strspn(list + 1, "0123456789") : strcspn(list, "[],");
+        if (!n || length + n >= size) return false;
+        memcpy(host + length, list + skipped, n);
+        length += n;
+        list += skipped + n;
+        if (!is_range) continue;
+        list += strspn(list, "0123456789,-");
+        if (*list++ != ']') return false;
+    }
+    host[length] = '\0';
+    return length > 0;
+}
+
 tt_status tt_slurm_first_host(char *host, size_t size, const char *list)
 {
-    /* "n[003-7,9]" begins with n, and with the digits up to the first of "-,]". */
-    const size_t prefix = strcspn(list, "[,");
-    const char *digits = list[prefix] == '[' ? list + prefix + 1 : "";
-    const size_t ndigits = strspn(digits, "0123456789");
-    const char *suffix = digits[0] ? strchr(digits, ']') : NULL;
-    const size_t nsuffix = suffix ? strcspn(++suffix, "[,") : 0;
-    const bool whole = list[prefix] != '[' || (ndigits && suffix && suffix[nsuffix] != '[');
-    const size_t length = prefix + ndigits + nsuffix;
-    if (!whole || !length || length >= size)
-        return tt_fail(TT_ERR_ARGUMENT,
-                       "SLURM_STEP_NODELIST='%s' does not begin with a host; set "
-                       "MASTER_ADDR and MASTER_PORT",
-                       list);
-    snprintf(host, size, "%.*s%.*s%.*s", (int)prefix, list, (int)ndigits, digits, (int)nsuffix,
-             suffix ? suffix : "");
-    return TT_OK;
+    if (first_of(host, size, list)) return TT_OK;
+    return tt_fail(TT_ERR_ARGUMENT,
+                   "SLURM_STEP_NODELIST='%s' does not begin with a host; set MASTER_ADDR and "
+                   "MASTER_PORT",
+                   list);
 }
 
 tt_status tt_slurm_tasks_of_node(int *ntasks, const char *list, int node)

@@ -31,8 +31,9 @@ struct tt_neighbour {
 
 struct tt_bootstrap {
     int rank, nranks, nchildren;
-    uint32_t sequence; /* of the next allgather */
-    tt_status broken;  /* the failure that ended it, with its text */
+    int64_t deadline_ns; /* the earliest of all ranks */
+    uint32_t sequence;   /* of the next allgather */
+    tt_status broken;    /* the failure that ended it, with its text */
     char broken_text[TT_WIRE_TEXT];
     struct tt_bootstrap_counts counts;
     struct tt_neighbour parent; /* fd -1 on rank 0 */

@@ -9,38 +9,15 @@
 
 #include "algorithms/algorithms.h"
 #include "bootstrap/bootstrap.h"
-#include "device/call.h"
-#include "executor/engine.h"
+#include "carrier/carrier.h"
 #include "executor/express.h"
 #include "program/lower.h"
 #include "tutti.h"
 
-enum { TT_KEY_BYTES = 32, TT_COMM_NAME = 64, TT_MAX_DYNAMIC_OPS = 256 };
+enum { TT_KEY_BYTES = 32, TT_MAX_DYNAMIC_OPS = 256 };
 
 /* Programs that a communicator keeps; more only while calls that are not done use them. */
-enum { TT_MOST_CACHED = 32, TT_BINDINGS_KEPT = 4 };
-
-struct tt_comm_device;
-struct tt_group_exchange;
-struct tt_comm_staged;
-struct tt_stage;
-
-/* A program made once and kept for the next call like it, and its last bindings. Owned by the
- * communicator's cache. */
-struct tt_cached {
-    const struct tt_algorithm *algorithm;
-    struct tt_loaded *loaded;
-    bool any_count;    /* its proof holds for every count */
-    bool for_device;   /* kernels run it */
-    bool is_captured;  /* calls of CUDA graphs use its device memory */
-    _Atomic int nheld; /* calls in open groups, in CUDA graphs or without a turn that will use it */
-    uint64_t last_turn; /* of the last call issued that uses it */
-    struct tt_binding bindings[TT_BINDINGS_KEPT];
-    int oldest;          /* of the bindings */
-    void *device_memory; /* where kernels read the program; NULL: not yet */
-    struct tt_device_program device_program;
-    struct tt_cached *next;
-};
+enum { TT_MOST_CACHED = 32 };
 
 /* A pre-multiplied sum made by tuttiRedOpCreatePreMulSum. */
 struct tt_dynamic_op {
@@ -81,42 +58,39 @@ enum {
 
 /* Owned by the user's handle. */
 struct tuttiComm {
-    uint64_t magic;
+    struct tt_comm_core core; /* first: its address is the communicator's */
     /* immutable after init */
-    int rank, nranks, device;
-    int gpu;       /* -1: none */
+    int device;
     pid_t process; /* that made it: in a child made by fork it is another */
-    char name[TT_COMM_NAME];
-    int64_t timeout_ms, init_timeout_ms;
+    int64_t init_timeout_ms;
     uint8_t key[TT_KEY_BYTES]; /* secret; of its connections and of communicators split from it */
-    struct tt_fabric *fabric;
-    struct tt_setting setting;
-    struct tt_comm_device *on_gpu; /* NULL: kernels run no calls, because of no_gpu */
-    char no_gpu[256];
-    struct tt_comm_staged *staged; /* NULL: calls on device memory are kernels', or refused */
+    struct tt_setting setting; /* for memory of the host */
     struct {
         struct tt_bootstrap_counts bootstrap;
         uint64_t join_ns, total_ns;
     } init; /* what it took; all 0 after a split */
     /* owner: the issuing thread */
-    struct tt_engine engine;
     const struct tt_algorithm *forced[TT_NCOLLECTIVES];
-    /* [1]: for a count for each rank. Made at the first such call of the collective */
-    struct tt_choices choices[TT_NCOLLECTIVES][2];
+    /* [on a device][collective][a count for each rank]. Made at the first such call */
+    struct tt_choices choices[2][TT_NCOLLECTIVES][2];
     struct tt_cached *cache; /* the one used last comes first */
     int ncached;
-    struct tt_memo memos[TT_NCOLLECTIVES];
+    struct tt_memo memos[2][TT_NCOLLECTIVES]; /* [on a device] */
     struct tt_dynamic_op dynamic_ops[TT_MAX_DYNAMIC_OPS];
     struct tt_registration *registrations;
-    bool copies_gpus; /* no device of the network can use memory of this rank's GPU in place */
     struct tt_call_counts counts;
     bool finalized;
     /* atomic */
-    _Atomic int calls;     /* between tt_comm_enter_call and tt_comm_leave_call */
     _Atomic unsigned ends; /* TT_COMM_ENDS and so on */
     /* of the list of those that announce their end when the process ends */
     struct tuttiComm *alive_next;
 };
+
+/* Whose core this is. */
+static inline tuttiComm_t tt_comm_of(struct tt_comm_core *core)
+{
+    return (tuttiComm_t)core;
+}
 
 /* The settings of a communicator, from tuttiConfig_t and the config table. */
 struct tt_comm_config {
@@ -125,11 +99,11 @@ struct tt_comm_config {
     const struct tt_algorithm *forced[TT_NCOLLECTIVES];
     bool oversubscribed; /* from a parent */
     bool deterministic;
-    int device;                    /* what tuttiCommDevice says */
-    int gpu;                       /* -1: none */
-    bool needs_gpu;                /* the config names it: init fails where it cannot be used */
-    uint64_t opener;               /* a number of the calling thread */
-    struct tt_share *parent_share; /* of the GPU, which this rank has in its parent; NULL: none */
+    int device;                        /* what tuttiCommDevice says */
+    int gpu;                           /* -1: none */
+    bool needs_gpu;                    /* the config names it: init fails where it cannot be used */
+    uint64_t opener;                   /* a number of the calling thread */
+    const struct tt_comm_core *parent; /* from which the communicator is split; NULL: none */
 };
 
 /* How its links are to be. Plain data. */
@@ -138,6 +112,7 @@ struct tt_comm_links {
     struct tt_wires_config wires; /* without the key */
     int device_channels;          /* of two ranks, with the one of point to point */
     int device_threads;           /* of a block */
+    size_t device_line_bytes;     /* messages of a call that go as lines, at most */
 };
 
 /* How the ranks of a new communicator exchange small blocks: over bootstrap, or over a parent
@@ -146,6 +121,7 @@ struct tt_exchange {
     /* all[i * nbytes ..] = the i-th participant's mine. Collective. */
     tt_status (*allgather)(void *context, const void *mine, void *all, size_t nbytes);
     void *context;
+    int64_t deadline_ns; /* for ranks of one host to attach to one another */
     int nparticipants;
     const uint8_t *key; /* [TT_KEY_BYTES] that the participants share */
     const int *
@@ -155,14 +131,13 @@ struct tt_exchange {
 /* How every entry point ends: the public result of its status. The text of an argument error begins
  * with "function: " afterwards. */
 tuttiResult_t tt_result(const char *function, tt_status status);
-/* The same for a call that a group may hold: a failure is remembered, so that the group's end fails
- * too. */
-tuttiResult_t tt_group_result(const char *function, tt_status status);
 /* TT_OK when comm is a live communicator, else TT_ERR_ARGUMENT (NULL, destroyed) or the error it is
  * in. */
 TT_NODISCARD tt_status tt_comm_check(tuttiComm_t comm);
 /* The same without looking at the communicator's failure. */
 TT_NODISCARD tt_status tt_comm_check_handle(tuttiComm_t comm);
+/* Of a call: comm as tt_comm_check, and the stream is a live one, or NULL. */
+TT_NODISCARD tt_status tt_comm_check_call(tuttiComm_t comm, tuttiStream_t stream);
 
 /* Reads config (may be NULL) over the parent's or the config table's values. TT_ERR_ARGUMENT for a
  * bad struct. */
@@ -197,9 +172,9 @@ void tt_comm_free_inherited(tuttiComm_t comm);
 struct tt_selection {
     enum tt_collective collective;
     int root;
-    size_t nbytes;  /* of all blocks together */
-    bool uneven;    /* a count for each rank */
-    bool on_device; /* a kernel carries the call out */
+    size_t nbytes; /* of all blocks together */
+    bool uneven;   /* a count for each rank */
+    const struct tt_carrier *carrier;
 };
 /* The program for a call, from the cache or made now. Valid until the next tt_comm_select, and as
  * long as calls that use it are held or not done. */
@@ -217,48 +192,6 @@ TT_NODISCARD tt_status tt_comm_bind_counts(tuttiComm_t comm, const struct tt_cac
 /* Frees all programs; no call may be outstanding. */
 void tt_comm_forget_programs(tuttiComm_t comm);
 
-/* One call as the user made it, arguments checked. */
-struct tt_pending_call {
-    tuttiComm_t comm;
-    tuttiStream_t stream;
-    enum tt_work_kind kind;
-    struct tt_call call;      /* collectives */
-    struct tt_cached *cached; /* whose program the call uses */
-    bool on_device;           /* a kernel carries the call out */
-    uint64_t capture;         /* of its stream into a CUDA graph (struct tt_capture); 0: none */
-    struct tt_stage *stage;   /* in which its buffers lie; NULL: they are the caller's */
-    bool deferred;            /* it gets its turn when its stream has come to it */
-    void *data;               /* point to point */
-    size_t nbytes;
-    int peer;
-    struct tt_group_exchange *exchange; /* kind EXCHANGE: all such calls of a group, which a kernel
-                                         * carries out */
-    bool is_first;                /* of the calls with the same exchange, one for each stream */
-    bool uses_peers;              /* its kernel does (struct tt_work) */
-    struct tt_pending_call *next; /* of the rank's run (struct tt_launch_run) */
-};
-/* Gives the call its turn; a kernel its number. */
-void tt_begin_call(struct tt_work *work, struct tt_pending_call *pending);
-/* Runs it, queues it in its stream, or keeps it for the end of the group. A binding with a table of
- * blocks is the call's from here on, also when it fails. */
-TT_NODISCARD tt_status tt_issue(struct tt_pending_call *pending);
-/* Runs a memo's call on the host, outside groups: it needs no place in a list. */
-TT_NODISCARD tt_status tt_issue_alone(tuttiComm_t comm, const struct tt_memo *memo);
-
-/* A communicator to be made: now, or at the end of the group together with the others. */
-struct tt_pending_init {
-    tuttiComm_t *comm;
-    struct tt_unique_id id;
-    int rank, nranks;
-    struct tt_comm_config config;
-};
-TT_NODISCARD tt_status tt_issue_init(const struct tt_pending_init *init);
-/* Makes several communicators of this thread at once, each in a thread of its own. */
-TT_NODISCARD tt_status tt_init_together(const struct tt_pending_init *inits, int ninits);
-bool tt_in_group(void);
-/* tuttiGroupEnd. is_users: the user's group, which counts; else one that a call is made of. */
-tuttiResult_t tt_group_end(bool is_users);
-
 /* Counts one more call of a kind. */
 static inline void tt_count_call(tuttiCallCount_t *count, size_t nbytes)
 {
@@ -267,21 +200,24 @@ static inline void tt_count_call(tuttiCallCount_t *count, size_t nbytes)
 }
 
 /* Gives back all memory that is still registered. */
+/* What tuttiCommRegister hands out. Owned by the communicator, until deregistered or freed with it.
+ */
+struct tt_registration {
+    const void *memory;
+    size_t nbytes;
+    void *adopted; /* pages that became a window; NULL: none */
+    void *carried; /* what the communicator's carrier of calls on GPUs has of it; NULL: nothing */
+    struct tt_registration *next;
+};
+/* The registration is the first of the communicator's then. */
+TT_NODISCARD tt_status tt_comm_register(tuttiComm_t comm, void *memory, size_t nbytes);
+/* *link: one of the communicator's. */
+void tt_comm_deregister(tuttiComm_t comm, struct tt_registration **link);
 void tt_comm_deregister_all(tuttiComm_t comm);
-/* Whether the buffer lies in registered memory of this rank's GPU that devices of the network use
- * in place. */
-bool tt_comm_devices_use(const struct tuttiComm *comm, const void *data, size_t nbytes);
 
 /* Waits until nothing is outstanding. */
 void tt_comm_drain(tuttiComm_t comm);
-/* Between these an abort by another thread does not free the communicator: for calls that use it
- * for long before they have a turn, or again after waiting in it. */
-void tt_comm_enter_call(tuttiComm_t comm);
-void tt_comm_leave_call(tuttiComm_t comm);
-/* The same for the communicator of each call. */
-void tt_comm_enter_calls(const struct tt_pending_call *calls, int ncalls);
-void tt_comm_leave_calls(const struct tt_pending_call *calls, int ncalls);
-/* Waits until all have left. */
+/* Waits until all calls that were entered (tt_core_enter_call) have been left. */
 void tt_comm_await_calls(tuttiComm_t comm);
 
 /* One line a peer: how messages reach it. */

@@ -41,17 +41,19 @@ static double slowdown(const struct tt_shape *shape, const struct tt_setting *se
 void tt_comm_log_order(const struct tuttiComm *comm)
 {
     const struct tt_setting *setting = &comm->setting;
-    if (!setting->in_rank_order || comm->rank || tt_log_level() < TT_LOG_INFO) return;
+    if (!setting->in_rank_order || comm->core.rank || tt_log_level() < TT_LOG_INFO) return;
     for (int i = 0; i < TT_NCOLLECTIVES; i++) {
         const enum tt_collective collective = (enum tt_collective)i;
-        const struct tt_shape shape = {
-            .collective = collective, .nranks = comm->nranks, .hosts = comm->fabric->hosts};
+        const struct tt_shape shape = {.collective = collective,
+                                       .nranks = comm->core.nranks,
+                                       .hosts = comm->core.fabric->hosts};
         char names[256];
         if (!tt_collective_reduces(collective)) continue;
         list(collective, &shape, names, sizeof names);
         TT_INFO("communicator %s is deterministic: %s folds in rank order by %s; predicted time "
                 "over that of the free choice: %.2f for 8 bytes, %.2f for 64 KiB, %.2f for 16 MiB",
-                comm->name, tt_collective_name(collective), names, slowdown(&shape, setting, 8),
-                slowdown(&shape, setting, 64 << 10), slowdown(&shape, setting, 16 << 20));
+                comm->core.name, tt_collective_name(collective), names,
+                slowdown(&shape, setting, 8), slowdown(&shape, setting, 64 << 10),
+                slowdown(&shape, setting, 16 << 20));
     }
 }

@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "communicator/device.h"
-#include "communicator/staged_graphs.h"
+#include "carrier/carried.h"
+#include "communicator/communicator.h"
+#include "communicator/handles.h"
 
 static void sleep_briefly(void)
 {
@@ -15,34 +16,13 @@ static void sleep_briefly(void)
 
 void tt_comm_drain(tuttiComm_t comm)
 {
-    while (!tt_engine_idle(&comm->engine)) sleep_briefly();
-}
-
-void tt_comm_enter_call(tuttiComm_t comm)
-{
-    atomic_fetch_add_explicit(&comm->calls, 1, memory_order_relaxed);
-}
-
-void tt_comm_leave_call(tuttiComm_t comm)
-{
-    /* acquire: tt_comm_await_calls */
-    atomic_fetch_sub_explicit(&comm->calls, 1, memory_order_release);
-}
-
-void tt_comm_enter_calls(const struct tt_pending_call *calls, int ncalls)
-{
-    for (int i = 0; i < ncalls; i++) tt_comm_enter_call(calls[i].comm);
-}
-
-void tt_comm_leave_calls(const struct tt_pending_call *calls, int ncalls)
-{
-    for (int i = 0; i < ncalls; i++) tt_comm_leave_call(calls[i].comm);
+    while (!tt_engine_idle(&comm->core.engine)) sleep_briefly();
 }
 
 void tt_comm_await_calls(tuttiComm_t comm)
 {
-    /* release: tt_comm_leave_call */
-    while (atomic_load_explicit(&comm->calls, memory_order_acquire)) sleep_briefly();
+    /* release: tt_core_leave_call */
+    while (atomic_load_explicit(&comm->core.calls, memory_order_acquire)) sleep_briefly();
 }
 
 /* Aborts by other threads that came before are waited for. */
@@ -55,20 +35,20 @@ static void go_on_to(tuttiComm_t comm, unsigned end)
 void tt_comm_free(tuttiComm_t comm)
 {
     if (!comm) return;
+    const struct tt_carried *carried = tt_carried_of(&comm->core);
     tt_comm_forget(comm);
-    tt_stage_graphs_end(comm);
+    if (carried) carried->end_turns(&comm->core);
     tt_comm_deregister_all(comm);
     tt_comm_forget_programs(comm);
-    tt_comm_device_free(comm);
-    tt_comm_staged_free(comm);
+    if (carried) carried->leave(&comm->core);
     go_on_to(comm, TT_COMM_LEAVES);
-    tt_fabric_disconnect(comm->fabric);
+    tt_fabric_disconnect(comm->core.fabric);
     go_on_to(comm, TT_COMM_GOES);
-    if (comm->engine.fabric) tt_engine_fini(&comm->engine);
-    tt_fabric_destroy(comm->fabric);
+    if (comm->core.engine.fabric) tt_engine_fini(&comm->core.engine);
+    tt_fabric_destroy(comm->core.fabric);
     sodium_memzero(comm->key, sizeof comm->key);
     tt_comm_await_calls(comm);
-    comm->magic = 0;
+    tt_handle_remove(comm, TT_HANDLE_COMM);
     free(comm);
 }
 
@@ -82,8 +62,8 @@ bool tt_comm_is_inherited(const struct tuttiComm *comm)
 void tt_comm_free_inherited(tuttiComm_t comm)
 {
     tt_comm_forget_programs(comm);
-    tt_engine_fini(&comm->engine);
-    tt_fabric_free_inherited(comm->fabric);
+    tt_engine_fini(&comm->core.engine);
+    tt_fabric_free_inherited(comm->core.fabric);
     sodium_memzero(comm->key, sizeof comm->key);
-    comm->magic = 0;
+    tt_handle_remove(comm, TT_HANDLE_COMM);
 }

@@ -4,11 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/thread.h"
-#include "communicator/communicator.h"
+#include "communicator/group.h"
 #include "driver/driver.h"
 #include "net/handshake.h"
 
@@ -40,12 +41,14 @@ static tt_status bootstrap_allgather(void *context, const void *mine, void *all,
 
 static tt_status init_rank(const struct tt_pending_init *init)
 {
-    struct over_bootstrap over = {.deadline_ns = tt_deadline_ns(init->config.init_timeout_ms)};
+    struct over_bootstrap over;
     const int64_t start_ns = tt_now_ns();
     TT_TRY(tt_bootstrap_create(&over.bootstrap, &init->id, init->rank, init->nranks,
-                               over.deadline_ns));
+                               tt_deadline_ns(init->config.init_timeout_ms)));
+    over.deadline_ns = tt_bootstrap_deadline(over.bootstrap);
     const struct tt_exchange exchange = {.allgather = bootstrap_allgather,
                                          .context = &over,
+                                         .deadline_ns = over.deadline_ns,
                                          .nparticipants = init->nranks,
                                          .key = init->id.key};
     const int64_t joined_ns = tt_now_ns();
@@ -233,7 +236,7 @@ static tt_status init_env(tuttiComm_t *comms, int nlocal, const char *method,
         return tt_fail(TT_ERR_ARGUMENT, "%d processes of %d ranks are more than %d ranks",
                        launcher.nranks, nlocal, TT_MAX_RANKS);
     const char *how = method ? method : tt_config_string(TT_CONFIG_INIT_METHOD);
-    const bool alone = launcher.nranks == 1 && (!method || !strcmp(method, "env://"));
+    const bool alone = launcher.nranks == 1 && (!method || !strcasecmp(method, "env://"));
     if (alone)
         TT_TRY(tt_unique_id_create(&id));
     else
@@ -267,107 +270,27 @@ tuttiResult_t tuttiGetLauncher(int *rank, int *nranks, int *localRank)
     return tuttiSuccess;
 }
 
-/* The calls that a group holds back would be left without their communicator. */
-static tt_status check_not_in_group(const char *function)
-{
-    return tt_in_group() ? tt_fail(TT_ERR_USAGE, "%s inside a group: end the group first", function)
-                         : TT_OK;
-}
-
-/* In a group destroy waits for what was issued. */
-static tuttiResult_t finalize(tuttiComm_t comm)
-{
-    const tuttiResult_t result = tuttiBarrier(comm, NULL);
-    if (!tt_in_group()) tt_comm_drain(comm);
-    comm->finalized = !tt_in_group() || result == tuttiSuccess;
-    return result;
-}
-
-tuttiResult_t tuttiCommFinalize(tuttiComm_t comm)
-{
-    const tt_status status = tt_comm_check(comm);
-    if (status) return tt_group_result(__func__, status);
-    tt_comm_enter_call(comm);
-    const struct tt_call_counts counts = comm->counts; /* the barrier is none of the user's calls */
-    const tuttiResult_t result = finalize(comm);
-    comm->counts = counts;
-    tt_comm_leave_call(comm);
-    return result;
-}
-
-tuttiResult_t tuttiCommDestroy(tuttiComm_t comm)
-{
-    if (!comm) return tuttiSuccess;
-    tt_status status = tt_comm_check_handle(comm);
-    if (!status) status = check_not_in_group("tuttiCommDestroy");
-    if (status) return tt_result(__func__, status);
-    if (tt_comm_is_inherited(comm)) {
-        tt_comm_free_inherited(comm);
-        return tuttiSuccess;
-    }
-    tt_comm_enter_call(comm); /* another thread that ends it does not free it meanwhile */
-    if (atomic_fetch_or(&comm->ends, TT_COMM_ENDS))
-        status =
-            tt_fail(TT_ERR_USAGE, "communicator %s is being destroyed or aborted by another thread",
-                    comm->name);
-    tt_comm_leave_call(comm);
-    if (status) return tt_result(__func__, status);
-    tt_comm_drain(comm);
-    tt_comm_free(comm);
-    return tuttiSuccess;
-}
-
-static void fail_all_calls(tuttiComm_t comm)
-{
-    char name[128];
-    tt_fabric_name_rank(comm->fabric, comm->rank, name, sizeof name);
-    tt_engine_enter(&comm->engine);
-    tt_ignore(tt_fabric_fail(comm->fabric, TT_ERR_REMOTE, "%s aborted communicator %s", name,
-                             comm->name));
-    tt_engine_leave(&comm->engine);
-}
-
-tuttiResult_t tuttiCommAbort(tuttiComm_t comm)
-{
-    if (!comm) return tuttiSuccess;
-    tt_status status = tt_comm_check_handle(comm);
-    if (!status) status = check_not_in_group("tuttiCommAbort");
-    if (status) return tt_result(__func__, status);
-    if (tt_comm_is_inherited(comm)) {
-        tt_comm_free_inherited(comm);
-        return tuttiSuccess;
-    }
-    tt_comm_enter_call(comm); /* a thread that destroys it waits */
-    const unsigned ends = atomic_fetch_or(&comm->ends, TT_COMM_ENDS);
-    if (!(ends & TT_COMM_GOES)) atomic_store(&comm->fabric->aborted, true);
-    if (!(ends & TT_COMM_LEAVES)) fail_all_calls(comm);
-    tt_comm_leave_call(comm);
-    if (ends) return tuttiSuccess; /* the other thread frees it, soon now */
-    tt_comm_await_calls(comm);
-    tt_comm_drain(comm);
-    tt_comm_free(comm);
-    return tuttiSuccess;
-}
-
-static tt_status report(tuttiComm_t comm, const char *what, int *place, int value)
+/* A number of the communicator's, by its place in the struct. */
+static tt_status report(tuttiComm_t comm, const char *what, int *place, size_t offset)
 {
     TT_TRY(tt_comm_check_handle(comm));
     if (!place) return tt_fail(TT_ERR_ARGUMENT, "the place for the %s is NULL", what);
-    *place = value;
+    *place = *(const int *)(const void *)((const char *)comm + offset);
     return TT_OK;
 }
 
 tuttiResult_t tuttiCommCount(tuttiComm_t comm, int *nranks)
 {
-    return tt_result(__func__, report(comm, "count", nranks, comm ? comm->nranks : 0));
+    return tt_result(__func__,
+                     report(comm, "count", nranks, offsetof(struct tuttiComm, core.nranks)));
 }
 
 tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int *rank)
 {
-    return tt_result(__func__, report(comm, "rank", rank, comm ? comm->rank : 0));
+    return tt_result(__func__, report(comm, "rank", rank, offsetof(struct tuttiComm, core.rank)));
 }
 
 tuttiResult_t tuttiCommDevice(tuttiComm_t comm, int *device)
 {
-    return tt_result(__func__, report(comm, "device", device, comm ? comm->device : 0));
+    return tt_result(__func__, report(comm, "device", device, offsetof(struct tuttiComm, device)));
 }

@@ -18,9 +18,9 @@ static void leave_all(void)
 {
     if (!tt_process_try_lock(&lock)) return;
     for (struct tuttiComm *comm = alive; comm; comm = comm->alive_next) {
-        if (tt_comm_is_inherited(comm) || !tt_engine_enter_if_idle(&comm->engine)) continue;
-        tt_wires_leave(comm->fabric->wires);
-        tt_engine_leave(&comm->engine);
+        if (tt_comm_is_inherited(comm) || !tt_engine_enter_if_idle(&comm->core.engine)) continue;
+        tt_wires_leave(comm->core.fabric->wires);
+        tt_engine_leave(&comm->core.engine);
     }
     tt_process_unlock(&lock);
 }
@@ -32,7 +32,7 @@ static void register_leaving(void)
 
 void tt_comm_remember(tuttiComm_t comm)
 {
-    if (!comm->fabric->wires) return;
+    if (!comm->core.fabric->wires) return;
     pthread_once(&once, register_leaving);
     tt_process_lock(&lock);
     comm->alive_next = alive;

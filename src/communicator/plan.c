@@ -3,21 +3,25 @@
 
 #include "algorithms/algorithms.h"
 #include "communicator/communicator.h"
+#include "communicator/handles.h"
 #include "net/handshake.h"
 #include "program/covered.h"
 #include "program/proof.h"
 
+#define X(NAME, PUBLIC, ...)                                                                       \
+    _Static_assert((int)TT_##NAME == (int)tuttiColl##PUBLIC, "tutti.h has another value");
+#include "schedule/collective_table.h"
+#undef X
+_Static_assert((int)TT_NCOLLECTIVES == (int)tuttiNumCollectives, "tutti.h has another number");
+
 /* Owned by the user's handle. Steps are made when asked for, so its size is the same for any number
  * of ranks. */
 struct tuttiPlan {
-    uint64_t magic;
     struct tt_hosts *hosts; /* of steps.shape; NULL: one host */
     struct tt_steps steps;
     struct tt_proof *proof; /* the programs of all ranks; NULL: not made yet, or too many ranks */
     bool proved;            /* for every count */
 };
-
-static const uint64_t plan_magic = 0x7475747469706c6eu;
 
 static bool is_collective(tuttiCollective_t collective)
 {
@@ -55,14 +59,6 @@ const char *tuttiPlanPlacement(int index)
 }
 
 /* ---- Create, destroy ------------------------------------------------------------------------ */
-
-static tt_status check_plan(const struct tuttiPlan *plan, const char *function)
-{
-    if (!plan) return tt_fail(TT_ERR_ARGUMENT, "%s: plan is NULL", function);
-    if (plan->magic != plan_magic)
-        return tt_fail(TT_ERR_ARGUMENT, "%s: not a plan, or one destroyed already", function);
-    return TT_OK;
-}
 
 static tt_status find_algorithm(tuttiCollective_t collective, const char *name,
                                 const struct tt_algorithm **algorithm)
@@ -118,14 +114,16 @@ static tt_status create_plan(tuttiPlan_t *plan, tuttiCollective_t collective, co
     shape.hosts = hosts;
     const char *refusal = tt_refusal(algorithm, &shape);
     struct tuttiPlan *made = refusal ? NULL : calloc(1, sizeof *made);
-    if (!made) {
+    const tt_status status =
+        refusal ? tt_fail(TT_ERR_USAGE, "%s:%s %s", tuttiCollectiveName(collective), name, refusal)
+        : !made ? tt_fail(TT_ERR_SYSTEM, "out of memory")
+                : tt_handle_add(made, TT_HANDLE_PLAN);
+    if (status) {
         tt_hosts_destroy(hosts);
-        return refusal ? tt_fail(TT_ERR_USAGE, "%s:%s %s", tuttiCollectiveName(collective), name,
-                                 refusal)
-                       : tt_fail(TT_ERR_SYSTEM, "out of memory");
+        free(made);
+        return status;
     }
-    *made = (struct tuttiPlan){
-        .magic = plan_magic, .hosts = hosts, .steps = {.algorithm = algorithm, .shape = shape}};
+    *made = (struct tuttiPlan){.hosts = hosts, .steps = {.algorithm = algorithm, .shape = shape}};
     *plan = made;
     return TT_OK;
 }
@@ -165,9 +163,9 @@ int tuttiAlgorithmFits(tuttiCollective_t collective, const char *algorithm, int 
 tuttiResult_t tuttiPlanDestroy(tuttiPlan_t plan)
 {
     if (!plan) return tuttiSuccess;
-    const tt_status status = check_plan(plan, "tuttiPlanDestroy");
+    const tt_status status = tt_handle_check(plan, TT_HANDLE_PLAN);
     if (status) return tt_result(__func__, status);
-    plan->magic = 0;
+    tt_handle_remove(plan, TT_HANDLE_PLAN);
     tt_proof_destroy(plan->proof);
     tt_hosts_destroy(plan->hosts);
     free(plan);
@@ -203,7 +201,7 @@ static uint64_t plan_bytes(const struct tuttiPlan *plan)
 static tt_status cost_plan(tuttiPlan_t plan, size_t count, size_t element_bytes, int exact,
                            tuttiPlanCost_t *cost)
 {
-    TT_TRY(check_plan(plan, "tuttiPlanCost"));
+    TT_TRY(tt_handle_check(plan, TT_HANDLE_PLAN));
     if (!cost) return tt_fail(TT_ERR_ARGUMENT, "tuttiPlanCost: cost is NULL");
     if (exact != 0 && exact != 1)
         return tt_fail(TT_ERR_ARGUMENT, "tuttiPlanCost: exact is %d, expected 0 or 1", exact);
@@ -239,7 +237,7 @@ tuttiResult_t tuttiPlanCost(tuttiPlan_t plan, size_t count, size_t elementBytes,
 static tt_status count_off_host(tuttiPlan_t plan, size_t count, size_t element_bytes,
                                 uint64_t *bytes)
 {
-    TT_TRY(check_plan(plan, "tuttiPlanOffHost"));
+    TT_TRY(tt_handle_check(plan, TT_HANDLE_PLAN));
     if (!bytes) return tt_fail(TT_ERR_ARGUMENT, "tuttiPlanOffHost: bytes is NULL");
     struct tt_traffic traffic = {.sent = 0};
     if (plan->hosts) TT_TRY(tt_count_traffic(&plan->steps, &traffic));
@@ -279,7 +277,7 @@ static tt_status prove(tuttiPlan_t plan, size_t count, struct tt_verify_report *
 
 static tt_status verify_plan(tuttiPlan_t plan, size_t count)
 {
-    TT_TRY(check_plan(plan, "tuttiPlanVerify"));
+    TT_TRY(tt_handle_check(plan, TT_HANDLE_PLAN));
     if (plan->proved) return TT_OK;
     struct tt_verify_report report = {.text = ""};
     const tt_status status = prove(plan, count, &report);
@@ -300,7 +298,7 @@ tuttiResult_t tuttiPlanVerify(tuttiPlan_t plan, size_t count)
 tuttiResult_t tuttiPlanPrint(tuttiPlan_t plan, int rank, void (*emit)(void *arg, const char *line),
                              void *arg)
 {
-    const tt_status status = check_plan(plan, "tuttiPlanPrint");
+    const tt_status status = tt_handle_check(plan, TT_HANDLE_PLAN);
     if (status) return tt_result(__func__, status);
     if (!emit) return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT, "tuttiPlanPrint: emit is NULL"));
     const int nranks = plan->steps.shape.nranks;

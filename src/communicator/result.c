@@ -3,7 +3,8 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "communicator/graphs.h"
+#include "carrier/carried.h"
+#include "communicator/communicator.h"
 
 static tuttiResult_t code_of(tt_status status)
 {
@@ -83,7 +84,7 @@ const char *tuttiGetErrorString(tuttiResult_t result)
 const char *tuttiGetLastError(tuttiComm_t comm)
 {
     if (comm && tt_comm_check_handle(comm) == TT_OK) {
-        const char *text = tt_fabric_failure_text(comm->fabric);
+        const char *text = tt_fabric_failure_text(comm->core.fabric);
         if (text[0]) return text;
     }
     return tt_last_error();
@@ -96,8 +97,9 @@ tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *result)
     if (!result)
         return tt_result(__func__,
                          tt_fail(TT_ERR_ARGUMENT, "tuttiCommGetAsyncError: result is NULL"));
-    tt_graphs_look(comm);
-    tt_engine_look(&comm->engine); /* a watchdog asks while nothing else does */
-    *result = code_of(tt_fabric_check(comm->fabric));
+    const struct tt_carried *carried = tt_carried_of(&comm->core);
+    if (carried && carried->look) carried->look(&comm->core);
+    tt_engine_look(&comm->core.engine); /* a watchdog asks while nothing else does */
+    *result = code_of(tt_fabric_check(comm->core.fabric));
     return tuttiSuccess;
 }

@@ -1,8 +1,8 @@
 /* Selects the algorithm of a call, and keeps its program and bindings in a cache. */
 #include <stdlib.h>
 
+#include "carrier/carried.h"
 #include "communicator/communicator.h"
-#include "communicator/device.h"
 #include "program/first_use.h"
 #include "program/lower.h"
 
@@ -10,9 +10,33 @@ static struct tt_shape shape_of(const struct tuttiComm *comm, enum tt_collective
                                 int root)
 {
     return (struct tt_shape){.collective = collective,
-                             .nranks = comm->nranks,
+                             .nranks = comm->core.nranks,
                              .root = root,
-                             .hosts = comm->fabric->hosts};
+                             .hosts = comm->core.fabric->hosts};
+}
+
+static struct tt_carrier_limits limits_of(const struct tuttiComm *comm,
+                                          const struct tt_carrier *carrier)
+{
+    struct tt_carrier_limits limits;
+    carrier->limits(&comm->core, &limits);
+    return limits;
+}
+
+/* What the choice depends on. The constants of the host are those of its links. */
+static struct tt_setting setting_of(const struct tuttiComm *comm, const struct tt_carrier *carrier)
+{
+    struct tt_setting setting = comm->setting;
+    if (!carrier->on_device) return setting;
+    const struct tt_carrier_limits limits = limits_of(comm, carrier);
+    setting.on_device = true;
+    setting.oversubscribed = false;
+    setting.ranks_per_core = 0;
+    setting.slot_bytes = limits.slot_bytes;
+    setting.meet_bytes = limits.meet_bytes;
+    setting.line_bytes = limits.line_bytes;
+    setting.nparts = limits.nparts;
+    return setting;
 }
 
 /* The same for all roots, so that calls with changing roots do not change their algorithm. A forced
@@ -21,16 +45,22 @@ static const struct tt_algorithm *choose(tuttiComm_t comm, const struct tt_selec
 {
     const struct tt_algorithm *forced = comm->forced[of->collective];
     if (forced && (!of->uneven || forced->uneven)) return forced;
-    struct tt_choices *choices = of->on_device ? &comm->on_gpu->choices[of->collective][of->uneven]
-                                               : &comm->choices[of->collective][of->uneven];
+    struct tt_choices *choices = &comm->choices[of->carrier->on_device][of->collective][of->uneven];
     if (choices->number == 0) {
         const struct tt_shape shape = shape_of(comm, of->collective, 0);
-        struct tt_setting setting = comm->setting;
+        struct tt_setting setting = setting_of(comm, of->carrier);
         setting.uneven = of->uneven;
-        if (of->on_device) tt_comm_device_setting(comm, &setting);
         tt_choices_make(choices, &shape, &setting);
     }
     return tt_choices_at(choices, of->nbytes);
+}
+
+/* Copies of the program that may run side by side on a GPU. */
+static int copies_of(const struct tuttiComm *comm, const struct tt_carrier *carrier,
+                     const struct tt_program *program)
+{
+    const int most = limits_of(comm, carrier).nparts;
+    return program->nchannels > 0 && most > program->nchannels ? most / program->nchannels : 1;
 }
 
 static tt_status load(tuttiComm_t comm, const struct tt_algorithm *algorithm,
@@ -38,9 +68,10 @@ static tt_status load(tuttiComm_t comm, const struct tt_algorithm *algorithm,
 {
     struct tt_program *program;
     TT_TRY(tt_prove_first_use(algorithm, shape, 0, &cached->any_count));
-    TT_TRY(tt_program_create(algorithm, shape, comm->rank, &program));
-    if (!cached->for_device) return tt_loaded_create(program, comm->fabric, &cached->loaded);
-    return tt_loaded_create_for_device(program, tt_comm_device_copies(comm, program),
+    TT_TRY(tt_program_create(algorithm, shape, comm->core.rank, &program));
+    if (!cached->carrier->on_device)
+        return tt_loaded_create(program, comm->core.fabric, &cached->loaded);
+    return tt_loaded_create_for_device(program, copies_of(comm, cached->carrier, program),
                                        &cached->loaded);
 }
 
@@ -51,19 +82,18 @@ static tt_status load(tuttiComm_t comm, const struct tt_algorithm *algorithm,
 static bool is_used(const struct tuttiComm *comm, const struct tt_cached *cached)
 {
     for (int i = 0; i < TT_NCOLLECTIVES; i++)
-        if (comm->memos[i].cached == cached ||
-            (comm->on_gpu && comm->on_gpu->memos[i].cached == cached))
+        if (comm->memos[false][i].cached == cached || comm->memos[true][i].cached == cached)
             return true;
     /* release: tt_replay_release */
     return atomic_load_explicit(&cached->nheld, memory_order_acquire) > 0 ||
-           atomic_load_explicit(&comm->engine.collectives_done, memory_order_acquire) <
+           atomic_load_explicit(&comm->core.engine.collectives_done, memory_order_acquire) <
                cached->last_turn; /* release: the call, when it completed */
 }
 
 static void forget(tuttiComm_t comm, struct tt_cached *cached)
 {
     comm->ncached--;
-    if (cached->for_device) tt_comm_device_unload(comm, cached);
+    if (cached->carrier->unload) cached->carrier->unload(&comm->core, cached);
     tt_loaded_destroy(cached->loaded);
     free(cached);
 }
@@ -85,12 +115,12 @@ static void evict(tuttiComm_t comm)
 
 /* Takes it out of the list; NULL: it is not there. */
 static struct tt_cached *take_out(tuttiComm_t comm, const struct tt_algorithm *algorithm, int root,
-                                  bool for_device)
+                                  bool on_device)
 {
     for (struct tt_cached **c = &comm->cache; *c; c = &(*c)->next) {
         struct tt_cached *cached = *c;
         if (cached->algorithm != algorithm || cached->loaded->program->root != root ||
-            cached->for_device != for_device)
+            cached->carrier->on_device != on_device)
             continue;
         *c = cached->next;
         return cached;
@@ -99,12 +129,12 @@ static struct tt_cached *take_out(tuttiComm_t comm, const struct tt_algorithm *a
 }
 
 static tt_status make(tuttiComm_t comm, const struct tt_algorithm *algorithm, int root,
-                      bool for_device, struct tt_cached **made)
+                      const struct tt_carrier *carrier, struct tt_cached **made)
 {
     const struct tt_shape shape = shape_of(comm, algorithm->collective, root);
     struct tt_cached *cached = calloc(1, sizeof *cached);
     if (!cached) return tt_fail(TT_ERR_SYSTEM, "out of memory for a program");
-    cached->for_device = for_device;
+    cached->carrier = carrier;
     const tt_status status = load(comm, algorithm, &shape, cached);
     if (status) {
         free(cached);
@@ -130,30 +160,31 @@ static tt_status prove_count(const struct tuttiComm *comm, const struct tt_cache
 
 /* A program that was proved for single counts only is not run on parts of other lengths. A small
  * call of `nbytes` is done in a straight line, which runs one copy (executor/express.h). */
-static struct tt_limits limits_of(const struct tuttiComm *comm, const struct tt_cached *cached,
-                                  size_t nbytes)
+static struct tt_limits binding_limits(const struct tuttiComm *comm, const struct tt_cached *cached,
+                                       size_t nbytes)
 {
-    if (cached->for_device) return tt_comm_device_limits(comm, cached);
-    const struct tt_segment_header *header = comm->fabric->segment->header;
-    const bool copies = cached->any_count && nbytes >= TT_EXPRESS_BYTES;
-    return (struct tt_limits){.slot_bytes = header->slot_bytes,
-                              .meet_bytes = header->meet_bytes,
+    const struct tt_carrier *carrier = cached->carrier;
+    const struct tt_carrier_limits limits = limits_of(comm, carrier);
+    const bool copies = cached->any_count && (carrier->on_device || nbytes >= TT_EXPRESS_BYTES);
+    return (struct tt_limits){.slot_bytes = limits.slot_bytes,
+                              .meet_bytes = limits.meet_bytes,
                               .copies = copies ? cached->loaded->copies : 1,
-                              .slot_setting = comm->fabric->peers[comm->rank].slot_bytes};
+                              .slot_setting = limits.slot_setting,
+                              .of_gpus = carrier->on_device};
 }
 
 tt_status tt_comm_bind_counts(tuttiComm_t comm, const struct tt_cached *cached,
                               const struct tt_counts *counts, size_t element,
                               struct tt_binding **out)
 {
-    const struct tt_limits limits = limits_of(comm, cached, SIZE_MAX);
+    const struct tt_limits limits = binding_limits(comm, cached, SIZE_MAX);
     return tt_program_bind_counts(cached->loaded->program, counts, element, &limits, out);
 }
 
 tt_status tt_comm_bind(tuttiComm_t comm, struct tt_cached *cached, size_t count, size_t element,
                        struct tt_binding *out)
 {
-    const struct tt_limits limits = limits_of(comm, cached, count * element);
+    const struct tt_limits limits = binding_limits(comm, cached, count * element);
     int i = 0;
     while (i < TT_BINDINGS_KEPT &&
            (cached->bindings[i].count != count || cached->bindings[i].element != element))
@@ -172,8 +203,8 @@ tt_status tt_comm_bind(tuttiComm_t comm, struct tt_cached *cached, size_t count,
 tt_status tt_comm_select(tuttiComm_t comm, const struct tt_selection *of, struct tt_cached **out)
 {
     const struct tt_algorithm *algorithm = choose(comm, of);
-    struct tt_cached *cached = take_out(comm, algorithm, of->root, of->on_device);
-    if (!cached) TT_TRY(make(comm, algorithm, of->root, of->on_device, &cached));
+    struct tt_cached *cached = take_out(comm, algorithm, of->root, of->carrier->on_device);
+    if (!cached) TT_TRY(make(comm, algorithm, of->root, of->carrier, &cached));
     cached->next = comm->cache;
     comm->cache = cached;
     *out = cached;
@@ -221,8 +252,7 @@ tuttiResult_t tuttiCommSetAlgorithm(tuttiComm_t comm, tuttiCollective_t collecti
     status = tt_comm_check_order(algorithm, comm->setting.in_rank_order);
     if (status) return tt_result(__func__, status);
     comm->forced[kind] = algorithm;
-    comm->memos[kind].cached = NULL;
-    if (comm->on_gpu) comm->on_gpu->memos[kind].cached = NULL;
+    comm->memos[false][kind].cached = comm->memos[true][kind].cached = NULL;
     return tuttiSuccess;
 }
 
@@ -236,7 +266,7 @@ tuttiResult_t tuttiCommGetAlgorithm(tuttiComm_t comm, tuttiCollective_t collecti
     if (status) return tt_result(__func__, status);
     const struct tt_selection of = {.collective = (enum tt_collective)collective,
                                     .nbytes = nbytes,
-                                    .on_device = comm->on_gpu != NULL};
+                                    .carrier = tt_carrier_of_gpu(&comm->core)};
     *algorithm = choose(comm, &of)->name;
     return tuttiSuccess;
 }

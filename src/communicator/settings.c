@@ -4,7 +4,9 @@
 
 #include "base/config.h"
 #include "base/log.h"
-#include "communicator/device.h"
+#include "carrier/carried.h"
+#include "communicator/communicator.h"
+#include "device/call.h"
 
 static int64_t int_or(int value, int64_t otherwise)
 {
@@ -55,9 +57,9 @@ tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig
 {
     tuttiConfig_t full;
     TT_TRY(read_struct(&full, config));
-    struct tt_comm_config fresh = {.oversubscribed = parent && parent->fabric->oversubscribed};
-    fresh.timeout_ms =
-        int_or(full.timeoutMs, parent ? parent->timeout_ms : tt_config_int(TT_CONFIG_TIMEOUT_MS));
+    struct tt_comm_config fresh = {.oversubscribed = parent && parent->core.fabric->oversubscribed};
+    fresh.timeout_ms = int_or(full.timeoutMs, parent ? parent->core.timeout_ms
+                                                     : tt_config_int(TT_CONFIG_TIMEOUT_MS));
     fresh.init_timeout_ms =
         int_or(full.initTimeoutMs,
                parent ? parent->init_timeout_ms : tt_config_int(TT_CONFIG_INIT_TIMEOUT_MS));
@@ -74,15 +76,14 @@ tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig
         int_or(full.deterministic,
                parent ? parent->setting.in_rank_order : tt_config_int(TT_CONFIG_DETERMINISTIC));
     fresh.gpu = full.device != TUTTI_CONFIG_UNDEF_INT ? full.device
-                : parent                              ? parent->gpu
+                : parent                              ? parent->core.gpu
                                                       : tt_current_gpu();
     fresh.needs_gpu = full.device != TUTTI_CONFIG_UNDEF_INT && full.device >= 0;
     fresh.device = parent && full.device == TUTTI_CONFIG_UNDEF_INT ? parent->device
                    : fresh.gpu < 0                                 ? 0
                                                                    : fresh.gpu;
     fresh.opener = number_of_thread();
-    if (parent && parent->on_gpu && parent->gpu == fresh.gpu)
-        fresh.parent_share = parent->on_gpu->place.share;
+    fresh.parent = parent ? &parent->core : NULL;
     for (int i = 0; i < TT_NCOLLECTIVES; i++)
         TT_TRY(tt_comm_check_order(fresh.forced[i], fresh.deterministic));
     *settings = fresh;
@@ -147,6 +148,16 @@ static tt_status read_waiting(struct tt_fabric_config *fabric)
     return TT_OK;
 }
 
+/* The messages of a call that go as lines, at most: for these lines are faster by the cost model.
+ */
+static size_t find_line_bytes(void)
+{
+    size_t most = 0, step = (size_t)1 << 24;
+    for (; step; step /= 2)
+        if (tt_gpu_takes_lines(most + step)) most += step;
+    return most;
+}
+
 tt_status tt_comm_links_init(struct tt_comm_links *out, const struct tt_comm_config *config)
 {
     const char *list = tt_config_string(TT_CONFIG_TRANSPORT);
@@ -168,6 +179,7 @@ tt_status tt_comm_links_init(struct tt_comm_links *out, const struct tt_comm_con
         .wires = {.allowed = between ? tt_transports_named(list) : UINT32_MAX},
         .device_channels = 1 + (int)bounded(TT_CONFIG_DEVICE_CHANNELS, 2, 64, 1),
         .device_threads = (int)bounded(TT_CONFIG_DEVICE_THREADS, 32, TT_DEVICE_THREADS, 32),
+        .device_line_bytes = find_line_bytes(),
     };
     TT_TRY(read_waiting(&links.fabric));
     links.wires.nslots = links.fabric.nslots;

@@ -1,14 +1,15 @@
 /* Splits a communicator: the ranks with one colour become a communicator of their own. */
 #include <stdlib.h>
 
-#include "communicator/communicator.h"
+#include "base/clock.h"
+#include "communicator/group.h"
 
 static tt_status parent_allgather(void *context, const void *mine, void *all, size_t nbytes)
 {
     tuttiComm_t comm = context;
     const tuttiResult_t result = tuttiAllGather(mine, all, nbytes, tuttiUint8, comm, NULL);
     if (result == tuttiSuccess) return TT_OK;
-    const tt_status failure = tt_fabric_check(comm->fabric);
+    const tt_status failure = tt_fabric_check(comm->core.fabric);
     return failure ? failure : TT_ERR_INTERNAL;
 }
 
@@ -40,7 +41,7 @@ static tt_status check_choices(const struct tuttiComm *comm, const struct choice
                                tt_status own)
 {
     if (own) return own;
-    for (int r = 0; r < comm->nranks; r++)
+    for (int r = 0; r < comm->core.nranks; r++)
         if (choices[r].status)
             return tt_fail(choices[r].status,
                            "rank %d could not take part in the split: its error says why", r);
@@ -50,7 +51,7 @@ static tt_status check_choices(const struct tuttiComm *comm, const struct choice
 static tt_status split(tuttiComm_t comm, const struct choice *mine, tuttiComm_t *newcomm,
                        const struct tt_comm_config *config)
 {
-    const size_t n = (size_t)comm->nranks;
+    const size_t n = (size_t)comm->core.nranks;
     struct choice *choices = calloc(n, sizeof *choices);
     int *members = calloc(n, sizeof *members);
     tt_status status = choices && members
@@ -60,12 +61,14 @@ static tt_status split(tuttiComm_t comm, const struct choice *mine, tuttiComm_t 
     if (!status) {
         int rank = -1;
         const bool wanted = mine->color != TUTTI_SPLIT_NOCOLOR;
-        const int nranks = wanted ? select_members(choices, comm->nranks, mine->color, members) : 0;
+        const int nranks =
+            wanted ? select_members(choices, comm->core.nranks, mine->color, members) : 0;
         for (int i = 0; i < nranks; i++)
-            if (members[i] == comm->rank) rank = i;
+            if (members[i] == comm->core.rank) rank = i;
         const struct tt_exchange exchange = {.allgather = parent_allgather,
                                              .context = comm,
-                                             .nparticipants = comm->nranks,
+                                             .deadline_ns = tt_deadline_ns(config->init_timeout_ms),
+                                             .nparticipants = comm->core.nranks,
                                              .key = comm->key,
                                              .members = members};
         status = tt_comm_assemble(newcomm, &exchange, rank, nranks, config);
@@ -92,12 +95,13 @@ tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *
             tt_fail(TT_ERR_ARGUMENT, "color %d is negative and not TUTTI_SPLIT_NOCOLOR", color);
     struct tt_comm_config settings = {0};
     if (!status) status = tt_comm_config_init(&settings, config, comm);
-    const struct choice mine = {.color = color, .key = key, .rank = comm->rank, .status = status};
-    tt_comm_enter_call(comm);
+    const struct choice mine = {
+        .color = color, .key = key, .rank = comm->core.rank, .status = status};
+    tt_core_enter_call(&comm->core);
     const struct tt_call_counts counts =
         comm->counts; /* the exchanges are none of the user's calls */
     status = split(comm, &mine, newcomm, &settings);
     comm->counts = counts;
-    tt_comm_leave_call(comm);
+    tt_core_leave_call(&comm->core);
     return tt_result(__func__, status);
 }

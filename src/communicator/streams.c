@@ -1,9 +1,9 @@
 /* The public face of host streams and events. tuttiStream_t is a struct tt_stream, tuttiEvent_t a
  * struct tt_event. */
-#include <stdlib.h>
-
-#include "communicator/communicator.h"
-#include "executor/stream.h"
+#include "carrier/gpu_stream.h"
+#include "communicator/group.h"
+#include "communicator/handles.h"
+#include "executor/event.h"
 
 static struct tt_stream *stream_of(tuttiStream_t stream)
 {
@@ -20,12 +20,34 @@ static tt_status need(const void *pointer, const char *function, const char *wha
     return pointer ? TT_OK : tt_fail(TT_ERR_ARGUMENT, "%s: %s is NULL", function, what);
 }
 
+static tt_status check_event(tuttiEvent_t event)
+{
+    return tt_handle_check(event, TT_HANDLE_EVENT);
+}
+
+/* NULL is allowed. */
+static tt_status check_stream(tuttiStream_t stream)
+{
+    return stream ? tt_handle_check(stream, TT_HANDLE_STREAM) : TT_OK;
+}
+
+/* Gives the user the stream that was made; frees it where its handle cannot be kept. */
+static tt_status hand_out_stream(struct tt_stream *made, tuttiStream_t *stream)
+{
+    const tt_status status = tt_handle_add(made, TT_HANDLE_STREAM);
+    if (status)
+        tt_stream_destroy(made);
+    else
+        *stream = (tuttiStream_t)made;
+    return status;
+}
+
 tuttiResult_t tuttiStreamCreate(tuttiStream_t *stream)
 {
     tt_status status = need(stream, "tuttiStreamCreate", "stream");
     struct tt_stream *made;
     if (!status) status = tt_stream_create(&made);
-    if (!status) *stream = (tuttiStream_t)made;
+    if (!status) status = hand_out_stream(made, stream);
     return tt_result(__func__, status);
 }
 
@@ -33,34 +55,47 @@ tuttiResult_t tuttiStreamFromDevice(tuttiStream_t *stream, int device, void *dev
 {
     tt_status status = need(stream, "tuttiStreamFromDevice", "stream");
     struct tt_stream *made;
-    if (!status) status = tt_stream_from_device(&made, device, deviceStream);
-    if (!status) *stream = (tuttiStream_t)made;
+    if (!status) status = tt_gpu_stream_create(&made, device, deviceStream);
+    if (!status) status = hand_out_stream(made, stream);
     return tt_result(__func__, status);
 }
 
 /* What only streams of the host can do. */
 static tt_status need_host_stream(tuttiStream_t stream, const char *function, const char *instead)
 {
-    if (stream) TT_TRY(tt_stream_check(stream_of(stream)));
-    if (!tt_stream_context(stream_of(stream))) return TT_OK;
-    return tt_fail(TT_ERR_USAGE, "%s: the stream is of GPU %d: use %s on the CUDA stream", function,
-                   tt_context_gpu(tt_stream_context(stream_of(stream))), instead);
+    struct tt_stream *own = stream_of(stream);
+    if (!own) return TT_OK;
+    TT_TRY(check_stream(stream));
+    TT_TRY(tt_stream_check(own));
+    return own->ops->need_tasks(own, function, instead);
 }
 
 tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream)
 {
+    if (!stream) return tuttiSuccess;
+    tt_status status = check_stream(stream);
+    if (!status) status = tt_stream_check_outside(stream_of(stream), "tuttiStreamDestroy");
+    if (!status) status = tt_group_check_stream("tuttiStreamDestroy", stream);
+    if (status) return tt_result(__func__, status);
+    tt_handle_remove(stream, TT_HANDLE_STREAM);
     tt_stream_destroy(stream_of(stream));
     return tuttiSuccess;
 }
 
 tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream)
 {
-    return stream ? tt_result(__func__, tt_stream_synchronize(stream_of(stream))) : tuttiSuccess;
+    if (!stream) return tuttiSuccess;
+    tt_status status = check_stream(stream);
+    if (!status) status = tt_stream_check_outside(stream_of(stream), "tuttiStreamSynchronize");
+    if (!status) status = tt_stream_synchronize(stream_of(stream));
+    return tt_result(__func__, status);
 }
 
 tuttiResult_t tuttiStreamQuery(tuttiStream_t stream)
 {
-    return stream ? tt_result(__func__, tt_stream_query(stream_of(stream))) : tuttiSuccess;
+    tt_status status = check_stream(stream);
+    if (stream && !status) status = tt_stream_query(stream_of(stream));
+    return tt_result(__func__, status);
 }
 
 /* A user's function on its way through a stream. */
@@ -72,9 +107,8 @@ struct host_function {
 
 static tt_status run_host_function(struct tt_task *task)
 {
-    const struct host_function call = *(struct host_function *)task;
-    free(task);
-    call.function(call.argument);
+    const struct host_function *call = (struct host_function *)task;
+    call->function(call->argument);
     return TT_OK;
 }
 
@@ -88,10 +122,13 @@ tuttiResult_t tuttiStreamLaunch(tuttiStream_t stream, void (*function)(void *), 
     }
     const tt_status status = need_host_stream(stream, "tuttiStreamLaunch", "cuLaunchHostFunc");
     if (status) return tt_result(__func__, status);
-    struct host_function *call = malloc(sizeof *call);
+    struct host_function *call =
+        (struct host_function *)tt_task_take(stream_of(stream), sizeof *call);
     if (!call)
         return tt_result(__func__, tt_fail(TT_ERR_SYSTEM, "out of memory for a stream's function"));
-    *call = (struct host_function){{.run = run_host_function}, function, argument};
+    call->task.run = run_host_function;
+    call->function = function;
+    call->argument = argument;
     tt_stream_push(stream_of(stream), &call->task);
     return tuttiSuccess;
 }
@@ -99,21 +136,29 @@ tuttiResult_t tuttiStreamLaunch(tuttiStream_t stream, void (*function)(void *), 
 tuttiResult_t tuttiEventCreate(tuttiEvent_t *event)
 {
     tt_status status = need(event, "tuttiEventCreate", "event");
-    struct tt_event *made;
+    struct tt_event *made = NULL;
     if (!status) status = tt_event_create(&made);
-    if (!status) *event = (tuttiEvent_t)made;
+    if (!status) status = tt_handle_add(made, TT_HANDLE_EVENT);
+    if (!status)
+        *event = (tuttiEvent_t)made;
+    else
+        tt_event_destroy(made);
     return tt_result(__func__, status);
 }
 
 tuttiResult_t tuttiEventDestroy(tuttiEvent_t event)
 {
+    if (!event) return tuttiSuccess;
+    const tt_status status = check_event(event);
+    if (status) return tt_result(__func__, status);
+    tt_handle_remove(event, TT_HANDLE_EVENT);
     tt_event_destroy(event_of(event));
     return tuttiSuccess;
 }
 
 tuttiResult_t tuttiEventRecord(tuttiEvent_t event, tuttiStream_t stream)
 {
-    tt_status status = need(event, "tuttiEventRecord", "event");
+    tt_status status = check_event(event);
     if (!status) status = need_host_stream(stream, "tuttiEventRecord", "cuEventRecord");
     if (!status) status = tt_event_record(event_of(event), stream_of(stream));
     return tt_result(__func__, status);
@@ -121,21 +166,25 @@ tuttiResult_t tuttiEventRecord(tuttiEvent_t event, tuttiStream_t stream)
 
 tuttiResult_t tuttiEventSynchronize(tuttiEvent_t event)
 {
-    const tt_status status = need(event, "tuttiEventSynchronize", "event");
+    tt_status status = check_event(event);
+    if (!status) status = tt_event_check_outside(event_of(event), "tuttiEventSynchronize");
     if (!status) tt_event_synchronize(event_of(event));
     return tt_result(__func__, status);
 }
 
 tuttiResult_t tuttiEventQuery(tuttiEvent_t event)
 {
-    tt_status status = need(event, "tuttiEventQuery", "event");
+    tt_status status = check_event(event);
     if (!status) status = tt_event_query(event_of(event));
     return tt_result(__func__, status);
 }
 
 tuttiResult_t tuttiStreamWaitEvent(tuttiStream_t stream, tuttiEvent_t event)
 {
-    tt_status status = need(event, "tuttiStreamWaitEvent", "event");
+    tt_status status = check_event(event);
+    if (!status) status = check_stream(stream);
+    if (!status && !stream)
+        status = tt_event_check_outside(event_of(event), "tuttiStreamWaitEvent with stream NULL");
     if (status) return tt_result(__func__, status);
     if (!stream) {
         tt_event_synchronize(event_of(event));
@@ -150,8 +199,8 @@ tuttiResult_t tuttiEventElapsedTime(float *ms, tuttiEvent_t start, tuttiEvent_t 
 {
     int64_t from, to;
     tt_status status = need(ms, "tuttiEventElapsedTime", "ms");
-    if (!status) status = need(start, "tuttiEventElapsedTime", "start");
-    if (!status) status = need(end, "tuttiEventElapsedTime", "end");
+    if (!status) status = check_event(start);
+    if (!status) status = check_event(end);
     if (!status) status = tt_event_time(event_of(start), &from);
     if (!status) status = tt_event_time(event_of(end), &to);
     if (!status) *ms = (float)((double)(to - from) * 1e-6);

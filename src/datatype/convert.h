@@ -15,6 +15,9 @@
 #ifndef TT_DATATYPE_CONVERT_H
 #define TT_DATATYPE_CONVERT_H
 
+#include <float.h>
+#include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -131,6 +134,20 @@ static inline uint8_t tt_f32_to_e5m2(float value)
     if (magnitude == TT_F32_INFINITY) return (uint8_t)(sign | 0x7c);
     if (magnitude >= 0x47600000) return (uint8_t)(sign | 0x7b); /* 57344 and more */
     return (uint8_t)(sign | tt_narrow_finite(magnitude, 2, 15));
+}
+
+/* The result of an addition of a and b in an average: rounding makes no infinity. */
+static inline float tt_f32_hold_sum(float sum, float a, float b)
+{
+    const bool beyond = fabsf(sum) > FLT_MAX && fabsf(a) <= FLT_MAX && fabsf(b) <= FLT_MAX;
+    return beyond ? copysignf(FLT_MAX, sum) : sum;
+}
+
+/* The result of an average before it is rounded to a type whose largest finite number this is. */
+static inline float tt_f32_hold(float value, float largest)
+{
+    const bool beyond = fabsf(value) > largest && fabsf(value) <= FLT_MAX;
+    return beyond ? copysignf(largest, value) : value;
 }
 
 /* The same from and to memory of any alignment, named for the kernels' templates. */

@@ -50,23 +50,35 @@ const char *tt_op_name(enum tt_op op);
 /* Whether the operation is defined for the type: bitwise and logical operations need an integer
  * type. False for unknown values. */
 bool tt_op_supports(enum tt_op op, enum tt_type type);
-/* Whether TT_FINISH changes the result: averages divide, logical operations give 0 or 1. */
-static inline bool tt_op_finishes(enum tt_op op)
+static inline bool tt_type_is_float(enum tt_type type)
 {
-    return op == TT_AVG || op >= TT_LOGICAL_AND;
+    return type >= TT_FLOAT16 && type <= TT_FLOAT8E5M2;
+}
+/* Whether TT_FINISH changes the result: averages of integers divide, logical operations give 0 or
+ * 1. */
+static inline bool tt_op_finishes(enum tt_op op, enum tt_type type)
+{
+    return (op == TT_AVG && !tt_type_is_float(type)) || op >= TT_LOGICAL_AND;
+}
+/* Whether raw sources are changed before they are folded (struct tt_sources). */
+static inline bool tt_op_changes_raw(enum tt_op op, enum tt_type type)
+{
+    return op == TT_PREMUL_SUM || (op == TT_AVG && tt_type_is_float(type));
 }
 
 /* The type, operation and parameters of one call's reduction. Plain data. */
 struct tt_reduction {
     enum tt_type type;
     enum tt_op op;
-    int nranks;                /* TT_AVG divides by this */
+    int nranks;                /* TT_AVG divides by this; >= 1 */
     alignas(8) char scalar[8]; /* TT_PREMUL_SUM: one element of `type` */
 };
 
 /* What one pass folds, from left to right. A raw source is a rank's contribution as the caller of
- * the collective gave it: TT_PREMUL_SUM multiplies it by the scalar, and rounds the product to the
- * type, before it is folded. */
+ * the collective gave it. Before it is folded, TT_PREMUL_SUM multiplies it by the scalar, and
+ * TT_AVG of floats divides it by nranks (16- and 8-bit floats are multiplied by 1 / nranks in
+ * fp32). The product or quotient is rounded to the type, so it does not matter which rank makes it.
+ */
 struct tt_sources {
     const void *const *data; /* [number] */
     const bool *raw;         /* [number]; NULL: none is */
@@ -76,7 +88,7 @@ struct tt_sources {
 enum tt_reduce_flags {
     /* Of tt_reduce: the only source is raw. */
     TT_RAW = 1,
-    /* The result is complete: TT_AVG divides it by nranks. */
+    /* The result is complete: TT_AVG of integers divides it by nranks. */
     TT_FINISH = 2,
     /* The result will not be read soon: stores go past the caches. */
     TT_NONTEMPORAL = 4,
@@ -85,7 +97,9 @@ enum tt_reduce_flags {
 /* dst[i] = src[0][i] op src[1][i] op ..., folded left to right, in one pass; nsrc >= 1, dst may be
  * any of the sources (same address) and overlaps no other. Pointers need no alignment. 16- and
  * 8-bit floats are widened to fp32, folded in fp32 and rounded once (to nearest even) at the end of
- * the pass. Same bits on every ISA. */
+ * the pass. Rounding makes no infinity of an average: where a sum of finite numbers, or its
+ * rounding to the type, would be infinite, it is the largest finite number. Same bits on every ISA.
+ */
 void tt_reduce(const struct tt_reduction *reduction, void *dst, const void *const *src, int nsrc,
                size_t count, unsigned flags);
 

@@ -1,9 +1,12 @@
 /* Template: kernels that fold in the type itself, integers and double. Plain loops that the
  * compiler vectorises for the flags of the including file; each reduce_<isa>.c includes it once.
  *
- * Integer sums and products wrap around. An average is the wrapped sum, divided, truncated towards
- * zero. A logical result is 0 or 1. Of doubles: a NaN in gives the positive quiet NaN without
- * payload out, for min and max too; -0 is less than +0. */
+ * Integer sums and products wrap around. An average of integers is the wrapped sum, divided,
+ * truncated towards zero. A logical result is 0 or 1. Of doubles: a NaN in gives the positive quiet
+ * NaN without payload out, for min and max too; -0 is less than +0. */
+#include <float.h>
+#include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -90,14 +93,35 @@ enum {
         }                                                                                          \
     }
 
-/* Sums where a raw source's elements enter as scale(a, k); k is the reduction's scalar. */
-#define DEFINE_NATIVE_SCALED_SUM(name, element, scale, op)                                         \
+/* Sums where a raw source's elements enter as scale(a, k), with k = factor; end(a) is applied to
+ * the result. */
+#define DEFINE_NATIVE_SCALED_SUM(name, element, factor, scale, op, end)                            \
+    static void name##_two(element##_at *d, const struct tt_sources *sources, size_t first,        \
+                           size_t count, element k)                                                \
+    {                                                                                              \
+        const element##_at *a = (const element##_at *)sources->data[0] + first;                    \
+        const element##_at *b = (const element##_at *)sources->data[1] + first;                    \
+        const bool raw_a = tt_is_raw(sources, 0), raw_b = tt_is_raw(sources, 1);                   \
+        if (raw_a && raw_b)                                                                        \
+            INDEPENDENT for (size_t i = 0; i < count; i++) d[i] =                                  \
+                end(op(scale(a[i], k), scale(b[i], k)));                                           \
+        else if (raw_a)                                                                            \
+            INDEPENDENT for (size_t i = 0; i < count; i++) d[i] = end(op(scale(a[i], k), b[i]));   \
+        else if (raw_b)                                                                            \
+            INDEPENDENT for (size_t i = 0; i < count; i++) d[i] = end(op(a[i], scale(b[i], k)));   \
+        else                                                                                       \
+            INDEPENDENT for (size_t i = 0; i < count; i++) d[i] = end(op(a[i], b[i]));             \
+    }                                                                                              \
     static void name(void *dst, const struct tt_sources *sources, size_t first, size_t count,      \
                      const struct tt_reduction *reduction)                                         \
     {                                                                                              \
         element acc[BLOCK_BYTES / sizeof(element)];                                                \
         const size_t block = BLOCK_BYTES / sizeof(element);                                        \
-        const element k = *(const element##_at *)reduction->scalar;                                \
+        const element k = factor;                                                                  \
+        if (sources->number == 2) {                                                                \
+            name##_two(dst, sources, first, count, k);                                             \
+            return;                                                                                \
+        }                                                                                          \
         for (size_t done = 0; done < count; done += block) {                                       \
             const size_t n = count - done < block ? count - done : block;                          \
             for (int s = 0; s < sources->number; s++) {                                            \
@@ -112,12 +136,12 @@ enum {
                 else                                                                               \
                     for (size_t i = 0; i < n; i++) acc[i] = op(acc[i], b[i]);                      \
             }                                                                                      \
-            memcpy((element##_at *)dst + done, acc, n * sizeof(element));                          \
+            element##_at *d = (element##_at *)dst + done;                                          \
+            for (size_t i = 0; i < n; i++) d[i] = end(acc[i]);                                     \
         }                                                                                          \
-    }                                                                                              \
-    DEFINE_NATIVE_TO_TWO(name, element)
+    }
 
-/* Sums block by block, and divides each block while it is in the cache. */
+/* Averages of integers: sums block by block, and divides each block while it is in the cache. */
 #define DEFINE_NATIVE_AVERAGE(name, element, sum, quotient)                                        \
     static void name(void *dst, const struct tt_sources *sources, size_t first, size_t count,      \
                      const struct tt_reduction *reduction)                                         \
@@ -195,7 +219,10 @@ enum {
     }                                                                                              \
     DEFINE_NATIVE_FOLD(element##_sum, element, element##_keep, element##_add)                      \
     DEFINE_NATIVE_FOLD(element##_prod, element, element##_keep, element##_mul)                     \
-    DEFINE_NATIVE_SCALED_SUM(element##_scaled_sum, element, element##_mul, element##_add)          \
+    DEFINE_NATIVE_SCALED_SUM(element##_scaled_sum, element,                                        \
+                             *(const element##_at *)reduction->scalar, element##_mul,              \
+                             element##_add, element##_keep)                                        \
+    DEFINE_NATIVE_TO_TWO(element##_scaled_sum, element)                                            \
     DEFINE_NATIVE_FOLD(element##_bit_and, element, element##_keep, element##_and)                  \
     DEFINE_NATIVE_FOLD(element##_bit_or, element, element##_keep, element##_or)                    \
     DEFINE_NATIVE_FOLD(element##_bit_xor, element, element##_keep, element##_xor)                  \
@@ -277,9 +304,23 @@ static inline f64 f64_mul(f64 a, f64 b)
     return f64_settle(a * b);
 }
 
-static inline f64 f64_quotient(f64 a, int n)
+/* The parts of an average, whose results are settled at the end. */
+static inline f64 f64_product(f64 a, f64 b)
 {
-    return f64_settle(a / n);
+    return a * b;
+}
+
+static inline f64 f64_quotient(f64 a, f64 b)
+{
+    return a / b;
+}
+
+/* Rounding makes no infinity. */
+static inline f64 f64_add_held(f64 a, f64 b)
+{
+    const f64 sum = a + b;
+    const bool beyond = fabs(sum) > DBL_MAX && fabs(a) <= DBL_MAX && fabs(b) <= DBL_MAX;
+    return beyond ? copysign(DBL_MAX, sum) : sum;
 }
 
 /* Each comparison gives its last operand where neither is greater: for equal numbers, whose bits
@@ -298,7 +339,23 @@ static inline f64 f64_less(f64 a, f64 b)
 
 DEFINE_NATIVE_FOLD(f64_sum, f64, f64_keep, f64_add)
 DEFINE_NATIVE_FOLD(f64_prod, f64, f64_keep, f64_mul)
-DEFINE_NATIVE_SCALED_SUM(f64_scaled_sum, f64, f64_mul, f64_add)
+DEFINE_NATIVE_SCALED_SUM(f64_scaled_sum, f64, *(const f64_at *)reduction->scalar, f64_mul, f64_add,
+                         f64_keep)
+DEFINE_NATIVE_TO_TWO(f64_scaled_sum, f64)
 DEFINE_NATIVE_FOLD(f64_max, f64, f64_keep, f64_greater)
 DEFINE_NATIVE_FOLD(f64_min, f64, f64_keep, f64_less)
-DEFINE_NATIVE_AVERAGE(f64_avg, f64, f64_sum, f64_quotient)
+DEFINE_NATIVE_SCALED_SUM(f64_avg_by_quotient, f64, reduction->nranks, f64_quotient, f64_add_held,
+                         f64_settle)
+DEFINE_NATIVE_SCALED_SUM(f64_avg_by_product, f64, 1 / (f64)reduction->nranks, f64_product,
+                         f64_add_held, f64_settle)
+
+/* Products with the reciprocal of a power of two are the quotients. */
+static void f64_avg(void *dst, const struct tt_sources *sources, size_t first, size_t count,
+                    const struct tt_reduction *reduction)
+{
+    if (reduction->nranks & (reduction->nranks - 1))
+        f64_avg_by_quotient(dst, sources, first, count, reduction);
+    else
+        f64_avg_by_product(dst, sources, first, count, reduction);
+}
+DEFINE_NATIVE_TO_TWO(f64_avg, f64)

@@ -8,8 +8,8 @@
 
 #include "datatype/datatype.h"
 
-/* dst[i] = fold over s of the sources' element first + i, for i < count. The division of AVG is
- * always done; the caller takes the kernel of SUM where it must not be. */
+/* dst[i] = fold over s of the sources' element first + i, for i < count. AVG of integers always
+ * divides; the caller takes the kernel of SUM where it must not. */
 typedef void tt_fold_fn(void *dst, const struct tt_sources *sources, size_t first, size_t count,
                         const struct tt_reduction *reduction);
 

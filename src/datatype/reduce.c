@@ -27,9 +27,17 @@ static bool has_raw(const struct tt_sources *sources)
 static enum tt_op op_of_pass(const struct tt_reduction *reduction, const struct tt_sources *sources,
                              unsigned flags)
 {
-    if (reduction->op == TT_AVG && !(flags & TT_FINISH)) return TT_SUM;
-    if (reduction->op == TT_PREMUL_SUM && !has_raw(sources)) return TT_SUM;
-    return reduction->op;
+    const bool single = sources->number == 1;
+    switch (reduction->op) {
+    case TT_PREMUL_SUM:
+        return has_raw(sources) ? TT_PREMUL_SUM : TT_SUM;
+    case TT_AVG:
+        if (reduction->nranks == 1) return TT_SUM;
+        if (tt_type_is_float(reduction->type)) return single && !has_raw(sources) ? TT_SUM : TT_AVG;
+        return flags & TT_FINISH ? TT_AVG : TT_SUM;
+    default:
+        return reduction->op;
+    }
 }
 
 static bool changes_single(enum tt_op op)
@@ -161,14 +169,14 @@ static void copy_to(const struct tt_kernels *kernels, const struct tt_target *ta
     kernels->fence();
 }
 
-void tt_reduce_to_with(const struct tt_kernels *kernels, const struct tt_reduction *reduction,
-                       const struct tt_target *targets, int ntargets,
-                       const struct tt_sources *sources, size_t count, unsigned flags)
+static inline void reduce_to(const struct tt_kernels *kernels, const struct tt_reduction *reduction,
+                             const struct tt_target *targets, int ntargets,
+                             const struct tt_sources *sources, size_t count, unsigned flags)
 {
     const enum tt_op op = op_of_pass(reduction, sources, flags);
     const int nsrc = sources->number;
     assert(nsrc >= 1 && tt_op_supports(reduction->op, reduction->type));
-    assert(op != TT_AVG || reduction->nranks >= 1);
+    assert(reduction->op != TT_AVG || reduction->nranks >= 1);
     tt_fold_fn *fold = kernels->fold[reduction->type][op];
     if (nsrc == 1 && !changes_single(op))
         copy_to(kernels, targets, ntargets, sources->data[0],
@@ -180,6 +188,13 @@ void tt_reduce_to_with(const struct tt_kernels *kernels, const struct tt_reducti
                       count);
     else
         reduce_blocks(kernels, fold, reduction, targets, ntargets, sources, count);
+}
+
+void tt_reduce_to_with(const struct tt_kernels *kernels, const struct tt_reduction *reduction,
+                       const struct tt_target *targets, int ntargets,
+                       const struct tt_sources *sources, size_t count, unsigned flags)
+{
+    reduce_to(kernels, reduction, targets, ntargets, sources, count, flags);
 }
 
 void tt_reduce_with(const struct tt_kernels *kernels, const struct tt_reduction *reduction,
@@ -201,7 +216,7 @@ void tt_reduce(const struct tt_reduction *reduction, void *dst, const void *cons
 void tt_reduce_to(const struct tt_reduction *reduction, const struct tt_target *targets,
                   int ntargets, const struct tt_sources *sources, size_t count, unsigned flags)
 {
-    tt_reduce_to_with(tt_kernels_in_use(), reduction, targets, ntargets, sources, count, flags);
+    reduce_to(tt_kernels_in_use(), reduction, targets, ntargets, sources, count, flags);
 }
 
 void tt_copy_to(const struct tt_target *targets, int ntargets, const void *src, size_t nbytes)

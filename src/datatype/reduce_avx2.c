@@ -28,6 +28,14 @@ static inline vf v_settle(vf v)
     return (vf){settle_ps(v.a), settle_ps(v.b)};
 }
 
+static inline bool v_any_reaches(vf v, float limit)
+{
+    const __m256 sign = _mm256_set1_ps(-0.0f), least = _mm256_set1_ps(limit);
+    const __m256 a = _mm256_cmp_ps(_mm256_andnot_ps(sign, v.a), least, _CMP_GE_OQ);
+    const __m256 b = _mm256_cmp_ps(_mm256_andnot_ps(sign, v.b), least, _CMP_GE_OQ);
+    return _mm256_movemask_ps(_mm256_or_ps(a, b));
+}
+
 /* MAXPS and MINPS give the second operand where neither is greater: for equal numbers, whose bits
  * differ in the sign of zero at most, and for NaN. All bits set are a NaN. */
 static inline __m256 max_ps(__m256 a, __m256 b)
@@ -204,6 +212,29 @@ static inline __m256i narrow_e4m3(vf v)
 static inline __m256i narrow_e5m2(vf v)
 {
     return pack(round_e5m2(v.a), round_e5m2(v.b));
+}
+
+static inline vf as_f16(vf v)
+{
+    return (vf){widen_half(_mm256_cvtps_ph(v.a, TO_NEAREST)),
+                widen_half(_mm256_cvtps_ph(v.b, TO_NEAREST))};
+}
+
+static inline vf as_bf16(vf v)
+{
+    const __m256i upper = _mm256_set1_epi32((int)0xffff0000);
+    return (vf){_mm256_castsi256_ps(_mm256_and_si256(round_bf16(v.a), upper)),
+                _mm256_castsi256_ps(_mm256_and_si256(round_bf16(v.b), upper))};
+}
+
+static inline vf as_e4m3(vf v)
+{
+    return widen_e4m3(narrow_e4m3(v));
+}
+
+static inline vf as_e5m2(vf v)
+{
+    return widen_e5m2(narrow_e5m2(v));
 }
 
 /* Reads and writes up to 32 bytes: only those of the elements. */

@@ -29,6 +29,13 @@ static inline vf v_settle(vf v)
                 nan_where(v.b, _mm512_cmp_ps_mask(v.b, v.b, _CMP_UNORD_Q))};
 }
 
+static inline bool v_any_reaches(vf v, float limit)
+{
+    const __m512 least = _mm512_set1_ps(limit);
+    return _mm512_cmp_ps_mask(_mm512_abs_ps(v.a), least, _CMP_GE_OQ) |
+           _mm512_cmp_ps_mask(_mm512_abs_ps(v.b), least, _CMP_GE_OQ);
+}
+
 /* VRANGE orders zeros by sign, but prefers a number to a NaN. */
 static inline __m512 max_ps(__m512 a, __m512 b)
 {
@@ -189,6 +196,29 @@ static inline __m256i narrow_e4m3(vf v)
 static inline __m256i narrow_e5m2(vf v)
 {
     return _mm256_set_m128i(round_e5m2(v.b), round_e5m2(v.a));
+}
+
+static inline vf as_f16(vf v)
+{
+    return (vf){widen_half(_mm512_cvtps_ph(v.a, TO_NEAREST)),
+                widen_half(_mm512_cvtps_ph(v.b, TO_NEAREST))};
+}
+
+static inline vf as_bf16(vf v)
+{
+    const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
+    return (vf){_mm512_castsi512_ps(_mm512_and_si512(round_bf16(v.a), upper)),
+                _mm512_castsi512_ps(_mm512_and_si512(round_bf16(v.b), upper))};
+}
+
+static inline vf as_e4m3(vf v)
+{
+    return widen_e4m3(narrow_e4m3(v));
+}
+
+static inline vf as_e5m2(vf v)
+{
+    return widen_e5m2(narrow_e5m2(v));
 }
 
 #define DEFINE_WHOLE(type, width, bits)                                                            \

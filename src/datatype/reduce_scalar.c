@@ -32,6 +32,11 @@ static inline vf v_settle(vf v)
     return v != v ? tt_f32_from_bits(TT_F32_NAN) : v;
 }
 
+static inline bool v_any_reaches(vf v, float limit)
+{
+    return fabsf(v) >= limit;
+}
+
 /* Equal operands differ in the sign of zero at most; a sum of NaN and anything is NaN. */
 static inline vf v_max(vf a, vf b)
 {
@@ -67,6 +72,16 @@ static inline vf v_min(vf a, vf b)
         (void)n;                                                                                   \
         tt_write_##type(to, v);                                                                    \
     }
+
+#define DEFINE_AS(type)                                                                            \
+    static inline vf as_##type(vf v)                                                               \
+    {                                                                                              \
+        return tt_##type##_to_f32(tt_f32_to_##type(v));                                            \
+    }
+DEFINE_AS(f16)
+DEFINE_AS(bf16)
+DEFINE_AS(e4m3)
+DEFINE_AS(e5m2)
 
 DEFINE_ACCESS(f32)
 DEFINE_ACCESS(f16)

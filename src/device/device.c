@@ -14,6 +14,7 @@
 /* Dynamic shared memory of a block. With the kernel's own it is no more than what every GPU has
  * without a request (kernel/block.cuh). */
 enum { ROOM_BYTES = TT_DEVICE_MOST_COPIED };
+enum { WARP_THREADS = 32 };
 
 /* Freed with its last user. */
 struct tt_device {
@@ -128,6 +129,19 @@ static tt_status load(struct tt_device *device)
     return TT_OK;
 }
 
+/* The first launch of a kernel takes memory, for which the driver may wait for kernels that run. So
+ * it is made now, of no call, and not waited for. */
+static tt_status launch_first(struct tt_device *device)
+{
+    const struct tt_device_batch none = {.ncalls = 0};
+    void *parameters[] = {(void *)(uintptr_t)&none}, *stream; /* the driver copies them */
+    TT_TRY(tt_context_stream_create(device->context, &stream));
+    const CUresult result = device->cu->LaunchKernel(device->run, 1, 1, 1, WARP_THREADS, 1, 1,
+                                                     ROOM_BYTES, stream, parameters, NULL);
+    tt_context_stream_destroy(device->context, stream);
+    return result == CUDA_SUCCESS ? TT_OK : fail_call(device, result, "cuLaunchKernel", "");
+}
+
 static void unload(struct tt_device *device)
 {
     if (!device->module || tt_context_enter(device->context) != TT_OK) return;
@@ -152,6 +166,7 @@ static tt_status create(int number, struct tt_device **out)
     if (!status) status = tt_context_enter(context);
     if (status) goto free_device;
     status = load(device);
+    if (!status) status = launch_first(device);
     tt_context_leave(context);
     if (status) goto unload_module;
     device->shares.capacity = device->capacity;

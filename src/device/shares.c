@@ -67,6 +67,7 @@ static tt_status make_locked(struct tt_shares *shares, const struct tt_share_req
     if (!share) return tt_fail(TT_ERR_SYSTEM, "out of memory for a rank's share of a GPU");
     *share = (struct tt_share){.context = request->context,
                                .stream = request->stream,
+                               .last = request->last,
                                .nblocks = team->nblocks,
                                .rank = request->rank,
                                .opener = request->opener,
@@ -209,8 +210,9 @@ tt_status tt_share_begin_order(struct tt_share *share)
     pthread_mutex_lock(&share->lock);
     while (share->nholds) pthread_cond_wait(&share->released, &share->lock);
     if (!share->order) status = tt_context_event_create(share->context, &order);
-    if (!share->order && !status) {
-        status = tt_context_event_record(share->context, order, share->stream);
+    if (!share->order && !status) { /* what the first user has launched comes before */
+        status = tt_context_event_wait(share->context, share->last, share->stream);
+        if (!status) status = tt_context_event_record(share->context, order, share->stream);
         if (status)
             tt_context_event_destroy(share->context, order);
         else

@@ -39,7 +39,7 @@ enum { TT_MOST_KERNELS = 128 };
 struct tt_share {
     /* immutable once made */
     struct tt_context *context;
-    void *stream; /* on which the first user launches */
+    void *stream, *last; /* the first user's: a stream, and the event of its last launch */
     int nblocks, rank;
     uint64_t opener, communicator;
     pthread_mutex_t lock;
@@ -81,7 +81,8 @@ struct tt_shares {
 
 struct tt_share_request {
     struct tt_context *context;
-    void *stream;       /* the rank's */
+    void *stream;       /* the rank's own */
+    void *last;         /* the event that the rank records after each of its launches */
     uint64_t team;      /* the same for the communicator's ranks in this process; no other
                          * communicator has or had it */
     int rank;           /* in the communicator */

@@ -90,15 +90,34 @@ int tt_context_gpu(const struct tt_context *context)
     return context->gpu;
 }
 
+/* What this thread has entered: the driver is called for the outermost of equal ones only. */
+enum { MOST_ENTERED = 8 };
+static _Thread_local struct {
+    const struct tt_context *context;
+    unsigned depth;
+} entered[MOST_ENTERED];
+static _Thread_local int nentered;
+
 tt_status tt_context_enter(struct tt_context *context)
 {
+    if (nentered && entered[nentered - 1].context == context) {
+        entered[nentered - 1].depth++;
+        return TT_OK;
+    }
+    if (nentered == MOST_ENTERED)
+        return tt_fail(TT_ERR_INTERNAL, "%d contexts of GPUs are entered at once", MOST_ENTERED);
     const CUresult result = context->cu->CtxPushCurrent(context->handle);
-    return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuCtxPushCurrent");
+    if (result != CUDA_SUCCESS) return tt_cuda_fail(result, "cuCtxPushCurrent");
+    entered[nentered].context = context;
+    entered[nentered++].depth = 1;
+    return TT_OK;
 }
 
 void tt_context_leave(struct tt_context *context)
 {
     CUcontext left;
+    if (--entered[nentered - 1].depth) return;
+    nentered--;
     context->cu->CtxPopCurrent(&left);
 }
 

@@ -4,6 +4,8 @@
 #include <sched.h>
 #include <stdlib.h>
 
+#include "program/program.h"
+
 static bool allocate(struct tt_engine *engine, size_t n)
 {
     engine->sends_issued = calloc(n, sizeof *engine->sends_issued);
@@ -24,12 +26,13 @@ static bool allocate(struct tt_engine *engine, size_t n)
         pointers->messages = calloc(n + 1, sizeof *pointers->messages);
         pointers->inputs = calloc(n + 1, sizeof *pointers->inputs);
         pointers->raw = calloc(n + 1, sizeof *pointers->raw);
+        pointers->raw_messages = calloc(n, sizeof *pointers->raw_messages);
         pointers->slots = calloc(n, sizeof *pointers->slots);
         pointers->claimed = calloc(n, sizeof *pointers->claimed);
         pointers->nontemporal = calloc(n, sizeof *pointers->nontemporal);
         pointers->targets = calloc(n + 1, sizeof *pointers->targets);
-        have = pointers->messages && pointers->inputs && pointers->raw && pointers->slots &&
-               pointers->claimed && pointers->nontemporal && pointers->targets;
+        have = pointers->messages && pointers->inputs && pointers->raw && pointers->raw_messages &&
+               pointers->slots && pointers->claimed && pointers->nontemporal && pointers->targets;
     }
     return have;
 }
@@ -58,6 +61,7 @@ void tt_engine_fini(struct tt_engine *engine)
         free(engine->pointers[c].messages);
         free(engine->pointers[c].inputs);
         free(engine->pointers[c].raw);
+        free(engine->pointers[c].raw_messages);
         free(engine->pointers[c].slots);
         free(engine->pointers[c].claimed);
         free(engine->pointers[c].nontemporal);
@@ -107,7 +111,7 @@ size_t tt_engine_bytes(struct tt_engine *engine)
     const size_t nplaces = 2 * ((size_t)engine->fabric->nlocal + 1);
     const size_t a_channel = sizeof *engine->pointers + sizeof *engine->positions +
                              sizeof *engine->meetings + (3 * n + 2 + nplaces) * sizeof(void *) +
-                             (3 * n + 1) * sizeof(bool) + (n + 1) * sizeof(struct tt_target);
+                             (4 * n + 1) * sizeof(bool) + (n + 1) * sizeof(struct tt_target);
     tt_engine_enter(engine);
     size_t nbytes = engine->scratch_bytes + 4 * n * sizeof(uint64_t) + nchannels * a_channel +
                     tt_fabric_bytes(engine->fabric);

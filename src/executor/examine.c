@@ -1,303 +1,14 @@
-/* Checks during a long wait: the deadline, dead peers, and ranks that called another collective. */
+/* Checks during a long wait: the deadline, and what each kind of call checks. */
 #include <stdio.h>
-#include <string.h>
 
 #include "base/clock.h"
-#include "executor/exchange.h"
 #include "executor/internal.h"
-#include "executor/kernel_run.h"
-#include "executor/staged_run.h"
 
 enum {
-    EXPLAIN_MS = 500, /* how long the record of a call may come after its message */
     FIRST_REPORT_MS = 100,
     REPORT_MS = 1000,
+    BEYOND_DEADLINE_MS = 3000, /* for other ranks to name the one that is missing */
 };
-
-/* A call as its rank entered it. */
-struct entered {
-    uint64_t seq;
-    struct tt_call_entry call;
-};
-
-struct tt_call_entry tt_call_entry_make(const struct tt_program *program, size_t count,
-                                        const struct tt_reduction *reduction)
-{
-    return (struct tt_call_entry){.count = count,
-                                  .algorithm = program->algorithm,
-                                  .collective = program->collective,
-                                  .type = reduction->type,
-                                  .op = reduction->op,
-                                  .root = program->root};
-}
-
-void tt_record_entry(const struct tt_engine *engine, const struct tt_call *call, uint64_t turn)
-{
-    const struct tt_call_entry *from = &call->entry;
-    const struct tt_fabric *fabric = engine->fabric;
-    struct tt_entry *entry = tt_segment_entry(fabric->segment, fabric->local, turn);
-    atomic_store_explicit(&entry->seq, 0, memory_order_relaxed);
-    /* read_entry, when it sees a new field, also sees that the entry is invalid. */
-    atomic_store_explicit(&entry->collective, from->collective, memory_order_release);
-    atomic_store_explicit(&entry->type, from->type, memory_order_release);
-    atomic_store_explicit(&entry->op, from->op, memory_order_release);
-    atomic_store_explicit(&entry->root, from->root, memory_order_release);
-    atomic_store_explicit(&entry->count, from->count, memory_order_release);
-    atomic_store_explicit(&entry->algorithm, from->algorithm, memory_order_release);
-    /* acquire: read_entry */
-    atomic_store_explicit(&entry->seq, turn, memory_order_release);
-    /* acquire: latest_of */
-    atomic_store_explicit(&fabric->record->entered, turn, memory_order_release);
-}
-
-/* The call in an entry; seq 0: the entry is invalid or being written. */
-static struct entered read_entry(const struct tt_entry *entry)
-{
-    /* release: tt_record_entry */
-    const uint64_t seq = atomic_load_explicit(&entry->seq, memory_order_acquire);
-    const struct tt_call_entry call = {
-        /* release: tt_record_entry */
-        .count = atomic_load_explicit(&entry->count, memory_order_acquire),
-        .algorithm = atomic_load_explicit(&entry->algorithm, memory_order_acquire),
-        .collective = atomic_load_explicit(&entry->collective, memory_order_acquire),
-        .type = atomic_load_explicit(&entry->type, memory_order_acquire),
-        .op = atomic_load_explicit(&entry->op, memory_order_acquire),
-        .root = atomic_load_explicit(&entry->root, memory_order_acquire),
-    };
-    const bool whole = atomic_load_explicit(&entry->seq, memory_order_relaxed) == seq;
-    return whole && call.collective < TT_NCOLLECTIVES ? (struct entered){seq, call}
-                                                      : (struct entered){0};
-}
-
-/* The rank's call with this number; seq 0: not entered yet, or too long ago. */
-static struct entered numbered(const struct tt_fabric *fabric, int rank, uint64_t seq)
-{
-    const struct entered call = read_entry(tt_fabric_entry(fabric, rank, seq));
-    return call.seq == seq ? call : (struct entered){0};
-}
-
-/* The latest call that the rank has entered; seq 0: none. */
-static struct entered latest_of(const struct tt_fabric *fabric, int rank)
-{
-    const struct tt_rank_record *record = tt_fabric_record(fabric, rank);
-    return numbered(fabric, rank, atomic_load_explicit(&record->entered, memory_order_acquire));
-}
-
-static struct entered entered_of(const struct tt_work *work)
-{
-    return (struct entered){work->turn, work->collective.call.entry};
-}
-
-static bool agree(const struct tt_call_entry *a, const struct tt_call_entry *b)
-{
-    return a->collective == b->collective && a->type == b->type && a->op == b->op &&
-           a->root == b->root && a->count == b->count && a->algorithm == b->algorithm;
-}
-
-/* " (count 5, float, sum, root 0)". Returns its length. */
-static int describe_data(const struct tt_call_entry *call, char *text, size_t size)
-{
-    const enum tt_collective collective = (enum tt_collective)call->collective;
-    const enum tt_type type = (enum tt_type)(call->type & ~(uint32_t)TT_ENTRY_ON_DEVICE);
-    int used = snprintf(text, size, " (count %llu, %s", (unsigned long long)call->count,
-                        tt_type_name(type));
-    if (tt_collective_reduces(collective))
-        used +=
-            snprintf(text + used, size - (size_t)used, ", %s", tt_op_name((enum tt_op)call->op));
-    if (tt_collective_has_root(collective))
-        used += snprintf(text + used, size - (size_t)used, ", root %d", call->root);
-    return used + snprintf(text + used, size - (size_t)used, ")");
-}
-
-/* Without a number where that is 0. */
-static void describe(const struct entered *entered, char *text, size_t size)
-{
-    const struct tt_call_entry *call = &entered->call;
-    const enum tt_collective collective = (enum tt_collective)call->collective;
-    int used = snprintf(text, size, "%s", tt_collective_name(collective));
-    if (entered->seq)
-        used += snprintf(text + used, size - (size_t)used, " number %llu",
-                         (unsigned long long)entered->seq);
-    if (tt_collective_has_data(collective))
-        used += describe_data(call, text + used, size - (size_t)used);
-    if (call->type & TT_ENTRY_ON_DEVICE) snprintf(text + used, size - (size_t)used, " on a GPU");
-}
-
-void tt_call_describe(const struct tt_call_entry *call, char *text, size_t size)
-{
-    describe(&(struct entered){0, *call}, text, size);
-}
-
-void tt_work_describe(const struct tt_work *work, char *text, size_t size)
-{
-    if (work->kind == TT_WORK_COLLECTIVE) {
-        const struct entered mine = entered_of(work);
-        describe(&mine, text, size);
-        return;
-    }
-    if (work->kind == TT_WORK_EXCHANGE) {
-        tt_exchange_describe(work, text, size);
-        return;
-    }
-    snprintf(text, size, "%s %d number %llu (%zu bytes)",
-             work->kind == TT_WORK_SEND ? "send to" : "receive from", work->p2p.peer,
-             (unsigned long long)work->turn, work->p2p.nbytes);
-}
-
-static void append_algorithm(const struct tt_engine *engine, const struct tt_call_entry *call,
-                             char *text, size_t size)
-{
-    const enum tt_collective collective = (enum tt_collective)call->collective;
-    const char *name =
-        engine->algorithm_name ? engine->algorithm_name(collective, call->algorithm) : NULL;
-    const size_t used = strlen(text);
-    if (name)
-        snprintf(text + used, size - used, " with algorithm %s", name);
-    else
-        snprintf(text + used, size - used, " with an algorithm unknown here (id %#llx)",
-                 (unsigned long long)call->algorithm);
-}
-
-/* The record of a rank of another host may come later than its message, and so may that of a rank
- * on a GPU, whose kernel runs before a thread of the host enters the call. This rank waits a little
- * for the peer's record; one of another host gets this rank's. */
-static bool may_explain_itself(struct tt_work *work, int peer)
-{
-    struct tt_fabric *fabric = work->engine->fabric;
-    const bool local = tt_fabric_is_local(fabric, peer);
-    const bool on_device = work->collective.call.entry.type & TT_ENTRY_ON_DEVICE;
-    if ((local && !on_device) || numbered(fabric, peer, work->turn).seq) return false;
-    if (!work->collective.mismatch_ns) {
-        work->collective.mismatch_ns = tt_deadline_ns(EXPLAIN_MS);
-        if (!local) tt_wires_send_record(fabric->wires);
-    }
-    return !tt_expired(work->collective.mismatch_ns);
-}
-
-/* Ranks that agree on the latest call of both may have disagreed on an earlier one in which neither
- * took a message of the other: finds the last call of the same number that differs. */
-static void find_difference(const struct tt_fabric *fabric, int peer, struct entered *own,
-                            struct entered *other)
-{
-    for (uint64_t seq = own->seq < other->seq ? own->seq : other->seq; seq > 0; seq--) {
-        const struct entered mine = numbered(fabric, fabric->rank, seq);
-        const struct entered theirs = numbered(fabric, peer, seq);
-        if (!mine.seq || !theirs.seq) return;
-        if (agree(&mine.call, &theirs.call)) continue;
-        *own = mine;
-        *other = theirs;
-        return;
-    }
-}
-
-tt_status tt_work_mismatch(struct tt_work *work, int peer)
-{
-    struct tt_fabric *fabric = work->engine->fabric;
-    char name[128], own_name[128], theirs[240], mine[240];
-    if (may_explain_itself(work, peer)) return TT_IN_PROGRESS;
-    const struct entered same = numbered(fabric, peer, work->turn);
-    struct entered own = entered_of(work), other = same.seq ? same : latest_of(fabric, peer);
-    find_difference(fabric, peer, &own, &other);
-    tt_fabric_name_rank(fabric, peer, name, sizeof name);
-    tt_fabric_name_rank(fabric, fabric->rank, own_name, sizeof own_name);
-    if (other.seq)
-        describe(&other, theirs, sizeof theirs);
-    else
-        snprintf(theirs, sizeof theirs, "something else (it has not said what)");
-    describe(&own, mine, sizeof mine);
-    const char *hint = "";
-    if (other.seq && own.call.collective == other.call.collective &&
-        own.call.count == other.call.count && own.call.algorithm != other.call.algorithm) {
-        append_algorithm(work->engine, &own.call, mine, sizeof mine);
-        append_algorithm(work->engine, &other.call, theirs, sizeof theirs);
-        hint = "; the ranks chose different algorithms: force the same one on all";
-    } else if (other.seq && agree(&own.call, &other.call) && work->collective.binding.table_at) {
-        hint = "; the counts that they pass for each rank differ";
-    }
-    return tt_fabric_fail(fabric, TT_ERR_USAGE,
-                          "ranks disagree in communicator %s: %s called %s, %s called %s%s",
-                          work->engine->name, own_name, mine, name, theirs, hint);
-}
-
-/* A rank of another host whose record has not come yet. */
-static bool is_unheard(const struct tt_fabric *fabric, int rank)
-{
-    const struct tt_rank_record *record = tt_fabric_record(fabric, rank);
-    return !tt_fabric_is_local(fabric, rank) &&
-           !atomic_load_explicit(&record->seen_ns, memory_order_relaxed);
-}
-
-/* All ranks have entered the call: the rank whose last sign of waiting is the oldest may be
- * stopped; a rank of this host that has given none (0) before all others. */
-static void name_silent(const struct tt_work *work, char *text, size_t size)
-{
-    const struct tt_fabric *fabric = work->engine->fabric;
-    int64_t least = INT64_MAX;
-    int silent = -1;
-    for (int r = 0; r < fabric->nranks; r++) {
-        const struct tt_rank_record *record = tt_fabric_record(fabric, r);
-        const int64_t seen = atomic_load_explicit(&record->seen_ns, memory_order_relaxed);
-        if (r == fabric->rank || seen >= least || is_unheard(fabric, r)) continue;
-        if (atomic_load_explicit(&record->done, memory_order_acquire) >= work->turn) continue;
-        least = seen;
-        silent = r;
-    }
-    char name[128] = "";
-    if (silent >= 0) tt_fabric_name_rank(fabric, silent, name, sizeof name);
-    const char *format = silent < 0 ? "; every rank has entered it"
-                         : least    ? "; every rank has entered it, %s was seen last %lld ms ago"
-                                    : "; every rank has entered it, %s has not been seen to wait";
-    snprintf(text, size, format, name, (long long)((tt_now_ns() - least) / 1000000));
-}
-
-/* Who has not come, or is where, for the message of a timeout. */
-static void list_missing(const struct tt_work *work, char *text, size_t size)
-{
-    const struct tt_fabric *fabric = work->engine->fabric;
-    size_t used = 0;
-    int missing = 0;
-    text[0] = '\0';
-    for (int r = 0; r < fabric->nranks && used < size; r++) {
-        const struct entered latest = latest_of(fabric, r);
-        char name[128], call[160];
-        if (r == fabric->rank || latest.seq >= work->turn || missing++ >= 4) continue;
-        tt_fabric_name_rank(fabric, r, name, sizeof name);
-        if (latest.seq) describe(&latest, call, sizeof call);
-        if (is_unheard(fabric, r))
-            used +=
-                (size_t)snprintf(text + used, size - used, "; nothing has been heard of %s", name);
-        else
-            used += (size_t)snprintf(text + used, size - used, "; %s has not entered it%s%s", name,
-                                     latest.seq ? ", its last was " : " nor any",
-                                     latest.seq ? call : "");
-    }
-    if (missing > 4 && used < size)
-        snprintf(text + used, size - used, "; %d more have not", missing - 4);
-    if (!missing) name_silent(work, text, size);
-}
-
-static tt_status time_out(struct tt_work *work)
-{
-    struct tt_fabric *fabric = work->engine->fabric;
-    char name[128], call[160], missing[640] = "", peer[128];
-    tt_fabric_name_rank(fabric, fabric->rank, name, sizeof name);
-    tt_work_describe(work, call, sizeof call);
-    if (work->kind == TT_WORK_COLLECTIVE) {
-        list_missing(work, missing, sizeof missing);
-    } else if (work->kind == TT_WORK_EXCHANGE) {
-        tt_exchange_list_missing(work, missing, sizeof missing);
-    } else {
-        tt_fabric_name_rank(fabric, work->p2p.peer, peer, sizeof peer);
-        snprintf(missing, sizeof missing,
-                 is_unheard(fabric, work->p2p.peer) ? "; nothing has been heard of %s"
-                                                    : "; %s did not answer",
-                 peer);
-    }
-    return tt_fabric_fail(
-        fabric, TT_ERR_TIMEOUT, "%s waited %lld ms in %s%s of communicator %s (TUTTI_TIMEOUT_MS)%s",
-        name, (long long)work->engine->timeout_ms, call,
-        work->staged.replayed ? ", replayed from a CUDA graph," : "", work->engine->name, missing);
-}
 
 /* Sends this rank's record to the other hosts when the wait is long. */
 static void report(struct tt_engine *engine)
@@ -309,54 +20,47 @@ static void report(struct tt_engine *engine)
     engine->report_ns = tt_deadline_ns(engine->report_ns ? REPORT_MS : FIRST_REPORT_MS);
 }
 
-/* A receive that has all of its message, and waits only until it has left this rank, does not need
- * the sender any more, which may be gone. Aborts are looked for all the same. */
-static tt_status check_peers(const struct tt_work *work)
+/* Without anybody to blame this rank waits a little for the failure of others. */
+static bool has_timed_out(const struct tt_work *work)
+{
+    const int64_t beyond_ns = INT64_C(1000000) * BEYOND_DEADLINE_MS;
+    if (!tt_expired(work->deadline_ns)) return false;
+    return work->engine->fabric->nranks == 2 || work->ops->knows(work) ||
+           tt_expired(work->deadline_ns + beyond_ns);
+}
+
+static tt_status time_out(struct tt_work *work)
 {
     struct tt_fabric *fabric = work->engine->fabric;
-    const bool collective = work->kind == TT_WORK_COLLECTIVE;
-    const bool received = work->kind == TT_WORK_RECV && work->state == TT_WORK_LEAVING;
-    return tt_fabric_check_peers(fabric, collective ? work->turn : 0,
-                                 collective || received ? -1 : work->p2p.peer,
-                                 work->kind == TT_WORK_SEND);
+    char name[128], call[160], missing[640] = "";
+    tt_fabric_name_rank(fabric, fabric->rank, name, sizeof name);
+    work->ops->describe(work, call, sizeof call);
+    work->ops->missing(work, missing, sizeof missing);
+    return tt_fabric_fail(fabric, TT_ERR_TIMEOUT,
+                          "%s waited %lld ms in %s of communicator %s (TUTTI_TIMEOUT_MS)%s", name,
+                          (long long)work->engine->timeout_ms, call, work->engine->name, missing);
 }
 
 tt_status tt_work_check(struct tt_work *work)
 {
-    struct tt_fabric *fabric = work->engine->fabric;
-    const bool collective = work->kind == TT_WORK_COLLECTIVE;
     const bool started = work->state != TT_WORK_ISSUED;
     if (started && !work->deadline_ns) work->deadline_ns = tt_deadline_ns(work->engine->timeout_ms);
     report(work->engine);
-    TT_TRY(tt_fabric_check(fabric));
-    if (tt_work_on_device(work)) TT_TRY(tt_kernel_check(work));
-    if (!started || work->staged.portions) TT_TRY(tt_staged_check(work));
-    if (work->kind == TT_WORK_EXCHANGE)
-        TT_TRY(tt_exchange_check(work));
-    else
-        TT_TRY(check_peers(work));
-    if (collective && started) {
-        const struct entered own = entered_of(work);
-        for (int r = 0; r < fabric->nranks; r++) {
-            const struct entered other = numbered(fabric, r, own.seq);
-            if (other.seq == own.seq && !agree(&own.call, &other.call))
-                return tt_work_mismatch(work, r);
-        }
-    }
-    return started && tt_expired(work->deadline_ns) ? time_out(work) : TT_OK;
+    TT_TRY(tt_fabric_check(work->engine->fabric));
+    TT_TRY(work->ops->check(work));
+    return started && has_timed_out(work) ? time_out(work) : TT_OK;
 }
 
-tt_status tt_engine_check(struct tt_engine *engine, enum tt_work_kind kind, int peer)
+tt_status tt_engine_check(struct tt_engine *engine, const struct tt_needs *needs)
 {
     struct tt_fabric *fabric = engine->fabric;
-    const bool collective = kind == TT_WORK_COLLECTIVE;
     if (atomic_exchange_explicit(&engine->busy, true, memory_order_acquire)) return TT_OK;
     const uint64_t next = atomic_load_explicit(&engine->collectives_done, memory_order_relaxed) + 1;
     report(engine);
     tt_status status = tt_fabric_check(fabric);
     if (!status)
-        status = tt_fabric_check_peers(fabric, collective ? next : 0, collective ? -1 : peer,
-                                       kind == TT_WORK_SEND);
+        status = tt_fabric_check_peers(fabric, needs->collective ? next : 0,
+                                       needs->collective ? -1 : needs->peer, needs->sends);
     if (status) tt_fabric_pass_on(fabric);
     tt_engine_leave(engine);
     return status;

@@ -27,6 +27,9 @@ static bool prepare_meeting(struct tt_express_meeting *express, const struct tt_
         .part = (size_t)step->local.number * block,
         .take_first = step->dst.first,
         .take_number = step->dst.number,
+        .raw = tt_is_raw_span(&call->reduction, &step->local)
+                   ? (size_t)step->local.number * binding->count
+                   : 0,
     };
     return true;
 }
@@ -64,7 +67,7 @@ void tt_express_prepare(struct tt_express *express, const struct tt_engine *engi
 }
 
 static void put_in(const struct tt_express_meeting *express, struct tt_engine *engine,
-                   const void *input, uint64_t signature)
+                   const struct tt_call *call, uint64_t signature)
 {
     struct tt_meeting *meeting = &engine->meetings[0];
     const struct tt_part part = {.signature = signature,
@@ -73,7 +76,10 @@ static void put_in(const struct tt_express_meeting *express, struct tt_engine *e
                                  .number = express->number,
                                  .complete = true};
     char *to = tt_meeting_data(tt_meeting_place(meeting, meeting->own), express->part);
-    if (express->part) memcpy(to, input, express->part);
+    if (express->raw)
+        tt_reduce(&call->reduction, to, &call->input, 1, express->raw, TT_RAW);
+    else if (express->part)
+        memcpy(to, call->input, express->part);
     tt_meeting_put(meeting, &part);
     tt_count_more(&engine->fabric->nmessages, 1);
     tt_count_more(&engine->fabric->nbytes_copied, express->part);
@@ -111,7 +117,9 @@ static void fold(const struct tt_express_meeting *express, struct tt_engine *eng
     for (int member = 0; member < meeting->nmembers; member++)
         inputs[member] = block_of(express, meeting, member, express->take_first);
     const size_t count = (size_t)express->take_number * call->binding->count;
-    tt_reduce(&call->reduction, call->output, inputs, meeting->nmembers, count, TT_FINISH);
+    tt_reduce_to(&call->reduction, &(struct tt_target){.data = call->output}, 1,
+                 &(struct tt_sources){.data = inputs, .number = meeting->nmembers}, count,
+                 TT_FINISH);
 }
 
 /* The blocks that this rank takes of a member's part. */
@@ -151,7 +159,7 @@ void tt_express_hand_over(struct tt_work *work, struct tt_engine *engine,
                           const struct tt_call *call, uint64_t turn,
                           const struct tt_express_state *state)
 {
-    tt_work_begin(work, engine, call, turn);
+    tt_collective_begin(work, engine, call, turn);
     work->state = TT_WORK_RUNNING;
     work->collective.memory[TT_INPUT] = state->memory[TT_INPUT];
     work->collective.memory[TT_OUTPUT] = state->memory[TT_OUTPUT];
@@ -169,7 +177,7 @@ static tt_status go_on(struct tt_engine *engine, const struct tt_call *call, uin
     struct tt_work work;
     tt_express_hand_over(&work, engine, call, turn, state);
     tt_engine_leave(engine);
-    return tt_run(&work, 1, false);
+    return tt_run(&work, false);
 }
 
 /* The same where nothing was posted or sent by reference. */
@@ -183,7 +191,7 @@ static tt_status go_on_at(struct tt_engine *engine, const struct tt_call *call, 
 static bool run_meeting(const struct tt_express_meeting *express, struct tt_engine *engine,
                         const struct tt_call *call, uint64_t signature)
 {
-    put_in(express, engine, call->input, signature);
+    put_in(express, engine, call, signature);
     if (await_parts(&engine->meetings[0], signature) < engine->meetings[0].nmembers) return false;
     take(express, engine, call);
     tt_meeting_finish(&engine->meetings[0]);

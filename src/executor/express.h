@@ -4,7 +4,7 @@
 #ifndef TT_EXECUTOR_EXPRESS_H
 #define TT_EXECUTOR_EXPRESS_H
 
-#include "executor/engine.h"
+#include "executor/work.h"
 
 enum {
     TT_EXPRESS_STEPS = 4,
@@ -22,12 +22,14 @@ struct tt_express_meeting {
     uint32_t first, number;      /* blocks this rank puts in, */
     size_t part;                 /* their bytes */
     int take_first, take_number; /* blocks it takes */
+    size_t raw;                  /* elements of the part, where they are raw; else 0 */
 };
 
 /* A step over links, whose spans are one piece each. */
 struct tt_express_step {
     size_t local, dst;    /* bytes from where the global naming begins in their buffers */
     size_t count, nbytes; /* of the step's messages */
+    bool changes, raw;    /* the operation changes raw sources; the local span is one */
 };
 
 /* Everything that does not change from call to call. Plain data. */
@@ -73,9 +75,6 @@ uint32_t tt_express_run_links(const struct tt_express *express, struct tt_engine
 /* One step, whose messages are copied. False: something is not there yet. */
 bool tt_express_do_step(const struct tt_express_step *express, const struct tt_program_step *step,
                         struct tt_engine *engine, const struct tt_call *call, uint64_t signature);
-/* Waits a little for a message of this length and signature. */
-bool tt_express_get(const struct tt_engine *engine, struct tt_link *link, size_t nbytes,
-                    uint64_t signature, struct tt_message *message);
 
 /* The same with long messages (express_direct.c): whether it is possible for a call whose steps
  * have been prepared; and whether the call is done. If not, *state (written in any case) says where

@@ -121,15 +121,23 @@ static void fetch_for_step(const struct run *run, uint32_t s, int nlines)
 
 /* ---- A step --------------------------------------------------------------------------------- */
 
+/* Waits a little for a message. */
+static bool get(const struct run *run, struct tt_link *link, size_t nbytes,
+                struct tt_message *message)
+{
+    if (tt_peek_for(run->engine, link, TT_EXPRESS_LOOKS, message) != TT_OK) return false;
+    if (!tt_message_is_of(message, run->signature) || message->nbytes != nbytes) return false;
+    return message->data && !message->is_borrowed;
+}
+
 static bool gather(const struct run *run, uint32_t s)
 {
     const struct tt_program_step *step = step_at(run, s);
     const size_t nbytes = run->express->steps[s].nbytes;
     for (uint32_t i = 0; i < step->nrecv; i++) {
         struct tt_message message;
-        if (!tt_express_get(run->engine, link_at(run, step->recv + i), nbytes, run->signature,
-                            &message))
-            return false;
+        if (!get(run, link_at(run, step->recv + i), nbytes, &message)) return false;
+        run->engine->pointers[0].raw_messages[i] = message.signature & TT_SIGNATURE_RAW;
         if (step->op == TT_FOLD) tt_fetch_to_read(message.data, nbytes, TT_FETCH_LATE);
         run->engine->pointers[0].messages[i] = message.data;
     }
@@ -151,35 +159,53 @@ static bool copy(const struct run *run, uint32_t s)
     const struct tt_program_step *step = step_at(run, s);
     const struct tt_program_span *sent = step->dst.number ? &step->dst : &step->local;
     const size_t nbytes = run->express->steps[s].nbytes;
+    const struct tt_step_pointers *pointers = &run->engine->pointers[0];
     struct tt_link *link = step->nsend ? link_at(run, step->send) : NULL;
     char *dst = dst_of(run, s);
-    const char *source =
-        step->own_at >= 0 ? local_of(run, s) : run->engine->pointers[0].messages[0];
+    const bool own = step->own_at >= 0;
+    const void *const source = own ? local_of(run, s) : pointers->messages[0];
+    const bool raw = own ? run->express->steps[s].raw : pointers->raw_messages[0];
     const char *reference = dst ? dst : source;
+    const uint64_t signature = run->signature | (raw && !dst ? TT_SIGNATURE_RAW : 0);
     const struct tt_memory *memory = &run->state->memory[sent->buffer];
     if (link && !dst && step->finish) return false; /* as link_step.c: no reference to an input */
+    if (link && dst && raw) return false; /* it would be changed twice where the link is full */
     if (link &&
         (!link->ops->slot(link, nbytes) || !link->ops->reaches(link, memory, reference, nbytes)))
         return false;
-    if (dst && dst != source) memcpy(dst, source, nbytes);
-    if (link && !link->ops->publish_direct(link, memory, reference, nbytes, run->signature))
+    if (dst && raw)
+        tt_reduce(&run->call->reduction, dst, &source, 1, run->express->steps[s].count, TT_RAW);
+    else if (dst && dst != source)
+        memcpy(dst, source, nbytes);
+    if (link && !link->ops->publish_direct(link, memory, reference, nbytes, signature))
         return false;
     if (link) run->state->references = true;
     return true;
 }
 
-/* The sources of a fold, in their order. Whether `to` is one of them. */
-static bool list_inputs(const struct run *run, uint32_t s, const void *to)
+/* The sources of a fold, in their order. */
+static struct tt_sources list_inputs(const struct run *run, uint32_t s)
 {
     const struct tt_program_step *step = step_at(run, s);
     const struct tt_step_pointers *pointers = &run->engine->pointers[0];
-    bool is_input = false;
-    for (uint32_t i = 0, n = 0; i <= step->nrecv; i++) {
-        if ((int32_t)i == step->own_at) pointers->inputs[n++] = local_of(run, s);
-        if (i < step->nrecv) pointers->inputs[n++] = pointers->messages[i];
-        for (uint32_t k = 0; k < n; k++) is_input |= pointers->inputs[k] == to;
+    int n = 0;
+    for (uint32_t i = 0; i <= step->nrecv; i++) {
+        if ((int32_t)i == step->own_at) {
+            pointers->raw[n] = run->express->steps[s].raw;
+            pointers->inputs[n++] = local_of(run, s);
+        }
+        if (i == step->nrecv) break;
+        pointers->raw[n] = pointers->raw_messages[i];
+        pointers->inputs[n++] = pointers->messages[i];
     }
-    return is_input;
+    return (struct tt_sources){pointers->inputs, pointers->raw, n};
+}
+
+static bool is_input(const struct tt_sources *sources, const void *to)
+{
+    int i = 0;
+    while (i < sources->number && sources->data[i] != to) i++;
+    return i < sources->number;
 }
 
 /* Stores the result, and writes it to the memory that the receiver has posted. */
@@ -195,13 +221,11 @@ static bool fold(const struct run *run, uint32_t s)
         (!link->ops->slot(link, express->nbytes) || !link->ops->posts->claim(link, &posted)))
         return false;
     if (link && !posted.nontemporal) tt_fetch_to_write(posted.to, express->nbytes, TT_FETCH_EARLY);
-    const bool is_input = list_inputs(run, s, posted.to);
+    const struct tt_sources sources = list_inputs(run, s);
     if (step->dst.number) targets[ntargets++] = (struct tt_target){.data = dst_of(run, s)};
     if (link)
-        targets[ntargets++] =
-            (struct tt_target){.data = posted.to, .nontemporal = posted.nontemporal && !is_input};
-    const struct tt_sources sources = {.data = run->engine->pointers[0].inputs,
-                                       .number = (int)step->nrecv + (step->own_at >= 0)};
+        targets[ntargets++] = (struct tt_target){
+            .data = posted.to, .nontemporal = posted.nontemporal && !is_input(&sources, posted.to)};
     tt_reduce_to(&run->call->reduction, targets, ntargets, &sources, express->count,
                  step->finish ? TT_FINISH : 0);
     if (link) link->ops->publish(link, express->nbytes, run->signature);

@@ -3,7 +3,7 @@
 #ifndef TT_EXECUTOR_FETCH_H
 #define TT_EXECUTOR_FETCH_H
 
-#include "executor/engine.h"
+#include "executor/work.h"
 
 /* Lines of each page, before and after the step in front of the fold. A few make the hardware fetch
  * those behind them. With more, what is looked up meanwhile waits: a core has room for about 16

@@ -3,8 +3,8 @@
 #define TT_EXECUTOR_INTERNAL_H
 
 #include "base/clock.h"
-#include "executor/engine.h"
-#include "executor/staged_portions.h"
+#include "executor/portions.h"
+#include "executor/work.h"
 
 /* Looks at a flag before the wait loop gets its turn: saves its overhead where answers come in
  * well under a microsecond. Not with more ranks than cores. */
@@ -26,11 +26,6 @@ TT_NODISCARD static inline tt_status tt_peek_for(const struct tt_engine *engine,
         status = link->ops->peek(link, message);
     }
     return status;
-}
-
-static inline const struct tt_program *tt_work_program(const struct tt_work *work)
-{
-    return work->collective.call.loaded->program;
 }
 
 /* In the executor `channel` is the communicator's: that of channel c of copy k of a program is
@@ -59,24 +54,14 @@ static inline size_t tt_work_longest(const struct tt_work *work)
     return binding->piece * (size_t)tt_work_program(work)->message * binding->element;
 }
 
-/* Whether the work's buffers pass through staging memory in portions. */
-static inline bool tt_work_is_divided(const struct tt_work *work)
-{
-    return work->staged.portions && work->staged.portions->rounds;
-}
-
-/* Where the piece of a walk lies in staging memory, in place of its place in the caller's. */
-void tt_staged_place(const struct tt_work *work, const struct tt_walk *walk, int32_t place,
-                     struct tt_piece *piece);
-
 /* tt_walk_next, for memory of the work. */
 static inline bool tt_work_next(const struct tt_work *work, struct tt_walk *walk,
                                 struct tt_piece *piece)
 {
     const int32_t place = walk->place;
     if (!tt_walk_next(walk, piece)) return false;
-    if (tt_work_is_divided(work) && walk->span->buffer != TT_SCRATCH)
-        tt_staged_place(work, walk, place, piece);
+    if (tt_is_divided(work) && walk->span->buffer != TT_SCRATCH)
+        tt_portion_piece(work, walk, place, piece);
     return true;
 }
 
@@ -108,33 +93,18 @@ void tt_step_expect(struct tt_work *work, const struct tt_program_step *step, vo
 TT_NODISCARD tt_status tt_step_meet(struct tt_work *work, int channel,
                                     const struct tt_program_step *step);
 
-/* The signature of a call with its turn. */
-uint64_t tt_turn_signature(uint64_t call_signature, uint64_t turn);
-/* Sets up a collective whose turn is given; counts it as outstanding. */
-void tt_work_begin(struct tt_work *work, struct tt_engine *engine, const struct tt_call *call,
-                   uint64_t turn);
-/* Writes a collective into this rank's record. */
-void tt_record_entry(const struct tt_engine *engine, const struct tt_call *call, uint64_t turn);
-/* Marks the work as done and gives the turn to the next. */
-void tt_work_complete(struct tt_work *work, tt_status status);
-
 /* Posts the messages of a channel's round that peers may write to the caller's output. row: of the
  * copy's program. */
 void tt_post_round(struct tt_work *work, const struct tt_program_channel *row, int channel);
 /* How long a call without a deadline (TUTTI_TIMEOUT_MS=0) that has failed waits for peers that use
  * its buffers: far longer than a copy takes. */
 enum { TT_WITHDRAWAL_S = 10 };
-/* How long a call waits, at its deadline, for peers that use its buffers. */
-enum { TT_GRACE_MS = 50 };
 
-/* After a failure; to be called until it returns TT_OK. Ends all posts of the call. TT_IN_PROGRESS:
- * a peer still writes to the caller's output, or a rank of this process reads the caller's buffers.
- * TT_OK also when that peer has died, or when the deadline has passed; then the failure's text also
- * says which rank may still use them (one of them, if there are several). */
-TT_NODISCARD tt_status tt_work_regain_buffers(struct tt_work *work);
-
-/* Point to point. */
-TT_NODISCARD tt_status tt_p2p_advance(struct tt_work *work);
+/* After a failure; to be called until it returns TT_OK: ends all posts of the call. TT_IN_PROGRESS:
+ * a peer still writes to the caller's output. TT_OK also when that peer has died, or when the
+ * deadline has passed; then the failure's text also says which rank may still use the output (one
+ * of them, if there are several). */
+TT_NODISCARD tt_status tt_await_writers(struct tt_work *work);
 
 /* Whether a single source is not just copied: it is scaled, or finished. */
 bool tt_changes(const struct tt_reduction *reduction, unsigned flags);
@@ -142,15 +112,26 @@ bool tt_changes(const struct tt_reduction *reduction, unsigned flags);
  * complete. */
 void tt_transfer(const struct tt_work *work, void *target, const void *source, size_t count,
                  unsigned flags);
+/* In the signature of a message that is a raw source: its sender's input, sent where it lies.
+ * Whoever copies raw input changes it, as the operation says, and sends the result without this
+ * bit. Only of averages of floats, whose quotients are the same on every rank; the factor of a
+ * pre-multiplied sum is not. */
+#define TT_SIGNATURE_RAW (1ull << 62)
+
+static inline bool tt_message_is_of(const struct tt_message *message, uint64_t signature)
+{
+    return (message->signature & ~TT_SIGNATURE_RAW) == signature;
+}
+
 /* Whether the span is a raw source: input that the operation changes before it is folded. */
-bool tt_is_raw_span(const struct tt_reduction *reduction, const struct tt_program_span *span);
+static inline bool tt_is_raw_span(const struct tt_reduction *reduction,
+                                  const struct tt_program_span *span)
+{
+    return span->number && span->buffer == TT_INPUT &&
+           tt_op_changes_raw(reduction->op, reduction->type);
+}
 
 /* TT_OK, or the communicator's failure, also one that this call detects. */
 TT_NODISCARD tt_status tt_work_check(struct tt_work *work);
-
-/* Fails the communicator because a peer's call differs. */
-TT_NODISCARD tt_status tt_work_mismatch(struct tt_work *work, int peer);
-/* "all_reduce number 12 (count 5, float, sum)". */
-void tt_work_describe(const struct tt_work *work, char *text, size_t size);
 
 #endif

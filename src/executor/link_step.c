@@ -69,8 +69,8 @@ static tt_status gather_messages(struct tt_work *work, int channel,
         struct tt_link *link = recv_link(work, step, at->ready);
         struct tt_message message;
         TT_AWAIT(tt_peek_for(work->engine, link, TT_BRIEF_LOOKS, &message));
-        if (message.signature != work->collective.signature || message.nbytes != nbytes)
-            return tt_work_mismatch(work, link->peer);
+        if (!tt_message_is_of(&message, work->collective.signature) || message.nbytes != nbytes)
+            return tt_collective_mismatch(work, link->peer);
         if (!message.data && nbytes) {
             char *bounce = NULL;
             TT_TRY(bounce_of(work->engine, link->peer, channel, &bounce));
@@ -80,6 +80,8 @@ static tt_status gather_messages(struct tt_work *work, int channel,
         if (step->op == TT_FOLD && nbytes >= TT_DIRECT_MIN_BYTES)
             tt_fetch_to_read(message.data, nbytes, TT_FETCH_LATE);
         work->engine->pointers[channel].messages[at->ready] = message.data;
+        work->engine->pointers[channel].raw_messages[at->ready] =
+            message.signature & TT_SIGNATURE_RAW;
         at->borrows |= message.is_borrowed;
         work->progress++;
     }
@@ -189,7 +191,7 @@ static struct tt_sources list_inputs(const struct tt_work *work, const struct pa
             pointers->inputs[n++] = local;
         }
         if (i == pass->step->nrecv) break;
-        pointers->raw[n] = false;
+        pointers->raw[n] = pointers->raw_messages[i];
         pointers->inputs[n++] = (const char *)pointers->messages[i] + pass->offset;
     }
     return (struct tt_sources){.data = pointers->inputs, .raw = pointers->raw, .number = n};
@@ -240,7 +242,7 @@ static void do_piece(const struct tt_work *work, struct pass *pass, const char *
         tt_reduce_to(reduction, pointers->targets, ntargets, &sources, count, finish);
     } else {
         const void *source = local ? local : (const char *)pointers->messages[0] + pass->offset;
-        const bool raw = local && pass->local_raw;
+        const bool raw = local ? pass->local_raw : pointers->raw_messages[0];
         const bool changes = tt_changes(reduction, finish | (raw ? TT_RAW : 0));
         /* A copy onto itself writes nothing: verify lets peers still read that memory. */
         const int ntargets = list_targets(work, pass, dst == source && !changes ? NULL : dst, 0);
@@ -315,17 +317,23 @@ static void publish(struct tt_work *work, int channel, const struct tt_program_s
                     const char *reference, size_t nbytes)
 {
     const uint64_t signature = work->collective.signature;
-    const struct tt_memory *memory = &work->collective.memory[sent_span(step)->buffer];
+    const struct tt_program_span *span = sent_span(step);
+    const struct tt_memory *memory = &work->collective.memory[span->buffer];
+    const uint64_t of_reference = tt_is_raw_span(&work->collective.call.reduction, span)
+                                      ? signature | TT_SIGNATURE_RAW
+                                      : signature;
     for (uint32_t i = 0; i < step->nsend; i++) {
         struct tt_link *link = send_link(work, step, i);
         if (!work->engine->pointers[channel].slots[i]) {
-            if (link->ops->publish_direct(link, memory, reference, nbytes, signature)) {
+            if (link->ops->publish_direct(link, memory, reference, nbytes, of_reference)) {
                 work->collective.references = true;
                 continue;
             }
             tt_copy(link->ops->slot(link, nbytes), reference, nbytes, false); /* there is one */
+            link->ops->publish(link, nbytes, of_reference);
+        } else {
+            link->ops->publish(link, nbytes, signature);
         }
-        link->ops->publish(link, nbytes, signature);
     }
 }
 

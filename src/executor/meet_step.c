@@ -90,7 +90,7 @@ static tt_status await_parts(struct tt_work *work, int channel)
         const int member = (int)at->ready;
         if (!is_in(work, channel, member)) return TT_IN_PROGRESS;
         if (tt_meeting_place(meeting, member)->signature != work->collective.signature)
-            return tt_work_mismatch(work, tt_fabric_rank_at(work->engine->fabric, member));
+            return tt_collective_mismatch(work, tt_fabric_rank_at(work->engine->fabric, member));
         work->progress++;
     }
     return TT_OK;

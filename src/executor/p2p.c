@@ -1,10 +1,9 @@
 /* Point to point: a message of any length in pieces through slots, or whole by reference. */
+#include <stdio.h>
 #include <string.h>
 
-#include "driver/context.h"
 #include "executor/express.h"
 #include "executor/internal.h"
-#include "executor/staged_run.h"
 
 enum { REFERENCE_MIN_BYTES = 16384, COPY_BYTES = 1 << 20 };
 
@@ -17,7 +16,7 @@ static uint64_t length_signature(size_t nbytes)
 
 static bool is_in_portions(const struct tt_work *work)
 {
-    return work->staged.portions && work->staged.portions->number > 1;
+    return work->portions && work->portions->number > 1;
 }
 
 /* The next bytes of the buffer that may be used now, and how many follow. False: none yet. */
@@ -27,8 +26,8 @@ static bool next_bytes(const struct tt_work *work, char **data, size_t *nbytes)
     *data = own->data + own->offset;
     *nbytes = own->nbytes - own->offset;
     if (!is_in_portions(work)) return true;
-    *data = tt_staged_message(work, nbytes);
-    return tt_staged_has(work, own->offset / work->staged.portions->nbytes);
+    *data = tt_portion_message(work, nbytes);
+    return work->portions->ops->has(work, own->offset / work->portions->nbytes);
 }
 
 /* The next bytes of the message, by reference if the link can and they stay where they are: the
@@ -70,27 +69,27 @@ static bool publish_all(struct tt_work *work)
 
 /* ---- In the memory of a GPU ----------------------------------------------------------------- */
 
-/* A message in registered memory of a GPU goes through staging memory only where the link's devices
+/* A message in registered memory of a GPU passes through portions only where the link's devices
  * cannot use that memory. A sender learns that when the link is connected, a receiver when the
- * message has come, because the sender decides whether it is a reference.
- * work->staged.gpu is set as long as the message may be moved in place, or is. */
+ * message has come, because the sender decides whether it is a reference. on_device is set as long
+ * as the message may be moved in place, or is. */
 
-/* The message goes through staging memory: queues the first copies. */
-static tt_status begin_staged(struct tt_work *work)
+/* TT_OK: the first portion is there, or there are none. */
+static tt_status begin_portions(struct tt_work *work)
 {
-    work->staged.gpu = NULL;
-    return tt_staged_begin(work);
+    work->p2p.on_device = NULL;
+    return work->portions ? work->portions->ops->begin(work) : TT_OK;
 }
 
-/* TT_OK: the message is published, or its first bytes are in staging memory. */
+/* TT_OK: the message is published, or its first bytes may be sent. */
 static tt_status choose_place_of_send(struct tt_work *work)
 {
     struct tt_p2p_work *own = &work->p2p;
     struct tt_link *link = own->link;
-    const char *data = work->staged.gpu;
-    if (!data) return work->staged.portions ? tt_staged_begin(work) : TT_OK;
+    const char *data = own->on_device;
+    if (!data) return begin_portions(work);
     if (!link->ops->slot(link, 0)) return TT_IN_PROGRESS; /* full, or not connected yet */
-    if (!link->ops->gpus->reaches(link, data, own->nbytes)) return begin_staged(work);
+    if (!link->ops->gpus->reaches(link, data, own->nbytes)) return begin_portions(work);
     if (!link->ops->gpus->publish(link, data, own->nbytes, length_signature(own->nbytes)))
         return TT_IN_PROGRESS;
     own->published = own->references = true;
@@ -99,27 +98,27 @@ static tt_status choose_place_of_send(struct tt_work *work)
     return TT_OK;
 }
 
-/* TT_OK: the first message is to be moved in place, or staging memory can take its first bytes. */
+/* TT_OK: the first message is to be moved in place, or there is room for its first bytes. */
 static tt_status choose_place_of_recv(struct tt_work *work)
 {
     struct tt_p2p_work *own = &work->p2p;
     struct tt_link *link = own->link;
     struct tt_message message;
     if (own->in_place) return TT_OK;
-    if (!work->staged.gpu) return work->staged.portions ? tt_staged_begin(work) : TT_OK;
+    if (!own->on_device) return begin_portions(work);
     TT_AWAIT(link->ops->peek(link, &message));
     const bool is_reference = !message.data && message.nbytes == own->nbytes &&
                               message.signature == length_signature(own->nbytes);
-    own->in_place = is_reference && link->ops->gpus->reaches(link, work->staged.gpu, own->nbytes);
-    return own->in_place ? TT_OK : begin_staged(work);
+    own->in_place = is_reference && link->ops->gpus->reaches(link, own->on_device, own->nbytes);
+    return own->in_place ? TT_OK : begin_portions(work);
 }
 
 static tt_status receive_in_place(struct tt_work *work)
 {
     struct tt_p2p_work *own = &work->p2p;
     const struct tt_link_ops *ops = own->link->ops;
-    TT_AWAIT(ops->gpus->fetch(own->link, work->staged.gpu));
-    TT_TRY(tt_context_flush_writes(work->staged.context));
+    TT_AWAIT(ops->gpus->fetch(own->link, own->on_device));
+    TT_TRY(work->portions->ops->flush_writes(work));
     ops->release(own->link);
     own->offset = own->nbytes;
     work->progress++;
@@ -213,10 +212,128 @@ static tt_status advance_recv(struct tt_work *work)
     return TT_OK;
 }
 
-tt_status tt_p2p_advance(struct tt_work *work)
+static tt_status advance(struct tt_work *work)
 {
-    return work->kind == TT_WORK_SEND ? advance_send(work) : advance_recv(work);
+    return work->p2p.sends ? advance_send(work) : advance_recv(work);
 }
+
+/* ---- Begin and end -------------------------------------------------------------------------- */
+
+static void init(struct tt_work *work, struct tt_engine *engine, bool sends, char *data,
+                 size_t nbytes, int peer)
+{
+    work->ops = &tt_p2p_ops; /* member by member: the other side of the union is large */
+    work->engine = engine;
+    work->next = NULL;
+    work->turns = sends ? &engine->sends_done[peer] : &engine->recvs_done[peer];
+    work->state = TT_WORK_ISSUED;
+    work->status = TT_OK;
+    work->turn = sends ? ++engine->sends_issued[peer] : ++engine->recvs_issued[peer];
+    work->deadline_ns = 0;
+    work->progress = 0;
+    work->stream = NULL;
+    work->portions = NULL;
+    work->p2p = (struct tt_p2p_work){.peer = peer,
+                                     .sends = sends,
+                                     .data = data,
+                                     .nbytes = nbytes,
+                                     .nontemporal = nbytes >= TT_NONTEMPORAL_MIN_BYTES};
+    atomic_fetch_add_explicit(&engine->outstanding, 1, memory_order_relaxed);
+}
+
+void tt_work_send(struct tt_work *work, struct tt_engine *engine, const void *data, size_t nbytes,
+                  int peer)
+{
+    init(work, engine, true, (char *)(uintptr_t)data, nbytes, peer);
+}
+
+void tt_work_recv(struct tt_work *work, struct tt_engine *engine, void *data, size_t nbytes,
+                  int peer)
+{
+    init(work, engine, false, data, nbytes, peer);
+}
+
+static tt_status ready(struct tt_work *work)
+{
+    (void)work;
+    return TT_OK;
+}
+
+static tt_status start(struct tt_work *work)
+{
+    struct tt_p2p_work *own = &work->p2p;
+    struct tt_fabric *fabric = work->engine->fabric;
+    const int channel = tt_fabric_p2p_channel(fabric);
+    own->link = own->sends ? tt_fabric_tx(fabric, own->peer, channel)
+                           : tt_fabric_rx(fabric, own->peer, channel);
+    const size_t nbytes = work->portions ? work->portions->nbytes : own->nbytes;
+    tt_fabric_find_memory(fabric, own->data, nbytes, &own->memory);
+    if (own->sends) tt_fabric_introduce(fabric, own->peer, &own->memory);
+    return TT_OK;
+}
+
+static tt_status flush(struct tt_work *work)
+{
+    if (!work->engine->fabric->wires) return TT_OK;
+    return work->p2p.link->ops->flushed(work->p2p.link) ? TT_OK : TT_IN_PROGRESS;
+}
+
+/* A receive that has all of its message, and waits only until it has left this rank, does not need
+ * the sender any more, which may be gone. Aborts are looked for all the same. */
+static tt_status check(struct tt_work *work)
+{
+    const struct tt_p2p_work *own = &work->p2p;
+    const bool received = !own->sends && work->state == TT_WORK_LEAVING;
+    return tt_fabric_check_peers(work->engine->fabric, 0, received ? -1 : own->peer, own->sends);
+}
+
+/* After a failure no message may be delivered to the caller's buffer any more. */
+static void end(struct tt_work *work, tt_status status)
+{
+    const struct tt_p2p_work *own = &work->p2p;
+    struct tt_fabric *fabric = work->engine->fabric;
+    if (!status) return;
+    if (!own->sends && own->link) own->link->ops->expect(own->link, NULL, 0, 0);
+    if (fabric->wires) tt_wires_give_back(fabric->wires);
+}
+
+static void describe(const struct tt_work *work, char *text, size_t size)
+{
+    snprintf(text, size, "%s %d number %llu (%zu bytes)",
+             work->p2p.sends ? "send to" : "receive from", work->p2p.peer,
+             (unsigned long long)work->turn, work->p2p.nbytes);
+}
+
+/* The message has not been sent or taken. */
+static void missing(const struct tt_work *work, char *text, size_t size)
+{
+    const struct tt_fabric *fabric = work->engine->fabric;
+    const int peer = work->p2p.peer;
+    char name[128];
+    tt_fabric_name_rank(fabric, peer, name, sizeof name);
+    const char *format = tt_is_unheard(fabric, peer)  ? "; nothing has been heard of %s"
+                         : tt_is_silent(fabric, peer) ? "; %s did not answer"
+                                                      : "; %s did not answer, but waits itself";
+    snprintf(text, size, format, name);
+}
+
+/* A peer that waits itself is not to blame. */
+static bool knows(const struct tt_work *work)
+{
+    const struct tt_fabric *fabric = work->engine->fabric;
+    return work->p2p.peer != fabric->rank && tt_is_silent(fabric, work->p2p.peer);
+}
+
+const struct tt_work_ops tt_p2p_ops = {.ready = ready,
+                                       .start = start,
+                                       .advance = advance,
+                                       .flush = flush,
+                                       .check = check,
+                                       .stop = tt_await_readers,
+                                       .end = end,
+                                       .describe = describe,
+                                       .missing = missing,
+                                       .knows = knows};
 
 /* ---- Express -------------------------------------------------------------------------------- */
 
@@ -250,12 +367,10 @@ static bool receive_now(struct tt_engine *engine, void *data, size_t nbytes, int
     return true;
 }
 
-bool tt_p2p_express(struct tt_engine *engine, enum tt_work_kind kind, void *data, size_t nbytes,
-                    int peer)
+bool tt_p2p_express(struct tt_engine *engine, bool sends, void *data, size_t nbytes, int peer)
 {
     const struct tt_fabric *fabric = engine->fabric;
     if (nbytes >= TT_EXPRESS_BYTES || nbytes > fabric->segment->header->slot_bytes) return false;
     if (fabric->hosts->nhosts > 1 || tt_fabric_check(engine->fabric) != TT_OK) return false;
-    return kind == TT_WORK_SEND ? send_now(engine, data, nbytes, peer)
-                                : receive_now(engine, data, nbytes, peer);
+    return sends ? send_now(engine, data, nbytes, peer) : receive_now(engine, data, nbytes, peer);
 }

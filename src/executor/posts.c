@@ -5,8 +5,6 @@
 
 #include "base/clock.h"
 #include "executor/internal.h"
-#include "executor/kernel_run.h"
-#include "executor/staged_run.h"
 
 void tt_post_round(struct tt_work *work, const struct tt_program_channel *row, int channel)
 {
@@ -46,50 +44,33 @@ static int withdraw_posts(struct tt_work *work)
     return writer;
 }
 
-/* From the rank's own kernel. It may run longer than its call: the other ranks keep their memory
- * until it has ended (tt_kernel_leave_peers), and the failure's text tells the user to keep the
- * buffers. But it must end: nobody stops it after the call. So the call ends, whatever its
- * deadline, when the kernel has been told to wait for no reader any more, and has had time to see
- * that. */
-static tt_status regain_from_kernel(struct tt_work *work)
+/* At the deadline: says in the failure's text that the rank may still use the buffers. does: what
+ * it did, and what follows from that. */
+static tt_status give_up_waiting(struct tt_work *work, int rank, const char *does, const char *mend)
 {
-    const bool waits = tt_kernel_waits_for_readers(tt_work_kernel(work)->report);
-    if (tt_kernel_stop(work) == TT_OK) return TT_OK;
+    struct tt_fabric *fabric = work->engine->fabric;
+    char name[128], still[64] = "", text[384];
     if (!tt_expired(work->deadline_ns)) return TT_IN_PROGRESS;
-    if (waits) {
-        work->deadline_ns = tt_deadline_ns(TT_GRACE_MS);
-        return TT_IN_PROGRESS;
-    }
-    tt_fabric_add_to_failure(work->engine->fabric,
-                             "; this rank's kernel has not ended and may still use its buffers: "
-                             "keep them until the stream is done");
+    tt_fabric_name_rank(fabric, rank, name, sizeof name);
+    if (work->engine->timeout_ms <= 0)
+        snprintf(still, sizeof still, ", still %d s after the failure,", TT_WITHDRAWAL_S);
+    snprintf(text, sizeof text, "; %s was %s%s and may still do so: %s", name, does, still, mend);
+    tt_fabric_add_to_failure(fabric, text);
     return TT_OK;
 }
 
-tt_status tt_work_regain_buffers(struct tt_work *work)
+tt_status tt_await_writers(struct tt_work *work)
 {
-    struct tt_fabric *fabric = work->engine->fabric;
-    if (tt_work_on_device(work)) TT_AWAIT(regain_from_kernel(work));
-    TT_AWAIT(tt_staged_stop(work));
-    const bool posts = work->kind == TT_WORK_COLLECTIVE && work->collective.posts;
-    const int writer = posts ? withdraw_posts(work) : -1;
-    const int user = writer < 0 ? tt_fabric_reader(fabric) : writer;
-    if (user < 0) return TT_OK;
-    if (!tt_expired(work->deadline_ns)) return TT_IN_PROGRESS;
-    char name[128], still[64] = "", text[384];
-    tt_fabric_name_rank(fabric, user, name, sizeof name);
-    if (work->engine->timeout_ms <= 0)
-        snprintf(still, sizeof still, ", still %d s after the failure,", TT_WITHDRAWAL_S);
-    if (writer < 0)
-        snprintf(text, sizeof text,
-                 "; %s was reading this rank's buffers%s and may still do so: keep them until that "
-                 "rank has returned",
-                 name, still);
-    else
-        snprintf(text, sizeof text,
-                 "; %s was writing to this rank's receive buffer%s and may still do so: end that "
-                 "process before the buffer's memory is used again",
-                 name, still);
-    tt_fabric_add_to_failure(fabric, text);
-    return TT_OK;
+    const int writer = withdraw_posts(work);
+    if (writer < 0) return TT_OK;
+    return give_up_waiting(work, writer, "writing to this rank's receive buffer",
+                           "end that process before the buffer's memory is used again");
+}
+
+tt_status tt_await_readers(struct tt_work *work)
+{
+    const int reader = tt_fabric_reader(work->engine->fabric);
+    if (reader < 0) return TT_OK;
+    return give_up_waiting(work, reader, "reading this rank's buffers",
+                           "keep them until that rank has returned");
 }

@@ -40,11 +40,11 @@ static void note_failure(struct failure *first, const struct tt_work *work)
 }
 
 /* Sleeps a little; bytes from other hosts end the sleep. */
-static void sleep_for_events(struct tt_work *works, int nworks)
+static void sleep_for_events(struct tt_work *works)
 {
-    for (int i = 0; i < nworks; i++) {
-        struct tt_engine *engine = works[i].engine;
-        if (tt_work_is_done(&works[i]) || !engine->fabric->wires ||
+    for (const struct tt_work *work = works; work; work = work->next) {
+        struct tt_engine *engine = work->engine;
+        if (tt_work_is_done(work) || !engine->fabric->wires ||
             atomic_exchange_explicit(&engine->busy, true, memory_order_acquire))
             continue;
         tt_wires_wait(engine->fabric->wires, SLEEP_NS / 1000);
@@ -56,39 +56,39 @@ static void sleep_for_events(struct tt_work *works, int nworks)
 
 /* The engine of an operation that is done may be gone: its communicator may have been aborted or
  * destroyed. */
-static bool by_sockets(const struct tt_work *works, int nworks)
+static bool by_sockets(const struct tt_work *works)
 {
-    for (int i = 0; i < nworks; i++) {
-        if (tt_work_is_done(&works[i])) continue;
-        const struct tt_wires *wires = works[i].engine->fabric->wires;
+    for (const struct tt_work *work = works; work; work = work->next) {
+        if (tt_work_is_done(work)) continue;
+        const struct tt_wires *wires = work->engine->fabric->wires;
         if (wires && tt_wires_by_sockets(wires)) return true;
     }
     return false;
 }
 
-static void examine_all(struct tt_work *works, int nworks, struct failure *first)
+static void examine_all(struct tt_work *works, struct failure *first)
 {
-    for (int i = 0; i < nworks; i++) {
-        tt_work_examine(&works[i]);
-        note_failure(first, &works[i]);
+    for (struct tt_work *work = works; work; work = work->next) {
+        tt_work_examine(work);
+        note_failure(first, work);
     }
 }
 
-static void look_around(struct wait *wait, struct tt_work *works, int nworks, struct failure *first)
+static void look_around(struct wait *wait, struct tt_work *works, struct failure *first)
 {
     const int64_t now = tt_now_ns();
     if (!wait->since_ns) wait->since_ns = wait->examined_ns = now;
     if (now - wait->examined_ns >= EXAMINE_NS) {
         wait->examined_ns = now;
-        examine_all(works, nworks, first);
+        examine_all(works, first);
         if (wait->look) wait->look(wait->arg);
     }
-    const bool soon = wait->polite || by_sockets(works, nworks);
+    const bool soon = wait->polite || by_sockets(works);
     if (now - wait->since_ns >= (soon ? POLITE_SLEEP_AFTER_NS : SLEEP_AFTER_NS))
-        sleep_for_events(works, nworks);
+        sleep_for_events(works);
 }
 
-static void wait_a_turn(struct wait *wait, struct tt_work *works, int nworks, struct failure *first)
+static void wait_a_turn(struct wait *wait, struct tt_work *works, struct failure *first)
 {
     wait->turns++;
     if (wait->spin && wait->turns < SPIN_TURNS) {
@@ -96,56 +96,53 @@ static void wait_a_turn(struct wait *wait, struct tt_work *works, int nworks, st
         return;
     }
     sched_yield();
-    if (wait->turns % LOOK_TURNS == 0) look_around(wait, works, nworks, first);
+    if (wait->turns % LOOK_TURNS == 0) look_around(wait, works, first);
 }
 
-static bool may_spin(const struct tt_work *works, int nworks)
+static bool may_spin(const struct tt_work *works)
 {
-    for (int i = 0; i < nworks; i++)
-        if (works[i].engine->fabric->oversubscribed) return false;
+    for (const struct tt_work *work = works; work; work = work->next)
+        if (work->engine->fabric->oversubscribed) return false;
     return true;
 }
 
 /* Advances everything once; sums what moved. */
-static bool advance_all(struct tt_work *works, int nworks, uint64_t *progress,
-                        struct failure *first)
+static bool advance_all(struct tt_work *works, uint64_t *progress, struct failure *first)
 {
     bool waiting = false;
-    for (int i = 0; i < nworks; i++) {
-        waiting |= tt_work_advance(&works[i]) == TT_IN_PROGRESS;
-        *progress += works[i].progress;
-        note_failure(first, &works[i]);
+    for (struct tt_work *work = works; work; work = work->next) {
+        waiting |= tt_work_advance(work) == TT_IN_PROGRESS;
+        *progress += work->progress;
+        note_failure(first, work);
     }
     return waiting;
 }
 
-static tt_status run(struct tt_work *works, int nworks, struct wait wait)
+static tt_status run(struct tt_work *works, struct wait wait)
 {
     struct failure first;
     uint64_t before = 0;
     first.status = TT_OK; /* the text is not cleared: every call comes here */
     for (;;) {
         uint64_t progress = 0;
-        if (!advance_all(works, nworks, &progress, &first)) break;
+        if (!advance_all(works, &progress, &first)) break;
         if (progress != before) {
             before = progress;
             wait.turns = 0;
             wait.since_ns = 0;
         }
-        wait_a_turn(&wait, works, nworks, &first);
+        wait_a_turn(&wait, works, &first);
     }
     if (first.status) tt_set_last_error(first.text);
     return first.status;
 }
 
-tt_status tt_run(struct tt_work *works, int nworks, bool polite)
+tt_status tt_run(struct tt_work *works, bool polite)
 {
-    return run(works, nworks,
-               (struct wait){.spin = !polite && may_spin(works, nworks), .polite = polite});
+    return run(works, (struct wait){.spin = !polite && may_spin(works), .polite = polite});
 }
 
-tt_status tt_run_and_look(struct tt_work *works, int nworks, void (*look)(void *arg), void *arg)
+tt_status tt_run_and_look(struct tt_work *works, void (*look)(void *arg), void *arg)
 {
-    return run(works, nworks,
-               (struct wait){.spin = may_spin(works, nworks), .look = look, .arg = arg});
+    return run(works, (struct wait){.spin = may_spin(works), .look = look, .arg = arg});
 }

@@ -147,6 +147,7 @@ enum tt_attempt tt_handshake_open(int *fd, struct tt_greeting *greeting,
     if (error) {
         snprintf(why, TT_WIRE_TEXT, "cannot connect to %s: %s%s", where, describe(error, words),
                  error == EMFILE ? " (raise the limit: ulimit -n)" : "");
+        if (error == ENETUNREACH || error == EADDRNOTAVAIL) return TT_ATTEMPT_NO_ROUTE;
         return is_scarcity(error) ? TT_ATTEMPT_BAD : TT_ATTEMPT_EARLY;
     }
     /* An acceptor sends its greeting at once; a listener that sends nothing is another program. */
@@ -183,31 +184,55 @@ static bool has_ended(int fd)
     return n == 0 || (n < 0 && errno == ECONNRESET);
 }
 
-enum tt_attempt tt_handshake_finish(int fd, const struct tt_greeting *greeting,
-                                    struct tt_hello *hello, struct tt_answer *answer,
-                                    const uint8_t key[32], int64_t deadline_ns,
-                                    char why[TT_WIRE_TEXT])
+/* The connection has ended, or the deadline has come, before the answer. */
+static enum tt_attempt fail_unanswered(int fd, int error, char why[TT_WIRE_TEXT])
 {
     char words[128];
+    tt_private_fd_close(fd);
+    if (error == ETIMEDOUT) {
+        snprintf(why, TT_WIRE_TEXT, "no answer within the deadline");
+        return TT_ATTEMPT_LATE;
+    }
+    snprintf(why, TT_WIRE_TEXT,
+             "%s before it answered: its process ended, or its key is another (TUTTI_JOB_KEY must "
+             "be the same on all ranks, and another job may hold this port)",
+             describe(error, words));
+    return TT_ATTEMPT_BAD;
+}
+
+enum tt_attempt tt_handshake_say(int fd, const struct tt_greeting *greeting, struct tt_hello *hello,
+                                 const uint8_t key[32], int64_t deadline_ns, char why[TT_WIRE_TEXT])
+{
     if (has_ended(fd)) {
         snprintf(why, TT_WIRE_TEXT, "it closed the connection before it was told who we are");
         tt_private_fd_close(fd);
         return TT_ATTEMPT_BUSY;
     }
     tt_hello_sign(hello, greeting, key);
-    int error = tt_socket_send(fd, hello, sizeof *hello, deadline_ns);
-    if (!error) error = tt_socket_receive(fd, answer, sizeof *answer, deadline_ns);
-    if (!error) {
-        if (tt_answer_verify(answer, hello, greeting, key)) return TT_ATTEMPT_OK;
-        snprintf(why, TT_WIRE_TEXT, "its answer does not prove the job's key");
-    } else if (error == ETIMEDOUT) {
-        snprintf(why, TT_WIRE_TEXT, "no answer within the deadline");
-    } else {
-        snprintf(why, TT_WIRE_TEXT,
-                 "%s before it answered: its process ended, or its key is another (TUTTI_JOB_KEY "
-                 "must be the same on all ranks, and another job may hold this port)",
-                 describe(error, words));
-    }
+    const int error = tt_socket_send(fd, hello, sizeof *hello, deadline_ns);
+    return error ? fail_unanswered(fd, error, why) : TT_ATTEMPT_OK;
+}
+
+enum tt_attempt tt_handshake_hear(int fd, const struct tt_greeting *greeting,
+                                  const struct tt_hello *hello, struct tt_answer *answer,
+                                  const uint8_t key[32], int64_t deadline_ns,
+                                  char why[TT_WIRE_TEXT])
+{
+    const int error = tt_socket_receive(fd, answer, sizeof *answer, deadline_ns);
+    if (error) return fail_unanswered(fd, error, why);
+    if (tt_answer_verify(answer, hello, greeting, key)) return TT_ATTEMPT_OK;
+    snprintf(why, TT_WIRE_TEXT, "its answer does not prove the job's key");
     tt_private_fd_close(fd);
-    return error == ETIMEDOUT ? TT_ATTEMPT_LATE : TT_ATTEMPT_BAD;
+    return TT_ATTEMPT_BAD;
+}
+
+enum tt_attempt tt_handshake_finish(int fd, const struct tt_greeting *greeting,
+                                    struct tt_hello *hello, struct tt_answer *answer,
+                                    const uint8_t key[32], int64_t deadline_ns,
+                                    char why[TT_WIRE_TEXT])
+{
+    const enum tt_attempt attempt = tt_handshake_say(fd, greeting, hello, key, deadline_ns, why);
+    return attempt == TT_ATTEMPT_OK
+               ? tt_handshake_hear(fd, greeting, hello, answer, key, deadline_ns, why)
+               : attempt;
 }

@@ -18,7 +18,7 @@
 #include "net/socket.h"
 
 enum {
-    TT_WIRE_VERSION = 2,
+    TT_WIRE_VERSION = 3,
     TT_ID_VERSION = 1,
     TT_NONCE_BYTES = 32,
     TT_MAC_BYTES = 32,
@@ -57,8 +57,8 @@ struct tt_hello {
     struct tt_preamble preamble;
     uint32_t kind;
     int32_t rank, nranks, pid;
-    int32_t to; /* LINK, PROBE of a rank: which one is meant; -1: whoever answers */
-    int32_t reserved;
+    int32_t to;                /* LINK, PROBE of a rank: which one is meant; -1: whoever answers */
+    int32_t unable;            /* JOIN: the rank cannot join, and a report of why follows */
     int64_t left_ms;           /* until the rank gives up; -1: never */
     uint64_t self;             /* JOIN: tells a rank that comes again from another one */
     struct tt_address address; /* where its children find it */
@@ -75,8 +75,9 @@ struct tt_answer {
     struct tt_address parent;
     char parent_host[TT_HOST_BYTES];
     char text[TT_WIRE_TEXT - 8];
-    int32_t failed; /* the communicator has: status and text are those of its failure */
-    int32_t reserved;
+    int32_t failed;  /* status and text are those of a failure of the communicator; with
+                        TT_IN_PROGRESS: of the root, which makes way for another one */
+    int32_t left_ms; /* to a rank that joins: until the deadline of all ranks; -1: there is none */
     uint8_t mac[TT_MAC_BYTES];
 };
 
@@ -108,9 +109,10 @@ bool tt_answer_verify(struct tt_answer *answer, const struct tt_hello *hello,
 enum tt_attempt {
     TT_ATTEMPT_OK,    /* the answer is there and verified */
     TT_ATTEMPT_EARLY, /* no listener, or the root of an earlier communicator: may be tried again */
-    TT_ATTEMPT_BUSY,  /* the acceptor has no place for this rank now: may be tried again */
-    TT_ATTEMPT_BAD,   /* trying again will not help */
-    TT_ATTEMPT_LATE,  /* the deadline passed while the acceptor was thinking */
+    TT_ATTEMPT_NO_ROUTE, /* this host has no way there: may be tried again for a while */
+    TT_ATTEMPT_BUSY,     /* the acceptor has no place for this rank now: may be tried again */
+    TT_ATTEMPT_BAD,      /* trying again will not help */
+    TT_ATTEMPT_LATE,     /* the deadline passed while the acceptor was thinking */
 };
 
 /* The connector's half with blocking calls, in two parts: connect and receive the greeting; then,
@@ -123,5 +125,13 @@ enum tt_attempt tt_handshake_finish(int fd, const struct tt_greeting *greeting,
                                     struct tt_hello *hello, struct tt_answer *answer,
                                     const uint8_t key[32], int64_t deadline_ns,
                                     char why[TT_WIRE_TEXT]);
+/* The two halves of tt_handshake_finish: sends the hello; waits for the answer. */
+enum tt_attempt tt_handshake_say(int fd, const struct tt_greeting *greeting, struct tt_hello *hello,
+                                 const uint8_t key[32], int64_t deadline_ns,
+                                 char why[TT_WIRE_TEXT]);
+enum tt_attempt tt_handshake_hear(int fd, const struct tt_greeting *greeting,
+                                  const struct tt_hello *hello, struct tt_answer *answer,
+                                  const uint8_t key[32], int64_t deadline_ns,
+                                  char why[TT_WIRE_TEXT]);
 
 #endif

@@ -106,6 +106,15 @@ static bool await_answer(struct lookup *lookup, int64_t deadline_ns)
     return done;
 }
 
+/* 0.0.0.1 to 0.255.255.255: what a number means as an address. */
+static bool is_nowhere(const struct tt_address *address)
+{
+    struct sockaddr_in in;
+    if (tt_address_family(address) != AF_INET) return false;
+    memcpy(&in, address->bytes, sizeof in);
+    return in.sin_addr.s_addr && !(ntohl(in.sin_addr.s_addr) >> 24);
+}
+
 static tt_status choose(struct tt_address *address, const struct addrinfo *list, int error,
                         const char *host, const char *of)
 {
@@ -122,7 +131,17 @@ static tt_status choose(struct tt_address *address, const struct addrinfo *list,
     if (!best)
         return tt_fail(TT_ERR_SYSTEM, "the host '%s' (%s) has neither an IPv4 nor an IPv6 address",
                        host, of);
-    tt_address_set(address, best->ai_addr);
+    struct tt_address found;
+    char text[TT_ADDRESS_TEXT];
+    tt_address_set(&found, best->ai_addr);
+    if (is_nowhere(&found))
+        return tt_fail(
+            TT_ERR_ARGUMENT,
+            "the host '%s' (%s) is taken for the address %s, which no host has: a name of "
+            "digits only cannot be looked up, so give the address of the host "
+            "(MASTER_ADDR and MASTER_PORT)",
+            host, of, tt_address_host(&found, text));
+    *address = found;
     return TT_OK;
 }
 

@@ -1,54 +1,26 @@
 /* The table of collectives, and functions that answer from its rows. */
 #include "schedule/collective.h"
 
+/* Words of the table that are no values by themselves. */
+enum { AT_ALL_RANKS = false, AT_ROOT = true };
+enum { BLOCKS_WHOLE = false, BLOCKS_CUT = true };
+enum { PLACE_OTHER = false, PLACE_SAME = true };
+enum { TT_NOTHING = TT_NCOLLECTIVES };
+
 static const struct tt_collective_row rows[TT_NCOLLECTIVES] = {
-    [TT_ALL_REDUCE] = {.name = "all_reduce",
-                       .input = TT_HOLDS_ALL,
-                       .output = TT_HOLDS_ALL,
-                       .result = TT_RESULT_REDUCED,
-                       .splits = true,
-                       .in_place = true},
-    [TT_BROADCAST] = {.name = "broadcast",
-                      .input = TT_HOLDS_ALL,
-                      .output = TT_HOLDS_ALL,
-                      .input_at_root_only = true,
-                      .result = TT_RESULT_OF_ROOT,
-                      .splits = true,
-                      .in_place = true},
-    [TT_REDUCE] = {.name = "reduce",
-                   .input = TT_HOLDS_ALL,
-                   .output = TT_HOLDS_ALL,
-                   .output_at_root_only = true,
-                   .result = TT_RESULT_REDUCED,
-                   .splits = true,
-                   .in_place = true},
-    [TT_ALL_GATHER] = {.name = "all_gather",
-                       .input = TT_HOLDS_OWN,
-                       .output = TT_HOLDS_ALL,
-                       .result = TT_RESULT_OF_NAMED,
-                       .in_place = true},
-    [TT_REDUCE_SCATTER] = {.name = "reduce_scatter",
-                           .input = TT_HOLDS_ALL,
-                           .output = TT_HOLDS_OWN,
-                           .result = TT_RESULT_REDUCED,
-                           .in_place = true},
-    [TT_ALL_TO_ALL] = {.name = "all_to_all",
-                       .input = TT_HOLDS_ALL,
-                       .output = TT_HOLDS_ALL,
-                       .result = TT_RESULT_TRANSPOSED},
-    [TT_SCATTER] = {.name = "scatter",
-                    .input = TT_HOLDS_ALL,
-                    .output = TT_HOLDS_OWN,
-                    .input_at_root_only = true,
-                    .result = TT_RESULT_OF_ROOT,
-                    .in_place = true},
-    [TT_GATHER] = {.name = "gather",
-                   .input = TT_HOLDS_OWN,
-                   .output = TT_HOLDS_ALL,
-                   .output_at_root_only = true,
-                   .result = TT_RESULT_OF_NAMED,
-                   .in_place = true},
-    [TT_BARRIER] = {.name = "barrier"},
+#define X(NAME, PUBLIC, NAMED, INPUT, INPUT_AT, OUTPUT, OUTPUT_AT, RESULT, BLOCKS, PLACE, SPLIT,   \
+          JOIN, UP, DOWN)                                                                          \
+    [TT_##NAME] = {.name = NAMED,                                                                  \
+                   .input = TT_HOLDS_##INPUT,                                                      \
+                   .output = TT_HOLDS_##OUTPUT,                                                    \
+                   .input_at_root_only = AT_##INPUT_AT,                                            \
+                   .output_at_root_only = AT_##OUTPUT_AT,                                          \
+                   .result = TT_RESULT_##RESULT,                                                   \
+                   .splits = BLOCKS_##BLOCKS,                                                      \
+                   .in_place = PLACE_##PLACE,                                                      \
+                   .inside = {TT_##SPLIT, TT_##JOIN, TT_##UP, TT_##DOWN}},
+#include "schedule/collective_table.h"
+#undef X
 };
 
 const struct tt_collective_row *tt_collective_row(enum tt_collective collective)

@@ -1,5 +1,5 @@
-/* The collectives, one row each. The argument checks, verify, the cost model, composed algorithms
- * and the tools derive from the row what they need to know of a collective. */
+/* The collectives, one row of collective_table.h each. The argument checks, verify, the cost model,
+ * composed algorithms and the tools derive from the row what they need to know of a collective. */
 #ifndef TT_SCHEDULE_COLLECTIVE_H
 #define TT_SCHEDULE_COLLECTIVE_H
 
@@ -7,15 +7,9 @@
 
 /* Values are tutti.h's tuttiCollective_t. */
 enum tt_collective {
-    TT_ALL_REDUCE,
-    TT_BROADCAST,
-    TT_REDUCE,
-    TT_ALL_GATHER,
-    TT_REDUCE_SCATTER,
-    TT_ALL_TO_ALL,
-    TT_SCATTER,
-    TT_GATHER,
-    TT_BARRIER,
+#define X(NAME, ...) TT_##NAME,
+#include "schedule/collective_table.h"
+#undef X
     TT_NCOLLECTIVES
 };
 
@@ -35,6 +29,11 @@ enum tt_result_kind {
     TT_RESULT_TRANSPOSED, /* block <this rank> of rank b's INPUT */
 };
 
+/* What a composed algorithm X/Y does inside each host (struct tt_parts). Where no X exists for
+ * split or join, X/Y works by leaders only; where none exists for up or down, on lanes only; where
+ * one of each pair is missing, there is no X/Y. Y can be any algorithm without meetings. */
+enum tt_inside { TT_INSIDE_SPLIT, TT_INSIDE_JOIN, TT_INSIDE_UP, TT_INSIDE_DOWN, TT_NINSIDE };
+
 struct tt_collective_row {
     const char *name; /* "all_reduce" */
     enum tt_holds input, output;
@@ -47,6 +46,8 @@ struct tt_collective_row {
     /* A block may have the same memory in INPUT and OUTPUT: the buffers are equal where both hold
      * all blocks; otherwise the buffer of the own block lies at that block's place in the other. */
     bool in_place;
+    /* enum tt_collective: that of which the part is the algorithm X; TT_NCOLLECTIVES: none. */
+    int inside[TT_NINSIDE];
 };
 
 /* Static storage. */

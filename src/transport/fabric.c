@@ -196,6 +196,7 @@ void tt_fabric_leave(struct tt_fabric *fabric)
 {
     if (!fabric->record) return;
     const uint32_t state = atomic_load(&fabric->aborted) ? TT_RANK_ABORTED : TT_RANK_LEFT;
+    tt_fabric_give_reason(fabric);
     tt_fabric_pass_on(fabric);
     atomic_store_explicit(&fabric->record->state, state, memory_order_release);
 }

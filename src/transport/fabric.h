@@ -14,6 +14,7 @@
 #include "transport/host/watch.h"
 #include "transport/link.h"
 #include "transport/peers.h"
+#include "transport/reason.h"
 #include "transport/room.h"
 #include "transport/wires.h"
 
@@ -43,6 +44,8 @@ struct tt_fabric {
 
     bool told;                       /* the communicator's failure was sent to other hosts */
     char own_failure[TT_ERROR_TEXT]; /* the failure's text with what this rank adds */
+    char reason[TT_REASON_TEXT];     /* for which this rank leaves; "": none is known */
+    int64_t missed_ns; /* since when it waits for a rank that has left; 0: it does not */
 
     /* atomic */
     _Atomic bool aborted;                                     /* by this rank */
@@ -51,8 +54,9 @@ struct tt_fabric {
 };
 
 /* Creation, in steps between which the caller exchanges statuses, so that all ranks fail together:
- * 1. begin: takes over infos (copied) and fd_socket; the host's first rank creates the segment.
- * 2. attach: passes the segment on, or finds or receives it; enters this rank's record. The ranks
+ * 1. begin: takes over infos (copied) and fd_socket; the host's first rank creates the segment
+ * and passes it on, as far as that is possible at once.
+ * 2. attach: passes it to the others, or finds or receives it; enters this rank's record. The ranks
  * of several processes do this at the same time.
  * 3. finish: after all have attached: probes what is possible between peers. */
 TT_NODISCARD tt_status tt_fabric_begin(struct tt_fabric **fabric, const struct tt_peer_info *infos,
@@ -131,6 +135,14 @@ void tt_fabric_pass_on(struct tt_fabric *fabric);
 /* Adds to the text of the failure, for this rank only and once. By the thread that runs this rank's
  * work, after the failure. */
 void tt_fabric_add_to_failure(struct tt_fabric *fabric, const char *text);
+/* This rank waits for a rank that has left. Fails, and says why that rank or another one is gone.
+ * TT_IN_PROGRESS: other ranks may still say so. By the thread that runs this rank's work. */
+TT_NODISCARD tt_status tt_fabric_miss_left(struct tt_fabric *fabric, int rank);
+/* Before it leaves: keeps its failure for the other communicators of this process, or tells the
+ * ranks of this host which of those has failed. */
+void tt_fabric_give_reason(struct tt_fabric *fabric);
+/* Why this rank leaves, "" when no other communicator of this process has failed. */
+const char *tt_fabric_reason(struct tt_fabric *fabric);
 /* The failure's text, "" without one. */
 const char *tt_fabric_failure_text(const struct tt_fabric *fabric);
 

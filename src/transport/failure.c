@@ -4,8 +4,12 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/escape.h"
 #include "base/log.h"
 #include "transport/fabric.h"
+
+/* After a rank has left that is awaited: for other ranks to say why. */
+#define EXPLAIN_NS INT64_C(1000000000)
 
 tt_status tt_fabric_fail(struct tt_fabric *fabric, int code, const char *format, ...)
 {
@@ -13,15 +17,18 @@ tt_status tt_fabric_fail(struct tt_fabric *fabric, int code, const char *format,
     uint32_t none = 0;
     if (atomic_compare_exchange_strong_explicit(&failure->state, &none, 1, memory_order_acquire,
                                                 memory_order_acquire)) {
+        char text[TT_ERROR_TEXT];
         va_list args;
         va_start(args, format);
-        vsnprintf(failure->text, sizeof failure->text, format, args);
+        vsnprintf(text, sizeof text, format, args);
         va_end(args);
+        tt_escape(failure->text, sizeof failure->text, text);
         failure->code = code;
 
         /* acquire: tt_fabric_check */
         atomic_store_explicit(&failure->state, 2, memory_order_release);
         TT_WARN("rank %d: %s", fabric->rank, failure->text);
+        tt_reason_note(failure->text);
     }
     const int64_t deadline =
         tt_deadline_ns(100); /* a rank that died while writing must not hang the others */
@@ -133,30 +140,109 @@ static bool is_awaited(const struct tt_rank_record *record, int r, uint64_t seq,
     return peer == r || (seq && atomic_load_explicit(&record->done, memory_order_acquire) < seq);
 }
 
-/* Fails the communicator if the rank is gone and has not done what is awaited of it. */
-static tt_status check_peer(struct tt_fabric *fabric, int r, uint64_t seq, int peer, bool sending)
+/* ---- Ranks that are gone --------------------------------------------------------------------- */
+
+const char *tt_fabric_reason(struct tt_fabric *fabric)
+{
+    const bool failed = tt_fabric_failure_text(fabric)[0];
+    if (failed || (!fabric->reason[0] && !tt_reason_recent(fabric->reason)))
+        fabric->reason[0] = '\0';
+    return fabric->reason;
+}
+
+void tt_fabric_give_reason(struct tt_fabric *fabric)
+{
+    struct tt_failure *told = &fabric->segment->header->reason;
+    const char *reason = tt_fabric_reason(fabric), *failure = tt_fabric_failure_text(fabric);
+    uint32_t none = 0;
+    if (failure[0]) tt_reason_note(failure);
+    if (!reason[0] || !atomic_compare_exchange_strong(&told->state, &none, 1)) return;
+    snprintf(told->text, sizeof told->text, "%s", reason);
+    /* acquire: reason_of */
+    atomic_store_explicit(&told->state, 2, memory_order_release);
+}
+
+/* The reason that a rank which has left gave; "": none. */
+static const char *reason_of(const struct tt_fabric *fabric, int rank)
+{
+    const struct tt_failure *told = &fabric->segment->header->reason;
+    if (!tt_fabric_is_local(fabric, rank))
+        return fabric->wires ? tt_wires_reason(fabric->wires, rank) : "";
+    /* release: tt_fabric_give_reason */
+    return atomic_load_explicit(&told->state, memory_order_acquire) == 2 ? told->text : "";
+}
+
+static tt_status fail_dead(struct tt_fabric *fabric, int rank)
+{
+    char name[128];
+    tt_fabric_name_rank(fabric, rank, name, sizeof name);
+    return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s has died", name);
+}
+
+/* A rank of this host that has died without leaving; -1: none. */
+static int find_dead(const struct tt_fabric *fabric)
+{
+    for (int place = 0; place < fabric->nlocal; place++) {
+        const int rank = tt_fabric_rank_at(fabric, place);
+        const struct tt_rank_record *record = tt_fabric_record(fabric, rank);
+        if (tt_fabric_is_dead(fabric, rank) &&
+            atomic_load_explicit(&record->state, memory_order_acquire) == TT_RANK_HERE)
+            return rank;
+    }
+    return -1;
+}
+
+/* A rank mostly leaves too early because of another one that has died: that one comes first. */
+tt_status tt_fabric_miss_left(struct tt_fabric *fabric, int rank)
+{
+    char name[128], other[128], left[TT_REASON_TEXT + 128];
+    const int dead = find_dead(fabric);
+    const char *lost = fabric->wires ? tt_wires_lost(fabric->wires) : NULL;
+    const char *reason = reason_of(fabric, rank);
+    tt_fabric_name_rank(fabric, rank, name, sizeof name);
+    tt_reason_describe(reason, left, sizeof left);
+    if (dead >= 0) {
+        tt_fabric_name_rank(fabric, dead, other, sizeof other);
+        return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s has died, and %s %s", other, name, left);
+    }
+    if (lost) return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s, and %s %s", lost, name, left);
+    if (!fabric->missed_ns) fabric->missed_ns = tt_now_ns();
+    if (!reason[0] && fabric->wires && tt_wires_may_explain(fabric->wires) &&
+        tt_now_ns() - fabric->missed_ns < EXPLAIN_NS)
+        return TT_IN_PROGRESS;
+    return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s %s", name, left);
+}
+
+/* How a rank is gone that has not done what is awaited of it; HERE: it is not. */
+static enum tt_rank_state end_of(struct tt_fabric *fabric, int r, uint64_t seq, int peer,
+                                 bool sending)
 {
     const struct tt_rank_record *record = tt_fabric_record(fabric, r);
     const bool dead = is_awaited(record, r, seq, peer) && tt_fabric_is_dead(fabric, r);
     /* Messages that it sent before its end are read after that. */
     const uint32_t state = atomic_load_explicit(&record->state, memory_order_acquire);
     const bool awaited = is_awaited(record, r, seq, peer);
-    if (!dead && state != TT_RANK_ABORTED && state != TT_RANK_LEFT) return TT_OK;
-    if (peer == r && (state == TT_RANK_LEFT || dead) && can_go_on(fabric, r, sending)) return TT_OK;
-    char name[128];
-    tt_fabric_name_rank(fabric, r, name, sizeof name);
-    if (state == TT_RANK_ABORTED)
-        return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s aborted the communicator", name);
-    if (state == TT_RANK_LEFT && awaited && r != fabric->rank)
-        return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s has left: it destroyed its communicator",
-                              name);
-    if (dead && state == TT_RANK_HERE && awaited)
-        return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s has died", name);
-    return TT_OK;
+    if (!dead && state != TT_RANK_ABORTED && state != TT_RANK_LEFT) return TT_RANK_HERE;
+    if (peer == r && (state == TT_RANK_LEFT || dead) && can_go_on(fabric, r, sending))
+        return TT_RANK_HERE;
+    if (state == TT_RANK_ABORTED) return TT_RANK_ABORTED;
+    if (state == TT_RANK_LEFT && awaited && r != fabric->rank) return TT_RANK_LEFT;
+    return dead && state == TT_RANK_HERE && awaited ? TT_RANK_ABSENT : TT_RANK_HERE;
 }
 
+/* Those that have died or aborted come before those that have left because of them. */
 tt_status tt_fabric_check_peers(struct tt_fabric *fabric, uint64_t seq, int peer, bool sending)
 {
-    for (int r = 0; r < fabric->nranks; r++) TT_TRY(check_peer(fabric, r, seq, peer, sending));
-    return TT_OK;
+    int left = -1;
+    for (int r = 0; r < fabric->nranks; r++) {
+        const enum tt_rank_state end = end_of(fabric, r, seq, peer, sending);
+        char name[128];
+        if (end == TT_RANK_ABSENT) return fail_dead(fabric, r);
+        if (end == TT_RANK_LEFT && left < 0) left = r;
+        if (end != TT_RANK_ABORTED) continue;
+        tt_fabric_name_rank(fabric, r, name, sizeof name);
+        return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s aborted the communicator", name);
+    }
+    const tt_status status = left < 0 ? TT_OK : tt_fabric_miss_left(fabric, left);
+    return status == TT_IN_PROGRESS ? TT_OK : status;
 }

@@ -63,6 +63,16 @@ static void on_left(void *fabric, int peer, uint32_t state)
     atomic_store_explicit(&tt_fabric_record(fabric, peer)->state, state, memory_order_release);
 }
 
+static tt_status on_missed_left(void *fabric, int peer)
+{
+    return tt_fabric_miss_left(fabric, peer);
+}
+
+static const char *reason(void *fabric)
+{
+    return tt_fabric_reason(fabric);
+}
+
 tt_status tt_fabric_start_wires(struct tt_fabric *fabric, struct tt_wires *wires,
                                 const struct tt_wires_info *infos)
 {
@@ -74,6 +84,8 @@ tt_status tt_fabric_start_wires(struct tt_fabric *fabric, struct tt_wires *wires
                                               .entered = entered,
                                               .record = fill_record,
                                               .on_record = on_record,
-                                              .on_left = on_left};
+                                              .on_left = on_left,
+                                              .on_missed_left = on_missed_left,
+                                              .reason = reason};
     return tt_wires_start(wires, &fabric->client, infos);
 }

@@ -421,7 +421,7 @@ tt_status tt_window_map_add(struct tt_window_map *map, uint64_t name, int fd, si
     tt_window_map_drop(map, index);
     char *base = map_window(fd, nbytes, PROT_READ);
     if (base == MAP_FAILED)
-        return tt_fail_errno(errno, "cannot map a peer's window of %zu bytes", nbytes);
+        return tt_fail_errno(errno, "cannot map a peer's window of %zu bytes (ulimit -v?)", nbytes);
     madvise(base, nbytes, MADV_DONTDUMP); /* it is in the peer's core */
     const bool whole = (uint64_t)info.st_blocks * 512 >= nbytes;
     if (whole) madvise(base, nbytes, MADV_POPULATE_READ);

@@ -78,13 +78,20 @@ struct tt_wires_client {
      * over all its connections. */
     void (*on_record)(void *owner, int peer, const struct tt_wire_record *record);
     void (*on_left)(void *owner, int peer, uint32_t state);
+    /* This rank waits for a peer that has left: fails, and says why. TT_IN_PROGRESS: other ranks
+     * may still say so. */
+    tt_status (*on_missed_left)(void *owner, int peer);
+    /* Why this rank leaves without a failure of this communicator, "": no reason is known. The text
+     * stays until the wires are destroyed. */
+    const char *(*reason)(void *owner);
 };
 
 /* Takes the info of all ranks (copied) and the client (borrowed). TT_ERR_SYSTEM when some rank of
  * another host cannot be reached at all (no common address family, only loopback): names it. */
 TT_NODISCARD tt_status tt_wires_start(struct tt_wires *wires, const struct tt_wires_client *client,
                                       const struct tt_wires_info *infos);
-/* Announces the end of this rank to all peers, and waits (bounded) until the kernel has sent all
+/* Announces the end of this rank to all peers, or the communicator's failure also to hosts with
+ * which no rank of this one is connected, and waits (bounded) until the kernel has sent all
  * buffered bytes: then the process may end. */
 void tt_wires_leave(struct tt_wires *wires);
 /* The same, and closes. NULL is allowed. */
@@ -133,6 +140,13 @@ bool tt_wires_flushed(struct tt_wires *wires);
 void tt_wires_send_record(struct tt_wires *wires);
 /* Sends the communicator's failure over all connected wires, once, without waiting. */
 void tt_wires_send_failure(struct tt_wires *wires, int code, const char *text);
+
+/* Why a peer is gone whose connection has ended without its leaving; NULL: there is none. */
+const char *tt_wires_lost(const struct tt_wires *wires);
+/* The reason for which a peer has left; "": it gave none. */
+const char *tt_wires_reason(const struct tt_wires *wires, int peer);
+/* Whether other ranks may yet report a failure to this one. */
+bool tt_wires_may_explain(const struct tt_wires *wires);
 
 /* "tcp eth0, eth1 (2 sockets), encrypted", "rdma mlx5_0/1, not encrypted", "not connected yet, will
  * be encrypted". Writes into text. */

@@ -17,11 +17,19 @@
 #define AGAIN_NS INT64_C(100000000)        /* between two attempts to connect */
 /* The least time for other ranks to report a failure after a peer has refused a connection. */
 #define EXPLAIN_NS INT64_C(300000000)
+#define ROUTE_NS                                                                                   \
+    INT64_C(5000000000) /* most that an attempt may take where there is another route */
+
+enum { MOST_ASKED = 16 }; /* hosts that are asked why a peer refuses connections */
+
+static int route_index(const struct tt_wire *wire)
+{
+    return wire->tcp.nopen % wire->nroutes;
+}
 
 static const struct tt_route *route_of(const struct tt_dial *dial)
 {
-    const struct tt_wire *wire = dial->wire;
-    return &wire->routes[wire->tcp.nopen % wire->nroutes];
+    return &dial->wire->routes[route_index(dial->wire)];
 }
 
 static tt_status fail(const struct tt_dial *dial, const char *why)
@@ -77,22 +85,24 @@ static void count_made(struct tt_wires *wires)
 }
 
 /* Another socket of the wire is connected, and its peer has proved the key. */
-static tt_status add_socket(struct tt_wire *wire, int fd, bool is_watched)
+static tt_status add_socket(struct tt_wire *wire, int fd, bool is_dialled)
 {
     struct tt_tcp *tcp = &wire->tcp.sockets[wire->tcp.nopen];
-    const struct tt_route *route = &wire->routes[wire->tcp.nopen % wire->nroutes];
-    struct tt_tcp_route name = {.loopback = tt_address_is_loopback(&route->target)};
+    const struct tt_route route = is_dialled ? wire->routes[route_index(wire)]
+                                             : tt_wire_route_of(wire, fd, route_index(wire));
+    struct tt_tcp_route name = {.loopback = tt_address_is_loopback(&route.target)};
     char where[TT_ADDRESS_TEXT];
-    snprintf(name.text, sizeof name.text, "%s over %s", tt_address_format(&route->target, where),
-             route->interface);
-    memcpy(name.interface, route->interface, sizeof name.interface);
+    if (is_dialled) tt_route_works(&route);
+    snprintf(name.text, sizeof name.text, "%s over %s", tt_address_format(&route.target, where),
+             route.interface);
+    memcpy(name.interface, route.interface, sizeof name.interface);
     const tt_status status = tt_tcp_open(tcp, &wire->tcp, fd, &name);
     if (status) {
         tt_private_fd_close(fd);
         return tt_room_fail(wire->wires->up, status, "%s", tt_last_error());
     }
     wire->tcp.nopen++;
-    TT_TRY(tt_wire_watch(wire->wires, fd, tcp, false, !is_watched));
+    TT_TRY(tt_wire_watch(wire->wires, fd, tcp, false, !is_dialled));
     const tt_status failed = wire->wires->client->check(wire->wires->up->owner);
     if (failed) { /* the peer learns that, and nothing else */
         tt_wires_send_failure(wire->wires, failed, tt_last_error());
@@ -120,37 +130,122 @@ tt_status tt_wire_up(struct tt_wire *wire)
 
 /* ---- Dialling ------------------------------------------------------------------------------- */
 
-/* How long this rank waits for the cause after a peer has refused a connection. That peer may have
- * left because of a failure, which the ranks of this host and the peers of connected wires may
- * still report. They may be slow: a machine with fewer cores than ranks runs them one after the
- * other. */
-static int64_t explain_ns(const struct tt_wires *wires)
+/* The ranks of this host, and the peers of connected wires. */
+bool tt_wires_may_explain(const struct tt_wires *wires)
 {
     bool others = count_local(wires) > 1;
     for (const struct tt_wire *wire = wires->first; wire; wire = wire->following)
         others |= wire->tcp.nopen > 0 && wire->state != TT_WIRE_GONE;
+    return others;
+}
+
+/* How long this rank waits for the cause after a peer has refused a connection. That peer may have
+ * left because of a failure, which others may still report. They may be slow: a machine with fewer
+ * cores than ranks runs them one after the other. */
+static int64_t explain_ns(const struct tt_wires *wires)
+{
     const int64_t patience_ns = wires->timeout_ns / 4;
-    return others && patience_ns > EXPLAIN_NS ? patience_ns : EXPLAIN_NS;
+    return tt_wires_may_explain(wires) && patience_ns > EXPLAIN_NS ? patience_ns : EXPLAIN_NS;
+}
+
+static bool is_called(const struct tt_wires *wires, const struct tt_group *ranks)
+{
+    for (int i = 0; i < ranks->number; i++) {
+        const struct tt_wire *wire = wires->table[ranks->ranks[i]];
+        if (wire && wire->state != TT_WIRE_GONE && !wire->dial.refused_ns) return true;
+    }
+    return false;
+}
+
+void tt_wires_call_hosts(struct tt_wires *wires, int most)
+{
+    const struct tt_hosts *hosts = wires->client->hosts;
+    const int own = hosts->host_of[wires->up->rank];
+    for (int i = 1; i < hosts->nhosts && i <= most; i++) {
+        const struct tt_group ranks = tt_hosts_inside(hosts, (own + i) % hosts->nhosts);
+        if (is_called(wires, &ranks)) continue;
+        int k = 0;
+        while (k < ranks.number && wires->table[ranks.ranks[k]]) k++;
+        if (k < ranks.number) tt_wire_to(wires, ranks.ranks[k]);
+    }
+}
+
+/* A peer refuses connections for good: that is said of all such peers, for one of them may have
+ * died, and the others have left because of that. */
+static tt_status fail_refused(const struct tt_dial *dial)
+{
+    const struct tt_wires *wires = dial->wire->wires;
+    const char *lost = tt_wires_lost(wires);
+    char text[TT_ERROR_TEXT], name[128];
+    tt_room_name(wires->up, dial->wire->peer, name, sizeof name);
+    if (lost) return tt_room_fail(wires->up, TT_ERR_REMOTE, "%s; %s is gone, too", lost, name);
+    snprintf(text, sizeof text,
+             "nothing listens there any more: it has died or destroyed its communicator");
+    for (const struct tt_wire *at = wires->first; at; at = at->following) {
+        const size_t used = strlen(text);
+        if (at == dial->wire || !at->dial.refused_ns) continue;
+        tt_room_name(wires->up, at->peer, name, sizeof name);
+        snprintf(text + used, sizeof text - used, ", and so has %s", name);
+    }
+    return fail(dial, text);
+}
+
+static void set_deadlines(struct tt_dial *dial, int64_t begin_ns)
+{
+    const int64_t timeout_ns = dial->wire->wires->timeout_ns;
+    dial->deadline_ns = begin_ns + timeout_ns;
+    dial->route_ns = begin_ns + (timeout_ns / 4 < ROUTE_NS ? timeout_ns / 4 : ROUTE_NS);
+}
+
+static bool is_scarcity(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+/* Nothing connects over this route: the next attempt takes another one, if there is one. */
+static bool take_detour(struct tt_dial *dial, const char *cause)
+{
+    const struct tt_wires *wires = dial->wire->wires;
+    const struct tt_route from = *route_of(dial);
+    char where[TT_ADDRESS_TEXT], name[128];
+    if (!tt_wire_detour(dial->wire, route_index(dial->wire))) return false;
+    tt_route_fails(&from);
+    tt_room_name(wires->up, dial->wire->peer, name, sizeof name);
+    TT_WARN(
+        "rank %d does not reach %s at %s over %s (%s) and takes %s instead: if %s leads nowhere, "
+        "leave it out (TUTTI_SOCKET_INTERFACE=^%s)",
+        wires->up->rank, name, tt_address_format(&from.target, where), from.interface, cause,
+        route_of(dial)->interface, from.interface, from.interface);
+    dial->next_ns = tt_now_ns();
+    set_deadlines(dial, dial->next_ns);
+    return true;
 }
 
 /* This attempt has failed. Another one follows until the deadline. */
 static tt_status try_again(struct tt_dial *dial, int error, const char *what)
 {
-    char why[256], words[128];
+    char why[384], words[128];
     const char *cause = error ? strerror_r(error, words, sizeof words) : "it closed the connection";
     tt_dial_hang_up(dial);
+    if (dial->state == TT_DIAL_CONNECTING && error != ECONNREFUSED && !is_scarcity(error) &&
+        take_detour(dial, cause))
+        return TT_OK;
     if (dial->state != TT_DIAL_CONNECTING &&
         !dial->broke_off) { /* the peer is alive: its time begins again */
         dial->broke_off = true;
         dial->deadline_ns = tt_now_ns() + dial->wire->wires->timeout_ns;
     }
-    if (error == ECONNREFUSED && !dial->refused_ns) dial->refused_ns = tt_now_ns();
+    if (error == ECONNREFUSED && !dial->refused_ns) {
+        dial->refused_ns = tt_now_ns();
+        tt_wires_call_hosts(dial->wire->wires, MOST_ASKED); /* others may know why */
+    }
     if (error == ECONNREFUSED && tt_now_ns() - dial->refused_ns >= explain_ns(dial->wire->wires))
-        return fail(dial, "nothing listens there any more: it has died or destroyed its "
-                          "communicator");
+        return fail_refused(dial);
     if (tt_expired(dial->deadline_ns)) {
-        snprintf(why, sizeof why, "%s: %s, for TUTTI_NET_TIMEOUT_MS=%lld ms", what, cause,
-                 (long long)(dial->wire->wires->timeout_ns / 1000000));
+        snprintf(why, sizeof why,
+                 "%s: %s, for TUTTI_NET_TIMEOUT_MS=%lld ms; TUTTI_SOCKET_INTERFACE says over which "
+                 "interfaces ranks connect",
+                 what, cause, (long long)(dial->wire->wires->timeout_ns / 1000000));
         return fail(dial, why);
     }
     dial->next_ns = tt_now_ns() + AGAIN_NS;
@@ -186,8 +281,8 @@ void tt_wire_dial(struct tt_wire *wire)
                                   .wire = wire,
                                   .fd = -1,
                                   .kind = lower ? TT_HELLO_LINK : TT_HELLO_PROBE,
-                                  .next_ns = begin,
-                                  .deadline_ns = begin + wire->wires->timeout_ns};
+                                  .next_ns = begin};
+    set_deadlines(&wire->dial, begin);
 }
 
 static tt_status finish_connect(struct tt_dial *dial)
@@ -266,8 +361,10 @@ tt_status tt_wire_attend(struct tt_wire *wire)
     const int64_t now = tt_now_ns();
     if (wire->tcp.nopen == wire->tcp.nsockets) return TT_OK; /* the last one failed */
     if (dial->fd < 0) return now >= dial->next_ns ? begin_attempt(dial) : TT_OK;
-    if (dial->state == TT_DIAL_CONNECTING && now >= dial->deadline_ns)
+    if (dial->state != TT_DIAL_CONNECTING || now < dial->route_ns) return TT_OK;
+    if (now >= dial->deadline_ns || tt_wire_has_detour(wire, route_index(wire)))
         return try_again(dial, ETIMEDOUT, "cannot connect");
+    dial->route_ns = dial->deadline_ns;
     return TT_OK;
 }
 

@@ -1,6 +1,7 @@
 /* Control frames of a wire: records, failures, offers; and the end of a connection. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -63,6 +64,14 @@ static tt_status take_failure(struct tt_wire *wire, const struct tt_tcp *tcp,
     return tt_room_fail(wire->wires->up, code, "%s", text);
 }
 
+static tt_status take_reason(struct tt_wire *wire, const struct tt_frame *frame, char *text)
+{
+    text[frame->nbytes] = '\0';
+    free(wire->reason);
+    wire->reason = strdup(text);
+    return TT_OK;
+}
+
 /* ---- Frames --------------------------------------------------------------------------------- */
 
 static tt_status check(struct tt_tcp *tcp, const struct tt_frame *frame)
@@ -79,6 +88,7 @@ static tt_status check(struct tt_tcp *tcp, const struct tt_frame *frame)
         fits = frame->nbytes == sizeof(struct tt_wire_record);
         break;
     case TT_FRAME_FAILURE:
+    case TT_FRAME_REASON:
         fits = frame->nbytes < TT_ERROR_TEXT;
         break;
     default:
@@ -95,6 +105,8 @@ static tt_status take(void *owner, struct tt_tcp *tcp, const struct tt_frame *fr
         return take_record(wire, tcp, payload);
     case TT_FRAME_FAILURE:
         return take_failure(wire, tcp, frame, payload);
+    case TT_FRAME_REASON:
+        return take_reason(wire, frame, payload);
     case TT_FRAME_OFFER:
         return tt_wire_take_offer(wire, frame->channel, payload, frame->nbytes);
     default: /* TT_FRAME_READY */
@@ -122,14 +134,13 @@ static void explain_end(struct tt_wire *wire, const struct tt_tcp *tcp, int erro
     const char *route = tcp->route.text;
     tt_room_name(up, wire->peer, name, sizeof name);
     wire->is_closed_here = tt_private_fd_is_lost(tcp->fd);
+    wire->is_lost = !wire->is_closed_here && (!tcp->left || tcp->in_frame);
     if (wire->is_closed_here)
         snprintf(wire->gone, sizeof wire->gone,
                  "rank %d has closed the descriptor of its connection with %s (%s): " TT_LOST_FD,
                  up->rank, name, route);
-    else if (tcp->left && !tcp->in_frame)
-        snprintf(wire->gone, sizeof wire->gone, "%s %s", name,
-                 wire->peer_state == TT_RANK_ABORTED ? "aborted the communicator"
-                                                     : "has left: it destroyed its communicator");
+    else if (!wire->is_lost)
+        snprintf(wire->gone, sizeof wire->gone, "%s aborted the communicator", name);
     else if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH)
         snprintf(wire->gone, sizeof wire->gone,
                  "%s cannot be reached any more: its connection (%s) carried nothing for "
@@ -162,16 +173,48 @@ tt_status tt_wire_lost(void *owner, struct tt_tcp *tcp, int error)
     return error == EPROTO ? tt_wire_missed(wire) : TT_IN_PROGRESS;
 }
 
+/* Adds the other peers that are gone without having left: one may be gone because of another. */
+static void add_others_lost(const struct tt_wire *wire, char *text, size_t size)
+{
+    const struct tt_wires *wires = wire->wires;
+    for (const struct tt_wire *at = wires->first; at; at = at->following) {
+        const size_t used = strlen(text);
+        char name[128];
+        if (at == wire || !at->is_lost) continue;
+        tt_room_name(wires->up, at->peer, name, sizeof name);
+        snprintf(text + used, size - used, "; %s is gone, too", name);
+    }
+}
+
 tt_status tt_wire_missed(struct tt_wire *wire)
 {
     const struct tt_room_context *up = wire->wires->up;
     const int64_t deadline_ns = tt_deadline_ns(MISSED_MS);
+    char text[TT_ERROR_TEXT];
     /* A failure that the peer sent before its end explains more. */
     while (!wire->wires->client->check(up->owner) && tt_tcp_read(&wire->tcp.sockets[0]) == TT_OK &&
            !tt_expired(deadline_ns))
         continue;
     TT_TRY(wire->wires->client->check(up->owner)); /* the communicator has failed already */
-    return tt_room_fail(up, wire->is_closed_here ? TT_ERR_USAGE : TT_ERR_REMOTE, "%s", wire->gone);
+    if (wire->is_closed_here) return tt_room_fail(up, TT_ERR_USAGE, "%s", wire->gone);
+    if (!wire->is_lost && wire->peer_state != TT_RANK_ABORTED)
+        return wire->wires->client->on_missed_left(up->owner, wire->peer);
+    snprintf(text, sizeof text, "%s", wire->gone);
+    add_others_lost(wire, text, sizeof text);
+    return tt_room_fail(up, TT_ERR_REMOTE, "%s", text);
+}
+
+const char *tt_wires_lost(const struct tt_wires *wires)
+{
+    const struct tt_wire *wire = wires->first;
+    while (wire && !wire->is_lost) wire = wire->following;
+    return wire ? wire->gone : NULL;
+}
+
+const char *tt_wires_reason(const struct tt_wires *wires, int peer)
+{
+    const struct tt_wire *wire = wires->table[peer];
+    return wire && wire->reason ? wire->reason : "";
 }
 
 const struct tt_tcp_owner tt_wire_owner = {

@@ -4,6 +4,7 @@
  *   wires_rank.c     the wires of a rank: creating and driving them, waiting
  *   wires_leave.c    records, failures and the end of a rank, sent over all wires; closing
  *   wires_routes.c   over which addresses two ranks are joined
+ *   wires_detour.c   over which others, when an interface leads nowhere
  *   wires_connect.c  connecting a wire: dialling, accepting, probing
  *   wires_frame.c    control frames: records, failures, offers
  *   wires_dialling.c the links of a wire that is not connected yet
@@ -33,6 +34,7 @@ enum tt_control_kind {
     TT_FRAME_FAILURE,     /* the communicator has failed: `number` is the code, then the text */
     TT_FRAME_OFFER,       /* of the transport that `channel` numbers (tt_transports); empty: none */
     TT_FRAME_READY,       /* of the same: `number` says whether it is connected */
+    TT_FRAME_REASON,      /* text: why the sender will leave (transport/reason.h) */
 };
 
 _Static_assert(sizeof(struct tt_frame) + sizeof(struct tt_wire_record) <= TT_AHEAD_BYTES,
@@ -59,6 +61,7 @@ struct tt_dial {
     enum tt_hello_kind kind; /* LINK, or PROBE: only asks whether the peer is alive */
     size_t received;         /* of the greeting or of the answer */
     int64_t next_ns;         /* when the next attempt may begin */
+    int64_t route_ns;        /* when another route is tried, if there is one */
     int64_t deadline_ns;     /* of being connected */
     int64_t refused_ns;      /* since when the peer refuses connections; 0: it does not */
     bool broke_off;          /* the peer has ended a handshake */
@@ -82,12 +85,16 @@ struct tt_wire {
     struct tt_dial dial; /* while making */
     int nroutes;
     struct tt_route routes[TT_MAX_INTERFACES]; /* of socket i: i modulo nroutes */
+    int ndetours;                              /* pairs of addresses that were tried instead */
     struct tt_tcp_end tcp;                     /* its sockets, and the links over them */
     uint64_t told; /* the latest collective that the peer knows this rank has entered */
     char failure[TT_ERROR_TEXT];     /* text that is being sent */
     bool is_told;                    /* the peer was answered with the failure */
     char gone[TT_ERROR_TEXT];        /* why the peer sends nothing more; "": it may send */
     bool is_closed_here;             /* gone: this process has closed a socket of the wire */
+    bool is_lost;                    /* it has ended, and the peer had not announced its end */
+    char *reason;                    /* why the peer leaves; NULL: it has said nothing; owned */
+    int nannounced;                  /* the end of this rank was announced over so many sockets */
     struct tt_agreement *agreement;  /* NULL: no transport was tried */
     int candidate;                   /* of tt_transports: the transport that is being tried */
     uint32_t tried;                  /* of tt_transports, one bit each */
@@ -144,6 +151,25 @@ static inline bool tt_wire_is_local(const struct tt_wires *wires, int rank)
 int tt_wire_routes(struct tt_route *routes, const struct tt_wires_info *mine,
                    const struct tt_wires_info *theirs, bool lower);
 
+/* The number-th of all pairs of addresses over which two ranks may connect, those of one subnet
+ * first. False: there are not so many. */
+bool tt_wire_any_route(struct tt_route *route, const struct tt_wires_info *mine,
+                       const struct tt_wires_info *theirs, int number);
+
+/* wires_detour.c: takes another pair of addresses for a route over which nothing connects, of
+ * interfaces that were not found to lead nowhere. False: there is none left. */
+bool tt_wire_detour(struct tt_wire *wire, int index);
+bool tt_wire_has_detour(const struct tt_wire *wire, int index);
+/* Takes others for those routes whose interface leads nowhere, as this process has found. */
+void tt_wire_avoid(struct tt_wire *wire);
+/* What this process finds out about an interface of its host: something has connected over it, or
+ * nothing does. */
+void tt_route_works(const struct tt_route *route);
+void tt_route_fails(const struct tt_route *route);
+/* The route of a connection that the peer has made, by its addresses; the index-th if they are none
+ * of those that the ranks told each other. */
+struct tt_route tt_wire_route_of(const struct tt_wire *wire, int fd, int index);
+
 /* wires_rank.c: the wire to a peer, created if there is none; NULL: out of memory, which has failed
  * the fabric. */
 struct tt_wire *tt_wire_to(struct tt_wires *wires, int peer);
@@ -161,6 +187,10 @@ TT_NODISCARD tt_status tt_dial_step(struct tt_dial *dial);
 TT_NODISCARD tt_status tt_wire_attend(struct tt_wire *wire);
 tt_status tt_wire_on_hello(void *wires, struct tt_pending_connection *pending);
 void tt_dial_hang_up(struct tt_dial *dial);
+
+/* Connects with a rank of each other host, at most `most` hosts, where no rank of that host is
+ * connected or being connected with yet. */
+void tt_wires_call_hosts(struct tt_wires *wires, int most);
 
 /* The wire is connected and agreed: data may flow. */
 TT_NODISCARD tt_status tt_wire_up(struct tt_wire *wire);

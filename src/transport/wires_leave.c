@@ -15,43 +15,55 @@
 #define FAILED_LEAVE_NS                                                                            \
     INT64_C(1000000000) /* for leaving after a failure: the peers may have stopped reading */
 
+enum { MOST_HOSTS = 64 }; /* of those that hear of a failure without being connected */
+
 /* ---- Control -------------------------------------------------------------------------------- */
 
-static void push_record(struct tt_wire *wire, struct tt_tcp *tcp, uint32_t state)
+/* False: there is no room for it now. */
+static bool push_record(struct tt_wire *wire, struct tt_tcp *tcp, uint32_t state)
 {
-    struct tt_outgoing *item = tcp->fd < 0 ? NULL : tt_tcp_push(tcp);
-    if (!item) return;
+    struct tt_outgoing *item = tt_tcp_push(tcp);
+    if (!item) return false;
     const struct tt_frame credit = {.kind = TT_FRAME_CREDIT};
     item->head_nbytes = (uint32_t)tt_wire_put_record(wire->wires, item->head, state);
     memcpy(item->head + item->head_nbytes, &credit, sizeof credit);
     item->head_nbytes += (uint32_t)sizeof credit;
     wire->told = tt_wire_entered(wire->wires);
     tt_ignore(tt_tcp_flush(tcp));
+    return true;
+}
+
+/* The text stays as it is until it is sent. */
+static bool push_text(struct tt_tcp *tcp, enum tt_control_kind kind, int code, const char *text)
+{
+    struct tt_outgoing *item = tt_tcp_push(tcp);
+    if (!item) return false;
+    const struct tt_frame frame = {
+        .kind = (uint8_t)kind, .number = (uint32_t)code, .nbytes = (uint32_t)strlen(text)};
+    memcpy(item->head, &frame, sizeof frame);
+    item->head_nbytes = sizeof frame;
+    item->body = text;
+    item->body_nbytes = frame.nbytes;
+    tt_ignore(tt_tcp_flush(tcp));
+    return true;
 }
 
 void tt_wires_send_record(struct tt_wires *wires)
 {
-    for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
-        if (wire->state == TT_WIRE_UP && !wire->tcp.sockets[0].count)
-            push_record(wire, &wire->tcp.sockets[0], TT_RANK_HERE);
+    for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
+        struct tt_tcp *tcp = &wire->tcp.sockets[0];
+        if (wire->state == TT_WIRE_UP && tcp->fd >= 0 && !tcp->count)
+            push_record(wire, tcp, TT_RANK_HERE);
+    }
 }
 
 void tt_wires_send_failure(struct tt_wires *wires, int code, const char *text)
 {
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
         struct tt_tcp *tcp = &wire->tcp.sockets[0];
-        struct tt_outgoing *item =
-            wire->tcp.nopen == 0 || tcp->fd < 0 || wire->failure[0] ? NULL : tt_tcp_push(tcp);
-        if (!item) continue;
+        if (wire->tcp.nopen == 0 || tcp->fd < 0 || wire->failure[0]) continue;
         snprintf(wire->failure, sizeof wire->failure, "%s", text);
-        const struct tt_frame frame = {.kind = TT_FRAME_FAILURE,
-                                       .number = (uint32_t)code,
-                                       .nbytes = (uint32_t)strlen(wire->failure)};
-        memcpy(item->head, &frame, sizeof frame);
-        item->head_nbytes = sizeof frame;
-        item->body = wire->failure;
-        item->body_nbytes = frame.nbytes;
-        tt_ignore(tt_tcp_flush(tcp));
+        if (!push_text(tcp, TT_FRAME_FAILURE, code, wire->failure)) wire->failure[0] = '\0';
     }
 }
 
@@ -132,20 +144,50 @@ static void tell_failure(struct tt_wires *wires)
     tt_ignore(tt_wires_serve_pending(wires));
 }
 
+/* Over each socket once; before that over the first one the failure, or the reason of leaving
+ * without one: whoever hears of the end knows why. */
+static void announce_end(struct tt_wire *wire, uint32_t state, bool has_failed)
+{
+    struct tt_tcp_end *tcp = &wire->tcp;
+    const char *reason = wire->wires->client->reason(wire->wires->up->owner);
+    for (; wire->nannounced < tcp->nopen; wire->nannounced++) {
+        struct tt_tcp *socket = &tcp->sockets[wire->nannounced];
+        if (socket->fd < 0) continue;
+        if (wire->nannounced == 0 && has_failed && !wire->failure[0]) return;
+        if (wire->nannounced == 0 && !has_failed && reason[0] && !wire->failure[0]) {
+            snprintf(wire->failure, sizeof wire->failure, "%s", reason);
+            if (!push_text(socket, TT_FRAME_REASON, 0, wire->failure)) wire->failure[0] = '\0';
+            if (!wire->failure[0]) return;
+        }
+        if (!push_record(wire, socket, state)) return;
+    }
+}
+
+static bool has_announced(const struct tt_wires *wires)
+{
+    bool all = true;
+    for (const struct tt_wire *wire = wires->first; wire; wire = wire->following)
+        all &= wire->nannounced >= wire->tcp.nopen || wire->tcp.sockets[0].fd < 0;
+    return all;
+}
+
 void tt_wires_leave(struct tt_wires *wires)
 {
     const struct tt_wires_client *client = wires->client;
+    void *owner = wires->up->owner;
     const uint32_t state = atomic_load(client->aborted) ? TT_RANK_ABORTED : TT_RANK_LEFT;
-    const bool has_failed = client->has_failed(wires->up->owner);
+    const bool has_failed = client->has_failed(owner);
     const int64_t start_ns = tt_now_ns();
     lose_closed(wires);
-    const tt_status failed = client->check(wires->up->owner);
     finish_sending(wires, start_ns, has_failed);
-    if (failed) tt_wires_send_failure(wires, failed, tt_last_error());
-    for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
-        for (int i = 0; i < wire->tcp.nopen; i++) push_record(wire, &wire->tcp.sockets[i], state);
-    while ((!is_drained(wires) || (failed && !all_told(wires))) &&
-           !has_waited(wires, start_ns, has_failed)) {
+    if (has_failed) tt_wires_call_hosts(wires, MOST_HOSTS);
+    for (;;) {
+        const tt_status failed = client->check(owner);
+        if (failed) tt_wires_send_failure(wires, failed, tt_last_error());
+        for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
+            announce_end(wire, state, failed);
+        const bool told = has_announced(wires) && (!failed || all_told(wires));
+        if ((is_drained(wires) && told) || has_waited(wires, start_ns, has_failed)) return;
         if (failed) tell_failure(wires);
         tt_wires_wait(wires, 1000);
     }
@@ -157,13 +199,15 @@ static void wire_destroy(struct tt_wire *wire)
     if (wire->end) wire->room->destroy(wire->end);
     tt_tcp_end_fini(&wire->tcp);
     free(wire->agreement);
+    free(wire->reason);
     free(wire);
 }
 
 void tt_wires_destroy(struct tt_wires *wires)
 {
     if (!wires) return;
-    if (wires->first) tt_wires_leave(wires);
+    if (wires->first || (wires->up && wires->client->has_failed(wires->up->owner)))
+        tt_wires_leave(wires);
     while (wires->first) {
         struct tt_wire *wire = wires->first;
         wires->first = wire->following;

@@ -34,6 +34,7 @@ static struct tt_wire *wire_create(struct tt_wires *wires, int peer)
     if (!wire) return NULL;
     *wire = (struct tt_wire){.wires = wires, .peer = peer};
     wire->nroutes = tt_wire_routes(wire->routes, mine, theirs, rank < peer);
+    tt_wire_avoid(wire);
     const uint32_t each = mine->nsockets < theirs->nsockets ? mine->nsockets : theirs->nsockets;
     if (tt_tcp_end_init(&wire->tcp, &wires->tcp, wire, peer, wire->nroutes,
                         wire->nroutes * (int)each)) {

@@ -105,3 +105,17 @@ int tt_wire_routes(struct tt_route *routes, const struct tt_wires_info *mine,
     const int n = keep_fastest(routes, pair_up(routes, mine, theirs, lower));
     return n ? n : any_pair(routes, mine, theirs, lower);
 }
+
+bool tt_wire_any_route(struct tt_route *route, const struct tt_wires_info *mine,
+                       const struct tt_wires_info *theirs, int number)
+{
+    for (int near = 1; near >= 0; near--)
+        for (int i = 0; i < mine->naddresses; i++)
+            for (int k = 0; k < theirs->naddresses; k++) {
+                const struct tt_wire_address *a = &mine->addresses[i], *b = &theirs->addresses[k];
+                if (!same_family(a, b) || same_subnet(a, b) != near || number-- > 0) continue;
+                set_route(route, a, b, near);
+                return true;
+            }
+    return false;
+}

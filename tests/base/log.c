@@ -97,17 +97,19 @@ TEST(log, a_file_that_cannot_be_opened_is_said_and_stderr_is_used)
     CHECK(strstr(text, "a warning of 42"));
 }
 
-/* Runs log_child with a log file `name` in a new folder, which `make` has put there. */
-static void run_with_file(bool (*make)(const char *path), char *text, size_t size, char *path)
+static char log_path[64]; /* of the log file of run_with_file() */
+
+/* Runs log_child with the log file that `make` puts at log_path, in a new folder. */
+static void run_with_file(bool (*make)(const char *path), char *text, size_t size)
 {
     char folder[] = "/tmp/tutti-log-XXXXXX", settings[256];
     text[0] = '\0';
     REQUIRE(mkdtemp(folder));
-    sprintf(path, "%s/log", folder);
-    CHECK(make(path));
-    snprintf(settings, sizeof settings, "TUTTI_LOG_FILE=%s timeout -s KILL 30", path);
+    snprintf(log_path, sizeof log_path, "%s/log", folder);
+    CHECK(make(log_path));
+    snprintf(settings, sizeof settings, "TUTTI_LOG_FILE=%s timeout -s KILL 30", log_path);
     (void)run_child(settings, "", text, size);
-    if (unlink(path) != 0) (void)rmdir(path);
+    if (unlink(log_path) != 0) (void)rmdir(log_path);
     CHECK_EQ(rmdir(folder), 0);
 }
 
@@ -157,10 +159,10 @@ TEST(log, what_is_no_file_of_this_user_is_said_and_stderr_is_used)
                   {make_anothers, "it belongs to another user"}};
     const size_t n = sizeof others / sizeof *others - (geteuid() != 0); /* only root can chown */
     for (size_t i = 0; i < n; i++) {
-        char text[4096], path[64], expected[256];
-        run_with_file(others[i].make, text, sizeof text, path);
+        char text[4096], expected[256];
+        run_with_file(others[i].make, text, sizeof text);
         snprintf(expected, sizeof expected, "TUTTI_LOG_FILE=%s cannot be opened (%s); using stderr",
-                 path, others[i].why);
+                 log_path, others[i].why);
         CHECK_MESSAGE(strstr(text, expected), "expected %s in: %s", expected, text);
         CHECK_EQ(count(text, "a warning of 42"), 1);
     }
@@ -168,11 +170,11 @@ TEST(log, what_is_no_file_of_this_user_is_said_and_stderr_is_used)
 
 TEST(log, a_pipe_gets_lines_and_a_full_one_stalls_nobody)
 {
-    char text[4096], path[64];
-    run_with_file(make_full_pipe, text, sizeof text, path);
+    char text[4096];
+    run_with_file(make_full_pipe, text, sizeof text);
     CHECK_STR(text, "");
     close(reader);
-    run_with_file(make_read_pipe, text, sizeof text, path);
+    run_with_file(make_read_pipe, text, sizeof text);
     CHECK_STR(text, "");
     const ssize_t n = read(reader, text, sizeof text - 1);
     text[n > 0 ? n : 0] = '\0';
@@ -211,4 +213,12 @@ TEST(log, a_line_that_is_too_long_is_cut_and_still_ends)
     CHECK(strlen(text) > 1000 && strlen(text) < 2000);
     CHECK_EQ(count(text, "\n"), 1);
     CHECK(text[strlen(text) - 1] == '\n');
+}
+
+TEST(log, control_characters_are_shown_as_escapes)
+{
+    char text[4096];
+    (void)run_child("", "control", text, sizeof text);
+    CHECK_EQ(count(text, "\n"), 1);
+    CHECK(strstr(text, "a line\\nforged, and \\x1b[2J\n"));
 }

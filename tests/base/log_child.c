@@ -52,6 +52,10 @@ int main(int argc, char **argv)
         TT_WARN("%s", text);
         return 0;
     }
+    if (argc > 1 && strcmp(argv[1], "control") == 0) {
+        TT_WARN("a line\nforged, and %s", "\x1b[2J");
+        return 0;
+    }
     if (argc > 1 && strcmp(argv[1], "gone") == 0) lose_reader();
     if (argc > 1 && strcmp(argv[1], "closed") == 0 && !take_over_log()) return 1;
     TT_WARN("a warning of %d", 42);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/escape.h"
 #include "shim.h"
 
 static void *fail_elsewhere(void *argument)
@@ -51,6 +52,21 @@ TEST(status, last_error_can_be_set_from_itself_and_cleared)
     CHECK_STR(tt_last_error(), "carried");
     tt_set_last_error("");
     CHECK_STR(tt_last_error(), "");
+}
+
+TEST(status, control_characters_are_shown_as_escapes)
+{
+    char shown[9];
+    (void)tt_fail(TT_ERR_ARGUMENT, "'%s'", "127.0.0.1\r");
+    CHECK_STR(tt_last_error(), "'127.0.0.1\\r'");
+    tt_set_last_error("a\tb\nc\x1b[31m\x7f\xc2\x9b \xc3\xa9 \\");
+    CHECK_STR(tt_last_error(), "a\\tb\\nc\\x1b[31m\\x7f\\x9b \xc3\xa9 \\");
+    tt_set_last_error(tt_last_error());
+    CHECK_STR(tt_last_error(), "a\\tb\\nc\\x1b[31m\\x7f\\x9b \xc3\xa9 \\");
+    CHECK_EQ(tt_escape(shown, sizeof shown, "12345\x01z"), 5); /* an escape is never cut */
+    CHECK_STR(shown, "12345");
+    CHECK_EQ(tt_escape(shown, sizeof shown, "1234\x01z"), 8);
+    CHECK_STR(shown, "1234\\x01");
 }
 
 static tt_status tries(tt_status status, bool *reached)

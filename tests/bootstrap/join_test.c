@@ -305,7 +305,7 @@ TEST(allgather, a_rank_that_is_late_is_named_at_the_deadline)
     runs[1].nallgathers = 0;
     runs[1].stay_for = &runs[0];
     run_ranks(runs, 2);
-    expect_ranks(&runs[0], 1, TT_ERR_TIMEOUT, "rank 0 waited for rank 1 in allgather 0");
+    expect_ranks(&runs[0], 1, TT_ERR_TIMEOUT, "rank 0 waited for rank 1 (pid ");
     expect_ranks(&runs[1], 1, TT_OK, NULL);
 }
 

@@ -29,7 +29,17 @@ static const char *const names[] = {"RANK",
                                     "SLURM_NODEID",
                                     "SLURM_STEP_NODELIST",
                                     "SLURM_STEP_TASKS_PER_NODE",
-                                    "SLURM_DISTRIBUTION"};
+                                    "SLURM_DISTRIBUTION",
+                                    "MV2_COMM_WORLD_RANK",
+                                    "MV2_COMM_WORLD_SIZE",
+                                    "JSM_NAMESPACE_RANK",
+                                    "JSM_NAMESPACE_SIZE",
+                                    "JSM_NAMESPACE_LOCAL_RANK",
+                                    "HOROVOD_RANK",
+                                    "HOROVOD_SIZE",
+                                    "FLUX_TASK_RANK",
+                                    "FLUX_JOB_SIZE",
+                                    "PMIX_RANK"};
 
 static void clear(void)
 {
@@ -109,6 +119,35 @@ TEST(launcher, the_nearest_one_says_which_rank_this_is)
     }
 }
 
+TEST(launcher, one_that_is_not_known_is_told_with_what_to_set)
+{
+    static const struct {
+        const char *variables, *texts[3]; /* texts[0] NULL: nothing to tell */
+    } cases[] = {
+        {"MV2_COMM_WORLD_RANK=3 MV2_COMM_WORLD_SIZE=4",
+         {"MV2_COMM_WORLD_RANK=3 and MV2_COMM_WORLD_SIZE=4 say", "rank 0 of 1",
+          "Set RANK=$MV2_COMM_WORLD_RANK, WORLD_SIZE=$MV2_COMM_WORLD_SIZE, and the same "
+          "MASTER_ADDR and MASTER_PORT"}},
+        {"JSM_NAMESPACE_RANK=0 JSM_NAMESPACE_SIZE=2 JSM_NAMESPACE_LOCAL_RANK=0",
+         {"jsrun", "LOCAL_RANK=$JSM_NAMESPACE_LOCAL_RANK", "WORLD_SIZE=$JSM_NAMESPACE_SIZE"}},
+        {"PMIX_RANK=1", {"PMIX_RANK=1 say", "WORLD_SIZE=the number of processes", "PMIx"}},
+        {"HOROVOD_RANK=0 HOROVOD_SIZE=1", {NULL}},
+        {"MV2_COMM_WORLD_SIZE=4", {NULL}},
+        {"FLUX_TASK_RANK=x FLUX_JOB_SIZE=2", {NULL}},
+        {"", {NULL}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512] = "";
+        set(cases[i].variables);
+        const bool found = tt_launcher_find_unknown(text, sizeof text);
+        clear();
+        CHECK_EQ(found, cases[i].texts[0] != NULL);
+        for (int k = 0; k < 3 && cases[i].texts[0]; k++)
+            CHECK_MESSAGE(strstr(text, cases[i].texts[k]), "'%s' is not in '%s'", cases[i].texts[k],
+                          text);
+    }
+}
+
 TEST(launcher, what_is_missing_or_wrong_is_named)
 {
     static const struct {
@@ -155,7 +194,11 @@ TEST(slurm, the_first_host_of_a_list_is_found)
                  {"n[7,9]", "n7"},
                  {"a01,b[03-04]", "a01"},
                  {"rack-2-[5-6]-ib,x", "rack-2-5-ib"},
-                 {"node[12].cluster.org", "node12.cluster.org"}};
+                 {"node[12].cluster.org", "node12.cluster.org"},
+                 {"cpn-m[11-12]-[01-02]", "cpn-m11-01"},
+                 {"a[01-02]-[1-3],z9", "a01-1"},
+                 {"r[0,4]n[0-3]c[2]x,z[1-2]", "r0n0c2x"},
+                 {"[3-7,9]", "3"}};
     char host[64];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         REQUIRE(tt_slurm_first_host(host, sizeof host, cases[i].list) == TT_OK);
@@ -167,7 +210,11 @@ TEST(slurm, the_first_host_of_a_list_is_found)
         "n[",
         "n[]",
         "n[0-2",
-        "r[0-1]n[0-3]",
+        "r[0-1]n[",
+        "r[0-1]n[]",
+        "r[0-1]n[x]",
+        "r0]",
+        "r[0[1]]",
         "a-name-of-a-host-that-does-not-fit-into-the-sixty-four-bytes-there-are"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         CHECK_EQ(tt_slurm_first_host(host, sizeof host, bad[i]), TT_ERR_ARGUMENT);

@@ -176,6 +176,58 @@ TEST(method, tcp_serves_ipv4_names_and_ipv6)
     }
 }
 
+TEST(method, urls_may_end_with_a_slash_and_have_upper_case_schemes)
+{
+    static const char *const forms[] = {"tcp://127.0.0.1:%d/", "TCP://127.0.0.1:%d",
+                                        "Tcp://localhost:%d/"};
+    struct rank_run runs[2];
+    char method[64];
+    for (int i = 0; i < 3; i++) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+        snprintf(method, sizeof method, forms[i], free_port());
+#pragma GCC diagnostic pop
+        start(runs, method, 2);
+        expect_ranks(runs, 2, TT_OK, NULL);
+    }
+    clear_env();
+    start(runs, "ENV://", 1);
+    expect_ranks(runs, 1, TT_OK, NULL);
+    start(runs, "tcp://127.0.0.1:29500//", 1);
+    expect_ranks(runs, 1, TT_ERR_ARGUMENT, "is not a port");
+}
+
+TEST(method, a_master_address_may_have_brackets)
+{
+    struct rank_run runs[2];
+    char port[16];
+    if (access("/proc/net/if_inet6", R_OK) != 0) SKIP("there is no IPv6");
+    snprintf(port, sizeof port, "%d", free_port());
+    setenv("MASTER_ADDR", "[::1]", 1);
+    setenv("MASTER_PORT", port, 1);
+    start(runs, "env://", 2);
+    expect_ranks(runs, 2, TT_OK, NULL);
+    clear_env();
+}
+
+TEST(method, an_address_with_a_line_end_is_shown_as_it_is)
+{
+    struct rank_run runs[2];
+    setenv("MASTER_ADDR", "no-such-host.invalid\r", 1);
+    setenv("MASTER_PORT", "29500", 1);
+    start(runs, "env://", 2);
+    expect_ranks(runs, 2, TT_ERR_SYSTEM, "the host 'no-such-host.invalid\\r'");
+    clear_env();
+}
+
+TEST(method, a_host_of_digits_only_is_refused_at_once)
+{
+    struct rank_run run;
+    start(&run, "tcp://17:29500", 1);
+    expect_ranks(&run, 1, TT_ERR_ARGUMENT, "the host '17'");
+    expect_ranks(&run, 1, TT_ERR_ARGUMENT, "is taken for the address 0.0.0.17");
+}
+
 TEST(method, ranks_wait_for_a_root_that_is_not_up_yet)
 {
     struct rank_run run;

@@ -1,13 +1,17 @@
 /* Ranks as processes, where it matters: death, limits. */
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/config.h"
 #include "ranks.h"
 #include "shim.h"
 
@@ -119,10 +123,10 @@ TEST(process, ranks_sent_away_learn_that_some_are_missing)
     }
     run_ranks(runs, RANKS);
     for (int i = 0; i < RANKS; i++) {
-        CHECK(runs[i].status == TT_ERR_TIMEOUT || runs[i].status == TT_ERR_REMOTE);
+        CHECK_EQ(runs[i].status, TT_ERR_TIMEOUT);
         nnamed += strstr(runs[i].text, "rank 7 of 101 did not come") != NULL;
     }
-    CHECK(nnamed > 0);
+    CHECK_EQ(nnamed, RANKS);
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
 }
@@ -170,4 +174,57 @@ TEST(process, the_limit_on_descriptors_stays_as_the_process_has_it)
         _exit(after.rlim_cur == before.rlim_cur && after.rlim_max == before.rlim_max ? 0 : 1);
     }
     expect_exit(pid);
+}
+
+static int count_threads(void)
+{
+    struct stat tasks;
+    return stat("/proc/self/task", &tasks) == 0 ? (int)tasks.st_nlink - 2 : -1;
+}
+
+TEST(process, ids_that_nobody_joins_share_a_thread_and_take_a_descriptor_each)
+{
+    enum { IDS = 20 };
+    struct tt_unique_id ids[IDS];
+    struct rank_run runs[2 * IDS];
+    const int64_t patience_ns = tt_deadline_ns(20000);
+    setenv("TUTTI_INIT_TIMEOUT_MS", "1500", 1);
+    tt_config_reload();
+    const int threads = count_threads(), descriptors = count_descriptors();
+    for (int i = 0; i < IDS; i++) REQUIRE(tt_unique_id_create(&ids[i]) == TT_OK);
+    CHECK(count_threads() <= threads + 1);
+    CHECK(count_descriptors() <= descriptors + IDS + 1);
+    for (int i = 0; i < IDS; i += 2) /* half of them are used, all at once */
+        for (int rank = 0; rank < 2; rank++) runs[i + rank] = rank_run_of(&ids[i], rank, 2);
+    run_ranks(runs, IDS);
+    expect_ranks(runs, IDS, TT_OK, NULL);
+    while ((count_threads() > threads || count_descriptors() > descriptors) &&
+           !tt_expired(patience_ns))
+        sched_yield(); /* until the deadline of the others */
+    CHECK(count_threads() <= threads);
+    CHECK(count_descriptors() <= descriptors);
+    struct rank_run late = rank_run_of(&ids[1], 0, 1);
+    run_ranks(&late, 1);
+    expect_ranks(&late, 1, TT_ERR_REMOTE, "has gone");
+    unsetenv("TUTTI_INIT_TIMEOUT_MS");
+    tt_config_reload();
+}
+
+TEST(process, a_child_made_by_fork_has_ids_of_its_own)
+{
+    if (is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
+    struct tt_unique_id before, id;
+    REQUIRE(tt_unique_id_create(&before) == TT_OK);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        struct rank_run run;
+        if (tt_unique_id_create(&id) != TT_OK) _exit(2);
+        run = rank_run_of(&id, 0, 1);
+        run_rank(&run);
+        _exit(run.status == TT_OK ? 0 : 3);
+    }
+    expect_exit(pid);
+    struct rank_run run = rank_run_of(&before, 0, 1);
+    run_rank(&run);
+    expect_ranks(&run, 1, TT_OK, NULL);
 }

@@ -30,11 +30,12 @@ static unsigned char pattern(int rank, size_t at, int turn)
 static tt_status gather(struct rank_run *run, struct tt_bootstrap *bootstrap, int turn)
 {
     const int64_t timeout_ms = run->gather_timeout_ms ? run->gather_timeout_ms : run->timeout_ms;
+    const int64_t deadline_ns =
+        run->meets_deadline ? tt_bootstrap_deadline(bootstrap) : tt_deadline_ns(timeout_ms);
     unsigned char *mine = malloc(run->nbytes + 1);
     unsigned char *all = calloc((size_t)run->nranks, run->nbytes + 1);
     for (size_t i = 0; i < run->nbytes; i++) mine[i] = pattern(run->rank, i, turn);
-    const tt_status status =
-        tt_bootstrap_allgather(bootstrap, mine, all, run->nbytes, tt_deadline_ns(timeout_ms));
+    const tt_status status = tt_bootstrap_allgather(bootstrap, mine, all, run->nbytes, deadline_ns);
     for (int rank = 0; status == TT_OK && rank < run->nranks; rank++)
         for (size_t i = 0; i < run->nbytes; i++)
             run->wrong += all[(size_t)rank * run->nbytes + i] != pattern(rank, i, turn);
@@ -65,7 +66,8 @@ void run_rank(struct rank_run *run)
     }
     if (run->status != TT_OK) snprintf(run->text, sizeof run->text, "%s", tt_last_error());
     if (run->try_again && bootstrap && gather(run, bootstrap, 9) != run->status) run->wrong = -1;
-    while (run->stay_for && !atomic_load(&run->stay_for->ended)) sched_yield();
+    for (int i = 0; run->stay_for && (i < 1 || i < run->nstay_for); i++)
+        while (&run->stay_for[i] != run && !atomic_load(&run->stay_for[i].ended)) sched_yield();
     if (bootstrap) run->counts = tt_bootstrap_counts(bootstrap);
     tt_bootstrap_destroy(bootstrap);
     run->took_ns = tt_now_ns() - start;

@@ -20,8 +20,11 @@ struct rank_run {
     size_t nbytes;             /* of each */
     int leave_before;          /* leaves silently before this allgather; -1: stays */
     bool try_again;            /* after a failure, and wants the same one */
-    struct rank_run *stay_for; /* leaves only when this one has ended */
-    const char *method;        /* not NULL: the id is found by it, as this process of nprocesses */
+    bool meets_deadline;       /* gathers until the deadline of the init, not one of its own */
+    struct rank_run *stay_for; /* leaves only when this one, and nstay_for - 1 after it, have ended,
+                                * itself aside */
+    int nstay_for;
+    const char *method; /* not NULL: the id is found by it, as this process of nprocesses */
     int process, nprocesses;
     /* results */
     atomic_bool ended;

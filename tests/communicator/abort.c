@@ -71,7 +71,7 @@ static void abort_during(void *(*call)(void *))
     REQUIRE(tuttiCommInitAll(comms, 2, NULL) == tuttiSuccess);
     REQUIRE(pthread_create(&thread, NULL, call, comms[0]) == 0);
     const int64_t deadline = tt_deadline_ns(PATIENCE_MS);
-    while (!atomic_load(&comms[0]->calls) && !tt_expired(deadline)) sched_yield();
+    while (!atomic_load(&comms[0]->core.calls) && !tt_expired(deadline)) sched_yield();
     CHECK(!tt_expired(deadline));
     CHECK_EQ(tuttiCommAbort(comms[0]), tuttiSuccess);
     pthread_join(thread, NULL);

@@ -115,11 +115,11 @@ static void call_one_often(int rank, tuttiComm_t comm, void *arg)
     int one = 1, sum = 0;
     (void)arg;
     CHECK_EQ(tuttiAllReduce(&one, &sum, 1, tuttiInt32, tuttiSum, comm, NULL), tuttiSuccess);
-    const struct tt_cached *kept = comm->memos[TT_ALL_REDUCE].cached;
+    const struct tt_cached *kept = comm->memos[false][TT_ALL_REDUCE].cached;
     for (int i = 0; i < NCALLS; i++) {
         CHECK_EQ(issue(comm, NULL, rank, &calls, i), tuttiSuccess);
         CHECK_EQ(tuttiAllReduce(&one, &sum, 1, tuttiInt32, tuttiSum, comm, NULL), tuttiSuccess);
-        CHECK(comm->memos[TT_ALL_REDUCE].cached == kept);
+        CHECK(comm->memos[false][TT_ALL_REDUCE].cached == kept);
     }
 }
 

@@ -29,7 +29,8 @@ static void end_in_child(tuttiResult_t (*end)(tuttiComm_t), bool in_call)
     int how = -1;
     REQUIRE(tuttiCommInitAll(comms, 2, NULL) == tuttiSuccess);
     REQUIRE(both_reduce(comms));
-    if (in_call) tt_engine_enter(&comms[0]->engine); /* as another thread of the parent would */
+    if (in_call)
+        tt_engine_enter(&comms[0]->core.engine); /* as another thread of the parent would */
     const pid_t child = fork();
     REQUIRE(child >= 0);
     if (child == 0) {
@@ -37,10 +38,10 @@ static void end_in_child(tuttiResult_t (*end)(tuttiComm_t), bool in_call)
         _exit(end(comms[0]) == tuttiSuccess ? 0 : 1);
     }
     REQUIRE(waitpid(child, &how, 0) == child);
-    if (in_call) tt_engine_leave(&comms[0]->engine);
+    if (in_call) tt_engine_leave(&comms[0]->core.engine);
     CHECK_MESSAGE(WIFEXITED(how) && WEXITSTATUS(how) == 0, "the child ended with status %#x", how);
-    CHECK_EQ(atomic_load(&comms[0]->fabric->record->state), TT_RANK_HERE);
-    CHECK_EQ(tt_fabric_check(comms[0]->fabric), TT_OK);
+    CHECK_EQ(atomic_load(&comms[0]->core.fabric->record->state), TT_RANK_HERE);
+    CHECK_EQ(tt_fabric_check(comms[0]->core.fabric), TT_OK);
     CHECK(both_reduce(comms));
     for (int r = 0; r < 2; r++) CHECK_EQ(tuttiCommDestroy(comms[r]), tuttiSuccess);
 }

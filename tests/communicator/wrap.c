@@ -28,9 +28,9 @@ static void count_link(struct tt_shm_link *shm, bool outgoing, uint64_t n)
 
 static void count_links(tuttiComm_t comm, uint64_t n)
 {
-    struct tt_host_room *host = &comm->fabric->host;
-    for (int peer = 0; peer < comm->nranks; peer++)
-        for (int channel = 0; channel < comm->fabric->context.nchannels; channel++) {
+    struct tt_host_room *host = &comm->core.fabric->host;
+    for (int peer = 0; peer < comm->core.nranks; peer++)
+        for (int channel = 0; channel < comm->core.fabric->context.nchannels; channel++) {
             count_link(tt_shm_of(tt_host_tx(host, peer, channel)), true, n);
             count_link(tt_shm_of(tt_host_rx(host, peer, channel)), false, n);
         }
@@ -38,12 +38,12 @@ static void count_links(tuttiComm_t comm, uint64_t n)
 
 static void count_calls(tuttiComm_t comm, uint64_t n)
 {
-    struct tt_engine *engine = &comm->engine;
+    struct tt_engine *engine = &comm->core.engine;
     engine->collectives_issued = n;
     atomic_store(&engine->collectives_done, n);
-    atomic_store(&comm->fabric->record->done, n);
-    atomic_store(&comm->fabric->record->entered, n);
-    for (int peer = 0; peer < comm->nranks; peer++) {
+    atomic_store(&comm->core.fabric->record->done, n);
+    atomic_store(&comm->core.fabric->record->entered, n);
+    for (int peer = 0; peer < comm->core.nranks; peer++) {
         engine->sends_issued[peer] = engine->recvs_issued[peer] = n;
         atomic_store(&engine->sends_done[peer], n);
         atomic_store(&engine->recvs_done[peer], n);
@@ -52,8 +52,8 @@ static void count_calls(tuttiComm_t comm, uint64_t n)
 
 static void count_meetings(tuttiComm_t comm, uint64_t n)
 {
-    for (int channel = 0; channel < tt_fabric_nchannels(comm->fabric); channel++) {
-        struct tt_meeting *meeting = &comm->engine.meetings[channel];
+    for (int channel = 0; channel < tt_fabric_nchannels(comm->core.fabric); channel++) {
+        struct tt_meeting *meeting = &comm->core.engine.meetings[channel];
         meeting->number = n;
         atomic_store(&meeting->area->arrived, n * (uint64_t)meeting->nmembers);
         atomic_store(&meeting->area->published, n);
@@ -73,7 +73,7 @@ static void pass(int rank, tuttiComm_t comm, void *all)
         const int nwrong = random_calls(comm, n, NCALLS);
         CHECK_MESSAGE(nwrong == 0, "rank %d: %d calls went wrong past %#llx", rank, nwrong,
                       (unsigned long long)boundaries[i]);
-        CHECK(comm->engine.collectives_issued > boundaries[i]);
+        CHECK(comm->core.engine.collectives_issued > boundaries[i]);
     }
 }
 

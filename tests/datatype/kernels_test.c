@@ -235,7 +235,7 @@ TEST(kernels, avx512_gives_the_bits_of_scalar_for_every_type_and_operation)
 static void compare_exhaustively(int index)
 {
     static uint16_t a[65536], b[65536], x[65536], y[65536];
-    static const enum tt_op ops[] = {TT_SUM, TT_PROD, TT_MAX, TT_MIN};
+    static const enum tt_op ops[] = {TT_SUM, TT_PROD, TT_MAX, TT_MIN, TT_AVG};
     bool runs = false;
     const struct tt_kernels *kernels = tt_kernels_get(index, &runs);
     if (!kernels) SKIP("this build has no such instruction set");
@@ -255,8 +255,9 @@ static void compare_exhaustively(int index)
                     b[i] = round % 2 ? other : (uint16_t)random_next(&seed);
                 }
             }
-            for (int o = 0; o < 4; o++) {
-                const struct tt_reduction reduction = {.type = (enum tt_type)type, .op = ops[o]};
+            for (int o = 0; o < 5; o++) {
+                const struct tt_reduction reduction = {
+                    .type = (enum tt_type)type, .op = ops[o], .nranks = 3};
                 const void *src[] = {a, b};
                 tt_reduce_with(&tt_kernels_scalar, &reduction, x, src, 2, 65536, 0);
                 tt_reduce_with(kernels, &reduction, y, src, 2, 65536, 0);
@@ -292,8 +293,9 @@ TEST(kernels, averages_of_every_small_value_round_alike)
         for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
             for (int nranks = 1; nranks < 20; nranks++) {
                 const struct tt_reduction reduction = {types[t], TT_AVG, nranks, {0}};
-                tt_reduce_with(&tt_kernels_scalar, &reduction, x, src, 1, 65536, TT_FINISH);
-                tt_reduce_with(kernels, &reduction, y, src, 1, 65536, TT_FINISH);
+                tt_reduce_with(&tt_kernels_scalar, &reduction, x, src, 1, 65536,
+                               TT_RAW | TT_FINISH);
+                tt_reduce_with(kernels, &reduction, y, src, 1, 65536, TT_RAW | TT_FINISH);
                 CHECK_MESSAGE(memcmp(x, y, 65536 * tt_type_size(types[t])) == 0,
                               "%s %s / %d differs from scalar", kernels->name,
                               tt_type_name(types[t]), nranks);

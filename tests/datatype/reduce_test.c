@@ -2,6 +2,7 @@
  * rounding each (which is innocuous: 53 >= 2 x 24 + 2), small floats by search. */
 #include "datatype/datatype.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -131,23 +132,49 @@ static uint64_t float_bits(enum tt_type type, double value)
     return reference_narrow(small_of(type), value);
 }
 
-/* A source as it enters the fold: a product is rounded to the type. */
+/* A source as it enters the fold: a product or a quotient is rounded to the type. */
 static double float_source(const struct tt_reduction *r, uint64_t bits, bool raw)
 {
     const double value = float_value(r->type, bits);
     const double scalar = float_value(r->type, get_bits(r->scalar, tt_type_size(r->type)));
-    if (!raw || r->op != TT_PREMUL_SUM) return value;
-    return float_value(r->type, float_bits(r->type, settle(r->type, value * scalar)));
+    if (!raw || (r->op != TT_PREMUL_SUM && r->op != TT_AVG)) return value;
+    const double reciprocal = settle(r->type, 1.0 / r->nranks);
+    const bool is_small = tt_type_size(r->type) < 4;
+    const double changed = r->op != TT_AVG ? value * scalar
+                           : is_small      ? value * reciprocal
+                                           : value / r->nranks;
+    return float_value(r->type, float_bits(r->type, settle(r->type, changed)));
+}
+
+/* What becomes of a number beyond the largest finite one, `largest`, that finite ones have made. */
+static double hold(const struct tt_reduction *r, double value, double largest)
+{
+    const bool holds = r->op == TT_AVG && r->nranks > 1;
+    return holds && isinf(value) ? copysign(largest, value) : value;
+}
+
+/* A step of a fold, and the rounding of its result to the type. */
+static double float_add(const struct tt_reduction *r, double a, double b)
+{
+    const double result = settle(r->type, float_step(r->op, a, b));
+    const bool finite = isfinite(a) && isfinite(b);
+    return finite ? hold(r, result, r->type == TT_FLOAT64 ? DBL_MAX : FLT_MAX) : result;
+}
+
+static uint64_t float_result(const struct tt_reduction *r, double value)
+{
+    const uint64_t bits = float_bits(r->type, value);
+    if (!isfinite(value) || isfinite(float_value(r->type, bits))) return bits;
+    const double largest = r->type == TT_FLOAT16 ? 65504 : 0x1.fep127;
+    return float_bits(r->type, hold(r, float_value(r->type, bits), largest));
 }
 
 static uint64_t float_fold(const struct tt_reduction *r, const uint64_t *bits, const bool *raw,
                            int nsrc)
 {
     double acc = float_source(r, bits[0], raw[0]);
-    for (int s = 1; s < nsrc; s++)
-        acc = settle(r->type, float_step(r->op, acc, float_source(r, bits[s], raw[s])));
-    if (r->op == TT_AVG) acc = settle(r->type, acc / r->nranks);
-    return float_bits(r->type, acc);
+    for (int s = 1; s < nsrc; s++) acc = float_add(r, acc, float_source(r, bits[s], raw[s]));
+    return float_result(r, acc);
 }
 
 static void make_element(enum tt_type type, char *to, uint64_t *seed)
@@ -170,7 +197,8 @@ static bool check_pair(enum tt_type type, enum tt_op op, uint64_t *seed)
         bool raw[NSRC];
         const int nsrc = 1 + round % NSRC;
         struct tt_reduction reduction = {.type = type, .op = op, .nranks = 1 + round % 13};
-        if (nsrc == 1 && op != TT_AVG && op != TT_PREMUL_SUM) continue; /* a copy */
+        if (nsrc == 1 && op != TT_PREMUL_SUM && (op != TT_AVG || reduction.nranks == 1))
+            continue; /* a copy */
         make_element(type, reduction.scalar, seed);
         for (int s = 0; s < nsrc; s++) {
             for (int i = 0; i < COUNT; i++) make_element(type, in[s] + (size_t)i * size, seed);
@@ -179,8 +207,8 @@ static bool check_pair(enum tt_type type, enum tt_op op, uint64_t *seed)
         }
         const struct tt_target target = {.data = out};
         const struct tt_sources sources = {src, raw, nsrc};
-        if (nsrc == 1 && op == TT_PREMUL_SUM)
-            tt_reduce_with(&tt_kernels_scalar, &reduction, out, src, 1, COUNT, TT_RAW);
+        if (nsrc == 1)
+            tt_reduce_with(&tt_kernels_scalar, &reduction, out, src, 1, COUNT, TT_RAW | TT_FINISH);
         else
             tt_reduce_to_with(&tt_kernels_scalar, &reduction, &target, 1, &sources, COUNT,
                               TT_FINISH);
@@ -227,10 +255,12 @@ TEST(reduce, every_pair_of_8_bit_values_is_right)
     for (int t = 0; t < 4; t++) {
         for (int o = 0; o < 5; o++) {
             const struct tt_reduction reduction = {types[t], ops[o], 2, {0}};
-            tt_reduce(&reduction, out, src, 2, 65536, TT_FINISH);
+            const bool raw[] = {ops[o] == TT_AVG, true};
+            const struct tt_sources sources = {src, raw, 2};
+            tt_reduce_to(&reduction, &(struct tt_target){.data = out}, 1, &sources, 65536,
+                         TT_FINISH);
             for (int i = 0; i < 65536; i++) {
                 const uint64_t bits[] = {a[i], b[i]};
-                const bool raw[] = {false, false};
                 const uint8_t expected =
                     (uint8_t)(is_float(types[t]) ? float_fold(&reduction, bits, raw, 2)
                                                  : integer_fold(&reduction, bits, raw, 2));
@@ -271,6 +301,54 @@ TEST(reduce, small_floats_round_once_a_pass)
     uint16_t out;
     tt_reduce(&reduction, &out, src, 4, 1, 0);
     CHECK_EQ(tt_f16_to_f32(out), 2052); /* 2051 lies between 2050 and 2052, the even one */
+}
+
+/* Of the largest finite number, in a step for each rank. */
+TEST(reduce, averages_of_floats_stay_finite)
+{
+    static const struct {
+        enum tt_type type;
+        uint64_t largest;
+    } types[] = {{TT_FLOAT64, 0x7fefffffffffffff},
+                 {TT_FLOAT32, 0x7f7fffff},
+                 {TT_FLOAT16, 0x7bff},
+                 {TT_BFLOAT16, 0x7f7f},
+                 {TT_FLOAT8E4M3, 0x7e},
+                 {TT_FLOAT8E5M2, 0x7b}};
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+        for (int nranks = 1; nranks <= 40; nranks++) {
+            struct tt_reduction reduction = {types[t].type, TT_AVG, nranks, {0}};
+            uint64_t value = types[t].largest, acc = 0, next = 0;
+            const double largest = float_value(types[t].type, value);
+            const void *raw[] = {&value}, *both[] = {&acc, &next};
+            tt_reduce(&reduction, &next, raw, 1, 1, TT_RAW);
+            acc = next;
+            for (int r = 1; r < nranks; r++) tt_reduce(&reduction, &acc, both, 2, 1, 0);
+            const double got = float_value(types[t].type, acc);
+            CHECK_MESSAGE(isfinite(got) && got >= largest / (2 * nranks), "%s of %d: %g, from %g",
+                          tt_type_name(types[t].type), nranks, got, largest);
+        }
+}
+
+TEST(reduce, averages_of_floats_keep_infinities_and_equal_numbers)
+{
+    float a = INFINITY, b = 7, out;
+    static const bool raw[] = {true, true};
+    const void *src[] = {&a, &b};
+    const struct tt_reduction reduction = {TT_FLOAT32, TT_AVG, 2, {0}};
+    const struct tt_sources sources = {src, raw, 2};
+    const struct tt_target target = {.data = &out};
+    tt_reduce_to(&reduction, &target, 1, &sources, 1, 0);
+    CHECK(isinf(out) && out > 0);
+    b = -INFINITY;
+    tt_reduce_to(&reduction, &target, 1, &sources, 1, 0);
+    CHECK(isnan(out));
+    a = b = FLT_MAX;
+    tt_reduce_to(&reduction, &target, 1, &sources, 1, 0);
+    CHECK(out == FLT_MAX);
+    a = b = FLT_MIN;
+    tt_reduce_to(&reduction, &target, 1, &sources, 1, 0);
+    CHECK(out == FLT_MIN);
 }
 
 TEST(reduce, averages_of_integers_truncate_towards_zero_at_the_finish_only)

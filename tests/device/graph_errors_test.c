@@ -6,8 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "communicator/graphs.h"
-#include "communicator/staged_graphs.h"
+#include "carrier/kernel/graphs.h"
+#include "carrier/staged/graphs.h"
+#include "communicator/communicator.h"
 #include "graphs.h"
 
 enum { COUNT = 100 };
@@ -367,8 +368,8 @@ TEST(device_graph_errors, a_forked_child_leaves_its_parents_graphs_and_is_told_w
     int how = -1;
     REQUIRE(make_alone(&rank.comm) == tuttiSuccess);
     open_one(&rank, &one);
-    struct tt_comm_staged *staged = rank.comm->staged;
-    struct tt_graphs *graphs = staged ? NULL : rank.comm->on_gpu->graphs;
+    struct tt_staged_part *staged = rank.comm->core.staged;
+    struct tt_graphs *graphs = staged ? NULL : rank.comm->core.kernel->graphs;
     pthread_mutex_t *lock = staged ? &staged->graphs->lock : &graphs->lock;
     _Atomic bool *gone = staged ? &staged->graphs->list->gone : &graphs->list->gone;
     CHECK_EQ(tuttiCommDestroy(rank.comm), tuttiSuccess);

@@ -27,14 +27,24 @@ void capture_begin(CUstream stream, CUstreamCaptureMode mode)
     CALL(cuStreamBeginCapture_v2, stream, mode);
 }
 
-CUgraphExec capture_end(CUstream stream)
+CUgraph capture_stop(CUstream stream)
 {
     CUgraph graph = NULL;
-    CUgraphExec made = NULL;
     CALL(cuStreamEndCapture, stream, &graph);
+    return graph;
+}
+
+CUgraphExec graph_make(CUgraph graph)
+{
+    CUgraphExec made = NULL;
     CALL(cuGraphInstantiateWithFlags, &made, graph, 0);
     CALL(cuGraphDestroy, graph);
     return made;
+}
+
+CUgraphExec capture_end(CUstream stream)
+{
+    return graph_make(capture_stop(stream));
 }
 
 void replay(CUgraphExec graph, CUstream stream)

@@ -15,7 +15,12 @@ void streams_create(const struct gpu_rank *rank, struct both *streams, int n);
 void streams_destroy(const struct gpu_rank *rank, struct both *streams, int n);
 
 void capture_begin(CUstream stream, CUstreamCaptureMode mode);
-/* The capture's graph, ready to be launched; the graph itself is destroyed. */
+/* The capture's graph. */
+CUgraph capture_stop(CUstream stream);
+/* The graph, ready to be launched; the graph itself is destroyed. Not while this thread captures,
+ * or another one in mode global. */
+CUgraphExec graph_make(CUgraph graph);
+/* Both. */
 CUgraphExec capture_end(CUstream stream);
 /* Launches and waits. */
 void replay(CUgraphExec graph, CUstream stream);

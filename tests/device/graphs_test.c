@@ -49,8 +49,9 @@ static void every_mode(struct gpu_rank *rank)
         CHECK_EQ(tuttiAllReduce(data, data, 5 + (size_t)mode, tuttiFloat, tuttiSum, rank->comm,
                                 streams[1].tutti),
                  tuttiSuccess);
-        CUgraphExec graph = capture_end(streams[0].cuda);
-        pthread_barrier_wait(all);
+        CUgraph captured = capture_stop(streams[0].cuda);
+        pthread_barrier_wait(all); /* nor makes a graph */
+        CUgraphExec graph = graph_make(captured);
         for (uint64_t turn = 1; turn <= 2; turn++) {
             for (int i = 0; i < NCALLS; i++) renew(&placed[i], turn * 10 + (uint64_t)mode);
             replay(graph, streams[0].cuda);

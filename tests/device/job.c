@@ -140,6 +140,13 @@ static bool ready(const struct simulation *all, int rank, int part,
     return true;
 }
 
+/* Whether the local span is input that the operation changes. */
+static bool is_raw(const struct job *job, const struct tt_program_step *step)
+{
+    return step->local.buffer == TT_INPUT &&
+           tt_op_changes_raw(job->reduction.op, job->reduction.type);
+}
+
 /* One piece: result = the fold of the messages from byte `at` on and `own`, which may be NULL. */
 static void fold_piece(const struct job *job, const struct tt_program_step *step,
                        char *const *messages, size_t at, const char *own, char *result,
@@ -149,7 +156,7 @@ static void fold_piece(const struct job *job, const struct tt_program_step *step
     char *aside = malloc(count * element_of(job) + 1);
     int n = 0;
     const int own_at = own ? (step->own_at < 0 ? 0 : step->own_at) : -1;
-    if (own && job->reduction.op == TT_PREMUL_SUM && step->local.buffer == TT_INPUT) {
+    if (own && is_raw(job, step)) {
         const void *raw = own;
         if (count) tt_reduce(&job->reduction, aside, &raw, 1, count, TT_RAW);
         own = aside;
@@ -217,12 +224,12 @@ static void put_in(const struct simulation *all, int rank, int part, size_t roun
         tt_walk_begin(job->programs[rank], job->bindings[rank], &step->local, part, round, false);
     struct tt_piece piece;
     char *to = malloc(job->slot_bytes + job->line_bytes); /* more than a message has */
-    const bool scaled = job->reduction.op == TT_PREMUL_SUM && step->local.buffer == TT_INPUT;
+    const bool raw = is_raw(job, step);
     free(puts->data[puts->number % DEEP]); /* of a meeting long ago */
     puts->data[puts->number++ % DEEP] = to;
     while (tt_walk_next(&walk, &piece)) {
         const void *from = data_of(all, rank, &step->local, &piece);
-        if (scaled && piece.count)
+        if (raw && piece.count)
             tt_reduce(&job->reduction, to, &from, 1, piece.count, TT_RAW);
         else
             memcpy(to, from, piece.count * element_of(job));

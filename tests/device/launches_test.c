@@ -7,13 +7,13 @@
 #include <time.h>
 #include <vgpu/traffic.h>
 
-#include "calls_on_gpu.h"
+#include "driven.h"
 #include "communicator/communicator.h"
-#include "communicator/device.h"
+#include "carrier/kernel/kernel.h"
 #include "driver/cuda.h"
 #include "shim.h"
 
-enum { N = 120, ALL_GPUS = 2, SHORT_MS = 300, PATIENT_MS = 5000, LONG_MS = 60000 };
+enum { ALL_GPUS = 2, SHORT_MS = 300, PATIENT_MS = 5000, LONG_MS = 60000 };
 
 /* All GPUs together. */
 static uint64_t count_launches(void)
@@ -32,161 +32,41 @@ static uint64_t count_launches(void)
     return sum;
 }
 
-/* ---- Ranks that one thread drives ----------------------------------------------------------- */
-
-/* Each rank has N numbers, which its calls add up in place. */
-struct driven {
-    int nranks;
-    int gpus[MOST_RANKS];
-    tuttiComm_t comms[MOST_RANKS];
-    int *memory[MOST_RANKS];
-    void *device_streams[MOST_RANKS];
-    tuttiStream_t streams[MOST_RANKS];
-};
-
-static void write_numbers(struct driven *d)
-{
-    int data[N];
-    for (int r = 0; r < d->nranks; r++) {
-        for (int i = 0; i < N; i++) data[i] = r + i;
-        gpu_write(d->gpus[r], d->memory[r], data, sizeof data);
-    }
-}
-
-/* timeout_ms 0: the setting's. */
-static bool begin_with(struct driven *d, int nranks, int ngpus, int timeout_ms)
-{
-    tuttiUniqueId id;
-    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-    *d = (struct driven){.nranks = nranks};
-    CHECK_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
-    if (timeout_ms) config.timeoutMs = timeout_ms;
-    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
-    for (int r = 0; r < nranks; r++) {
-        d->gpus[r] = config.device = r % ngpus;
-        CHECK_EQ(tuttiCommInitRankConfig(&d->comms[r], nranks, id, r, &config), tuttiSuccess);
-    }
-    CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
-    for (int r = 0; r < nranks; r++) {
-        if (!d->comms[r]) return false;
-        d->memory[r] = (int *)gpu_memory(d->gpus[r], N * sizeof(int));
-        d->device_streams[r] = gpu_stream(d->gpus[r]);
-        CHECK_EQ(tuttiStreamFromDevice(&d->streams[r], d->gpus[r], d->device_streams[r]),
-                 tuttiSuccess);
-    }
-    write_numbers(d);
-    return true;
-}
-
-static bool begin(struct driven *d, int nranks, int ngpus)
-{
-    return begin_with(d, nranks, ngpus, 0);
-}
-
-static void finish(struct driven *d)
-{
-    for (int r = 0; r < d->nranks; r++) {
-        CHECK_EQ(tuttiStreamDestroy(d->streams[r]), tuttiSuccess);
-        gpu_stream_destroy(d->gpus[r], d->device_streams[r]);
-        gpu_free(d->memory[r]);
-        CHECK_EQ(tuttiCommDestroy(d->comms[r]), tuttiSuccess);
-    }
-    gpu_free_all();
-}
-
-static tuttiStream_t stream_of_gpu(const struct driven *d, int rank)
-{
-    return d->streams[d->gpus[rank]]; /* of the GPU's first rank */
-}
-
-static tuttiStream_t stream_of_rank(const struct driven *d, int rank)
-{
-    return d->streams[rank];
-}
-
-static tuttiStream_t no_stream(const struct driven *d, int rank)
-{
-    (void)d;
-    (void)rank;
-    return NULL;
-}
-
-typedef tuttiStream_t (*stream_choice)(const struct driven *d, int rank);
-
-/* Sums of sums, which are right only one after the other. */
-static void issue_sums(struct driven *d, int ncalls, stream_choice stream)
-{
-    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
-    for (int r = 0; r < d->nranks; r++)
-        for (int i = 0; i < ncalls; i++)
-            CHECK_EQ(tuttiAllReduce(d->memory[r], d->memory[r], N - (size_t)(i % 3), tuttiInt32,
-                                    tuttiSum, d->comms[r], stream(d, r)),
-                     tuttiSuccess);
-    CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
-}
-
-static void synchronize(struct driven *d)
-{
-    for (int r = 0; r < d->nranks; r++)
-        CHECK_EQ(tuttiStreamSynchronize(d->streams[r]), tuttiSuccess);
-}
-
-/* As issue_sums leaves them. */
-static void check_sums(struct driven *d, int ncalls)
-{
-    unsigned expected[MOST_RANKS], data[N];
-    int nwrong = 0;
-    for (int i = 0; i < N; i++) {
-        for (int r = 0; r < d->nranks; r++) expected[r] = (unsigned)(r + i);
-        for (int call = 0; call < ncalls; call++) {
-            unsigned sum = 0;
-            for (int r = 0; r < d->nranks; r++) sum += expected[r];
-            for (int r = 0; i < N - call % 3 && r < d->nranks; r++) expected[r] = sum;
-        }
-        if (i != 0 && i != N / 2 && i < N - 3) continue; /* these tell enough */
-        for (int r = 0; r < d->nranks; r++) {
-            gpu_read(d->gpus[r], data, d->memory[r], sizeof data);
-            nwrong += data[i] != expected[r];
-        }
-    }
-    CHECK_EQ(nwrong, 0);
-}
-
-static void run_sums(int nranks, int ngpus, int ncalls, stream_choice stream, uint64_t nlaunches)
+static void run_sums(int nranks, int ngpus, int ncalls, driven_choice stream, uint64_t nlaunches)
 {
     struct driven d;
-    if (!begin(&d, nranks, ngpus)) return;
+    if (!driven_begin(&d, nranks, ngpus)) return;
     for (int again = 0; again < 2; again++) {
-        write_numbers(&d);
+        driven_write_numbers(&d);
         const uint64_t before = count_launches();
-        issue_sums(&d, ncalls, stream);
-        synchronize(&d);
+        driven_issue_sums(&d, ncalls, stream);
+        driven_synchronize(&d);
         CHECK_EQ(count_launches() - before, nlaunches);
-        check_sums(&d, ncalls);
+        driven_check_sums(&d, ncalls);
     }
-    finish(&d);
+    driven_finish(&d);
 }
 
 TEST(device_launches, ranks_of_a_gpu_on_one_stream_share_one_launch)
 {
-    run_sums(8, 1, 1, stream_of_gpu, 1);
+    run_sums(8, 1, 1, driven_stream_of_gpu, 1);
 }
 
 TEST(device_launches, a_group_of_all_ranks_of_two_gpus_is_one_launch_a_gpu)
 {
-    run_sums(4, 2, 2, no_stream, 2);
+    run_sums(4, 2, 2, driven_no_stream, 2);
 }
 
 TEST(device_launches, ranks_on_streams_of_their_own_have_a_launch_each)
 {
-    run_sums(2, 1, 3, stream_of_rank, 2);
+    run_sums(2, 1, 3, driven_stream_of_rank, 2);
 }
 
 /* A launch holds eight calls: of three ranks two each. */
 TEST(device_launches, long_groups_are_launches_of_eight_calls)
 {
-    run_sums(3, 1, 5, stream_of_gpu, 3);
-    run_sums(1, 1, 17, stream_of_gpu, 3);
+    run_sums(3, 1, 5, driven_stream_of_gpu, 3);
+    run_sums(1, 1, 17, driven_stream_of_gpu, 3);
 }
 
 /* Another thread's communicator joins the share of rank 1 while ranks 0 and 1 share a launch: the
@@ -221,20 +101,20 @@ static CUresult CUDAAPI join_and_launch(CUfunction function, unsigned gx, unsign
 TEST(device_launches, a_share_that_is_joined_during_a_launch_has_the_launch_in_its_order)
 {
     struct driven d;
-    if (!begin(&d, 2, 1)) return;
+    if (!driven_begin(&d, 2, 1)) return;
     struct tt_cuda *driver = (struct tt_cuda *)(uintptr_t)tt_cuda_load();
     joining.real = driver->LaunchKernel;
-    joining.share = d.comms[1]->on_gpu->place.share;
+    joining.share = d.comms[1]->core.kernel->place.share;
     driver->LaunchKernel = join_and_launch;
-    issue_sums(&d, 1, stream_of_gpu);
+    driven_issue_sums(&d, 1, driven_stream_of_gpu);
     driver->LaunchKernel = joining.real;
     pthread_join(joining.thread, NULL);
     CHECK_EQ(joining.nlaunches, 1);
     CHECK(!joining.has_order);
     CHECK(tt_share_has_order(joining.share));
-    synchronize(&d);
-    check_sums(&d, 1);
-    finish(&d);
+    driven_synchronize(&d);
+    driven_check_sums(&d, 1);
+    driven_finish(&d);
 }
 
 /* What rank 1 has to do on another stream comes before its call: the other rank's does not wait for
@@ -242,18 +122,18 @@ TEST(device_launches, a_share_that_is_joined_during_a_launch_has_the_launch_in_i
 TEST(device_launches, a_rank_that_comes_from_another_stream_has_a_launch_of_its_own)
 {
     struct driven d;
-    if (!begin(&d, 2, 1)) return;
+    if (!driven_begin(&d, 2, 1)) return;
     gpu_block(0, d.device_streams[1]);
     const uint64_t before = count_launches();
     for (int r = 0; r < 2; r++)
         CHECK_EQ(
             tuttiBroadcast(d.memory[r], d.memory[r], 8, tuttiInt32, 0, d.comms[r], d.streams[r]),
             tuttiSuccess);
-    issue_sums(&d, 1, stream_of_gpu);
+    driven_issue_sums(&d, 1, driven_stream_of_gpu);
     gpu_unblock();
-    synchronize(&d);
+    driven_synchronize(&d);
     CHECK_EQ(count_launches() - before, 4);
-    finish(&d);
+    driven_finish(&d);
 }
 
 /* ---- Messages ------------------------------------------------------------------------------- */
@@ -266,9 +146,11 @@ static void issue_ring(struct driven *d, int from, int to)
         const int next = (r + 1) % d->nranks, last = (r + d->nranks - 1) % d->nranks;
         int *memory = d->memory[r];
         tuttiStream_t stream = d->streams[from];
-        CHECK_EQ(tuttiSend(memory, N / 2, tuttiInt32, next, d->comms[r], stream), tuttiSuccess);
-        CHECK_EQ(tuttiRecv(memory + N / 2, N / 2, tuttiInt32, last, d->comms[r], stream),
+        CHECK_EQ(tuttiSend(memory, DRIVEN_N / 2, tuttiInt32, next, d->comms[r], stream),
                  tuttiSuccess);
+        CHECK_EQ(
+            tuttiRecv(memory + DRIVEN_N / 2, DRIVEN_N / 2, tuttiInt32, last, d->comms[r], stream),
+            tuttiSuccess);
     }
     CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
 }
@@ -277,19 +159,19 @@ static void issue_ring(struct driven *d, int from, int to)
 static void run_ring(int split, uint64_t nlaunches)
 {
     struct driven d;
-    int data[N], nwrong = 0;
-    if (!begin(&d, 3, 1)) return;
+    int data[DRIVEN_N], nwrong = 0;
+    if (!driven_begin(&d, 3, 1)) return;
     const uint64_t before = count_launches();
     if (split) issue_ring(&d, 0, split);
     issue_ring(&d, split, d.nranks);
-    synchronize(&d);
+    driven_synchronize(&d);
     CHECK_EQ(count_launches() - before, nlaunches);
     for (int r = 0; r < d.nranks; r++) {
         gpu_read(0, data, d.memory[r], sizeof data);
-        for (int i = 0; i < N / 2; i++) nwrong += data[N / 2 + i] != (r + 2) % 3 + i;
+        for (int i = 0; i < DRIVEN_N / 2; i++) nwrong += data[DRIVEN_N / 2 + i] != (r + 2) % 3 + i;
     }
     CHECK_EQ(nwrong, 0);
-    finish(&d);
+    driven_finish(&d);
 }
 
 TEST(device_launches, messages_among_the_ranks_of_a_group_share_one_launch)
@@ -307,7 +189,7 @@ TEST(device_launches, messages_with_a_rank_outside_of_the_group_share_none)
 static void run_sum_and_message(int nranks, uint64_t nlaunches)
 {
     struct driven d;
-    if (!begin_with(&d, nranks, 1, PATIENT_MS)) return;
+    if (!driven_begin_with(&d, nranks, 1, PATIENT_MS)) return;
     const int from = nranks - 2, to = nranks - 1;
     int number = 0;
     const uint64_t before = count_launches();
@@ -321,11 +203,11 @@ static void run_sum_and_message(int nranks, uint64_t nlaunches)
     CHECK_EQ(tuttiRecv(d.memory[to] + 2, 1, tuttiInt32, from, d.comms[to], d.streams[0]),
              tuttiSuccess);
     CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
-    synchronize(&d);
+    driven_synchronize(&d);
     CHECK_EQ(count_launches() - before, nlaunches);
     gpu_read(0, &number, d.memory[to] + 2, sizeof number);
     CHECK_EQ(number, from + 1);
-    finish(&d);
+    driven_finish(&d);
 }
 
 /* Of three ranks a launch holds two calls each, of six one. */
@@ -340,7 +222,7 @@ TEST(device_launches, a_message_that_a_later_group_receives_does_not_hold_up_its
 {
     struct driven d;
     int number = 0;
-    if (!begin_with(&d, 3, 1, PATIENT_MS)) return;
+    if (!driven_begin_with(&d, 3, 1, PATIENT_MS)) return;
     CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
     for (int r = 0; r < 2; r++)
         CHECK_EQ(tuttiSend(d.memory[r] + 1, 1, tuttiInt32, r + 1, d.comms[r], d.streams[0]),
@@ -348,12 +230,12 @@ TEST(device_launches, a_message_that_a_later_group_receives_does_not_hold_up_its
     CHECK_EQ(tuttiRecv(d.memory[2], 1, tuttiInt32, 1, d.comms[2], d.streams[0]), tuttiSuccess);
     CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
     CHECK_EQ(tuttiRecv(d.memory[1], 1, tuttiInt32, 0, d.comms[1], d.streams[1]), tuttiSuccess);
-    synchronize(&d);
+    driven_synchronize(&d);
     for (int r = 1; r < 3; r++) {
         gpu_read(0, &number, d.memory[r], sizeof number);
         CHECK_EQ(number, r);
     }
-    finish(&d);
+    driven_finish(&d);
 }
 
 /* Rank 1 waits for a message of rank 2 before it answers rank 0, which shares no launch with rank 2
@@ -362,7 +244,7 @@ TEST(device_launches, a_peer_that_is_not_ready_does_not_hold_up_other_ranks)
 {
     struct driven d;
     int numbers[2] = {0, 0};
-    if (!begin_with(&d, 3, 1, PATIENT_MS)) return;
+    if (!driven_begin_with(&d, 3, 1, PATIENT_MS)) return;
     CHECK_EQ(tuttiRecv(d.memory[1], 1, tuttiInt32, 2, d.comms[1], d.streams[1]), tuttiSuccess);
     CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
     for (int r = 0; r < 3; r++) {
@@ -376,19 +258,21 @@ TEST(device_launches, a_peer_that_is_not_ready_does_not_hold_up_other_ranks)
     }
     CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
     CHECK_EQ(tuttiSend(d.memory[2], 1, tuttiInt32, 1, d.comms[2], d.streams[2]), tuttiSuccess);
-    synchronize(&d);
+    driven_synchronize(&d);
     gpu_read(0, numbers, d.memory[1], sizeof numbers);
     CHECK_EQ(numbers[0], 2);
     CHECK_EQ(numbers[1], 2);
-    finish(&d);
+    driven_finish(&d);
 }
 
 /* Rank 3, of a thread of its own: passes on what it gets. */
 static void *pass_on(void *argument)
 {
     const struct driven *d = argument;
-    CHECK_EQ(tuttiRecv(d->memory[3], N, tuttiInt32, 1, d->comms[3], d->streams[3]), tuttiSuccess);
-    CHECK_EQ(tuttiSend(d->memory[3], N, tuttiInt32, 2, d->comms[3], d->streams[3]), tuttiSuccess);
+    CHECK_EQ(tuttiRecv(d->memory[3], DRIVEN_N, tuttiInt32, 1, d->comms[3], d->streams[3]),
+             tuttiSuccess);
+    CHECK_EQ(tuttiSend(d->memory[3], DRIVEN_N, tuttiInt32, 2, d->comms[3], d->streams[3]),
+             tuttiSuccess);
     CHECK_EQ(tuttiStreamSynchronize(d->streams[3]), tuttiSuccess);
     return NULL;
 }
@@ -400,26 +284,28 @@ TEST(device_launches, messages_to_a_rank_that_waits_on_another_stream_share_none
     enum { PATIENCE_MS = 5000 };
     struct driven d;
     pthread_t thread;
-    int data[N];
-    if (!begin_with(&d, 4, 1, PATIENCE_MS)) return;
+    int data[DRIVEN_N];
+    if (!driven_begin_with(&d, 4, 1, PATIENCE_MS)) return;
     CHECK_EQ(pthread_create(&thread, NULL, pass_on, &d), 0);
-    CHECK_EQ(tuttiRecv(d.memory[2], N, tuttiInt32, 3, d.comms[2], d.streams[2]), tuttiSuccess);
+    CHECK_EQ(tuttiRecv(d.memory[2], DRIVEN_N, tuttiInt32, 3, d.comms[2], d.streams[2]),
+             tuttiSuccess);
     CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
     for (int to = 1; to <= 2; to++) {
-        CHECK_EQ(tuttiSend(d.memory[0], N / 2, tuttiInt32, to, d.comms[0], d.streams[0]),
+        CHECK_EQ(tuttiSend(d.memory[0], DRIVEN_N / 2, tuttiInt32, to, d.comms[0], d.streams[0]),
                  tuttiSuccess);
-        CHECK_EQ(
-            tuttiRecv(d.memory[to], N / 2, tuttiInt32, 0, d.comms[to], d.streams[to == 2 ? 2 : 0]),
-            tuttiSuccess);
+        CHECK_EQ(tuttiRecv(d.memory[to], DRIVEN_N / 2, tuttiInt32, 0, d.comms[to],
+                           d.streams[to == 2 ? 2 : 0]),
+                 tuttiSuccess);
     }
     CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
-    CHECK_EQ(tuttiSend(d.memory[1], N, tuttiInt32, 3, d.comms[1], d.streams[1]), tuttiSuccess);
-    synchronize(&d);
+    CHECK_EQ(tuttiSend(d.memory[1], DRIVEN_N, tuttiInt32, 3, d.comms[1], d.streams[1]),
+             tuttiSuccess);
+    driven_synchronize(&d);
     pthread_join(thread, NULL);
     gpu_read(0, data, d.memory[2], sizeof data);
-    CHECK_EQ(data[N / 2 - 1], N / 2 - 1);
-    CHECK_EQ(data[N - 1], N);
-    finish(&d);
+    CHECK_EQ(data[DRIVEN_N / 2 - 1], DRIVEN_N / 2 - 1);
+    CHECK_EQ(data[DRIVEN_N - 1], DRIVEN_N);
+    driven_finish(&d);
 }
 
 /* ---- The attendant -------------------------------------------------------------------------- */
@@ -450,25 +336,25 @@ static int count_threads(void)
 TEST(device_attendant, all_communicators_of_a_process_have_one_thread)
 {
     struct driven first, more;
-    if (!begin(&first, 2, 2) || !begin(&more, 1, 1)) return;
-    finish(&more);
+    if (!driven_begin(&first, 2, 2) || !driven_begin(&more, 1, 1)) return;
+    driven_finish(&more);
     const int nthreads = count_threads();
-    if (!begin(&more, 4, 2)) return;
+    if (!driven_begin(&more, 4, 2)) return;
     CHECK_EQ(count_threads(), nthreads);
-    issue_sums(&more, 1, stream_of_gpu);
+    driven_issue_sums(&more, 1, driven_stream_of_gpu);
     CHECK_EQ(count_threads(), nthreads);
-    synchronize(&more);
-    check_sums(&more, 1);
-    finish(&more);
-    finish(&first);
+    driven_synchronize(&more);
+    driven_check_sums(&more, 1);
+    driven_finish(&more);
+    driven_finish(&first);
 }
 
 /* Of rank `from` on: one call on each rank's stream. */
 static void issue_from(struct driven *d, int from)
 {
     for (int r = from; r < d->nranks; r++)
-        CHECK_EQ(tuttiAllReduce(d->memory[r], d->memory[r], N, tuttiInt32, tuttiSum, d->comms[r],
-                                d->streams[r]),
+        CHECK_EQ(tuttiAllReduce(d->memory[r], d->memory[r], DRIVEN_N, tuttiInt32, tuttiSum,
+                                d->comms[r], d->streams[r]),
                  tuttiSuccess);
 }
 
@@ -476,24 +362,25 @@ static void issue_from(struct driven *d, int from)
 TEST(device_attendant, a_communicator_that_waits_or_fails_does_not_hold_up_another)
 {
     struct driven waits, fails, works;
-    if (!begin_with(&waits, 2, 1, LONG_MS) || !begin_with(&fails, 2, 1, SHORT_MS)) return;
-    if (!begin(&works, 2, 1)) return;
+    if (!driven_begin_with(&waits, 2, 1, LONG_MS) || !driven_begin_with(&fails, 2, 1, SHORT_MS))
+        return;
+    if (!driven_begin(&works, 2, 1)) return;
     issue_from(&waits, 1);
     issue_from(&fails, 1);
     issue_from(&works, 0);
-    synchronize(&works);
-    check_sums(&works, 1);
+    driven_synchronize(&works);
+    driven_check_sums(&works, 1);
     CHECK_EQ(tuttiStreamSynchronize(fails.streams[1]), tuttiTimeout);
     CHECK(strstr(tuttiGetLastError(NULL), "rank 0"));
     CHECK_EQ(tuttiStreamQuery(waits.streams[1]), tuttiInProgress);
-    issue_sums(&works, 1, stream_of_rank);
-    synchronize(&works);
+    driven_issue_sums(&works, 1, driven_stream_of_rank);
+    driven_synchronize(&works);
     waits.nranks = 1;
     issue_from(&waits, 0);
     waits.nranks = 2;
-    synchronize(&waits);
-    check_sums(&waits, 1);
-    finish(&works);
-    finish(&fails);
-    finish(&waits);
+    driven_synchronize(&waits);
+    driven_check_sums(&waits, 1);
+    driven_finish(&works);
+    driven_finish(&fails);
+    driven_finish(&waits);
 }

@@ -194,7 +194,7 @@ mutant releases_rarely_with_two step.cuh 's/nslots > 2 \? 2 : 1/nslots > 2 ? 2 :
 mutant no_release_at_end run.cu '/^static __device__ bool end_walk/,/^}/s/^        tt_release\(end, end->count\);//'
 mutant no_wait_at_end run.cu 's/go = go && tt_wait_for_release\(tt_end\(e\), &watch, 0\);/;/'
 mutant publishes_before_note step.cuh '/struct tt_device_note \*note/s/^/        tt_publish(end, message->head);\n/'
-mutant note_keeps_reference step.cuh 's/note->reference = refers \? \(uint64_t\)reference : 0;/if (refers) note->reference = (uint64_t)reference;/'
+mutant note_keeps_reference step.cuh 's/note->reference = refers \? reference : 0;/if (refers) note->reference = reference;/'
 mutant note_has_no_head step.cuh 's/note->head = message->head;//'
 mutant no_signature_in_slots step.cuh 's/if \(head != message->head\)/if (false)/'
 mutant no_signature_in_lines port.cuh 's/if \(\(uint32_t\)\*flag == \(uint32_t\)wanted \|\| !tt_watch\(watch\)\) return false;/if ((uint32_t)*flag == (uint32_t)wanted) return true;\n        if (!tt_watch(watch)) return false;/'

@@ -56,7 +56,8 @@ struct kind {
     uint32_t protocol;
     enum tt_type type;
     enum tt_op op;
-    bool uneven; /* a count for each block */
+    bool uneven;       /* a count for each block */
+    bool by_reference; /* every message that can be */
 };
 
 /* A scalar that is no power of two. */
@@ -106,7 +107,7 @@ static void try_one(struct world *world, const struct kind *kind, uint64_t *numb
     const unsigned element = (unsigned)tt_type_size(kind->type);
     const struct world_call call = {
         .job = &job,
-        .reference_bytes = references[next(numbers) % 3],
+        .reference_bytes = kind->by_reference ? 0 : references[next(numbers) % 3],
         .misaligned = next(numbers) % 3 ? 0 : element * (unsigned)(next(numbers) % 8),
         .in_place = tt_collective_row(algorithm->collective)->in_place && next(numbers) % 3 == 0,
         .apart = next(numbers) % 3 == 0,
@@ -184,6 +185,26 @@ TEST(run, every_type_and_operation_and_own_counts_give_the_hosts_bits)
             }
             world_close(&world);
         }
+}
+
+/* Whoever reads another rank's input in its place divides it. */
+TEST(run, averages_of_input_by_reference_give_the_hosts_bits)
+{
+    static const enum tt_type types[] = {TT_FLOAT32, TT_FLOAT16, TT_FLOAT64, TT_FLOAT8E4M3,
+                                         TT_BFLOAT16};
+    uint64_t numbers = seed() + 3000;
+    for (int nranks = 2; nranks <= 4; nranks++) {
+        const struct world_config config = {.nranks = nranks, .nslots = 4, .reaches = true};
+        struct kind kind = {.op = TT_AVG, .protocol = TT_PROTOCOL_SLOTS, .by_reference = true};
+        struct world world;
+        REQUIRE(world_open(&world, &config));
+        for (int i = 0; !tt_test_failed() && (kind.algorithm = algorithm_at(i)) != NULL; i++) {
+            kind.type = types[(i + nranks) % 5];
+            if (tt_collective_reduces(kind.algorithm->collective) && kind.algorithm->direct_safe)
+                try_one(&world, &kind, &numbers);
+        }
+        world_close(&world);
+    }
 }
 
 TEST(run, calls_with_a_count_for_each_rank_give_the_hosts_bits)

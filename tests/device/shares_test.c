@@ -5,16 +5,19 @@
 #include <time.h>
 
 #include "device/shares.h"
+#include "driver/capture.h"
 #include "shim.h"
 
 /* Of a GPU that runs 20 blocks at the same time. */
 static struct tt_context *context;
+static void *last; /* the event of all ranks' launches */
 static struct tt_shares shares;
 
 static void begin(void)
 {
     shares = (struct tt_shares){.capacity = 20};
     CHECK_EQ(tt_context_open(0, &context), TT_OK);
+    CHECK_EQ(tt_context_event_create(context, &last), TT_OK);
 }
 
 static void end(void)
@@ -22,6 +25,7 @@ static void end(void)
     CHECK_EQ(shares.taken, 0);
     CHECK_EQ(shares.nkernels, 0);
     CHECK(!shares.list && !shares.teams);
+    tt_context_event_destroy(context, last);
     tt_context_close(context);
 }
 
@@ -30,6 +34,7 @@ static void end(void)
 static struct tt_share_request request_of(uint64_t team, int nteam, int rank)
 {
     return (struct tt_share_request){.context = context,
+                                     .last = last,
                                      .team = team,
                                      .rank = rank,
                                      .nranks = nteam,

@@ -5,7 +5,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "communicator/staged.h"
+#include "carrier/staged/staged.h"
+#include "communicator/communicator.h"
 #include "driver/cuda.h"
 #include "on_streams.h"
 #include "shim.h"
@@ -101,7 +102,7 @@ static void large_messages(struct gpu_rank *rank)
     int *mine = make_ints(rank, rank->rank + 1, N + 5), *theirs = make_ints(rank, 0, N + 5);
     const size_t before = held(rank);
     /* Messages that are not sent take nothing. */
-    CHECK(!rank->comm->staged || !rank->comm->staged->messages);
+    CHECK(!rank->comm->core.staged || !rank->comm->core.staged->messages);
     CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
     for (int i = 0; i < 2; i++) {
         const size_t count = i ? 0 : N + 5;
@@ -115,7 +116,7 @@ static void large_messages(struct gpu_rank *rank)
     check_ints(rank, theirs, peer + 1, N + 5);
     const size_t more = held(rank) - before;
     CHECK_MESSAGE(more <= PORTION + SLACK, "rank %d holds %zu bytes", rank->rank, more);
-    CHECK(!rank->comm->staged || rank->comm->staged->messages);
+    CHECK(!rank->comm->core.staged || rank->comm->core.staged->messages);
     destroy_streams(rank, &streams);
     gpu_free(mine);
     gpu_free(theirs);
@@ -388,7 +389,8 @@ static void abort_both(int nfirst)
     make_comms(pair.first, nfirst);
     make_comms(pair.second, 2);
     REQUIRE(pthread_create(&thread, NULL, call_both, &pair) == 0);
-    while (!pair.second[0]->engine.outstanding || pair.first[0]->engine.outstanding != nfirst - 1)
+    while (!pair.second[0]->core.engine.outstanding ||
+           pair.first[0]->core.engine.outstanding != nfirst - 1)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     CHECK_EQ(tuttiCommAbort(pair.first[0]), tuttiSuccess);
     CHECK_EQ(tuttiCommAbort(pair.second[0]), tuttiSuccess);

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "communicator/communicator.h"
-#include "communicator/staged_graphs.h"
+#include "carrier/staged/graphs.h"
 #include "graphs.h"
 #include "on_streams.h"
 
@@ -199,7 +199,7 @@ TEST(staged_graphs, one_thread_captures_three_ranks_on_one_stream)
 /* As tt_stage_graphs_end does first. */
 static void close_graphs(tuttiComm_t comm)
 {
-    struct tt_stage_graphs *graphs = comm->staged->graphs;
+    struct tt_stage_graphs *graphs = comm->core.staged->graphs;
     pthread_mutex_lock(&graphs->lock);
     graphs->closing = true;
     pthread_mutex_unlock(&graphs->lock);

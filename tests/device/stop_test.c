@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "carrier/gpu_watch.h"
+#include "carrier/kernel/work.h"
 #include "device/device.h"
-#include "executor/internal.h"
-#include "executor/kernel_run.h"
 #include "shim.h"
 #include "transport/host/segment.h"
 
@@ -17,7 +17,7 @@ static void give_up(struct tt_work *work, struct tt_device_report *report)
     const int64_t stuck_ns = tt_deadline_ns(20000);
     work->deadline_ns = tt_now_ns();
     tt_status status;
-    while ((status = tt_work_regain_buffers(work)) == TT_IN_PROGRESS && !tt_expired(stuck_ns))
+    while ((status = work->ops->stop(work)) == TT_IN_PROGRESS && !tt_expired(stuck_ns))
         sched_yield();
     CHECK_EQ(status, TT_OK);
     CHECK(__atomic_load_n(&report->abort, __ATOMIC_RELAXED) > 1);
@@ -33,15 +33,23 @@ TEST(stop, a_call_does_not_leave_its_kernel_before_that_is_told_to_wait_for_nobo
     struct tt_fabric fabric = {.record = &record, .segment = &segment, .peers = &peer};
     struct tt_engine engine = {.fabric = &fabric, .timeout_ms = 1};
     struct tt_device_report report = {.nbegun = 1, .begun = 1};
+    struct tt_kernel_life life = {.report = &report, .nborrowed = 1};
+    struct tt_program program = {.nchannels = 0};
+    const struct tt_loaded loaded = {.program = &program};
+    const struct tt_binding binding = {.nrounds = 0};
+    const struct tt_call call = {.loaded = &loaded, .binding = &binding};
     REQUIRE(tt_device_open(0, &device) == TT_OK);
+    REQUIRE(tt_gpu_watch_get(tt_device_context(device), &life.watch) == TT_OK);
     for (int i = 0; i < 2; i++) { /* the second one may not take back what was said */
-        struct tt_work work = {.kind = TT_WORK_COLLECTIVE, .engine = &engine, .uses_peers = true};
-        work.collective.call.kernel.report = &report;
-        work.collective.call.kernel.context = tt_device_context(device);
-        give_up(&work, &report);
+        struct tt_kernel_work work;
+        tt_kernel_begin_collective(&work, &life, &engine, &call);
+        work.number = 1;
+        work.uses_peers = true;
+        give_up(&work.work, &report);
         CHECK_EQ(atomic_load(&record.reading), 1);
         CHECK(strstr(fabric.own_failure, "keep them until the stream is done"));
     }
+    tt_gpu_watch_put(life.watch);
     tt_device_close(device);
     free(header);
 }

@@ -7,7 +7,7 @@
 #include "base/config.h"
 #include "calls_on_gpu.h"
 #include "communicator/communicator.h"
-#include "communicator/device.h"
+#include "carrier/kernel/kernel.h"
 #include "graphs.h"
 #include "shim.h"
 
@@ -23,22 +23,28 @@ struct part {
     tuttiStream_t streams[COMMS];
 };
 
+static void take_memory_of(struct part *part, int c)
+{
+    part->memory[c] = (int *)gpu_memory(part->gpu, N * sizeof(int));
+    part->device_streams[c] = gpu_stream(part->gpu);
+    CHECK_EQ(tuttiStreamFromDevice(&part->streams[c], part->gpu, part->device_streams[c]),
+             tuttiSuccess);
+}
+
 static void take_memory(struct part *part)
 {
-    static int data[N];
-    for (int c = 0; c < part->ncomms; c++) {
-        part->memory[c] = (int *)gpu_memory(part->gpu, sizeof data);
-        part->device_streams[c] = gpu_stream(part->gpu);
-        CHECK_EQ(tuttiStreamFromDevice(&part->streams[c], part->gpu, part->device_streams[c]),
-                 tuttiSuccess);
-    }
+    for (int c = 0; c < part->ncomms; c++) take_memory_of(part, c);
+}
+
+static void fill_of(struct part *part, int c)
+{
+    gpu_fill(part->gpu, part->device_streams[c], part->memory[c],
+             (unsigned)(1 + c + 10 * part->rank), N);
 }
 
 static void fill(struct part *part)
 {
-    for (int c = 0; c < part->ncomms; c++)
-        gpu_fill(part->gpu, part->device_streams[c], part->memory[c],
-                 (unsigned)(1 + c + 10 * part->rank), N);
+    for (int c = 0; c < part->ncomms; c++) fill_of(part, c);
 }
 
 static void check_success(const struct part *part, tuttiResult_t result, const char *what)
@@ -94,18 +100,22 @@ struct thread {
     void (*body)(struct thread *thread);
 };
 
-static void make_comms(struct thread *thread)
+static void make_comm(struct thread *thread, int c)
 {
     struct part *part = &thread->part;
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.device = part->gpu;
-    for (int c = 0; c < part->ncomms; c++)
-        check_success(part,
-                      c && thread->job->splits
-                          ? tuttiCommSplit(part->comms[0], 0, 0, &part->comms[c], NULL)
-                          : tuttiCommInitRankConfig(&part->comms[c], RANKS, thread->job->ids[c],
-                                                    part->rank, &config),
-                      "init");
+    check_success(part,
+                  c && thread->job->splits
+                      ? tuttiCommSplit(part->comms[0], 0, 0, &part->comms[c], NULL)
+                      : tuttiCommInitRankConfig(&part->comms[c], RANKS, thread->job->ids[c],
+                                                part->rank, &config),
+                  "init");
+}
+
+static void make_comms(struct thread *thread)
+{
+    for (int c = 0; c < thread->part.ncomms; c++) make_comm(thread, c);
 }
 
 static void *run(void *argument)
@@ -120,7 +130,7 @@ static void *run(void *argument)
     return NULL;
 }
 
-static void with_threads(bool splits, void (*body)(struct thread *thread))
+static void with_some_comms(int ncomms, bool splits, void (*body)(struct thread *thread))
 {
     struct job job = {.splits = splits};
     struct thread threads[RANKS];
@@ -129,12 +139,17 @@ static void with_threads(bool splits, void (*body)(struct thread *thread))
     for (int c = 0; c < COMMS; c++) CHECK_EQ(tuttiGetUniqueId(&job.ids[c]), tuttiSuccess);
     for (int r = 0; r < RANKS; r++) {
         threads[r] =
-            (struct thread){.part = {.rank = r, .ncomms = COMMS}, .job = &job, .body = body};
+            (struct thread){.part = {.rank = r, .ncomms = ncomms}, .job = &job, .body = body};
         CHECK(pthread_create(&handles[r], NULL, run, &threads[r]) == 0);
     }
     for (int r = 0; r < RANKS; r++) pthread_join(handles[r], NULL);
     pthread_barrier_destroy(&job.all);
     gpu_free_all();
+}
+
+static void with_threads(bool splits, void (*body)(struct thread *thread))
+{
+    with_some_comms(COMMS, splits, body);
 }
 
 /* The kernels of one rank would take all of the GPU, and wait for those of the other. */
@@ -173,6 +188,30 @@ static void one_in_a_group(struct thread *thread)
 TEST(turns, a_group_launches_all_calls_of_a_communicator_before_the_next_ones)
 {
     with_threads(false, one_in_a_group);
+}
+
+/* The first communicator's call is launched on the user's stream, which waits; the others join its
+ * share, and their calls come after it. */
+static void join_behind(struct thread *thread)
+{
+    struct part *part = &thread->part;
+    if (part->rank == 0) gpu_block(part->gpu, part->device_streams[0]);
+    issue(part, 0);
+    for (int c = part->ncomms; c < COMMS; c++) {
+        make_comm(thread, c);
+        take_memory_of(part, c);
+        fill_of(part, c);
+        part->ncomms = c + 1;
+        issue(part, c);
+    }
+    pthread_barrier_wait(&thread->job->all);
+    if (part->rank == 0) gpu_unblock();
+    check(part, RANKS, 1);
+}
+
+TEST(turns, communicators_that_join_a_share_come_after_calls_on_the_users_stream)
+{
+    with_some_comms(1, false, join_behind);
 }
 
 /* ---- Captured ------------------------------------------------------------------------------- */
@@ -260,8 +299,8 @@ TEST(turns, a_communicator_that_is_gone_keeps_its_shares_until_its_graphs_are)
         tuttiUniqueId id;
         CHECK_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
         REQUIRE(tuttiCommInitRankConfig(&part.comms[0], 1, id, 0, &config) == tuttiSuccess);
-        REQUIRE(part.comms[0]->on_gpu != NULL);
-        CHECK_EQ(part.comms[0]->on_gpu->place.team->nmembers, 1);
+        REQUIRE(part.comms[0]->core.kernel != NULL);
+        CHECK_EQ(part.comms[0]->core.kernel->place.team->nmembers, 1);
         take_memory(&part);
         capture_begin(part.device_streams[0], CU_STREAM_CAPTURE_MODE_RELAXED);
         issue(&part, 0);

@@ -5,7 +5,7 @@
 
 #include "base/config.h"
 #include "communicator/communicator.h"
-#include "communicator/device.h"
+#include "carrier/kernel/kernel.h"
 #include "counts.h"
 #include "graphs.h"
 
@@ -28,7 +28,7 @@ static void count_from(struct gpu_rank *rank, uint32_t count)
 {
     const struct counts_access access = {read_memory, write_memory, &rank->gpu};
     pthread_barrier_wait(rank->arg);
-    counts_set(tt_device_room_links(rank->comm->on_gpu->room), &access, count, true);
+    counts_set(tt_device_room_links(rank->comm->core.kernel->room), &access, count, true);
     pthread_barrier_wait(rank->arg);
 }
 

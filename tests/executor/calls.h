@@ -3,7 +3,7 @@
 #ifndef TT_TESTS_EXECUTOR_CALLS_H
 #define TT_TESTS_EXECUTOR_CALLS_H
 
-#include "executor/engine.h"
+#include "executor/work.h"
 #include "transport/together.h"
 
 struct trial {

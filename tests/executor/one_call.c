@@ -90,7 +90,7 @@ static void check_too_large(const char *algorithm, const char *contains)
         status = tt_work_advance(&parts[turn % NRANKS].work);
     CHECK_EQ(status, TT_ERR_INTERNAL);
     CHECK_MESSAGE(strstr(tt_last_error(), contains), "%s", tt_last_error());
-    for (int r = 0; r < NRANKS; r++) CHECK(tt_run(&parts[r].work, 1, false) < 0);
+    for (int r = 0; r < NRANKS; r++) CHECK(tt_run(&parts[r].work, false) < 0);
     for (int r = 0; r < NRANKS; r++) {
         tt_loaded_destroy(parts[r].loaded);
         free(data[r]);

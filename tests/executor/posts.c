@@ -80,7 +80,7 @@ static void check_withdrawn(int writer)
     REQUIRE(claim(&all, writes) != NULL);
     tt_ignore(tt_fabric_fail(all.ranks.all.fabrics[1], TT_ERR_REMOTE, "a failure"));
     all.parts[0].work.deadline_ns = 1;
-    CHECK(tt_run(&all.parts[0].work, 1, false) < 0);
+    CHECK(tt_run(&all.parts[0].work, false) < 0);
     CHECK(claim(&all, comes_late) == NULL);
     tt_loaded_destroy(all.parts[0].loaded);
     ranks_close(&all.ranks);

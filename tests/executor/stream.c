@@ -2,12 +2,13 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "executor/stream.h"
+#include "executor/event.h"
 #include "shim.h"
 #include "tutti.h"
 
@@ -24,15 +25,15 @@ struct call {
 static tt_status run_call(struct tt_task *task)
 {
     struct call *call = (struct call *)task;
-    const tt_status status = call->function(call->argument);
-    free(call);
-    return status;
+    return call->function(call->argument);
 }
 
 static void push(struct tt_stream *stream, tt_status (*function)(void *argument), void *argument)
 {
-    struct call *call = malloc(sizeof *call);
-    *call = (struct call){{.run = run_call}, function, argument};
+    struct call *call = (struct call *)tt_task_take(stream, sizeof *call);
+    call->task.run = run_call;
+    call->function = function;
+    call->argument = argument;
     tt_stream_push(stream, &call->task);
 }
 
@@ -237,8 +238,11 @@ TEST(stream, a_child_made_by_fork_may_only_destroy_its_parents_streams)
     enum { PATIENCE_S = 60 };
     struct trio trio;
     struct tt_stream *idle;
+    tuttiStream_t stream;
+    tuttiEvent_t event;
     REQUIRE(trio_open(&trio));
     REQUIRE(tt_stream_create(&idle) == TT_OK);
+    REQUIRE(!tuttiStreamCreate(&stream) && !tuttiEventCreate(&event));
     CHECK_EQ(tt_stream_synchronize(idle), TT_OK);
     usleep(1000);
     const pid_t child = fork();
@@ -246,9 +250,9 @@ TEST(stream, a_child_made_by_fork_may_only_destroy_its_parents_streams)
         alarm(PATIENCE_S);
         bool are_refused = tt_stream_synchronize(trio.held) == TT_ERR_USAGE &&
                            tt_stream_query(trio.held) == TT_ERR_USAGE;
-        tuttiStream_t stream = (tuttiStream_t)trio.held;
         are_refused = are_refused && tuttiStreamLaunch(stream, never, NULL) == tuttiInvalidUsage &&
-                      tuttiEventRecord((tuttiEvent_t)trio.event, stream) == tuttiInvalidUsage;
+                      tuttiEventRecord(event, stream) == tuttiInvalidUsage &&
+                      tuttiStreamDestroy(stream) == tuttiSuccess;
         tt_stream_destroy(trio.held);
         tt_stream_destroy(idle);
         _exit(are_refused ? 0 : 1);
@@ -256,7 +260,65 @@ TEST(stream, a_child_made_by_fork_may_only_destroy_its_parents_streams)
     int status = -1;
     CHECK_EQ(waitpid(child, &status, 0), child);
     CHECK_EQ(status, 0);
+    CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
+    CHECK_EQ(tuttiEventDestroy(event), tuttiSuccess);
     tt_stream_destroy(idle);
     pthread_mutex_unlock(&trio.hold);
     trio_close(&trio);
+}
+
+/* ---- Functions of a stream that wait for it ---------------------------------------------------
+ */
+
+/* What a function of the stream got. */
+struct inside {
+    tuttiStream_t stream, other;
+    tuttiEvent_t before, after, others;
+    tuttiComm_t comm;
+    pthread_mutex_t hold; /* until all is queued */
+    tuttiResult_t results[8];
+    char text[256];
+};
+
+static void wait_inside(void *argument)
+{
+    struct inside *inside = argument;
+    pthread_mutex_lock(&inside->hold);
+    pthread_mutex_unlock(&inside->hold);
+    inside->results[0] = tuttiStreamSynchronize(inside->stream);
+    snprintf(inside->text, sizeof inside->text, "%s", tuttiGetLastError(NULL));
+    inside->results[1] = tuttiStreamDestroy(inside->stream);
+    inside->results[2] = tuttiEventSynchronize(inside->after);
+    inside->results[3] = tuttiStreamWaitEvent(NULL, inside->after);
+    inside->results[4] = tuttiCommDestroy(inside->comm); /* a call on it is queued behind */
+    inside->results[5] = tuttiEventSynchronize(inside->before);
+    inside->results[6] = tuttiEventSynchronize(inside->others);
+    inside->results[7] = tuttiStreamSynchronize(inside->other);
+}
+
+TEST(stream, a_function_that_would_wait_for_its_own_stream_gets_an_error)
+{
+    struct inside inside = {.hold = PTHREAD_MUTEX_INITIALIZER};
+    REQUIRE(!tuttiStreamCreate(&inside.stream) && !tuttiStreamCreate(&inside.other));
+    REQUIRE(!tuttiEventCreate(&inside.before) && !tuttiEventCreate(&inside.after) &&
+            !tuttiEventCreate(&inside.others));
+    REQUIRE(!tuttiCommInitAll(&inside.comm, 1, NULL));
+    pthread_mutex_lock(&inside.hold);
+    CHECK_EQ(tuttiEventRecord(inside.before, inside.stream), tuttiSuccess);
+    CHECK_EQ(tuttiStreamLaunch(inside.stream, wait_inside, &inside), tuttiSuccess);
+    CHECK_EQ(tuttiEventRecord(inside.after, inside.stream), tuttiSuccess);
+    CHECK_EQ(tuttiBarrier(inside.comm, inside.stream), tuttiSuccess);
+    CHECK_EQ(tuttiEventRecord(inside.others, inside.other), tuttiSuccess);
+    pthread_mutex_unlock(&inside.hold);
+    CHECK_EQ(tuttiStreamSynchronize(inside.stream), tuttiSuccess);
+    for (int i = 0; i < 8; i++)
+        CHECK_EQ(inside.results[i], i < 5 ? tuttiInvalidUsage : tuttiSuccess);
+    CHECK_MESSAGE(strstr(inside.text, "tuttiStreamSynchronize") && strstr(inside.text, "itself"),
+                  "%s", inside.text);
+    CHECK_EQ(tuttiCommDestroy(inside.comm), tuttiSuccess);
+    CHECK_EQ(tuttiEventDestroy(inside.before), tuttiSuccess);
+    CHECK_EQ(tuttiEventDestroy(inside.after), tuttiSuccess);
+    CHECK_EQ(tuttiEventDestroy(inside.others), tuttiSuccess);
+    CHECK_EQ(tuttiStreamDestroy(inside.stream), tuttiSuccess);
+    CHECK_EQ(tuttiStreamDestroy(inside.other), tuttiSuccess);
 }

@@ -56,6 +56,18 @@ expect "two by name" 0 "$fine" 1,2 TUTTI_SOCKET_INTERFACE=eth1,eth0
 expect "one that is not there" 1 "there is eth0 (10.77.0.1, fd77::1), eth1 (10.77.1.1, fd77:1::1), lo (127.0.0.1" 1,1 \
     TUTTI_SOCKET_INTERFACE=ib0
 
+# A network that is up everywhere and leads nowhere.
+for host in h0 h1 h2; do
+    "$here/on" $host "ip link add aib0 type veth peer name aib1; ip link set aib1 up
+        ip addr add 10.99.0.$((${host#h} + 1))/24 dev aib0; ip link set aib0 up; ip link set eth1 down"
+done
+expect "one that leads nowhere" 0 "$fine" $tree
+expect "one that leads nowhere, by its name" 0 "leave it out (TUTTI_SOCKET_INTERFACE=^aib0)" 1,1
+expect "two, of which the first leads nowhere" 0 "$fine" $tree TUTTI_SOCKET_INTERFACE=aib0,eth0
+expect "only one that leads nowhere" 1 "TUTTI_SOCKET_INTERFACE" 1,1 TUTTI_SOCKET_INTERFACE=aib0 \
+    TUTTI_NET_TIMEOUT_MS=3000 TUTTI_INIT_TIMEOUT_MS=5000
+for host in h0 h1 h2; do "$here/on" $host "ip link del aib0; ip link set eth1 up"; done
+
 # A name that is a loopback address on every host.
 echo 127.0.1.1 myself >>/run/hosts/names
 expect "a name for loopback" 1 "resolves to 127.0.1.1 on the host of rank 1" 1,1 \

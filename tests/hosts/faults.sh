@@ -3,7 +3,7 @@
 # right result, or soon with an error on every rank that names who and where. See --help.
 set -u
 kinds=(cable_out cable_back one_cable_of_two lost_for_good lost_a_while large_lost lossy slow delayed host_killed
-    host_vanished interface_gone reset rank_killed rank_stopped killed_in_init)
+    host_vanished interface_gone reset rank_killed rank_stopped killed_in_init stopped_in_init)
 
 usage() {
     cat <<TEXT
@@ -29,7 +29,7 @@ fail() {
 start_job() {
     local host place number=0
     IFS=, read -ra counts <<<"$layout"
-    export TUTTI_NET_TIMEOUT_MS=$net_ms TUTTI_TIMEOUT_MS=${deadline_ms-15000} TUTTI_INIT_TIMEOUT_MS=8000
+    export TUTTI_NET_TIMEOUT_MS=$net_ms TUTTI_TIMEOUT_MS=${deadline_ms-15000} TUTTI_INIT_TIMEOUT_MS=${init_ms-8000}
     export WORLD_SIZE=$((${layout//,/+})) MASTER_PORT=29500 MASTER_ADDR=10.77.0.1 TUTTI_SOCKET_FAMILY=$family
     [ "$family" = 4 ] || MASTER_ADDR=fd77::1
     for host in "${!counts[@]}"; do
@@ -146,18 +146,23 @@ bring_about() {
         ;;
     rank_killed)
         r=$((RANDOM % WORLD_SIZE)) && spare $r
-        anyone="rank $r .*h${on[r]}"
+        says=("rank $r( |\$)") anyone="rank $r .*h${on[r]}"
         kill -KILL "${pids[r]}"
         ;;
     rank_stopped)
         r=$((RANDOM % WORLD_SIZE)) && spare $r
-        anyone="rank $r .*h${on[r]}|TUTTI_TIMEOUT_MS" # who waits on whom is known of neighbours only
+        says=("rank $r( |\$)") anyone="rank"
         kill -STOP "${pids[r]}"
         ;;
     killed_in_init)
         r=$((RANDOM % WORLD_SIZE)) && spare $r
-        says=("rank [0-9]+|[0-9]+ of [0-9]+") anyone="rank $r|[0-9]+ of [0-9]+|h[0-9]"
+        says=("ranks? ([0-9]+, )*$r[ ,]") anyone="rank"
         kill -KILL "${pids[r]}"
+        ;;
+    stopped_in_init)
+        r=$((RANDOM % WORLD_SIZE)) && spare $r
+        says=("ranks? ([0-9]+, )*$r[ ,]") anyone="rank"
+        kill -STOP "${pids[r]}"
         ;;
     esac
 }
@@ -204,10 +209,10 @@ one() {
     work=/run/hosts/faults # ends with the hosts
     mkdir $work
     case $kind in cable_back | lost_a_while | lossy | delayed) net_ms=20000 ;; esac
-    case $kind in rank_stopped) deadline_ms=3000 ;; esac
+    case $kind in rank_stopped | stopped_in_init) deadline_ms=3000 init_ms=2000 ;; esac
     [ "$kind" != large_lost ] || without_offload
     start_job
-    if [ "$kind" = killed_in_init ]; then
+    if [[ $kind = *_in_init ]]; then
         pause 120
     else
         await 30 all_loop || fail "not every rank came to loop: $(cat $work/err.* | tail -n 5)"
@@ -224,7 +229,7 @@ one() {
     else
         end=none && fail "no end in $limit_s s: $(who_hangs)"
     fi
-    [ "$kind" != rank_stopped ] || kill -CONT "${pids[@]}" 2>/dev/null
+    [[ $kind != *stopped* ]] || kill -CONT "${pids[@]}" 2>/dev/null
     printf '%-16s ranks %-6s h%s IPv%s %s nics, %s sockets, encrypted %s: exit %s after %5d ms (seed %s)\n' "$kind" "$layout" \
         "$victim" "$family" "$nics" "$TUTTI_SOCKETS" "$TUTTI_ENCRYPT" "$end" $(((${EPOCHREALTIME/./} - start) / 1000)) "$seed"
     return $failed

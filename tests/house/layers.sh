@@ -10,48 +10,53 @@ while IFS='|' read -r _ folders may _; do
 done < <(sed -n '/^| folder | may include |/,/^$/p' docs/design.md | tail -n +3 | grep '^|')
 [ ${#allowed[@]} -ge 10 ] || fail "docs/design.md: the table of layers was not found"
 
-# folder_of PATH: the table's name for the folder that holds a file; the rooms of transport are folders of their own.
+# Sets folder to the table's name for the folder that holds the file PATH; the rooms of transport are folders of their own.
 folder_of() {
+    local rest=${1#*/}
     case $1 in
-    include/tutti.h) echo tutti.h ;;
-    vgpu/probes/*) echo vgpu/probes ;;
-    src/transport/*/*) cut -d/ -f2,3 <<<"$1" ;;
-    src/*/*) cut -d/ -f2 <<<"$1" ;;
-    */*) echo "${1%%/*}" ;;
+    include/tutti.h) folder=tutti.h ;;
+    vgpu/probes/*) folder=vgpu/probes ;;
+    src/transport/*/* | src/carrier/*/*) folder=${rest%%/*} rest=${rest#*/} folder+=/${rest%%/*} ;;
+    src/*/*) folder=${rest%%/*} ;;
+    *) folder=${1%%/*} ;;
     esac
 }
 
-# target_of FILE INCLUDE: the file that is meant: beside FILE, or below the top folder of its layer; of the virtual GPU also <vgpu/...>,
-# and what its tests and probes take from tests and src.
+# target_of FILE INCLUDE: sets target to the file that is meant: beside FILE, or below the top folder of its layer; of the virtual GPU also
+# <vgpu/...>, and what its tests and probes take from tests and src.
 target_of() {
-    local places=("$(dirname "$1")" "${1%%/*}" include .) place
+    local places=("${1%/*}" "${1%%/*}" include .) place
     case $1 in
     vgpu/probes/*) places+=(src) ;;
     vgpu/*) places+=(tests) ;;
     esac
     for place in "${places[@]}"; do
-        [ -e "$place/$2" ] && realpath --relative-to=. "$place/$2" && return
+        target=$place/$2
+        if [ -e "$target" ]; then
+            case $target in ./* | *../*) target=$(realpath --relative-to=. "$target") ;; esac
+            return
+        fi
     done
-    echo "nowhere/$2"
+    target=nowhere/$2
 }
 
 nchecked=0
 check_file() {
-    local file=$1 folder=$2 include path target
+    local file=$1 from=$2 include
     while read -r include; do
         nchecked=$((nchecked + 1))
-        path=$(target_of "$file" "$include")
-        target=$(folder_of "$path")
-        case " $folder ${allowed[$folder]} " in
-        *" $target "* | *" ${path#src/} "*) ;;
-        *) fail "$file includes \"$include\": $folder may include ${allowed[$folder]:-nothing} (docs/design.md)" ;;
+        target_of "$file" "$include"
+        folder_of "$target"
+        case " $from ${allowed[$from]} " in
+        *" $folder "* | *" ${target#src/} "*) ;;
+        *) fail "$file includes \"$include\": $from may include ${allowed[$from]:-nothing} (docs/design.md)" ;;
         esac
     done < <(sed -n 's/^ *# *include *"\([^"]*\)".*/\1/p; s/^ *# *include *<\(tutti\.h\|shim\.h\|vgpu\/[^>]*\)>.*/\1/p' "$file")
 }
 
 while read -r file; do
     case $file in src/* | programs/* | trainer/* | perf-tests/* | tools/* | examples/* | vgpu/*) ;; *) continue ;; esac
-    folder=$(folder_of "$file")
+    folder_of "$file"
     if [ -z "${allowed[$folder]+known}" ]; then
         fail "$file: folder $folder is not in the table of docs/design.md"
         continue

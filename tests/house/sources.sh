@@ -12,7 +12,7 @@ never() {
 
 mapfile -t library < <(sources '*.c' '*.h' '*.cu' '*.cuh' | grep '^src/')
 mapfile -t code < <(sources '*.c' '*.h' '*.cpp' '*.inc' '*.cu' '*.cuh')
-mapfile -t all < <(sources '*.c' '*.h' '*.cpp' '*.inc' '*.cu' '*.cuh' '*.sh' '*.md' '*.txt' '*.cmake' '*.in' quickstart check run |
+mapfile -t all < <(sources '*.c' '*.h' '*.cpp' '*.inc' '*.cu' '*.cuh' '*.sh' '*.md' '*.txt' '*.cmake' '*.in' quickstart check affected run |
     grep -vx tests/house/sources.sh)
 
 # tutti-run passes variables on to other hosts.
@@ -51,7 +51,7 @@ opens() {
     *) [[ $first =~ ^(#|\"\"\")\ *[A-Za-z\"] ]] ;;
     esac
 }
-mapfile -t scripts < <(sources '*.sh' '*.py' '*.awk' quickstart check run link on ranks 'with-*' 'run-in-*')
+mapfile -t scripts < <(sources '*.sh' '*.py' '*.awk' quickstart check affected run link on ranks 'with-*' 'run-in-*')
 for file in "${code[@]}" "${scripts[@]}"; do
     opens "$file" || fail "$file does not open with a comment that says what it is"
 done

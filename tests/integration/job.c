@@ -98,12 +98,21 @@ bool job_start(struct job *job, int nranks, const char *const *args, const char 
     return start_all(job, &start);
 }
 
+bool job_start_prepared(struct job *job, const char *hosts, const char *const *args,
+                        const char *const *extra, void (*prepare)(void))
+{
+    struct start start = {.nranks = (int)strlen(hosts),
+                          .hosts = hosts,
+                          .args = args,
+                          .extra = extra,
+                          .prepare = prepare};
+    return start_all(job, &start);
+}
+
 bool job_start_on(struct job *job, const char *hosts, const char *const *args,
                   const char *const *extra)
 {
-    struct start start = {
-        .nranks = (int)strlen(hosts), .hosts = hosts, .args = args, .extra = extra};
-    return start_all(job, &start);
+    return job_start_prepared(job, hosts, args, extra, NULL);
 }
 
 bool job_ready(struct job *job, int timeout_ms)

@@ -66,7 +66,7 @@ static void forbid_call(void)
         _exit(126);
 }
 
-static struct job job; /* of the last hello */
+static struct job job; /* the last one */
 
 /* Runs one hello job; every rank either works or says why not. Returns how many worked. */
 static int hello(const char *what, void (*prepare)(void), const char *const *extra)
@@ -208,4 +208,18 @@ TEST(limits, an_init_that_gets_too_few_threads_ends_at_once_on_all_ranks)
     CHECK_MESSAGE(WIFEXITED(status) && WEXITSTATUS(status) == WORKED,
                   "the child ended with status 0x%x", (unsigned)status);
     close(pidfd);
+}
+
+TEST(limits, memory_of_a_peer_that_a_rank_cannot_map_is_everybodys_error_with_its_cause)
+{
+    if (SANITIZED) SKIP("a sanitizer needs address space of its own");
+    REQUIRE(job_start(&job, 3, (const char *const[]){"cramped", NULL}, NULL, NULL));
+    CHECK_MESSAGE(job_wait(&job, WAIT_MS), "some rank did not end");
+    for (int r = 0; r < 3; r++) {
+        const char *error = strstr(job.ranks[r].text, "ERROR ");
+        CHECK_MESSAGE(error && strstr(error, "rank 2 (host ") && strstr(error, "cannot map") &&
+                          strstr(error, "ulimit -v"),
+                      "rank %d: status 0x%x; it said:\n%s", r, (unsigned)job.ranks[r].status,
+                      job.ranks[r].text);
+    }
 }

@@ -70,8 +70,8 @@ static double held(tuttiDataType_t type, double value)
     return type == tuttiFloat32 ? (float)value : from_bf16(to_bf16((float)value));
 }
 
-/* scale: of a pre-multiplied sum, whose products are rounded to the type; divisor: of an average.
- */
+/* scale: of a pre-multiplied sum; divisor: of an average, in bf16 by its reciprocal. Each product
+ * and each quotient is rounded to the type. */
 static double loop_over_ranks(const struct bench *bench, size_t i, double scale, int divisor)
 {
     const tuttiDataType_t type = bench->type;
@@ -81,10 +81,14 @@ static double loop_over_ranks(const struct bench *bench, size_t i, double scale,
         double next = held(type, value_of(r, i));
         if (scale != 1)
             next = held(type, type == tuttiFloat64 ? next * scale : (float)next * (float)scale);
+        if (divisor != 1)
+            next = held(type, type == tuttiFloat64   ? next / divisor
+                              : type == tuttiFloat32 ? (float)next / (float)divisor
+                                                     : (float)next * (1 / (float)divisor));
         wide = r == 0 ? next : wide + next;
         single = r == 0 ? (float)next : single + (float)next;
     }
-    return type == tuttiFloat64 ? wide / divisor : single / (float)divisor;
+    return type == tuttiFloat64 ? wide : single;
 }
 
 static void fill(struct bench *bench, double scale, int divisor)

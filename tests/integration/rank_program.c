@@ -1,9 +1,9 @@
-/* One rank of the integration tests that need processes: rank_program loop | loop_with_child FD |
- * many_communicators | held | random SEED NCALLS | hello | disagree | stay_away | abort |
- * abort_destroyed | quit | stuck HOW | uncopied | unread HOW | rank_order MOST | closed |
- * closefrom; or all ranks: rank_program crowd NRANKS COLLECTIVE. Exit 0: all was right; 3: a call
- * failed and the last line of stderr says how ("ERROR
- * ..."); 4: wrong results. */
+/* One rank of the integration tests that need processes: rank_program loop | loop_mixed |
+ * loop_split | loop_with_child FD | many_communicators | held | random SEED NCALLS | hello | init |
+ * init_stopping | cramped | disagree | stay_away | abort | abort_destroyed | quit | stuck HOW |
+ * uncopied | unread HOW | rank_order MOST | averages SHARE | closed | closefrom; or all ranks:
+ * rank_program crowd NRANKS COLLECTIVE. Exit 0: all was right; 3: a call failed and the last line
+ * of stderr says how ("ERROR ..."); 4: wrong results. */
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -12,8 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include "averages.h"
 #include "crowd.h"
 #include "random_calls.h"
 #include "rank_order.h"
@@ -61,6 +63,59 @@ static int loop(tuttiComm_t comm)
     }
     free(buffer);
     return failed(comm, result);
+}
+
+/* A call of the kind that `draw` chooses, alike on all ranks; one kind splits. */
+static tuttiResult_t call_any(tuttiComm_t comm, unsigned draw, float *from, float *to)
+{
+    const size_t count = draw / 8 % 3 ? 100 : 20000;
+    tuttiComm_t part = NULL;
+    int nranks, rank;
+    tuttiCommCount(comm, &nranks);
+    tuttiCommUserRank(comm, &rank);
+    switch (draw % 6) {
+    case 0:
+        return tuttiAllReduce(from, from, count, tuttiFloat32, tuttiMax, comm, NULL);
+    case 1:
+        return tuttiBroadcast(from, from, count, tuttiFloat32, (int)(draw / 8) % nranks, comm,
+                              NULL);
+    case 2:
+        tuttiGroupStart();
+        tuttiSend(from, count, tuttiFloat32, (rank + 1) % nranks, comm, NULL);
+        tuttiRecv(to, count, tuttiFloat32, (rank + nranks - 1) % nranks, comm, NULL);
+        return tuttiGroupEnd();
+    case 3:
+        return tuttiAllGather(from, to, count / 8, tuttiFloat32, comm, NULL);
+    case 4:
+        return tuttiBarrier(comm, NULL);
+    }
+    tuttiResult_t result = tuttiCommSplit(comm, rank % 2, 0, &part, NULL);
+    if (result == tuttiSuccess)
+        result = tuttiAllReduce(from, from, 100, tuttiFloat32, tuttiMax, part, NULL);
+    if (result != tuttiSuccess) fprintf(stderr, "part: %s\n", tuttiGetLastError(part));
+    tuttiCommDestroy(part);
+    return result;
+}
+
+/* Calls of all kinds, or of all but splits, until one fails. Then the communicators are destroyed,
+ * also one that has not failed itself, and the process ends. */
+static int loop_mixed(tuttiComm_t comm, bool splits)
+{
+    enum { COUNT = 20000 };
+    static float from[COUNT], to[COUNT * 8];
+    unsigned draw = 7;
+    tuttiResult_t result = tuttiSuccess, own;
+    puts("looping");
+    fflush(stdout);
+    while (result == tuttiSuccess) {
+        draw = draw * 1103515245 + 12345;
+        result =
+            call_any(comm, splits ? draw >> 16 : (draw >> 16) / 6 * 6 + (draw >> 16) % 5, from, to);
+    }
+    if (tuttiCommGetAsyncError(comm, &own) != tuttiSuccess) return WRONG;
+    if (own != tuttiSuccess) return failed(comm, result);
+    fprintf(stderr, "ERROR of a part: %s\n", tuttiGetLastError(NULL));
+    return tuttiCommDestroy(comm) == tuttiSuccess ? FAILED : WRONG;
 }
 
 /* Leaves a child behind that lives until the other end of the pipe `fd` is closed. */
@@ -192,6 +247,38 @@ static int held(tuttiComm_t comm)
     return when_made && when_used ? RIGHT : WRONG;
 }
 
+static bool is_last(tuttiComm_t comm)
+{
+    int nranks = 0, rank = 0;
+    return !tuttiCommCount(comm, &nranks) && !tuttiCommUserRank(comm, &rank) && rank == nranks - 1;
+}
+
+/* The last rank has no address space left for the memory of the others. */
+static int cramped(tuttiComm_t comm)
+{
+    enum { COUNT = 1 << 22 };
+    float *memory = NULL;
+    struct rlimit limit;
+    FILE *file = fopen("/proc/self/statm", "r");
+    unsigned long pages = 0;
+    tuttiResult_t result = tuttiMemAlloc((void **)&memory, COUNT * sizeof *memory);
+    if (result != tuttiSuccess || !file || fscanf(file, "%lu", &pages) != 1) return WRONG;
+    fclose(file);
+    getrlimit(RLIMIT_AS, &limit);
+    limit.rlim_cur = pages * (rlim_t)sysconf(_SC_PAGESIZE) + COUNT;
+    if (is_last(comm) && setrlimit(RLIMIT_AS, &limit)) return WRONG;
+    for (int i = 0; i < 3 && result == tuttiSuccess; i++)
+        result = tuttiAllReduce(memory, memory, COUNT, tuttiFloat32, tuttiSum, comm, NULL);
+    return result == tuttiSuccess ? RIGHT : failed(comm, result);
+}
+
+/* SIGALRM: its sender wants a rank that stops. */
+static void stop(int number)
+{
+    (void)number;
+    raise(SIGSTOP);
+}
+
 /* One all-reduce of each way that data can take. */
 static int hello(tuttiComm_t comm)
 {
@@ -278,12 +365,6 @@ static int unread(tuttiComm_t comm, const char *how)
     const unsigned long long copied = after.bytesCopied - before.bytesCopied;
     if (copied) fprintf(stderr, "WRONG rank %d copied %llu bytes of a window\n", rank, copied);
     return tuttiCommDestroy(comm) == tuttiSuccess && !copied ? RIGHT : WRONG;
-}
-
-static bool is_last(tuttiComm_t comm)
-{
-    int nranks = 0, rank = 0;
-    return !tuttiCommCount(comm, &nranks) && !tuttiCommUserRank(comm, &rank) && rank == nranks - 1;
 }
 
 static int barriers(tuttiComm_t comm)
@@ -395,10 +476,16 @@ int main(int argc, char **argv)
     if (argc == 2 && !strcmp(argv[1], "closed"))
         return works_with_closed_standard_streams() ? RIGHT : WRONG;
     if (argc == 2 && !strcmp(argv[1], "closefrom")) return survives_closefrom() ? RIGHT : WRONG;
+    if (argc == 2 && !strcmp(argv[1], "init_stopping")) signal(SIGALRM, stop);
     const tuttiResult_t result = tuttiCommInitEnv(&comm, NULL, NULL);
     if (result != tuttiSuccess) return failed(NULL, result);
+    if (argc == 2 && !strncmp(argv[1], "init", strlen("init")))
+        return tuttiCommDestroy(comm) == tuttiSuccess ? RIGHT : WRONG;
     if (argc == 2 && !strcmp(argv[1], "loop")) return loop(comm);
+    if (argc == 2 && !strcmp(argv[1], "loop_split")) return loop_mixed(comm, true);
+    if (argc == 2 && !strcmp(argv[1], "loop_mixed")) return loop_mixed(comm, false);
     if (argc == 2 && !strcmp(argv[1], "hello")) return hello(comm);
+    if (argc == 2 && !strcmp(argv[1], "cramped")) return cramped(comm);
     if (argc == 2 && !strcmp(argv[1], "disagree")) return disagree(comm);
     if (argc == 2 && !strcmp(argv[1], "stay_away")) return stay_away(comm);
     if (argc == 2 && !strcmp(argv[1], "abort")) return abort_last(comm);
@@ -419,10 +506,14 @@ int main(int argc, char **argv)
         const int nwrong = rank_order_calls(comm, strtoul(argv[2], NULL, 10));
         return tuttiCommDestroy(comm) || nwrong ? WRONG : RIGHT;
     }
-    fprintf(
-        stderr,
-        "usage: rank_program loop | loop_with_child FD | many_communicators | held | "
-        "random SEED NCALLS | hello | disagree | stay_away | abort | quit | stuck HOW | uncopied "
-        "| unread HOW | rank_order MOST | crowd NRANKS COLLECTIVE\n");
+    if (argc == 3 && !strcmp(argv[1], "averages")) {
+        const int nwrong = average_calls(comm, atoi(argv[2]));
+        return tuttiCommDestroy(comm) || nwrong ? WRONG : RIGHT;
+    }
+    fprintf(stderr, "usage: rank_program loop | loop_mixed | loop_split | loop_with_child FD | "
+                    "many_communicators | held | "
+                    "random SEED NCALLS | hello | init | init_stopping | disagree | stay_away | "
+                    "abort | quit | stuck HOW | uncopied "
+                    "| unread HOW | rank_order MOST | averages SHARE | crowd NRANKS COLLECTIVE\n");
     return 2;
 }

@@ -7,7 +7,8 @@
 #include <string.h>
 
 /* Numbers are so small that every partial result is exact in every type, whatever the order of
- * folding; only an average rounds, once. */
+ * folding. In an average of floats each rank's number is divided first: it is a multiple of the
+ * number of ranks. An average of integers truncates, once. */
 
 static const struct {
     int size, exponent_bits, mantissa_bits; /* 0 bits: an integer */
@@ -58,6 +59,8 @@ static int number(const struct call *call, int rank, size_t index)
     const bool is_signed = types[call->type].is_signed;
     if (call->op == tuttiProd) return is_signed ? (const int[]){1, 2, -1, -2}[h % 4] : 1 + h % 2;
     if (call->op == tuttiMin || call->op == tuttiMax) return is_signed ? h % 15 - 7 : h % 16;
+    if (call->op == tuttiAvg && types[call->type].mantissa_bits)
+        return call->nranks * (types[call->type].size == 1 ? h % 3 - 1 : h % 7 - 3);
     if (call->type == tuttiFloat8e5m2) return h % 3 - 1;
     return is_signed ? h % 7 - 3 : h % 4;
 }

@@ -70,12 +70,3 @@ TEST(perf_number, float_is_encoded_as_the_machine_does)
         if (perf_number_encode(type, value) != bits) return;
     }
 }
-
-TEST(perf_number, distance_counts_steps_through_zero)
-{
-    const struct perf_type *half = type_named("half");
-    CHECK_EQ(perf_number_distance(half, 0x3c00, 0x3c02), 2);
-    CHECK_EQ(perf_number_distance(half, 0x3c02, 0x3c00), 2);
-    CHECK_EQ(perf_number_distance(half, 0x8000, 0x0000), 0);
-    CHECK_EQ(perf_number_distance(half, 0x8001, 0x0001), 2);
-}

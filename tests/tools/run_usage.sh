@@ -26,6 +26,9 @@ usage 124 "timeout after 0.001 s: still running: rank 0" --timeout 0.0001 --grac
 usage 2 "--nonesuch" --nonesuch true
 usage 127 "cannot run 'no-such-program': No such file" -n 3 no-such-program
 usage 126 "cannot run '/etc/passwd': Permission denied" -n 2 /etc/passwd
+cr=$(printf '\r') esc=$(printf '\033')
+usage 2 "-n 4\\x0d: the ranks must be a number" -n "4$cr" true
+usage 127 "cannot run 'no\\x1b[2Jsuch'" "no$esc[2Jsuch"
 usage 0 "-n 5" -n 1 -- echo -n 5 -n 5
 usage 0 "--help" -n 1 echo --help
 

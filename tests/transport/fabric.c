@@ -109,13 +109,13 @@ TEST(fabric, passes_its_segment_to_more_ranks_than_fit_at_once)
             REQUIRE(tt_peer_info_init(&crowd.infos[r], &config, &crowd.sockets[r]) == TT_OK);
             crowd.infos[r].process_id += (uint64_t)r;
         }
-        REQUIRE(tt_fabric_begin(&fabric, crowd.infos, 0, CROWD, crowd.sockets[0], &config) ==
-                TT_OK);
-        if (taken) REQUIRE(pthread_create(&taker, NULL, take_all, &crowd) == 0);
         const struct tt_fd_note stranger = {.secret = 1};
         while (!taken &&
                tt_fdpass_send(&crowd.infos[CROWD / 2].fd_address, &stranger, 0) == TT_OK) {
         }
+        REQUIRE(tt_fabric_begin(&fabric, crowd.infos, 0, CROWD, crowd.sockets[0], &config) ==
+                TT_OK);
+        if (taken) REQUIRE(pthread_create(&taker, NULL, take_all, &crowd) == 0);
         const int64_t deadline = taken ? tt_deadline_ns(30000) : tt_now_ns();
         CHECK_EQ(tt_fabric_attach(fabric, deadline), taken ? TT_OK : TT_ERR_TIMEOUT);
         if (taken)

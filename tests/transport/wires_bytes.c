@@ -365,6 +365,7 @@ TEST(wires_bytes, without_end_of_a_peer_that_is_gone_are_not_all_read)
     REQUIRE(!pthread_create(&thread, NULL, flood, &sends));
     struct tt_wire *wire = all.wires[1]->table[0];
     snprintf(wire->gone, sizeof wire->gone, "rank 0 is gone");
+    wire->is_lost = true;
     CHECK_EQ(tt_wire_missed(wire), TT_ERR_REMOTE);
     CHECK_STR(tt_fabric_failure_text(all.ranks.fabrics[1]), "rank 0 is gone");
     sends.stop = true;

@@ -58,7 +58,9 @@ static void add_item(char *list, const char *item)
     const size_t length = strlen(item), n = strlen(list);
     for (const char *at = list; *at != '\0'; at = strstr(at, ", ") + 2)
         if (strncmp(at, item, length) == 0 && strncmp(at + length, ", ", 2) == 0) return;
-    if (n + length + 3 <= PLACES) snprintf(list + n, PLACES - n, "%s, ", item);
+    if (n + length + 3 > PLACES) return;
+    memcpy(list + n, item, length);
+    memcpy(list + n + length, ", ", 3);
 }
 
 /* The list "at" as "KERNEL at PLACE, KERNEL at PLACE"; placed: of those that have a place, else the

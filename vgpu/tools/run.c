@@ -100,7 +100,9 @@ static void read_options(struct run *run, int argc, char **argv)
             break;
         case 'h':
             fputs(help, stdout);
-            exit(fflush(stdout) == 0 ? 0 : 1);
+            if (fflush(stdout) != 0)
+                fail(1, "standard output cannot be written (%s)", strerror(errno));
+            exit(0);
         case ':':
             fail(USAGE, "%s lacks its number; vgpu-run --help tells more", argv[optind - 1]);
         default:

@@ -127,6 +127,7 @@ TEST(vgpu_run_program, the_help_names_every_option)
     CHECK_EQ(vt_shell(RUN "--help"), 0);
     CHECK_HAS("usage: vgpu-run [--gpus N] [--seed S] [--strict] PROGRAM [ARGUMENTS...]\n");
     CHECK_EQ(vt_shell(RUN "--help >/dev/full"), 1);
+    CHECK_HAS("vgpu-run: standard output cannot be written (No space left on device)\n");
 }
 
 /* A few seconds at most, for a signal to come. */

@@ -23,6 +23,7 @@ struct tt_block_message {
     int32_t peer;
     uint16_t end; /* tt_end() */
     bool system;  /* as in the end */
+    bool raw;     /* SLOTS: a message that is a raw source, where its sender has it */
 };
 
 /* The tables lie in the room, the shared memory that the launch asks for, or, where that is full,

@@ -7,11 +7,11 @@
  *   F::acc begin(word)        the first source
  *   F::acc add(acc, word)     the next one
  *   F::word end(acc)          the result
- *   F::SCALES, word scale(word)   a pre-multiplied sum: a raw source as it is folded
- *   F::OFTEN                  a sum, but of fp8, as most passes are: worth more code
- * Types and operations whose results have the same bits share a class: all bitwise ones SIZE 1.
- * tt_fold_choose calls a template with the class of a type and operation. Which operation a pass is
- * depends on its changes: tt_fold_op_of_pass says it first. */
+ *   F::SCALES, word scale(word)   whether raw sources are changed; a word of one, as it is folded
+ *   F::OFTEN                  2, 1: a sum, an average, but of fp8, as most passes are: worth more
+ * code Types and operations whose results have the same bits share a class: all bitwise ones
+ * SIZE 1. tt_fold_choose calls a template with the class of a type and operation. Which operation a
+ * pass is depends on its changes: tt_fold_op_of_pass says it first. */
 #ifndef TT_DEVICE_KERNEL_FOLD_CUH
 #define TT_DEVICE_KERNEL_FOLD_CUH
 
@@ -30,13 +30,16 @@ static __device__ inline uint64_t tt_fold_load_scalar(const void *scalar, uint32
     return all;
 }
 
-/* The operation that a pass with these changes is. */
-static __device__ inline uint32_t tt_fold_op_of_pass(const tt_fold *fold, tt_fold_changes changes)
+/* The operation that a pass of so many sources with these changes is. */
+static __device__ inline uint32_t tt_fold_op_of_pass(const tt_fold *fold, tt_fold_changes changes,
+                                                     uint32_t nsources)
 {
     const bool integer = fold->type < TT_FLOAT16 || fold->type >= TT_INT16;
-    if (fold->op == TT_AVG && (!changes.finish || (integer && fold->nranks == 1))) return TT_SUM;
-    if (fold->op == TT_PREMUL_SUM && !changes.raw) return TT_SUM;
-    return fold->op;
+    if (fold->op == TT_PREMUL_SUM) return changes.raw ? TT_PREMUL_SUM : TT_SUM;
+    if (fold->op != TT_AVG) return fold->op;
+    if (fold->nranks == 1) return TT_SUM;
+    if (integer) return changes.finish ? TT_AVG : TT_SUM;
+    return changes.raw || nsources > 1 ? TT_AVG : TT_SUM;
 }
 
 /* Whether a pass of one source is more than a copy; op: of the pass. */
@@ -86,13 +89,20 @@ static __device__ inline tt_pack<F, NBYTES> tt_pack_end(const F &f, tt_pack_acc<
     return out;
 }
 
+/* A function of its own: in the middle of a fold it would need too many registers. */
+template <class F>
+static __device__ __noinline__ typename F::word tt_scaled_word(F f, typename F::word a)
+{
+    return f.scale(a);
+}
+
 template <class F, int NBYTES>
 static __device__ inline void tt_pack_scale(const F &f, tt_pack<F, NBYTES> &a, bool raw)
 {
     if constexpr (F::SCALES) {
         if (!raw) return;
 #pragma unroll
-        for (int i = 0; i < tt_pack<F, NBYTES>::N; i++) a.words[i] = f.scale(a.words[i]);
+        for (int i = 0; i < tt_pack<F, NBYTES>::N; i++) a.words[i] = tt_scaled_word(f, a.words[i]);
     }
 }
 
@@ -164,7 +174,7 @@ static __device__ __noinline__ uint64_t tt_fold_words(const tt_fold *fold, uint3
 static __device__ inline uint64_t tt_fold_line(const tt_fold *fold, const uint64_t *words,
                                                uint32_t nwords, int32_t raw, bool finish)
 {
-    const uint32_t op = tt_fold_op_of_pass(fold, {raw >= 0, finish});
+    const uint32_t op = tt_fold_op_of_pass(fold, {raw >= 0, finish}, nwords);
     if (nwords == 1 && !tt_fold_changes_single(op)) return words[0];
     return tt_fold_words(fold, op, words, nwords, raw);
 }

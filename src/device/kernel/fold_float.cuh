@@ -4,6 +4,7 @@
 #ifndef TT_DEVICE_KERNEL_FOLD_FLOAT_CUH
 #define TT_DEVICE_KERNEL_FOLD_FLOAT_CUH
 
+#include <float.h>
 #include <stdint.h>
 
 #include "device/kernel/fold.h"
@@ -41,29 +42,37 @@ template <class REAL> static __device__ inline REAL tt_settle(REAL a)
     return a != a ? tt_real_nan(a) : a;
 }
 
-static __device__ __noinline__ float tt_divide(float a, float n)
+static __device__ inline float tt_real_div(float a, float b)
 {
-    return tt_settle(__fdiv_rn(a, n));
+    return __fdiv_rn(a, b);
 }
-static __device__ __noinline__ double tt_divide(double a, double n)
+static __device__ inline double tt_real_div(double a, double b)
 {
-    return tt_settle(__ddiv_rn(a, n));
+    return __ddiv_rn(a, b);
 }
 
-/* Quotients to nearest even, by the number n; `reciprocal` is 1 / n, to nearest. Two steps of
- * refinement, of which the second one is exact where no part of it underflows: not for small,
- * infinite and NaN dividends, and not for the sign of zero. */
-static __device__ inline float tt_real_div(float a, float n, float reciprocal)
+/* The sum of a and b in an average, where it is infinite: rounding makes no infinity. */
+static __device__ inline float tt_hold_sum(float sum, float a, float b)
 {
-    const float magnitude = fabsf(a);
-    if (!(magnitude >= 0x1p-90f && magnitude <= 0x1p127f)) return tt_divide(a, n);
-    float q = __fmul_rn(a, reciprocal);
-    q = __fmaf_rn(__fmaf_rn(-q, n, a), reciprocal, q);
-    return __fmaf_rn(__fmaf_rn(-q, n, a), reciprocal, q);
+    return fabsf(a) <= FLT_MAX && fabsf(b) <= FLT_MAX ? copysignf(FLT_MAX, sum) : sum;
 }
-static __device__ inline double tt_real_div(double a, double n, double)
+static __device__ inline double tt_hold_sum(double sum, double a, double b)
 {
-    return tt_divide(a, n);
+    return fabs(a) <= DBL_MAX && fabs(b) <= DBL_MAX ? copysign(DBL_MAX, sum) : sum;
+}
+static __device__ inline bool tt_is_infinite(float a)
+{
+    return fabsf(a) > FLT_MAX;
+}
+static __device__ inline bool tt_is_infinite(double a)
+{
+    return fabs(a) > DBL_MAX;
+}
+
+/* The result of an average before it is rounded to a type whose largest finite number this is. */
+static __device__ inline float tt_hold(float a, float largest)
+{
+    return fabsf(a) > largest && fabsf(a) <= FLT_MAX ? copysignf(largest, a) : a;
 }
 
 /* The instructions max and min take -0 for less than +0; without .NaN they pass NaN over. */
@@ -96,12 +105,14 @@ static __device__ inline double tt_real_min(double a, double b)
     return a != a || b != b ? tt_real_nan(a) : fmin(a, b);
 }
 
-/* ---- Formats: a word and the reals that are folded. narrow gives the NaN of the type ---- */
+/* ---- Formats: a word and the reals that are folded. narrow gives the NaN of the type; hold,
+ * before it, makes a finite number that narrow would make infinite the largest finite one.
+ * OVERFLOWS: sums of finite numbers of the type may be infinite reals ---- */
 
 struct tt_f64 {
     typedef uint64_t word;
     typedef double real;
-    enum { SIZE = 8, LANES = 1 };
+    enum { SIZE = 8, LANES = 1, OVERFLOWS = 1 };
     static __device__ void widen(word a, real *v)
     {
         v[0] = __longlong_as_double((long long)a);
@@ -110,12 +121,16 @@ struct tt_f64 {
     {
         return (word)__double_as_longlong(tt_settle(v[0]));
     }
+    static __device__ real hold(real a)
+    {
+        return a;
+    }
 };
 
 struct tt_f32 {
     typedef uint32_t word;
     typedef float real;
-    enum { SIZE = 4, LANES = 1 };
+    enum { SIZE = 4, LANES = 1, OVERFLOWS = 1 };
     static __device__ void widen(word a, real *v)
     {
         v[0] = __uint_as_float(a);
@@ -125,13 +140,18 @@ struct tt_f32 {
     {
         return (word)min(__float_as_int(v[0]), 0x7fc00000);
     }
+    static __device__ real hold(real a)
+    {
+        return a;
+    }
 };
 
-#define TT_SMALL_FORMAT(format, size, lanes)                                                       \
+/* largest: the largest finite number, where narrow may make a finite one infinite; else 0. */
+#define TT_SMALL_FORMAT(format, size, lanes, overflows, largest)                                   \
     struct tt_##format {                                                                           \
         typedef uint32_t word;                                                                     \
         typedef float real;                                                                        \
-        enum { SIZE = size, LANES = lanes };                                                       \
+        enum { SIZE = size, LANES = lanes, OVERFLOWS = overflows };                                \
         static __device__ void widen(word a, real *v)                                              \
         {                                                                                          \
             tt_widen_##format(a, v);                                                               \
@@ -140,38 +160,47 @@ struct tt_f32 {
         {                                                                                          \
             return tt_narrow_##format(v);                                                          \
         }                                                                                          \
+        static __device__ real hold(real a)                                                        \
+        {                                                                                          \
+            return largest > 0 ? tt_hold(a, largest) : a;                                          \
+        }                                                                                          \
     };
-TT_SMALL_FORMAT(f16, 2, 2)
-TT_SMALL_FORMAT(bf16, 2, 2)
-TT_SMALL_FORMAT(e4m3, 1, 4)
-TT_SMALL_FORMAT(e5m2, 1, 4)
+TT_SMALL_FORMAT(f16, 2, 2, 0, 65504.0f)
+TT_SMALL_FORMAT(bf16, 2, 2, 1, 0x1.fep127f)
+TT_SMALL_FORMAT(e4m3, 1, 4, 0, 0.0f)
+TT_SMALL_FORMAT(e5m2, 1, 4, 0, 0.0f)
 #undef TT_SMALL_FORMAT
 
 /* ---- The folds ---- */
 
 enum tt_float_step { TT_STEP_ADD, TT_STEP_MUL, TT_STEP_MAX, TT_STEP_MIN };
-enum tt_float_change { TT_CHANGE_NONE, TT_CHANGE_SCALED, TT_CHANGE_DIVIDED };
+enum tt_float_change { TT_CHANGE_NONE, TT_CHANGE_SCALED, TT_CHANGE_AVERAGE };
 
-/* CHANGE: a source is scaled, the result is divided, or neither. */
+/* CHANGE: raw sources are multiplied by the scalar, or, in an average, divided, or neither. */
 template <class FORMAT, int STEP, int CHANGE> struct tt_float_fold {
     typedef typename FORMAT::word word;
     typedef typename FORMAT::real real;
     enum { SIZE = FORMAT::SIZE, LANES = FORMAT::LANES };
     enum {
-        OFTEN = STEP == TT_STEP_ADD && CHANGE == TT_CHANGE_NONE && SIZE > 1,
-        SCALES = CHANGE == TT_CHANGE_SCALED
+        OFTEN = STEP != TT_STEP_ADD || SIZE == 1 ? 0
+                : CHANGE == TT_CHANGE_NONE       ? 2
+                : CHANGE == TT_CHANGE_AVERAGE    ? 1
+                                                 : 0,
+        SCALES = CHANGE != TT_CHANGE_NONE
     };
     struct acc {
         real v[LANES];
     };
-    real factor, nranks; /* the scalar, or 1 / nranks */
+    real factor, divisor; /* raw sources are divided where that is not 0 (datatype/fold_float.h) */
 
-    __device__ tt_float_fold(const tt_fold &fold) : factor(0), nranks((real)fold.nranks)
+    __device__ tt_float_fold(const tt_fold &fold) : factor(0), divisor(0)
     {
         real all[LANES];
         FORMAT::widen((word)fold.scalar, all);
         if (CHANGE == TT_CHANGE_SCALED) factor = all[0];
-        if (CHANGE == TT_CHANGE_DIVIDED) factor = tt_divide((real)1, nranks);
+        if (CHANGE != TT_CHANGE_AVERAGE) return;
+        factor = tt_real_div((real)1, (real)fold.nranks);
+        if (LANES == 1 && (fold.nranks & (fold.nranks - 1))) divisor = (real)fold.nranks;
     }
     __device__ acc begin(word a) const
     {
@@ -179,12 +208,13 @@ template <class FORMAT, int STEP, int CHANGE> struct tt_float_fold {
         FORMAT::widen(a, out.v);
         return out;
     }
-    /* The product is rounded to the type, as if a rank had sent it. */
     __device__ word scale(word a) const
     {
         acc out = begin(a);
 #pragma unroll
-        for (int i = 0; i < LANES; i++) out.v[i] = tt_real_mul(out.v[i], factor);
+        for (int i = 0; i < LANES; i++)
+            out.v[i] =
+                divisor != 0 ? tt_real_div(out.v[i], divisor) : tt_real_mul(out.v[i], factor);
         return FORMAT::narrow(out.v);
     }
     static __device__ real step(real a, real b)
@@ -196,16 +226,25 @@ template <class FORMAT, int STEP, int CHANGE> struct tt_float_fold {
     __device__ acc add(acc a, word next) const
     {
         real b[LANES];
+        acc out;
         FORMAT::widen(next, b);
 #pragma unroll
-        for (int i = 0; i < LANES; i++) a.v[i] = step(a.v[i], b[i]);
-        return a;
+        for (int i = 0; i < LANES; i++) out.v[i] = step(a.v[i], b[i]);
+        if (CHANGE != TT_CHANGE_AVERAGE || !FORMAT::OVERFLOWS) return out;
+        bool infinite = false;
+#pragma unroll
+        for (int i = 0; i < LANES; i++) infinite = infinite || tt_is_infinite(out.v[i]);
+        if (!infinite) return out;
+#pragma unroll
+        for (int i = 0; i < LANES; i++)
+            if (tt_is_infinite(out.v[i])) out.v[i] = tt_hold_sum(out.v[i], a.v[i], b[i]);
+        return out;
     }
     __device__ word end(acc a) const
     {
 #pragma unroll
         for (int i = 0; i < LANES; i++)
-            if (CHANGE == TT_CHANGE_DIVIDED) a.v[i] = tt_real_div(a.v[i], nranks, factor);
+            if (CHANGE == TT_CHANGE_AVERAGE) a.v[i] = FORMAT::hold(a.v[i]);
         return FORMAT::narrow(a.v);
     }
 };
@@ -216,7 +255,7 @@ template <class FORMAT, int STEP, int CHANGE> struct tt_float_fold {
     typedef tt_float_fold<tt_##own, TT_STEP_MUL, TT_CHANGE_NONE> tt_fold_##own##_prod;             \
     typedef tt_float_fold<tt_##own, TT_STEP_MAX, TT_CHANGE_NONE> tt_fold_##own##_max;              \
     typedef tt_float_fold<tt_##own, TT_STEP_MIN, TT_CHANGE_NONE> tt_fold_##own##_min;              \
-    typedef tt_float_fold<tt_##own, TT_STEP_ADD, TT_CHANGE_DIVIDED> tt_fold_##own##_avg;           \
+    typedef tt_float_fold<tt_##own, TT_STEP_ADD, TT_CHANGE_AVERAGE> tt_fold_##own##_avg;           \
     typedef tt_float_fold<tt_##own, TT_STEP_ADD, TT_CHANGE_SCALED> tt_fold_##own##_scaled_sum;
 
 TT_FOLDS_OF_FORMAT(f64)

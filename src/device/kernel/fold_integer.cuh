@@ -219,7 +219,7 @@ template <class WIDTH> struct tt_integer_fold {
 
 template <class WIDTH> struct tt_sum : tt_integer_fold<WIDTH> {
     typedef typename WIDTH::word word;
-    enum { OFTEN = 1 };
+    enum { OFTEN = 2 };
     __device__ tt_sum(const tt_fold &fold) : tt_integer_fold<WIDTH>(fold) {}
     __device__ word add(word a, word b) const
     {

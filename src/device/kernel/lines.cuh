@@ -14,8 +14,10 @@ struct tt_step_piece {
 /* Whether the local span is a raw source: input that the operation changes before it is folded. */
 static __device__ bool tt_is_raw(const struct tt_program_step *step)
 {
-    return block.call.fold.op == TT_PREMUL_SUM && step->local.number &&
-           step->local.buffer == TT_INPUT;
+    const struct tt_fold *fold = &block.call.fold;
+    const bool integer = fold->type < TT_FLOAT16 || fold->type >= TT_INT16;
+    return step->local.number && step->local.buffer == TT_INPUT &&
+           (fold->op == TT_PREMUL_SUM || (fold->op == TT_AVG && !integer));
 }
 
 /* Of the next message. */

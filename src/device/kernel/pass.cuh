@@ -252,17 +252,17 @@ template <class F> struct tt_pass_fold {
         typedef typename F::word word;
         typedef typename tt_pass_unit<word>::type unit;
         const F f(*fold);
-        const bool middle = parts.unit == 16 || (F::OFTEN && parts.unit);
+        const bool middle = parts.unit == 16 || (F::OFTEN > 1 && parts.unit);
         const size_t end =
             middle ? parts.nbytes - ((parts.nbytes - parts.head) & (parts.unit - 1)) : parts.head;
         if (F::OFTEN && parts.unit == 16 && pass->nsources == 2)
-            tt_pass_middle<2, true, F, unit, 4>(f, pass, parts.head, end);
-        else if (F::OFTEN && parts.unit == 16 && pass->nsources == 3)
+            tt_pass_middle<2, true, F, unit, F::OFTEN ? 2 * F::OFTEN : 1>(f, pass, parts.head, end);
+        else if (F::OFTEN > 1 && parts.unit == 16 && pass->nsources == 3)
             tt_pass_middle<3, true, F, unit, 3>(f, pass, parts.head, end);
         else if (parts.unit == 16)
-            tt_pass_middle<F::SCALES ? 1 : 4, false, F, unit, F::OFTEN ? 2 : 1>(f, pass, parts.head,
-                                                                                end);
-        else if (F::OFTEN && parts.unit)
+            tt_pass_middle<F::SCALES ? 1 : 4, false, F, unit, F::OFTEN ? F::OFTEN : 1>(
+                f, pass, parts.head, end);
+        else if (F::OFTEN > 1 && parts.unit)
             tt_pass_middle<1, false, F, word, 4>(f, pass, parts.head, end);
         tt_pass_ends(f, pass, parts.head, end, parts.nbytes);
     }
@@ -356,7 +356,7 @@ static __device__ __noinline__ void tt_fold_pass(const tt_fold *fold, const tt_p
     __builtin_assume(__isShared(fold));
     __builtin_assume(__isShared(pass));
     if (!pass->nsources || !pass->ntargets) return;
-    const uint32_t op = tt_fold_op_of_pass(fold, pass->changes);
+    const uint32_t op = tt_fold_op_of_pass(fold, pass->changes, pass->nsources);
     const bool copies = pass->nsources == 1 && !tt_fold_changes_single(op);
     const uint32_t size = copies || tt_fold_is_bitwise(op) ? 1 : fold->element;
     const uint32_t word = size == 8 ? 8 : 4, difference = tt_pass_difference(pass);

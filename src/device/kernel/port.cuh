@@ -47,9 +47,11 @@
  * the warps of a call look there in turn, together as often as TT_WATCH_WARPS would alone. */
 enum { TT_WATCH_TURNS = 64, TT_WATCH_WARPS = 8 };
 
-/* Bits of note->reference and of the tail's upper half that are used after a failure. */
+/* Bits of note->reference. TAKEN and WITHDRAWN, and LEFT of the tail's upper half, are used after a
+ * failure. */
 #define TT_REFERENCE_TAKEN (1ull << 63)     /* the receiver reads the sender's memory */
 #define TT_REFERENCE_WITHDRAWN (1ull << 62) /* the receiver must not begin to */
+#define TT_REFERENCE_RAW (1ull << 61)       /* the message is a raw source (struct tt_sources) */
 #define TT_TAIL_LEFT (1ull << 63)           /* the receiver reads nothing any more */
 
 /* ---- Barriers ------------------------------------------------------------------------------- */
@@ -208,7 +210,7 @@ static __device__ bool tt_is_closed(const struct tt_device_call *call, uint64_t 
 }
 
 /* Says that the call has begun, and only then looks whether the host has aborted it, or has closed
- * graphs; the host aborts, and only then looks whether a call has begun (executor/kernel_run.c).
+ * graphs; the host aborts, and only then looks whether a call has begun (carrier/kernel/work.c).
  * With a fence between the two on each side, one of them sees the other: a call that may run is
  * seen, and one that begins later may not, and uses no buffer. */
 static __device__ bool tt_ask_host(const struct tt_device_call *call, uint64_t number)

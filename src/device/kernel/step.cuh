@@ -34,7 +34,8 @@ static __device__ bool tt_may_refer(const struct tt_program_step *step,
 {
     if (block.call.protocol != TT_PROTOCOL_SLOTS || !block.program->direct_safe) return false;
     if (!step->nsend || span->buffer == TT_SCRATCH) return false;
-    if (span == &step->local && (step->nrecv || step->finish || tt_is_raw(step))) return false;
+    if (span == &step->local && (step->nrecv || step->finish)) return false;
+    if (span->buffer == TT_INPUT && block.call.fold.op == TT_PREMUL_SUM) return false;
     return count && count * block.call.fold.element >= block.call.reference_bytes;
 }
 
@@ -78,9 +79,9 @@ static __device__ void tt_advance(void)
 
 /* ---- Waiting -------------------------------------------------------------------------------- */
 
-/* The message is there: where it lies. NULL: there is no hope. */
+/* The message is there: where it lies; says whether it is raw. NULL: there is no hope. */
 static __device__ char *tt_find_message(const struct tt_device_end *end,
-                                        const struct tt_block_message *message, uint64_t head)
+                                        struct tt_block_message *message, uint64_t head)
 {
     const uint32_t slot = end->count % block.call.links.nslots;
     if ((uint32_t)head != (uint32_t)message->head) head = end->notes[slot].head;
@@ -90,6 +91,7 @@ static __device__ char *tt_find_message(const struct tt_device_end *end,
     }
     char *data = end->slots + (size_t)slot * block.call.links.slot_bytes;
     bool withdrawn;
+    message->raw = false;
     if (!end->reaches) return data;
     const uint64_t reference = tt_take_reference(&end->notes[slot], end->system, &withdrawn);
     struct tt_watch watch = tt_watch_begin();
@@ -98,7 +100,8 @@ static __device__ char *tt_find_message(const struct tt_device_end *end,
             tt_fail_wait(message->peer);
             return NULL;
         }
-    return reference ? (char *)reference : data;
+    message->raw = reference & TT_REFERENCE_RAW;
+    return reference ? (char *)(reference & ~TT_REFERENCE_RAW) : data;
 }
 
 /* SLOTS, one thread: waits until the message is there. */
@@ -166,15 +169,16 @@ static __device__ void tt_finish_message(struct tt_device_end *end)
     tt_release(end, end->count);
 }
 
-/* One thread: the message is in its slot, or in lines. */
+/* One thread: the message is in its slot, or in lines. reference: as in a note, if the receiver
+ * reaches that memory. */
 static __device__ void tt_finish_slot(struct tt_device_end *end,
-                                      const struct tt_block_message *message, const char *reference)
+                                      const struct tt_block_message *message, uint64_t reference)
 {
     const bool lines = block.call.protocol == TT_PROTOCOL_LINES;
     if (!lines) {
         const bool refers = reference && end->reaches;
         struct tt_device_note *note = &end->notes[end->count % block.call.links.nslots];
-        note->reference = refers ? (uint64_t)reference : 0;
+        note->reference = refers ? reference : 0;
         note->head = message->head;
         if (refers) end->refers = 1; /* the call ends when the receiver has read */
     }
@@ -186,12 +190,14 @@ static __device__ void tt_finish_slot(struct tt_device_end *end,
 /* All threads, which have passed a barrier since the step was computed. */
 static __device__ void tt_finish_step(const struct tt_program_step *step, const char *reference)
 {
+    const bool raw = reference && !step->dst.number && tt_is_raw(step);
+    const uint64_t marked = (uint64_t)reference | (raw ? TT_REFERENCE_RAW : 0);
     for (uint32_t i = threadIdx.x; i < step->nrecv + step->nsend; i += blockDim.x) {
         if (i < step->nrecv) {
             tt_finish_message(tt_end(block.in[i].end));
         } else {
             const struct tt_block_message *message = &block.out[i - step->nrecv];
-            tt_finish_slot(tt_end(message->end), message, reference);
+            tt_finish_slot(tt_end(message->end), message, marked);
         }
     }
     if (threadIdx.x == blockDim.x - 1) tt_advance();
@@ -206,6 +212,14 @@ static __device__ uint32_t tt_slots_before(uint32_t i)
     uint32_t n = 0;
     for (uint32_t j = 0; j < i; j++) n += block.out[j].at != NULL;
     return n;
+}
+
+/* Whether one of the step's messages is raw. */
+static __device__ bool tt_has_raw_message(const struct tt_program_step *step)
+{
+    bool raw = false;
+    for (uint32_t i = 0; i < step->nrecv; i++) raw = raw || block.in[i].raw;
+    return raw;
 }
 
 /* All threads: lists where the piece's elements come from, in the order of the fold, and go. */
@@ -223,7 +237,7 @@ static __device__ void tt_list_pass(const struct tt_program_step *step,
         if (i < step->nrecv) {
             const uint32_t s = i + (piece->from && i >= own);
             pass->sources[s] = block.in[i].at + piece->before;
-            pass->raw[s] = false;
+            pass->raw[s] = block.in[i].raw;
         } else if (i < step->nrecv + step->nsend) {
             const uint32_t s = i - step->nrecv;
             if (block.out[s].at)
@@ -234,7 +248,7 @@ static __device__ void tt_list_pass(const struct tt_program_step *step,
             if (ndsts) pass->targets[0] = piece->to;
             pass->nsources = step->nrecv + (piece->from ? 1 : 0);
             pass->ntargets = ndsts + tt_slots_before(step->nsend);
-            pass->changes = {raw, step->finish != 0};
+            pass->changes = {raw || tt_has_raw_message(step), step->finish != 0};
             pass->count = piece->count;
         }
     }

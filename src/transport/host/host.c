@@ -48,41 +48,45 @@ size_t tt_host_bytes(const struct tt_host_room *room)
 
 /* ---- The segment ---------------------------------------------------------------------------- */
 
-tt_status tt_host_create(struct tt_host_room *room, const struct tt_segment_layout *layout)
-{
-    return tt_segment_create(room->config.segment_id, layout, &room->segment);
-}
-
-/* The kernel holds a bounded number of descriptors that are on their way: the receivers, who are
- * attaching too, make room. */
-static tt_status pass_to(struct tt_host_room *room, const struct tt_host_member *member,
-                         const struct tt_fd_note *note, int64_t deadline_ns)
-{
-    for (;;) {
-        const tt_status status = tt_fdpass_send(&member->fd_address, note, room->segment->fd);
-        if (status != TT_IN_PROGRESS) return status;
-        if (tt_expired(deadline_ns))
-            return tt_fail(TT_ERR_TIMEOUT,
-                           "rank %d cannot pass the host segment to rank %d: too many descriptors "
-                           "are on their way (ulimit -n)",
-                           room->context->rank, member->rank);
-        struct pollfd poll_fd = {.fd = room->fd_socket, .events = POLLOUT};
-        poll(&poll_fd, 1, 1);
-    }
-}
-
-static tt_status pass_segment(struct tt_host_room *room, int64_t deadline_ns)
+/* Passes the segment to the ranks at the next places, up to one for which the kernel has no room
+ * (TT_IN_PROGRESS): it holds a bounded number of descriptors that are on their way, until the
+ * receivers take theirs. */
+static tt_status pass_segment(struct tt_host_room *room)
 {
     const struct tt_fd_note note = {.secret = room->config.secret,
                                     .id = room->config.segment_id,
                                     .nbytes = room->segment->nbytes,
                                     .kind = TT_FD_SEGMENT};
-    for (int place = 1; place < room->config.nlocal; place++) {
-        const struct tt_host_member *member = &room->config.members[place];
+    for (; room->npassed < room->config.nlocal; room->npassed++) {
+        const struct tt_host_member *member = &room->config.members[room->npassed];
         if (member->same_process) continue; /* mapped already */
-        TT_TRY(pass_to(room, member, &note, deadline_ns));
+        TT_AWAIT(tt_fdpass_send(&member->fd_address, &note, room->segment->fd));
     }
     return TT_OK;
+}
+
+tt_status tt_host_create(struct tt_host_room *room, const struct tt_segment_layout *layout)
+{
+    TT_TRY(tt_segment_create(room->config.segment_id, layout, &room->segment));
+    room->npassed = 1;
+    const tt_status status = pass_segment(room);
+    return status < 0 ? status : TT_OK;
+}
+
+/* The receivers, who are attaching too, make room. */
+static tt_status pass_rest(struct tt_host_room *room, int64_t deadline_ns)
+{
+    for (;;) {
+        const tt_status status = pass_segment(room);
+        if (status != TT_IN_PROGRESS) return status;
+        if (tt_expired(deadline_ns))
+            return tt_fail(TT_ERR_TIMEOUT,
+                           "rank %d cannot pass the host segment to rank %d: too many descriptors "
+                           "are on their way (ulimit -n)",
+                           room->context->rank, room->config.members[room->npassed].rank);
+        struct pollfd poll_fd = {.fd = room->fd_socket, .events = POLLOUT};
+        poll(&poll_fd, 1, 1);
+    }
 }
 
 /* Ranks in the first rank's process find its mapping; the others wait for the descriptor. */
@@ -119,7 +123,7 @@ static tt_status receive_segment(struct tt_host_room *room, int64_t deadline_ns)
 
 tt_status tt_host_attach(struct tt_host_room *room, int64_t deadline_ns)
 {
-    TT_TRY(room->segment ? pass_segment(room, deadline_ns) : receive_segment(room, deadline_ns));
+    TT_TRY(room->segment ? pass_rest(room, deadline_ns) : receive_segment(room, deadline_ns));
     const struct tt_segment_header *header = room->segment->header;
     if (header->nlocal != room->config.nlocal || header->nchannels != room->context->nchannels)
         return tt_fail(

@@ -39,6 +39,7 @@ struct tt_host_room {
     struct tt_host_config config;
     struct tt_segment *segment;
     int fd_socket; /* descriptors come here */
+    int npassed;   /* at place 0: the places before this one have been passed the segment */
 
     /* owner: the thread that runs this rank's work */
     struct tt_shm_link *links;     /* [2][nlocal][nchannels]: outgoing, incoming; opened at first
@@ -50,6 +51,8 @@ struct tt_host_room {
     struct tt_memory recent[2];    /* the last two windows that buffers lay in; no bytes: none */
     uint32_t ntaken;               /* the record's nshown when their descriptors were taken */
     struct tt_window_map *windows; /* [nlocal], made at first use: those of the other ranks */
+    tt_status shortage;            /* why a window of another rank was not mapped, the latest */
+    char shortage_text[256];
 };
 
 /* One end of a link: slots in the segment, and references to memory that the receiver can address.
@@ -85,11 +88,13 @@ struct tt_shm_link {
 TT_NODISCARD tt_status tt_host_init(struct tt_host_room *room,
                                     const struct tt_room_context *context,
                                     const struct tt_host_config *config, int fd_socket);
-/* By the rank at place 0: creates the segment. */
+/* By the rank at place 0: creates the segment, and passes it to the other processes as far as that
+ * is possible at once. When one may not have it, this fails: all ranks learn that before they
+ * attach. */
 TT_NODISCARD tt_status tt_host_create(struct tt_host_room *room,
                                       const struct tt_segment_layout *layout);
-/* Passes the segment to the other processes, or finds or receives it. The ranks of several
- * processes do this at the same time. */
+/* Passes the segment to the processes that do not have it yet, or finds or receives it. The ranks
+ * of several processes do this at the same time. */
 TT_NODISCARD tt_status tt_host_attach(struct tt_host_room *room, int64_t deadline_ns);
 /* After all have attached: finds out whose memory may be read. */
 void tt_host_finish(struct tt_host_room *room);

@@ -137,6 +137,8 @@ struct tt_segment_header {
     int32_t nlocal, nchannels;
     uint32_t nslots, slot_bytes, meet_bytes;
     struct tt_failure failure;
+    struct tt_failure reason;        /* for which a rank has left first that gives one
+                                      * (transport/reason.h);        its code is not used */
     struct tt_rank_record records[]; /* [nlocal] */
 };
 

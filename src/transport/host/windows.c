@@ -3,6 +3,7 @@
  *
  * Messages name a window by its index in the list of its rank and, as an index is used again, the
  * low half of its id: index | id << 32. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,8 +43,16 @@ size_t tt_host_windows_bytes(const struct tt_host_room *room)
 
 /* ---- Descriptors that come ------------------------------------------------------------------ */
 
+/* A window cannot be had. That is a failure where a message needs it. */
+static void note_shortage(struct tt_host_room *room, tt_status status)
+{
+    if (status == TT_OK) return;
+    room->shortage = status;
+    snprintf(room->shortage_text, sizeof room->shortage_text, "%s", tt_last_error());
+}
+
 /* Maps a window that was passed, and unmaps those that are gone. */
-static tt_status take_note(struct tt_host_room *room, const struct tt_fd_note *note, int fd)
+static void take_note(struct tt_host_room *room, const struct tt_fd_note *note, int fd)
 {
     tt_status status = TT_OK;
     if (note->kind == TT_FD_WINDOW && note->place < (uint64_t)room->config.nlocal) {
@@ -53,7 +62,7 @@ static tt_status take_note(struct tt_host_room *room, const struct tt_fd_note *n
         status = tt_window_map_add(map, note->id, fd, note->nbytes);
     }
     tt_private_fd_close(fd);
-    return status;
+    note_shortage(room, status);
 }
 
 static bool make_maps(struct tt_host_room *room)
@@ -75,8 +84,11 @@ static void take_notes(struct tt_host_room *room)
     if (nshown == room->ntaken || !make_maps(room)) return;
     room->ntaken = nshown;
     for (int i = 0; i < MOST_TAKEN; i++) {
-        if (tt_fdpass_receive(room->fd_socket, room->config.secret, &note, &fd)) return;
-        tt_ignore(take_note(room, &note, fd)); /* the message that needs it will say so */
+        const tt_status status =
+            tt_fdpass_receive(room->fd_socket, room->config.secret, &note, &fd);
+        if (status < 0) note_shortage(room, status);
+        if (status) return;
+        take_note(room, &note, fd);
     }
 }
 
@@ -217,6 +229,19 @@ bool tt_host_is_known(const struct tt_host_room *room, int place, const struct t
 
 /* ---- Those of the others -------------------------------------------------------------------- */
 
+/* A message needs a window that this rank does not have. */
+static tt_status fail_without(const struct tt_host_room *room, int place, uint64_t name)
+{
+    char mine[128], theirs[128];
+    tt_room_name(room->context, room->context->rank, mine, sizeof mine);
+    tt_room_name(room->context, room->config.members[place].rank, theirs, sizeof theirs);
+    if (room->shortage)
+        return tt_fail(room->shortage, "%s cannot use memory of %s: %s", mine, theirs,
+                       room->shortage_text);
+    return tt_fail(TT_ERR_INTERNAL, "window %#llx of %s was used before it was passed to %s",
+                   (unsigned long long)name, theirs, mine);
+}
+
 tt_status tt_host_find_window(struct tt_host_room *room, int place, uint64_t name, char **base,
                               size_t *nbytes)
 {
@@ -227,11 +252,9 @@ tt_status tt_host_find_window(struct tt_host_room *room, int place, uint64_t nam
         int fd;
         const tt_status status =
             tt_fdpass_receive(room->fd_socket, room->config.secret, &note, &fd);
-        if (status == TT_IN_PROGRESS)
-            return tt_fail(TT_ERR_INTERNAL, "window %#llx of rank %d was used before it was passed",
-                           (unsigned long long)name, room->config.members[place].rank);
-        if (status) return status;
-        TT_TRY(take_note(room, &note, fd));
+        if (status < 0) note_shortage(room, status);
+        if (status) return fail_without(room, place, name);
+        take_note(room, &note, fd);
     }
     return TT_OK;
 }

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/private_fd.h"
@@ -251,4 +252,53 @@ TEST(windows, beyond_the_most_that_are_mapped_are_refused_until_others_are_gone)
     CHECK(tt_window_map_find(&map, last | 1ull << 32, &nbytes) == NULL);
     tt_window_map_fini(&map);
     close(fd);
+}
+
+/* Rank 1 takes the descriptors while its process has no address space left. */
+TEST(windows, that_cannot_be_had_fail_with_the_cause_where_they_are_used)
+{
+    struct together all;
+    struct shown windows[2];
+    struct rlimit before, none = {0};
+    size_t nbytes;
+    char *base;
+    if (tt_test_sanitized()) SKIP("a sanitizer needs address space of its own");
+    REQUIRE(open_apart(&all));
+    create(windows, 2);
+    show(&all, windows, 2);
+    REQUIRE(getrlimit(RLIMIT_AS, &before) == 0);
+    none.rlim_max = before.rlim_max;
+    REQUIRE(setrlimit(RLIMIT_AS, &none) == 0);
+    const int nmapped = count_mapped(&all, windows, 2);
+    REQUIRE(setrlimit(RLIMIT_AS, &before) == 0);
+    CHECK_EQ(nmapped, 0);
+    CHECK_EQ(tt_host_find_window(&all.fabrics[1]->host, 0, windows[1].name, &base, &nbytes),
+             TT_ERR_SYSTEM);
+    const char *text = tt_last_error();
+    CHECK_MESSAGE(strstr(text, "rank 1 (host ") && strstr(text, "memory of rank 0 (host ") &&
+                      strstr(text, "cannot map a peer's window of 4096 bytes (ulimit -v?)"),
+                  "unexpected: %s", text);
+    destroy(windows, 2);
+    together_close(&all);
+}
+
+TEST(windows, one_that_cannot_be_had_does_no_harm_to_others)
+{
+    struct together all;
+    struct shown window[1];
+    size_t nbytes;
+    char *base;
+    if (tt_test_sanitized()) SKIP("a sanitizer needs address space of its own");
+    REQUIRE(open_apart(&all));
+    struct tt_host_room *room = &all.fabrics[0]->host;
+    create(window, 1);
+    struct tt_fd_note note = {.secret = room->config.secret,
+                              .id = 77 | (uint64_t)99 << 32,
+                              .nbytes = (size_t)1 << 40, /* more than the descriptor has */
+                              .kind = TT_FD_WINDOW};
+    REQUIRE(tt_fdpass_send(&room->config.members[1].fd_address, &note, 0) == TT_OK);
+    show(&all, window, 1);
+    CHECK_EQ(tt_host_find_window(&all.fabrics[1]->host, 0, window->name, &base, &nbytes), TT_OK);
+    destroy(window, 1);
+    together_close(&all);
 }

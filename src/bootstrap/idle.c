@@ -1,0 +1,173 @@
+/* Unique ids to which no rank has come yet: one thread waits for the ranks of all, and an id costs
+ * its listener. The thread becomes the root of the first id to which a rank comes, and another one
+ * waits for the rest. */
+#include <errno.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/private_fd.h"
+#include "base/process_lock.h"
+#include "bootstrap/root_internal.h"
+
+enum {
+    LOOK_MS = 5000,      /* most between two looks for ids whose deadline has come */
+    AGAIN_NS = 20000000, /* after a want of descriptors or memory */
+};
+
+struct idle {
+    struct idle *next;
+    int listener; /* owned */
+    struct tt_unique_id id;
+    int64_t deadline_ns;
+};
+
+static struct tt_process_lock lock = TT_PROCESS_LOCK;
+/* guarded by lock */
+static struct idle *ids;
+static int epoll = -1; /* of their listeners; -1: no thread waits */
+static pid_t waiting;  /* the process whose thread waits: not one made by fork */
+
+static void destroy(struct idle *idle)
+{
+    sodium_memzero(&idle->id, sizeof idle->id);
+    free(idle);
+}
+
+static void remove_locked(const struct idle *idle)
+{
+    struct idle **at = &ids;
+    while (*at && *at != idle) at = &(*at)->next;
+    if (*at) *at = idle->next;
+    epoll_ctl(epoll, EPOLL_CTL_DEL, idle->listener, NULL);
+}
+
+static tt_status add_locked(struct idle *idle)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = idle};
+    if (epoll_ctl(epoll, EPOLL_CTL_ADD, idle->listener, &event) != 0)
+        return tt_socket_fail(errno, "bootstrap: cannot watch a listener");
+    idle->next = ids;
+    ids = idle;
+    return TT_OK;
+}
+
+static void stop_waiting_locked(void)
+{
+    tt_private_fd_close(epoll);
+    epoll = -1;
+}
+
+/* Closes the listeners of ids to which nobody has come before their deadlines. Returns the earliest
+ * deadline of the others. */
+static int64_t expire_locked(void)
+{
+    int64_t earliest_ns = tt_deadline_ns(LOOK_MS);
+    for (struct idle *idle = ids, *next; idle; idle = next) {
+        next = idle->next;
+        if (tt_expired(idle->deadline_ns)) {
+            remove_locked(idle);
+            tt_private_fd_close(idle->listener);
+            destroy(idle);
+        } else if (idle->deadline_ns < earliest_ns) {
+            earliest_ns = idle->deadline_ns;
+        }
+    }
+    return earliest_ns;
+}
+
+static void *wait_for_ranks(void *unused);
+
+/* A rank has come to the id: serves it. False: this thread is to go on waiting for the others. */
+static bool serve(struct idle *idle)
+{
+    struct tt_root *root;
+    tt_process_lock(&lock);
+    remove_locked(idle);
+    const tt_status status =
+        tt_root_make(&root, idle->listener, &idle->id, NULL, idle->deadline_ns);
+    if (status != TT_OK) { /* the rank waits in the kernel's queue */
+        tt_ignore(add_locked(idle));
+        tt_process_unlock(&lock);
+        nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
+        return false;
+    }
+    if (!ids) stop_waiting_locked();
+    const bool others = ids && tt_root_start_thread(wait_for_ranks, NULL) != 0;
+    tt_process_unlock(&lock);
+    destroy(idle);
+    tt_root_serve(root);
+    return !others;
+}
+
+static void *wait_for_ranks(void *unused)
+{
+    (void)unused;
+    prctl(PR_SET_NAME, "tutti-ids");
+    for (;;) {
+        struct epoll_event event;
+        tt_process_lock(&lock);
+        const int64_t until_ns = expire_locked();
+        const int at = epoll;
+        if (!ids) stop_waiting_locked();
+        const bool none = !ids;
+        tt_process_unlock(&lock);
+        if (none) return NULL;
+        if (epoll_wait(at, &event, 1, tt_left_ms(until_ns)) == 1 && serve(event.data.ptr))
+            return NULL;
+    }
+}
+
+/* Those of the parent: its threads wait for their ranks. */
+static void forget_inherited_locked(void)
+{
+    if (waiting == getpid()) return;
+    while (ids) {
+        struct idle *idle = ids;
+        ids = idle->next;
+        destroy(idle);
+    }
+    epoll = -1;
+    waiting = getpid();
+}
+
+static tt_status start_locked(struct idle *idle)
+{
+    const bool is_first = epoll < 0;
+    if (is_first) {
+        tt_private_fd_begin();
+        epoll = tt_private_fd_end(epoll_create1(EPOLL_CLOEXEC));
+    }
+    if (epoll < 0) return tt_socket_fail(errno, "bootstrap: cannot wait for ranks");
+    tt_status status = add_locked(idle);
+    const int error = status == TT_OK && is_first ? tt_root_start_thread(wait_for_ranks, NULL) : 0;
+    if (error) {
+        remove_locked(idle);
+        status = tt_fail_errno(error, "bootstrap: cannot start the root's thread (ulimit -u?)");
+    }
+    if (status != TT_OK && is_first) stop_waiting_locked();
+    return status;
+}
+
+tt_status tt_root_start_idle(int listener, const struct tt_unique_id *id, int64_t deadline_ns)
+{
+    struct idle *idle = calloc(1, sizeof *idle);
+    tt_status status = idle ? TT_OK : tt_fail_errno(ENOMEM, "bootstrap: no memory for the root");
+    if (idle) {
+        *idle = (struct idle){.listener = listener, .deadline_ns = deadline_ns};
+        memcpy(&idle->id, id, sizeof *id); /* leaves no copy of the key on the stack */
+        tt_process_lock(&lock);
+        forget_inherited_locked();
+        status = start_locked(idle);
+        tt_process_unlock(&lock);
+    }
+    if (status == TT_OK) return TT_OK;
+    tt_private_fd_close(listener);
+    if (idle) destroy(idle);
+    return status;
+}

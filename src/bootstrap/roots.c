@@ -1,0 +1,91 @@
+/* The roots of this process: a process whose init has failed may end at once, or try again at the
+ * same address, while its root still answers the failure to other ranks. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/process_lock.h"
+#include "bootstrap/root_internal.h"
+
+enum { LEAVE_MS = 2000, MAKE_WAY_MS = 1000 }; /* most that is waited for a root's thread */
+
+static struct tt_process_lock lock = TT_PROCESS_LOCK;
+static struct tt_root *roots; /* a child made by fork finds those of its parent, without threads */
+
+static void pause_briefly(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+/* Tells the failed roots of this process to end soon. Whether there are any. */
+static bool hurry_all(void)
+{
+    bool any = false;
+    if (!tt_process_try_lock(&lock)) return true;
+    for (struct tt_root *root = roots; root; root = root->next) {
+        /* release: tt_root_fail */
+        const bool ends = root->process == getpid() &&
+                          atomic_load_explicit(&root->has_failed, memory_order_acquire);
+        if (ends) atomic_store_explicit(&root->hurries, true, memory_order_relaxed);
+        any |= ends;
+    }
+    tt_process_unlock(&lock);
+    return any;
+}
+
+static void leave_all(void)
+{
+    const int64_t until_ns = tt_deadline_ns(LEAVE_MS);
+    while (hurry_all() && !tt_expired(until_ns)) pause_briefly();
+}
+
+static void register_leaving(void)
+{
+    (void)atexit(leave_all);
+}
+
+void tt_roots_enter(struct tt_root *root)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, register_leaving);
+    root->process = getpid();
+    tt_process_lock(&lock);
+    root->next = roots;
+    roots = root;
+    tt_process_unlock(&lock);
+}
+
+void tt_roots_remove(struct tt_root *root)
+{
+    tt_process_lock(&lock);
+    struct tt_root **at = &roots;
+    while (*at && *at != root) at = &(*at)->next;
+    if (*at) *at = root->next;
+    tt_process_unlock(&lock);
+}
+
+/* Asks the failed roots of this process at these ports to stop listening. Whether one listens. */
+static bool ask_for_way(int first, int nports)
+{
+    bool any = false;
+    tt_process_lock(&lock);
+    for (struct tt_root *root = roots; root; root = root->next) {
+        const bool is_meant = root->process == getpid() && root->port >= first &&
+                              root->port < first + nports &&
+                              atomic_load_explicit(&root->has_failed, memory_order_acquire);
+        if (!is_meant) continue;
+        atomic_store_explicit(&root->makes_way, true, memory_order_relaxed);
+        /* release: stop_listening of root.c */
+        any |= atomic_load_explicit(&root->listens, memory_order_acquire);
+    }
+    tt_process_unlock(&lock);
+    return any;
+}
+
+void tt_root_make_way(const struct tt_address *address, int nports)
+{
+    const int64_t until_ns = tt_deadline_ns(MAKE_WAY_MS);
+    while (ask_for_way(tt_address_port(address), nports) && !tt_expired(until_ns)) pause_briefly();
+}

@@ -1,0 +1,266 @@
+/* Carriers: the ways to carry a call out. The host carries calls on its memory; kernels carry calls
+ * on the memory of GPUs; where kernels cannot, the host carries those too, on staging memory with
+ * copies in and out (staged). Which carrier a call has is decided once, when the call is issued
+ * (tt_carrier_select); from then on the call has a pointer to the carrier's table.
+ *
+ * The calls of a group go through these stages; each stage takes all calls of a carrier at once:
+ *
+ *     gather    sends and receives that are carried out together become one call
+ *     capture   calls on CUDA streams that are being captured become nodes of a graph; all calls of
+ *               all carriers, or none (captured)
+ *     reserve   takes all memory that the calls need: the last stage that can fail
+ *     begin     one call after the other, in the order of the group, gets its turn
+ *     launch    what must stand in a queue before anything waits
+ *     follow    the rest: whoever runs the calls gets them
+ *     wait      for calls without a stream, which the calling thread has run
+ *
+ * Most carriers need only some stages; the others are NULL. */
+#ifndef TT_CARRIER_CARRIER_H
+#define TT_CARRIER_CARRIER_H
+
+#include "executor/stream.h"
+#include "executor/work.h"
+
+enum { TT_COMM_NAME = 64, TT_BINDINGS_KEPT = 4 };
+
+struct tt_algorithm;
+struct tt_carrier;
+struct tt_context;
+struct tt_device_program;
+struct tt_gate;
+struct tt_group_exchange;
+struct tt_kernel_part;
+struct tt_stage;
+struct tt_staged_part;
+
+/* ---- What carriers know of a communicator --------------------------------------------------- */
+
+/* This rank of a communicator. The first member of struct tuttiComm. */
+struct tt_comm_core {
+    /* immutable after init */
+    int rank, nranks;
+    int gpu;                    /* of this rank; -1: none */
+    struct tt_context *context; /* the GPU's, where calls on its memory are carried; else NULL */
+    char name[TT_COMM_NAME];
+    int64_t timeout_ms;
+    struct tt_fabric *fabric;
+    /* Which carry calls on the memory of this rank's GPU; both NULL: calls there are refused. The
+     * parts belong to the carriers. */
+    struct tt_kernel_part *kernel;
+    struct tt_staged_part *staged;
+    char no_kernels[256]; /* why `kernel` is NULL */
+    /* owner: the issuing thread */
+    struct tt_engine engine;
+    /* Calls of this communicator get turns that are not issued here: replays of CUDA graphs. NULL:
+     * none */
+    const struct tt_gate *gate;
+    /* atomic */
+    _Atomic int calls; /* between tt_core_enter_call and tt_core_leave_call */
+};
+
+/* Between these an abort by another thread does not free the communicator: for calls that use it
+ * for long before they have a turn, or again after waiting in it. */
+static inline void tt_core_enter_call(struct tt_comm_core *core)
+{
+    atomic_fetch_add_explicit(&core->calls, 1, memory_order_relaxed);
+}
+
+static inline void tt_core_leave_call(struct tt_comm_core *core)
+{
+    /* acquire: tt_comm_await_calls */
+    atomic_fetch_sub_explicit(&core->calls, 1, memory_order_release);
+}
+
+/* Fails the communicator with the last error, because the other ranks would wait for a call that
+ * this rank cannot make. They get the same text, so it names this rank; one about a remote rank
+ * names that. */
+TT_NODISCARD tt_status tt_core_fail_call(struct tt_comm_core *core, tt_status status);
+
+/* ---- Calls ---------------------------------------------------------------------------------- */
+
+/* A program made once and kept for the next call like it, and its last bindings. Owned by the
+ * communicator's cache. */
+struct tt_cached {
+    const struct tt_algorithm *algorithm;
+    const struct tt_carrier *carrier; /* which runs it */
+    struct tt_loaded *loaded;
+    bool any_count;    /* its proof holds for every count */
+    _Atomic int nheld; /* calls in open groups, in CUDA graphs or without a turn that will use it */
+    uint64_t last_turn; /* of the last call issued that uses it */
+    struct tt_binding bindings[TT_BINDINGS_KEPT];
+    int oldest; /* of the bindings */
+    struct tt_cached *next;
+    /* of kernels */
+    void *device_memory;                      /* where kernels read the program; NULL: not yet */
+    struct tt_device_program *device_program; /* how they find it; NULL: not yet */
+    bool is_captured;                         /* calls of CUDA graphs use its device memory */
+};
+
+/* EXCHANGE: sends and receives that a kernel carries out together. */
+enum tt_call_kind { TT_CALL_COLLECTIVE, TT_CALL_SEND, TT_CALL_RECV, TT_CALL_EXCHANGE };
+
+/* One call as the user made it, arguments checked. */
+struct tt_pending_call {
+    struct tt_comm_core *comm;
+    const struct tt_carrier *carrier;
+    struct tt_stream *stream; /* NULL: the calling thread runs the call */
+    enum tt_call_kind kind;
+    struct tt_call call;      /* collectives */
+    struct tt_cached *cached; /* whose program the call uses */
+    void *data;               /* sends and receives */
+    size_t nbytes;
+    int peer;
+    const void *users[2]; /* the buffers as the user gave them */
+    /* of its group */
+    struct tt_pending_call *next; /* of the carrier's calls */
+    struct tt_work *work;         /* reserved; NULL: the carrier has its memory */
+    bool is_gone;                 /* gathered into another call, or captured */
+    bool is_deferred;             /* gets its turn when its stream has come to it (tt_gate) */
+    uint64_t capture;             /* of its stream into a CUDA graph (struct tt_capture); 0: none */
+    /* of kernels */
+    struct tt_group_exchange *exchange; /* kind EXCHANGE */
+    bool is_first;   /* of the calls with the same exchange, one for each stream */
+    bool uses_peers; /* its kernel does */
+    struct tt_pending_call *next_of_run; /* of the rank's run (struct tt_launch_run) */
+    /* of staged calls */
+    struct tt_stage *stage; /* in which its buffers lie */
+    struct tt_binding kept; /* last: of a collective that is held back; may be left uninitialised */
+};
+
+/* The calls of one carrier in a group, in the order of the group. */
+struct tt_calls {
+    struct tt_pending_call *first, **last;
+    void *memory; /* of calls that took the place of others; freed by free() with the list */
+    /* The first failure of a call that was left before the others ended (look) */
+    tt_status left;
+    char left_text[TT_ERROR_TEXT];
+};
+
+static inline void tt_calls_init(struct tt_calls *calls)
+{
+    calls->first = NULL;
+    calls->last = &calls->first;
+    calls->memory = NULL;
+    calls->left = TT_OK;
+}
+
+static inline void tt_calls_add(struct tt_calls *calls, struct tt_pending_call *call)
+{
+    call->next = NULL;
+    *calls->last = call;
+    calls->last = &call->next;
+}
+
+/* Takes calls that are gone out of the list. */
+void tt_calls_drop_gone(struct tt_calls *calls);
+
+/* A table of blocks that is memory of the call's own. */
+static inline bool tt_call_has_table(const struct tt_pending_call *call)
+{
+    return call->kind == TT_CALL_COLLECTIVE && call->call.binding->table_at;
+}
+
+/* ---- Arguments ------------------------------------------------------------------------------ */
+
+/* Bytes [first, first + nbytes) of a buffer. */
+struct tt_extent {
+    uintptr_t first;
+    size_t nbytes;
+};
+
+/* Where a call's data is. */
+struct tt_where {
+    const char *function; /* for messages */
+    const void *input;    /* as the caller gave them, also where nothing of them is used */
+    void *output;
+    struct tt_extent in, out; /* what this rank uses */
+    const void *scalar;       /* of a pre-multiplied sum, to be read when the call runs; or NULL */
+    struct tt_stream *stream;
+    /* Where this rank may have no data though others have: a count for each rank, a message */
+    bool may_be_empty;
+};
+
+/* How the blocks of a collective lie in the caller's buffers. */
+struct tt_call_blocks {
+    enum tt_collective collective;
+    int root;
+    size_t before_own;     /* bytes before this rank's block in a buffer that holds all */
+    size_t element, total; /* bytes of an element; elements of all blocks */
+    /* A count and a place for each rank, in elements. counts NULL: one count for all; displs NULL:
+     * packed */
+    const size_t *counts, *displs;
+};
+
+/* What limits programs and bindings where the carrier runs them. */
+struct tt_carrier_limits {
+    bool on_device;                            /* constants of GPUs choose the algorithm */
+    size_t slot_bytes, meet_bytes, line_bytes; /* line_bytes: 0: there are no lines */
+    size_t slot_setting;                       /* the setting of slot_bytes */
+    int nparts;                                /* parts that run side by side; 0: the fabric says */
+};
+
+/* ---- The tables ----------------------------------------------------------------------------- */
+
+struct tt_carrier {
+    const char *name;
+    bool on_device;    /* programs are chosen and bound for kernels */
+    size_t work_bytes; /* of the work of a call; a struct tt_work is its first member */
+    void (*limits)(const struct tt_comm_core *core, struct tt_carrier_limits *limits);
+    /* Whether a call with a count for each rank is bound to packed blocks, wherever the caller's
+     * lie. */
+    bool (*packs)(const struct tt_comm_core *core, size_t nbytes);
+    /* Gives a call that was bound what it needs. A failure is the communicator's, but for that of
+     * arguments. blocks: of collectives, else NULL. */
+    tt_status (*prepare)(struct tt_pending_call *call, const struct tt_where *where,
+                         const struct tt_call_blocks *blocks);
+    /* The program will not be used any more: frees what the carrier has of it. */
+    void (*unload)(struct tt_comm_core *core, struct tt_cached *cached);
+
+    /* Around all of the following but `look` and `wait`, in the thread: what they need of the
+     * driver. core: of the first call. */
+    tt_status (*enter)(struct tt_comm_core *core);
+    void (*leave)(struct tt_comm_core *core);
+    tt_status (*gather)(struct tt_calls *calls);
+    /* Takes the calls that it has captured out of the list. *captured: NULL: none. */
+    tt_status (*capture)(struct tt_calls *calls, void **captured);
+    /* What `capture` gave holds; or, where another carrier could not capture, nothing of it. */
+    void (*captured)(void *captured, bool holds);
+    /* Of calls without a stream, `work` is set before. */
+    tt_status (*reserve)(struct tt_calls *calls);
+    /* Calls that will not begin: frees what they have, but for tables of blocks. */
+    void (*drop)(struct tt_calls *calls);
+    void (*begin)(struct tt_pending_call *call);
+    void (*launch)(struct tt_calls *calls);
+    void (*follow)(struct tt_calls *calls);
+    /* While calls without a stream run: about every millisecond. */
+    void (*look)(struct tt_calls *calls);
+    /* status: of the run; returns it, or the first failure here. */
+    tt_status (*wait)(struct tt_calls *calls, tt_status status);
+};
+
+/* Gives turns to calls that are issued elsewhere, among those that are issued here. */
+struct tt_gate {
+    /* Before calls of a group begin, some of which are of the gated communicator: decides which of
+     * them are deferred, and waits until the others may get their turns. */
+    tt_status (*admit)(struct tt_pending_call *calls, int ncalls, struct tt_comm_core *core);
+};
+
+extern const struct tt_carrier tt_carrier_host, tt_carrier_kernel, tt_carrier_staged;
+
+/* Whether where a call's data is must be looked at: else the host carries it. */
+static inline bool tt_may_be_on_gpu(const struct tt_comm_core *core, const struct tt_stream *stream)
+{
+    return core->gpu >= 0 || (stream && !tt_stream_is_hosts(stream));
+}
+
+/* Which carries calls on the memory of this rank's GPU; the host's, where there is none. */
+const struct tt_carrier *tt_carrier_of_gpu(const struct tt_comm_core *core);
+
+/* The carrier of the call; asks the driver whose memory the buffers are. Fails for buffers and
+ * streams that do not fit one another or this rank. The choice of an algorithm comes after that,
+ * and is the communicator's. */
+TT_NODISCARD tt_status tt_carrier_select(const struct tt_comm_core *core,
+                                         const struct tt_where *where,
+                                         const struct tt_carrier **carrier);
+
+#endif

@@ -1,0 +1,34 @@
+/* Streams of GPUs: a CUDA stream of the user, and the count of the calls launched on it. */
+#ifndef TT_CARRIER_GPU_STREAM_H
+#define TT_CARRIER_GPU_STREAM_H
+
+#include "executor/stream.h"
+
+struct tt_context;
+
+struct tt_gpu_stream {
+    struct tt_stream base; /* first: its address is the stream's */
+    /* immutable after create */
+    struct tt_context *context;
+    void *handle;    /* CUstream; NULL: the legacy default stream */
+    int priority;    /* as CUDA has it: the lower the more urgent; 0: ordinary */
+    uint64_t number; /* > 0; no other stream of the process has or had it */
+};
+
+/* device_stream is a CUstream, or NULL: the legacy default stream; it stays the caller's, and must
+ * live as long. Errors as tt_context_open. */
+TT_NODISCARD tt_status tt_gpu_stream_create(struct tt_stream **stream, int gpu,
+                                            void *device_stream);
+/* NULL: the stream is NULL, or one of the host. */
+const struct tt_gpu_stream *tt_gpu_stream_of(const struct tt_stream *stream);
+/* The CUDA stream of a call, whose stream is not the host's; NULL: the legacy default stream. */
+static inline void *tt_gpu_stream_handle(const struct tt_stream *stream)
+{
+    return stream ? ((const struct tt_gpu_stream *)stream)->handle : NULL;
+}
+static inline int tt_gpu_stream_priority(const struct tt_stream *stream)
+{
+    return stream ? ((const struct tt_gpu_stream *)stream)->priority : 0;
+}
+
+#endif

@@ -1,0 +1,158 @@
+/* The thread that asks the driver whether a GPU is lost. */
+#include "carrier/gpu_watch.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/process_lock.h"
+#include "base/thread.h"
+#include "driver/capture.h"
+#include "driver/context.h"
+
+enum { LEAST_NS = 1000000 }; /* between two questions */
+
+/* Owned by its users together; after the last one by its thread, where that is in the driver. */
+struct tt_gpu_watch {
+    /* immutable after creation */
+    struct tt_context *context;
+    void
+        *event; /* never recorded: to ask about it waits for nothing, and tells of failed kernels */
+    pid_t process;
+    pthread_t thread;
+    /* guarded by the lock of the process: users_lock */
+    int nusers;
+    struct tt_gpu_watch *next;
+    /* guarded by lock */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool asked, stop;
+    bool is_out;         /* the thread is in the driver */
+    bool is_left;        /* nobody waits for the thread's end: it frees the watch */
+    int64_t answered_ns; /* 0: never */
+    tt_status lost;
+    char text[TT_ERROR_TEXT];
+};
+
+static struct tt_process_lock users_lock = TT_PROCESS_LOCK;
+static struct tt_gpu_watch *watches; /* guarded by users_lock */
+
+static void destroy(struct tt_gpu_watch *watch)
+{
+    if (watch->event) tt_context_event_destroy(watch->context, watch->event);
+    tt_context_close(watch->context);
+    pthread_cond_destroy(&watch->changed);
+    pthread_mutex_destroy(&watch->lock);
+    free(watch);
+}
+
+static void ask_locked(struct tt_gpu_watch *watch)
+{
+    watch->is_out = true;
+    pthread_mutex_unlock(&watch->lock);
+    const tt_status status = tt_context_event_query(watch->context, watch->event);
+    pthread_mutex_lock(&watch->lock);
+    watch->is_out = watch->asked = false;
+    watch->answered_ns = tt_now_ns();
+    if (status >= 0 || watch->lost) return;
+    snprintf(watch->text, sizeof watch->text, "%s", tt_last_error());
+    watch->lost = status;
+}
+
+static void *serve(void *argument)
+{
+    struct tt_gpu_watch *watch = argument;
+    pthread_mutex_lock(&watch->lock);
+    while (!watch->stop) {
+        if (watch->asked)
+            ask_locked(watch);
+        else
+            pthread_cond_wait(&watch->changed, &watch->lock);
+    }
+    const bool is_left = watch->is_left;
+    pthread_mutex_unlock(&watch->lock);
+    if (is_left) destroy(watch);
+    return NULL;
+}
+
+static tt_status create(struct tt_context *context, struct tt_gpu_watch **out)
+{
+    struct tt_gpu_watch *watch = calloc(1, sizeof *watch);
+    if (!watch) return tt_fail(TT_ERR_SYSTEM, "out of memory for the watch of a GPU");
+    pthread_mutex_init(&watch->lock, NULL);
+    pthread_cond_init(&watch->changed, NULL);
+    watch->process = getpid();
+    tt_status status = tt_context_open(tt_context_gpu(context), &watch->context);
+    if (!status) status = tt_context_event_create(watch->context, &watch->event);
+    const int error = status ? 0 : tt_thread_start(&watch->thread, NULL, serve, watch);
+    if (error) status = tt_fail_errno(error, "cannot start the thread that asks GPUs (ulimit -u?)");
+    if (status) {
+        destroy(watch);
+        return status;
+    }
+    *out = watch;
+    return TT_OK;
+}
+
+static tt_status get_locked(struct tt_context *context, struct tt_gpu_watch **out)
+{
+    struct tt_gpu_watch *watch = watches;
+    if (watch && watch->process != getpid()) watch = watches = NULL; /* the parent's */
+    while (watch && watch->context != context) watch = watch->next;
+    if (!watch) {
+        TT_TRY(create(context, &watch));
+        watch->next = watches;
+        watches = watch;
+    }
+    watch->nusers++;
+    *out = watch;
+    return TT_OK;
+}
+
+tt_status tt_gpu_watch_get(struct tt_context *context, struct tt_gpu_watch **watch)
+{
+    tt_process_lock(&users_lock);
+    const tt_status status = get_locked(context, watch);
+    tt_process_unlock(&users_lock);
+    return status;
+}
+
+void tt_gpu_watch_put(struct tt_gpu_watch *watch)
+{
+    if (!watch || watch->process != getpid()) return;
+    tt_process_lock(&users_lock);
+    const bool last = --watch->nusers == 0;
+    struct tt_gpu_watch **at = &watches;
+    while (last && *at != watch) at = &(*at)->next;
+    if (last) *at = watch->next;
+    tt_process_unlock(&users_lock);
+    if (!last) return;
+    pthread_mutex_lock(&watch->lock);
+    const pthread_t thread = watch->thread;
+    const bool is_left = watch->is_left = watch->is_out;
+    watch->stop = true;
+    pthread_cond_signal(&watch->changed);
+    pthread_mutex_unlock(&watch->lock);
+    if (is_left) {
+        pthread_detach(thread);
+        return;
+    }
+    pthread_join(thread, NULL);
+    destroy(watch);
+}
+
+tt_status tt_gpu_watch_look(struct tt_gpu_watch *watch)
+{
+    if (watch->process != getpid()) return TT_OK;
+    pthread_mutex_lock(&watch->lock);
+    if (!watch->asked && tt_now_ns() - watch->answered_ns >= LEAST_NS) {
+        watch->asked = true;
+        pthread_cond_signal(&watch->changed);
+    }
+    const tt_status status = watch->lost;
+    if (status) tt_set_last_error(watch->text);
+    pthread_mutex_unlock(&watch->lock);
+    return status;
+}

@@ -1,0 +1,26 @@
+/* Finds lost GPUs. Whoever watches deadlines, deaths and aborts must not call the driver, which may
+ * wait inside any call for kernels that wait for that thread. So a thread of its own asks the
+ * driver, when somebody wants to know: it may hang there, and harms nobody. One thread a process
+ * and GPU, which begins with the first user and ends with the last one.
+ *
+ * A lost GPU is found within 2 ms of the first question, if the driver answers; else never, and the
+ * deadline of the call ends it. */
+#ifndef TT_CARRIER_GPU_WATCH_H
+#define TT_CARRIER_GPU_WATCH_H
+
+#include <stdbool.h>
+
+#include "base/status.h"
+
+struct tt_context;
+struct tt_gpu_watch;
+
+/* SYSTEM: no thread can be started. */
+TT_NODISCARD tt_status tt_gpu_watch_get(struct tt_context *context, struct tt_gpu_watch **watch);
+/* NULL is allowed. */
+void tt_gpu_watch_put(struct tt_gpu_watch *watch);
+/* Never waits. Asks the driver, if nobody has for a while; TT_OK, or DEVICE with the driver's text:
+ * what it answered last. */
+TT_NODISCARD tt_status tt_gpu_watch_look(struct tt_gpu_watch *watch);
+
+#endif

@@ -1,0 +1,239 @@
+/* What kernels need of a call beside its program: memory on the GPU, what limits bindings, and what
+ * the kernel is given. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/config.h"
+#include "carrier/gpu_stream.h"
+#include "carrier/kernel/exchange.h"
+#include "carrier/kernel/kernel.h"
+#include "device/device.h"
+#include "device/tables.h"
+
+/* A kernel has room for all ends of a channel, the binding and this. */
+enum {
+    MOST_TABLE_BYTES = TT_DEVICE_MOST_COPIED -
+                       TT_DEVICE_MOST_ENDS * (int)sizeof(struct tt_device_end) -
+                       (int)sizeof(struct tt_binding) - 64
+};
+
+/* ---- Binding -------------------------------------------------------------------------------- */
+
+int tt_kernel_most_parts(const struct tt_kernel_part *on)
+{
+    const int channels = (int)tt_device_room_links(on->room)->nchannels - 1;
+    return on->most_blocks < channels ? on->most_blocks : channels;
+}
+
+static tt_status upload(struct tt_context *context, const void *program, size_t nbytes,
+                        void **memory)
+{
+    void *made;
+    TT_TRY(tt_context_allocate(context, nbytes, &made));
+    const tt_status status = tt_context_upload(context, made, program, nbytes);
+    if (status)
+        tt_context_free(context, made);
+    else
+        *memory = made;
+    return status;
+}
+
+/* Keeps the memory until the communicator is freed; NULL: there is none. False: out of memory. */
+static bool keep_old(struct tt_kernel_part *on, const struct tt_old_memory *memory)
+{
+    if (!memory->memory) return true;
+    struct tt_old_memory *old = malloc(sizeof *old);
+    if (!old) return false;
+    *old = *memory;
+    old->next = on->old;
+    on->old = old;
+    return true;
+}
+
+/* The same program, where captured calls had it and the cache has forgotten it: else its memory
+ * would be kept once more whenever calls are captured again. NULL: there is none. */
+static void *take_captured(struct tt_kernel_part *on, const struct tt_cached *cached)
+{
+    struct tt_old_memory **at = &on->old;
+    while (*at &&
+           ((*at)->algorithm != cached->algorithm || (*at)->root != cached->loaded->program->root))
+        at = &(*at)->next;
+    if (!*at) return NULL;
+    struct tt_old_memory *old = *at;
+    void *memory = old->memory;
+    *at = old->next;
+    free(old);
+    return memory;
+}
+
+static tt_status load_program(struct tt_comm_core *comm, struct tt_cached *cached)
+{
+    struct tt_kernel_part *on = comm->kernel;
+    struct tt_device_program *device = malloc(sizeof *device);
+    void *program;
+    if (!device) return tt_fail(TT_ERR_SYSTEM, "out of memory for where a program lies on a GPU");
+    tt_status status = tt_device_tables_create(
+        cached->loaded->program, tt_device_room_links(on->room)->nchannels, device, &program);
+    if (status) goto free_device;
+    void *memory = take_captured(on, cached);
+    cached->is_captured = memory;
+    if (!memory) status = upload(tt_device_context(on->device), program, device->nbytes, &memory);
+    free(program);
+    if (status) goto free_device;
+    device->memory = memory;
+    cached->device_memory = memory;
+    cached->device_program = device;
+    return TT_OK;
+free_device:
+    free(device);
+    return status;
+}
+
+static tt_status ensure_scratch(struct tt_kernel_part *on, const struct tt_program *program,
+                                const struct tt_binding *binding)
+{
+    size_t need =
+        (size_t)program->nscratch * binding->parts[0].nparts * binding->piece * binding->element;
+    if (need <= on->scratch_bytes) return TT_OK;
+    /* Calls that were issued keep the one before. So all of them together are at most twice the
+     * last one, however slowly the calls grow. */
+    if (need < 2 * on->scratch_bytes) need = 2 * on->scratch_bytes;
+    void *memory;
+    TT_TRY(tt_context_allocate(tt_device_context(on->device), need, &memory));
+    if (!keep_old(on, &(struct tt_old_memory){.memory = on->scratch})) {
+        tt_context_free(tt_device_context(on->device), memory);
+        return tt_fail(TT_ERR_SYSTEM, "out of memory for an entry of the scratch list");
+    }
+    on->scratch = memory;
+    on->scratch_bytes = need;
+    return TT_OK;
+}
+
+tt_status tt_kernel_load(struct tt_comm_core *comm, struct tt_cached *cached,
+                         const struct tt_binding *binding)
+{
+    tt_status status = cached->device_memory ? TT_OK : load_program(comm, cached);
+    if (!status) status = ensure_scratch(comm->kernel, cached->loaded->program, binding);
+    return status ? tt_core_fail_call(comm, status) : TT_OK;
+}
+
+void tt_kernel_unload(struct tt_comm_core *comm, struct tt_cached *cached)
+{
+    struct tt_kernel_part *on = comm->kernel;
+    struct tt_old_memory memory = {.memory = cached->device_memory};
+    if (cached->is_captured) memory.algorithm = cached->algorithm;
+    memory.root = cached->loaded->program->root;
+    const bool keeps = cached->is_captured || tt_fabric_failure_text(comm->fabric)[0];
+    if (!keeps || (!keep_old(on, &memory) && !cached->is_captured))
+        tt_context_free(tt_device_context(on->device), cached->device_memory);
+    cached->device_memory = NULL;
+    free(cached->device_program);
+    cached->device_program = NULL;
+}
+
+/* ---- Launch --------------------------------------------------------------------------------- */
+
+int tt_kernel_absent_rank(const struct tt_comm_core *comm, const struct tt_group_exchange *exchange)
+{
+    const int n = exchange ? exchange->ncalls : comm->nranks;
+    for (int i = 0; i < n; i++) {
+        const int rank = exchange ? exchange->calls[i].peer : i;
+        if (atomic_load_explicit(&tt_fabric_record(comm->fabric, rank)->state,
+                                 memory_order_acquire) != TT_RANK_HERE)
+            return rank;
+    }
+    return -1;
+}
+
+/* A rank that leaves first says so, then looks for ranks that use its memory (await_peers); here
+ * the other way round, with fences in between: one of the two sees the other. */
+bool tt_kernel_may_use_peers(const struct tt_comm_core *comm,
+                             const struct tt_group_exchange *exchange)
+{
+    if (tt_fabric_borrow(comm->fabric)) return false;
+    if (tt_kernel_absent_rank(comm, exchange) < 0) return true;
+    tt_fabric_give_back(comm->fabric);
+    return false;
+}
+
+/* Lines where every message of a round fits a link's lines, and is short enough that they are
+ * faster: the blocks of a message are a piece each, rounded up to whole lines. Lines order nothing
+ * but themselves: a barrier, which orders all memory, takes slots. */
+static enum tt_device_protocol protocol_of(const struct tt_kernel_part *on,
+                                           const struct tt_program *program,
+                                           const struct tt_binding *binding)
+{
+    const struct tt_device_links *links = tt_device_room_links(on->room);
+    const size_t lines = (binding->piece * binding->element + TT_LINE_DATA - 1) / TT_LINE_DATA;
+    const size_t nbytes = (size_t)program->message * lines * TT_LINE_BYTES;
+    const bool fits = binding->nrounds == 1 && nbytes <= links->line_bytes;
+    const size_t nparts = (size_t)binding->copies * (size_t)program->nchannels;
+    const bool is_short = nbytes / 2 * nparts <= on->most_line_bytes;
+    return program->nblocks && fits && is_short ? TT_PROTOCOL_LINES : TT_PROTOCOL_SLOTS;
+}
+
+/* The blocks of a count for each rank, for the kernel to read. */
+static tt_status place_blocks(struct tt_kernel_part *on, const struct tt_call *from,
+                              uint64_t number, const struct tt_own_block **blocks)
+{
+    const struct tt_binding *binding = from->binding;
+    void *table;
+    *blocks = NULL;
+    if (!binding->table_at) return TT_OK;
+    const size_t nbytes = binding->nbytes - binding->table_at;
+    if (nbytes > MOST_TABLE_BYTES)
+        return tt_fail(TT_ERR_USAGE,
+                       "a kernel takes a count for each of at most %zu ranks, the call has %d",
+                       (size_t)MOST_TABLE_BYTES / sizeof **blocks, from->loaded->program->nblocks);
+    TT_TRY(tt_device_ring_take(&on->ring, tt_device_context(on->device), on->life.report, nbytes,
+                               number, &table));
+    memcpy(table, tt_binding_own_block(binding, 0), nbytes);
+    *blocks = table;
+    return TT_OK;
+}
+
+tt_status tt_kernel_fill(const struct tt_pending_call *pending, uint64_t number,
+                         struct tt_device_call *call)
+{
+    struct tt_kernel_part *on = pending->comm->kernel;
+    const struct tt_call *from = &pending->call;
+    const struct tt_program *program = from->loaded->program;
+    const struct tt_device_links *links = tt_device_room_links(on->room);
+    const struct tt_own_block *blocks;
+    TT_TRY(place_blocks(on, from, number, &blocks));
+    *call = (struct tt_device_call){
+        .program = *pending->cached->device_program,
+        .binding = *from->binding,
+        .blocks = blocks,
+        .table_bytes = blocks ? from->binding->nbytes - from->binding->table_at : 0,
+        .origin = {(char *)((uintptr_t)from->input - from->binding->skipped[TT_INPUT]),
+                   (char *)((uintptr_t)from->output - from->binding->skipped[TT_OUTPUT]),
+                   on->scratch},
+        .links = *links,
+        .state = on->state,
+        .report = on->life.report,
+        .scalar = from->scalar,
+        .reference_bytes = TT_REFERENCE_BYTES,
+        .fold = {.type = from->reduction.type,
+                 .op = from->reduction.op,
+                 .element = (uint32_t)from->binding->element,
+                 .nranks = (uint32_t)program->nranks},
+        .protocol = protocol_of(on, program, from->binding),
+        .signature = (uint32_t)(from->signature ^ from->signature >> 32) & ~TT_DEVICE_EXCHANGE_BIT,
+        .nblocks = (uint32_t)(from->binding->copies * program->nchannels),
+        .number = number};
+    if (tt_call_is_done_already(from)) call->binding.nrounds = 0;
+    call->binding.table_at = blocks ? sizeof call->binding : 0;
+    memcpy(&call->fold.scalar, from->reduction.scalar, sizeof call->fold.scalar);
+    return TT_OK;
+}
+
+tt_status tt_kernel_fail_alone(const struct tt_comm_core *comm,
+                               const struct tt_group_exchange *exchange)
+{
+    char name[128];
+    TT_TRY(tt_fabric_check(comm->fabric));
+    tt_fabric_name_rank(comm->fabric, tt_kernel_absent_rank(comm, exchange), name, sizeof name);
+    return tt_fail(TT_ERR_REMOTE, "%s has left: it destroyed its communicator", name);
+}

@@ -1,0 +1,240 @@
+/* Kernels as a carrier of calls. */
+#include <stdlib.h>
+
+#include "base/config.h"
+#include "carrier/gpu_stream.h"
+#include "carrier/kernel/exchange.h"
+#include "carrier/kernel/kernel.h"
+#include "device/device.h"
+#include "driver/capture.h"
+
+static void limits(const struct tt_comm_core *comm, struct tt_carrier_limits *limits)
+{
+    const struct tt_device_links *links = tt_device_room_links(comm->kernel->room);
+    *limits = (struct tt_carrier_limits){.slot_bytes = links->slot_bytes,
+                                         .meet_bytes = links->slot_bytes,
+                                         .line_bytes = links->line_bytes,
+                                         .slot_setting =
+                                             (size_t)tt_config_int(TT_CONFIG_DEVICE_SLOT_BYTES),
+                                         .nparts = tt_kernel_most_parts(comm->kernel)};
+}
+
+static tt_status prepare(struct tt_pending_call *call, const struct tt_where *where,
+                         const struct tt_call_blocks *blocks)
+{
+    (void)where;
+    if (!blocks) return TT_OK; /* messages need nothing */
+    call->call.entry.type |= TT_ENTRY_ON_DEVICE;
+    return tt_kernel_load(call->comm, call->cached, call->call.binding);
+}
+
+/* ---- Before a group begins ------------------------------------------------------------------ */
+
+static tt_status enter(struct tt_comm_core *comm)
+{
+    return tt_context_enter(comm->context);
+}
+
+static void leave(struct tt_comm_core *comm)
+{
+    tt_context_leave(comm->context);
+}
+
+/* Finds which streams of the calls are being captured. USAGE: a capture that has failed. */
+static tt_status find_captures(struct tt_calls *calls)
+{
+    for (struct tt_pending_call *call = calls->first; call; call = call->next) {
+        bool is = false;
+        if (!call->stream) continue;
+        struct tt_context *context = call->comm->context;
+        void *stream = tt_gpu_stream_handle(call->stream);
+        TT_TRY(tt_context_stream_capturing(context, stream, &is));
+        if (is) TT_TRY(tt_capture_find(context, stream, &call->capture));
+    }
+    return TT_OK;
+}
+
+static tt_status gather(struct tt_calls *calls)
+{
+    TT_TRY(find_captures(calls));
+    return tt_kernel_gather(calls);
+}
+
+/* ---- Batches: the calls of a communicator on streams, in a group ------------------------------
+ */
+
+/* Owned by the communicator's part: while it is used, by the attendant's queue. */
+struct tt_kernel_batch {
+    struct tt_attended_works attended; /* first: its address is the batch's */
+    struct tt_kernel_part *part;
+    int room, nworks;
+    struct tt_kernel_work *works; /* [room] */
+    struct tt_kernel_batch *next;
+};
+
+static void keep_batch(struct tt_kernel_batch *batch)
+{
+    struct tt_kernel_part *on = batch->part;
+    pthread_mutex_lock(&on->batches_lock);
+    batch->next = on->batches;
+    on->batches = batch;
+    pthread_mutex_unlock(&on->batches_lock);
+}
+
+static void end_attended(struct tt_attended_works *works)
+{
+    keep_batch((struct tt_kernel_batch *)works);
+}
+
+static struct tt_kernel_batch *take_batch(struct tt_kernel_part *on)
+{
+    pthread_mutex_lock(&on->batches_lock);
+    struct tt_kernel_batch *batch = on->batches;
+    if (batch) on->batches = batch->next;
+    pthread_mutex_unlock(&on->batches_lock);
+    return batch ? batch : calloc(1, sizeof *batch);
+}
+
+void tt_kernel_free_batches(struct tt_kernel_part *on)
+{
+    while (on->batches) {
+        struct tt_kernel_batch *batch = on->batches;
+        on->batches = batch->next;
+        free(batch->works);
+        free(batch);
+    }
+}
+
+/* For so many calls. */
+static tt_status make_batch(struct tt_kernel_part *on, int nworks)
+{
+    struct tt_kernel_batch *batch = take_batch(on);
+    if (batch && batch->room < nworks) {
+        free(batch->works);
+        batch->works = malloc((size_t)nworks * sizeof *batch->works);
+        batch->room = batch->works ? nworks : 0;
+    }
+    if (!batch || !batch->room) {
+        free(batch);
+        return tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", nworks);
+    }
+    batch->attended = (struct tt_attended_works){.done = end_attended};
+    batch->part = on;
+    batch->nworks = 0;
+    on->batch = batch;
+    return TT_OK;
+}
+
+static int count_on_streams(const struct tt_calls *calls, const struct tt_comm_core *comm)
+{
+    int n = 0;
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next)
+        n += call->stream && call->comm == comm;
+    return n;
+}
+
+static tt_status reserve(struct tt_calls *calls)
+{
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next)
+        if (call->stream && !call->comm->kernel->batch)
+            TT_TRY(make_batch(call->comm->kernel, count_on_streams(calls, call->comm)));
+    return TT_OK;
+}
+
+static void drop(struct tt_calls *calls)
+{
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
+        struct tt_kernel_part *on = call->comm->kernel;
+        if (call->exchange) tt_exchange_release(call->exchange);
+        if (on->batch) keep_batch(on->batch);
+        on->batch = NULL;
+    }
+}
+
+/* ---- Begin ---------------------------------------------------------------------------------- */
+
+static struct tt_kernel_work *place_of_work(struct tt_pending_call *call)
+{
+    struct tt_kernel_batch *batch = call->comm->kernel->batch;
+    if (call->stream) call->work = &batch->works[batch->nworks++].work;
+    return (struct tt_kernel_work *)call->work;
+}
+
+/* A stream learns of the end of each of its calls, and the batch has them in order. */
+static void join_stream(struct tt_pending_call *call)
+{
+    struct tt_work *work = call->work;
+    if (!call->stream) return;
+    struct tt_kernel_batch *batch = call->comm->kernel->batch;
+    work->stream = call->stream;
+    tt_stream_begin(call->stream);
+    if (batch->nworks > 1)
+        batch->works[batch->nworks - 2].work.next = work;
+    else
+        batch->attended.works = work;
+}
+
+static bool use_peers(struct tt_pending_call *call)
+{
+    call->uses_peers = tt_kernel_may_use_peers(call->comm, call->exchange);
+    atomic_fetch_add_explicit(&call->comm->kernel->life.nborrowed, call->uses_peers,
+                              memory_order_relaxed);
+    return call->uses_peers;
+}
+
+static void begin(struct tt_pending_call *call)
+{
+    struct tt_kernel_part *on = call->comm->kernel;
+    struct tt_kernel_work *work = place_of_work(call);
+    const bool uses_peers = use_peers(call);
+    tt_kernel_begin_collective(work, &on->life, &call->comm->engine, &call->call);
+    work->number = ++on->issued;
+    work->uses_peers = uses_peers;
+    call->cached->last_turn = work->work.turn;
+    join_stream(call);
+}
+
+/* After the collectives: none of the messages of a group waits for a collective of it. */
+static void begin_exchange(struct tt_pending_call *call)
+{
+    struct tt_kernel_part *on = call->comm->kernel;
+    struct tt_kernel_work *work = place_of_work(call);
+    const bool uses_peers = call->is_first && use_peers(call);
+    if (call->is_first) call->exchange->number = ++on->issued;
+    tt_kernel_begin_exchange(work, &on->life, &call->comm->engine, call->exchange, ++on->exchanges);
+    work->uses_peers = uses_peers;
+    join_stream(call);
+}
+
+static void launch(struct tt_calls *calls)
+{
+    for (struct tt_pending_call *call = calls->first; call; call = call->next)
+        if (call->exchange) begin_exchange(call);
+    tt_kernel_launch(calls);
+}
+
+static void follow(struct tt_calls *calls)
+{
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
+        struct tt_kernel_part *on = call->comm->kernel;
+        if (on->batch) tt_attended_push(&on->queue, &on->batch->attended);
+        on->batch = NULL;
+    }
+}
+
+const struct tt_carrier tt_carrier_kernel = {.name = "kernel",
+                                             .on_device = true,
+                                             .work_bytes = sizeof(struct tt_kernel_work),
+                                             .limits = limits,
+                                             .prepare = prepare,
+                                             .unload = tt_kernel_unload,
+                                             .enter = enter,
+                                             .leave = leave,
+                                             .gather = gather,
+                                             .capture = tt_kernel_capture,
+                                             .captured = tt_kernel_captured,
+                                             .reserve = reserve,
+                                             .drop = drop,
+                                             .begin = begin,
+                                             .launch = launch,
+                                             .follow = follow};

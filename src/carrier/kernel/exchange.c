@@ -1,0 +1,131 @@
+/* Exchanges: the sends and receives of a group, carried out by a kernel. */
+#include "carrier/kernel/exchange.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+
+/* A rank that is gone may have done its part, and this rank's kernel not have seen it yet. */
+enum { GONE_MS = 2000 };
+
+enum { MOST_LISTED = 4 };
+
+void tt_exchange_release(struct tt_group_exchange *exchange)
+{
+    if (atomic_fetch_sub_explicit(&exchange->nworks, 1, memory_order_acq_rel) > 1) return;
+    /* acquire: take_back of ring.c */
+    if (exchange->held) atomic_store_explicit(exchange->held, 0, memory_order_release);
+    free(exchange);
+}
+
+void tt_exchange_describe(const struct tt_group_exchange *exchange, char *text, size_t size)
+{
+    const struct tt_exchange_call *call = &exchange->calls[0];
+    if (exchange->ncalls == 1)
+        snprintf(text, size, "%s %d (%zu bytes) on a GPU", call->sends ? "send to" : "receive from",
+                 call->peer, call->nbytes);
+    else
+        snprintf(text, size, "a group of %d sends and receives on a GPU", exchange->ncalls);
+}
+
+/* Whether the kernel has done the flow; it is written by the GPU. */
+static bool is_done(const struct tt_device_flow *flow)
+{
+    return __atomic_load_n(&flow->done, __ATOMIC_ACQUIRE);
+}
+
+/* The first flow, from `from` on, of a peer that has not done its part; NULL: there is none. Any
+ * part of a message may be the last one: a peer may be gone between the parts. */
+static const struct tt_device_flow *next_missing(const struct tt_group_exchange *exchange,
+                                                 const struct tt_fabric *fabric, uint32_t from)
+{
+    struct tt_device_exchange *table = exchange->table;
+    for (uint32_t i = from; table && i < table->nflows; i++) {
+        const struct tt_device_flow *flow = &tt_device_flows(table)[i];
+        if (flow->peer != (uint32_t)fabric->rank && !is_done(flow)) return flow;
+    }
+    return NULL;
+}
+
+/* The first flow with another peer or direction: the parts of messages follow one another. */
+static uint32_t after(const struct tt_group_exchange *exchange, const struct tt_device_flow *flow)
+{
+    struct tt_device_exchange *table = exchange->table;
+    const struct tt_device_flow *flows = tt_device_flows(table);
+    uint32_t i = (uint32_t)(flow - flows) + 1;
+    while (i < table->nflows && flows[i].part) i++;
+    return i;
+}
+
+/* A message in the host's link from the peer: it was sent from memory of the host. */
+static bool has_sent_on_host(struct tt_fabric *fabric, int peer)
+{
+    struct tt_message message;
+    struct tt_link *link = tt_fabric_rx(fabric, peer, tt_fabric_p2p_channel(fabric));
+    return link->ops->peek(link, &message) == TT_OK;
+}
+
+void tt_exchange_missing(const struct tt_group_exchange *exchange, struct tt_fabric *fabric,
+                         char *text, size_t size)
+{
+    const struct tt_device_flow *flow = next_missing(exchange, fabric, 0);
+    size_t used = 0;
+    int n = 0;
+    text[0] = '\0';
+    for (; flow && used < size; flow = next_missing(exchange, fabric, after(exchange, flow))) {
+        char name[128];
+        if (n++ >= MOST_LISTED) continue;
+        tt_fabric_name_rank(fabric, (int)flow->peer, name, sizeof name);
+        const bool elsewhere = !flow->outgoing && has_sent_on_host(fabric, (int)flow->peer);
+        used += (size_t)snprintf(text + used, size - used, "; %s has not %s%s", name,
+                                 flow->outgoing ? "received what this rank sends"
+                                                : "sent what this rank receives",
+                                 elsewhere ? " on a GPU, but something in memory of the host" : "");
+    }
+    if (n > MOST_LISTED && used < size)
+        snprintf(text + used, size - used, "; %d more have not", n - MOST_LISTED);
+}
+
+tt_status tt_exchange_mismatch(const struct tt_group_exchange *exchange, struct tt_fabric *fabric,
+                               const struct tt_device_report *report)
+{
+    const struct tt_device_flow *flow = &tt_device_flows(exchange->table)[report->step];
+    char sender[128], receiver[128];
+    tt_fabric_name_rank(fabric, (int)flow->peer, sender, sizeof sender);
+    tt_fabric_name_rank(fabric, fabric->rank, receiver, sizeof receiver);
+    if (flow->sent == UINT64_MAX)
+        return tt_fabric_fail(fabric, TT_ERR_USAGE,
+                              "%s receives %llu bytes from %s, whose next message is a "
+                              "collective's: issue sends, receives and collectives in the same "
+                              "order on both",
+                              receiver, (unsigned long long)flow->wanted, sender);
+    return tt_fabric_fail(fabric, TT_ERR_USAGE,
+                          "%s sends %llu bytes, %s receives %llu bytes: give both the same count",
+                          sender, (unsigned long long)flow->sent, receiver,
+                          (unsigned long long)flow->wanted);
+}
+
+/* Fails the communicator where the rank is gone for longer than its last messages take. */
+static tt_status check_peer(struct tt_fabric *fabric, int peer, int64_t *gone_ns)
+{
+    const struct tt_rank_record *record = tt_fabric_record(fabric, peer);
+    const bool left = atomic_load_explicit(&record->state, memory_order_acquire) == TT_RANK_LEFT;
+    if (!left && !tt_fabric_is_dead(fabric, peer)) return TT_OK;
+    if (!*gone_ns) *gone_ns = tt_deadline_ns(GONE_MS);
+    if (!tt_expired(*gone_ns)) return TT_OK;
+    char name[128];
+    tt_fabric_name_rank(fabric, peer, name, sizeof name);
+    return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s has %s", name,
+                          left ? "left: it destroyed its communicator" : "died");
+}
+
+tt_status tt_exchange_check(const struct tt_group_exchange *exchange, struct tt_fabric *fabric,
+                            int64_t *gone_ns)
+{
+    TT_TRY(tt_fabric_check_peers(fabric, 0, -1, false)); /* aborts */
+    const struct tt_device_flow *flow = next_missing(exchange, fabric, 0);
+    for (; flow; flow = next_missing(exchange, fabric, after(exchange, flow)))
+        TT_TRY(check_peer(fabric, (int)flow->peer, gone_ns));
+    return TT_OK;
+}

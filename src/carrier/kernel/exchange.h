@@ -1,0 +1,43 @@
+/* The sends and receives of a group that kernels carry out: one call, an exchange (device/call.h).
+ * What the host says of it: its errors name the ranks that have not done their part. */
+#ifndef TT_CARRIER_KERNEL_EXCHANGE_H
+#define TT_CARRIER_KERNEL_EXCHANGE_H
+
+#include "carrier/carrier.h"
+#include "device/call.h"
+
+struct tt_exchange_call {
+    char *data;
+    size_t nbytes;
+    int peer;
+    bool sends;
+};
+
+/* Owned by its works together, one for each stream of the group; the last one frees it. */
+struct tt_group_exchange {
+    _Atomic int nworks;               /* that are not done */
+    uint64_t number;                  /* of its kernel; 0: a captured one's, or not begun */
+    struct tt_device_exchange *table; /* pinned, written by the kernel; NULL: not launched */
+    _Atomic uint64_t *held;           /* of the table: 0 is stored when the last work is done */
+    int ncalls;
+    struct tt_exchange_call calls[]; /* in the order of the group */
+};
+
+/* One of its works is done, or will not be. */
+void tt_exchange_release(struct tt_group_exchange *exchange);
+
+/* "send to 1 (400 bytes)", "group of 3 sends and receives". */
+void tt_exchange_describe(const struct tt_group_exchange *exchange, char *text, size_t size);
+/* For the message of a timeout: which messages have not been received or sent. */
+void tt_exchange_missing(const struct tt_group_exchange *exchange, struct tt_fabric *fabric,
+                         char *text, size_t size);
+/* Fails the communicator because a receive got another message. */
+TT_NODISCARD tt_status tt_exchange_mismatch(const struct tt_group_exchange *exchange,
+                                            struct tt_fabric *fabric,
+                                            const struct tt_device_report *report);
+/* A system call: fails the communicator where a rank is gone that has not done its part. *gone_ns:
+ * until when the kernel may see what a rank did that is gone; 0: none is. */
+TT_NODISCARD tt_status tt_exchange_check(const struct tt_group_exchange *exchange,
+                                         struct tt_fabric *fabric, int64_t *gone_ns);
+
+#endif

@@ -1,0 +1,142 @@
+/* Calls that kernels carry out. A communicator whose ranks all have a GPU of one host runs the
+ * calls on the memory of GPUs so. All calls of a rank run in the order in which they were issued,
+ * whatever their streams: an event is recorded after each launch, and a launch on another stream
+ * than the last one waits for it (launch.c). */
+#ifndef TT_CARRIER_KERNEL_KERNEL_H
+#define TT_CARRIER_KERNEL_KERNEL_H
+
+#include "carrier/carried.h"
+#include "carrier/kernel/attendant.h"
+#include "carrier/kernel/ring.h"
+#include "carrier/kernel/work.h"
+#include "device/shares.h"
+#include "transport/device/device_room.h"
+
+struct tt_graphs;
+struct tt_kernel_batch;
+
+/* Device memory that calls issued before may still use: scratch memory that was too small for a
+ * later call, programs of a communicator that has failed, and those of captured calls, which later
+ * calls use again. Freed with the communicator. */
+struct tt_old_memory {
+    void *memory;
+    const struct tt_algorithm *algorithm; /* whose program captured calls have there; NULL: none */
+    int root;                             /* of the program */
+    struct tt_old_memory *next;
+};
+
+/* A rank's calls of the group that is being launched, its run: they follow one another. Owned by
+ * struct tt_kernel_part; empty while nothing is launched. */
+struct tt_launch_run {
+    struct tt_pending_call *first, **last;    /* linked by next_of_run; first NULL: empty */
+    struct tt_pending_call *at;               /* the next one to be launched */
+    uint64_t begins;                          /* the first kernel's number */
+    uint64_t ncollectives;                    /* of the calls */
+    const struct tt_group_exchange *exchange; /* of the calls; NULL: none */
+    bool one_stream;                          /* all calls are on the first one's stream */
+    bool is_direct;                           /* launched on that stream, else on the rank's own */
+    /* Runs that share launches, a team */
+    bool is_member;                     /* of the team of a run before it */
+    bool holds;                         /* a team's: the rank's share, until all is launched */
+    int nmembers;                       /* of a leader: with itself */
+    struct tt_comm_core *member, *next; /* the team's next; the next run of the group */
+};
+
+/* Launches of a rank that have not ended, at most. CUDA holds some 1,000, after which it holds up
+ * the thread that launches, where nothing can end that (docs/cuda-measured.md). */
+enum { TT_MOST_LAUNCHES = 512 };
+
+/* The launches of a rank: the number of the last call of each. */
+struct tt_launches {
+    uint64_t number;                 /* of launches so far */
+    uint64_t last;                   /* call that was launched */
+    uint64_t ends[TT_MOST_LAUNCHES]; /* [launch % TT_MOST_LAUNCHES] */
+    bool has_warned;
+};
+
+/* What a communicator has on this rank's GPU. Owned by the communicator. */
+struct tt_kernel_part {
+    struct tt_kernel_life life;
+    /* immutable after init */
+    struct tt_device *device;
+    struct tt_device_room *room;
+    struct tt_device_state *state;    /* device memory */
+    void *stream;                     /* for runs that are not launched on a stream of the user */
+    void *last;                       /* the event of the last launch */
+    struct tt_place place;            /* this rank's share of the GPU */
+    int most_blocks;                  /* of one call: what the least share of any rank has */
+    uint32_t nthreads;                /* of a block */
+    size_t most_line_bytes;           /* messages of a call that go as lines, at most */
+    struct tt_attended_queue queue;   /* the calls of the user's streams */
+    struct tt_graphs *_Atomic graphs; /* graphs.h; NULL: no call was captured */
+    /* owner: the issuing thread */
+    uint64_t issued;    /* calls, but for captured ones */
+    uint64_t exchanges; /* of them exchanges: turns */
+    struct tt_launch_run run;
+    struct tt_launches launches;
+    uint64_t
+        last_stream; /* on which `last` was recorded: its number; 0: the rank's own, or never */
+    char *scratch;   /* device memory */
+    size_t scratch_bytes;
+    struct tt_old_memory *old;
+    struct tt_device_ring ring;
+    struct tt_kernel_batch *batch; /* of the group that is being issued; NULL: none */
+    /* guarded by batches_lock */
+    pthread_mutex_t batches_lock;
+    struct tt_kernel_batch *batches; /* that have ended, for the next groups */
+    /* of the list of those whose communicators are gone */
+    struct tt_kernel_part *next_left;
+    bool peers_ended;
+};
+
+/* Shorter messages are copied: for a reference the sender waits at the end. */
+enum { TT_REFERENCE_BYTES = 8192 };
+
+/* ---- Calls ---------------------------------------------------------------------------------- */
+
+/* At init: takes this rank's share of its GPU: place and most_blocks, of which the least of any
+ * rank is to be used. *must_fail, after a failure: clients of MPS do not fit on a GPU together. */
+TT_NODISCARD tt_status tt_kernel_take_place(struct tt_comm_core *core,
+                                            const struct tt_carried_config *config,
+                                            const struct tt_device_offer *offers, bool *must_fail);
+
+/* Blocks of threads of one call, at most. */
+int tt_kernel_most_parts(const struct tt_kernel_part *part);
+/* What the kernel gets. SYSTEM: out of pinned memory. */
+TT_NODISCARD tt_status tt_kernel_fill(const struct tt_pending_call *pending, uint64_t number,
+                                      struct tt_device_call *call);
+/* The same for the exchange of a call; number 0: a captured call's. USAGE: too many peers. */
+TT_NODISCARD tt_status tt_kernel_fill_exchange(const struct tt_pending_call *pending,
+                                               struct tt_device_call *call);
+/* Brings program and scratch memory to the GPU, as far as they are not there; fails the
+ * communicator where that cannot be. And frees the program's memory; after a failure a kernel may
+ * still run: then with the communicator. */
+TT_NODISCARD tt_status tt_kernel_load(struct tt_comm_core *core, struct tt_cached *cached,
+                                      const struct tt_binding *binding);
+void tt_kernel_unload(struct tt_comm_core *core, struct tt_cached *cached);
+/* A rank that has left, of the peers of the exchange, or of all (NULL); -1: all are here. */
+int tt_kernel_absent_rank(const struct tt_comm_core *core,
+                          const struct tt_group_exchange *exchange);
+/* Says that kernels of this rank use memory of other ranks, until tt_fabric_give_back; false: the
+ * communicator has failed, or such a rank has left it, as tt_kernel_fail_alone then says. */
+bool tt_kernel_may_use_peers(const struct tt_comm_core *core,
+                             const struct tt_group_exchange *exchange);
+TT_NODISCARD tt_status tt_kernel_fail_alone(const struct tt_comm_core *core,
+                                            const struct tt_group_exchange *exchange);
+
+/* Frees memory of groups that have ended; no call is outstanding. */
+void tt_kernel_free_batches(struct tt_kernel_part *part);
+
+/* ---- Stages of a group ---------------------------------------------------------------------- */
+
+/* Makes one exchange of the sends and receives of each communicator: in their place the calls end
+ * with one of kind EXCHANGE for each of their streams. After a failure there are the calls that
+ * there were. USAGE: sends and receives of a rank to itself that do not match. */
+TT_NODISCARD tt_status tt_kernel_gather(struct tt_calls *calls);
+TT_NODISCARD tt_status tt_kernel_capture(struct tt_calls *calls, void **captured);
+void tt_kernel_captured(void *captured, bool holds);
+/* Launches the kernels, after the calls have begun: all calls of a rank in one launch, and of
+ * several ranks where they can share it. Launches that fail fail their communicators. */
+void tt_kernel_launch(struct tt_calls *calls);
+
+#endif

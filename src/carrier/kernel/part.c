@@ -1,0 +1,352 @@
+/* What a communicator has on a GPU: made when it is made, freed with it. */
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "base/process_lock.h"
+#include "carrier/gpu_watch.h"
+#include "carrier/kernel/graphs.h"
+#include "device/device.h"
+#include "driver/capture.h"
+#include "driver/mps.h"
+
+/* How long a rank that leaves waits for kernels of calls in which it has no part, or that have
+ * failed. */
+enum { LEAVE_MS = 10000 };
+/* How long a rank that leaves waits for kernels of its own, which may wait for the user. */
+enum { OWN_MS = 1000 };
+
+/* ---- What kernels may use longer than their communicator lives ------------------------------ */
+
+/* What a replay after the communicator's end does not use. */
+static void free_memory(struct tt_kernel_part *on)
+{
+    struct tt_context *context = tt_device_context(on->device);
+    tt_context_free(context, on->scratch);
+    on->scratch = NULL;
+    while (on->old) {
+        struct tt_old_memory *old = on->old;
+        on->old = old->next;
+        tt_context_free(context, old->memory);
+        free(old);
+    }
+    tt_device_ring_free(&on->ring, context);
+    tt_device_room_destroy(on->room);
+    on->room = NULL;
+}
+
+static void free_all(struct tt_kernel_part *on)
+{
+    if (on->device) {
+        struct tt_context *context = tt_device_context(on->device);
+        free_memory(on);
+        tt_graphs_destroy(on->graphs);
+        tt_share_close(tt_device_shares(on->device), &on->place);
+        if (on->last) tt_context_event_destroy(context, on->last);
+        if (on->stream) tt_context_stream_destroy(context, on->stream);
+        tt_context_free(context, on->state);
+        tt_context_free_host(context, on->life.report);
+        tt_gpu_watch_put(on->life.watch);
+    }
+    tt_device_close(on->device);
+    tt_kernel_free_batches(on);
+    pthread_mutex_destroy(&on->batches_lock);
+    free(on);
+}
+
+/* What kernels may still use. */
+static struct tt_process_lock left_lock = TT_PROCESS_LOCK;
+static struct tt_kernel_part *left;
+static pid_t left_by; /* this process, or its parent */
+
+static void leave_to_kernels(struct tt_kernel_part *on)
+{
+    tt_process_lock(&left_lock);
+    on->next_left = left;
+    left = on;
+    tt_process_unlock(&left_lock);
+}
+
+/* Whether no kernel of the rank or of its peers can use what is left. */
+static bool is_unused(const struct tt_kernel_part *on)
+{
+    if (!on->peers_ended || !tt_graphs_have_ended(on) || !tt_graphs_are_gone(on)) return false;
+    return !on->last ||
+           tt_context_event_query(tt_device_context(on->device), on->last) != TT_IN_PROGRESS;
+}
+
+/* In a child made by fork they are the parent's: their memory is not there, and a thread that the
+ * child does not have may hold their locks. */
+static void forget_inherited_locked(void)
+{
+    if (left_by != getpid()) left = NULL;
+    left_by = getpid();
+}
+
+/* Frees what kernels of the rank itself used, where they have ended since. */
+static void free_left(void)
+{
+    tt_process_lock(&left_lock);
+    forget_inherited_locked();
+    for (struct tt_kernel_part **at = &left; *at;) {
+        struct tt_kernel_part *on = *at;
+        if (!is_unused(on)) {
+            at = &on->next_left;
+            continue;
+        }
+        *at = on->next_left;
+        free_all(on);
+    }
+    tt_process_unlock(&left_lock);
+}
+
+/* ---- Creation ------------------------------------------------------------------------------- */
+
+static tt_status open_gpu(struct tt_comm_core *comm, struct tt_kernel_part *on)
+{
+    TT_TRY(tt_device_open(comm->gpu, &on->device));
+    struct tt_context *context = comm->context = tt_device_context(on->device);
+    void *memory;
+    on->life.gpu = comm->gpu;
+    TT_TRY(tt_context_allocate(context, sizeof *on->state, &memory));
+    on->state = memory;
+    TT_TRY(tt_context_allocate_host(context, sizeof *on->life.report, &memory));
+    on->life.report = memory;
+    TT_TRY(tt_context_stream_create(context, &on->stream));
+    TT_TRY(tt_context_event_create(context, &on->last));
+    TT_TRY(tt_gpu_watch_get(context, &on->life.watch));
+    return tt_attended_open(&on->queue);
+}
+
+static bool is_one_process(const struct tt_fabric *fabric)
+{
+    for (int r = 1; r < fabric->nranks; r++)
+        if (fabric->peers[r].process_id != fabric->peers[0].process_id) return false;
+    return true;
+}
+
+static tt_status offer(struct tt_comm_core *comm, const struct tt_carried_config *given,
+                       void *written)
+{
+    struct tt_device_offer *mine = written;
+    free_left();
+    comm->kernel = calloc(1, sizeof *comm->kernel);
+    if (!comm->kernel) return tt_fail(TT_ERR_SYSTEM, "out of memory for a communicator on a GPU");
+    pthread_mutex_init(&comm->kernel->batches_lock, NULL);
+    TT_TRY(open_gpu(comm, comm->kernel));
+    comm->kernel->nthreads = (uint32_t)given->threads;
+    comm->kernel->most_line_bytes = given->most_line_bytes;
+    const struct tt_device_room_config config = {
+        .gpu = comm->gpu,
+        .rank = comm->rank,
+        .nranks = comm->nranks,
+        .nchannels = given->channels,
+        .nslots = (size_t)tt_config_int(TT_CONFIG_DEVICE_SLOTS),
+        .slot_bytes = (size_t)tt_config_int(TT_CONFIG_DEVICE_SLOT_BYTES),
+        .line_bytes = (size_t)tt_config_int(TT_CONFIG_DEVICE_LINE_BYTES),
+        .process_id = comm->fabric->peers[comm->rank].process_id,
+        .one_process = is_one_process(comm->fabric)};
+    TT_TRY(tt_device_room_offer(&comm->kernel->room, &config, mine));
+    mine->capacity = tt_device_capacity(comm->kernel->device);
+    mine->uses_mps = tt_driver_uses_mps();
+    mine->opener = given->opener;
+    return TT_OK;
+}
+
+static tt_status connect_part(struct tt_comm_core *comm, const struct tt_carried_config *config,
+                              const void *given, int32_t *amount, bool *must_fail)
+{
+    const struct tt_device_offer *offers = given;
+    struct tt_kernel_part *on = comm->kernel;
+    *must_fail = false;
+    TT_TRY(tt_device_room_connect(on->room, offers));
+    TT_TRY(tt_kernel_take_place(comm, config, offers, must_fail));
+    TT_INFO(
+        "communicator %s: rank %d is on GPU %d with %d other ranks; at most %d blocks a call%s",
+        comm->name, comm->rank, comm->gpu, tt_device_room_sharers(on->room) - 1, on->most_blocks,
+        on->place.takes_turns ? ", in turn with other communicators, which have all blocks" : "");
+    *amount = on->most_blocks;
+    return TT_OK;
+}
+
+static void agree(struct tt_comm_core *comm, int32_t least)
+{
+    comm->kernel->most_blocks = least;
+}
+
+/* ---- The end -------------------------------------------------------------------------------- */
+
+/* Whether a rank has ended all calls that this rank has, has left or died. */
+static bool has_done(const struct tt_comm_core *comm, int rank)
+{
+    const struct tt_rank_record *record = tt_fabric_record(comm->fabric, rank);
+    const uint64_t last = atomic_load_explicit(&comm->fabric->record->done, memory_order_relaxed);
+    return (atomic_load_explicit(&record->done, memory_order_acquire) >= last &&
+            tt_graphs_has_replayed(comm, rank)) ||
+           atomic_load_explicit(&record->state, memory_order_acquire) != TT_RANK_HERE ||
+           tt_fabric_is_dead(comm->fabric, rank);
+}
+
+static bool all_have_done(const struct tt_comm_core *comm)
+{
+    if (tt_fabric_failure_text(comm->fabric)[0]) return true;
+    for (int r = 0; r < comm->nranks; r++)
+        if (r != comm->rank && !has_done(comm, r)) return false;
+    return true;
+}
+
+static uint32_t count_left(const struct tt_comm_core *comm)
+{
+    uint32_t n = 0;
+    for (int r = 0; r < comm->nranks; r++)
+        n += atomic_load_explicit(&tt_fabric_record(comm->fabric, r)->state,
+                                  memory_order_acquire) != TT_RANK_HERE;
+    return n;
+}
+
+/* Whether the rank has kernels which may use memory of this rank, which has left. First `reading`,
+ * which covers the time until `captured` is set (graphs.c). The ranks that a rank has counted as
+ * left are among those that are counted here later: if they are as many, this one is among them. */
+static bool uses_peers(const struct tt_comm_core *comm, int rank)
+{
+    const struct tt_rank_record *record = tt_fabric_record(comm->fabric, rank);
+    if (atomic_load_explicit(&record->reading, memory_order_acquire)) return true;
+    const uint32_t captured = atomic_load_explicit(&record->captured, memory_order_acquire);
+    return captured && captured - 1 < count_left(comm);
+}
+
+static bool any_uses_peers(const struct tt_comm_core *comm)
+{
+    for (int r = 0; r < comm->nranks; r++)
+        if (r != comm->rank && uses_peers(comm, r) && !tt_fabric_is_dead(comm->fabric, r))
+            return true;
+    return false;
+}
+
+static void pause_briefly(void)
+{
+    sched_yield();
+    usleep(50);
+}
+
+/* Whether a kernel of this rank still runs whose call has failed. */
+static bool outlives_call(struct tt_comm_core *comm)
+{
+    struct tt_kernel_life *life = &comm->kernel->life;
+    if (!atomic_load_explicit(&life->nborrowed, memory_order_relaxed)) return false;
+    if (!tt_kernel_has_stopped(life)) return true;
+    tt_kernel_leave_all_peers(life, comm->fabric);
+    return false;
+}
+
+/* Other ranks write to this rank's memory when they take its messages, perhaps long after this
+ * rank's part of a call has ended: so it waits for those calls. A rank that makes another call
+ * afterwards gets an error (may_use_peers); until its kernels have ended they may use the memory.
+ * False: a kernel may still use this rank's memory. */
+static bool await_peers(struct tt_comm_core *comm)
+{
+    const int64_t calls_ns = tt_deadline_ns(comm->timeout_ms > 0 ? comm->timeout_ms : LEAVE_MS);
+    const bool has_called = comm->kernel->issued || comm->kernel->graphs;
+    while (has_called && !all_have_done(comm) && !tt_expired(calls_ns)) pause_briefly();
+    const int64_t kernels_ns = tt_deadline_ns(LEAVE_MS);
+    tt_fabric_leave(comm->fabric);
+    while ((outlives_call(comm) || any_uses_peers(comm)) && !tt_expired(kernels_ns))
+        pause_briefly();
+    return !any_uses_peers(comm);
+}
+
+/* Waits for this rank's own kernels: one that waits in a stream of the user begins later, and looks
+ * at the report before it ends at once. False: one has not begun yet. */
+static bool await_own(const struct tt_kernel_part *on)
+{
+    const int64_t deadline_ns = tt_deadline_ns(OWN_MS);
+    struct tt_context *context = tt_device_context(on->device);
+    while (tt_context_event_query(context, on->last) == TT_IN_PROGRESS) {
+        if (tt_expired(deadline_ns)) return false;
+        pause_briefly();
+    }
+    return true;
+}
+
+static void close_part(struct tt_comm_core *comm)
+{
+    struct tt_kernel_part *on = comm->kernel;
+    if (!on) return;
+    tt_attended_close(&on->queue);
+    free_all(on);
+    comm->kernel = NULL;
+    comm->context = NULL;
+}
+
+static void end_turns(struct tt_comm_core *comm)
+{
+    (void)comm; /* kernels count messages on the GPU: replays have no turns */
+}
+
+static void leave_part(struct tt_comm_core *comm)
+{
+    struct tt_kernel_part *on = comm->kernel;
+    const bool complete = on->device && on->last;
+    tt_graphs_end(on);
+    on->peers_ended = await_peers(comm);
+    const bool own_ended = !complete || (await_own(on) && tt_graphs_have_ended(on));
+    tt_attended_close(&on->queue);
+    comm->kernel = NULL;
+    comm->context = NULL;
+    free_left();
+    if (on->peers_ended && own_ended && tt_graphs_are_gone(on)) {
+        free_all(on);
+        return;
+    }
+    if (on->peers_ended && own_ended)
+        free_memory(on);
+    else
+        TT_WARN("communicator %s: rank %d leaves its device memory to kernels that have not "
+                "ended%s",
+                comm->name, comm->rank,
+                own_ended ? "" : ": its stream waits for work of the user's stream");
+    leave_to_kernels(on);
+}
+
+static size_t bytes(const struct tt_comm_core *comm)
+{
+    (void)comm; /* what a rank has on its GPU is the GPU's memory */
+    return 0;
+}
+
+static void describe(const struct tt_comm_core *comm, char *text, size_t size)
+{
+    (void)comm;
+    snprintf(text, size, "by kernels");
+}
+
+/* Kernels of one host use no device of the network. */
+static void register_memory(struct tt_comm_core *comm, void *memory, size_t nbytes, void **handle)
+{
+    (void)comm, (void)memory, (void)nbytes;
+    *handle = NULL;
+}
+
+static void deregister(struct tt_comm_core *comm, void *handle)
+{
+    (void)comm, (void)handle;
+}
+
+const struct tt_carried tt_carried_kernel = {.offer_bytes = sizeof(struct tt_device_offer),
+                                             .offer = offer,
+                                             .connect = connect_part,
+                                             .agree = agree,
+                                             .close = close_part,
+                                             .end_turns = end_turns,
+                                             .leave = leave_part,
+                                             .look = tt_graphs_look,
+                                             .bytes = bytes,
+                                             .describe = describe,
+                                             .register_memory = register_memory,
+                                             .deregister = deregister};

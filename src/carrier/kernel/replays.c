@@ -1,0 +1,434 @@
+/* Watches the replays of captured calls. */
+#include "carrier/kernel/graphs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "carrier/gpu_watch.h"
+#include "device/device.h"
+
+enum {
+    IDLE_MS = 10, /* between two looks of the attendant while no replay runs */
+    BUSY_MS = 1,  /* while one runs */
+    END_MS = 3000 /* how long the end waits for a kernel that was told to end */
+};
+
+/* ---- What the kernels report ---------------------------------------------------------------- */
+
+struct seen {
+    uint64_t nbegun, nreplayed, captured;
+    bool runs;        /* a replay, the call that began last */
+    bool is_exchange; /* that call: sends and receives */
+};
+
+static uint64_t read_word(const uint64_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+/* nended is read last: while it lags behind, no later call can have begun. */
+static struct seen read_report(const struct tt_device_report *report)
+{
+    struct seen seen = {.nbegun = read_word(&report->nbegun)};
+    seen.captured = read_word(&report->captured);
+    seen.nreplayed = read_word(&report->nreplayed);
+    seen.runs = read_word(&report->nended) < seen.nbegun && seen.captured;
+    seen.is_exchange = seen.captured & TT_GRAPH_EXCHANGE_BIT;
+    return seen;
+}
+
+/* For the other ranks: twice the collectives that have ended, and 1 if one runs. */
+static void publish(const struct tt_graphs *graphs, const struct seen *seen)
+{
+    atomic_store_explicit(&graphs->comm->fabric->record->replays,
+                          2 * seen->nreplayed + (seen->runs && !seen->is_exchange),
+                          memory_order_release);
+}
+
+static uint64_t replays_of(const struct tt_comm_core *comm, int rank)
+{
+    return atomic_load_explicit(&tt_fabric_record(comm->fabric, rank)->replays,
+                                memory_order_acquire);
+}
+
+bool tt_graphs_has_replayed(const struct tt_comm_core *comm, int rank)
+{
+    return replays_of(comm, rank) / 2 >= replays_of(comm, comm->rank) / 2;
+}
+
+/* ---- Failures ------------------------------------------------------------------------------- */
+
+/* Makes graphs->exchange the exchange of this number. False: it is none, or its graph is gone. */
+static bool find_exchange_locked(struct tt_graphs *graphs, uint64_t captured)
+{
+    const struct tt_group_exchange *exchange = tt_graphs_exchange_locked(graphs, captured);
+    if (!exchange) return false;
+    if (graphs->exchange != exchange) graphs->gone_ns = 0;
+    graphs->exchange = exchange;
+    return true;
+}
+
+static void describe_locked(struct tt_graphs *graphs, uint64_t captured, char *text, size_t size)
+{
+    snprintf(text, size, "a call");
+    if (find_exchange_locked(graphs, captured))
+        tt_exchange_describe(graphs->exchange, text, size);
+    else if (captured && captured <= graphs->ncalls)
+        tt_call_describe(&graphs->calls[captured - 1], text, size);
+}
+
+static void fail(const struct tt_graphs *graphs, tt_status status, const char *text)
+{
+    struct tt_engine *engine = &graphs->comm->engine;
+    tt_engine_enter(engine);
+    tt_ignore(tt_fabric_fail(engine->fabric, status, "%s", text));
+    tt_engine_leave(engine);
+}
+
+enum { MESSAGE = 900 };
+
+/* A replay has ended without its result. captured: which call. */
+static void fail_replay_locked(struct tt_graphs *graphs, uint64_t captured)
+{
+    const struct tt_comm_core *comm = graphs->comm;
+    const struct tt_device_report *report = graphs->life->report;
+    char mine[128], peer[128], call[240], text[MESSAGE];
+    const uint32_t failure = __atomic_load_n(&report->failure, __ATOMIC_ACQUIRE);
+    tt_fabric_name_rank(comm->fabric, comm->rank, mine, sizeof mine);
+    describe_locked(graphs, captured, call, sizeof call);
+    if (failure == TT_DEVICE_MISMATCH && find_exchange_locked(graphs, captured)) {
+        tt_engine_enter(&graphs->comm->engine);
+        tt_ignore(tt_exchange_mismatch(graphs->exchange, comm->fabric, report));
+        tt_engine_leave(&graphs->comm->engine);
+    } else if (failure == TT_DEVICE_MISMATCH) {
+        tt_fabric_name_rank(comm->fabric, report->peer, peer, sizeof peer);
+        snprintf(text, sizeof text,
+                 "ranks disagree in communicator %s: %s replayed %s from a CUDA graph, %s made "
+                 "another call, or the same one without a graph (all ranks capture a call, or none "
+                 "does; all replay in the same order)",
+                 comm->name, mine, call, peer);
+        fail(graphs, TT_ERR_USAGE, text);
+    } else {
+        snprintf(text, sizeof text,
+                 "GPU %d: a replay of %s ended with failure %u in part %u, step %u; this is a "
+                 "defect of tutti: please report it",
+                 comm->gpu, call, failure, report->channel, report->step);
+        fail(graphs, TT_ERR_INTERNAL, text);
+    }
+}
+
+/* A rank is gone that has not done its part of the exchange that runs. */
+static bool check_exchange_locked(struct tt_graphs *graphs, const struct seen *seen)
+{
+    if (!seen->runs || !find_exchange_locked(graphs, seen->captured)) return false;
+    tt_engine_enter(&graphs->comm->engine);
+    const tt_status status =
+        tt_exchange_check(graphs->exchange, graphs->comm->fabric, &graphs->gone_ns);
+    tt_engine_leave(&graphs->comm->engine);
+    return status < 0;
+}
+
+/* A rank is gone that the replay needs, or has aborted. False: none. *left: one has left that this
+ * replay does not need. */
+static bool check_peers_locked(struct tt_graphs *graphs, const struct seen *seen, bool *left)
+{
+    const struct tt_comm_core *comm = graphs->comm;
+    for (int r = 0; r < comm->nranks; r++) {
+        const struct tt_rank_record *record = tt_fabric_record(comm->fabric, r);
+        if (r == comm->rank) continue;
+        const uint32_t state = atomic_load_explicit(&record->state, memory_order_acquire);
+        const bool needed =
+            seen->runs && !seen->is_exchange && replays_of(comm, r) / 2 <= seen->nreplayed;
+        const bool dead = needed && state == TT_RANK_HERE && tt_fabric_is_dead(comm->fabric, r);
+        *left = *left || state == TT_RANK_LEFT;
+        if (!dead && state != TT_RANK_ABORTED && (state != TT_RANK_LEFT || !needed)) continue;
+        char name[128], text[MESSAGE];
+        tt_fabric_name_rank(comm->fabric, r, name, sizeof name);
+        snprintf(text, sizeof text, "%s %s", name,
+                 dead                       ? "has died"
+                 : state == TT_RANK_ABORTED ? "aborted the communicator"
+                                            : "has left: it destroyed its communicator");
+        fail(graphs, TT_ERR_REMOTE, text);
+        return true;
+    }
+    return check_exchange_locked(graphs, seen);
+}
+
+/* Who has not begun the replay that this rank is in. */
+static void list_missing(const struct tt_comm_core *comm, uint64_t replay, char *text, size_t size)
+{
+    size_t used = 0;
+    int missing = 0;
+    for (int r = 0; r < comm->nranks; r++) {
+        char name[128];
+        if (r == comm->rank || replays_of(comm, r) >= 2 * replay - 1 || missing++ >= 4) continue;
+        tt_fabric_name_rank(comm->fabric, r, name, sizeof name);
+        used += (size_t)snprintf(text + used, size - used, "; %s has not replayed it", name);
+    }
+    if (missing > 4)
+        snprintf(text + used, size - used, "; %d more have not", missing - 4);
+    else if (!missing)
+        snprintf(text, size, "; every rank has begun it");
+}
+
+static void time_out_locked(struct tt_graphs *graphs, const struct seen *seen)
+{
+    const struct tt_comm_core *comm = graphs->comm;
+    char name[128], call[240], number[64], missing[MESSAGE] = "", text[2 * MESSAGE];
+    tt_fabric_name_rank(comm->fabric, comm->rank, name, sizeof name);
+    describe_locked(graphs, seen->captured, call, sizeof call);
+    if (find_exchange_locked(graphs, seen->captured)) {
+        tt_engine_enter(&graphs->comm->engine);
+        tt_exchange_missing(graphs->exchange, comm->fabric, missing, sizeof missing);
+        tt_engine_leave(&graphs->comm->engine);
+        snprintf(number, sizeof number, "a replay of a CUDA graph");
+    } else {
+        list_missing(comm, seen->nreplayed + 1, missing, sizeof missing);
+        snprintf(number, sizeof number, "replay number %llu of collectives of CUDA graphs",
+                 (unsigned long long)seen->nreplayed + 1);
+    }
+    snprintf(text, sizeof text,
+             "%s waited %lld ms in %s, %s, of communicator %s (TUTTI_TIMEOUT_MS)%s", name,
+             (long long)comm->timeout_ms, number, call, comm->name, missing);
+    fail(graphs, TT_ERR_TIMEOUT, text);
+}
+
+static void check_deadline_locked(struct tt_graphs *graphs, const struct seen *seen)
+{
+    if (graphs->running != seen->nbegun)
+        graphs->deadline_ns = tt_deadline_ns(graphs->comm->timeout_ms);
+    graphs->running = seen->nbegun;
+    if (tt_expired(graphs->deadline_ns)) time_out_locked(graphs, seen);
+}
+
+static void check_gpu_locked(const struct tt_graphs *graphs)
+{
+    struct tt_engine *engine = &graphs->comm->engine;
+    if (tt_gpu_watch_look(graphs->life->watch) >= 0) return;
+    tt_engine_enter(engine);
+    tt_ignore(tt_kernel_check_gpu(engine->fabric, graphs->life));
+    tt_engine_leave(engine);
+}
+
+/* ---- Looking ------------------------------------------------------------------------------ */
+
+/* For ranks that leave (device.c): struct tt_rank_record. */
+static void publish_use(const struct tt_graphs *graphs, uint32_t captured)
+{
+    atomic_store_explicit(&graphs->comm->fabric->record->captured, captured,
+                          memory_order_release); /* acquire: uses_peers of device.c */
+}
+
+/* A replay that begins from now on sees the word and ends; so does what runs. */
+static void close_locked(struct tt_graphs *graphs)
+{
+    if (graphs->closed) return;
+    tt_kernel_abort(graphs->life, &graphs->grace_ns);
+    (void)__atomic_exchange_n(&graphs->life->report->closed, 2, __ATOMIC_SEQ_CST);
+    if (!tt_kernel_has_stopped(graphs->life)) return;
+    graphs->closed = true;
+    publish_use(graphs, 0);
+}
+
+/* Calls that need a rank which has left end at once from now on. */
+static void close_to_left_locked(const struct tt_graphs *graphs)
+{
+    (void)__atomic_exchange_n(&graphs->life->report->closed, 1, __ATOMIC_SEQ_CST);
+    for (const struct tt_graph *graph = graphs->list; graph; graph = graph->next)
+        for (const struct tt_graph_call *call = graph->calls; call; call = call->next)
+            if (call->exchange && tt_graphs_needs_left_locked(graphs, call->number))
+                (void)__atomic_exchange_n(&call->exchange->table->closed, 1, __ATOMIC_SEQ_CST);
+}
+
+/* A rank that leaves waits for this rank to stop using its memory: no replay that needs the rank
+ * can succeed from then on. But it may have done its part of one that has begun; so first the ranks
+ * are looked at, then whether a replay runs. */
+static void note_left_locked(struct tt_graphs *graphs)
+{
+    const struct tt_comm_core *comm = graphs->comm;
+    bool *now = graphs->left + comm->nranks;
+    uint32_t n = 0;
+    for (int r = 0; r < comm->nranks; r++) {
+        now[r] = r != comm->rank && atomic_load_explicit(&tt_fabric_record(comm->fabric, r)->state,
+                                                         memory_order_acquire) != TT_RANK_HERE;
+        n += now[r];
+    }
+    if (n != graphs->nleft && !read_report(graphs->life->report).runs) {
+        memcpy(graphs->left, now, (size_t)comm->nranks * sizeof *now);
+        graphs->nleft = n;
+        close_to_left_locked(graphs);
+    }
+    if (!graphs->nleft) return;
+    if (tt_kernel_has_ended(graphs->life) ||
+        !tt_graphs_needs_left_locked(graphs, read_word(&graphs->life->report->captured)))
+        publish_use(graphs, 1 + graphs->nleft);
+}
+
+static bool has_failed(const struct tt_graphs *graphs)
+{
+    return tt_fabric_failure_text(graphs->comm->fabric)[0];
+}
+
+/* replay: which call has ended. Ranks that it does not need may have left too. */
+static void fail_left_locked(const struct tt_graphs *graphs, uint64_t replay)
+{
+    char name[128], text[256];
+    const struct tt_group_exchange *exchange = tt_graphs_exchange_locked(graphs, replay);
+    int rank = tt_kernel_absent_rank(graphs->comm, exchange);
+    if (rank < 0) rank = tt_kernel_absent_rank(graphs->comm, NULL);
+    tt_fabric_name_rank(graphs->comm->fabric, rank, name, sizeof name);
+    snprintf(text, sizeof text,
+             "%s has left: it destroyed its communicator; a CUDA graph was replayed after that",
+             name);
+    fail(graphs, TT_ERR_REMOTE, text);
+}
+
+static struct seen look_locked(struct tt_graphs *graphs)
+{
+    bool left = false;
+    const struct seen seen = read_report(graphs->life->report);
+    publish(graphs, &seen);
+    if (!has_failed(graphs) && !check_peers_locked(graphs, &seen, &left)) {
+        const uint32_t failure = __atomic_load_n(&graphs->life->report->failure, __ATOMIC_ACQUIRE);
+        const uint64_t replay = failure ? read_word(&graphs->life->report->replay) : 0;
+        if (failure == TT_DEVICE_ABORTED && left)
+            fail_left_locked(graphs, replay);
+        else if (failure != TT_DEVICE_ABORTED && replay)
+            fail_replay_locked(graphs, replay);
+        else if (seen.runs)
+            check_deadline_locked(graphs, &seen);
+        if (seen.runs) check_gpu_locked(graphs);
+    }
+    if (has_failed(graphs))
+        close_locked(graphs);
+    else if (left)
+        note_left_locked(graphs);
+    return seen;
+}
+
+void tt_graphs_look_locked(struct tt_graphs *graphs)
+{
+    (void)look_locked(graphs);
+}
+
+static int64_t watch(struct tt_attended *attended)
+{
+    struct tt_graphs *graphs = (struct tt_graphs *)attended;
+    pthread_mutex_lock(&graphs->lock);
+    const struct seen seen = look_locked(graphs);
+    const bool busy = seen.runs || (has_failed(graphs) && !graphs->closed);
+    pthread_mutex_unlock(&graphs->lock);
+    return (busy ? BUSY_MS : IDLE_MS) * INT64_C(1000000);
+}
+
+void tt_graphs_look(struct tt_comm_core *comm)
+{
+    struct tt_graphs *graphs =
+        comm->kernel ? atomic_load_explicit(&comm->kernel->graphs, memory_order_acquire) : NULL;
+    if (!graphs) return;
+    pthread_mutex_lock(&graphs->lock);
+    tt_graphs_look_locked(graphs);
+    pthread_mutex_unlock(&graphs->lock);
+}
+
+/* ---- Begin and end -------------------------------------------------------------------------- */
+
+/* From now on kernels of this rank may use memory of others. */
+static tt_status begin_use(const struct tt_graphs *graphs, const struct tt_group_exchange *exchange)
+{
+    if (!tt_kernel_may_use_peers(graphs->comm, exchange))
+        return tt_kernel_fail_alone(graphs->comm, exchange);
+    publish_use(graphs, 1);
+    tt_fabric_give_back(graphs->comm->fabric);
+    return TT_OK;
+}
+
+/* Calls that were issued before are before the first replay. */
+static tt_status begin(struct tt_graphs *graphs, const struct tt_group_exchange *exchange)
+{
+    graphs->left = calloc(2 * (size_t)graphs->comm->nranks, sizeof *graphs->left);
+    if (!graphs->left) return tt_fail(TT_ERR_SYSTEM, "out of memory for calls of CUDA graphs");
+    TT_TRY(tt_share_begin_order(graphs->comm->kernel->place.share));
+    TT_TRY(begin_use(graphs, exchange));
+    graphs->attended.look = watch;
+    tt_attend(graphs->comm->kernel->queue.attendant, &graphs->attended);
+    return TT_OK;
+}
+
+tt_status tt_graphs_get(struct tt_comm_core *comm, const struct tt_group_exchange *exchange,
+                        struct tt_graphs **out)
+{
+    struct tt_kernel_part *on = comm->kernel;
+    struct tt_graphs *graphs = atomic_load_explicit(&on->graphs, memory_order_relaxed);
+    if (!graphs) {
+        graphs = calloc(1, sizeof *graphs);
+        if (!graphs) return tt_fail(TT_ERR_SYSTEM, "out of memory for calls of CUDA graphs");
+        graphs->comm = comm;
+        graphs->context = tt_device_context(on->device);
+        graphs->life = &on->life;
+        pthread_mutex_init(&graphs->lock, NULL);
+        const tt_status status = begin(graphs, exchange);
+        if (status) {
+            tt_graphs_destroy(graphs);
+            return status;
+        }
+        atomic_store_explicit(&on->graphs, graphs, memory_order_release);
+    }
+    *out = graphs;
+    return TT_OK;
+}
+
+/* The attendant ends the wait: it closes the graphs after a failure, for example at the deadline.
+ */
+static bool is_waited_for(struct tt_graphs *graphs)
+{
+    pthread_mutex_lock(&graphs->lock);
+    const bool waits = read_report(graphs->life->report).runs && !graphs->closed;
+    pthread_mutex_unlock(&graphs->lock);
+    return waits;
+}
+
+static bool close_now(struct tt_graphs *graphs)
+{
+    pthread_mutex_lock(&graphs->lock);
+    close_locked(graphs);
+    const bool closed = graphs->closed;
+    pthread_mutex_unlock(&graphs->lock);
+    return closed;
+}
+
+static void pause_briefly(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = BUSY_MS * 1000000L}, NULL);
+}
+
+void tt_graphs_end(struct tt_kernel_part *on)
+{
+    struct tt_graphs *graphs = on->graphs;
+    if (!graphs) return;
+    while (is_waited_for(graphs)) pause_briefly();
+    tt_unattend(on->queue.attendant, &graphs->attended);
+    const struct seen seen = read_report(graphs->life->report);
+    publish(graphs, &seen);
+    const int64_t deadline_ns = tt_deadline_ns(END_MS);
+    /* Where that fails, a replay may still use memory of others; the record goes on saying so. */
+    while (!close_now(graphs) && !tt_expired(deadline_ns)) pause_briefly();
+    graphs->comm = NULL;
+}
+
+bool tt_graphs_have_ended(const struct tt_kernel_part *on)
+{
+    return !on->graphs || tt_kernel_has_ended(&on->life);
+}
+
+void tt_graphs_destroy(struct tt_graphs *graphs)
+{
+    if (!graphs) return;
+    pthread_mutex_destroy(&graphs->lock);
+    free(graphs->calls);
+    free(graphs->left);
+    free(graphs);
+}

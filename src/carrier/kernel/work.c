@@ -1,0 +1,303 @@
+/* Waits for calls that a kernel carries out, and ends them. */
+#include "carrier/kernel/work.h"
+
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "carrier/gpu_watch.h"
+#include "carrier/kernel/exchange.h"
+
+/* Ranks that live have read within this time what a kernel that fails has sent by reference. */
+enum { GRACE_MS = 1000 };
+
+static struct tt_kernel_work *own(struct tt_work *work)
+{
+    return (struct tt_kernel_work *)work;
+}
+
+static const struct tt_kernel_work *own_const(const struct tt_work *work)
+{
+    return (const struct tt_kernel_work *)work;
+}
+
+/* The report is memory that the GPU writes: each word is read once, in order. */
+static uint64_t read_word(const uint64_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+/* ---- Its kernel ----------------------------------------------------------------------------- */
+
+/* False: all have been given back already. */
+static bool take_borrowed(struct tt_kernel_life *life)
+{
+    int n = atomic_load_explicit(&life->nborrowed, memory_order_relaxed);
+    while (n > 0 && !atomic_compare_exchange_weak_explicit(
+                        &life->nborrowed, &n, n - 1, memory_order_relaxed, memory_order_relaxed))
+        continue;
+    return n > 0;
+}
+
+void tt_kernel_leave_all_peers(struct tt_kernel_life *life, struct tt_fabric *fabric)
+{
+    while (take_borrowed(life)) tt_fabric_give_back(fabric);
+}
+
+/* A kernel that begins from now on sees the word before it uses any buffer: it writes nbegun, then
+ * reads abort, with a fence in between, as here the change, which is one, in the other order. A
+ * call that fails later does not take back what the kernels were told. */
+void tt_kernel_abort(const struct tt_kernel_life *life, int64_t *grace_ns)
+{
+    if (!*grace_ns) *grace_ns = tt_deadline_ns(GRACE_MS);
+    (void)__atomic_fetch_or(&life->report->abort, tt_expired(*grace_ns) ? 2 : 1, __ATOMIC_SEQ_CST);
+}
+
+bool tt_kernel_has_ended(const struct tt_kernel_life *life)
+{
+    const uint64_t nbegun = __atomic_load_n(&life->report->nbegun, __ATOMIC_SEQ_CST);
+    return __atomic_load_n(&life->report->nended, __ATOMIC_SEQ_CST) >= nbegun;
+}
+
+bool tt_kernel_has_stopped(const struct tt_kernel_life *life)
+{
+    return tt_kernel_has_ended(life) || tt_gpu_watch_look(life->watch) < 0;
+}
+
+/* ---- Begin ---------------------------------------------------------------------------------- */
+
+static tt_status ready(struct tt_work *work)
+{
+    const struct tt_kernel_work *mine = own(work);
+    return read_word(&mine->life->report->begun) >= mine->number ? TT_OK : TT_IN_PROGRESS;
+}
+
+static tt_status start_collective(struct tt_work *work)
+{
+    tt_record_entry(work->engine, &work->collective.call, work->turn);
+    return TT_OK;
+}
+
+static tt_status start_exchange(struct tt_work *work)
+{
+    (void)work;
+    return TT_OK;
+}
+
+/* ---- The result ----------------------------------------------------------------------------- */
+
+/* Of a report with a failure. A later call of the rank may have failed before this one is looked
+ * at, and an earlier one, or a replay, may not have been looked at yet. */
+static bool has_result(const struct tt_kernel_work *mine)
+{
+    return mine->number <= read_word(&mine->life->report->sound);
+}
+
+static bool is_failed(const struct tt_kernel_work *mine)
+{
+    const struct tt_device_report *report = mine->life->report;
+    return !read_word(&report->replay) && mine->number == read_word(&report->sound) + 1;
+}
+
+/* A failure that the host learns of by the kernel, which may not end before the host has aborted
+ * the other ranks: it waits for those that read what it has sent by reference. */
+static bool tells_why(uint32_t failure)
+{
+    return failure == TT_DEVICE_MISMATCH || failure == TT_DEVICE_IMPOSSIBLE;
+}
+
+static tt_status mismatch(struct tt_work *work)
+{
+    const struct tt_kernel_work *mine = own(work);
+    const struct tt_device_report *report = mine->life->report;
+    return mine->exchange ? tt_exchange_mismatch(mine->exchange, work->engine->fabric, report)
+                          : tt_collective_mismatch(work, report->peer);
+}
+
+static tt_status advance(struct tt_work *work)
+{
+    const struct tt_kernel_work *mine = own(work);
+    const struct tt_device_report *report = mine->life->report;
+    const bool ended = read_word(&report->ended) >= mine->number;
+    const uint32_t failure = __atomic_load_n(&report->failure, __ATOMIC_ACQUIRE);
+    if (!ended && !(tells_why(failure) && is_failed(mine))) return TT_IN_PROGRESS;
+    if (failure && has_result(mine)) return TT_OK;
+    if (failure && !is_failed(mine)) {
+        TT_TRY(tt_fabric_check(work->engine->fabric));
+        return TT_IN_PROGRESS; /* until the call that has failed says why */
+    }
+    switch ((enum tt_device_failure)failure) {
+    case TT_DEVICE_FINE:
+        return TT_OK;
+    case TT_DEVICE_MISMATCH:
+        return mismatch(work);
+    case TT_DEVICE_ABORTED: /* the failure that aborted it is the communicator's */
+        TT_TRY(tt_fabric_check(work->engine->fabric));
+        break;
+    default:
+        break;
+    }
+    return tt_fail(TT_ERR_INTERNAL,
+                   "GPU %d: the kernel ended with failure %u in part %u, step %u; this is a defect "
+                   "of tutti: please report it",
+                   mine->life->gpu, report->failure, report->channel, report->step);
+}
+
+/* Kernels publish and release in memory of GPUs. */
+static tt_status flush_collective(struct tt_work *work)
+{
+    const struct tt_fabric *fabric = work->engine->fabric;
+    return !fabric->wires || tt_wires_flushed(fabric->wires) ? TT_OK : TT_IN_PROGRESS;
+}
+
+static tt_status flush_exchange(struct tt_work *work)
+{
+    (void)work;
+    return TT_OK;
+}
+
+/* ---- Checks --------------------------------------------------------------------------------- */
+
+tt_status tt_kernel_check_gpu(struct tt_fabric *fabric, const struct tt_kernel_life *life)
+{
+    if (tt_gpu_watch_look(life->watch) >= 0) return TT_OK;
+    char cause[TT_ERROR_TEXT], name[128];
+    snprintf(cause, sizeof cause, "%s", tt_last_error());
+    tt_fabric_name_rank(fabric, fabric->rank, name, sizeof name);
+    return tt_fabric_fail(fabric, TT_ERR_DEVICE, "%s: GPU %d is lost: %s", name, life->gpu, cause);
+}
+
+static tt_status check_collective(struct tt_work *work)
+{
+    TT_TRY(tt_kernel_check_gpu(work->engine->fabric, own(work)->life));
+    return tt_collective_check(work);
+}
+
+static tt_status check_exchange(struct tt_work *work)
+{
+    struct tt_kernel_work *mine = own(work);
+    TT_TRY(tt_kernel_check_gpu(work->engine->fabric, mine->life));
+    return tt_exchange_check(mine->exchange, work->engine->fabric, &mine->gone_ns);
+}
+
+/* ---- End ------------------------------------------------------------------------------------ */
+
+/* TT_OK: no kernel of the rank may use the caller's buffers any more. */
+static tt_status stop_kernel(struct tt_kernel_work *mine)
+{
+    tt_kernel_abort(mine->life, &mine->grace_ns);
+    if (!tt_kernel_has_stopped(mine->life)) return TT_IN_PROGRESS;
+    /* Also of calls behind this one, which are not looked at before it has ended: the other ranks'
+     * calls wait for them, and this one for theirs. */
+    tt_kernel_leave_all_peers(mine->life, mine->work.engine->fabric);
+    return TT_OK;
+}
+
+/* The kernel may run longer than its call: the other ranks keep their memory until it has ended
+ * (leave_peers), and the failure's text tells the user to keep the buffers. But it must end: nobody
+ * stops it after the call. So the call ends, whatever its deadline, when the kernel has been told
+ * to wait for no reader any more, and has had time to see that. */
+static tt_status await_kernel(struct tt_kernel_work *mine)
+{
+    struct tt_work *work = &mine->work;
+    const bool waits = read_word(&mine->life->report->abort) < 2; /* for readers */
+    if (stop_kernel(mine) == TT_OK) return TT_OK;
+    if (!tt_expired(work->deadline_ns)) return TT_IN_PROGRESS;
+    if (waits) {
+        work->deadline_ns = tt_deadline_ns(TT_GRACE_MS);
+        return TT_IN_PROGRESS;
+    }
+    tt_fabric_add_to_failure(work->engine->fabric,
+                             "; this rank's kernel has not ended and may still use its buffers: "
+                             "keep them until the stream is done");
+    return TT_OK;
+}
+
+static tt_status stop(struct tt_work *work)
+{
+    TT_AWAIT(await_kernel(own(work)));
+    return tt_await_readers(work);
+}
+
+/* The call's kernel has ended: it uses memory of other ranks no longer. */
+static void leave_peers(struct tt_kernel_work *mine)
+{
+    if (mine->uses_peers && take_borrowed(mine->life))
+        tt_fabric_give_back(mine->work.engine->fabric);
+    mine->uses_peers = false;
+}
+
+static void end_collective(struct tt_work *work, tt_status status)
+{
+    if (!status) leave_peers(own(work));
+    tt_collective_end(work, status);
+}
+
+static void end_exchange(struct tt_work *work, tt_status status)
+{
+    if (!status) leave_peers(own(work));
+    tt_exchange_release(own(work)->exchange);
+}
+
+/* ---- Texts ---------------------------------------------------------------------------------- */
+
+static void describe_exchange(const struct tt_work *work, char *text, size_t size)
+{
+    tt_exchange_describe(own_const(work)->exchange, text, size);
+}
+
+static void missing_of_exchange(const struct tt_work *work, char *text, size_t size)
+{
+    tt_exchange_missing(own_const(work)->exchange, work->engine->fabric, text, size);
+}
+
+/* The kernel says which messages are missing. */
+static bool knows_of_exchange(const struct tt_work *work)
+{
+    (void)work;
+    return true;
+}
+
+/* ---- The kinds ------------------------------------------------------------------------------ */
+
+static const struct tt_work_ops collective_ops = {.ready = ready,
+                                                  .start = start_collective,
+                                                  .advance = advance,
+                                                  .flush = flush_collective,
+                                                  .check = check_collective,
+                                                  .stop = stop,
+                                                  .end = end_collective,
+                                                  .describe = tt_collective_describe,
+                                                  .missing = tt_collective_missing,
+                                                  .knows = tt_collective_knows};
+static const struct tt_work_ops exchange_ops = {.ready = ready,
+                                                .start = start_exchange,
+                                                .advance = advance,
+                                                .flush = flush_exchange,
+                                                .check = check_exchange,
+                                                .stop = stop,
+                                                .end = end_exchange,
+                                                .describe = describe_exchange,
+                                                .missing = missing_of_exchange,
+                                                .knows = knows_of_exchange};
+
+void tt_kernel_begin_collective(struct tt_kernel_work *mine, struct tt_kernel_life *life,
+                                struct tt_engine *engine, const struct tt_call *call)
+{
+    *mine = (struct tt_kernel_work){.life = life};
+    tt_work_collective(&mine->work, engine, call);
+    mine->work.ops = &collective_ops;
+}
+
+void tt_kernel_begin_exchange(struct tt_kernel_work *mine, struct tt_kernel_life *life,
+                              struct tt_engine *engine, struct tt_group_exchange *exchange,
+                              uint64_t turn)
+{
+    *mine = (struct tt_kernel_work){.work = {.ops = &exchange_ops,
+                                             .engine = engine,
+                                             .turns = &life->exchanges_done,
+                                             .turn = turn},
+                                    .life = life,
+                                    .number = exchange->number,
+                                    .exchange = exchange};
+    atomic_fetch_add_explicit(&engine->outstanding, 1, memory_order_relaxed);
+}

@@ -1,0 +1,60 @@
+/* Calls that a kernel carries out: the host waits for the kernel's report, and looks at deadlines,
+ * the dead and disagreeing peers as with any call. A call begins when its kernel does, so that what
+ * the user's stream does before takes nothing of its time. Nothing here calls the driver. */
+#ifndef TT_CARRIER_KERNEL_WORK_H
+#define TT_CARRIER_KERNEL_WORK_H
+
+#include "carrier/carrier.h"
+#include "device/call.h"
+
+struct tt_gpu_watch;
+
+/* Of a rank: what its calls and the replays of its graphs have in common. Part of struct
+ * tt_kernel_part, or of what a part that is gone leaves to its kernels. */
+struct tt_kernel_life {
+    /* immutable after init */
+    struct tt_device_report *report; /* pinned host memory */
+    struct tt_gpu_watch *watch;      /* whether the GPU is lost */
+    int gpu;
+    /* atomic: calls whose kernels may use memory of other ranks (tt_fabric_borrow); those that
+     * failed, until no kernel of the rank can */
+    _Atomic int nborrowed;
+    _Atomic uint64_t exchanges_done;
+};
+
+/* A call. Owned by a batch, or by who runs it. */
+struct tt_kernel_work {
+    struct tt_work work; /* first: the address of the work is this one's */
+    struct tt_kernel_life *life;
+    uint64_t number;  /* struct tt_device_call */
+    bool uses_peers;  /* it may use memory of other ranks of this process */
+    int64_t grace_ns; /* after a failure: until when the kernel may wait for ranks that read what it
+                       * has sent by reference; 0: none yet */
+    /* of an exchange */
+    struct tt_group_exchange *exchange; /* NULL: a collective */
+    int64_t gone_ns; /* until when the kernel may see what a rank did that is gone; 0: none is */
+};
+
+/* Gives the work its turn. The caller fills in number and uses_peers. */
+void tt_kernel_begin_collective(struct tt_kernel_work *work, struct tt_kernel_life *life,
+                                struct tt_engine *engine, const struct tt_call *call);
+/* turn: of the exchanges of the rank. The caller fills in uses_peers of the first work of the
+ * exchange. */
+void tt_kernel_begin_exchange(struct tt_kernel_work *work, struct tt_kernel_life *life,
+                              struct tt_engine *engine, struct tt_group_exchange *exchange,
+                              uint64_t turn);
+
+/* Fails the communicator where the GPU was found to be lost. */
+TT_NODISCARD tt_status tt_kernel_check_gpu(struct tt_fabric *fabric,
+                                           const struct tt_kernel_life *life);
+/* No kernel of the rank runs any more, and one that begins later ends at once. */
+void tt_kernel_leave_all_peers(struct tt_kernel_life *life, struct tt_fabric *fabric);
+/* After a failure: every kernel of the rank ends. *grace_ns: until when it may wait for ranks that
+ * read what it has sent by reference; 0: not set yet. */
+void tt_kernel_abort(const struct tt_kernel_life *life, int64_t *grace_ns);
+/* All kernels of the rank that have begun have ended. */
+bool tt_kernel_has_ended(const struct tt_kernel_life *life);
+/* The same, or the GPU is lost. */
+bool tt_kernel_has_stopped(const struct tt_kernel_life *life);
+
+#endif

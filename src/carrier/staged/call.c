@@ -1,0 +1,469 @@
+/* Staged calls: where the caller's buffers lie in staging memory, and the copies there and back. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "carrier/gpu_stream.h"
+#include "carrier/staged/staged.h"
+#include "driver/capture.h"
+
+enum {
+    APART = 64,                 /* where input and output cannot share memory */
+    IN_PLACE_MIN_BYTES = 16384, /* of a message: below, a round trip more costs more than copies */
+};
+
+/* ---- Where things lie ----------------------------------------------------------------------- */
+
+/* The buffers of a collective call, in the caller's memory and in staging memory. */
+struct layout {
+    char *input, *output;
+    size_t in_at, out_at;  /* in staging memory */
+    size_t nbytes;         /* of it */
+    struct tt_extent kept; /* of the caller's memory: the call leaves its bytes as they are */
+};
+
+/* Bytes that this rank uses. */
+struct sizes {
+    size_t in, out;
+    size_t before_own; /* this rank's block in staging memory that holds all blocks */
+};
+
+/* The caller's bytes that are both input and output, where nothing is reduced: writing them again
+ * would race with who reads them. */
+static struct tt_extent find_kept(const struct tt_where *where, const struct tt_call_blocks *blocks,
+                                  const struct sizes *sizes)
+{
+    const uintptr_t input = (uintptr_t)where->input, output = (uintptr_t)where->output;
+    const struct tt_collective_row *row = tt_collective_row(blocks->collective);
+    if (!sizes->in || !sizes->out || tt_collective_reduces(blocks->collective))
+        return (struct tt_extent){0, 0};
+    const bool gathers = row->output == TT_HOLDS_ALL;
+    const uintptr_t all = gathers ? output : input, block = gathers ? input : output;
+    const bool in_place =
+        row->input == row->output ? input == output : block == all + blocks->before_own;
+    if (!in_place) return (struct tt_extent){0, 0};
+    return (struct tt_extent){block, sizes->in < sizes->out ? sizes->in : sizes->out};
+}
+
+static struct layout lay_out(const struct tt_where *where, const struct tt_call_blocks *blocks,
+                             const struct sizes *sizes)
+{
+    const struct tt_collective_row *row = tt_collective_row(blocks->collective);
+    struct layout layout = {.input = (char *)(uintptr_t)where->input, .output = where->output};
+    if (row->in_place && row->input != row->output && sizes->in && sizes->out) {
+        if (row->input == TT_HOLDS_OWN)
+            layout.in_at = sizes->before_own;
+        else
+            layout.out_at = sizes->before_own;
+    }
+    if (!row->in_place) layout.out_at = (sizes->in + APART - 1) / APART * APART;
+    const size_t in_end = layout.in_at + sizes->in, out_end = layout.out_at + sizes->out;
+    layout.nbytes = in_end > out_end ? in_end : out_end;
+    layout.kept = find_kept(where, blocks, sizes);
+    return layout;
+}
+
+/* Pieces that follow one another in both memories become one. */
+static void add(struct tt_stage *stage, int *number, char *users, char *staged, size_t nbytes)
+{
+    const int end = stage->nin + stage->nout;
+    struct tt_stage_piece *last = *number ? &stage->pieces[end - 1] : NULL;
+    if (!nbytes) return;
+    if (last && last->users + last->nbytes == users && last->staged + last->nbytes == staged) {
+        last->nbytes += nbytes;
+        return;
+    }
+    stage->pieces[end] = (struct tt_stage_piece){users, staged, nbytes};
+    ++*number;
+}
+
+static void add_input(struct tt_stage *stage, char *users, char *staged, size_t nbytes)
+{
+    add(stage, &stage->nin, users, staged, nbytes);
+}
+
+/* Leaves out what is kept. */
+static void add_output(struct tt_stage *stage, const struct tt_extent *kept, char *users,
+                       char *staged, size_t nbytes)
+{
+    const uintptr_t first = (uintptr_t)users, end = first + nbytes;
+    const uintptr_t kept_end = kept->first + kept->nbytes;
+    if (!kept->nbytes || kept->first >= end || kept_end <= first) {
+        add(stage, &stage->nout, users, staged, nbytes);
+        return;
+    }
+    const size_t before = kept->first > first ? kept->first - first : 0;
+    const size_t after = end > kept_end ? end - kept_end : 0;
+    add(stage, &stage->nout, users, staged, before);
+    add(stage, &stage->nout, users + (nbytes - after), staged + (nbytes - after), after);
+}
+
+/* ---- Calls ---------------------------------------------------------------------------------- */
+
+static tt_status fail(const struct tt_pending_call *pending, tt_status status)
+{
+    return status ? tt_core_fail_call(pending->comm, status) : TT_OK;
+}
+
+/* A call that is captured has no memory of its own, so that graphs hold none. */
+static tt_status take(struct tt_pending_call *pending, size_t nbytes, int npieces)
+{
+    struct tt_staged_part *staged = pending->comm->staged;
+    bool captured = false;
+    if (pending->stream)
+        TT_TRY(tt_context_stream_capturing(staged->context, tt_gpu_stream_handle(pending->stream),
+                                           &captured));
+    if (captured) nbytes = SIZE_MAX;
+    TT_TRY(fail(pending, tt_stage_take(staged, nbytes, npieces, &pending->stage)));
+    struct tt_stage *stage = pending->stage;
+    stage->failed = false;
+    stage->captured = captured;
+    stage->is_collective = pending->kind == TT_CALL_COLLECTIVE;
+    stage->by_host = !stage->memory;
+    stage->on_device = NULL;
+    stage->in = stage->out = (struct tt_extent){0, 0};
+    stage->portions =
+        (struct tt_stage_portions){.base = {.ops = &tt_stage_portions_ops, .number = 1},
+                                   .stream = staged->copies,
+                                   .pieces = stage->pieces};
+    return TT_OK;
+}
+
+/* Gives the call memory of the communicator, which the call uses in its turn. status: TT_OK, or the
+ * failure of the caller before: then the call is dropped. */
+static tt_status share(struct tt_pending_call *pending, tt_status status,
+                       struct tt_stage_shared *shared, size_t nbytes)
+{
+    if (!status) status = tt_stage_share(pending->comm->staged, shared, nbytes);
+    if (status) {
+        tt_stage_drop(pending->stage);
+        return fail(pending, status);
+    }
+    pending->stage->portions.base.memory = shared->memory;
+    return TT_OK;
+}
+
+/* Enough for most calls: it rarely grows. */
+static tt_status share_collective(struct tt_pending_call *pending, size_t nbytes)
+{
+    struct tt_staged_part *staged = pending->comm->staged;
+    return share(pending, TT_OK, &staged->collectives,
+                 nbytes > 2 * staged->nbytes ? nbytes : 2 * staged->nbytes);
+}
+
+/* For a collective as a whole. */
+static tt_status find_memory(struct tt_pending_call *pending, size_t nbytes, char **memory)
+{
+    struct tt_stage *stage = pending->stage;
+    if (!stage->memory) TT_TRY(share_collective(pending, nbytes));
+    *memory = stage->memory ? stage->memory : stage->portions.base.memory;
+    return TT_OK;
+}
+
+static void move_scalar(struct tt_pending_call *pending)
+{
+    struct tt_stage *stage = pending->stage;
+    struct tt_call *call = &pending->call;
+    if (!call->scalar) return;
+    add_input(stage, (char *)(uintptr_t)call->scalar, stage->words->scalar,
+              tt_type_size(call->reduction.type));
+    call->scalar = stage->words->scalar;
+}
+
+/* From here on the call's buffers are staging memory. */
+static void move(struct tt_pending_call *pending, const struct layout *layout, char *memory)
+{
+    pending->call.input = memory + layout->in_at;
+    pending->call.output = memory + layout->out_at;
+    move_scalar(pending);
+}
+
+/* Blocks that the buffers have in a portion: where both may be one, they are. Counts the sides'
+ * `at` in blocks, of which divide makes bytes. */
+static int lay_out_sides(struct tt_portions *portions, const struct tt_program *program,
+                         bool in_place)
+{
+    int total = 0;
+    int32_t first = INT32_MAX, end = 0;
+    for (int b = TT_INPUT; b <= TT_OUTPUT; b++) {
+        const struct tt_program_blocks *held = &program->held[b];
+        portions->sides[b].first = held->first;
+        portions->sides[b].at = (size_t)total;
+        total += held->number;
+        if (held->number && held->first < first) first = held->first;
+        if (held->number && held->first + held->number > end) end = held->first + held->number;
+    }
+    if (!in_place || !total) return total;
+    for (int b = TT_INPUT; b <= TT_OUTPUT; b++) {
+        portions->sides[b].first = first;
+        portions->sides[b].at = 0;
+    }
+    return end - first;
+}
+
+/* The call's buffers stay where they are and pass through staging memory, some rounds at a time. */
+static tt_status divide(struct tt_pending_call *pending, const struct layout *layout)
+{
+    const struct tt_binding *binding = pending->call.binding;
+    struct tt_stage_portions *stage = &pending->stage->portions;
+    struct tt_portions *portions = &stage->base;
+    const struct tt_program *program = pending->call.loaded->program;
+    const size_t part = binding->piece * binding->element;
+    const size_t block = binding->parts[0].nparts * part;
+    const bool in_place = tt_collective_row((enum tt_collective)program->collective)->in_place != 0;
+    const size_t round = (size_t)lay_out_sides(portions, program, in_place) * block;
+    const size_t most = round ? pending->comm->staged->nbytes / round : binding->nrounds;
+    portions->rounds = most < 1 ? 1 : most < binding->nrounds ? most : binding->nrounds;
+    portions->number = (binding->nrounds + portions->rounds - 1) / portions->rounds;
+    portions->nbytes = round * portions->rounds;
+    char *const buffers[2] = {layout->input, layout->output};
+    for (int b = TT_INPUT; b <= TT_OUTPUT; b++) {
+        portions->sides[b].at *= block * portions->rounds;
+        stage->users[b] = (char *)((uintptr_t)buffers[b] - binding->skipped[b]);
+    }
+    stage->kept = (const char *)layout->kept.first;
+    stage->kept_end = stage->kept + layout->kept.nbytes;
+    pending->stage->by_host = true;
+    move_scalar(pending);
+    return share_collective(pending,
+                            portions->number > 1 ? 2 * portions->nbytes : portions->nbytes);
+}
+
+/* One count for all ranks. */
+static tt_status prepare_even(struct tt_pending_call *pending, const struct tt_where *where,
+                              const struct tt_call_blocks *blocks)
+{
+    const struct sizes sizes = {where->in.nbytes, where->out.nbytes, blocks->before_own};
+    const struct layout layout = lay_out(where, blocks, &sizes);
+    char *memory;
+    TT_TRY(take(pending, layout.nbytes, 4)); /* input, scalar, the output's beginning and end */
+    struct tt_stage *stage = pending->stage;
+    stage->in = where->in;
+    stage->out = where->out;
+    if (layout.nbytes > pending->comm->staged->nbytes) return divide(pending, &layout);
+    TT_TRY(find_memory(pending, layout.nbytes, &memory));
+    add_input(stage, layout.input, memory + layout.in_at, sizes.in);
+    move(pending, &layout, memory);
+    add_output(stage, &layout.kept, layout.output, memory + layout.out_at, sizes.out);
+    return TT_OK;
+}
+
+/* One side of a call with a count for each rank. */
+struct side {
+    enum tt_holds holds;
+    int rank, nranks;
+    const struct tt_call_blocks *blocks;
+};
+
+static struct side side_of(const struct tt_pending_call *pending,
+                           const struct tt_call_blocks *blocks, bool input)
+{
+    const struct tt_comm_core *comm = pending->comm;
+    const bool is_root = comm->rank == blocks->root;
+    return (struct side){tt_collective_holds(blocks->collective, input, is_root), comm->rank,
+                         comm->nranks, blocks};
+}
+
+static size_t bytes_of(const struct side *side)
+{
+    const struct tt_call_blocks *blocks = side->blocks;
+    size_t count = 0;
+    if (side->holds == TT_HOLDS_OWN) return blocks->counts[side->rank] * blocks->element;
+    for (int r = 0; side->holds == TT_HOLDS_ALL && r < side->nranks; r++)
+        count += blocks->counts[r];
+    return count * blocks->element;
+}
+
+/* kept: NULL: the input. */
+static void add_blocks(struct tt_stage *stage, const struct side *side,
+                       const struct tt_extent *kept, char *users, char *staged)
+{
+    const struct tt_call_blocks *blocks = side->blocks;
+    size_t packed = 0;
+    for (int r = 0; r < side->nranks; r++) {
+        const bool all = side->holds == TT_HOLDS_ALL;
+        const size_t nbytes = blocks->counts[r] * blocks->element;
+        const size_t at = all && blocks->displs ? blocks->displs[r] * blocks->element : packed;
+        if (!all && (side->holds == TT_HOLDS_NOTHING || r != side->rank)) continue;
+        if (!nbytes) continue;
+        if (kept)
+            add_output(stage, kept, users + at, staged + packed, nbytes);
+        else
+            add_input(stage, users + at, staged + packed, nbytes);
+        packed += nbytes;
+    }
+}
+
+bool tt_stage_packs(const struct tt_comm_core *comm, size_t nbytes)
+{
+    return nbytes <= comm->staged->nbytes;
+}
+
+/* A count for each rank. */
+static tt_status prepare_uneven(struct tt_pending_call *pending, const struct tt_where *where,
+                                const struct tt_call_blocks *blocks)
+{
+    const struct tt_comm_core *comm = pending->comm;
+    const struct side in = side_of(pending, blocks, true), out = side_of(pending, blocks, false);
+    struct sizes sizes = {.in = bytes_of(&in), .out = bytes_of(&out)};
+    char *memory;
+    for (int r = 0; r < comm->rank; r++) sizes.before_own += blocks->counts[r] * blocks->element;
+    const struct layout layout = lay_out(where, blocks, &sizes);
+    const bool packs = tt_stage_packs(comm, blocks->total * blocks->element);
+    TT_TRY(take(pending, packs ? layout.nbytes : SIZE_MAX, 2 * comm->nranks + 3));
+    struct tt_stage *stage = pending->stage;
+    stage->in = where->in;
+    stage->out = where->out;
+    if (!packs) return divide(pending, &layout);
+    TT_TRY(find_memory(pending, layout.nbytes, &memory));
+    add_blocks(stage, &in, NULL, layout.input, memory + layout.in_at);
+    move(pending, &layout, memory);
+    add_blocks(stage, &out, &layout.kept, layout.output, memory + layout.out_at);
+    return TT_OK;
+}
+
+/* Of a message, in a portion: a multiple of a slot. Each peer has two such places for each
+ * direction, so they are smaller than those of collectives. */
+static size_t message_portion(const struct tt_comm_core *comm)
+{
+    const size_t slot = comm->fabric->segment->header->slot_bytes;
+    return (comm->staged->nbytes / 4 + slot - 1) / slot * slot;
+}
+
+/* Whether a device of the network may move the message in the GPU's memory. */
+static bool may_be_in_place(const struct tt_pending_call *pending)
+{
+    const struct tt_comm_core *comm = pending->comm;
+    return pending->nbytes >= IN_PLACE_MIN_BYTES &&
+           !tt_fabric_is_local(comm->fabric, pending->peer) &&
+           tt_staged_is_registered(comm, pending->data, pending->nbytes);
+}
+
+static tt_status prepare_message(struct tt_pending_call *pending)
+{
+    struct tt_comm_core *comm = pending->comm;
+    const size_t most = message_portion(comm), nbytes = pending->nbytes;
+    const bool sends = pending->kind == TT_CALL_SEND, in_place = may_be_in_place(pending);
+    TT_TRY(take(pending, nbytes <= most && !in_place ? nbytes : SIZE_MAX, 1));
+    struct tt_stage *stage = pending->stage;
+    if (in_place) stage->on_device = pending->data;
+    if (stage->memory) {
+        add(stage, sends ? &stage->nin : &stage->nout, pending->data, stage->memory, nbytes);
+        pending->data = stage->memory;
+        return TT_OK;
+    }
+    struct tt_portions *portions = &stage->portions.base;
+    portions->nbytes = most;
+    portions->number = nbytes ? (nbytes + most - 1) / most : 1;
+    stage->portions.users[TT_INPUT] = stage->portions.users[TT_OUTPUT] = pending->data;
+    struct tt_stage_shared *shared = NULL;
+    const tt_status status = tt_stage_messages(comm->staged, comm->nranks, &shared);
+    const int at = sends ? pending->peer : comm->nranks + pending->peer;
+    TT_TRY(share(pending, status, status ? NULL : &shared[at], 2 * most));
+    pending->data = portions->memory;
+    return TT_OK;
+}
+
+tt_status tt_stage_prepare(struct tt_pending_call *pending, const struct tt_where *where,
+                           const struct tt_call_blocks *blocks)
+{
+    if (!blocks) return prepare_message(pending);
+    return blocks->counts ? prepare_uneven(pending, where, blocks)
+                          : prepare_even(pending, where, blocks);
+}
+
+/* ---- Copies --------------------------------------------------------------------------------- */
+
+static tt_status copy_in(const struct tt_pending_call *pending)
+{
+    struct tt_context *context = pending->comm->staged->context;
+    const struct tt_stage *stage = pending->stage;
+    void *stream = tt_staged_stream(pending);
+    if (!pending->stream) TT_TRY(tt_context_stream_follow(context, stream, NULL));
+    TT_TRY(tt_context_event_wait(context, pending->comm->staged->order, stream));
+    for (int i = 0; !stage->by_host && i < stage->nin; i++) {
+        const struct tt_stage_piece *piece = &stage->pieces[i];
+        TT_TRY(tt_context_stream_copy(context, stream, piece->staged, piece->users, piece->nbytes));
+    }
+    /* In a group, outputs of other streams are written after this. */
+    TT_TRY(tt_context_event_record(context, pending->comm->staged->order, stream));
+    /* acquire: ready of work.c */
+    return tt_context_stream_store(context, stream, &stage->words->ready, stage->number);
+}
+
+/* Outputs are written in the order of the calls, whatever their streams. succeeded: of a call
+ * without a stream, which has run; one that failed leaves the output. */
+static tt_status copy_out(const struct tt_pending_call *pending, bool succeeded)
+{
+    struct tt_context *context = pending->comm->staged->context;
+    const struct tt_stage *stage = pending->stage;
+    void *stream = tt_staged_stream(pending);
+    if (pending->stream) {
+        TT_TRY(tt_context_event_wait(context, pending->comm->staged->order, stream));
+        TT_TRY(tt_context_stream_await(context, stream, &stage->words->done, stage->number));
+    }
+    for (int i = stage->nin; succeeded && !stage->by_host && i < stage->nin + stage->nout; i++) {
+        const struct tt_stage_piece *piece = &stage->pieces[i];
+        TT_TRY(tt_context_stream_copy(context, stream, piece->users, piece->staged, piece->nbytes));
+    }
+    if (pending->stream) /* complete when it returns, where it has none */
+        TT_TRY(tt_context_event_record(context, pending->comm->staged->order, stream));
+    /* acquire: has_ended of memory.c */
+    return tt_context_stream_store(context, stream, &stage->words->ended, stage->number);
+}
+
+void tt_staged_copy_in(struct tt_calls *calls)
+{
+    tt_staged_join(calls, true);
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
+        tt_staged_check_call(call, copy_in(call));
+        if (!call->stream) tt_core_enter_call(call->comm);
+    }
+}
+
+void tt_staged_copy_out(struct tt_calls *calls)
+{
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next)
+        if (call->stream && !call->stage->failed) tt_staged_check_call(call, copy_out(call, true));
+    tt_staged_join(calls, false);
+}
+
+tt_status tt_staged_give_up(struct tt_pending_call *pending)
+{
+    if (!pending->stage->failed) tt_staged_check_call(pending, copy_out(pending, false));
+    const tt_status status = tt_fabric_check(pending->comm->fabric);
+    tt_core_leave_call(pending->comm);
+    return status;
+}
+
+/* Waits until the output is there, and leaves the call. */
+static tt_status finish(const struct tt_pending_call *call)
+{
+    const struct tt_staged_part *staged = call->comm->staged;
+    tt_status status = tt_fabric_check(call->comm->fabric);
+    if (!status) {
+        status = tt_context_stream_synchronize(staged->context, staged->stream);
+        tt_staged_check_call(call, status);
+    }
+    return status;
+}
+
+tt_status tt_staged_finish(struct tt_calls *calls, tt_status status)
+{
+    char text[TT_ERROR_TEXT];
+    snprintf(text, sizeof text, "%s", status ? tt_last_error() : "");
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
+        if (call->stream || call->stage->failed) continue;
+        tt_staged_check_call(call, copy_out(call, !tt_fabric_failure_text(call->comm->fabric)[0]));
+    }
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
+        if (call->stream) continue;
+        const tt_status own = finish(call);
+        if (own && !status) {
+            status = own;
+            snprintf(text, sizeof text, "%s", tt_last_error());
+        }
+        tt_core_leave_call(call->comm);
+    }
+    if (status) tt_set_last_error(text);
+    return status;
+}

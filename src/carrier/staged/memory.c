@@ -1,0 +1,206 @@
+/* Staging memory: pinned memory that calls use in turn. */
+#include <stdlib.h>
+
+#include "carrier/staged/staged.h"
+
+enum {
+    LEAST_CLASS = 12,
+    SHARED_BYTES = 256 << 10, /* stages that are smaller lie together in a block of this size */
+    WORDS_BYTES = 64,         /* a line for the words of each stage */
+};
+
+_Static_assert(1 << LEAST_CLASS == TT_STAGE_LEAST_BYTES, "the least class has the least bytes");
+_Static_assert(sizeof(struct tt_stage_words) <= WORDS_BYTES, "the words of a stage fit their line");
+
+/* One allocation of pinned memory: the words of the stages, then their memory. */
+struct tt_stage_block {
+    void *memory;
+    struct tt_stage_block *next;
+    int nstages;
+    struct tt_stage stages[];
+};
+
+/* ---- Stages --------------------------------------------------------------------------------- */
+
+/* Whether the stream has ended its part of the last use. */
+static bool has_ended(const struct tt_stage *stage)
+{
+    /* release: the stream's store (copy_out of call.c) */
+    return !stage->failed &&
+           __atomic_load_n(&stage->words->ended, __ATOMIC_ACQUIRE) == stage->number;
+}
+
+/* Copies that who has run the call has queued: a failed call may not have waited for all. */
+static bool is_copied(const struct tt_stage *stage)
+{
+    const struct tt_stage_words *words = stage->words;
+    return __atomic_load_n(&words->in, __ATOMIC_ACQUIRE) == (uint32_t)stage->portions.in &&
+           __atomic_load_n(&words->out, __ATOMIC_ACQUIRE) == (uint32_t)stage->portions.out;
+}
+
+/* No stream uses its memory; a CUDA graph may use its words. */
+static bool is_free(const struct tt_stage *stage)
+{
+    return !stage->is_used || ((stage->is_kept || has_ended(stage)) && is_copied(stage));
+}
+
+static int class_of(size_t nbytes)
+{
+    int class = LEAST_CLASS;
+    while (class < TT_STAGE_CLASSES && (size_t)1 << class < nbytes) class ++;
+    return class;
+}
+
+/* The first of the blocks: with n stages of nbytes each; without stages, of nbytes. */
+static tt_status make_block(struct tt_staged_part *staged, size_t n, size_t nbytes)
+{
+    const size_t size = n ? n * (nbytes + WORDS_BYTES) : nbytes;
+    struct tt_stage_block *block = calloc(1, sizeof *block + n * sizeof block->stages[0]);
+    if (!block) return tt_fail(TT_ERR_SYSTEM, "out of memory for %zu entries of staging memory", n);
+    const tt_status status = tt_context_allocate_host(staged->context, size, &block->memory);
+    if (status) {
+        free(block);
+        return status;
+    }
+    block->nstages = (int)n;
+    block->next = staged->blocks;
+    staged->blocks = block;
+    staged->held_bytes += size + sizeof *block + n * sizeof block->stages[0];
+    return TT_OK;
+}
+
+static size_t bytes_of(int class)
+{
+    return class ? (size_t)1 << class : 0;
+}
+
+/* Stages that a block of the class has: together the shared bytes, or one. */
+static size_t number_of(int class)
+{
+    const size_t nbytes = class ? bytes_of(class) : TT_STAGE_LEAST_BYTES;
+    return nbytes < SHARED_BYTES ? SHARED_BYTES / nbytes : 1;
+}
+
+static tt_status make_stages(struct tt_staged_part *staged, int class)
+{
+    const size_t n = number_of(class), nbytes = bytes_of(class);
+    TT_TRY(make_block(staged, n, nbytes));
+    struct tt_stage_block *block = staged->blocks;
+    char *words = block->memory, *memory = words + n * WORDS_BYTES;
+    for (size_t i = 0; i < n; i++) {
+        struct tt_stage *stage = &block->stages[i];
+        stage->words = (struct tt_stage_words *)(void *)(words + i * WORDS_BYTES);
+        stage->memory = nbytes ? memory + i * nbytes : NULL;
+        stage->next = staged->stages[class];
+        staged->stages[class] = stage;
+    }
+    return TT_OK;
+}
+
+static struct tt_stage *find_free(const struct tt_staged_part *staged, int class)
+{
+    struct tt_stage *stage = staged->stages[class];
+    while (stage && (stage->is_kept || !is_free(stage))) stage = stage->next;
+    return stage;
+}
+
+/* Of the class, or without memory. */
+static tt_status find(struct tt_staged_part *staged, int class, struct tt_stage **out)
+{
+    const size_t more = number_of(class) * bytes_of(class);
+    if (!(*out = find_free(staged, class)) && class &&
+        staged->own_bytes + more > staged->own_most) {
+        class = 0;
+        *out = find_free(staged, class);
+    }
+    if (*out) return TT_OK;
+    TT_TRY(make_stages(staged, class));
+    if (class) staged->own_bytes += more;
+    *out = staged->stages[class];
+    return TT_OK;
+}
+
+tt_status tt_stage_take(struct tt_staged_part *staged, size_t nbytes, int npieces,
+                        struct tt_stage **out)
+{
+    struct tt_stage *stage;
+    TT_TRY(find(staged, nbytes <= staged->nbytes ? class_of(nbytes) : 0, &stage));
+    if (npieces > stage->room) {
+        struct tt_stage_piece *pieces = malloc((size_t)npieces * sizeof *pieces);
+        if (!pieces) return tt_fail(TT_ERR_SYSTEM, "out of memory for %d pieces", npieces);
+        free(stage->pieces);
+        stage->pieces = pieces;
+        stage->room = npieces;
+    }
+    stage->is_used = true;
+    stage->number++;
+    stage->nin = stage->nout = 0;
+    __atomic_store_n(&stage->words->in, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&stage->words->out, 0, __ATOMIC_RELAXED);
+    *out = stage;
+    return TT_OK;
+}
+
+tt_status tt_stage_share(struct tt_staged_part *staged, struct tt_stage_shared *shared,
+                         size_t nbytes)
+{
+    if (nbytes <= shared->nbytes) return TT_OK;
+    /* Calls that wait keep the one before. It grows to twice its size at least, so that all of them
+     * together are at most twice the last one, however slowly the calls grow. */
+    if (nbytes < 2 * shared->nbytes) nbytes = 2 * shared->nbytes;
+    TT_TRY(make_block(staged, 0, nbytes));
+    *shared = (struct tt_stage_shared){staged->blocks->memory, nbytes};
+    return TT_OK;
+}
+
+tt_status tt_stage_messages(struct tt_staged_part *staged, int nranks,
+                            struct tt_stage_shared **messages)
+{
+    const size_t n = 2 * (size_t)nranks;
+    if (!staged->messages) {
+        staged->messages = calloc(n, sizeof *staged->messages);
+        if (!staged->messages)
+            return tt_fail(TT_ERR_SYSTEM, "out of memory for messages with %d ranks", nranks);
+        staged->held_bytes += n * sizeof *staged->messages;
+    }
+    *messages = staged->messages;
+    return TT_OK;
+}
+
+void tt_stage_drop(struct tt_stage *stage)
+{
+    if (stage) stage->is_used = false;
+}
+
+void tt_stage_keep(struct tt_stage *stage)
+{
+    __atomic_store_n(&stage->words->ready, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&stage->words->closed, 0, __ATOMIC_RELAXED);
+    stage->is_kept = true;
+}
+
+void tt_stage_release(struct tt_stage *stage)
+{
+    __atomic_store_n(&stage->words->ready, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&stage->words->ended, stage->number, __ATOMIC_RELAXED);
+    stage->is_kept = false; /* used until copies that a failure has left have been made */
+}
+
+bool tt_stage_all_are_free(const struct tt_staged_part *staged)
+{
+    for (const struct tt_stage_block *block = staged->blocks; block; block = block->next)
+        for (int i = 0; i < block->nstages; i++)
+            if (!is_free(&block->stages[i])) return false;
+    return true;
+}
+
+void tt_stage_free_blocks(struct tt_staged_part *staged)
+{
+    while (staged->blocks) {
+        struct tt_stage_block *block = staged->blocks;
+        staged->blocks = block->next;
+        for (int i = 0; i < block->nstages; i++) free(block->stages[i].pieces);
+        tt_context_free_host(staged->context, block->memory);
+        free(block);
+    }
+}

@@ -1,0 +1,212 @@
+/* Calls on GPU memory in a communicator that cannot run them by kernels: not all of its ranks have
+ * GPUs of one host, or kernels cannot run there. Such a call runs on the host, on staging memory,
+ * which is pinned memory of the communicator:
+ *
+ *     the user's CUDA stream      staging memory      the attendant, a thread of the host
+ *     copy of the input    ---->  input
+ *     store                ---->  ready         ---->  waits for it, then runs the call on staging
+ *     wait                 <----  done          <----  memory as any call of the host
+ *     copy of the output   <----  output
+ *     store                ---->  ended: the next call may use the staging memory
+ *
+ * The other ranks see a call of the host. The calling thread only queues; the attendant copies
+ * nothing. A call without a stream does the same on a stream of the rank, which follows the legacy
+ * stream, and the calling thread runs the call and queues the copy of the output afterwards.
+ *
+ * Where a collective may be in place, it is so in staging memory, whatever the caller's buffers
+ * are.
+ *
+ * A call that is larger than TUTTI_STAGE_BYTES passes through staging memory in portions, which all
+ * such calls share (executor/portions.h): the user's stream only stores and waits, who runs
+ * the call queues the copies on a stream of the communicator. So it is with smaller calls when many
+ * wait, and in a group with collectives that use one another's buffers. */
+#ifndef TT_CARRIER_STAGED_STAGED_H
+#define TT_CARRIER_STAGED_STAGED_H
+
+#include "carrier/carried.h"
+#include "driver/context.h"
+#include "executor/portions.h"
+
+struct tt_gpu_pages;
+struct tt_stage_block;
+struct tt_stage_graphs;
+struct tt_staged_task;
+
+enum {
+    TT_STAGE_LEAST_BYTES = 4096,
+    TT_STAGE_CLASSES = 48
+}; /* staging memory has 2^class bytes; class 0: none */
+
+/* What `ready` is in a call of a CUDA graph, whose words have no numbers; and the bits of ready and
+ * closed, as one word, with which the graph goes on. */
+enum { TT_REPLAY_BEGUN = 1, TT_REPLAY_ENDED = 2 };
+#define TT_REPLAY_PASSES (UINT64_C(1) << 32 | TT_REPLAY_ENDED)
+
+/* Words in pinned memory with which a CUDA stream and a call on staging memory wait for one
+ * another: each gets the number of the staging memory's use. */
+struct tt_stage_words {
+    _Alignas(8) uint32_t ready; /* by the stream: the input is in staging memory */
+    uint32_t closed;            /* by the host: no call of the graph runs any more */
+    uint32_t done;              /* by the host: the call has ended */
+    uint32_t ended;             /* by the stream: the output was copied, staging memory is free */
+    uint32_t in;                /* by the stream of portions: those copied in */
+    uint32_t out;               /* and those copied out */
+    char scalar[8];             /* of a pre-multiplied sum */
+};
+
+/* A piece of the caller's memory and its place in staging memory. */
+struct tt_stage_piece {
+    char *users, *staged;
+    size_t nbytes;
+};
+
+/* Copies that whoever runs the call queues. All are made in order by one stream. */
+struct tt_stage_portions {
+    struct tt_portions base; /* first: its address is that of the portions */
+    /* immutable when the call is issued */
+    void *stream; /* for the copies; the communicator's */
+    const struct tt_stage_piece *pieces;
+    int nin, nout;  /* pieces copied before the first portion, then those after the last one */
+    char *users[2]; /* INPUT, OUTPUT: where element 0 of the global naming would lie; of a message:
+                     * both the message */
+    const char *kept, *kept_end; /* of the caller's memory: not written */
+    /* owner: who runs the call */
+    uint64_t in, out; /* portions whose copies are queued */
+};
+
+extern const struct tt_portions_ops tt_stage_portions_ops;
+
+/* What one call has of staging memory. Part of a block; used again and again. */
+struct tt_stage {
+    struct tt_stage_words *words; /* pinned, as is the memory */
+    char *memory;                 /* NULL: shared with other calls */
+    bool is_used;                 /* by a call, until its words say that it has ended */
+    bool is_kept;                 /* by a CUDA graph, until tt_stage_release */
+    uint32_t number;              /* of the last use */
+    /* of this use */
+    bool failed;                   /* its stream may never say that it has ended */
+    bool captured;                 /* its stream was being captured when the call was made */
+    bool is_collective;            /* the call */
+    bool by_host;                  /* who runs the call queues the copies, as `portions` says */
+    char *on_device;               /* of a message: as in struct tt_p2p_work */
+    struct tt_extent in, out;      /* of the caller's memory; of a collective */
+    struct tt_stage_piece *pieces; /* [room] */
+    int room, nin, nout;           /* pieces of the input, then those of the output */
+    struct tt_stage_portions portions;
+    struct tt_stage *next; /* of the class */
+};
+
+/* A call on staging memory: a call of the host that begins when its input is there. */
+struct tt_staged_work {
+    struct tt_work work;            /* first: the address of the work is this one's */
+    const struct tt_work_ops *host; /* the host's of this kind of call */
+    struct tt_staged_part *part;
+    struct tt_stage *stage;
+    uint32_t number; /* that the words get */
+    bool replayed;   /* from a CUDA graph: ready gets TT_REPLAY_... */
+};
+
+/* Memory that calls use in turn: they begin in order, each when the one before is done. */
+struct tt_stage_shared {
+    char *memory;
+    size_t nbytes;
+};
+
+/* What a communicator has for such calls. Owned by the communicator. */
+struct tt_staged_part {
+    /* immutable after init */
+    struct tt_context *context; /* of the rank's GPU */
+    struct tt_gpu_watch *watch; /* whether it is lost */
+    void *stream;               /* of the rank, for calls without one */
+    void *order; /* the event of the last call on a stream: the next one follows it */
+    struct tt_stream *attendant;
+    /* owner: the issuing thread */
+    void *copies;  /* the stream of copies that who runs a call queues */
+    size_t nbytes; /* TUTTI_STAGE_BYTES */
+    struct tt_stage *stages[TT_STAGE_CLASSES];
+    struct tt_stage_block *blocks;
+    size_t held_bytes;          /* of the blocks, and of captured calls */
+    size_t own_bytes, own_most; /* of memory that calls have of their own; and the limit */
+    struct tt_stage_shared collectives;
+    struct tt_stage_shared *messages; /* [2 x nranks]: sent to, received from; NULL: none yet */
+    struct tt_stage_graphs *graphs;   /* graphs.h; NULL: no call was captured */
+    struct tt_staged_task *task;      /* of the group that is being issued; NULL: none */
+    struct tt_gpu_pages *pages;       /* memory that devices of the network use in place */
+    bool copies_gpus; /* no device of the network can use memory of this rank's GPU in place */
+    struct tt_staged_part *next_left; /* of those whose communicators are gone */
+};
+
+/* ---- Memory --------------------------------------------------------------------------------- */
+
+/* Staging memory for a call with at most npieces pieces; without memory where the call is too large
+ * for its own, or too many others wait. SYSTEM: out of pinned memory. */
+TT_NODISCARD tt_status tt_stage_take(struct tt_staged_part *staged, size_t nbytes, int npieces,
+                                     struct tt_stage **stage);
+/* At least nbytes of memory that is shared. */
+TT_NODISCARD tt_status tt_stage_share(struct tt_staged_part *staged, struct tt_stage_shared *shared,
+                                      size_t nbytes);
+/* What messages share with one another: [2 x nranks], sent to each rank, received from it. */
+TT_NODISCARD tt_status tt_stage_messages(struct tt_staged_part *staged, int nranks,
+                                         struct tt_stage_shared **messages);
+/* The call was not issued. NULL is allowed. */
+void tt_stage_drop(struct tt_stage *stage);
+/* A CUDA graph has captured the call: from now on the graph's nodes change the stage's words, and
+ * no other call gets the stage. */
+void tt_stage_keep(struct tt_stage *stage);
+/* The graph is gone: other calls may get the stage again. */
+void tt_stage_release(struct tt_stage *stage);
+/* Whether no CUDA stream uses any of it. */
+bool tt_stage_all_are_free(const struct tt_staged_part *staged);
+void tt_stage_free_blocks(struct tt_staged_part *staged);
+
+/* ---- Calls ---------------------------------------------------------------------------------- */
+
+/* Gives the call staging memory: afterwards its buffers and its scalar lie there, or pass through
+ * it in portions. A call with a count for each rank is bound to the places of the caller's blocks
+ * if they pass through staging memory in portions, else they are packed there (tt_stage_packs). A
+ * failure is the communicator's. */
+TT_NODISCARD tt_status tt_stage_prepare(struct tt_pending_call *pending,
+                                        const struct tt_where *where,
+                                        const struct tt_call_blocks *blocks);
+bool tt_stage_packs(const struct tt_comm_core *core, size_t nbytes);
+
+/* Gives the work its turn, and connects it with the call's staging memory. */
+void tt_staged_begin(struct tt_staged_work *work, struct tt_pending_call *pending);
+/* If the driver refused what was to be queued for the call (status), the communicator fails. */
+void tt_staged_check_call(const struct tt_pending_call *pending, tt_status status);
+/* The CUDA stream of a staged call: the user's, or the rank's own. */
+void *tt_staged_stream(const struct tt_pending_call *pending);
+
+/* ---- Stages of a group ---------------------------------------------------------------------- */
+
+/* Before the calls begin: finds the collectives that use the output of an earlier one of the group;
+ * their copies are made when the earlier one's have been. */
+void tt_staged_link(struct tt_calls *calls);
+/* Calls of a rank in a group that are on several streams: before any of them, all these streams
+ * come to the group; afterwards all follow all of the calls. */
+void tt_staged_join(struct tt_calls *calls, bool before);
+/* Queues what the streams do before these calls, after they have begun. Failures are the
+ * communicators'. Enters the calls without a stream. */
+void tt_staged_copy_in(struct tt_calls *calls);
+/* Queues what they do afterwards: when all have got what they do before, so that calls of several
+ * ranks on one stream do not wait for one another, and the attendants have the calls, so that a
+ * stream that is full gets room. */
+void tt_staged_copy_out(struct tt_calls *calls);
+/* Leaves a call without a stream that is done, and whose communicator has failed, which it returns.
+ */
+TT_NODISCARD tt_status tt_staged_give_up(struct tt_pending_call *pending);
+/* Copies the output of those without a stream, which have run, and leaves them. status: what the
+ * run gave; returns it, or the first failure here. */
+TT_NODISCARD tt_status tt_staged_finish(struct tt_calls *calls, tt_status status);
+TT_NODISCARD tt_status tt_staged_capture(struct tt_calls *calls, void **captured);
+void tt_staged_captured(void *captured, bool holds);
+
+/* ---- Memory of the rank's GPU that devices of the network use in place ------------------------
+ */
+
+void tt_staged_register(struct tt_comm_core *core, void *memory, size_t nbytes, void **handle);
+void tt_staged_deregister(struct tt_comm_core *core, void *handle);
+/* Whether the buffer lies in such memory. */
+bool tt_staged_is_registered(const struct tt_comm_core *core, const void *data, size_t nbytes);
+
+#endif

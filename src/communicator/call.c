@@ -1,0 +1,344 @@
+/* The way of every call: check, find its carrier, choose a program, bind it, count, issue. */
+#include "communicator/call.h"
+
+#include <stdlib.h>
+
+/* ---- Calls like the last one ---------------------------------------------------------------- */
+
+/* A pre-multiplied sum is looked up each time: it may have been destroyed, its scalar may have
+ * changed. */
+static bool is_remembered(const struct tt_memo *memo, const struct tt_request *request)
+{
+    return memo->cached && memo->count == request->count && memo->type == (int)request->type &&
+           memo->op == (int)request->op && memo->root == request->root &&
+           memo->op < (int)tuttiFirstDynamicRedOp;
+}
+
+/* The call needs no place in a list. */
+__attribute__((noinline)) static tt_status run_alone(tuttiComm_t comm, const struct tt_memo *memo)
+{
+    struct tt_work work;
+    tt_core_enter_call(&comm->core);
+    tt_work_collective(&work, &comm->core.engine, &memo->call);
+    memo->cached->last_turn = work.turn;
+    tt_core_leave_call(&comm->core);
+    return tt_run(&work, false);
+}
+
+__attribute__((noinline)) static tt_status issue_memo(tuttiComm_t comm, struct tt_stream *stream,
+                                                      const struct tt_memo *memo)
+{
+    return tt_issue(&(struct tt_pending_call){.comm = &comm->core,
+                                              .carrier = &tt_carrier_host,
+                                              .stream = stream,
+                                              .kind = TT_CALL_COLLECTIVE,
+                                              .call = memo->call,
+                                              .cached = memo->cached,
+                                              .users = {memo->call.input, memo->call.output}});
+}
+
+/* The host carries the call, which is as the memo says. Outside groups, without a stream, most go
+ * express: that way is short, so the others are functions of their own. */
+static tt_status issue_remembered(const struct tt_request *request, struct tt_memo *memo)
+{
+    tuttiComm_t comm = request->comm;
+    const size_t before_own = (size_t)comm->core.rank * request->count * memo->element;
+    TT_TRY(tt_request_pointers(request, memo->in, memo->out, before_own));
+    memo->call.input = request->input;
+    memo->call.output = request->output;
+    if (!memo->ready) tt_express_prepare(&memo->express, &comm->core.engine, &memo->call);
+    memo->ready = true;
+    tt_count_call(&comm->counts.collectives[request->collective], memo->payload);
+    if (request->stream || tt_in_group() || comm->core.gate)
+        return issue_memo(comm, tt_request_stream(request), memo);
+    if (memo->express.kind && tt_engine_enter_if_idle(&comm->core.engine))
+        return tt_express_run(&memo->express, &comm->core.engine, &memo->call);
+    return run_alone(comm, memo);
+}
+
+/* ---- Programs ------------------------------------------------------------------------------- */
+
+static tt_status choose_program(const struct tt_request *request, const struct tt_checked *checked,
+                                const struct tt_carrier *carrier, struct tt_cached **cached)
+{
+    return tt_comm_select(
+        request->comm,
+        &(struct tt_selection){.collective = request->collective,
+                               .root = request->root,
+                               .nbytes = checked->blocks.total * checked->blocks.element,
+                               .uneven = request->uneven != NULL,
+                               .carrier = carrier},
+        cached);
+}
+
+/* Fills in all of a call but its buffers. count: what the ranks must agree on. */
+static void describe_call(struct tt_call *call, const struct tt_cached *cached,
+                          const struct tt_checked *checked, size_t count, size_t entry_count)
+{
+    call->loaded = cached->loaded;
+    call->reduction = checked->reduction;
+    call->scalar = checked->where.scalar;
+    call->signature = tt_call_signature(call->loaded->program, count, &call->reduction);
+    call->entry = tt_call_entry_make(call->loaded->program, entry_count, &call->reduction);
+}
+
+/* Chooses the program of a call that was checked, and remembers both. */
+static tt_status remember(const struct tt_request *request, const struct tt_checked *checked,
+                          const struct tt_carrier *carrier, struct tt_memo *memo)
+{
+    const size_t element = checked->blocks.element, count = request->count;
+    struct tt_memo fresh = {.count = count,
+                            .type = (int)request->type,
+                            .op = (int)request->op,
+                            .root = request->root,
+                            .in = checked->where.in.nbytes,
+                            .out = checked->where.out.nbytes,
+                            .payload = checked->blocks.total * element,
+                            .element = element};
+    memo->cached = NULL;
+    TT_TRY(choose_program(request, checked, carrier, &fresh.cached));
+    TT_TRY(tt_comm_bind(request->comm, fresh.cached, count, element, &fresh.binding));
+    describe_call(&fresh.call, fresh.cached, checked, count, count);
+    *memo = fresh;
+    memo->call.binding = &memo->binding;
+    return TT_OK;
+}
+
+/* A program bound to a count for each rank; its table of blocks is memory of the call's own. */
+static tt_status bind_counts(const struct tt_request *request, const struct tt_checked *checked,
+                             struct tt_pending_call *pending)
+{
+    const struct tt_call_blocks *blocks = &checked->blocks;
+    const struct tt_carrier *carrier = pending->carrier;
+    struct tt_binding *binding;
+    TT_TRY(choose_program(request, checked, carrier, &pending->cached));
+    const bool packs =
+        carrier->packs && carrier->packs(pending->comm, blocks->total * blocks->element);
+    const struct tt_counts counts = {.counts = blocks->counts,
+                                     .begins = packs ? NULL : blocks->displs};
+    TT_TRY(tt_comm_bind_counts(request->comm, pending->cached, &counts, blocks->element, &binding));
+    pending->call.binding = binding;
+    describe_call(&pending->call, pending->cached, checked,
+                  tt_counts_signature(blocks->counts, pending->comm->nranks), blocks->total);
+    return TT_OK;
+}
+
+/* ---- Collectives ---------------------------------------------------------------------------- */
+
+/* With the carrier's part of it. */
+static tt_status issue_prepared(const struct tt_request *request, const struct tt_checked *checked,
+                                struct tt_pending_call *pending)
+{
+    const struct tt_call_blocks *blocks = &checked->blocks;
+    pending->call.input = request->input;
+    pending->call.output = request->output;
+    pending->users[0] = request->input;
+    pending->users[1] = request->output;
+    const tt_status status = pending->carrier->prepare
+                                 ? pending->carrier->prepare(pending, &checked->where, blocks)
+                                 : TT_OK;
+    if (status) {
+        if (tt_call_has_table(pending)) free((void *)(uintptr_t)pending->call.binding);
+        return status;
+    }
+    tt_count_call(&request->comm->counts.collectives[request->collective],
+                  blocks->total * blocks->element);
+    return tt_issue(pending);
+}
+
+/* A call that is not like the last one, or that may be on a GPU. */
+static tt_status check_and_issue(const struct tt_request *request, bool may_be_on_gpu)
+{
+    tuttiComm_t comm = request->comm;
+    struct tt_checked checked;
+    const struct tt_carrier *carrier = &tt_carrier_host;
+    TT_TRY(tt_request_check(request, &checked));
+    if (may_be_on_gpu) TT_TRY(tt_carrier_select(&comm->core, &checked.where, &carrier));
+    struct tt_memo *memo =
+        request->uneven ? NULL : &comm->memos[carrier->on_device][request->collective];
+    if (memo && !is_remembered(memo, request)) TT_TRY(remember(request, &checked, carrier, memo));
+    if (memo && carrier == &tt_carrier_host) return issue_remembered(request, memo);
+    struct tt_pending_call pending = {.comm = &comm->core,
+                                      .carrier = carrier,
+                                      .stream = tt_request_stream(request),
+                                      .kind = TT_CALL_COLLECTIVE};
+    if (memo) {
+        pending.call = memo->call;
+        pending.cached = memo->cached;
+    } else {
+        TT_TRY(bind_counts(request, &checked, &pending));
+    }
+    return issue_prepared(request, &checked, &pending);
+}
+
+static tt_status issue(const struct tt_request *request)
+{
+    tuttiComm_t comm = request->comm;
+    TT_TRY(tt_comm_check_call(comm, request->stream));
+    const bool may_be_on_gpu = tt_may_be_on_gpu(&comm->core, tt_request_stream(request));
+    struct tt_memo *memo = &comm->memos[false][request->collective];
+    if (!may_be_on_gpu && !request->uneven && is_remembered(memo, request))
+        return issue_remembered(request, memo);
+    tt_core_enter_call(&comm->core); /* a proof takes long enough to be aborted in */
+    const tt_status status = check_and_issue(request, may_be_on_gpu);
+    tt_core_leave_call(&comm->core);
+    return status;
+}
+
+tuttiResult_t tt_call_collective(const struct tt_request *request)
+{
+    return tt_group_result(request->function, issue(request));
+}
+
+/* ---- Messages ------------------------------------------------------------------------------- */
+
+static tt_status find_carrier(const struct tt_message_request *request, size_t nbytes,
+                              const struct tt_carrier **carrier)
+{
+    const struct tt_comm_core *core = &request->comm->core;
+    const bool sends = request->kind == TT_CALL_SEND;
+    const struct tt_extent extent = {(uintptr_t)request->data, nbytes}, none = {0, 0};
+    const struct tt_where where = {.function = request->function,
+                                   .input = sends ? request->data : NULL,
+                                   .output = sends ? NULL : request->data,
+                                   .in = sends ? extent : none,
+                                   .out = sends ? none : extent,
+                                   .stream = (struct tt_stream *)request->stream,
+                                   .may_be_empty = true};
+    return tt_carrier_select(core, &where, carrier);
+}
+
+static tt_status issue_message(struct tt_pending_call *pending, const struct tt_carrier *carrier,
+                               size_t nbytes)
+{
+    pending->carrier = carrier;
+    pending->nbytes = nbytes;
+    pending->users[0] = pending->users[1] = pending->data;
+    pending->exchange = NULL;
+    pending->stage = NULL;
+    if (carrier->prepare) TT_TRY(carrier->prepare(pending, NULL, NULL));
+    return tt_issue(pending);
+}
+
+static tt_status check_message(const struct tt_message_request *request)
+{
+    tuttiComm_t comm = request->comm;
+    const struct tt_carrier *carrier = &tt_carrier_host;
+    const bool sends = request->kind == TT_CALL_SEND;
+    const int peer = request->peer;
+    size_t element;
+    TT_TRY(tt_request_type(request->function, request->type, &element));
+    if (peer < 0 || peer >= comm->core.nranks)
+        return tt_fail(TT_ERR_ARGUMENT, "%s: peer %d is not in 0..%d", request->function, peer,
+                       comm->core.nranks - 1);
+    if (request->count > SIZE_MAX / 2 / element)
+        return tt_fail(TT_ERR_ARGUMENT, "%s: count %zu of %zu bytes overflows", request->function,
+                       request->count, element);
+    const size_t nbytes = request->count * element;
+    TT_TRY(tt_request_buffer(request->function, sends ? "sendbuff" : "recvbuff", request->data,
+                             nbytes));
+    if (tt_may_be_on_gpu(&comm->core, (struct tt_stream *)request->stream))
+        TT_TRY(find_carrier(request, nbytes, &carrier));
+    if (peer == comm->core.rank && !tt_in_group())
+        return tt_fail(TT_ERR_USAGE,
+                       "%s: rank %d sends to or receives from itself outside a group: it would "
+                       "wait for itself",
+                       request->function, peer);
+    tt_count_call(sends ? &comm->counts.send : &comm->counts.recv, nbytes);
+    struct tt_pending_call pending; /* member by member: `call` is large, and of collectives */
+    pending.comm = &comm->core;
+    pending.stream = (struct tt_stream *)request->stream;
+    pending.kind = request->kind;
+    pending.data = request->data;
+    pending.peer = peer;
+    return issue_message(&pending, carrier, nbytes);
+}
+
+tuttiResult_t tt_call_message(const struct tt_message_request *request)
+{
+    tuttiComm_t comm = request->comm;
+    tt_status status = tt_comm_check_call(comm, request->stream);
+    if (status) return tt_group_result(request->function, status);
+    const bool enters = !tt_in_group(); /* a group enters its calls when it ends */
+    if (enters) tt_core_enter_call(&comm->core);
+    status = check_message(request);
+    if (enters) tt_core_leave_call(&comm->core);
+    return tt_group_result(request->function, status);
+}
+
+/* ---- All-to-all with counts ----------------------------------------------------------------- */
+
+/* One side of an exchange: the next peer, and where its block lies. */
+struct side {
+    const struct tt_uneven *uneven;
+    enum tt_call_kind kind;
+    uintptr_t buffer;
+    size_t packed; /* elements before the next peer's, where blocks are packed */
+};
+
+static tt_status issue_next(const struct tt_request *request, const struct tt_carrier *carrier,
+                            struct side *side, int peer, size_t element)
+{
+    const struct tt_uneven *uneven = side->uneven;
+    const size_t count = uneven->counts[peer];
+    if (peer == 0) side->packed = 0;
+    const size_t begin = uneven->displs ? uneven->displs[peer] : side->packed;
+    side->packed += count;
+    struct tt_pending_call pending;
+    pending.comm = &request->comm->core;
+    pending.stream = tt_request_stream(request);
+    pending.kind = side->kind;
+    pending.data = (void *)(count ? side->buffer + begin * element : 0);
+    pending.peer = peer;
+    return issue_message(&pending, carrier, count * element);
+}
+
+/* In a group. Each rank begins with the next one, so that no rank is everybody's first. */
+static tt_status issue_exchange(const struct tt_request *request, const struct tt_carrier *carrier,
+                                const struct tt_uneven *sent, const struct tt_uneven *received,
+                                size_t element)
+{
+    const int nranks = request->comm->core.nranks, next = request->comm->core.rank + 1;
+    struct side sends = {sent, TT_CALL_SEND, (uintptr_t)request->input,
+                         tt_uneven_before(sent, next)},
+                recvs = {received, TT_CALL_RECV, (uintptr_t)request->output,
+                         tt_uneven_before(received, next)};
+    for (int i = 0; i < nranks; i++) {
+        const int peer = (next + i) % nranks;
+        TT_TRY(issue_next(request, carrier, &sends, peer, element));
+        TT_TRY(issue_next(request, carrier, &recvs, peer, element));
+    }
+    return TT_OK;
+}
+
+static tuttiResult_t exchange(const struct tt_request *request, const struct tt_uneven *sent,
+                              const struct tt_uneven *received)
+{
+    const struct tt_comm_core *core = &request->comm->core;
+    const struct tt_carrier *carrier = &tt_carrier_host;
+    struct tt_checked checked;
+    tt_status status = tt_request_check_exchange(request, sent, received, &checked);
+    if (!status && tt_may_be_on_gpu(core, tt_request_stream(request)))
+        status = tt_carrier_select(core, &checked.where, &carrier);
+    if (status) return tt_group_result(request->function, status);
+    const size_t element = checked.blocks.element;
+    tt_count_call(&request->comm->counts.collectives[TT_ALL_TO_ALL],
+                  checked.blocks.total * element);
+    tt_group_start();
+    const tuttiResult_t issued = tt_group_result(
+        request->function, issue_exchange(request, carrier, sent, received, element));
+    const tuttiResult_t end = tt_group_end(false);
+    return issued != tuttiSuccess ? issued : end;
+}
+
+tuttiResult_t tt_call_exchange(const struct tt_request *request, const struct tt_uneven *sent,
+                               const struct tt_uneven *received)
+{
+    tuttiComm_t comm = request->comm;
+    const tt_status status = tt_comm_check_call(comm, request->stream);
+    if (status) return tt_group_result(request->function, status);
+    tt_core_enter_call(&comm->core);
+    const tuttiResult_t result = exchange(request, sent, received);
+    tt_core_leave_call(&comm->core);
+    return result;
+}

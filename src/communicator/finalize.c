@@ -1,0 +1,100 @@
+/* The functions that finalize, destroy and abort communicators. */
+#include "communicator/group.h"
+#include "executor/stream.h"
+
+/* The calls that a group holds back would be left without their communicator. */
+static tt_status check_not_in_group(const char *function)
+{
+    return tt_in_group() ? tt_fail(TT_ERR_USAGE, "%s inside a group: end the group first", function)
+                         : TT_OK;
+}
+
+/* Calls that are queued in the stream behind the function that calls this would never end. */
+static tt_status check_may_drain(tuttiComm_t comm, const char *function)
+{
+    if (!tt_stream_is_served_here() || tt_engine_idle(&comm->core.engine)) return TT_OK;
+    return tt_fail(TT_ERR_USAGE,
+                   "%s in a function that a stream runs, while calls on communicator %s are not "
+                   "complete: they may be queued behind that function; call it in another thread",
+                   function, comm->core.name);
+}
+
+/* In a group destroy waits for what was issued. */
+static tuttiResult_t finalize(tuttiComm_t comm)
+{
+    const tuttiResult_t result = tuttiBarrier(comm, NULL);
+    if (!tt_in_group()) tt_comm_drain(comm);
+    comm->finalized = !tt_in_group() || result == tuttiSuccess;
+    return result;
+}
+
+tuttiResult_t tuttiCommFinalize(tuttiComm_t comm)
+{
+    tt_status status = tt_comm_check(comm);
+    if (!status) status = check_may_drain(comm, "tuttiCommFinalize");
+    if (status) return tt_group_result(__func__, status);
+    tt_core_enter_call(&comm->core);
+    const struct tt_call_counts counts = comm->counts; /* the barrier is none of the user's calls */
+    const tuttiResult_t result = finalize(comm);
+    comm->counts = counts;
+    tt_core_leave_call(&comm->core);
+    return result;
+}
+
+tuttiResult_t tuttiCommDestroy(tuttiComm_t comm)
+{
+    if (!comm) return tuttiSuccess;
+    tt_status status = tt_comm_check_handle(comm);
+    if (!status) status = check_not_in_group("tuttiCommDestroy");
+    if (status) return tt_result(__func__, status);
+    if (tt_comm_is_inherited(comm)) {
+        tt_comm_free_inherited(comm);
+        return tuttiSuccess;
+    }
+    status = check_may_drain(comm, "tuttiCommDestroy");
+    if (status) return tt_result(__func__, status);
+    tt_core_enter_call(&comm->core); /* another thread that ends it does not free it meanwhile */
+    if (atomic_fetch_or(&comm->ends, TT_COMM_ENDS))
+        status =
+            tt_fail(TT_ERR_USAGE, "communicator %s is being destroyed or aborted by another thread",
+                    comm->core.name);
+    tt_core_leave_call(&comm->core);
+    if (status) return tt_result(__func__, status);
+    tt_comm_drain(comm);
+    tt_comm_free(comm);
+    return tuttiSuccess;
+}
+
+static void fail_all_calls(tuttiComm_t comm)
+{
+    char name[128];
+    tt_fabric_name_rank(comm->core.fabric, comm->core.rank, name, sizeof name);
+    tt_engine_enter(&comm->core.engine);
+    tt_ignore(tt_fabric_fail(comm->core.fabric, TT_ERR_REMOTE, "%s aborted communicator %s", name,
+                             comm->core.name));
+    tt_engine_leave(&comm->core.engine);
+}
+
+tuttiResult_t tuttiCommAbort(tuttiComm_t comm)
+{
+    if (!comm) return tuttiSuccess;
+    tt_status status = tt_comm_check_handle(comm);
+    if (!status) status = check_not_in_group("tuttiCommAbort");
+    if (status) return tt_result(__func__, status);
+    if (tt_comm_is_inherited(comm)) {
+        tt_comm_free_inherited(comm);
+        return tuttiSuccess;
+    }
+    status = check_may_drain(comm, "tuttiCommAbort");
+    if (status) return tt_result(__func__, status);
+    tt_core_enter_call(&comm->core); /* a thread that destroys it waits */
+    const unsigned ends = atomic_fetch_or(&comm->ends, TT_COMM_ENDS);
+    if (!(ends & TT_COMM_GOES)) atomic_store(&comm->core.fabric->aborted, true);
+    if (!(ends & TT_COMM_LEAVES)) fail_all_calls(comm);
+    tt_core_leave_call(&comm->core);
+    if (ends) return tuttiSuccess; /* the other thread frees it, soon now */
+    tt_comm_await_calls(comm);
+    tt_comm_drain(comm);
+    tt_comm_free(comm);
+    return tuttiSuccess;
+}

@@ -1,0 +1,180 @@
+/* Decides, when a communicator is made, who carries its calls on the memory of GPUs: kernels, where
+ * all ranks can run them, else the host. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/config.h"
+#include "base/log.h"
+#include "carrier/carried.h"
+#include "communicator/making.h"
+
+static const struct tt_carried *const kernels = &tt_carried_kernel;
+
+/* Whether any rank of any new communicator has a GPU; the same for all participants. */
+static bool any_gpu(const struct tt_making *making)
+{
+    for (int p = 0; p < making->exchange->nparticipants; p++)
+        if (making->everyone[p].pid && making->everyone[p].has_gpu) return true;
+    return false;
+}
+
+static bool has_kernels(const struct tt_making *making)
+{
+    return making->comm && making->comm->core.kernel;
+}
+
+/* Whether kernels may run this communicator's calls; if not, no_kernels says why. */
+static bool may_have_kernels(const struct tt_making *making)
+{
+    struct tt_comm_core *core = &making->comm->core;
+    const size_t size = sizeof core->no_kernels;
+    if (!tt_config_int(TT_CONFIG_DEVICE_KERNELS)) {
+        snprintf(core->no_kernels, size, "TUTTI_DEVICE_KERNELS is off on rank %d", core->rank);
+        return false;
+    }
+    for (int r = 0; r < core->nranks; r++)
+        if (!making->everyone[tt_making_participant(making, r)].has_gpu) {
+            snprintf(core->no_kernels, size,
+                     "rank %d has none (tuttiConfig_t's device, or a current context at init)", r);
+            return false;
+        }
+    if (!tt_making_several_hosts(making, false)) return true;
+    snprintf(core->no_kernels, size, "its ranks are on several hosts");
+    return false;
+}
+
+/* The last error says why kernels run no calls. */
+static void note_reason(struct tt_comm_core *core)
+{
+    snprintf(core->no_kernels, sizeof core->no_kernels, "%.*s", (int)sizeof core->no_kernels - 1,
+             tt_last_error());
+}
+
+/* This rank's GPU cannot run kernels for the communicator. */
+static void drop_kernels(const struct tt_making *making, tt_status status)
+{
+    struct tt_comm_core *core = &making->comm->core;
+    if (!status) return;
+    note_reason(core);
+    if (making->config->needs_gpu)
+        TT_WARN("communicator %s: rank %d: kernels run no calls: %s", core->name, core->rank,
+                tt_last_error());
+    kernels->close(core);
+}
+
+/* After a round in which each rank may have dropped its kernels: all ranks have them, or none has.
+ * mine: what this rank has if it has them, > 0; *least: the least that any rank has. */
+static tt_status agree_on_kernels(struct tt_making *making, int32_t mine, int32_t *least)
+{
+    const struct tt_exchange *exchange = making->exchange;
+    *least = INT32_MAX;
+    if (!has_kernels(making)) mine = 0;
+    int32_t *all = calloc((size_t)exchange->nparticipants, sizeof *all);
+    if (!all) making->status = tt_fail(TT_ERR_SYSTEM, "out of memory for the GPUs of the ranks");
+    tt_status status = tt_making_agree(making);
+    if (!status) status = exchange->allgather(exchange->context, &mine, all, sizeof mine);
+    for (int r = 0; !status && making->member && r < making->nranks; r++) {
+        struct tt_comm_core *core = &making->comm->core;
+        const int32_t has = all[tt_making_participant(making, r)];
+        if (has < *least) *least = has;
+        if (has || !core->kernel) continue;
+        snprintf(core->no_kernels, sizeof core->no_kernels,
+                 "kernels cannot run for rank %d (its log at INFO says why)", r);
+        kernels->close(core);
+    }
+    free(all);
+    return status;
+}
+
+static struct tt_carried_config config_of(const struct tt_making *making)
+{
+    return (struct tt_carried_config){.channels = making->links.device_channels,
+                                      .threads = making->links.device_threads,
+                                      .opener = making->config->opener,
+                                      .parent = making->config->parent,
+                                      .most_line_bytes = making->links.device_line_bytes};
+}
+
+/* Calls on the memory of this rank's GPU go through the host, unless kernels are required. A GPU
+ * that the config does not name may be one that the program uses for itself: then a communicator
+ * for memory of the host does without it. */
+static tt_status do_without_kernels(const struct tt_making *making)
+{
+    struct tt_comm_core *core = &making->comm->core;
+    const struct tt_carried_config config = config_of(making);
+    int32_t amount;
+    bool must_fail;
+    if (core->kernel) return TT_OK;
+    if (core->gpu < 0) {
+        snprintf(core->no_kernels, sizeof core->no_kernels,
+                 "this rank has none (tuttiConfig_t's device, or a current context at init)");
+        return TT_OK;
+    }
+    if (tt_config_int(TT_CONFIG_DEVICE_KERNELS) == TT_CONFIG_REQUIRE)
+        return tt_fail(TT_ERR_USAGE,
+                       "kernels cannot run the calls of communicator %s on memory of GPU %d, and "
+                       "TUTTI_DEVICE_KERNELS=require forbids to run them through memory of the "
+                       "host (set it to 1 to allow that): %s",
+                       core->name, core->gpu, core->no_kernels);
+    const tt_status status = tt_carried_staged.connect(core, &config, NULL, &amount, &must_fail);
+    if (status && making->config->needs_gpu) return status;
+    if (!status) {
+        TT_INFO("communicator %s: rank %d: calls on memory of GPU %d go through memory of the "
+                "host: %s",
+                core->name, core->rank, core->gpu, core->no_kernels);
+        return TT_OK;
+    }
+    note_reason(core);
+    TT_INFO("communicator %s has no GPU: %s", core->name, tt_last_error());
+    return TT_OK;
+}
+
+/* all: the offers of all participants. */
+static void connect_kernels(struct tt_making *making, const char *all, char *ours, int32_t *amount)
+{
+    const struct tt_carried_config config = config_of(making);
+    const size_t size = kernels->offer_bytes;
+    bool must_fail;
+    for (int r = 0; r < making->nranks; r++)
+        memcpy(ours + (size_t)r * size, all + (size_t)tt_making_participant(making, r) * size,
+               size);
+    const tt_status status =
+        kernels->connect(&making->comm->core, &config, ours, amount, &must_fail);
+    drop_kernels(making, status);
+    if (status && must_fail && making->config->needs_gpu) making->status = status;
+}
+
+/* Each rank with a GPU sends the others how to reach its memory. offers: room for one of this rank,
+ * for those of all participants, and for those of the new communicator's ranks. */
+static tt_status exchange_offers(struct tt_making *making, char *offers, int32_t *amount)
+{
+    const struct tt_exchange *exchange = making->exchange;
+    const size_t size = kernels->offer_bytes;
+    const struct tt_carried_config config = config_of(making);
+    int32_t least;
+    if (offers && making->member && may_have_kernels(making))
+        drop_kernels(making, kernels->offer(&making->comm->core, &config, offers));
+    TT_TRY(agree_on_kernels(making, 1, &least)); /* fails without memory */
+    char *all = offers + size, *ours = all + (size_t)exchange->nparticipants * size;
+    TT_TRY(exchange->allgather(exchange->context, offers, all, size));
+    if (has_kernels(making)) connect_kernels(making, all, ours, amount);
+    return TT_OK;
+}
+
+tt_status tt_making_connect_gpus(struct tt_making *making)
+{
+    if (!any_gpu(making)) return TT_OK;
+    const size_t n = (size_t)making->exchange->nparticipants;
+    char *offers = calloc(2 * n + 1, kernels->offer_bytes);
+    int32_t amount = 0, least;
+    if (!offers)
+        making->status = tt_fail(TT_ERR_SYSTEM, "out of memory for the GPUs of %zu ranks", n);
+    tt_status status = exchange_offers(making, offers, &amount);
+    free(offers);
+    if (!status) status = agree_on_kernels(making, amount, &least);
+    if (status) return status;
+    if (has_kernels(making)) kernels->agree(&making->comm->core, least);
+    if (making->member) making->status = do_without_kernels(making);
+    return tt_making_agree(making);
+}

@@ -1,0 +1,35 @@
+/* Groups: calls and inits that a thread holds back until the group's end. */
+#ifndef TT_COMMUNICATOR_GROUP_H
+#define TT_COMMUNICATOR_GROUP_H
+
+#include "communicator/communicator.h"
+
+bool tt_in_group(void);
+/* TT_ERR_USAGE: this thread's open group holds a call on the stream, or one with a buffer that
+ * begins in the memory; `function` would take that away from it. */
+TT_NODISCARD tt_status tt_group_check_stream(const char *function, tuttiStream_t stream);
+TT_NODISCARD tt_status tt_group_check_memory(const char *function, const void *memory,
+                                             size_t nbytes);
+void tt_group_start(void);
+/* tuttiGroupEnd. is_users: the user's group, which counts; else one that a call is made of. */
+tuttiResult_t tt_group_end(bool is_users);
+/* tt_result, for a call that a group may hold: a failure is remembered, so that the group's end
+ * fails too. */
+tuttiResult_t tt_group_result(const char *function, tt_status status);
+
+/* Runs the call, queues it in its stream, or keeps it for the end of the group. A binding with a
+ * table of blocks is the call's from here on, also when it fails. */
+TT_NODISCARD tt_status tt_issue(struct tt_pending_call *pending);
+
+/* A communicator to be made: now, or at the end of the group together with the others. */
+struct tt_pending_init {
+    tuttiComm_t *comm;
+    struct tt_unique_id id;
+    int rank, nranks;
+    struct tt_comm_config config;
+};
+TT_NODISCARD tt_status tt_issue_init(const struct tt_pending_init *init);
+/* Makes several communicators of this thread at once, each in a thread of its own. */
+TT_NODISCARD tt_status tt_init_together(const struct tt_pending_init *inits, int ninits);
+
+#endif

@@ -1,0 +1,194 @@
+/* Who is named when an init fails: the rank that is missing, stopped or different, by every rank
+ * that came, also where the process of rank 0 ends at once, and where ranks came at other times. */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "net/socket.h"
+#include "ranks.h"
+#include "shim.h"
+
+enum { MOST = 16 };
+
+static int free_port(void)
+{
+    struct tt_address address;
+    int listener;
+    const struct sockaddr_in loopback = {.sin_family = AF_INET,
+                                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    tt_address_set(&address, (const struct sockaddr *)&loopback);
+    if (tt_socket_listen(&listener, &address, false) != TT_OK) return 0;
+    close(listener);
+    return tt_address_port(&address);
+}
+
+static bool is_thread_sanitizer(void)
+{
+#ifdef __SANITIZE_THREAD__
+    return true;
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+    return true;
+#endif
+#endif
+    return false;
+}
+
+/* Rank `rank` of nranks processes that meet at the method. */
+static struct rank_run run_by(const char *method, int rank, int nranks, int64_t timeout_ms)
+{
+    const struct tt_unique_id none = {0};
+    struct rank_run run = rank_run_of(&none, rank, nranks);
+    run.method = method;
+    run.process = rank;
+    run.nprocesses = nranks;
+    run.timeout_ms = timeout_ms;
+    return run;
+}
+
+/* A process of this rank, with a setting of its own (NULL: none). Its exit code: 0 when the error
+ * is as expected. It ends by exit() or, `at_once`, without looking after anything. */
+static pid_t fork_rank(struct rank_run run, const char *setting, const char *text, bool at_once)
+{
+    fflush(NULL);
+    const pid_t pid = fork();
+    if (pid) return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (setting) putenv((char *)(uintptr_t)setting);
+    tt_config_reload();
+    run_rank(&run);
+    const bool right = run.status != TT_OK && strstr(run.text, text);
+    if (!right) fprintf(stderr, "rank %d: status %d '%s'\n", run.rank, run.status, run.text);
+    if (at_once) _exit(right ? 0 : 1);
+    exit(right ? 0 : 1);
+}
+
+static void expect_exit(pid_t pid)
+{
+    int status;
+    REQUIRE(waitpid(pid, &status, 0) == pid);
+    CHECK_MESSAGE(status == 0, "a rank's process ended with status %#x", (unsigned)status);
+}
+
+TEST(blame, a_rank_that_never_comes_is_named_by_all_though_rank_0_ends_first)
+{
+    enum { RANKS = 8, ROUNDS = 4 };
+    char method[64];
+    pid_t pids[RANKS];
+    if (is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
+    for (int round = 0; round < ROUNDS; round++) {
+        snprintf(method, sizeof method, "tcp://127.0.0.1:%d", free_port());
+        for (int rank = 0; rank < RANKS; rank++)
+            if (rank != 1)
+                pids[rank] = fork_rank(run_by(method, rank, RANKS, 700), NULL,
+                                       "rank 1 of 8 did not come within", true);
+        for (int rank = 0; rank < RANKS; rank++)
+            if (rank != 1) expect_exit(pids[rank]);
+    }
+}
+
+TEST(blame, ranks_that_come_after_a_disagreement_are_told_and_can_try_again)
+{
+    char method[64];
+    struct rank_run runs[4];
+    snprintf(method, sizeof method, "tcp://127.0.0.1:%d", free_port());
+    runs[0] = run_by(method, 0, 4, 10000);
+    runs[1] = run_by(method, 1, 2, 10000);
+    run_ranks(runs, 2);
+    expect_ranks(runs, 2, TT_ERR_USAGE, "the ranks disagree on how many they are");
+    for (int rank = 2; rank < 4; rank++) runs[rank] = run_by(method, rank, 4, 1000);
+    run_ranks(&runs[2], 2);
+    expect_ranks(&runs[2], 2, TT_ERR_USAGE, "the ranks disagree on how many they are");
+    for (int turn = 0; turn < 3; turn++) { /* rank 0 comes after the others, or with them */
+        for (int rank = 0; rank < 4; rank++) runs[rank] = run_by(method, rank, 4, 10000);
+        run_ranks(runs, 4);
+        expect_ranks(runs, 4, TT_OK, NULL);
+    }
+}
+
+TEST(blame, the_file_of_a_failed_init_tells_late_ranks_and_is_removed)
+{
+    char path[] = "/tmp/tutti-blame-XXXXXX", method[64];
+    struct rank_run runs[3];
+    const int64_t patience_ns = tt_deadline_ns(20000);
+    REQUIRE(mkdtemp(path));
+    snprintf(method, sizeof method, "file://%s/id", path);
+    runs[0] = run_by(method, 0, 3, 10000);
+    runs[1] = run_by(method, 1, 2, 10000);
+    run_ranks(runs, 2);
+    expect_ranks(runs, 2, TT_ERR_USAGE, "the ranks disagree on how many they are");
+    runs[2] = run_by(method, 2, 3, 1000);
+    run_ranks(&runs[2], 1);
+    expect_ranks(&runs[2], 1, TT_ERR_USAGE, "the ranks disagree on how many they are");
+    for (int rank = 0; rank < 3; rank++) runs[rank] = run_by(method, rank, 3, 10000);
+    run_ranks(runs, 3);
+    expect_ranks(runs, 3, TT_OK, NULL);
+    while (rmdir(path) != 0 && !tt_expired(patience_ns)) sched_yield(); /* nothing is left in it */
+    CHECK(access(path, F_OK) != 0);
+}
+
+/* Rank `silent` joins and then does nothing more, as a process that is stopped. The others wait in
+ * an allgather; rank i came i * apart_ms ago, so their deadlines differ by that. */
+static void stop_one(int nranks, int silent, int apart_ms)
+{
+    struct tt_unique_id id;
+    struct rank_run runs[MOST];
+    char text[64];
+    REQUIRE(tt_unique_id_create(&id) == TT_OK);
+    for (int rank = 0; rank < nranks; rank++) {
+        runs[rank] = rank_run_of(&id, rank, nranks);
+        runs[rank].timeout_ms = 800 + apart_ms * (nranks - rank);
+        runs[rank].meets_deadline = true;
+    }
+    runs[silent].nallgathers = 0;
+    runs[silent].stay_for = runs;
+    runs[silent].nstay_for = nranks;
+    run_ranks(runs, nranks);
+    snprintf(text, sizeof text, "waited for rank %d (pid ", silent);
+    for (int rank = 0; rank < nranks; rank++)
+        if (rank != silent) expect_ranks(&runs[rank], 1, TT_ERR_TIMEOUT, text);
+}
+
+TEST(blame, a_rank_that_stops_during_init_is_named_by_all_at_equal_deadlines)
+{
+    stop_one(2, 1, 0);
+    stop_one(4, 0, 0);
+    stop_one(8, 6, 0);
+}
+
+TEST(blame, a_stopped_rank_is_named_through_a_deep_tree)
+{
+    stop_one(16, 1, 0);
+    stop_one(16, 12, 0); /* its parent is rank 1, its parent's rank 0 */
+}
+
+TEST(blame, the_rank_whose_deadline_comes_first_ends_the_wait_for_all)
+{
+    stop_one(4, 3, 400);
+    stop_one(4, 0, 400);
+}
+
+TEST(blame, a_rank_that_cannot_join_tells_all_why_at_once)
+{
+    enum { RANKS = 4 };
+    char method[64];
+    pid_t pids[RANKS];
+    if (is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
+    for (int unable = 0; unable < RANKS; unable++) {
+        const int64_t start_ns = tt_now_ns();
+        snprintf(method, sizeof method, "tcp://127.0.0.1:%d", free_port());
+        for (int rank = 0; rank < RANKS; rank++)
+            pids[rank] = fork_rank(run_by(method, rank, RANKS, 30000),
+                                   rank == unable ? "TUTTI_SOCKET_INTERFACE=nosuch7" : NULL,
+                                   "is called 'nosuch7'", false);
+        for (int rank = 0; rank < RANKS; rank++) expect_exit(pids[rank]);
+        CHECK(tt_now_ns() - start_ns < 10000000000);
+    }
+}

@@ -1,0 +1,126 @@
+/* What the host makes of a kernel's report. */
+#include "carrier/kernel/work.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "carrier/kernel/exchange.h"
+#include "executor/calls.h"
+#include "shim.h"
+#include "transport/host/segment.h"
+
+/* A collective of the rank, which the kernel with this number carries out. */
+static void begin(struct tt_kernel_work *work, struct tt_kernel_life *life,
+                  struct tt_engine *engine, uint64_t number)
+{
+    static struct tt_program program;
+    static const struct tt_loaded loaded = {.program = &program};
+    static const struct tt_binding binding;
+    const struct tt_call call = {.loaded = &loaded, .binding = &binding};
+    tt_kernel_begin_collective(work, life, engine, &call);
+    work->number = number;
+}
+
+static void end(struct tt_kernel_work *work, tt_status status)
+{
+    work->work.ops->end(&work->work, status);
+}
+
+/* Until then other ranks keep the memory that it uses. */
+TEST(kernel_work, a_kernel_that_runs_longer_than_its_call_uses_memory_of_others_until_it_ends)
+{
+    struct tt_rank_record record = {.reading = 2}; /* two calls */
+    struct tt_segment_header *header = calloc(1, sizeof *header);
+    struct tt_segment segment = {.header = header};
+    struct tt_fabric fabric = {.record = &record, .segment = &segment};
+    struct tt_engine engine = {.fabric = &fabric};
+    struct tt_device_report report = {.nbegun = 1, .begun = 1};
+    struct tt_kernel_life life = {.report = &report, .nborrowed = 2};
+    struct tt_kernel_work work;
+    begin(&work, &life, &engine, 1);
+    work.uses_peers = true;
+    end(&work, TT_ERR_TIMEOUT);
+    CHECK_EQ(atomic_load(&record.reading), 2);
+    begin(&work, &life, &engine, 2);
+    work.uses_peers = true;
+    end(&work, TT_OK);
+    CHECK_EQ(atomic_load(&record.reading), 1);
+    tt_kernel_leave_all_peers(&life, &fabric);
+    tt_kernel_leave_all_peers(&life, &fabric);
+    CHECK_EQ(atomic_load(&record.reading), 0);
+    free(header);
+}
+
+/* Calls 1 to 3 have ended, of which the third failed. */
+TEST(kernel_work, the_failure_of_a_later_call_is_none_of_a_call_that_ended_before)
+{
+    struct tt_device_report report = {.nbegun = 3, .nended = 3, .begun = 3, .ended = 3, .sound = 2};
+    struct tt_kernel_life life = {.report = &report};
+    struct tt_engine engine = {.timeout_ms = 0};
+    struct tt_kernel_work work;
+    report.failure = TT_DEVICE_MISMATCH;
+    for (uint64_t number = 1; number <= 2; number++) {
+        begin(&work, &life, &engine, number);
+        CHECK_EQ(work.work.ops->advance(&work.work), TT_OK);
+    }
+    begin(&work, &life, &engine, 4);
+    CHECK_EQ(work.work.ops->advance(&work.work), TT_IN_PROGRESS);
+}
+
+/* A send to rank 1 and a receive from it, both in two parts, of which the first are done. */
+static void with_halves(struct tt_fabric *fabric,
+                        void (*body)(struct tt_fabric *fabric, struct tt_group_exchange *exchange,
+                                     struct tt_device_flow *flows))
+{
+    enum { NFLOWS = 4 };
+    struct tt_device_exchange *table =
+        calloc(1, sizeof *table + NFLOWS * sizeof(struct tt_device_flow));
+    struct tt_group_exchange *exchange = calloc(1, sizeof *exchange);
+    table->nflows = NFLOWS;
+    for (uint32_t i = 0; i < NFLOWS; i++)
+        tt_device_flows(table)[i] = (struct tt_device_flow){
+            .peer = 1, .outgoing = i < 2, .part = i % 2, .done = i % 2 == 0};
+    exchange->table = table;
+    body(fabric, exchange, tt_device_flows(table));
+    free(exchange);
+    free(table);
+}
+
+static void list_halves(struct tt_fabric *fabric, struct tt_group_exchange *exchange,
+                        struct tt_device_flow *flows)
+{
+    char text[640];
+    tt_exchange_missing(exchange, fabric, text, sizeof text);
+    CHECK_MESSAGE(strstr(text, "has not received what this rank sends; ") &&
+                      strstr(text, "has not sent what this rank receives"),
+                  "unexpected: %s", text);
+    flows[0].done = flows[2].done = 0;
+    const size_t length = strlen(text);
+    tt_exchange_missing(exchange, fabric, text, sizeof text);
+    CHECK_EQ(strlen(text), length);
+}
+
+static void leave_halves(struct tt_fabric *fabric, struct tt_group_exchange *exchange,
+                         struct tt_device_flow *flows)
+{
+    int64_t gone_ns = 0;
+    CHECK_EQ(tt_exchange_check(exchange, fabric, &gone_ns), TT_OK);
+    atomic_store(&tt_fabric_record(fabric, 1)->state, TT_RANK_LEFT);
+    flows[1].done = flows[3].done = 1;
+    CHECK_EQ(tt_exchange_check(exchange, fabric, &gone_ns), TT_OK);
+    flows[3].done = 0;
+    gone_ns = 1; /* long ago */
+    CHECK_EQ(tt_exchange_check(exchange, fabric, &gone_ns), TT_ERR_REMOTE);
+    const char *text = tt_fabric_failure_text(fabric);
+    CHECK_MESSAGE(strstr(text, "rank 1 ") && strstr(text, "has left"), "unexpected: %s", text);
+}
+
+TEST(kernel_work, a_rank_that_is_gone_after_the_first_part_of_a_message_is_noticed)
+{
+    const struct tt_fabric_config config = together_config();
+    struct ranks ranks;
+    REQUIRE(ranks_open(&ranks, 2, &config));
+    with_halves(ranks.engines[0].fabric, list_halves);
+    with_halves(ranks.engines[0].fabric, leave_halves);
+    ranks_close(&ranks);
+}

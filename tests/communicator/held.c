@@ -1,0 +1,111 @@
+/* What a group's calls use is not destroyed before the group has ended. */
+#include <string.h>
+
+#include "shim.h"
+#include "tutti.h"
+
+/* InvalidUsage, and a text that names the function and the group. */
+static void check_refused(tuttiResult_t result, const char *function)
+{
+    const char *text = tuttiGetLastError(NULL);
+    CHECK_MESSAGE(result == tuttiInvalidUsage && strstr(text, function) && strstr(text, "group"),
+                  "%s: %s: \"%s\"", function, tuttiGetErrorString(result), text);
+}
+
+TEST(held, a_stream_with_a_call_of_the_group_is_not_destroyed_before_its_end)
+{
+    tuttiComm_t comm;
+    tuttiStream_t stream, other;
+    float x = 3, y = 0, z = 0;
+    REQUIRE(tuttiCommInitAll(&comm, 1, NULL) == tuttiSuccess);
+    REQUIRE(!tuttiStreamCreate(&stream) && !tuttiStreamCreate(&other));
+    for (int n = 1; n <= 9; n += 8) { /* more calls than have a place in the group itself */
+        CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+        for (int i = 0; i < n; i++)
+            CHECK_EQ(
+                tuttiAllReduce(&x, i ? &z : &y, 1, tuttiFloat32, tuttiSum, comm, i ? NULL : stream),
+                tuttiSuccess);
+        check_refused(tuttiStreamDestroy(stream), "tuttiStreamDestroy");
+        CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
+        CHECK_EQ(tuttiStreamSynchronize(stream), tuttiSuccess);
+        CHECK(y == 3);
+        y = 0;
+    }
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    CHECK_EQ(tuttiBarrier(comm, stream), tuttiSuccess);
+    CHECK_EQ(tuttiStreamDestroy(other), tuttiSuccess); /* the group has no call on it */
+    CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
+    CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
+    CHECK_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+}
+
+TEST(held, memory_of_a_call_of_the_group_is_not_freed_before_its_end)
+{
+    enum { NBYTES = 1 << 16, COUNT = NBYTES / 4 };
+    static float heap[4 * COUNT] __attribute__((aligned(4096)));
+    tuttiComm_t comm;
+    void *in, *out, *other, *handle;
+    REQUIRE(tuttiCommInitAll(&comm, 1, NULL) == tuttiSuccess);
+    REQUIRE(!tuttiMemAlloc(&in, NBYTES) && !tuttiMemAlloc(&out, NBYTES) &&
+            !tuttiMemAlloc(&other, NBYTES));
+    REQUIRE(!tuttiCommRegister(comm, heap, sizeof heap, &handle));
+    memset(in, 0, NBYTES);
+    heap[COUNT] = ((float *)in)[7] = 5;
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    CHECK_EQ(tuttiAllReduce((float *)in + 7, out, 1, tuttiFloat32, tuttiSum, comm, NULL),
+             tuttiSuccess);
+    check_refused(tuttiMemFree(in), "tuttiMemFree");
+    check_refused(tuttiMemFree(out), "tuttiMemFree");
+    CHECK_EQ(tuttiMemFree(other), tuttiSuccess);
+    CHECK_EQ(tuttiSend(heap + COUNT, 1, tuttiFloat32, 0, comm, NULL), tuttiSuccess);
+    CHECK_EQ(tuttiRecv((float *)out + 1, 1, tuttiFloat32, 0, comm, NULL), tuttiSuccess);
+    check_refused(tuttiCommDeregister(comm, handle), "tuttiCommDeregister");
+    CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
+    CHECK(((float *)out)[0] == 5 && ((float *)out)[1] == 5);
+    CHECK_EQ(tuttiMemFree(in), tuttiSuccess);
+    CHECK_EQ(tuttiMemFree(out), tuttiSuccess);
+    CHECK_EQ(tuttiCommDeregister(comm, handle), tuttiSuccess);
+    CHECK_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+}
+
+TEST(held, a_communicator_is_not_ended_in_a_group)
+{
+    tuttiComm_t comm, child = NULL;
+    REQUIRE(tuttiCommInitAll(&comm, 1, NULL) == tuttiSuccess);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    CHECK_EQ(tuttiBarrier(comm, NULL), tuttiSuccess);
+    check_refused(tuttiCommDestroy(comm), "tuttiCommDestroy");
+    check_refused(tuttiCommAbort(comm), "tuttiCommAbort");
+    check_refused(tuttiCommSplit(comm, 0, 0, &child, NULL), "tuttiCommSplit");
+    CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
+    CHECK_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+}
+
+/* As NCCL's: a call keeps what it needs of them. */
+TEST(held, operations_and_events_may_be_destroyed_in_a_group)
+{
+    tuttiComm_t comm;
+    tuttiStream_t stream;
+    tuttiEvent_t event;
+    tuttiRedOp_t op, next;
+    float x = 3, y = 0, scalar = 0.5f;
+    REQUIRE(tuttiCommInitAll(&comm, 1, NULL) == tuttiSuccess);
+    REQUIRE(!tuttiStreamCreate(&stream) && !tuttiEventCreate(&event));
+    REQUIRE(!tuttiRedOpCreatePreMulSum(&op, &scalar, tuttiFloat32, tuttiScalarHostImmediate, comm));
+    CHECK_EQ(tuttiEventRecord(event, stream), tuttiSuccess);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    CHECK_EQ(tuttiStreamWaitEvent(stream, event), tuttiSuccess);
+    CHECK_EQ(tuttiAllReduce(&x, &y, 1, tuttiFloat32, op, comm, stream), tuttiSuccess);
+    CHECK_EQ(tuttiRedOpDestroy(op, comm), tuttiSuccess);
+    scalar = 4; /* the next operation takes the number of the one that is gone */
+    CHECK_EQ(
+        tuttiRedOpCreatePreMulSum(&next, &scalar, tuttiFloat32, tuttiScalarHostImmediate, comm),
+        tuttiSuccess);
+    CHECK_EQ(tuttiEventDestroy(event), tuttiSuccess);
+    CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
+    CHECK_EQ(tuttiStreamSynchronize(stream), tuttiSuccess);
+    CHECK(y == 1.5f);
+    CHECK_EQ(tuttiRedOpDestroy(next, comm), tuttiSuccess);
+    CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
+    CHECK_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+}

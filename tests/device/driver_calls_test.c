@@ -1,0 +1,103 @@
+/* The calls of the driver that a collective on a stream makes: they are counted, and those that
+ * take memory are none of them. */
+#include <pthread.h>
+#include <string.h>
+
+#include "driver/cuda.h"
+#include "on_streams.h"
+#include "shim.h"
+
+enum { COUNT = 1000, MOST_CALLS = 8 };
+
+static struct tt_cuda real;
+static _Thread_local bool counts; /* the calls of this thread */
+static _Thread_local int ncalls;
+
+/* One function of the driver that a call may use. */
+#define COUNTED(member, parameters, arguments)                                                     \
+    static CUresult CUDAAPI count_##member parameters                                              \
+    {                                                                                              \
+        ncalls += counts;                                                                          \
+        return real.member arguments;                                                              \
+    }
+COUNTED(PointerGetAttributes,
+        (unsigned n, CUpointer_attribute *attributes, void **data, CUdeviceptr pointer),
+        (n, attributes, data, pointer))
+COUNTED(CtxPushCurrent, (CUcontext context), (context))
+COUNTED(CtxPopCurrent, (CUcontext * context), (context))
+COUNTED(StreamIsCapturing, (CUstream stream, CUstreamCaptureStatus *status), (stream, status))
+COUNTED(StreamWaitEvent, (CUstream stream, CUevent event, unsigned flags), (stream, event, flags))
+COUNTED(EventRecord, (CUevent event, CUstream stream), (event, stream))
+COUNTED(EventQuery, (CUevent event), (event)) /* by the thread that asks whether a GPU is lost */
+COUNTED(LaunchKernel,
+        (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+         unsigned bz, unsigned shared, CUstream stream, void **parameters, void **extra),
+        (function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra))
+
+/* In place of all others. */
+static CUresult CUDAAPI refuse(void)
+{
+    tt_test_fail(__FILE__, __LINE__, "a call of the driver that no collective should need");
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static struct tt_cuda *table(void)
+{
+    return (struct tt_cuda *)(uintptr_t)tt_cuda_load();
+}
+
+/* A struct of pointers only. */
+static void replace(void)
+{
+    struct tt_cuda *driver = table();
+    void (*const other)(void) = (void (*)(void))refuse;
+    real = *driver;
+    for (size_t at = 0; at < sizeof *driver; at += sizeof other)
+        memcpy((char *)driver + at, &other, sizeof other);
+    driver->PointerGetAttributes = count_PointerGetAttributes;
+    driver->CtxPushCurrent = count_CtxPushCurrent;
+    driver->CtxPopCurrent = count_CtxPopCurrent;
+    driver->StreamIsCapturing = count_StreamIsCapturing;
+    driver->StreamWaitEvent = count_StreamWaitEvent;
+    driver->EventRecord = count_EventRecord;
+    driver->EventQuery = count_EventQuery;
+    driver->LaunchKernel = count_LaunchKernel;
+}
+
+static void call(const struct gpu_rank *rank, const int *in, int *out, tuttiStream_t stream)
+{
+    check_success(rank, tuttiAllReduce(in, out, COUNT, tuttiInt32, tuttiSum, rank->comm, stream),
+                  "all-reduce");
+}
+
+static void count_calls(struct gpu_rank *rank)
+{
+    pthread_barrier_t *together = rank->arg;
+    int *in = make_ints(rank, rank->rank + 1, COUNT), *out = make_ints(rank, 0, COUNT);
+    struct streams streams = make_streams(rank);
+    for (int i = 0; i < 2; i++) call(rank, in, out, streams.stream); /* of a size seen before */
+    check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
+    pthread_barrier_wait(together);
+    if (rank->rank == 0) replace();
+    pthread_barrier_wait(together);
+    counts = true;
+    call(rank, in, out, streams.stream);
+    counts = false;
+    CHECK_MESSAGE(ncalls <= MOST_CALLS, "rank %d: %d calls of the driver, expected at most %d",
+                  rank->rank, ncalls, MOST_CALLS);
+    CHECK(ncalls > 3); /* they are counted */
+    pthread_barrier_wait(together);
+    if (rank->rank == 0) *table() = real;
+    pthread_barrier_wait(together);
+    check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
+    check_ints(rank, out, 3, COUNT);
+    destroy_streams(rank, &streams);
+    gpu_free(in);
+    gpu_free(out);
+}
+
+TEST(driver_calls, a_collective_on_a_stream_makes_at_most_eight)
+{
+    on_gpus_together(2, 2, NULL, count_calls);
+    on_gpus_together(2, 1, NULL, count_calls);
+}

@@ -1,0 +1,187 @@
+/* Inits that fail: every rank that ends names the rank that is missing, stopped or unable, whatever
+ * the hosts, and ends at once when the cause is known at once. */
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ranks.h"
+#include "shim.h"
+
+static const char *const layouts[] = {"aaaa", "abcd", "aabb", "abab", "aa", "ab", "aaaabbbb"};
+enum { NLAYOUTS = sizeof layouts / sizeof *layouts };
+
+static const char *const init[] = {"init", NULL};
+
+/* In a child that becomes a rank: what distinguishes the one that this test is about. */
+static int chosen, stop_us;
+
+static bool is_chosen(void)
+{
+    const char *rank = getenv("RANK");
+    return rank && atoi(rank) == chosen;
+}
+
+static void check_all_say(const struct job *job, const char *text)
+{
+    for (int r = 0; r < job->nranks; r++) {
+        const struct job_rank *rank = &job->ranks[r];
+        const char *error = strstr(rank->text, "ERROR ");
+        if (r == chosen) continue;
+        CHECK_MESSAGE(WIFEXITED(rank->status) && WEXITSTATUS(rank->status) == 3 && error &&
+                          strstr(error, text),
+                      "rank %d of %d (chosen: %d): status 0x%x, and its error has no '%s':\n%s", r,
+                      job->nranks, chosen, (unsigned)rank->status, text, rank->text);
+    }
+}
+
+static void never_come(void)
+{
+    if (is_chosen()) _exit(0);
+}
+
+TEST(missing, a_rank_that_never_comes_is_named_by_all)
+{
+    static struct job job;
+    const char *const extra[] = {"TUTTI_INIT_TIMEOUT_MS=700", NULL};
+    char text[64];
+    for (int i = 0; i < NLAYOUTS; i++) {
+        chosen = (int)strlen(layouts[i]) - 1 - i % 2;
+        if (!chosen) continue; /* nobody knows more than that rank 0 is not there */
+        REQUIRE(job_start_prepared(&job, layouts[i], init, extra, never_come));
+        CHECK_MESSAGE(job_wait(&job, 30000), "some rank did not end");
+        snprintf(text, sizeof text, "rank %d of %zu did not come", chosen, strlen(layouts[i]));
+        check_all_say(&job, text);
+    }
+}
+
+static void count_otherwise(void)
+{
+    if (is_chosen()) setenv("WORLD_SIZE", "9", 1);
+}
+
+TEST(missing, ranks_that_disagree_on_their_number_are_told_by_all)
+{
+    static struct job job;
+    const char *const extra[] = {"TUTTI_INIT_TIMEOUT_MS=20000", NULL};
+    for (int i = 0; i < NLAYOUTS; i++) {
+        chosen = (int)strlen(layouts[i]) - 1 - i % 2;
+        REQUIRE(job_start_prepared(&job, layouts[i], init, extra, count_otherwise));
+        CHECK_MESSAGE(job_wait(&job, 15000), "some rank did not end");
+        check_all_say(&job, "the ranks disagree on how many they are");
+    }
+}
+
+/* Exec keeps the timer, whose signal rank_program takes as a reason to stop. */
+static void stop_soon(void)
+{
+    const struct itimerval timer = {.it_value.tv_usec = stop_us};
+    if (is_chosen()) setitimer(ITIMER_REAL, &timer, NULL);
+}
+
+/* Waits for all but the chosen one, which may be stopped, and ends that. */
+static bool wait_for_others(struct job *job)
+{
+    bool in_time = true;
+    for (int r = 0; r < job->nranks; r++) {
+        struct pollfd end = {.fd = job->ranks[r].pidfd, .events = POLLIN};
+        if (r != chosen) in_time = in_time && poll(&end, 1, 30000) == 1;
+    }
+    kill(job->ranks[chosen].pid, SIGKILL);
+    return job_wait(job, 30000) && in_time;
+}
+
+TEST(missing, a_rank_that_stops_during_init_is_named_by_all)
+{
+    static struct job job;
+    const char *const extra[] = {"TUTTI_INIT_TIMEOUT_MS=700", NULL};
+    uint64_t state = test_seed();
+    int nfailed = 0;
+    for (int turn = 0; turn < (SANITIZED ? 7 : 28) && !tt_test_failed(); turn++) {
+        const char *layout = layouts[turn % NLAYOUTS];
+        char name[24];
+        chosen = random_below(&state, (int)strlen(layout));
+        stop_us = 1 + random_below(&state, SANITIZED ? 200000 : 20000);
+        REQUIRE(job_start_prepared(&job, layout, (const char *const[]){"init_stopping", NULL},
+                                   extra, stop_soon));
+        CHECK_MESSAGE(wait_for_others(&job), "some rank did not end");
+        snprintf(name, sizeof name, "rank %d", chosen);
+        for (int r = 0; r < job.nranks; r++) {
+            const struct job_rank *rank = &job.ranks[r];
+            const char *error = strstr(rank->text, "ERROR ");
+            if (r == chosen || (WIFEXITED(rank->status) && WEXITSTATUS(rank->status) == 0))
+                continue; /* it had no need of the one that stopped */
+            nfailed++;
+            CHECK_MESSAGE(error && strstr(error, name),
+                          "%s: rank %d does not name %s, which stopped after %d us:\n%s", layout, r,
+                          name, stop_us, rank->text);
+        }
+    }
+    printf("%d errors\n", nfailed);
+    CHECK(nfailed > 0);
+}
+
+static void become_nobody(void)
+{
+    if (is_chosen() && (setgid(65534) || setuid(65534))) _exit(9);
+}
+
+TEST(missing, a_rank_that_gets_no_shared_memory_ends_all_at_once)
+{
+    static struct job job;
+    const char *const extra[] = {"TUTTI_INIT_TIMEOUT_MS=60000", NULL};
+    if (geteuid() != 0) SKIP("only root can start a rank of another user");
+    for (chosen = 1; chosen < 4; chosen++) {
+        REQUIRE(job_start_prepared(&job, "aaaa", init, extra, become_nobody));
+        CHECK_MESSAGE(job_wait(&job, 20000), "a rank waited for the deadline");
+        check_all_say(&job, "of uid 65534");
+        CHECK_MESSAGE(strstr(job.ranks[chosen].text, "of uid 65534"), "rank %d says:\n%s", chosen,
+                      job.ranks[chosen].text);
+    }
+}
+
+TEST(missing, a_rank_that_stops_in_a_call_is_named_by_all_at_equal_deadlines)
+{
+    static struct job job;
+    static const char *const spread[] = {"abcd", "aabb", "abac", "abcdefgh", "aaaa"};
+    const char *const extra[] = {"TUTTI_TIMEOUT_MS=1000", NULL};
+    uint64_t state = test_seed();
+    for (int turn = 0; turn < (SANITIZED ? 5 : 10) && !tt_test_failed(); turn++) {
+        const char *layout = spread[turn % 5];
+        const char *mode = turn % 2 ? "loop" : "loop_mixed";
+        char pid[24];
+        chosen = random_below(&state, (int)strlen(layout));
+        REQUIRE(job_start_on(&job, layout, (const char *const[]){mode, NULL}, extra));
+        CHECK_MESSAGE(job_ready(&job, 60000), "not every rank came to loop");
+        usleep((useconds_t)random_below(&state, 20000)); /* so that it stops anywhere */
+        kill(job.ranks[chosen].pid, SIGSTOP);
+        CHECK_MESSAGE(wait_for_others(&job), "some rank did not end");
+        snprintf(pid, sizeof pid, "pid %d)", (int)job.ranks[chosen].pid);
+        check_all_say(&job, pid);
+    }
+}
+
+/* How often the program warns that it is rank 0 of 1 under these variables. */
+static int count_alone(const char *variables)
+{
+    char command[512], line[2048];
+    int n = 0;
+    snprintf(command, sizeof command, "env %s " TUTTI_BINARY_DIR "/tests/rank_program init 2>&1",
+             variables);
+    FILE *output = popen(command, "r");
+    if (!output) return -1;
+    while (fgets(line, sizeof line, output))
+        n += strstr(line, " WARN ") && strstr(line, "this process is rank 0 of 1, but ");
+    return pclose(output) == 0 ? n : -1;
+}
+
+TEST(missing, a_rank_that_takes_itself_for_the_only_one_says_so_once)
+{
+    CHECK_EQ(count_alone("FLUX_TASK_RANK=1 FLUX_JOB_SIZE=2"), 1);
+    CHECK_EQ(count_alone("RANK=0 WORLD_SIZE=1 FLUX_TASK_RANK=0 FLUX_JOB_SIZE=2"), 0);
+    CHECK_EQ(count_alone("TUTTI_CHANNELS=2"), 0);
+}

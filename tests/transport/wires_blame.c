@@ -1,0 +1,178 @@
+/* Who is named when ranks of other hosts are gone: the one that has died or why the communicator
+ * has failed, not a rank that left because of that. */
+#include "transport/wired.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "shim.h"
+#include "transport/reason.h"
+#include "transport/tcp/tcp.h"
+#include "transport/wires_internal.h"
+
+/* Ranks on hosts of their own whose fabrics have the wires, as those of communicators. */
+static bool open_all(struct wired *all, int nranks)
+{
+    const struct tt_wires_config config = wired_config();
+    tt_reason_note("");
+    if (!wired_open(all, nranks, &config)) return false;
+    for (int r = 0; r < nranks; r++) all->ranks.fabrics[r]->wires = all->wires[r];
+    return true;
+}
+
+static void close_all(struct wired *all)
+{
+    for (int r = 0; r < all->ranks.nranks; r++) all->wires[r] = NULL;
+    wired_close(all); /* the fabrics end their wires */
+}
+
+/* A message on channel 0, so that the two are connected. */
+static bool connect_ranks(struct wired *all, int from, int to)
+{
+    struct tt_link *tx = tt_wires_tx(all->wires[from], to, 0);
+    struct tt_link *rx = tt_wires_rx(all->wires[to], from, 0);
+    struct tt_message message;
+    if (!wired_slot(all, from, to, 0, 4)) return false;
+    tx->ops->publish(tx, 4, 1);
+    if (!wired_peek(all, from, to, 0, &message)) return false;
+    rx->ops->release(rx);
+    return true;
+}
+
+/* The end of a rank's process: its connections are closed, and nothing more is said. */
+static void kill_rank(struct wired *all, int rank)
+{
+    struct tt_wires *wires = all->wires[rank];
+    for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
+        for (int i = 0; i < wire->tcp.nopen; i++) shutdown(wire->tcp.sockets[i].fd, SHUT_RDWR);
+    tt_acceptor_stop_listening(wires->acceptor);
+}
+
+static void *leave(void *fabric)
+{
+    tt_fabric_disconnect(fabric);
+    return NULL;
+}
+
+/* Turns of the rank's wait for a message of `peer` until its communicator has failed. */
+static const char *failure_of(struct wired *all, int rank, int peer)
+{
+    struct tt_fabric *fabric = all->ranks.fabrics[rank];
+    struct tt_link *rx = tt_wires_rx(all->wires[rank], peer, 1);
+    const int64_t deadline_ns = tt_deadline_ns(20000);
+    struct tt_message message;
+    while (rx->ops->peek(rx, &message) == TT_IN_PROGRESS && tt_fabric_check(fabric) == TT_OK &&
+           tt_fabric_check_peers(fabric, 0, peer, false) == TT_OK && !tt_expired(deadline_ns)) {
+        if (tt_wires_progress(all->wires[rank]) < 0) break;
+        tt_wires_wait(all->wires[rank], 1000);
+    }
+    return tt_fabric_failure_text(fabric);
+}
+
+static void check_text(const char *text, const char *wanted)
+{
+    CHECK_MESSAGE(strstr(text, wanted), "'%s' is not in: %s", wanted, text);
+}
+
+TEST(wires_blame, a_failed_rank_also_tells_hosts_with_which_nobody_is_connected)
+{
+    for (int leaver = 0; leaver < 3; leaver += 2) { /* the lower and the higher one dials */
+        struct wired all;
+        pthread_t thread;
+        REQUIRE(open_all(&all, 3));
+        REQUIRE(connect_ranks(&all, leaver, 2 - leaver));
+        tt_ignore(
+            tt_fabric_fail(all.ranks.fabrics[leaver], TT_ERR_REMOTE, "somebody else has died"));
+        REQUIRE(!pthread_create(&thread, NULL, leave, all.ranks.fabrics[leaver]));
+        check_text(failure_of(&all, 1, leaver), "somebody else has died");
+        pthread_join(thread, NULL);
+        all.wires[leaver] = NULL;
+        check_text(failure_of(&all, 2 - leaver, leaver), "somebody else has died");
+        close_all(&all);
+    }
+}
+
+TEST(wires_blame, a_rank_that_has_died_is_named_before_one_that_has_left)
+{
+    for (int first = 0; first < 2; first++) { /* whose end is seen first */
+        struct wired all;
+        REQUIRE(open_all(&all, 3));
+        REQUIRE(connect_ranks(&all, 0, 1) && connect_ranks(&all, 2, 1));
+        if (first) kill_rank(&all, 2);
+        leave(all.ranks.fabrics[0]);
+        all.wires[0] = NULL;
+        const struct tt_rank_record *left = tt_fabric_record(all.ranks.fabrics[1], 0);
+        while (atomic_load(&left->state) != TT_RANK_LEFT)
+            REQUIRE(tt_wires_progress(all.wires[1]) >= 0);
+        if (!first) {
+            CHECK_EQ(tt_fabric_check_peers(all.ranks.fabrics[1], 1, -1, false), TT_OK);
+            kill_rank(&all, 2);
+        }
+        check_text(failure_of(&all, 1, 0), "rank 2 (host ");
+        check_text(tt_fabric_failure_text(all.ranks.fabrics[1]), "has died");
+        close_all(&all);
+    }
+}
+
+TEST(wires_blame, a_rank_that_leaves_after_another_failure_says_which)
+{
+    struct wired all, other;
+    char reason[TT_REASON_TEXT];
+    REQUIRE(open_all(&other, 2));
+    CHECK(!tt_reason_recent(reason));
+    tt_ignore(tt_fabric_fail(other.ranks.fabrics[0], TT_ERR_REMOTE, "rank 7 has caught fire"));
+    close_all(&other);
+    REQUIRE(tt_reason_recent(reason));
+    CHECK_STR(reason, "rank 7 has caught fire");
+    REQUIRE(open_all(&all, 3));
+    tt_reason_note(reason); /* which opening has forgotten */
+    REQUIRE(connect_ranks(&all, 0, 1));
+    leave(all.ranks.fabrics[0]);
+    all.wires[0] = NULL;
+    check_text(failure_of(&all, 1, 0), "rank 0 (host ");
+    check_text(tt_fabric_failure_text(all.ranks.fabrics[1]),
+               "has left: it destroyed its communicator, after another one of its process had "
+               "failed (ranks as numbered there): rank 7 has caught fire");
+    close_all(&all);
+}
+
+TEST(wires_blame, a_rank_of_the_same_host_gets_the_reason_too)
+{
+    struct together all;
+    const struct tt_fabric_config config = together_config();
+    tt_reason_note("rank 8 has drowned");
+    REQUIRE(together_open_on(&all, 2, NULL, &config));
+    tt_fabric_leave(all.fabrics[0]);
+    CHECK_EQ(tt_fabric_check_peers(all.fabrics[1], 1, -1, false), TT_ERR_REMOTE);
+    check_text(tt_fabric_failure_text(all.fabrics[1]), "numbered there): rank 8 has drowned");
+    together_close(&all);
+}
+
+TEST(wires_blame, who_is_refused_by_one_rank_names_all_that_refuse)
+{
+    struct wired all;
+    REQUIRE(open_all(&all, 3));
+    kill_rank(&all, 0);
+    kill_rank(&all, 2);
+    check_text(failure_of(&all, 1, 2), "cannot reach rank 2 (host ");
+    check_text(tt_fabric_failure_text(all.ranks.fabrics[1]), ", and so has rank 0 (host ");
+    close_all(&all);
+}
+
+TEST(wires_blame, who_is_refused_names_a_rank_that_has_died)
+{
+    struct wired all;
+    REQUIRE(open_all(&all, 3));
+    REQUIRE(connect_ranks(&all, 0, 1));
+    kill_rank(&all, 0);
+    leave(all.ranks.fabrics[2]);
+    all.wires[2] = NULL;
+    const char *text = failure_of(&all, 1, 2);
+    check_text(text, "rank 0 (host ");
+    check_text(text, "has died");
+    check_text(text, "rank 2 (host ");
+    close_all(&all);
+}

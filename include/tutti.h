@@ -352,7 +352,8 @@ TUTTI_API tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
 TUTTI_API tuttiResult_t tuttiAllReduce(const void *sendbuff, void *recvbuff, size_t count,
                                        tuttiDataType_t type, tuttiRedOp_t op, tuttiComm_t comm,
                                        tuttiStream_t stream);
-/* The same result on `root` only; recvbuff may be NULL on other ranks. In place on root: equal. */
+/* tuttiAllReduce's result on `root`; recvbuff may be NULL elsewhere. In place on root: equal.
+ */
 TUTTI_API tuttiResult_t tuttiReduce(const void *sendbuff, void *recvbuff, size_t count,
                                     tuttiDataType_t type, tuttiRedOp_t op, int root,
                                     tuttiComm_t comm, tuttiStream_t stream);
@@ -478,8 +479,8 @@ TUTTI_API int tuttiAlgorithmFits(tuttiCollective_t collective, const char *algor
  */
 TUTTI_API tuttiResult_t tuttiPlanCreate(tuttiPlan_t *plan, tuttiCollective_t collective,
                                         const char *algorithm, int nranks, int root);
-/* The same for ranks on several hosts, which an algorithm "X/Y" needs: hostOf[nranks] has equal
- * numbers for ranks of a host. InvalidUsage says why the algorithm cannot run on these hosts. */
+/* tuttiPlanCreate for ranks on several hosts, which an algorithm "X/Y" needs: hostOf[nranks] has
+ * equal numbers for the ranks of a host. InvalidUsage says why the algorithm cannot run there. */
 TUTTI_API tuttiResult_t tuttiPlanCreateOnHosts(tuttiPlan_t *plan, tuttiCollective_t collective,
                                                const char *algorithm, int nranks, int root,
                                                const int *hostOf);

@@ -6,8 +6,8 @@
  * its number, and the lines that are printed. The first call of main, before there are threads. */
 void streams_open(void);
 
-/* The same, and ends the program with an error and exit code 1 where not all that it has printed to
- * stdout can be written. `program` is its name, in static storage. */
+/* streams_open, and a program that ends with an error and exit code 1 where not all that it has
+ * printed to stdout can be written. `program` is its name, in static storage. */
 void streams_begin(const char *program);
 
 #endif

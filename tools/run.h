@@ -58,7 +58,7 @@ struct host {
     int nranks; /* 0: not said */
 };
 
-/* All of them. */
+/* All hosts and their ranks. */
 struct placement {
     struct host *hosts; /* names lie in `text` */
     char *text;

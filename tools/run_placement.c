@@ -64,7 +64,7 @@ static int read_hostfile(char **text, const char *path)
     return 0;
 }
 
-/* Those that do not say how many ranks they have share evenly what is left, the first ones one
+/* The hosts that do not say how many ranks they have share evenly what is left, the first ones one
  * more. */
 static int share_ranks(struct placement *placement, int wanted)
 {

@@ -275,7 +275,7 @@ static void hear(struct run *run, const struct pollfd *entries)
     if (entries[WRITTEN].revents) eventfd_read(run->written, &(eventfd_t){0});
 }
 
-/* Those that were killed with their rank; not those that made themselves independent. */
+/* Processes that were killed with their rank; not those that made themselves independent. */
 static void reap_orphans(const struct run *run)
 {
     const int64_t until_ns = after_ms(ORPHANS_MS);

@@ -127,8 +127,8 @@ static int fail(tuttiResult_t result)
     return result == tuttiInvalidArgument ? PLAN_BAD_USAGE : PLAN_WRONG;
 }
 
-/* So it has where making a plan or proving it is what failed: InvalidUsage then means hosts on
- * which the algorithm cannot be. */
+/* The exit code where making a plan or proving it failed: InvalidUsage then means hosts on which
+ * the algorithm cannot be. */
 static int fail_plan(tuttiResult_t result)
 {
     const int status = fail(result);

@@ -11,7 +11,7 @@
 
 #include "tutti.h"
 
-enum { LINE = 64, HUGE_PAGE = 2 << 20 };
+enum { CACHE_LINE = 64, HUGE_PAGE = 2 << 20 };
 
 tr_status tr_arena_create(struct tr_arena *arena, const char *tag, size_t nbytes, bool shared)
 {
@@ -43,7 +43,7 @@ void tr_arena_fini(struct tr_arena *arena)
 void *tr_arena_take(struct tr_arena *arena, size_t count, size_t size)
 {
     const size_t at = arena->used;
-    arena->used += (count * size + LINE - 1) / LINE * LINE;
+    arena->used += (count * size + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
     assert(!arena->base || arena->used <= arena->nbytes);
     return arena->base ? (char *)arena->base + at : NULL;
 }

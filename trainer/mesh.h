@@ -88,8 +88,8 @@ TR_NODISCARD tr_status tr_mesh_same(const struct tr_mesh *mesh, uint64_t value, 
 TR_NODISCARD tr_status tr_mesh_check(const struct tr_mesh *mesh, tuttiResult_t result,
                                      const char *what);
 
-/* The same for a call on a group; after each rank of the group that the story names comes its
- * number in the mesh. */
+/* tr_mesh_check for a call on a group; after each rank of the group that tutti's story names comes
+ * its number in the mesh. */
 TR_NODISCARD tr_status tr_group_check(const struct tr_group *group, tuttiResult_t result,
                                       const char *what);
 

@@ -95,7 +95,7 @@ void vg_model_load(struct vg_block_clock *block, uint32_t thread, struct vg_regi
                    uint64_t offset, const struct vg_how *how, void *value);
 void vg_model_store(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
                     uint64_t offset, const struct vg_how *how, const void *value);
-/* The same as weak loads or stores of all these bytes, but only noted: the caller moves them, from
+/* Counts as weak loads or stores of all these bytes, but only noted: the caller moves them, from
  * or to region->bytes. For copies and fills of any length and alignment. */
 void vg_model_bulk(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
                    uint64_t offset, uint64_t nbytes, bool write);

@@ -8,7 +8,7 @@
 #include "common/check.h"
 #include "common/graphs.h"
 
-#define LINE 64 /* calls start on cache lines of their own */
+#define CACHE_LINE 64 /* calls start on cache lines of their own */
 
 /* ---- Calls -------------------------------------------------------------------------------------
  */
@@ -23,11 +23,11 @@ struct rotation {
 
 static struct rotation rotation_of(const struct perf_worker *worker, const struct perf_row *row)
 {
-    if (row->type == NULL) return (struct rotation){.stride = LINE, .slots = 1};
+    if (row->type == NULL) return (struct rotation){.stride = CACHE_LINE, .slots = 1};
     const struct perf_layout *layout = &row->layout;
     size_t elements = layout->send > layout->recv ? layout->send : layout->recv;
-    size_t stride = (elements * row->type->bytes + LINE - 1) / LINE * LINE;
-    if (stride == 0) stride = LINE;
+    size_t stride = (elements * row->type->bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+    if (stride == 0) stride = CACHE_LINE;
     size_t slots = worker->run->buffer_bytes / stride;
     return (struct rotation){
         .stride = stride,
@@ -195,7 +195,7 @@ static tuttiResult_t time_iterations(struct perf_worker *worker, const struct pe
     return tuttiSuccess;
 }
 
-/* The same with -G: the iterations are captured, then the graph is launched and timed. */
+/* The iterations with -G: they are captured, then the graph is launched and timed. */
 static tuttiResult_t time_graphs(struct perf_worker *worker, const struct perf_row *row,
                                  bool in_place, double *launched, double *done)
 {

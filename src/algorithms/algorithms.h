@@ -56,7 +56,7 @@ static inline bool tt_order_fits(const struct tt_algorithm *algorithm, bool in_r
 double tt_cost_us(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
                   const struct tt_setting *setting, size_t nbytes);
 
-/* The same for several sizes; counts the algorithm's steps once. */
+/* tt_cost_us for several sizes; counts the algorithm's steps once. */
 void tt_costs_us(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
                  const struct tt_setting *setting, const size_t *sizes, int nsizes, double *costs);
 

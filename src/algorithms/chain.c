@@ -1,4 +1,4 @@
-/* Chain: each rank sends the data to the next rank of a line that begins at the root (reduce: ends
+/* Chain: each rank sends the data to the next rank of a chain that begins at the root (reduce: ends
  * at the root). One message takes n-1 links, but every rank sends only once. Executors cut large
  * data into rounds, and all links carry rounds at the same time.
  *
@@ -19,7 +19,7 @@ static int one_step(const struct tt_algorithm *self, const struct tt_shape *shap
     return 1;
 }
 
-/* Place in the line, 0 at the root. */
+/* Place in the chain, 0 at the root. */
 static int place_of(const struct tt_shape *shape, int rank)
 {
     return tt_mod((int64_t)rank - shape->root, shape->nranks);
@@ -73,7 +73,7 @@ static struct tt_formula reduce_formula(const struct tt_algorithm *self,
 
 const struct tt_algorithm tt_broadcast_chain = {
     .name = "chain",
-    .summary = "a line from root: every rank sends once, rounds follow each other",
+    .summary = "a chain from root: every rank sends once, rounds follow each other",
     .collective = TT_BROADCAST,
     .direct_safe = true,
     .nsteps = one_step,
@@ -83,7 +83,7 @@ const struct tt_algorithm tt_broadcast_chain = {
 
 const struct tt_algorithm tt_reduce_chain = {
     .name = "chain",
-    .summary = "a line to root: every rank adds its share and sends once",
+    .summary = "a chain to root: every rank adds its share and sends once",
     .collective = TT_REDUCE,
     .direct_safe = true,
     .nsteps = one_step,

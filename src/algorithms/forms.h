@@ -62,7 +62,7 @@ static inline struct tt_span circle(const struct tt_shape *shape, enum tt_buffer
     return tt_range(buffer, tt_mod(first, shape->nranks), number);
 }
 
-/* The same in SCRATCH, in the slots from `slot` on. */
+/* `number` blocks round the circle in SCRATCH, in the slots from `slot` on. */
 static inline struct tt_span circle_at(const struct tt_shape *shape, int64_t first, int number,
                                        int slot)
 {

@@ -29,7 +29,7 @@ static int nsteps(const struct tt_algorithm *self, const struct tt_shape *shape,
     return rank == shape->root ? 2 * shape->nranks - 1 : shape->nranks;
 }
 
-/* The scatter, then the root's sends along the line, then the copy of the own data, for which no
+/* The scatter, then the root's sends along the chain, then the copy of the own data, for which no
  * other rank waits. */
 static void broadcast_root(const struct tt_shape *shape, int index, struct tt_step *step)
 {
@@ -56,8 +56,8 @@ static void broadcast_step(const struct tt_algorithm *self, const struct tt_shap
     }
     step->recv = index == 0 ? tt_peer(shape->root) : ahead(shape, rank, -1);
     step->dst = circle(shape, TT_OUTPUT, (int64_t)rank - index, 1);
-    /* The next rank has the last block already, its own; the last rank of the line sends nothing.
-     */
+    /* The next rank has the last block already, its own; the last rank of the chain sends
+     * nothing. */
     if (index < n - 1 && place_of(shape, rank) < n - 1) step->send = ahead(shape, rank, 1);
 }
 

@@ -27,7 +27,7 @@ enum { TT_ERROR_TEXT = 1024 };
 /* Records the message as this thread's last error, logs it once at WARN with the place, returns
  * `code`. Called by the one who detects; callers only pass the code on. */
 #define tt_fail(code, ...) tt_fail_at(__FILE__, __LINE__, (code), __VA_ARGS__)
-/* The same, with ": strerror(error) (errno error)" appended; code TT_ERR_SYSTEM. */
+/* tt_fail with TT_ERR_SYSTEM and a text to which ": strerror(error) (errno error)" is appended. */
 #define tt_fail_errno(error, ...) tt_fail_errno_at(__FILE__, __LINE__, (error), __VA_ARGS__)
 
 tt_status tt_fail_at(const char *file, int line, int code, const char *format, ...)

@@ -13,7 +13,7 @@ void tt_stderr_remember(void);
  * file now. Any thread. Keeps errno. */
 void tt_stderr_write(const char *text, size_t nbytes);
 
-/* The same with "tutti: " in front of the text, and a newline. At most 4 KiB. */
+/* tt_stderr_write with "tutti: " in front of the text, and a newline. At most 4 KiB. */
 void tt_stderr_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Remembers standard error anew; for tests only. */

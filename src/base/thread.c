@@ -3,7 +3,7 @@
 
 #include <signal.h>
 
-/* Those that a thread's own instructions raise. */
+/* Signals that a thread's own instructions raise. */
 static const int of_faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
 
 int tt_thread_start(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),

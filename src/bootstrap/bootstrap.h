@@ -1,4 +1,4 @@
-/* Bootstrap: how ranks find each other, and the exchange of small messages before there are links.
+/* Bootstrap: how ranks find each other, and how they gather small messages before there are links.
  *
  * A rank shows up at the root's address, learns where its parent in a tree of fan-out 8 listens,
  * and from then on talks to its parent and children only. Every connection first proves that it

@@ -2,7 +2,7 @@
  *
  * Up: every rank receives its children's subtrees straight into `all`, then sends its own subtree
  * to its parent. Down: the parent sends all of `all`, in pieces, so that a rank passes on the one
- * while the next arrives. A subtree is a run of consecutive ranks on each level:
+ * while the next arrives. A subtree has consecutive ranks on each level:
  *
  *          0               subtree of 1 (drawn with fan-out 2): 1 | 3 4 | 7 8 9 10
  *       1     2

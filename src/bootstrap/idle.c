@@ -123,7 +123,7 @@ static void *wait_for_ranks(void *unused)
     }
 }
 
-/* Those of the parent: its threads wait for their ranks. */
+/* Forgets the ids of the parent process: its threads wait for their ranks. */
 static void forget_inherited_locked(void)
 {
     if (waiting == getpid()) return;

@@ -114,7 +114,7 @@ static tt_status share(char *text, size_t size, const struct tt_launcher *launch
     return tt_pmix_share(pmix, launcher->rank, text, size, keep, deadline_ns);
 }
 
-/* A launcher's exchange works once a process: the place is kept for later communicators. */
+/* A launcher gathers values once a process: the place is kept for later communicators. */
 static tt_status shared_place(struct tt_place *place, const struct tt_launcher *launcher,
                               enum tt_place_source source, int64_t deadline_ns, char why[WHY])
 {
@@ -125,8 +125,9 @@ static tt_status shared_place(struct tt_place *place, const struct tt_launcher *
     tt_process_lock(&lock);
     tt_status status = TT_OK, mine = TT_OK;
     if (state == FAILED)
-        status = tt_fail(TT_ERR_USAGE, "the launcher's exchange has failed before in this process: "
-                                       "it works once only; start the job again");
+        status = tt_fail(TT_ERR_USAGE, "the launcher has failed before in this process to pass on "
+                                       "where rank 0 listens: it does so once only; start the job "
+                                       "again");
     if (state == UNKNOWN) {
         /* Rank 0 passes a text on in any case: the other ranks wait for one. */
         if (launcher->rank == 0) mine = write_place(text, sizeof text);

@@ -82,7 +82,7 @@ static tt_status parse_env(struct tt_place *place)
 static tt_status resolve(struct tt_address *address, bool *local, const struct tt_place *place,
                          int64_t deadline_ns)
 {
-    TT_TRY(tt_resolve(address, place->host, "MASTER_ADDR or tcp://", deadline_ns));
+    TT_TRY(tt_resolve_host(address, place->host, "MASTER_ADDR or tcp://", deadline_ns));
     tt_address_set_port(address, place->port);
     *local = tt_address_is_loopback(address) &&
              (!strcmp(place->host, "localhost") ||

@@ -155,7 +155,7 @@ static tt_status fence(const struct tt_pmix *pmix, const struct pmix_proc *self,
     return status == 0 ? TT_OK : failed("PMIx_Fence_nb", status);
 }
 
-/* ---- The exchange --------------------------------------------------------------------------- */
+/* ---- Put and get ---------------------------------------------------------------------------- */
 
 static tt_status take(const struct tt_pmix *pmix, const struct pmix_proc *self, char *text,
                       size_t size)

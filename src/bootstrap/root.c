@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sodium.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,18 +27,6 @@ enum {
     STACK_BYTES = 512 * 1024,
     MAX_NAMED = 16, /* missing ranks in an error */
 };
-
-tt_status tt_root_fail(struct tt_root *root, int status, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(root->text, sizeof root->text, format, args);
-    va_end(args);
-    root->status = status;
-    /* acquire: hurry_all, ask_for_way of roots.c */
-    atomic_store_explicit(&root->has_failed, true, memory_order_release);
-    return status;
-}
 
 /* "ranks 2, 5 of 8" */
 static void name_missing(const struct tt_root *root, char *text, size_t size)

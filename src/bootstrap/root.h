@@ -24,8 +24,8 @@ TT_NODISCARD tt_status tt_id_address(struct tt_address *address, const struct tt
 TT_NODISCARD tt_status tt_root_start(int listener, const struct tt_unique_id *id, const char *path,
                                      int64_t deadline_ns);
 
-/* The same for an id whose ranks may come much later, or never: one thread of this process waits
- * for the first rank of all such ids. */
+/* tt_root_start for an id whose ranks may come much later, or never: one thread of this process
+ * waits for the first rank of all such ids. */
 TT_NODISCARD tt_status tt_root_start_idle(int listener, const struct tt_unique_id *id,
                                           int64_t deadline_ns);
 

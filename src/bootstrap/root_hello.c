@@ -1,4 +1,5 @@
 /* Ranks that come to a root, and the answers that they get. */
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,18 @@ enum {
     RESERVE = 512,       /* descriptors left to the rest of the process */
     PATIENCE_MS = 10000, /* then the log says who is missing */
 };
+
+tt_status tt_root_fail(struct tt_root *root, int status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(root->text, sizeof root->text, format, args);
+    va_end(args);
+    root->status = status;
+    /* acquire: hurry_all of roots.c, ask_for_way of roots.c */
+    atomic_store_explicit(&root->has_failed, true, memory_order_release);
+    return status;
+}
 
 /* ---- Answers -------------------------------------------------------------------------------- */
 

@@ -75,11 +75,9 @@ TT_NODISCARD tt_status tt_root_make(struct tt_root **root, int listener,
 void tt_root_serve(struct tt_root *root);
 int tt_root_start_thread(void *(*run)(void *), void *argument);
 
-/* root.c: the failure that all ranks are answered. Returns the status. */
+/* root_hello.c: sets the failure that all ranks are answered. Returns the status. */
 tt_status tt_root_fail(struct tt_root *root, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-
-/* root_hello.c */
 extern const struct tt_acceptor_events tt_root_events;
 /* Answers all connected ranks, and keeps their connections if there is no failure. Those of this
  * process come last: it may end as soon as they know of a failure. */

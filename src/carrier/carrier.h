@@ -3,18 +3,18 @@
  * copies in and out (staged). Which carrier a call has is decided once, when the call is issued
  * (tt_carrier_select); from then on the call has a pointer to the carrier's table.
  *
- * The calls of a group go through these stages; each stage takes all calls of a carrier at once:
+ * The calls of a group go through these phases; each phase takes all calls of a carrier at once:
  *
  *     gather    sends and receives that are carried out together become one call
  *     capture   calls on CUDA streams that are being captured become nodes of a graph; all calls of
  *               all carriers, or none (captured)
- *     reserve   takes all memory that the calls need: the last stage that can fail
+ *     reserve   takes all memory that the calls need: the last phase that can fail
  *     begin     one call after the other, in the order of the group, gets its turn
  *     launch    what must stand in a queue before anything waits
  *     follow    the rest: whoever runs the calls gets them
  *     wait      for calls without a stream, which the calling thread has run
  *
- * Most carriers need only some stages; the others are NULL. */
+ * Most carriers need only some phases; the others are NULL. */
 #ifndef TT_CARRIER_CARRIER_H
 #define TT_CARRIER_CARRIER_H
 

@@ -1,4 +1,4 @@
-/* Creates a communicator from ranks that can exchange small blocks. */
+/* Creates a communicator from ranks that can gather small blocks. */
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,14 +44,14 @@ static tuttiComm_t blank(int rank, int nranks, const struct tt_comm_config *conf
 /* Whether every participant has got as far as having something to say. */
 static bool all_came(const struct tt_making *making)
 {
-    for (int p = 0; p < making->exchange->nparticipants; p++)
+    for (int p = 0; p < making->participants->nparticipants; p++)
         if (making->everyone[p].status) return false;
     return true;
 }
 
 static bool all_listen(const struct tt_making *making)
 {
-    for (int p = 0; making->everyones_wires && p < making->exchange->nparticipants; p++)
+    for (int p = 0; making->everyones_wires && p < making->participants->nparticipants; p++)
         if (making->everyones_wires[p].status) return false;
     return true;
 }
@@ -67,13 +67,13 @@ static tt_status prepare(struct tt_making *making)
     return tt_peer_info_init(&making->mine, &making->links.fabric, &making->fd_socket);
 }
 
-static tt_status exchange_peers(struct tt_making *making)
+static tt_status gather_peers(struct tt_making *making)
 {
-    const struct tt_exchange *exchange = making->exchange;
+    const struct tt_participants *participants = making->participants;
     if (making->member) making->status = prepare(making);
     making->mine.status = making->status;
-    return exchange->allgather(exchange->context, &making->mine, making->everyone,
-                               sizeof making->mine);
+    return participants->allgather(participants->context, &making->mine, making->everyone,
+                                   sizeof making->mine);
 }
 
 /* Who knows the key that the participants share can make out this communicator's. */
@@ -81,24 +81,25 @@ static void derive_key(struct tt_making *making)
 {
     const uint64_t secret = making->everyone[tt_making_participant(making, 0)].secret;
     crypto_generichash(making->comm->key, sizeof making->comm->key, (const uint8_t *)&secret,
-                       sizeof secret, making->exchange->key, TT_KEY_BYTES);
+                       sizeof secret, making->participants->key, TT_KEY_BYTES);
     memcpy(making->links.wires.key, making->comm->key, sizeof making->links.wires.key);
 }
 
 /* Who has ranks on other hosts in its communicator says where it listens. */
-static tt_status exchange_wires(struct tt_making *making)
+static tt_status gather_wires(struct tt_making *making)
 {
-    const struct tt_exchange *exchange = making->exchange;
+    const struct tt_participants *participants = making->participants;
     struct tt_wires_info mine = {0};
     making->everyones_wires =
-        calloc((size_t)exchange->nparticipants, sizeof *making->everyones_wires);
+        calloc((size_t)participants->nparticipants, sizeof *making->everyones_wires);
     if (!making->everyones_wires)
         return tt_fail(TT_ERR_SYSTEM, "out of memory for the addresses of %d ranks",
-                       exchange->nparticipants);
+                       participants->nparticipants);
     if (making->member && !making->status && tt_making_several_hosts(making, false))
         making->status = tt_wires_open(&making->wires, &making->links.wires, &mine);
     mine.status = making->status;
-    return exchange->allgather(exchange->context, &mine, making->everyones_wires, sizeof mine);
+    return participants->allgather(participants->context, &mine, making->everyones_wires,
+                                   sizeof mine);
 }
 
 static const char *algorithm_name(enum tt_collective collective, uint64_t id)
@@ -141,7 +142,7 @@ static tt_status start_wires(struct tt_making *making)
 static tt_status attach(struct tt_making *making)
 {
     tuttiComm_t comm = making->comm;
-    TT_TRY(tt_fabric_attach(comm->core.fabric, making->exchange->deadline_ns));
+    TT_TRY(tt_fabric_attach(comm->core.fabric, making->participants->deadline_ns));
     TT_TRY(tt_engine_init(&comm->core.engine, comm->core.fabric, comm->core.timeout_ms,
                           comm->core.name));
     comm->core.engine.algorithm_name = algorithm_name;
@@ -171,10 +172,10 @@ static void finish(struct tt_making *making)
 /* The rounds of making: all participants go through the same ones, and fail in the same one. */
 static tt_status assemble(struct tt_making *making)
 {
-    TT_TRY(exchange_peers(making));
+    TT_TRY(gather_peers(making));
     const bool came = all_came(making);
     if (making->comm && came) derive_key(making);
-    if (came && tt_making_several_hosts(making, true)) TT_TRY(exchange_wires(making));
+    if (came && tt_making_several_hosts(making, true)) TT_TRY(gather_wires(making));
     if (making->member && !making->status && came && all_listen(making))
         making->status = begin(making);
     TT_TRY(tt_making_agree(making));
@@ -185,11 +186,11 @@ static tt_status assemble(struct tt_making *making)
     return TT_OK;
 }
 
-tt_status tt_comm_assemble(tuttiComm_t *out, const struct tt_exchange *exchange, int rank,
+tt_status tt_comm_assemble(tuttiComm_t *out, const struct tt_participants *participants, int rank,
                            int nranks, const struct tt_comm_config *config)
 {
-    const size_t n = (size_t)exchange->nparticipants;
-    struct tt_making making = {.exchange = exchange,
+    const size_t n = (size_t)participants->nparticipants;
+    struct tt_making making = {.participants = participants,
                                .config = config,
                                .rank = rank,
                                .nranks = nranks,

@@ -115,9 +115,9 @@ struct tt_comm_links {
     size_t device_line_bytes;     /* messages of a call that go as lines, at most */
 };
 
-/* How the ranks of a new communicator exchange small blocks: over bootstrap, or over a parent
+/* Who makes a new communicator, and how they gather small blocks: over bootstrap, or over a parent
  * communicator. */
-struct tt_exchange {
+struct tt_participants {
     /* all[i * nbytes ..] = the i-th participant's mine. Collective. */
     tt_status (*allgather)(void *context, const void *mine, void *all, size_t nbytes);
     void *context;
@@ -134,7 +134,7 @@ tuttiResult_t tt_result(const char *function, tt_status status);
 /* TT_OK when comm is a live communicator, else TT_ERR_ARGUMENT (NULL, destroyed) or the error it is
  * in. */
 TT_NODISCARD tt_status tt_comm_check(tuttiComm_t comm);
-/* The same without looking at the communicator's failure. */
+/* TT_OK when comm is a live communicator, also one that has failed, else TT_ERR_ARGUMENT. */
 TT_NODISCARD tt_status tt_comm_check_handle(tuttiComm_t comm);
 /* Of a call: comm as tt_comm_check, and the stream is a live one, or NULL. */
 TT_NODISCARD tt_status tt_comm_check_call(tuttiComm_t comm, tuttiStream_t stream);
@@ -153,10 +153,11 @@ void tt_comm_log_order(const struct tuttiComm *comm);
 /* From the config table and the settings. */
 TT_NODISCARD tt_status tt_comm_links_init(struct tt_comm_links *links,
                                           const struct tt_comm_config *config);
-/* Makes the communicator of rank `rank` of `nranks`; collective over the exchange's participants,
+/* Makes the communicator of rank `rank` of `nranks`; collective over the participants,
  * all of which fail together. A participant that is no member passes rank -1 and gets NULL. */
-TT_NODISCARD tt_status tt_comm_assemble(tuttiComm_t *comm, const struct tt_exchange *exchange,
-                                        int rank, int nranks, const struct tt_comm_config *config);
+TT_NODISCARD tt_status tt_comm_assemble(tuttiComm_t *comm,
+                                        const struct tt_participants *participants, int rank,
+                                        int nranks, const struct tt_comm_config *config);
 /* Should the process end before it is freed, the ranks of other hosts get what it has sent. */
 void tt_comm_remember(tuttiComm_t comm);
 void tt_comm_forget(tuttiComm_t comm);
@@ -164,8 +165,8 @@ void tt_comm_forget(tuttiComm_t comm);
 void tt_comm_free(tuttiComm_t comm);
 /* Whether this process is a child made by fork and its parent made the communicator. */
 bool tt_comm_is_inherited(const struct tuttiComm *comm);
-/* The same for an inherited communicator: frees memory of this process, and neither waits for calls
- * of the parent nor changes what the parent shares with other ranks. */
+/* Frees an inherited communicator: memory of this process. Neither waits for calls of the parent
+ * nor changes what the parent shares with other ranks. */
 void tt_comm_free_inherited(tuttiComm_t comm);
 
 /* What the program of a call depends on. */

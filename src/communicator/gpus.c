@@ -14,7 +14,7 @@ static const struct tt_carried *const kernels = &tt_carried_kernel;
 /* Whether any rank of any new communicator has a GPU; the same for all participants. */
 static bool any_gpu(const struct tt_making *making)
 {
-    for (int p = 0; p < making->exchange->nparticipants; p++)
+    for (int p = 0; p < making->participants->nparticipants; p++)
         if (making->everyone[p].pid && making->everyone[p].has_gpu) return true;
     return false;
 }
@@ -67,13 +67,13 @@ static void drop_kernels(const struct tt_making *making, tt_status status)
  * mine: what this rank has if it has them, > 0; *least: the least that any rank has. */
 static tt_status agree_on_kernels(struct tt_making *making, int32_t mine, int32_t *least)
 {
-    const struct tt_exchange *exchange = making->exchange;
+    const struct tt_participants *participants = making->participants;
     *least = INT32_MAX;
     if (!has_kernels(making)) mine = 0;
-    int32_t *all = calloc((size_t)exchange->nparticipants, sizeof *all);
+    int32_t *all = calloc((size_t)participants->nparticipants, sizeof *all);
     if (!all) making->status = tt_fail(TT_ERR_SYSTEM, "out of memory for the GPUs of the ranks");
     tt_status status = tt_making_agree(making);
-    if (!status) status = exchange->allgather(exchange->context, &mine, all, sizeof mine);
+    if (!status) status = participants->allgather(participants->context, &mine, all, sizeof mine);
     for (int r = 0; !status && making->member && r < making->nranks; r++) {
         struct tt_comm_core *core = &making->comm->core;
         const int32_t has = all[tt_making_participant(making, r)];
@@ -147,17 +147,17 @@ static void connect_kernels(struct tt_making *making, const char *all, char *our
 
 /* Each rank with a GPU sends the others how to reach its memory. offers: room for one of this rank,
  * for those of all participants, and for those of the new communicator's ranks. */
-static tt_status exchange_offers(struct tt_making *making, char *offers, int32_t *amount)
+static tt_status gather_offers(struct tt_making *making, char *offers, int32_t *amount)
 {
-    const struct tt_exchange *exchange = making->exchange;
+    const struct tt_participants *participants = making->participants;
     const size_t size = kernels->offer_bytes;
     const struct tt_carried_config config = config_of(making);
     int32_t least;
     if (offers && making->member && may_have_kernels(making))
         drop_kernels(making, kernels->offer(&making->comm->core, &config, offers));
     TT_TRY(agree_on_kernels(making, 1, &least)); /* fails without memory */
-    char *all = offers + size, *ours = all + (size_t)exchange->nparticipants * size;
-    TT_TRY(exchange->allgather(exchange->context, offers, all, size));
+    char *all = offers + size, *ours = all + (size_t)participants->nparticipants * size;
+    TT_TRY(participants->allgather(participants->context, offers, all, size));
     if (has_kernels(making)) connect_kernels(making, all, ours, amount);
     return TT_OK;
 }
@@ -165,12 +165,12 @@ static tt_status exchange_offers(struct tt_making *making, char *offers, int32_t
 tt_status tt_making_connect_gpus(struct tt_making *making)
 {
     if (!any_gpu(making)) return TT_OK;
-    const size_t n = (size_t)making->exchange->nparticipants;
+    const size_t n = (size_t)making->participants->nparticipants;
     char *offers = calloc(2 * n + 1, kernels->offer_bytes);
     int32_t amount = 0, least;
     if (!offers)
         making->status = tt_fail(TT_ERR_SYSTEM, "out of memory for the GPUs of %zu ranks", n);
-    tt_status status = exchange_offers(making, offers, &amount);
+    tt_status status = gather_offers(making, offers, &amount);
     free(offers);
     if (!status) status = agree_on_kernels(making, amount, &least);
     if (status) return status;

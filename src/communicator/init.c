@@ -46,15 +46,15 @@ static tt_status init_rank(const struct tt_pending_init *init)
     TT_TRY(tt_bootstrap_create(&over.bootstrap, &init->id, init->rank, init->nranks,
                                tt_deadline_ns(init->config.init_timeout_ms)));
     over.deadline_ns = tt_bootstrap_deadline(over.bootstrap);
-    const struct tt_exchange exchange = {.allgather = bootstrap_allgather,
-                                         .context = &over,
-                                         .deadline_ns = over.deadline_ns,
-                                         .nparticipants = init->nranks,
-                                         .key = init->id.key};
+    const struct tt_participants participants = {.allgather = bootstrap_allgather,
+                                                 .context = &over,
+                                                 .deadline_ns = over.deadline_ns,
+                                                 .nparticipants = init->nranks,
+                                                 .key = init->id.key};
     const int64_t joined_ns = tt_now_ns();
     tuttiComm_t comm;
     const tt_status status =
-        tt_comm_assemble(&comm, &exchange, init->rank, init->nranks, &init->config);
+        tt_comm_assemble(&comm, &participants, init->rank, init->nranks, &init->config);
     const struct tt_bootstrap_counts counts = tt_bootstrap_counts(over.bootstrap);
     tt_bootstrap_destroy(over.bootstrap);
     if (status) return status;

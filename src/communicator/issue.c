@@ -1,4 +1,4 @@
-/* Issues calls: takes those of a group, or one, through the stages of their carriers. */
+/* Issues calls: takes those of a group, or one, through the phases of their carriers. */
 #include "communicator/issue.h"
 
 #include <stdio.h>
@@ -16,8 +16,8 @@ void tt_leave_calls(const struct tt_pending_call *calls, int ncalls)
 
 /* ---- Few calls of the host without streams --------------------------------------------------- */
 
-/* Small messages for which there is room, or that have come, are done in a straight line. Of the
- * others the works are begun; returns their number. */
+/* Small messages for which there is room, or that have come, are done express. Of the others the
+ * works are begun; returns their number. */
 static int run_express(struct tt_pending_call *calls, int ncalls, struct tt_work *works)
 {
     bool may[] = {[TT_CALL_SEND] = true, [TT_CALL_RECV] = true};
@@ -48,8 +48,8 @@ static bool are_few(const struct tt_pending_call *calls, int ncalls, bool *only_
     return true;
 }
 
-/* They need no memory of their own. While this thread holds the engine, an abort by another one
- * waits for it. */
+/* Issues a few calls, without memory of the heap. While this thread holds the engine, an abort by
+ * another one waits for it. */
 static tt_status issue_few(struct tt_pending_call *calls, int ncalls, bool only_p2p,
                            bool are_entered)
 {

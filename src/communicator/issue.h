@@ -1,4 +1,4 @@
-/* Issues calls: takes those of a group, or one, through the stages of their carriers (carrier.h).
+/* Issues calls: takes those of a group, or one, through the phases of their carriers (carrier.h).
  */
 #ifndef TT_COMMUNICATOR_ISSUE_H
 #define TT_COMMUNICATOR_ISSUE_H

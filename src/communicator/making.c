@@ -5,17 +5,18 @@
 
 tt_status tt_making_agree(const struct tt_making *making)
 {
-    const struct tt_exchange *exchange = making->exchange;
+    const struct tt_participants *participants = making->participants;
     struct tt_verdict own = {.status = making->status}, *all = making->verdicts;
     if (own.status) snprintf(own.text, sizeof own.text, "%s", tt_last_error());
     /* Mostly all is well, which four bytes say. */
     int32_t *statuses = (int32_t *)(void *)all;
     bool well = true;
-    TT_TRY(exchange->allgather(exchange->context, &own.status, statuses, sizeof own.status));
-    for (int p = 0; p < exchange->nparticipants; p++) well = well && !statuses[p];
+    TT_TRY(
+        participants->allgather(participants->context, &own.status, statuses, sizeof own.status));
+    for (int p = 0; p < participants->nparticipants; p++) well = well && !statuses[p];
     if (well) return TT_OK;
-    TT_TRY(exchange->allgather(exchange->context, &own, all, sizeof own));
-    for (int p = 0; p < exchange->nparticipants; p++)
+    TT_TRY(participants->allgather(participants->context, &own, all, sizeof own));
+    for (int p = 0; p < participants->nparticipants; p++)
         if (all[p].status) {
             all[p].text[sizeof all[p].text - 1] = '\0';
             if (own.status) return own.status;
@@ -26,12 +27,12 @@ tt_status tt_making_agree(const struct tt_making *making)
 
 int tt_making_participant(const struct tt_making *making, int rank)
 {
-    return making->exchange->members ? making->exchange->members[rank] : rank;
+    return making->participants->members ? making->participants->members[rank] : rank;
 }
 
 bool tt_making_several_hosts(const struct tt_making *making, bool any)
 {
-    const int number = any ? making->exchange->nparticipants : making->nranks;
+    const int number = any ? making->participants->nparticipants : making->nranks;
     uint64_t host_id = 0;
     for (int i = 0; i < number; i++) {
         const struct tt_peer_info *info =

@@ -11,7 +11,7 @@ struct tt_verdict {
 };
 
 struct tt_making {
-    const struct tt_exchange *exchange;
+    const struct tt_participants *participants;
     const struct tt_comm_config *config;
     int rank, nranks;
     bool member;

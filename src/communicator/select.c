@@ -39,8 +39,8 @@ static struct tt_setting setting_of(const struct tuttiComm *comm, const struct t
     return setting;
 }
 
-/* The same for all roots, so that calls with changing roots do not change their algorithm. A forced
- * algorithm that is not for a count for each rank leaves such calls to the choice. */
+/* The algorithm of a call: one for all roots, so that calls with changing roots do not change it. A
+ * forced algorithm that is not for a count for each rank leaves such calls to the choice. */
 static const struct tt_algorithm *choose(tuttiComm_t comm, const struct tt_selection *of)
 {
     const struct tt_algorithm *forced = comm->forced[of->collective];
@@ -87,7 +87,7 @@ static bool is_used(const struct tuttiComm *comm, const struct tt_cached *cached
     /* release: tt_replay_release */
     return atomic_load_explicit(&cached->nheld, memory_order_acquire) > 0 ||
            atomic_load_explicit(&comm->core.engine.collectives_done, memory_order_acquire) <
-               cached->last_turn; /* release: the call, when it completed */
+               cached->last_turn; /* release: complete of executor/work.c, tt_express_run */
 }
 
 static void forget(tuttiComm_t comm, struct tt_cached *cached)
@@ -159,7 +159,7 @@ static tt_status prove_count(const struct tuttiComm *comm, const struct tt_cache
 }
 
 /* A program that was proved for single counts only is not run on parts of other lengths. A small
- * call of `nbytes` is done in a straight line, which runs one copy (executor/express.h). */
+ * call of `nbytes` is done express, which runs one copy (executor/express.h). */
 static struct tt_limits binding_limits(const struct tuttiComm *comm, const struct tt_cached *cached,
                                        size_t nbytes)
 {

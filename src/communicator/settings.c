@@ -166,8 +166,9 @@ tt_status tt_comm_links_init(struct tt_comm_links *out, const struct tt_comm_con
     TT_TRY(check_transports(list, &inside, &between));
     struct tt_comm_links links = {
         .fabric = {.nslots = bounded(TT_CONFIG_SLOTS, TT_MIN_SLOTS, TT_MAX_SLOTS, 1),
-                   .slot_bytes = bounded(TT_CONFIG_SLOT_BYTES, TT_MIN_SLOT_BYTES, 4 << 20, TT_LINE),
-                   .meet_bytes = bounded(TT_CONFIG_MEET_BYTES, 1024, 1 << 20, TT_LINE),
+                   .slot_bytes =
+                       bounded(TT_CONFIG_SLOT_BYTES, TT_MIN_SLOT_BYTES, 4 << 20, TT_CACHE_LINE),
+                   .meet_bytes = bounded(TT_CONFIG_MEET_BYTES, 1024, 1 << 20, TT_CACHE_LINE),
                    .nchannels = 1 + (int)bounded(TT_CONFIG_CHANNELS, TT_MIN_CHANNELS - 1,
                                                  TT_MAX_CHANNELS - 1, 1),
                    .copies = (int)bounded(TT_CONFIG_COPIES, 1, TT_MAX_CHANNELS - 1, 1),

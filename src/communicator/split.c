@@ -36,7 +36,8 @@ static int select_members(struct choice *choices, int n, int color, int *members
     return nmembers;
 }
 
-/* A rank that cannot split still takes part in the first exchange, so that all of them give up. */
+/* A rank that cannot split still takes part in the first all-gather, so that all of them give up.
+ */
 static tt_status check_choices(const struct tuttiComm *comm, const struct choice *choices,
                                tt_status own)
 {
@@ -65,13 +66,14 @@ static tt_status split(tuttiComm_t comm, const struct choice *mine, tuttiComm_t 
             wanted ? select_members(choices, comm->core.nranks, mine->color, members) : 0;
         for (int i = 0; i < nranks; i++)
             if (members[i] == comm->core.rank) rank = i;
-        const struct tt_exchange exchange = {.allgather = parent_allgather,
-                                             .context = comm,
-                                             .deadline_ns = tt_deadline_ns(config->init_timeout_ms),
-                                             .nparticipants = comm->core.nranks,
-                                             .key = comm->key,
-                                             .members = members};
-        status = tt_comm_assemble(newcomm, &exchange, rank, nranks, config);
+        const struct tt_participants participants = {.allgather = parent_allgather,
+                                                     .context = comm,
+                                                     .deadline_ns =
+                                                         tt_deadline_ns(config->init_timeout_ms),
+                                                     .nparticipants = comm->core.nranks,
+                                                     .key = comm->key,
+                                                     .members = members};
+        status = tt_comm_assemble(newcomm, &participants, rank, nranks, config);
     }
     free(choices);
     free(members);
@@ -99,7 +101,7 @@ tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *
         .color = color, .key = key, .rank = comm->core.rank, .status = status};
     tt_core_enter_call(&comm->core);
     const struct tt_call_counts counts =
-        comm->counts; /* the exchanges are none of the user's calls */
+        comm->counts; /* these all-gathers are none of the user's calls */
     status = split(comm, &mine, newcomm, &settings);
     comm->counts = counts;
     tt_core_leave_call(&comm->core);

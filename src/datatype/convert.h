@@ -150,7 +150,8 @@ static inline float tt_f32_hold(float value, float largest)
     return beyond ? copysignf(largest, value) : value;
 }
 
-/* The same from and to memory of any alignment, named for the kernels' templates. */
+/* Loads and stores of a float at any alignment, with conversion, named for the kernels' templates.
+ */
 static inline float tt_read_f32(const char *from)
 {
     float value;

@@ -142,8 +142,9 @@ DEFINE_SCALED(e5m2)
         const int nsrc = sources->number;                                                          \
         const size_t skip = first * SIZE, nbytes = count * SIZE;                                   \
         const size_t whole = nbytes / STEP * STEP;                                                 \
-        const bool raw_a = tt_is_raw(sources, 0), raw_b = nsrc > 1 && tt_is_raw(sources, 1);       \
-        const bool raw_c = nsrc > 2 && tt_is_raw(sources, 2);                                      \
+        const bool raw_a = tt_source_is_raw(sources, 0),                                           \
+                   raw_b = nsrc > 1 && tt_source_is_raw(sources, 1);                               \
+        const bool raw_c = nsrc > 2 && tt_source_is_raw(sources, 2);                               \
         const char *a = (const char *)src[0] + skip;                                               \
         const char *b = nsrc > 1 ? (const char *)src[1] + skip : a;                                \
         const char *c = nsrc > 2 ? (const char *)src[2] + skip : a;                                \
@@ -165,7 +166,7 @@ DEFINE_SCALED(e5m2)
                 vf acc = enter(load_##type(a + i), raw_a, k);                                      \
                 for (int s = 1; s < nsrc; s++)                                                     \
                     acc = op(acc, enter(load_##type((const char *)src[s] + skip + i),              \
-                                        tt_is_raw(sources, s), k));                                \
+                                        tt_source_is_raw(sources, s), k));                         \
                 store_##type(d + i, end(acc));                                                     \
             }                                                                                      \
         }                                                                                          \
@@ -174,7 +175,7 @@ DEFINE_SCALED(e5m2)
         vf acc = enter(load_##type##_part(a + whole, n), raw_a, k);                                \
         for (int s = 1; s < nsrc; s++)                                                             \
             acc = op(acc, enter(load_##type##_part((const char *)src[s] + skip + whole, n),        \
-                                tt_is_raw(sources, s), k));                                        \
+                                tt_source_is_raw(sources, s), k));                                 \
         store_##type##_part(d + whole, end(acc), n);                                               \
     }                                                                                              \
     static void name##_to_two(void *dst, void *other, const struct tt_sources *sources,            \
@@ -185,7 +186,7 @@ DEFINE_SCALED(e5m2)
         const struct factor k = factor_of;                                                         \
         const size_t skip = first * SIZE, nbytes = count * SIZE;                                   \
         const size_t whole = nbytes / STEP * STEP;                                                 \
-        const bool raw_a = tt_is_raw(sources, 0), raw_b = tt_is_raw(sources, 1);                   \
+        const bool raw_a = tt_source_is_raw(sources, 0), raw_b = tt_source_is_raw(sources, 1);     \
         const char *a = (const char *)sources->data[0] + skip;                                     \
         const char *b = (const char *)sources->data[1] + skip;                                     \
         char *d = dst, *e = other;                                                                 \
@@ -252,7 +253,7 @@ enum { AVERAGE_TILE = 2048 }; /* elements; a part of the first-level cache */
         float most = 0;                                                                            \
         bool are = is_power_of_two(reduction->nranks) && normal * (float)reduction->nranks < 1;    \
         for (int s = 0; are && s < sources->number; s++)                                           \
-            are = type##_is_plain(sources->data[s], at, n, tt_is_raw(sources, s),                  \
+            are = type##_is_plain(sources->data[s], at, n, tt_source_is_raw(sources, s),           \
                                   reduction->nranks, &most);                                       \
         return are && most < largest;                                                              \
     }                                                                                              \

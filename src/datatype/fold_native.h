@@ -101,7 +101,7 @@ enum {
     {                                                                                              \
         const element##_at *a = (const element##_at *)sources->data[0] + first;                    \
         const element##_at *b = (const element##_at *)sources->data[1] + first;                    \
-        const bool raw_a = tt_is_raw(sources, 0), raw_b = tt_is_raw(sources, 1);                   \
+        const bool raw_a = tt_source_is_raw(sources, 0), raw_b = tt_source_is_raw(sources, 1);     \
         if (raw_a && raw_b)                                                                        \
             INDEPENDENT for (size_t i = 0; i < count; i++) d[i] =                                  \
                 end(op(scale(a[i], k), scale(b[i], k)));                                           \
@@ -126,7 +126,7 @@ enum {
             const size_t n = count - done < block ? count - done : block;                          \
             for (int s = 0; s < sources->number; s++) {                                            \
                 const element##_at *b = (const element##_at *)sources->data[s] + first + done;     \
-                const bool raw = tt_is_raw(sources, s);                                            \
+                const bool raw = tt_source_is_raw(sources, s);                                     \
                 if (s == 0 && raw)                                                                 \
                     for (size_t i = 0; i < n; i++) acc[i] = scale(b[i], k);                        \
                 else if (s == 0)                                                                   \

@@ -17,7 +17,7 @@ typedef void tt_fold_fn(void *dst, const struct tt_sources *sources, size_t firs
 typedef void tt_fold_to_two_fn(void *dst, void *other, const struct tt_sources *sources,
                                size_t first, size_t count, const struct tt_reduction *reduction);
 
-static inline bool tt_is_raw(const struct tt_sources *sources, int s)
+static inline bool tt_source_is_raw(const struct tt_sources *sources, int s)
 {
     return sources->raw && sources->raw[s];
 }

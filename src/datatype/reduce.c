@@ -13,13 +13,13 @@ enum {
                          * stores to go on while the next tile is made */
     BLOCK_BYTES = 8192, /* copied from the first-level cache */
     AHEAD_BYTES = 512,  /* fetched while as many are computed */
-    LINE = 64
+    CACHE_LINE = 64
 };
 
 static bool has_raw(const struct tt_sources *sources)
 {
     int s = 0;
-    while (s < sources->number && !tt_is_raw(sources, s)) s++;
+    while (s < sources->number && !tt_source_is_raw(sources, s)) s++;
     return s < sources->number;
 }
 
@@ -87,7 +87,7 @@ static bool all_cached(const struct tt_target *targets, int ntargets)
 
 static void fetch_for_writing(char *data, size_t nbytes)
 {
-    for (size_t i = 0; i < nbytes; i += LINE) tt_prefetch_for_writing(data + i);
+    for (size_t i = 0; i < nbytes; i += CACHE_LINE) tt_prefetch_for_writing(data + i);
 }
 
 /* Fetches elements of all sources that are needed next: the hardware does not fetch beyond a page,
@@ -95,7 +95,7 @@ static void fetch_for_writing(char *data, size_t nbytes)
 static void fetch_sources(const struct tt_sources *sources, size_t at, size_t nbytes)
 {
     for (int i = 0; i < sources->number; i++)
-        for (size_t k = 0; k < nbytes; k += LINE)
+        for (size_t k = 0; k < nbytes; k += CACHE_LINE)
             __builtin_prefetch((const char *)sources->data[i] + at + k);
 }
 
@@ -105,13 +105,14 @@ static void reduce_blocks(const struct tt_kernels *kernels, tt_fold_fn *fold,
                           const struct tt_reduction *reduction, const struct tt_target *targets,
                           int ntargets, const struct tt_sources *sources, size_t count)
 {
-    _Alignas(LINE) char tile[TILE_BYTES];
+    _Alignas(CACHE_LINE) char tile[TILE_BYTES];
     const size_t size = tt_type_size(reduction->type);
     char *cached = find_cached(targets, ntargets);
     const bool whole = all_cached(targets, ntargets);
     const size_t full = (whole ? BLOCK_BYTES : TILE_BYTES) / size;
-    /* The first block ends on a line of the first target, so that the others are whole lines. */
-    size_t n = (full * size - (uintptr_t)targets->data % LINE) / size;
+    /* The first block ends on a cache line of the first target, so that the others are whole
+     * cache lines. */
+    size_t n = (full * size - (uintptr_t)targets->data % CACHE_LINE) / size;
     for (size_t done = 0; done < count; done += n, n = full) {
         if (n > count - done) n = count - done;
         char *block = cached ? cached + done * size : tile;
@@ -124,7 +125,7 @@ static void reduce_blocks(const struct tt_kernels *kernels, tt_fold_fn *fold,
     kernels->fence();
 }
 
-/* A store to a line that is not in the cache waits for that line. The hardware fetches what is read
+/* A store to memory that is not in the cache waits for it. The hardware fetches what is read
  * ahead of time, but not what is written as well, so this does. */
 static void reduce_to_two(tt_fold_to_two_fn *fold, const struct tt_reduction *reduction,
                           const struct tt_target *targets, const struct tt_sources *sources,
@@ -159,7 +160,7 @@ static void copy_to(const struct tt_kernels *kernels, const struct tt_target *ta
     }
     if (nstreams == 1) copy(kernels, targets[last].data, src, nbytes, true);
     if (nstreams < 2) return;
-    size_t n = BLOCK_BYTES - (uintptr_t)targets[last].data % LINE;
+    size_t n = BLOCK_BYTES - (uintptr_t)targets[last].data % CACHE_LINE;
     for (size_t done = 0; done < nbytes; done += n, n = BLOCK_BYTES) {
         if (n > nbytes - done) n = nbytes - done;
         for (int i = 0; i < ntargets; i++)

@@ -9,7 +9,7 @@
 typedef struct {
     __m256 a, b;
 } vf;
-enum { LANES = 16, VECTOR = 32, LINE = 64 };
+enum { LANES = 16, VECTOR = 32, CACHE_LINE = 64 };
 enum { TO_NEAREST = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC };
 
 static inline vf v_splat(float value)

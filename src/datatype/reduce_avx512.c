@@ -11,7 +11,7 @@
 typedef struct {
     __m512 a, b;
 } vf;
-enum { LANES = 32, LINE = 64, TO_NEAREST = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC };
+enum { LANES = 32, CACHE_LINE = 64, TO_NEAREST = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC };
 
 static inline vf v_splat(float value)
 {

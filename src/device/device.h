@@ -37,7 +37,8 @@ struct tt_shares *tt_device_shares(struct tt_device *device);
  * (they might wait for one another for ever). */
 TT_NODISCARD tt_status tt_device_launch(struct tt_device *device, void *stream,
                                         const struct tt_device_batch *batch);
-/* The same as a node of a CUDA graph, which follows the nodes after[0..nafter). */
+/* Adds the launch of the batch's calls as a node of a CUDA graph, which follows the nodes
+ * after[0..nafter). Errors as tt_device_launch. */
 TT_NODISCARD tt_status tt_device_add_node(struct tt_device *device, void *graph, void *const *after,
                                           size_t nafter, const struct tt_device_batch *batch,
                                           void **node);

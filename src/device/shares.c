@@ -147,7 +147,7 @@ static void limit_locked(struct tt_shares *shares, const struct tt_share_request
 }
 
 static tt_status open_locked(struct tt_shares *shares, const struct tt_share_request *request,
-                             struct tt_place *place)
+                             struct tt_share_place *place)
 {
     limit_locked(shares, request);
     if (shares->taken > shares->most)
@@ -165,12 +165,12 @@ static tt_status open_locked(struct tt_shares *shares, const struct tt_share_req
     if (status)
         leave_team_locked(shares, team);
     else
-        *place = (struct tt_place){.share = share, .team = team, .takes_turns = joins};
+        *place = (struct tt_share_place){.share = share, .team = team, .takes_turns = joins};
     return status;
 }
 
 tt_status tt_share_open(struct tt_shares *shares, const struct tt_share_request *request,
-                        struct tt_place *place)
+                        struct tt_share_place *place)
 {
     tt_process_lock(&lock);
     const tt_status status = open_locked(shares, request, place);
@@ -191,7 +191,7 @@ static void destroy_locked(struct tt_shares *shares, struct tt_share *share)
     free(share);
 }
 
-void tt_share_close(struct tt_shares *shares, struct tt_place *place)
+void tt_share_close(struct tt_shares *shares, struct tt_share_place *place)
 {
     if (!place->share) return;
     tt_process_lock(&lock);

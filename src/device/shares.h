@@ -87,8 +87,8 @@ struct tt_share_request {
                          * communicator has or had it */
     int rank;           /* in the communicator */
     int least, wanted;  /* blocks */
-    int nranks, nteam;  /* of the communicator, whose kernels may run on this GPU at the same time;
-                         * of them in this process, which may have its part of the GPU */
+    int nranks;         /* of the communicator: kernels of all may run on this GPU at one time */
+    int nteam;          /* of these ranks, those in this process; they share its part of the GPU */
     int capacity;       /* of the GPU, for the process that may use least of it */
     uint64_t opener;    /* the thread */
     int place, nopened; /* this rank among those of the team that the thread opens, and these */
@@ -96,7 +96,7 @@ struct tt_share_request {
 };
 
 /* What a rank has. */
-struct tt_place {
+struct tt_share_place {
     struct tt_share *share;
     struct tt_share_team *team;
     bool takes_turns; /* the share is another communicator's */
@@ -106,9 +106,9 @@ struct tt_place {
  */
 TT_NODISCARD tt_status tt_share_open(struct tt_shares *shares,
                                      const struct tt_share_request *request,
-                                     struct tt_place *place);
+                                     struct tt_share_place *place);
 /* After the rank's last kernel. Does nothing where place->share is NULL. */
-void tt_share_close(struct tt_shares *shares, struct tt_place *place);
+void tt_share_close(struct tt_shares *shares, struct tt_share_place *place);
 
 /* From now on the share's kernels have an order: needed by those that the host does not launch. */
 TT_NODISCARD tt_status tt_share_begin_order(struct tt_share *share);

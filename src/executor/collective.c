@@ -46,7 +46,8 @@ static tt_status ensure_scratch(struct tt_work *work)
     if (need > engine->scratch_bytes) {
         free(engine->scratch);
         engine->scratch_bytes = 0;
-        engine->scratch = aligned_alloc(TT_LINE, (need + TT_LINE - 1) / TT_LINE * TT_LINE);
+        engine->scratch = aligned_alloc(TT_CACHE_LINE,
+                                        (need + TT_CACHE_LINE - 1) / TT_CACHE_LINE * TT_CACHE_LINE);
         if (!engine->scratch)
             return tt_fail(TT_ERR_SYSTEM, "out of memory for %zu bytes of scratch space", need);
         engine->scratch_bytes = need;

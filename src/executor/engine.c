@@ -17,7 +17,7 @@ static bool allocate(struct tt_engine *engine, size_t n)
     const int nchannels = tt_fabric_nchannels(engine->fabric);
     engine->positions = calloc((size_t)nchannels, sizeof *engine->positions);
     engine->pointers = calloc((size_t)nchannels, sizeof *engine->pointers);
-    engine->meetings = aligned_alloc(TT_LINE, (size_t)nchannels * sizeof *engine->meetings);
+    engine->meetings = aligned_alloc(TT_CACHE_LINE, (size_t)nchannels * sizeof *engine->meetings);
     have = have && engine->positions && engine->pointers && engine->meetings;
     for (int c = 0; engine->meetings && c < nchannels; c++)
         engine->meetings[c] = (struct tt_meeting){.number = 0};

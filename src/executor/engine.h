@@ -66,7 +66,7 @@ void tt_engine_fini(struct tt_engine *engine);
  * advances one has left. */
 void tt_engine_enter(struct tt_engine *engine);
 void tt_engine_leave(struct tt_engine *engine);
-/* The same, without waiting; false: a call is issued or is being advanced. */
+/* tt_engine_enter without waiting; false: a call is issued or is being advanced. */
 bool tt_engine_enter_if_idle(struct tt_engine *engine);
 /* Reads records and failures from other hosts, unless another thread advances a call: that thread
  * reads them. */

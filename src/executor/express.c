@@ -1,5 +1,5 @@
-/* Express calls: whether a call may take it, and a single meeting done in a straight line. Calls
- * over links are in express_links.c and, with long messages, in express_direct.c. */
+/* Express calls: whether a call may be one, and those that are a single meeting. Calls over links
+ * are in express_links.c and, with long messages, in express_direct.c. */
 #include "executor/express.h"
 
 #include <string.h>
@@ -180,7 +180,7 @@ static tt_status go_on(struct tt_engine *engine, const struct tt_call *call, uin
     return tt_run(&work, false);
 }
 
-/* The same where nothing was posted or sent by reference. */
+/* Goes on in the general execution where nothing was posted or sent by reference. */
 static tt_status go_on_at(struct tt_engine *engine, const struct tt_call *call, uint64_t turn,
                           struct tt_position at)
 {

@@ -1,6 +1,7 @@
 /* Express calls: a small collective, either a single meeting or a few steps over links, is done in
- * a straight line in its caller. The express execution computes once per kind of call what the
- * general execution (work.c) computes at each step, and hands over to it when a message is late. */
+ * its caller, one step after the other. The express execution computes once per kind of call what
+ * the general execution (work.c) computes at each step, and hands over to it when a message is
+ * late. */
 #ifndef TT_EXECUTOR_EXPRESS_H
 #define TT_EXECUTOR_EXPRESS_H
 
@@ -44,7 +45,8 @@ struct tt_express {
     };
 };
 
-/* Where an express run has stopped, and what the general execution must know to go on from there.
+/* Where the express execution has stopped, and what the general execution must know to go on from
+ * there.
  */
 struct tt_express_state {
     struct tt_position at;
@@ -56,8 +58,8 @@ struct tt_express_state {
 void tt_express_prepare(struct tt_express *express, const struct tt_engine *engine,
                         const struct tt_call *call);
 
-/* Sets up the general execution (work.c) of a call whose express run has stopped, and counts it as
- * outstanding. */
+/* Sets up the general execution (work.c) of a call whose express execution has stopped, and counts
+ * it as outstanding. */
 void tt_express_hand_over(struct tt_work *work, struct tt_engine *engine,
                           const struct tt_call *call, uint64_t turn,
                           const struct tt_express_state *state);
@@ -76,9 +78,9 @@ uint32_t tt_express_run_links(const struct tt_express *express, struct tt_engine
 bool tt_express_do_step(const struct tt_express_step *express, const struct tt_program_step *step,
                         struct tt_engine *engine, const struct tt_call *call, uint64_t signature);
 
-/* The same with long messages (express_direct.c): whether it is possible for a call whose steps
- * have been prepared; and whether the call is done. If not, *state (written in any case) says where
- * the general execution goes on. */
+/* Express calls with long messages (express_direct.c): whether that is possible for a call whose
+ * steps have been prepared; and whether the call is done. If not, *state (written in any case) says
+ * where the general execution goes on. */
 bool tt_express_prepare_direct(struct tt_express *express, const struct tt_engine *engine,
                                const struct tt_call *call);
 bool tt_express_run_direct(const struct tt_express *express, struct tt_engine *engine,

@@ -1,6 +1,6 @@
-/* The hardware fetches ahead within a page only, and begins in a page when its second line is
- * missed. The folds of a call of some KiB have few lines in each of many pages, so they wait for
- * these beginnings. */
+/* The hardware fetches ahead within a page only, and begins in a page when its second cache
+ * line is missed. The folds of a call of some KiB have few cache lines in each of many pages, so
+ * they wait for these beginnings. */
 #include "executor/fetch.h"
 
 #include "base/prefetch.h"
@@ -8,12 +8,13 @@
 
 enum { PAGE_BYTES = 4096, MOST_PAGES = 2 };
 
-/* Line by line, all pages in turns: the hardware then fetches from all of them at once. */
+/* Cache line by cache line, all pages in turns: the hardware then fetches from all of them at once.
+ */
 void tt_fetch_to_read(const char *data, size_t nbytes, int nlines)
 {
     const size_t end = nbytes < MOST_PAGES * PAGE_BYTES ? nbytes : MOST_PAGES * PAGE_BYTES;
     for (int line = 0; line < nlines; line++)
-        for (size_t at = (size_t)line * TT_LINE; at < end; at += PAGE_BYTES)
+        for (size_t at = (size_t)line * TT_CACHE_LINE; at < end; at += PAGE_BYTES)
             __builtin_prefetch(data + at);
 }
 
@@ -21,7 +22,7 @@ void tt_fetch_to_write(const char *data, size_t nbytes, int nlines)
 {
     const size_t end = nbytes < MOST_PAGES * PAGE_BYTES ? nbytes : MOST_PAGES * PAGE_BYTES;
     for (int line = 0; line < nlines; line++)
-        for (size_t at = (size_t)line * TT_LINE; at < end; at += PAGE_BYTES)
+        for (size_t at = (size_t)line * TT_CACHE_LINE; at < end; at += PAGE_BYTES)
             tt_prefetch_for_writing(data + at);
 }
 

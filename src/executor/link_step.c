@@ -25,7 +25,8 @@ static tt_status bounce_of(struct tt_engine *engine, int peer, int channel, char
         engine->bounce = calloc((size_t)nranks * (size_t)tt_fabric_nchannels(engine->fabric),
                                 sizeof *engine->bounce);
     if (engine->bounce && !engine->bounce[peer])
-        engine->bounce[peer] = aligned_alloc(TT_LINE, engine->fabric->segment->header->slot_bytes);
+        engine->bounce[peer] =
+            aligned_alloc(TT_CACHE_LINE, engine->fabric->segment->header->slot_bytes);
     if (!engine->bounce || !engine->bounce[peer])
         return tt_fail(TT_ERR_SYSTEM, "out of memory for a receive buffer of %u bytes",
                        engine->fabric->segment->header->slot_bytes);

@@ -20,7 +20,8 @@ struct tt_loaded {
  * TT_ERR_SYSTEM without memory. */
 TT_NODISCARD tt_status tt_loaded_create(struct tt_program *program, struct tt_fabric *fabric,
                                         struct tt_loaded **loaded);
-/* The same for a program that kernels run, which uses none of the fabric's links. */
+/* Takes a program over that kernels run, which uses none of the fabric's links; also when it fails.
+ * TT_ERR_SYSTEM without memory. */
 TT_NODISCARD tt_status tt_loaded_create_for_device(struct tt_program *program, int copies,
                                                    struct tt_loaded **loaded);
 /* The links of a copy, 0 <= copy < copies, by the program's table. */

@@ -25,7 +25,7 @@ struct wait {
     void *arg;
 };
 
-/* The first failure of a run. Its text is this thread's last error until the next one fails. */
+/* The first failure of the works. Its text is this thread's last error until the next one fails. */
 struct failure {
     tt_status status;
     char text[TT_ERROR_TEXT];

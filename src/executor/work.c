@@ -92,8 +92,9 @@ tt_status tt_work_advance(struct tt_work *work)
 {
     struct tt_engine *engine = work->engine;
     if (tt_work_is_done(work)) return work->status;
+    /* release: complete, tt_express_run, send_now of p2p.c, receive_now of p2p.c */
     if (atomic_load_explicit(work->turns, memory_order_acquire) + 1 != work->turn)
-        return TT_IN_PROGRESS; /* release: the call before, when it completed */
+        return TT_IN_PROGRESS;
     if (atomic_exchange_explicit(&engine->busy, true, memory_order_acquire)) return TT_IN_PROGRESS;
     const uint64_t progress = work->progress;
     tt_status status = advance_in_turn(work);

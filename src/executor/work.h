@@ -185,7 +185,7 @@ void tt_work_examine(struct tt_work *work);
 /* Runs works, linked by `next`, together until all are done; the first error is returned, with its
  * text, after the rest has ended. `polite`: never spins (for threads beside a computing one). */
 TT_NODISCARD tt_status tt_run(struct tt_work *first, bool polite);
-/* The same; look(arg) is called about every millisecond while it waits. */
+/* tt_run(first, false), with look(arg) called about every millisecond while it waits. */
 TT_NODISCARD tt_status tt_run_and_look(struct tt_work *first, void (*look)(void *arg), void *arg);
 
 /* Whom a call needs that has no turn yet. */
@@ -214,7 +214,7 @@ void tt_record_entry(const struct tt_engine *engine, const struct tt_call *call,
 TT_NODISCARD tt_status tt_collective_check(struct tt_work *work);
 /* Frees the table of blocks; publishes the end, where status is TT_OK. */
 void tt_collective_end(struct tt_work *work, tt_status status);
-/* The same texts for all carriers of collectives. */
+/* How errors name a collective, and the ranks that it waits for: one text for all carriers. */
 void tt_collective_describe(const struct tt_work *work, char *text, size_t size);
 void tt_collective_missing(const struct tt_work *work, char *text, size_t size);
 bool tt_collective_knows(const struct tt_work *work);

@@ -60,7 +60,7 @@ TT_NODISCARD tt_status tt_acceptor_create(struct tt_acceptor **acceptor, int lis
                                           const uint8_t key[32], uint32_t sequence);
 /* In on_hello: takes the connection over from the acceptor. */
 int tt_acceptor_take(struct tt_acceptor *acceptor, struct tt_pending_connection *pending);
-/* Also reports this fd, by its tag >= 0, until it is closed. */
+/* From now on tt_acceptor_serve also reports this fd, by its tag >= 0, until it is closed. */
 TT_NODISCARD tt_status tt_acceptor_watch(struct tt_acceptor *acceptor, int fd, int tag);
 /* Waits for events until the deadline, and handles them. Returns the first failure of an
  * event; passing the deadline is no failure, nor is a want of descriptors: the acceptor then rests,

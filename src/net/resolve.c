@@ -145,8 +145,8 @@ static tt_status choose(struct tt_address *address, const struct addrinfo *list,
     return TT_OK;
 }
 
-tt_status tt_resolve(struct tt_address *address, const char *host, const char *of,
-                     int64_t deadline_ns)
+tt_status tt_resolve_host(struct tt_address *address, const char *host, const char *of,
+                          int64_t deadline_ns)
 {
     const struct addrinfo numeric = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST};
     struct addrinfo *list = NULL;

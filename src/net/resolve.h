@@ -12,7 +12,7 @@
  * a thread of its own, because getaddrinfo cannot be interrupted: TT_ERR_TIMEOUT when the deadline
  * (absolute, base/clock.h) comes first; the thread then ends when getaddrinfo does, and frees what
  * it has. TT_ERR_SYSTEM when the name is unknown. Any thread. */
-TT_NODISCARD tt_status tt_resolve(struct tt_address *address, const char *host, const char *of,
-                                  int64_t deadline_ns);
+TT_NODISCARD tt_status tt_resolve_host(struct tt_address *address, const char *host, const char *of,
+                                       int64_t deadline_ns);
 
 #endif

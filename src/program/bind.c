@@ -5,14 +5,14 @@
 
 #include "program/lower.h"
 
-enum { LINE_BYTES = 64 };
+enum { CACHE_LINE = 64 };
 
 /* As many copies as there are channels for; but of a block of `longest` elements each channel of
  * each copy must get at least one cache line. */
 static int32_t choose_copies(const struct tt_program *program, const struct tt_limits *limits,
                              size_t longest, size_t element)
 {
-    const size_t useful = longest * element / LINE_BYTES / (size_t)program->nchannels;
+    const size_t useful = longest * element / CACHE_LINE / (size_t)program->nchannels;
     const size_t most = limits->copies > 1 ? (size_t)limits->copies : 1;
     return useful < 1 ? 1 : (int32_t)(useful < most ? useful : most);
 }
@@ -60,7 +60,7 @@ static tt_status too_small(const struct tt_program *program, const struct tt_lim
     else
         snprintf(mend, sizeof mend,
                  "set it to at least %zu on all ranks, or choose another algorithm",
-                 (need + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES);
+                 (need + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
     return tt_fail(TT_ERR_USAGE,
                    "%s=%zu is too small: %s over %d ranks puts %zu elements of %zu bytes into one "
                    "%s; %s",
@@ -108,7 +108,7 @@ tt_status tt_program_bind(const struct tt_program *program, size_t count, size_t
         const size_t nblocks = (size_t)program->nblocks;
         const size_t longest = program->splits ? count / nblocks + (count % nblocks > 0) : count;
         binding.copies = choose_copies(program, limits, longest, element);
-        cut_blocks(&binding, program, LINE_BYTES / element);
+        cut_blocks(&binding, program, CACHE_LINE / element);
         choose_stores(&binding);
         TT_TRY(cut_rounds(&binding, program, NULL, limits));
         for (int b = TT_INPUT; b <= TT_OUTPUT; b++) {
@@ -128,7 +128,7 @@ static bool fill_table(struct tt_binding *binding, const struct tt_program *prog
                        const struct tt_counts *counts)
 {
     struct tt_own_block *table = (struct tt_own_block *)((char *)binding + binding->table_at);
-    const size_t align = LINE_BYTES / binding->element;
+    const size_t align = CACHE_LINE / binding->element;
     bool packed = true;
     for (int b = 0; b < program->nblocks; b++) {
         const size_t begin = counts->begins ? counts->begins[b] : binding->total;

@@ -1,4 +1,4 @@
-/* Proves a program before its first run and remembers, per process, which ones are proved. */
+/* Proves a program before its first use and remembers, per process, which ones are proved. */
 #include "program/first_use.h"
 
 #include <stdatomic.h>

@@ -12,7 +12,7 @@
 TT_NODISCARD tt_status tt_program_lower(const struct tt_schedule *schedule,
                                         struct tt_program **program);
 
-/* The same from the algorithm, whose schedule is made in between: errors as tt_schedule_create. */
+/* Lowers the schedule of an algorithm, which is made in between: errors as tt_schedule_create. */
 TT_NODISCARD tt_status tt_program_create(const struct tt_algorithm *algorithm,
                                          const struct tt_shape *shape, int rank,
                                          struct tt_program **program);
@@ -43,8 +43,8 @@ struct tt_counts {
                            * holds all of them; NULL: one block follows the other */
 };
 
-/* The same with a count for each block. The binding with its table is one block of memory, freed by
- * free(). Not for programs that split the count. TT_ERR_SYSTEM without memory. */
+/* Binds a program to a count for each block. The binding with its table is one block of memory,
+ * freed by free(). Not for programs that split the count. TT_ERR_SYSTEM without memory. */
 TT_NODISCARD tt_status tt_program_bind_counts(const struct tt_program *program,
                                               const struct tt_counts *counts, size_t element,
                                               const struct tt_limits *limits,

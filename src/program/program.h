@@ -141,8 +141,8 @@ enum {
     /* Results of at least this many bytes do not stay in the caches anyway. */
     TT_NONTEMPORAL_MIN_BYTES = 1 << 20,
     /* From this many on, a message that the receiver does not read in the same round is stored past
-     * the caches: a line of another rank's buffer costs a core more to get than to send to memory,
-     * and the receiver as much to read from one as from the other. */
+     * the caches: a cache line of another rank's buffer costs a core more to get than to send to
+     * memory, and the receiver as much to read from one as from the other. */
     TT_NONTEMPORAL_POST_MIN_BYTES = 32 << 10
 };
 

@@ -19,7 +19,8 @@ TT_NODISCARD tt_status tt_proof_create(const struct tt_algorithm *algorithm,
  * made. */
 TT_NODISCARD tt_status tt_proof_run(const struct tt_proof *proof, size_t count,
                                     struct tt_verify_report *report);
-/* The same for blocks of different lengths, counts as for tt_verify_uneven. */
+/* Proves the programs, as tt_proof_run, for blocks of different lengths: counts as for
+ * tt_verify_uneven. */
 TT_NODISCARD tt_status tt_proof_run_uneven(const struct tt_proof *proof, const size_t *counts,
                                            struct tt_verify_report *report);
 /* Proves an algorithm's steps as they will be run: also that what is sent by reference, or posted,

@@ -19,7 +19,7 @@ struct tt_clock {
     uint32_t at[];
 };
 
-/* One step's message by reference, on its way to one or more receivers. In the run's arena. */
+/* One step's message by reference, on its way to one or more receivers. In verify's arena. */
 struct tt_reference {
     int32_t step, npeers;
     struct tt_reading {

@@ -2,7 +2,7 @@
 #include "schedule/cut.h"
 #include "schedule/schedule.h"
 
-enum { LINE = 64 };
+enum { CACHE_LINE = 64 };
 
 struct tt_geometry tt_geometry_of(enum tt_collective collective, size_t count, size_t element,
                                   int nblocks, int nchannels)
@@ -10,7 +10,7 @@ struct tt_geometry tt_geometry_of(enum tt_collective collective, size_t count, s
     return (struct tt_geometry){.count = count,
                                 .nblocks = nblocks,
                                 .nchannels = nchannels,
-                                .align = LINE / element,
+                                .align = CACHE_LINE / element,
                                 .split = tt_collective_splits(collective)};
 }
 

@@ -186,7 +186,7 @@ static tt_status check_ends(const struct tt_network *network)
     return TT_OK;
 }
 
-/* ---- The run -------------------------------------------------------------------------------- */
+/* ---- Execution ------------------------------------------------------------------------------ */
 
 static void wake(struct tt_network *network, int rank)
 {

@@ -12,7 +12,7 @@
 
 struct tt_network;
 
-/* What the steps do. A failure ends the run. */
+/* What the steps do. A failure ends the execution. */
 struct tt_network_ops {
     /* A process has come to a step. Must fail unless tt_step_check finds nothing wrong with it. */
     tt_status (*begin)(void *arg, int rank, int index, const struct tt_step *step);
@@ -26,7 +26,7 @@ struct tt_network_ops {
     void (*drop)(void *arg, void *message);
 };
 
-/* Counts of a run, and what went wrong when it was the network's fault (TT_ERR_USAGE). */
+/* Counts of an execution, and what went wrong when it was the network's fault (TT_ERR_USAGE). */
 struct tt_network_report {
     char text[512];
     uint64_t nsteps, nmessages;

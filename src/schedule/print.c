@@ -52,7 +52,7 @@ static void put_peers(struct writer *writer, const struct tt_peers *peers, int n
     }
 }
 
-/* A run of names: "2", "2..5", or, round the end, "6..1". */
+/* Names that follow one another: "2", "2..5", or, round the end, "6..1". */
 static void put_run(struct writer *writer, const struct tt_span *span, int from, int number,
                     int nblocks)
 {

@@ -335,8 +335,8 @@ struct tt_verify_report {
 TT_NODISCARD tt_status tt_verify(const struct tt_steps *steps, size_t count,
                                  struct tt_verify_report *report);
 
-/* The same for blocks of different lengths: block b has counts[b] elements, or, with counts NULL,
- * no two blocks have the same length, which proves it for all counts. */
+/* Proves the steps, as tt_verify, for blocks of different lengths: block b has counts[b] elements,
+ * or, with counts NULL, no two blocks have the same length, which proves it for all counts. */
 TT_NODISCARD tt_status tt_verify_uneven(const struct tt_steps *steps, const size_t *counts,
                                         struct tt_verify_report *report);
 

@@ -24,7 +24,7 @@ tt_status tt_symbolic_refute(struct tt_symbolic *run, int rank, int index, const
     return TT_ERR_USAGE;
 }
 
-/* Small memory that lives as long as the run. */
+/* Small memory that lives as long as the execution. */
 static void *pool_get(struct tt_symbolic *run, size_t nbytes)
 {
     enum { POOL_BYTES = 65536 };

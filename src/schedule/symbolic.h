@@ -23,7 +23,7 @@ struct tt_rank_memory {
     struct tt_clock *clock;
 };
 
-struct tt_carried {
+struct tt_named_value {
     struct tt_value value;
     int32_t name; /* which says how long it is */
 };
@@ -33,10 +33,10 @@ struct tt_parcel {
     int32_t nreceivers, number, sender, step;
     struct tt_clock *clock;
     struct tt_reference *reference; /* NULL: copied at the send */
-    struct tt_carried blocks[];
+    struct tt_named_value blocks[];
 };
 
-/* One channel's run. Owned by verify. */
+/* The execution of one channel. Owned by verify. */
 struct tt_symbolic {
     const struct tt_steps *steps;
     const struct tt_shape *shape;
@@ -49,9 +49,9 @@ struct tt_symbolic {
     uint32_t action;   /* number of the step being done, of all ranks' */
     struct tt_value full;
     struct tt_rank_memory *ranks;
-    struct tt_carried *result; /* of the step being done, [nblocks] */
-    struct tt_arena arena;     /* cells, references */
-    char *pool;                /* small pieces of the arena */
+    struct tt_named_value *result; /* of the step being done, [nblocks] */
+    struct tt_arena arena;         /* cells, references */
+    char *pool;                    /* small pieces of the arena */
     size_t pool_left;
     struct tt_verify_report *report;
 };

@@ -80,7 +80,7 @@ static tt_status open_parcels(struct tt_symbolic *run, struct link_action *link)
 
 /* *block reduced with a source's block, or, where it holds nothing yet, that block. */
 static tt_status add_source(struct tt_symbolic *run, const struct link_action *link,
-                            struct tt_carried *block, const struct tt_carried *source)
+                            struct tt_named_value *block, const struct tt_named_value *source)
 {
     if (block->value.number == 0) {
         *block = *source;
@@ -95,12 +95,12 @@ static tt_status add_source(struct tt_symbolic *run, const struct link_action *l
 
 /* Block i of the result: the sources in their order. */
 static tt_status make_block(struct tt_symbolic *run, const struct link_action *link, int i,
-                            struct tt_carried *block)
+                            struct tt_named_value *block)
 {
     const struct tt_step *step = link->action.step;
     const int nblocks = run->geometry.nblocks;
     const bool has_local = step->local.number > 0;
-    struct tt_carried local = {.name = 0};
+    struct tt_named_value local = {.name = 0};
     if (has_local) {
         local.name = tt_span_name(&step->local, i, nblocks);
         TT_TRY(tt_symbolic_read(run, &link->action, &step->local, i, &local.value));
@@ -219,7 +219,7 @@ static tt_status check_result(struct tt_symbolic *run, int rank)
 
 /* ---- Runs ----------------------------------------------------------------------------------- */
 
-/* What one run is to look at. */
+/* What one execution is to look at. */
 struct mode {
     int channel;
     size_t count;

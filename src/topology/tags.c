@@ -20,21 +20,21 @@ tt_status tt_tags_fail(const struct tt_tags *tags, const char *format, ...)
                    tags->path, line, why);
 }
 
-bool tt_piece_is(struct tt_piece piece, const char *text)
+bool tt_text_is(struct tt_text text, const char *expected)
 {
-    return piece.nbytes == strlen(text) && !memcmp(piece.at, text, piece.nbytes);
+    return text.nbytes == strlen(expected) && !memcmp(text.at, expected, text.nbytes);
 }
 
-int tt_piece_shown(struct tt_piece piece)
+int tt_text_shown(struct tt_text text)
 {
-    return piece.nbytes < 40 ? (int)piece.nbytes : 40;
+    return text.nbytes < 40 ? (int)text.nbytes : 40;
 }
 
-struct tt_piece tt_tags_value(const struct tt_tags *tags, const char *name)
+struct tt_text tt_tags_value(const struct tt_tags *tags, const char *name)
 {
     for (int i = 0; i < tags->nattributes; i++)
-        if (tt_piece_is(tags->names[i], name)) return tags->values[i];
-    return (struct tt_piece){NULL, 0};
+        if (tt_text_is(tags->names[i], name)) return tags->values[i];
+    return (struct tt_text){NULL, 0};
 }
 
 /* ---- Characters ----------------------------------------------------------------------------- */
@@ -57,11 +57,11 @@ static bool begins(const struct tt_tags *tags, const char *text)
 }
 
 /* Up to one of the characters, or a zero. */
-static struct tt_piece take_until(struct tt_tags *tags, const char *stops)
+static struct tt_text take_until(struct tt_tags *tags, const char *stops)
 {
     const size_t begin = tags->next;
     while (peek(tags) && !strchr(stops, peek(tags))) tags->next++;
-    return (struct tt_piece){tags->text + begin, tags->next - begin};
+    return (struct tt_text){tags->text + begin, tags->next - begin};
 }
 
 /* Behind `text`; false: it does not come. */
@@ -77,25 +77,24 @@ static bool skip_past(struct tt_tags *tags, const char *text)
 
 static tt_status read_attribute(struct tt_tags *tags)
 {
-    const struct tt_piece tag = tags->name;
-    const struct tt_piece name = take_until(tags, " \t\r\n=<>/\"'");
+    const struct tt_text tag = tags->name;
+    const struct tt_text name = take_until(tags, " \t\r\n=<>/\"'");
     if (!name.nbytes || peek(tags) != '=')
-        return tt_tags_fail(tags, "an attribute of <%.*s> has no value", tt_piece_shown(tag),
+        return tt_tags_fail(tags, "an attribute of <%.*s> has no value", tt_text_shown(tag),
                             tag.at);
     tags->next++;
     const char quote[2] = {peek(tags), '\0'};
     if (quote[0] != '"' && quote[0] != '\'')
-        return tt_tags_fail(tags, "the value of '%.*s' has no quotes", tt_piece_shown(name),
+        return tt_tags_fail(tags, "the value of '%.*s' has no quotes", tt_text_shown(name),
                             name.at);
     tags->next++;
-    const struct tt_piece value = take_until(tags, quote);
+    const struct tt_text value = take_until(tags, quote);
     if (peek(tags) != quote[0])
-        return tt_tags_fail(tags, "the value of '%.*s' does not end", tt_piece_shown(name),
-                            name.at);
+        return tt_tags_fail(tags, "the value of '%.*s' does not end", tt_text_shown(name), name.at);
     tags->next++;
     const int n = tags->nattributes;
     if (n == TT_TAGS_ATTRIBUTES)
-        return tt_tags_fail(tags, "<%.*s> has more than %d attributes", tt_piece_shown(tag), tag.at,
+        return tt_tags_fail(tags, "<%.*s> has more than %d attributes", tt_text_shown(tag), tag.at,
                             TT_TAGS_ATTRIBUTES);
     tags->names[n] = name;
     tags->values[n] = value;
@@ -133,7 +132,7 @@ tt_status tt_tags_next(struct tt_tags *tags, bool *found)
             return TT_OK;
         }
         if (!blank || tags->is_end)
-            return tt_tags_fail(tags, "<%.*s> does not end", tt_piece_shown(tags->name),
+            return tt_tags_fail(tags, "<%.*s> does not end", tt_text_shown(tags->name),
                                 tags->name.at);
         TT_TRY(read_attribute(tags));
     }

@@ -11,7 +11,7 @@
 enum { TT_TAGS_ATTRIBUTES = 64 };
 
 /* A part of the text. */
-struct tt_piece {
+struct tt_text {
     const char *at;
     size_t nbytes;
 };
@@ -22,7 +22,7 @@ struct tt_tags {
     const char *path; /* for messages */
     const char *text;
     size_t nbytes, next; /* the text's length, and how much of it has been read */
-    struct tt_piece name, names[TT_TAGS_ATTRIBUTES], values[TT_TAGS_ATTRIBUTES];
+    struct tt_text name, names[TT_TAGS_ATTRIBUTES], values[TT_TAGS_ATTRIBUTES];
     int nattributes;
     bool is_end, is_empty; /* </name>, <name/> */
 };
@@ -30,12 +30,12 @@ struct tt_tags {
 /* Reads the next tag; *found: there was one. TT_ERR_ARGUMENT: the text is damaged. */
 TT_NODISCARD tt_status tt_tags_next(struct tt_tags *tags, bool *found);
 
-/* The attribute's value as it stands there; without one, an empty piece at NULL. */
-struct tt_piece tt_tags_value(const struct tt_tags *tags, const char *name);
+/* The attribute's value as it stands there; without one, an empty text at NULL. */
+struct tt_text tt_tags_value(const struct tt_tags *tags, const char *name);
 
-bool tt_piece_is(struct tt_piece piece, const char *text);
+bool tt_text_is(struct tt_text text, const char *expected);
 /* How many of its bytes a message shows, as in "%.*s". */
-int tt_piece_shown(struct tt_piece piece);
+int tt_text_shown(struct tt_text text);
 
 /* TT_ERR_ARGUMENT, with a text that names the file, the line that was read last, and why. */
 tt_status tt_tags_fail(const struct tt_tags *tags, const char *format, ...)

@@ -23,7 +23,7 @@ struct place {
 };
 
 struct element {
-    struct tt_piece name;
+    struct tt_text name;
     struct place place;
     bool is_package;
 };
@@ -44,13 +44,13 @@ struct reader {
 /* ---- Values --------------------------------------------------------------------------------- */
 
 /* A number of at most 18 digits, or -1. */
-static long long number_of(struct tt_piece piece)
+static long long number_of(struct tt_text text)
 {
     long long number = 0;
-    if (!piece.nbytes || piece.nbytes > 18) return -1;
-    for (size_t i = 0; i < piece.nbytes; i++) {
-        if (piece.at[i] < '0' || piece.at[i] > '9') return -1;
-        number = 10 * number + (piece.at[i] - '0');
+    if (!text.nbytes || text.nbytes > 18) return -1;
+    for (size_t i = 0; i < text.nbytes; i++) {
+        if (text.at[i] < '0' || text.at[i] > '9') return -1;
+        number = 10 * number + (text.at[i] - '0');
     }
     return number;
 }
@@ -70,17 +70,17 @@ static void add_from(struct tt_cpus *set, int first)
 
 /* A set as hwloc writes it: words of 32 bits, the last one first in number ("0x1,,0xff"); "0xf...f"
  * in front: and all above. False: it is none. */
-static bool parse_set(struct tt_piece piece, struct tt_cpus *set)
+static bool parse_set(struct tt_text text, struct tt_cpus *set)
 {
     static const char endless[] = "0xf...f";
     int first = 0; /* bit of the word */
     memset(set, 0, sizeof *set);
-    if (!piece.nbytes) return false;
-    for (size_t end = piece.nbytes;; first += 32) {
+    if (!text.nbytes) return false;
+    for (size_t end = text.nbytes;; first += 32) {
         size_t begin = end, nbits = 0;
-        while (begin > 0 && piece.at[begin - 1] != ',') begin--;
-        const struct tt_piece word = {piece.at + begin, end - begin};
-        if (begin == 0 && tt_piece_is(word, endless)) {
+        while (begin > 0 && text.at[begin - 1] != ',') begin--;
+        const struct tt_text word = {text.at + begin, end - begin};
+        if (begin == 0 && tt_text_is(word, endless)) {
             add_from(set, first);
             return true;
         }
@@ -106,7 +106,7 @@ static int first_of(const struct tt_cpus *set)
 }
 
 /* The text of an attribute, its entities replaced, control characters by '?'. */
-static void copy_text(char *to, size_t size, struct tt_piece piece)
+static void copy_text(char *to, size_t size, struct tt_text text)
 {
     static const struct {
         const char *entity;
@@ -114,12 +114,12 @@ static void copy_text(char *to, size_t size, struct tt_piece piece)
     } entities[] = {
         {"&amp;", '&'}, {"&lt;", '<'}, {"&gt;", '>'}, {"&quot;", '"'}, {"&apos;", '\''}};
     size_t used = 0;
-    for (size_t i = 0; i < piece.nbytes && used + 1 < size;) {
-        char c = piece.at[i];
+    for (size_t i = 0; i < text.nbytes && used + 1 < size;) {
+        char c = text.at[i];
         size_t length = 1;
         for (size_t k = 0; k < sizeof entities / sizeof *entities && c == '&' && length == 1; k++) {
             const size_t n = strlen(entities[k].entity);
-            if (piece.nbytes - i < n || memcmp(piece.at + i, entities[k].entity, n) != 0) continue;
+            if (text.nbytes - i < n || memcmp(text.at + i, entities[k].entity, n) != 0) continue;
             c = entities[k].character;
             length = n;
         }
@@ -143,12 +143,12 @@ static void note_cache(struct reader *reader, int level, struct place *place)
 }
 
 /* The level of a cache that holds data; 0: it is no such cache. */
-static int cache_level(const struct reader *reader, struct tt_piece type)
+static int cache_level(const struct reader *reader, struct tt_text type)
 {
     static const char *const names[] = {"L1Cache", "L2Cache", "L3Cache"};
     for (int i = 0; i < 3; i++)
-        if (tt_piece_is(type, names[i])) return i + 1;
-    if (!tt_piece_is(type, "Cache") || tt_piece_is(tt_tags_value(&reader->tags, "cache_type"), "2"))
+        if (tt_text_is(type, names[i])) return i + 1;
+    if (!tt_text_is(type, "Cache") || tt_text_is(tt_tags_value(&reader->tags, "cache_type"), "2"))
         return 0; /* version 1 */
     const long long depth = number_of(tt_tags_value(&reader->tags, "depth"));
     return depth >= 1 && depth <= 3 ? (int)depth : 0;
@@ -188,31 +188,31 @@ static tt_status add_pu(struct reader *reader, const struct place *place)
 
 static tt_status read_object(struct reader *reader, struct element *element)
 {
-    const struct tt_piece type = tt_tags_value(&reader->tags, "type");
+    const struct tt_text type = tt_tags_value(&reader->tags, "type");
     const long long memory = number_of(tt_tags_value(&reader->tags, "local_memory"));
     struct place *place = &element->place;
     if (!type.at) return tt_tags_fail(&reader->tags, "an <object> has no type");
     if (memory > 0) reader->topology->memory_bytes += (size_t)memory;
     const int level = cache_level(reader, type);
     if (level) note_cache(reader, level, place);
-    if (tt_piece_is(type, "Core")) place->core = reader->ncores++;
-    element->is_package = tt_piece_is(type, "Package") || tt_piece_is(type, "Socket");
+    if (tt_text_is(type, "Core")) place->core = reader->ncores++;
+    element->is_package = tt_text_is(type, "Package") || tt_text_is(type, "Socket");
     if (element->is_package) place->package = reader->npackages++;
-    if (tt_piece_is(type, "NUMANode")) return add_node(reader, place);
-    if (tt_piece_is(type, "PU")) return add_pu(reader, place);
-    const struct tt_piece allowed = tt_tags_value(&reader->tags, "allowed_cpuset");
-    if (!tt_piece_is(type, "Machine") || !allowed.at) return TT_OK;
+    if (tt_text_is(type, "NUMANode")) return add_node(reader, place);
+    if (tt_text_is(type, "PU")) return add_pu(reader, place);
+    const struct tt_text allowed = tt_tags_value(&reader->tags, "allowed_cpuset");
+    if (!tt_text_is(type, "Machine") || !allowed.at) return TT_OK;
     reader->has_allowed = true;
     if (parse_set(allowed, &reader->allowed)) return TT_OK;
     return tt_tags_fail(&reader->tags, "the allowed_cpuset '%.*s' is no set",
-                        tt_piece_shown(allowed), allowed.at);
+                        tt_text_shown(allowed), allowed.at);
 }
 
 /* The first package's model, else the machine's. */
 static void read_info(struct reader *reader, const struct element *in)
 {
     char *model = reader->topology->cpu_model;
-    if (!tt_piece_is(tt_tags_value(&reader->tags, "name"), "CPUModel") || reader->has_package_model)
+    if (!tt_text_is(tt_tags_value(&reader->tags, "name"), "CPUModel") || reader->has_package_model)
         return;
     if (!in->is_package && model[0]) return;
     copy_text(model, sizeof reader->topology->cpu_model, tt_tags_value(&reader->tags, "value"));
@@ -224,9 +224,9 @@ static void read_info(struct reader *reader, const struct element *in)
 static tt_status begin_element(struct reader *reader)
 {
     const struct element *above = reader->depth ? &reader->open[reader->depth - 1] : NULL;
-    if (!above && !tt_piece_is(reader->tags.name, "topology"))
+    if (!above && !tt_text_is(reader->tags.name, "topology"))
         return tt_tags_fail(&reader->tags, "it begins with <%.*s>, not with <topology>",
-                            tt_piece_shown(reader->tags.name), reader->tags.name.at);
+                            tt_text_shown(reader->tags.name), reader->tags.name.at);
     if (reader->depth == MOST_DEPTH)
         return tt_tags_fail(&reader->tags, "elements lie more than %d deep in one another",
                             MOST_DEPTH);
@@ -235,23 +235,23 @@ static tt_status begin_element(struct reader *reader)
         .name = reader->tags.name,
         .place = above ? above->place : (struct place){-1, -1, -1, -1, -1},
     };
-    if (tt_piece_is(reader->tags.name, "object")) TT_TRY(read_object(reader, element));
-    if (tt_piece_is(reader->tags.name, "info") && above) read_info(reader, above);
+    if (tt_text_is(reader->tags.name, "object")) TT_TRY(read_object(reader, element));
+    if (tt_text_is(reader->tags.name, "info") && above) read_info(reader, above);
     if (!reader->tags.is_empty) reader->depth++;
     return TT_OK;
 }
 
 static tt_status end_element(struct reader *reader)
 {
-    const struct tt_piece name = reader->tags.name;
-    const struct tt_piece open =
-        reader->depth ? reader->open[reader->depth - 1].name : (struct tt_piece){"nothing", 7};
+    const struct tt_text name = reader->tags.name;
+    const struct tt_text open =
+        reader->depth ? reader->open[reader->depth - 1].name : (struct tt_text){"nothing", 7};
     if (reader->depth && open.nbytes == name.nbytes && !memcmp(open.at, name.at, name.nbytes)) {
         reader->depth--;
         return TT_OK;
     }
-    return tt_tags_fail(&reader->tags, "</%.*s> ends <%.*s>", tt_piece_shown(name), name.at,
-                        tt_piece_shown(open), open.at);
+    return tt_tags_fail(&reader->tags, "</%.*s> ends <%.*s>", tt_text_shown(name), name.at,
+                        tt_text_shown(open), open.at);
 }
 
 static tt_status read_tree(struct reader *reader)
@@ -265,9 +265,8 @@ static tt_status read_tree(struct reader *reader)
     }
     if (!begun) return tt_tags_fail(&reader->tags, "it has no element");
     if (!reader->depth) return TT_OK;
-    const struct tt_piece name = reader->open[reader->depth - 1].name;
-    return tt_tags_fail(&reader->tags, "the file ends inside <%.*s>", tt_piece_shown(name),
-                        name.at);
+    const struct tt_text name = reader->open[reader->depth - 1].name;
+    return tt_tags_fail(&reader->tags, "the file ends inside <%.*s>", tt_text_shown(name), name.at);
 }
 
 /* The allowed PUs, with the logical numbers of their nodes. */
@@ -301,7 +300,7 @@ static tt_status refuse(const char *path, const char *why)
                    path, why);
 }
 
-/* All of it, with a zero behind; the caller frees it. */
+/* The text of the whole file, with a zero behind; the caller frees it. */
 static tt_status read_whole(const char *path, char **text, size_t *nbytes)
 {
     struct stat file;

@@ -86,9 +86,10 @@ static tt_status allocate(struct tt_fabric *fabric, const struct tt_peer_info *i
     const bool alone = fabric->hosts->nhosts == 1;
     fabric->watches = calloc(nlocal, sizeof *fabric->watches);
     fabric->nentries = tt_entries_kept(infos[fabric->rank].nslots);
-    if (!alone) fabric->remote = aligned_alloc(TT_LINE, n * sizeof *fabric->remote);
+    if (!alone) fabric->remote = aligned_alloc(TT_CACHE_LINE, n * sizeof *fabric->remote);
     if (!alone)
-        fabric->entries = aligned_alloc(TT_LINE, n * fabric->nentries * sizeof *fabric->entries);
+        fabric->entries =
+            aligned_alloc(TT_CACHE_LINE, n * fabric->nentries * sizeof *fabric->entries);
     if (!fabric->watches || (!alone && (!fabric->remote || !fabric->entries)))
         return tt_fail(TT_ERR_SYSTEM, "out of memory for the links of %zu ranks", n);
     if (alone) return TT_OK;
@@ -214,7 +215,7 @@ void tt_fabric_destroy(struct tt_fabric *fabric)
     if (!fabric) return;
     tt_fabric_disconnect(fabric);
     for (int place = 0; fabric->watches && place < fabric->nlocal; place++)
-        tt_watch_put(fabric->watches[place]);
+        tt_pid_watch_put(fabric->watches[place]);
     tt_fabric_free_inherited(fabric);
 }
 

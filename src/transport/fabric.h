@@ -34,7 +34,7 @@ struct tt_fabric {
     bool oversubscribed;            /* this host: waiting ranks give up the core */
     bool some_oversubscribed;       /* some host */
     double ranks_per_core;          /* tt_peers_per_core of the host where it is most */
-    struct tt_watch **watches;      /* [nlocal]; NULL: of this process */
+    struct tt_pid_watch **watches;  /* [nlocal]; NULL: of this process */
 
     /* owner: the thread that runs this rank's work */
     struct tt_rank_record *remote; /* [nranks], with more than one host: the records of the ranks of
@@ -70,10 +70,10 @@ TT_NODISCARD tt_status tt_fabric_start_wires(struct tt_fabric *fabric, struct tt
                                              const struct tt_wires_info *infos);
 /* Marks this rank as having left: ranks that wait for it fail. */
 void tt_fabric_leave(struct tt_fabric *fabric);
-/* The same, and ends the connections with other hosts, which may wait for these
+/* tt_fabric_leave, then ends the connections with other hosts, which may wait for these
  * (TUTTI_NET_TIMEOUT_MS) until another thread sets `aborted`. NULL is allowed. */
 void tt_fabric_disconnect(struct tt_fabric *fabric);
-/* The same, and unmaps. NULL is allowed. */
+/* tt_fabric_disconnect, then unmaps and frees. NULL is allowed. */
 void tt_fabric_destroy(struct tt_fabric *fabric);
 /* In a child made by fork, of its parent's fabric: unmaps and frees, and changes nothing that the
  * parent shares with other ranks. The wires and the watches stay. */

@@ -115,7 +115,7 @@ void tt_fabric_watch(struct tt_fabric *fabric)
     for (int place = 0; place < fabric->nlocal; place++) {
         const struct tt_peer_info *peer = &fabric->peers[tt_fabric_rank_at(fabric, place)];
         if (peer->process_id != mine->process_id)
-            fabric->watches[place] = tt_watch_get(peer->pid, peer->process_id);
+            fabric->watches[place] = tt_pid_watch_get(peer->pid, peer->process_id);
     }
 }
 
@@ -123,8 +123,8 @@ void tt_fabric_watch(struct tt_fabric *fabric)
 bool tt_fabric_is_dead(const struct tt_fabric *fabric, int rank)
 {
     if (!tt_fabric_is_local(fabric, rank)) return false;
-    struct tt_watch *watch = fabric->watches[fabric->hosts->local_of[rank]];
-    return watch && tt_watch_is_dead(watch);
+    struct tt_pid_watch *watch = fabric->watches[fabric->hosts->local_of[rank]];
+    return watch && tt_pid_watch_is_dead(watch);
 }
 
 static bool can_go_on(struct tt_fabric *fabric, int peer, bool sending)
@@ -230,7 +230,7 @@ static enum tt_rank_state end_of(struct tt_fabric *fabric, int r, uint64_t seq, 
     return dead && state == TT_RANK_HERE && awaited ? TT_RANK_ABSENT : TT_RANK_HERE;
 }
 
-/* Those that have died or aborted come before those that have left because of them. */
+/* Names a rank that has died or aborted before one that has left because of it. */
 tt_status tt_fabric_check_peers(struct tt_fabric *fabric, uint64_t seq, int peer, bool sending)
 {
     int left = -1;

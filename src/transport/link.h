@@ -18,7 +18,7 @@
 
 #include "base/status.h"
 
-enum { TT_LINE = 64 }; /* bytes of a cache line */
+enum { TT_CACHE_LINE = 64 }; /* bytes of a cache line */
 
 /* Slots of a link. A rank may keep the message that it reads while it waits for a slot of the next
  * link: with a single slot a ring of ranks would wait for itself. The smallest link of a host, with

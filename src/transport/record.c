@@ -42,7 +42,8 @@ static void take_entry(struct tt_entry *entry, const struct tt_wire_record *reco
     atomic_store_explicit(&entry->root, record->root, memory_order_relaxed);
     atomic_store_explicit(&entry->count, record->count, memory_order_relaxed);
     atomic_store_explicit(&entry->algorithm, record->algorithm, memory_order_relaxed);
-    atomic_store_explicit(&entry->seq, record->seq, memory_order_release); /* acquire: read_entry */
+    /* acquire: read_entry of executor/record.c */
+    atomic_store_explicit(&entry->seq, record->seq, memory_order_release);
 }
 
 static void on_record(void *fabric, int peer, const struct tt_wire_record *record)
@@ -51,7 +52,7 @@ static void on_record(void *fabric, int peer, const struct tt_wire_record *recor
     atomic_store_explicit(&theirs->seen_ns, tt_now_ns(), memory_order_relaxed);
     if (record->seq > atomic_load_explicit(&theirs->entered, memory_order_relaxed)) {
         take_entry(tt_fabric_entry(fabric, peer, record->seq), record);
-        /* acquire: latest_of */
+        /* acquire: latest_of of executor/record.c */
         atomic_store_explicit(&theirs->entered, record->seq, memory_order_release);
     }
     if (record->done > atomic_load_explicit(&theirs->done, memory_order_relaxed))

@@ -1,5 +1,6 @@
 /* The interface between the fabric and its rooms. A room is a folder that carries links in one
- * manner: host (shared memory), tcp, rdma.
+ * manner: host (shared memory), tcp, rdma. The fourth room, device (memory of GPUs), has an
+ * interface of its own (device/device_room.h): kernels move what its links carry.
  *
  * A room includes link.h, window.h, this file, its own files, and what lies below transport; never
  * fabric.h and never another room. A room reports upward through struct tt_room_events. */

@@ -190,7 +190,7 @@ static bool is_plain_memory(uintptr_t begin, uintptr_t end)
     return covered >= end;
 }
 
-/* The same pages registered before: one more user. */
+/* One more user of the window, where the pages were registered before. */
 static bool adopt_again(const char *base, size_t nbytes)
 {
     tt_process_lock(&lock);

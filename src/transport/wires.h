@@ -94,7 +94,7 @@ TT_NODISCARD tt_status tt_wires_start(struct tt_wires *wires, const struct tt_wi
  * which no rank of this one is connected, and waits (bounded) until the kernel has sent all
  * buffered bytes: then the process may end. */
 void tt_wires_leave(struct tt_wires *wires);
-/* The same, and closes. NULL is allowed. */
+/* tt_wires_leave, then closes and frees. NULL is allowed. */
 void tt_wires_destroy(struct tt_wires *wires);
 
 /* This rank's end of the link to or from a rank of another host: the same pointer from start to

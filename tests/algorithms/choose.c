@@ -112,7 +112,8 @@ TEST(choose, ranks_that_share_cores_do_not_exchange_what_only_the_root_gets)
     CHECK(goes_one_way(choice(TT_REDUCE, 8, &shared, 256 * KIB), 8));
 }
 
-/* Those within 1.15 of the fastest, in 5 to 10 runs of perf-tests/choice.sh on two cores. */
+/* The algorithms within 1.15 of the fastest, in 5 to 10 runs of perf-tests/choice.sh on two cores.
+ */
 TEST(choose, takes_what_was_fast_on_two_cores)
 {
     static const struct {

@@ -20,7 +20,7 @@ static void with(const char *name, const char *value)
     tt_config_reload();
 }
 
-/* The same, and what went to stderr meanwhile. */
+/* Sets the variable, and gives what went to stderr meanwhile. */
 static void with_stderr(const char *name, const char *value, char *text, size_t size)
 {
     FILE *file = tmpfile();

@@ -100,7 +100,7 @@ TEST(copies, are_as_many_as_asked_for_and_as_there_are_channels)
     }
 }
 
-/* They can be done in a straight line (executor/express.h). */
+/* Such calls can be done express (executor/express.h). */
 TEST(copies, are_not_made_of_calls_of_less_than_8_kib)
 {
     for (int more = 0; more < 2; more++) {

@@ -66,8 +66,8 @@ TEST(fork, a_child_that_ends_a_communicator_waits_for_no_call_of_its_parent)
 /* Each takes a lock of the process for a moment; false: it went wrong. */
 static bool watch_a_process(void)
 {
-    struct tt_watch *watch = tt_watch_get(getpid(), 1);
-    tt_watch_put(watch);
+    struct tt_pid_watch *watch = tt_pid_watch_get(getpid(), 1);
+    tt_pid_watch_put(watch);
     return watch != NULL;
 }
 

@@ -112,8 +112,8 @@ static void perform(const struct trial *trial, const struct tt_kernels *kernels,
                       flags & ~(unsigned)TT_NONTEMPORAL);
 }
 
-/* The same to ntargets, in a drawn order: `out` as above, which may be a source, and others. Where
- * `out` is a source, the first of the others is the next source, if there is one. */
+/* Whether a fold reaches ntargets, in a drawn order: `out`, which may be a source, and others.
+ * Where `out` is a source, the first of the others is the next source, if there is one. */
 static bool reaches_all(const struct trial *trial, const struct tt_kernels *kernels, int ntargets)
 {
     static char others[2][ROOM];

@@ -19,7 +19,7 @@ struct placed {
 /* skew: bytes by which the buffers miss an alignment of 256. */
 void place_call(struct placed *placed, const struct gpu_rank *rank, const struct call *call,
                 size_t skew);
-/* The same with both buffers in one memory, for a call that can be in place. */
+/* place_call with both buffers in one memory, for a call that can be in place. */
 void place_call_in_place(struct placed *placed, const struct gpu_rank *rank,
                          const struct call *call, size_t skew);
 tuttiResult_t issue_call(const struct placed *placed, tuttiStream_t stream);

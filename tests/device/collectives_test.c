@@ -57,8 +57,8 @@ TEST(device, every_collective_is_right_among_three_ranks_of_two_gpus)
     on_gpus(3, 2, NULL, every_collective, NULL);
 }
 
-/* The same by meetings, in lines and in slots. The name that the library tells is that of GPUs: its
- * choice for a host would be a meeting for so little data too. */
+/* Every collective by meetings, in lines and in slots. The name that the library tells is that of
+ * GPUs: its choice for a host would be a meeting for so little data too. */
 static void every_meeting(struct gpu_rank *rank)
 {
     static const size_t counts[] = {1, 37, 9001};

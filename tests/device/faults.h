@@ -19,11 +19,11 @@ enum fault {
     DESTROYED,     /* the rank destroys its communicator */
     OUT_OF_MEMORY, /* the rank's GPU has no memory left */
     NO_LAUNCH,     /* a kernel of the user has spoilt the GPU's context */
-    LOST,          /* the same, while the rank's kernel runs */
+    LOST,          /* a kernel of the user spoils it while the rank's kernel runs */
     NFAULTS
 };
 
-/* The same in all processes of the job. */
+/* What a job does; equal in all its processes. */
 struct plan {
     uint64_t seed;
     enum fault fault;

@@ -319,7 +319,7 @@ static int count_now(void)
     return n;
 }
 
-/* Those that stay: the thread that served a unique id ends a moment after the last rank came. */
+/* The threads that stay: the one that served a unique id ends a moment after the last rank came. */
 static int count_threads(void)
 {
     enum { LOOKS = 40, MOST_LOOKS = 2000 };

@@ -44,7 +44,7 @@ refused() {
 }
 TUTTI_MPS=1 VGPU_SMS=8 VGPU_SM_LIMIT=1 refused "clients of MPS that do not fit" 3 1 11 4
 
-# Those that fit have no room for one more communicator, which has nobody to take turns with.
+# Clients of MPS that fit have no room for one more communicator, which has nobody to take turns with.
 TUTTI_DEVICE_KERNELS=1 TUTTI_MPS=1 TUTTI_LOG=INFO VGPU_SMS=1 run "a communicator without room among clients of MPS" 2 1 11 2 second
 grep -q "through memory of the host: communicators of this process have 2 of the 2 blocks of threads" <<<"$output" ||
     fail "the log does not say that there is no room: $output"

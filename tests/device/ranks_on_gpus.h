@@ -22,7 +22,7 @@ struct gpu_rank {
 void on_gpus(int nranks, int ngpus, const tuttiConfig_t *config,
              void (*body)(struct gpu_rank *rank), void *arg);
 
-/* The same; arg is a barrier of all ranks. */
+/* on_gpus, where arg is a barrier of all ranks. */
 void on_gpus_together(int nranks, int ngpus, const tuttiConfig_t *config,
                       void (*body)(struct gpu_rank *rank));
 

@@ -46,17 +46,17 @@ static struct tt_share_request request_of(uint64_t team, int nteam, int rank)
                                      .nopened = 1};
 }
 
-static struct tt_place open_rank(uint64_t team, int nteam, int rank)
+static struct tt_share_place open_rank(uint64_t team, int nteam, int rank)
 {
     const struct tt_share_request request = request_of(team, nteam, rank);
-    struct tt_place place = {.share = NULL};
+    struct tt_share_place place = {.share = NULL};
     CHECK_EQ(tt_share_open(&shares, &request, &place), TT_OK);
     return place;
 }
 
 TEST(shares, ranks_have_their_own_while_there_is_room)
 {
-    struct tt_place a[2], b[2];
+    struct tt_share_place a[2], b[2];
     begin();
     for (int r = 0; r < 2; r++) a[r] = open_rank(1, 2, r);
     CHECK_EQ(a[0].share->nblocks, 8);
@@ -73,10 +73,10 @@ TEST(shares, ranks_have_their_own_while_there_is_room)
 
 TEST(shares, without_room_a_rank_joins_one_of_its_thread)
 {
-    struct tt_place a[2], b[2];
+    struct tt_share_place a[2], b[2];
     begin();
     for (int r = 0; r < 2; r++) a[r] = open_rank(1, 2, r);
-    struct tt_place c = open_rank(3, 1, 5); /* another thread's: what is left */
+    struct tt_share_place c = open_rank(3, 1, 5); /* another thread's: what is left */
     CHECK_EQ(c.share->nblocks, 4);
     for (int r = 1; r >= 0; r--) b[r] = open_rank(2, 2, r);
     CHECK(b[0].share == a[0].share && b[1].share == a[1].share && b[0].takes_turns);
@@ -92,7 +92,7 @@ TEST(shares, without_room_a_rank_joins_one_of_its_thread)
 
 TEST(shares, ranks_of_one_thread_join_those_of_its_ranks_in_order)
 {
-    struct tt_place a[4], b[2];
+    struct tt_share_place a[4], b[2];
     begin();
     for (int r = 3; r >= 0; r--) {
         struct tt_share_request request = request_of(1, 4, r);
@@ -117,10 +117,10 @@ TEST(shares, ranks_of_one_thread_join_those_of_its_ranks_in_order)
 
 TEST(shares, a_rank_joins_that_of_its_parent)
 {
-    struct tt_place a[2], b;
+    struct tt_share_place a[2], b;
     begin();
     for (int r = 0; r < 2; r++) a[r] = open_rank(1, 2, r);
-    struct tt_place c = open_rank(2, 1, 5);
+    struct tt_share_place c = open_rank(2, 1, 5);
     struct tt_share_request request = request_of(3, 1, 0);
     request.parent = a[1].share;
     CHECK_EQ(tt_share_open(&shares, &request, &b), TT_OK);
@@ -133,7 +133,7 @@ TEST(shares, a_rank_joins_that_of_its_parent)
 
 TEST(shares, two_ranks_of_a_communicator_never_have_one_share)
 {
-    struct tt_place a, b, none = {.share = NULL};
+    struct tt_share_place a, b, none = {.share = NULL};
     begin();
     shares.capacity = 8;
     a = open_rank(1, 1, 0);
@@ -151,7 +151,7 @@ TEST(shares, two_ranks_of_a_communicator_never_have_one_share)
 
 TEST(shares, without_a_share_to_join_the_error_says_what_there_is)
 {
-    struct tt_place a, none;
+    struct tt_share_place a, none;
     begin();
     struct tt_share_request request = request_of(1, 1, 0);
     request.wanted = 19;
@@ -167,7 +167,7 @@ TEST(shares, without_a_share_to_join_the_error_says_what_there_is)
 
 TEST(shares, a_process_has_its_part_of_a_gpu_that_others_use)
 {
-    struct tt_place a, b, none;
+    struct tt_share_place a, b, none;
     begin();
     a = open_rank(1, 1, 0);
     struct tt_share_request request = request_of(2, 1, 0);
@@ -189,7 +189,7 @@ TEST(shares, a_process_has_its_part_of_a_gpu_that_others_use)
 /* 3 ranks cannot have all of 20 blocks; but the process may use them. */
 TEST(shares, a_communicator_of_fewer_ranks_takes_turns_and_leaves_the_process_its_part)
 {
-    struct tt_place a[10], b[3];
+    struct tt_share_place a[10], b[3];
     begin();
     for (int r = 0; r < 10; r++) a[r] = open_rank(1, 10, r);
     CHECK_EQ(shares.taken, 20);
@@ -205,7 +205,7 @@ TEST(shares, a_communicator_of_fewer_ranks_takes_turns_and_leaves_the_process_it
 /* Of a parent with as many ranks in another process, of which the split has one and two. */
 TEST(shares, a_split_of_processes_leaves_each_its_part)
 {
-    struct tt_place a[2], b;
+    struct tt_share_place a[2], b;
     begin();
     for (int r = 0; r < 2; r++) {
         struct tt_share_request request = request_of(1, 2, r);
@@ -226,7 +226,7 @@ TEST(shares, a_split_of_processes_leaves_each_its_part)
 
 TEST(shares, there_are_no_more_than_the_gpu_runs_kernels)
 {
-    struct tt_place a[2], b;
+    struct tt_share_place a[2], b;
     begin();
     shares.capacity = 1000;
     for (int r = 0; r < 2; r++) {
@@ -263,7 +263,7 @@ TEST(shares, no_order_begins_while_one_is_held)
 {
     pthread_t thread;
     begin();
-    struct tt_place a = open_rank(1, 1, 0);
+    struct tt_share_place a = open_rank(1, 1, 0);
     struct beginner beginner = {.share = a.share};
     for (int i = 0; i < 2; i++) CHECK(tt_share_hold(a.share));
     CHECK(pthread_create(&thread, NULL, begin_order, &beginner) == 0);

@@ -365,7 +365,7 @@ TEST(staged_graph_errors, a_call_of_the_host_behind_a_stream_that_does_not_go_on
     on_devices(1, (const int[]){0}, &config, behind_its_own_graph, NULL);
 }
 
-/* All of them together take longer than a call may take. */
+/* The slow calls together take longer than a call may take. */
 static void behind_slow_calls(struct gpu_rank *rank)
 {
     enum { TIMES = 5, MS = 300 };

@@ -68,7 +68,8 @@ static bool fits(const struct ranks *ranks, const struct trial *trial)
     char value[64], least[64];
     snprintf(value, sizeof value, "TUTTI_%s_BYTES=256",
              trial->algorithm->one_host ? "MEET" : "SLOT");
-    snprintf(least, sizeof least, "at least %d", (need + TT_LINE - 1) / TT_LINE * TT_LINE);
+    snprintf(least, sizeof least, "at least %d",
+             (need + TT_CACHE_LINE - 1) / TT_CACHE_LINE * TT_CACHE_LINE);
     CHECK_EQ(status, TT_ERR_USAGE);
     CHECK_MESSAGE(need > 256, "%d bytes do not fit", need);
     CHECK_MESSAGE(strstr(tt_last_error(), value) && strstr(tt_last_error(), least) &&

@@ -4,17 +4,17 @@
 
 # named TITLE: the paths in the paragraph that begins with **TITLE.**
 named() {
-    awk -v title="**$1.**" 'index($0, title) == 1 { on = 1 } /^$/ { on = 0 } on' CONTRIBUTING.md |
-        grep -oE '\b(include|src|perf-tests|tests|docs)/[A-Za-z0-9_/.-]+\.(c|h|cuh|txt|md)' | sort -u
+    awk -v title="**$1" 'index($0, title) == 1 { on = 1 } /^$/ { on = 0 } on' CONTRIBUTING.md |
+        grep -oE '\b(include|src|perf-tests|tests|docs|trainer)/[A-Za-z0-9_/.-]+\.(c|h|cuh|cu|txt|md)' | sort -u
 }
 
 # places TITLE OWN PATTERN...: files that match, but for its own (OWN, a pattern of paths), are named, and the other way round.
 nplaces=0
 places() {
     local title=$1 own=$2 pattern=$3 found wanted
-    found=$(grep -rlE --include='*.c' --include='*.h' --include='*.cuh' --include='*.txt' --include='*.md' -- "$pattern" \
-        include src perf-tests tests/integration docs | grep -vE "$own" | sort -u)
-    wanted=$(named "$title")
+    found=$(grep -rlE --include='*.c' --include='*.h' --include='*.cu' --include='*.cuh' --include='*.txt' --include='*.md' -- "$pattern" \
+        include src perf-tests trainer tests/integration docs | grep -vE "$own" | sort -u)
+    wanted=$(named "$title" | grep -vE "^tests/(device|trainer)/")
     [ -n "$found" ] && [ -n "$wanted" ] || fail "$title: no file found, or no path named"
     [ "$found" = "$wanted" ] || fail "CONTRIBUTING.md, \"$title\": < is where one is found, > is what is named"$'\n'"$(
         diff <(echo "$found") <(echo "$wanted") || true)"
@@ -25,4 +25,8 @@ places 'A data type' '^docs/' 'e5m2|\bu16\b|tuttiUint16|TT_UINT16'
 places 'An algorithm' '^src/algorithms/chain\.c$' 'tt_broadcast_chain|chain\.c|`chain`'
 places 'A setting' '^src/transport/tcp/|^docs/(man|rdma|launchers)' 'TUTTI_ZEROCOPY|CONFIG_ZEROCOPY'
 places 'A transport between hosts' '^src/transport/rdma/|^docs/(rdma|config|cuda)' 'tt_rdma_transport|rdma_room|transport/rdma|tcp,rdma'
+places 'A kernel protocol' '^docs/' 'TT_PROTOCOL_LINES|TT_GPU_LINES|DEVICE_LINE_BYTES|device_line_bytes|[^a-z]line_bytes|most_line_bytes|TT_LINE_'
+places 'A parallelism of the trainer' '^trainer/parallel/(ulysses|fsdp|store|ring)\.c$|^trainer/README|^docs/glossary' 'ulysses|ULYSSES'
+places 'A collective' '^docs/coming-from|^perf-tests/(scatterv?\.c|peers/)|^src/algorithms/(binomial|direct|meet)\.c|^tests/integration/(bad_input|empty|hostile|random_calls|uneven)' \
+    '\bTT_SCATTER\b|^X\(SCATTER,|tuttiScatter\b|tuttiCollScatter\b|\bscatter_perf\b| gather scatter | scatter gather '
 finish "$nplaces places are named"

@@ -59,10 +59,19 @@ done
 while read -r file; do fail "$file is the leftover of an editor or a merge"; done \
     < <(git ls-files -- '*.orig' '*.rej' '*~' 2>/dev/null || true)
 
-# Relative links in the pages lead somewhere.
+# anchors PAGE: what a link to a heading of the page has behind its #.
+anchors() {
+    sed -n '/^```/,/^```/d; s/^##* //p' "$1" | tr '[:upper:]' '[:lower:]' | sed 's/[^a-z0-9 _-]//g; s/ /-/g'
+}
+
+# Relative links in the pages lead somewhere, also those to a heading.
 while read -r page; do
     while read -r link; do
-        [ -e "$(dirname "$page")/$link" ] || fail "$page links to $link, which is not there"
-    done < <(grep -oE '\]\([^)#]+' "$page" | sed 's/^](//' | grep -vE '^[a-z]+:' || true)
+        target=$(dirname "$page")/${link%%#*}
+        [ -n "${link%%#*}" ] || target=$page
+        [ -e "$target" ] || fail "$page links to $link, which is not there"
+        [[ $link == *#* && $target == *.md && -e $target ]] || continue
+        anchors "$target" | grep -x -- "${link#*#}" >/dev/null || fail "$page links to $link: $target has no such heading"
+    done < <(sed '/^```/,/^```/d' "$page" | grep -oE '\]\([^)]+' | sed 's/^](//' | grep -vE '^[a-z]+:' || true)
 done < <(sources '*.md')
 finish "${#all[@]} files keep the rules"

@@ -43,6 +43,18 @@ while read -r line; do
     [ -z "$hits" ] || fail "say \"${line##*|}\" instead:"$'\n'"$hits"
 done <<<"$retired"
 
+# A comment stands alone: it does not begin with a word that needs the line above.
+leaning='(The same|Same|And|Or|Nor|Also|Likewise|Ditto|Those|They|Them|All of (it|them|these)|Of (these|those)|As (above|before))'
+leaning="(/\\*|//|^ *#) *$leaning([^a-zA-Z]|\$)"
+for text in '/* The same, and unmaps. */' 'int n; /* Also of others. */' '    # Those that stay.'; do
+    grep -qE -- "$leaning" <<<"$text" || fail "this test does not find a comment that leans on the line above: $text"
+done
+for text in '/* Theirs is the same. */' '/* Order: the same. */' '    a = b; // As open(2).'; do
+    ! grep -qE -- "$leaning" <<<"$text" || fail "this test finds fault with: $text"
+done
+hits=$(grep -nE -- "$leaning" $(printf '%s\n' "${files[@]}" | grep -vE '\.(md|[1-9])$') || true)
+[ -z "$hits" ] || fail "a comment stands alone; say who does what:"$'\n'"$hits"
+
 # A status that is ignored goes through tt_ignore.
 hits=$(grep -nF '(void)!' "${files[@]}" || true)
 [ -z "$hits" ] || fail "say tt_ignore(status), or handle it:"$'\n'"$hits"
@@ -55,10 +67,41 @@ hits=$(grep -rniE '(^|[^a-z-])plan(s|ned|_|[^a-z]|$)' src | grep -vE '^src/commu
 hits=$(grep -rnE '(/\* |\()[RA][0-9]+(/A[0-9]+)?(\)| \*/|:)' src --include='*.c' --include='*.h' || true)
 [ -z "$hits" ] || fail "name the function that acquires, or that releases (CONTRIBUTING.md); or an order of the kernel by its table (A5 of port.cuh):"$'\n'"$hits"
 
-# The glossary has at most 25 nouns, each once.
-mapfile -t nouns < <(sed -n '/^|---/,/^$/s/^| *\([a-z][a-z ]*[a-z]\) *|.*/\1/p' docs/glossary.md)
-[ ${#nouns[@]} -ge 20 ] && [ ${#nouns[@]} -le 25 ] ||
-    fail "docs/glossary.md has ${#nouns[@]} nouns, expected 20 to 25"
-twice=$(printf '%s\n' "${nouns[@]}" | sort | uniq -d)
+# The glossary: a table a layer, with at most 25 nouns, each of which is used there. A noun stands in one table, but for the products at the
+# end. Each folder of src is in one heading.
+layer='' nlayers=0 nnouns=0 layered='' library=''
+declare -A nrows=()
+while IFS='|' read -r first noun _; do
+    case $first in
+    '## '*)
+        layer=${first##*: } nlayers=$((nlayers + 1)) nrows[$layer]=0
+        layered+="${layer//,/} "
+        ;;
+    esac
+    [ -n "$layer" ] && [[ $noun =~ ^\ [a-z] ]] || continue
+    [[ $noun != ' noun '* ]] || continue
+    folders=()
+    for folder in ${layer//,/}; do
+        [ -d "src/$folder" ] && folders+=("src/$folder") || folders+=("$folder")
+    done
+    for one in $(sed 's/^ *//; s/ *$//; s/ /_/g' <<<"${noun//, /$'\n'}"); do
+        nrows[$layer]=$((nrows[$layer] + 1)) nnouns=$((nnouns + 1))
+        case $layer in trainer | vgpu) ;; *) library+="$one"$'\n' ;; esac
+        grep -rqiE --include='*.[ch]' --include='*.cu*' --include='*.md' -- "${one//_/[ _-]}" "${folders[@]}" ||
+            fail "docs/glossary.md, $layer: nothing there is called \"${one//_/ }\""
+    done
+done <docs/glossary.md
+[ "$nlayers" -ge 8 ] && [ "$nnouns" -ge 60 ] || fail "docs/glossary.md: only $nlayers tables and $nnouns nouns were found"
+for layer in "${!nrows[@]}"; do
+    [ "${nrows[$layer]}" -ge 1 ] && [ "${nrows[$layer]}" -le 25 ] || fail "docs/glossary.md, $layer: ${nrows[$layer]} nouns, expected 1 to 25"
+done
+twice=$(sort <<<"$library" | uniq -d | grep . || true)
 [ -z "$twice" ] || fail "docs/glossary.md has twice: $twice"
-finish "${#files[@]} files without retired words, ${#nouns[@]} nouns"
+for folder in $(cd src && ls -d */ | tr -d /) trainer vgpu; do
+    n=$(tr ' ' '\n' <<<"$layered" | grep -cx "$folder" || true)
+    [ "$n" -eq 1 ] || fail "docs/glossary.md: the folder $folder is in $n headings, expected 1"
+done
+# Nothing but a table follows a heading.
+stray=$(awk '/^## / { on = 1; next } on && NF && !/^\|/' docs/glossary.md)
+[ -z "$stray" ] || fail "docs/glossary.md: nouns stand in the tables, not below them:"$'\n'"$stray"
+finish "${#files[@]} files without retired words, $nnouns nouns of $nlayers layers"

@@ -139,7 +139,7 @@ static void collect(struct job_rank *rank)
     close(rank->log);
 }
 
-/* Those that still run, ready for poll. */
+/* The ranks that still run, ready for poll. */
 static int running(const struct job *job, struct pollfd *fds, int *ranks)
 {
     int n = 0;

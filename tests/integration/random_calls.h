@@ -22,7 +22,7 @@ struct call_memory {
     void *(*make_stream)(int gpu);
     void (*destroy_stream)(int gpu, void *stream);
 };
-/* The same with buffers elsewhere; NULL: on the host, as above. */
+/* random_calls with buffers elsewhere; NULL: on the host. */
 int random_calls_in(const struct call_memory *elsewhere, tuttiComm_t comm, uint64_t seed,
                     int ncalls);
 

@@ -148,7 +148,7 @@ static void reduce(struct bench *bench, size_t first, size_t count, tuttiRedOp_t
     }
 }
 
-/* Also followed by an all-gather, which must give what all_reduce gives. */
+/* A reduce-scatter, also followed by an all-gather, which must give what all_reduce gives. */
 static void reduce_scatter(struct bench *bench, size_t first, size_t count, tuttiRedOp_t op)
 {
     const size_t each = count / (size_t)bench->nranks, own = each * (size_t)bench->rank;

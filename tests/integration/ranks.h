@@ -55,7 +55,7 @@ bool job_start(struct job *job, int nranks, const char *const *args, const char 
 /* On several hosts, as far as the ranks know: one letter a rank names its host ("aab"). */
 bool job_start_on(struct job *job, const char *hosts, const char *const *args,
                   const char *const *extra);
-/* The same; prepare (may be NULL) runs in each child before exec. */
+/* job_start_on, where prepare (may be NULL) runs in each child before exec. */
 bool job_start_prepared(struct job *job, const char *hosts, const char *const *args,
                         const char *const *extra, void (*prepare)(void));
 /* Waits until each rank has written a line to stdout. */

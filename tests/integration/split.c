@@ -40,7 +40,7 @@ static void split_by_color(int rank, tuttiComm_t comm, void *arg)
         CHECK(odd == NULL);
     else
         check_members(odd, rank, rank % 2 ? 4 : 2, 2, half_rank);
-    /* All of them work still, and end in different orders on different ranks. */
+    /* All communicators work still, and end in different orders on different ranks. */
     check_members(comm, rank, 10, NRANKS, rank);
     check_members(half, rank, rank % 2 ? 4 : 6, rank % 2 ? 2 : 3, half_rank);
     tuttiComm_t ends[3] = {half, reversed, odd};

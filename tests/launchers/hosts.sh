@@ -72,7 +72,7 @@ timeout --kill-after=1 60 $start "$work/deaf" --hosts h0,h1 --timeout 1 --grace 
 expect connection_deaf_to_SIGTERM 124 $?
 await none_left
 
-# The same from the outside: signals, and the death of tutti-run, of a connection, of a server.
+# A job that ends from the outside: by signals, and by the death of tutti-run, of a connection, of a server.
 begin() { # PROGRAM: what a rank becomes when it has said that it is there
     rm -f "$work"/there.*
     env --default-signal=INT,QUIT $start "$RSH" --hosts h0:2,h1:2 sh -c "touch $work/there.\$RANK; ${1-exec sleep $mark}" \

@@ -221,8 +221,8 @@ TEST(direct, an_exchange_in_place_is_right_but_not_safe)
                   "%s", report.direct);
 }
 
-/* The same, but each first sends back what it has read, from scratch, and waits for the same from
- * the other. */
+/* Each rank first sends back what it has read by reference, from scratch, and waits for that of the
+ * other, before it overwrites what it sent. */
 static const struct line thanks_lines[] = {
     {0, 0, {.local = IN(0), .send = PEER(1)}},
     {0, 0, {.recv = PEER(1), .dst = SLOT(0, 0), .send = PEER(1)}},
@@ -313,7 +313,8 @@ TEST(posts, are_refused_for_memory_that_the_receiver_itself_uses_before)
                 "its own rank 1 may still use that memory");
 }
 
-/* The same, but rank 0 sends when rank 1 has said, with its own block, that the place is free. */
+/* Rank 1 uses the memory before, but rank 0 sends when rank 1 has said, with its own block, that
+ * the place is free. */
 static const struct line answered_lines[] = {
     {0, 0, {.local = IN(0), .dst = OUT(0)}},
     {0, 0, {.recv = PEER(1), .dst = OUT(1)}},

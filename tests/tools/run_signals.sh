@@ -71,7 +71,7 @@ kill -KILL $run
 wait $run 2>/dev/null
 while read -r pid; do await gone "$pid"; done <"$work/pids"
 
-# The same for programs that a rank has started: behind a wrapper, in a process group or a session of their
+# Killed outright, tutti-run takes along the programs that a rank has started: behind a wrapper, in a process group or a session of their
 # own. The rank stays; each program writes its pid.
 cat >"$work/wrapper" <<'X'
 #!/bin/sh

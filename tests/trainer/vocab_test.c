@@ -14,7 +14,8 @@ struct problem {
     int32_t targets[MOST_ROWS];
 };
 
-/* The same on every rank. Targets lie at the edges of the ranges too; every third row is masked. */
+/* The problem, which is equal on every rank. Targets lie at the edges of the ranges too; every
+ * third row is masked. */
 static void make_problem(struct problem *p, long rows, long columns, int ranks)
 {
     uint32_t x = (uint32_t)(rows * 1000 + columns);

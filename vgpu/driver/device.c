@@ -135,7 +135,7 @@ CUresult cuDeviceTotalMem_v2(size_t *nbytes, CUdevice number)
     return vd_leave(CUDA_SUCCESS);
 }
 
-/* The same in all processes, as two processes on one GPU see it. */
+/* Equal in all processes, as two processes on one GPU see it. */
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice number)
 {
     VD_ENTER();

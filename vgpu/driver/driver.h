@@ -199,8 +199,8 @@ CUresult vd_stream_resolve(CUstream handle, bool per_thread, struct CUstream_st 
  * edges and submitted. *op is moved. *item (may be NULL): the item with a reference, or NULL when
  * it was captured. */
 CUresult vd_stream_enqueue(struct CUstream_st *stream, struct vd_op *op, struct vd_item **item);
-/* The same for an operation that follows all work of these contexts and the stream's, and that all
- * later work of their streams follows (cuMemcpyPeer). Not for a stream that captures. */
+/* vd_stream_enqueue for an operation that follows all work of these contexts and the stream's, and
+ * that all later work of their streams follows (cuMemcpyPeer). Not for a stream that captures. */
 CUresult vd_stream_enqueue_alone(struct CUstream_st *stream, struct vd_op *op,
                                  struct CUctx_st *const contexts[2]);
 /* Gives item (not submitted) the stream's edges, submits it and makes it the stream's last: for

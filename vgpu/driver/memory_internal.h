@@ -58,13 +58,13 @@ CUresult vd_backing_open(int fd, enum vd_share kind, const uint64_t *id,
 struct vd_backing *vd_backing_find(const uint64_t id[2]);
 /* A new descriptor of a shared one, for the program. */
 CUresult vd_backing_descriptor(const struct vd_backing *backing, int *fd);
-/* The same, with a file position of its own: at this byte of the pages. */
+/* vd_backing_descriptor with a file position of its own: at this byte of the pages. */
 CUresult vd_backing_descriptor_at(const struct vd_backing *backing, uint64_t position, int *fd);
 
 /* ---- address.c ---- */
 
 bool vd_address_reserved(uint64_t address); /* lies in the range of device addresses */
-/* The same as vd_address_take, at this very address. */
+/* vd_address_take at this very address. */
 bool vd_address_take_at(uint64_t address, uint64_t nbytes);
 /* The handler of SIGSEGV, which names the allocation (segv.c). Nothing at later calls. */
 void vd_segv_install(void);

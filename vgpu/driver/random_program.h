@@ -81,12 +81,12 @@ static inline bool vr_is_legacy(int stream)
 {
     return stream % (VR_STREAMS / VR_GPUS) == 2;
 }
-/* -1: the host's */
+/* The GPU of a buffer; -1: the host's. */
 static inline int vr_gpu_of_buffer(int buffer)
 {
     return buffer / 3 < VR_GPUS ? buffer / 3 : -1;
 }
-/* The same for flags. */
+/* The GPU of a flag; -1: the host's. */
 static inline int vr_gpu_of_flag(int flag)
 {
     return flag % 3 < VR_GPUS ? flag % 3 : -1;

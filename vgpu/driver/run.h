@@ -43,7 +43,7 @@ void vd_executor_left(void);
 
 /* Takes the lock; the executor gives it up between two steps. */
 void vd_lock(void);
-/* The same for at most so many milliseconds. false: somebody else has it still. */
+/* vd_lock for at most so many milliseconds. false: somebody else has the lock still. */
 bool vd_lock_for(uint32_t ms);
 /* Threads that wait for the lock; the executor lets them have it between steps. */
 bool vd_callers_wait(void);

@@ -49,11 +49,11 @@ void vt_open_graphs(void);
  * vt_open(1). Its exit status; text: what was written to standard error. Checks that failed there
  * print, and fail the test here. -1: a signal ended it. */
 int vt_run(const char *const settings[], void (*body)(void), char *text, size_t room);
-/* The same without vt_open: the body calls cuInit. */
+/* vt_run without vt_open: the body calls cuInit. */
 int vt_run_unopened(const char *const settings[], void (*body)(void), char *text, size_t room);
-/* The same as vt_run where nothing is to be reported and no text matters. */
+/* vt_run where nothing is to be reported and no text matters. */
 void vt_quiet(const char *const settings[], void (*body)(void));
-/* The same after vt_open_graphs, with this VGPU_SEED. Its exit status: 0, 86 (the virtual GPU
+/* vt_run after vt_open_graphs, with this VGPU_SEED. Its exit status: 0, 86 (the virtual GPU
  * reported something), or another one, with a failed check. */
 int vt_run_graphs(void (*body)(void), const char *seed);
 

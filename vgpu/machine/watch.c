@@ -26,7 +26,7 @@ static uint64_t state_of(const struct vg_warp *warp, const struct vg_fragment *f
     return sum;
 }
 
-/* Those of one lane: where they differ, the states do. */
+/* The registers of one lane: where they differ, the states do. */
 static uint64_t sketch_of(const struct vg_warp *warp, const struct vg_fragment *fragment)
 {
     const struct vg_frame *frame = fragment->frame;

@@ -123,7 +123,7 @@ TEST(acquire, a_fence_behind_a_flag_that_was_read_too_early_orders_nothing)
     }
 }
 
-/* The same through memory of one device, read by another block: scope .gpu. */
+/* Acquired through memory of one device, read by another block: scope .gpu. */
 TEST(acquire, a_block_of_the_same_device_takes_what_it_read)
 {
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
@@ -236,7 +236,7 @@ TEST(acquire, a_thread_that_polls_many_flags_acquires_none_of_them)
     }
 }
 
-/* Likewise of flags that a thread sets: a release there is no release elsewhere. */
+/* Of many flags that a thread sets, a release at one is no release at another. */
 TEST(acquire, a_thread_that_releases_at_many_places_has_made_no_fence)
 {
     enum { FLAGS = 200 };

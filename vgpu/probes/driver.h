@@ -125,7 +125,7 @@ extern struct driver cu;
 
 /* Loads libcuda.so.1 into `cu`. */
 void driver_load(void);
-/* The same, and calls cuInit; with a context, retains the primary context of
+/* driver_load, and calls cuInit; with a context, retains the primary context of
  * device 0 and makes it current. Ends the process with a message on failure. */
 void driver_open(bool with_context);
 extern CUcontext driver_context;

@@ -162,7 +162,7 @@ static __device__ void do_piece(const struct pass *pass, size_t count)
     }
 }
 
-/* The same with lines: `local` is the own_at-th source, `lines` what came before in the messages. */
+/* A step with lines: `local` is the own_at-th source, `lines` what came before in the messages. */
 template <int PROTOCOL>
 static __device__ void do_lines(const struct block_state *at, const struct tt_program_step *step,
                                 const float *local, float *dst, size_t count, size_t lines)

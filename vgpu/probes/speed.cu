@@ -145,7 +145,7 @@ extern "C" __global__ void __launch_bounds__(512) copy8(float4 *dst, const float
 extern "C" __global__ void __launch_bounds__(1024) fold1(float4 *dst, const float4 *a, const float4 *b, size_t n) { move<1, true>(dst, a, b, n); }
 extern "C" __global__ void __launch_bounds__(512) fold4(float4 *dst, const float4 *a, const float4 *b, size_t n) { move<4, true>(dst, a, b, n); }
 
-/* The same in words of 4 bytes, `offset` bytes from 16-byte alignment: what an unaligned piece costs. */
+/* Copies in words of 4 bytes, `offset` bytes from 16-byte alignment: what an unaligned piece costs. */
 extern "C" __global__ void __launch_bounds__(1024) copy_words(float *dst, const float *a, size_t n)
 {
     const size_t stride = (size_t)gridDim.x * blockDim.x;

@@ -214,7 +214,7 @@ uint64_t vg_ptx_type_bits(struct vg_reader *r, uint32_t line, enum vg_type type,
                           struct vg_value value);
 /* Whether a register of the type may be an operand of an instruction's type. */
 bool vg_ptx_type_fits(enum vg_type wanted, enum vg_type given);
-/* The same where the register may be wider: ld, st, cvt. */
+/* vg_ptx_type_fits where the register may be wider: ld, st, cvt. */
 bool vg_ptx_type_fits_wide(enum vg_type wanted, enum vg_type given);
 
 /* constants.c */

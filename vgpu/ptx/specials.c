@@ -51,7 +51,7 @@ static const struct {
     {"%reserved_smem_offset_1", RESERVED + VG_RESERVED_BYTES / 2, false, VG_U32},
 };
 
-/* Those that nobody sets are 0. */
+/* %envreg registers that nobody sets are 0. */
 static uint32_t environment(const struct vg_token *name)
 {
     if (vg_ptx_is_word(name, "%envreg1")) return VG_WORKSPACE_HI;

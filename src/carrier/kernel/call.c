@@ -51,8 +51,8 @@ static bool keep_old(struct tt_kernel_part *on, const struct tt_old_memory *memo
     return true;
 }
 
-/* The same program, where captured calls had it and the cache has forgotten it: else its memory
- * would be kept once more whenever calls are captured again. NULL: there is none. */
+/* The program in device memory, where captured calls had it and the cache has forgotten it: else
+ * its memory would be kept once more whenever calls are captured again. NULL: there is none. */
 static void *take_captured(struct tt_kernel_part *on, const struct tt_cached *cached)
 {
     struct tt_old_memory **at = &on->old;

@@ -58,8 +58,8 @@ struct tt_graphs {
     uint32_t ncalls, room;
 };
 
-/* Those of the communicator, made at the first captured call: of all ranks, or of the peers of the
- * exchange. */
+/* The graphs of the communicator, made at the first captured call; they may use memory of all
+ * ranks, or of the peers of the exchange. */
 TT_NODISCARD tt_status tt_graphs_get(struct tt_comm_core *comm,
                                      const struct tt_group_exchange *exchange,
                                      struct tt_graphs **graphs);
@@ -73,7 +73,7 @@ TT_NODISCARD tt_status tt_graphs_make_call(struct tt_graphs *graphs,
 /* The call, and its exchange, is the graph's from now on. */
 void tt_graphs_add_call(struct tt_graphs *graphs, struct tt_graph *graph,
                         struct tt_graph_call *call);
-/* Or it comes to nothing. Its exchange stays the caller's. call may be NULL. */
+/* Frees a call that was not added. Its exchange stays the caller's. call may be NULL. */
 void tt_graphs_drop_call(struct tt_graphs *graphs, struct tt_graph_call *call);
 /* A captured exchange; NULL: the number is a collective's, or the graph is gone. */
 struct tt_group_exchange *tt_graphs_exchange_locked(const struct tt_graphs *graphs,

@@ -63,7 +63,7 @@ struct tt_kernel_part {
     struct tt_device_state *state;    /* device memory */
     void *stream;                     /* for runs that are not launched on a stream of the user */
     void *last;                       /* the event of the last launch */
-    struct tt_place place;            /* this rank's share of the GPU */
+    struct tt_share_place place;      /* this rank's share of the GPU */
     int most_blocks;                  /* of one call: what the least share of any rank has */
     uint32_t nthreads;                /* of a block */
     size_t most_line_bytes;           /* messages of a call that go as lines, at most */
@@ -102,17 +102,19 @@ TT_NODISCARD tt_status tt_kernel_take_place(struct tt_comm_core *core,
 
 /* Blocks of threads of one call, at most. */
 int tt_kernel_most_parts(const struct tt_kernel_part *part);
-/* What the kernel gets. SYSTEM: out of pinned memory. */
+/* What the kernel gets for a collective. SYSTEM: out of pinned memory. */
 TT_NODISCARD tt_status tt_kernel_fill(const struct tt_pending_call *pending, uint64_t number,
                                       struct tt_device_call *call);
-/* The same for the exchange of a call; number 0: a captured call's. USAGE: too many peers. */
+/* What the kernel gets for an exchange, whose number is 0 where it is captured. SYSTEM: out of
+ * pinned memory; USAGE: too many peers. */
 TT_NODISCARD tt_status tt_kernel_fill_exchange(const struct tt_pending_call *pending,
                                                struct tt_device_call *call);
 /* Brings program and scratch memory to the GPU, as far as they are not there; fails the
- * communicator where that cannot be. And frees the program's memory; after a failure a kernel may
- * still run: then with the communicator. */
+ * communicator where that cannot be. */
 TT_NODISCARD tt_status tt_kernel_load(struct tt_comm_core *core, struct tt_cached *cached,
                                       const struct tt_binding *binding);
+/* Frees the program's memory; after a failure a kernel may still run: then it is freed with the
+ * communicator. */
 void tt_kernel_unload(struct tt_comm_core *core, struct tt_cached *cached);
 /* A rank that has left, of the peers of the exchange, or of all (NULL); -1: all are here. */
 int tt_kernel_absent_rank(const struct tt_comm_core *core,
@@ -127,7 +129,7 @@ TT_NODISCARD tt_status tt_kernel_fail_alone(const struct tt_comm_core *core,
 /* Frees memory of groups that have ended; no call is outstanding. */
 void tt_kernel_free_batches(struct tt_kernel_part *part);
 
-/* ---- Stages of a group ---------------------------------------------------------------------- */
+/* ---- Phases of a group ---------------------------------------------------------------------- */
 
 /* Makes one exchange of the sends and receives of each communicator: in their place the calls end
  * with one of kind EXCHANGE for each of their streams. After a failure there are the calls that

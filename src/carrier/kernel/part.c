@@ -211,7 +211,7 @@ static uint32_t count_left(const struct tt_comm_core *comm)
 }
 
 /* Whether the rank has kernels which may use memory of this rank, which has left. First `reading`,
- * which covers the time until `captured` is set (graphs.c). The ranks that a rank has counted as
+ * which covers the time until `captured` is set (replays.c). The ranks that a rank has counted as
  * left are among those that are counted here later: if they are as many, this one is among them. */
 static bool uses_peers(const struct tt_comm_core *comm, int rank)
 {

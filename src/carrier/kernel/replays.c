@@ -215,11 +215,11 @@ static void check_gpu_locked(const struct tt_graphs *graphs)
 
 /* ---- Looking ------------------------------------------------------------------------------ */
 
-/* For ranks that leave (device.c): struct tt_rank_record. */
+/* For ranks that leave (part.c): struct tt_rank_record. */
 static void publish_use(const struct tt_graphs *graphs, uint32_t captured)
 {
     atomic_store_explicit(&graphs->comm->fabric->record->captured, captured,
-                          memory_order_release); /* acquire: uses_peers of device.c */
+                          memory_order_release); /* acquire: uses_peers of part.c */
 }
 
 /* A replay that begins from now on sees the word and ends; so does what runs. */

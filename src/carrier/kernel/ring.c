@@ -29,7 +29,8 @@ static void take_back(struct tt_device_ring *ring, const struct tt_device_report
     while (ring->begin != ring->end) {
         const struct tt_table_header *header = header_at(ring, ring->begin);
         if (header->number > ended) return;
-        if (atomic_load_explicit(&header->held, memory_order_acquire)) return; /* release: holder */
+        /* release: tt_exchange_release */
+        if (atomic_load_explicit(&header->held, memory_order_acquire)) return;
         ring->begin += header->nbytes;
     }
 }

@@ -39,7 +39,7 @@ struct tt_device_ring {
     struct tt_ring_memory *all;
 };
 
-/* Memory for the call with this number (struct tt_kernel_run), 16-byte aligned, which it has until
+/* Memory for the call with this number (struct tt_kernel_work), 16-byte aligned, which it has until
  * the report says that the call has ended. Numbers never fall; 0: a captured call's, as
  * tt_device_ring_keep. SYSTEM: out of memory. */
 TT_NODISCARD tt_status tt_device_ring_take(struct tt_device_ring *ring, struct tt_context *context,
@@ -48,7 +48,8 @@ TT_NODISCARD tt_status tt_device_ring_take(struct tt_device_ring *ring, struct t
 /* Of a call with a number: keeps the table also after that, until 0 is stored, with release, in the
  * word that this returns. */
 _Atomic uint64_t *tt_device_ring_hold(void *table);
-/* The same until tt_device_ring_put, or the ring is freed. */
+/* Memory for a call that is captured, until tt_device_ring_put, or the ring is freed. Errors as
+ * tt_device_ring_take. */
 TT_NODISCARD tt_status tt_device_ring_keep(struct tt_device_ring *ring, struct tt_context *context,
                                            size_t nbytes, void **table);
 /* Gives a kept table back, for calls that are captured later: to free pinned memory, the driver

@@ -186,8 +186,8 @@ static tt_status stop_kernel(struct tt_kernel_work *mine)
 {
     tt_kernel_abort(mine->life, &mine->grace_ns);
     if (!tt_kernel_has_stopped(mine->life)) return TT_IN_PROGRESS;
-    /* Also of calls behind this one, which are not looked at before it has ended: the other ranks'
-     * calls wait for them, and this one for theirs. */
+    /* Kernels of calls behind this one have stopped too. Those calls are not looked at before this
+     * one has ended: the other ranks' calls wait for them, and this one for theirs. */
     tt_kernel_leave_all_peers(mine->life, mine->work.engine->fabric);
     return TT_OK;
 }

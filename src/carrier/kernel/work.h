@@ -54,7 +54,7 @@ void tt_kernel_leave_all_peers(struct tt_kernel_life *life, struct tt_fabric *fa
 void tt_kernel_abort(const struct tt_kernel_life *life, int64_t *grace_ns);
 /* All kernels of the rank that have begun have ended. */
 bool tt_kernel_has_ended(const struct tt_kernel_life *life);
-/* The same, or the GPU is lost. */
+/* All kernels of the rank that have begun have ended, or the GPU is lost. */
 bool tt_kernel_has_stopped(const struct tt_kernel_life *life);
 
 #endif

@@ -100,7 +100,7 @@ static bool is_running_locked(const struct tt_stage_graphs *graphs,
     return replay;
 }
 
-/* The attendant may still be at the end of a replay whose graph is gone. */
+/* The staging thread may still be at the end of a replay whose graph is gone. */
 static void forget_gone(struct tt_stage_graphs *graphs)
 {
     pthread_mutex_lock(&graphs->lock);
@@ -145,7 +145,7 @@ static tt_status get_graphs(struct tt_comm_core *comm, struct tt_stage_graphs **
         pthread_mutex_init(&graphs->lock, NULL);
         staged->graphs = graphs;
         comm->gate = &tt_staged_gate;
-        tt_stream_watch(staged->attendant, tt_replays_look, graphs);
+        tt_stream_watch(staged->thread, tt_replays_look, graphs);
     }
     *out = staged->graphs;
     return TT_OK;

@@ -6,7 +6,7 @@
 #include "carrier/staged/graphs.h"
 #include "driver/capture.h"
 
-/* The calls of a communicator on CUDA streams in a group, for the attendant. */
+/* The calls of a communicator on CUDA streams in a group, for the staging thread. */
 struct tt_staged_task {
     struct tt_task task;           /* first: the task's address is this one's */
     struct tt_stage_run *deferred; /* in place of the works; NULL: no call is deferred */
@@ -63,7 +63,7 @@ static tt_status take_task(struct tt_pending_call *first)
     for (const struct tt_pending_call *call = first; call; call = call->next)
         nworks += call->comm == first->comm && call->stream && !call->is_deferred;
     struct tt_staged_task *task = (struct tt_staged_task *)tt_task_take(
-        staged->attendant, sizeof *task + (size_t)nworks * sizeof task->works[0]);
+        staged->thread, sizeof *task + (size_t)nworks * sizeof task->works[0]);
     if (!task) return tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", nworks);
     task->task.run = run;
     task->nworks = 0;
@@ -93,7 +93,7 @@ static void drop(struct tt_calls *calls)
         tt_stage_drop(call->stage);
         if (!staged->task) continue;
         tt_stage_run_free(staged->task->deferred);
-        tt_task_drop(staged->attendant, &staged->task->task);
+        tt_task_drop(staged->thread, &staged->task->task);
         staged->task = NULL;
     }
 }
@@ -109,7 +109,7 @@ static void begin(struct tt_pending_call *call)
     if (!call->is_deferred) call->work->stream = call->stream;
 }
 
-/* The attendants get the calls. */
+/* The staging threads get the calls. */
 static void push_tasks(struct tt_calls *calls)
 {
     for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
@@ -119,7 +119,7 @@ static void push_tasks(struct tt_calls *calls)
         if (task->deferred) tt_stage_run_hold(task->deferred);
         for (int i = 0; i < task->nworks - 1; i++)
             task->works[i].work.next = &task->works[i + 1].work;
-        tt_stream_push(staged->attendant, &task->task);
+        tt_stream_push(staged->thread, &task->task);
         staged->task = NULL;
     }
 }

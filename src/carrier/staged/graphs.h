@@ -3,7 +3,7 @@
  * The calls of a group that a communicator captures are two nodes, between nodes that wait for and
  * record the event by which all calls of the rank on its GPU follow one another:
  *
- *     the graph               words of each call     the attendant, a thread of the host
+ *     the graph               words of each call     the staging thread (of the host)
  *     store BEGUN      ---->  ready           ---->  gives the calls their turns, runs them, with
  *     wait             <----  ready, closed   <----  copies as for calls in portions; stores ENDED
  *
@@ -50,7 +50,7 @@ struct tt_stage_graphs {
     const struct tt_replay *running;
     bool closing;        /* replays end at once when none has begun */
     _Atomic bool closed; /* all replays end at once */
-    int64_t moved_ns;    /* owner: the attendant: when a replay has run */
+    int64_t moved_ns;    /* owner: the staging thread: when a replay has run */
     /* atomic */
     _Atomic unsigned nruns; /* replays and deferred calls that have begun and that have ended: odd
                              * while one runs */
@@ -73,8 +73,8 @@ struct tt_stage_run *tt_stage_run_make(const struct tt_pending_call *first);
 /* Calls that are deferred: they count as outstanding, and hold their programs, until they have run.
  */
 void tt_stage_run_hold(const struct tt_stage_run *run);
-/* By the attendant: waits until the calls may have their turns, while it runs replays; then runs
- * and frees them. */
+/* By the staging thread: waits until the calls may have their turns, while it runs replays; then
+ * runs and frees them. */
 TT_NODISCARD tt_status tt_stage_run(struct tt_stage_run *run);
 void tt_stage_run_free(struct tt_stage_run *run);
 

@@ -23,7 +23,7 @@ static void free_all(struct tt_staged_part *staged)
     tt_stage_free_blocks(staged);
     if (staged->stream) tt_context_stream_destroy(staged->context, staged->stream);
     if (staged->copies) tt_context_stream_destroy(staged->context, staged->copies);
-    if (staged->attendant) tt_stream_destroy(staged->attendant);
+    if (staged->thread) tt_stream_destroy(staged->thread);
     tt_gpu_watch_put(staged->watch);
     tt_context_event_destroy(staged->context, staged->order);
     tt_context_close(staged->context);
@@ -73,7 +73,7 @@ static tt_status open_part(struct tt_staged_part *staged)
     TT_TRY(tt_context_stream_create(staged->context, &staged->stream));
     TT_TRY(tt_context_stream_create(staged->context, &staged->copies));
     TT_TRY(tt_context_event_create(staged->context, &staged->order));
-    return tt_stream_create(&staged->attendant);
+    return tt_stream_create(&staged->thread);
 }
 
 static tt_status connect_part(struct tt_comm_core *comm, const struct tt_carried_config *config,
@@ -108,14 +108,14 @@ static void end_turns(struct tt_comm_core *comm)
     tt_stage_graphs_end(comm);
 }
 
-/* Also where no call has used the part. */
+/* Leaves the part, also one that no call has used. */
 static void leave_part(struct tt_comm_core *comm)
 {
     struct tt_staged_part *staged = comm->staged;
     if (!staged) return;
     const int64_t deadline_ns = tt_deadline_ns(LEAVE_MS);
-    tt_stream_destroy(staged->attendant);
-    staged->attendant = NULL;
+    tt_stream_destroy(staged->thread);
+    staged->thread = NULL;
     comm->staged = NULL;
     comm->context = NULL;
     free_left();

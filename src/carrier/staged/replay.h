@@ -18,7 +18,7 @@ void tt_replay_release(const struct tt_stage_run *run);
 /* From now on the nodes do not wait. */
 void tt_replay_close(const struct tt_replay *replay);
 /* Runs a replay that has begun, if there is one. Returns after how many ns to look again; 0: at
- * once. By the attendant; argument: struct tt_stage_graphs. */
+ * once. By the staging thread; argument: struct tt_stage_graphs. */
 int64_t tt_replays_look(void *argument);
 
 #endif

@@ -11,8 +11,8 @@
 #include "carrier/staged/replay.h"
 #include "driver/capture.h"
 
-/* How often the attendant looks whether a replay has begun: all the time for BRIEF_NS after one has
- * run, then every PAUSE_NS, and more rarely when none has run for LONG_NS. */
+/* How often the staging thread looks whether a replay has begun: all the time for BRIEF_NS after
+ * one has run, then every PAUSE_NS, and more rarely when none has run for LONG_NS. */
 enum { BRIEF_NS = 50000, PAUSE_NS = 50000, LONG_NS = 100000000, RARE_NS = 1000000 };
 
 static bool has_failed(const struct tt_comm_core *comm)
@@ -162,7 +162,8 @@ static void close_locked(struct tt_stage_graphs *graphs)
     for (const struct tt_stage_graph *graph = graphs->list; graph; graph = graph->next)
         for (const struct tt_replay *replay = graph->replays; replay; replay = replay->next)
             tt_replay_close(replay);
-    atomic_store_explicit(&graphs->closed, true, memory_order_release); /* acquire: the end */
+    /* acquire: tt_stage_graphs_end */
+    atomic_store_explicit(&graphs->closed, true, memory_order_release);
 }
 
 static int64_t pause_of(const struct tt_stage_graphs *graphs)
@@ -290,7 +291,7 @@ void tt_stage_graphs_end(struct tt_comm_core *comm)
     pthread_mutex_unlock(&graphs->lock);
     /* release: close_locked */
     while (!atomic_load_explicit(&graphs->closed, memory_order_acquire)) sleep_briefly();
-    tt_stream_watch(comm->staged->attendant, NULL, NULL);
+    tt_stream_watch(comm->staged->thread, NULL, NULL);
     graphs->comm = NULL;
 }
 

@@ -2,14 +2,14 @@
  * GPUs of one host, or kernels cannot run there. Such a call runs on the host, on staging memory,
  * which is pinned memory of the communicator:
  *
- *     the user's CUDA stream      staging memory      the attendant, a thread of the host
+ *     the user's CUDA stream      staging memory      the staging thread (of the host)
  *     copy of the input    ---->  input
  *     store                ---->  ready         ---->  waits for it, then runs the call on staging
  *     wait                 <----  done          <----  memory as any call of the host
  *     copy of the output   <----  output
  *     store                ---->  ended: the next call may use the staging memory
  *
- * The other ranks see a call of the host. The calling thread only queues; the attendant copies
+ * The other ranks see a call of the host. The calling thread only queues; the staging thread copies
  * nothing. A call without a stream does the same on a stream of the rank, which follows the legacy
  * stream, and the calling thread runs the call and queues the copy of the output afterwards.
  *
@@ -118,8 +118,8 @@ struct tt_staged_part {
     struct tt_context *context; /* of the rank's GPU */
     struct tt_gpu_watch *watch; /* whether it is lost */
     void *stream;               /* of the rank, for calls without one */
-    void *order; /* the event of the last call on a stream: the next one follows it */
-    struct tt_stream *attendant;
+    void *order;              /* the event of the last call on a stream: the next one follows it */
+    struct tt_stream *thread; /* the staging thread */
     /* owner: the issuing thread */
     void *copies;  /* the stream of copies that who runs a call queues */
     size_t nbytes; /* TUTTI_STAGE_BYTES */
@@ -189,8 +189,8 @@ void tt_staged_join(struct tt_calls *calls, bool before);
  * communicators'. Enters the calls without a stream. */
 void tt_staged_copy_in(struct tt_calls *calls);
 /* Queues what they do afterwards: when all have got what they do before, so that calls of several
- * ranks on one stream do not wait for one another, and the attendants have the calls, so that a
- * stream that is full gets room. */
+ * ranks on one stream do not wait for one another, and the staging threads have the calls, so that
+ * a stream that is full gets room. */
 void tt_staged_copy_out(struct tt_calls *calls);
 /* Leaves a call without a stream that is done, and whose communicator has failed, which it returns.
  */

@@ -247,8 +247,8 @@ static tt_status check(struct tt_work *work)
     return own(work)->host->check(work);
 }
 
-/* Also of copies that are not counted, because what was to be queued behind them could not be. A
- * GPU that is lost makes none any more. */
+/* Whether copies are on their way, also such that are not counted because what was to be queued
+ * behind them could not be. A GPU that is lost makes none any more. */
 static bool has_copies(const struct tt_work *work)
 {
     const struct tt_staged_part *part = own_const(work)->part;
@@ -268,7 +268,7 @@ static tt_status stop(struct tt_work *work)
     return own(work)->host->stop(work);
 }
 
-/* Also after a failure: the stream goes on. */
+/* Ends the work, and lets the stream go on, also after a failure. */
 static void end(struct tt_work *work, tt_status status)
 {
     const struct tt_staged_work *mine = own(work);

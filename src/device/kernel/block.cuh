@@ -231,7 +231,7 @@ static __device__ struct tt_watch tt_watch_begin(void)
 }
 
 /* In the present step. */
-static __device__ void tt_fail(uint32_t failure, int32_t peer)
+static __device__ void tt_block_fail(uint32_t failure, int32_t peer)
 {
     tt_report_failure(&block.call, failure, peer, block.part, block.step);
 }
@@ -239,7 +239,7 @@ static __device__ void tt_fail(uint32_t failure, int32_t peer)
 /* After a wait for the peer has ended without what it waited for. */
 static __device__ bool tt_fail_wait(int32_t peer)
 {
-    if (tt_load_abort(block.call.report)) tt_fail(TT_DEVICE_ABORTED, peer);
+    if (tt_load_abort(block.call.report)) tt_block_fail(TT_DEVICE_ABORTED, peer);
     return false;
 }
 

@@ -59,7 +59,7 @@ static __device__ __noinline__ bool tt_await_line(const struct tt_block_message 
     tt_load_line(line, word, &flag);
     if (tt_wait_for_line(line, message->head, &watch, word, &flag)) return true;
     if ((uint32_t)flag != (uint32_t)message->head) return tt_fail_wait(message->peer);
-    tt_fail(TT_DEVICE_MISMATCH, message->peer);
+    tt_block_fail(TT_DEVICE_MISMATCH, message->peer);
     return false;
 }
 

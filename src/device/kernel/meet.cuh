@@ -108,7 +108,7 @@ static __device__ bool tt_meet_await(uint32_t rank)
     if (!tt_wait_for_message(end, nslots, &watch, &head)) return tt_fail_wait((int32_t)rank);
     if ((uint32_t)head != (uint32_t)mine) head = end->notes[end->count % nslots].head;
     if (head != mine) {
-        tt_fail(TT_DEVICE_MISMATCH, (int32_t)rank);
+        tt_block_fail(TT_DEVICE_MISMATCH, (int32_t)rank);
         return false;
     }
     block.in[rank].at = tt_meet_place(end, tt_meet_end(own, 1)->count);
@@ -195,7 +195,7 @@ static __device__ bool tt_meet_put(const struct tt_program_step *step)
         const size_t length = tt_piece_length(piece.count);
         const char *from = tt_piece_at(&step->local, &piece);
         if (before + length > room) { /* the binding says that it fits */
-            tt_fail(TT_DEVICE_IMPOSSIBLE, block.program->rank);
+            tt_block_fail(TT_DEVICE_IMPOSSIBLE, block.program->rank);
             return false;
         }
         if (lines)

@@ -86,7 +86,7 @@ static __device__ char *tt_find_message(const struct tt_device_end *end,
     const uint32_t slot = end->count % block.call.links.nslots;
     if ((uint32_t)head != (uint32_t)message->head) head = end->notes[slot].head;
     if (head != message->head) {
-        tt_fail(TT_DEVICE_MISMATCH, message->peer);
+        tt_block_fail(TT_DEVICE_MISMATCH, message->peer);
         return NULL;
     }
     char *data = end->slots + (size_t)slot * block.call.links.slot_bytes;

@@ -6,7 +6,7 @@
 
 static size_t round_up(size_t nbytes)
 {
-    return (nbytes + TT_DEVICE_LINE - 1) / TT_DEVICE_LINE * TT_DEVICE_LINE;
+    return (nbytes + TT_DEVICE_CACHE_LINE - 1) / TT_DEVICE_CACHE_LINE * TT_DEVICE_CACHE_LINE;
 }
 
 struct tt_device_layout tt_device_layout(const struct tt_device_shape *shape)
@@ -18,8 +18,8 @@ struct tt_device_layout tt_device_layout(const struct tt_device_shape *shape)
         .lines_stride = round_up((size_t)shape->nslots * shape->line_bytes),
         .slots_stride = round_up((size_t)shape->nslots * shape->slot_bytes)};
     at.heads = round_up(nends * sizeof(struct tt_device_end));
-    at.tails = at.heads + nlinks * TT_DEVICE_LINE;
-    at.notes = at.tails + nlinks * TT_DEVICE_LINE;
+    at.tails = at.heads + nlinks * TT_DEVICE_CACHE_LINE;
+    at.notes = at.tails + nlinks * TT_DEVICE_CACHE_LINE;
     at.lines = at.notes + nlinks * at.notes_stride;
     at.slots = at.lines + nlinks * at.lines_stride;
     at.places = at.slots + nlinks * at.slots_stride;
@@ -72,9 +72,9 @@ struct tt_device_end tt_device_end_between(const struct tt_device_shape *shape,
     return (struct tt_device_end){
         .slots = theirs + at.slots + in * at.slots_stride,
         .lines = theirs + at.lines + in * at.lines_stride,
-        .head = (uint64_t *)(theirs + at.heads + in * TT_DEVICE_LINE),
+        .head = (uint64_t *)(theirs + at.heads + in * TT_DEVICE_CACHE_LINE),
         .notes = (struct tt_device_note *)(theirs + at.notes + in * at.notes_stride),
-        .tail = (uint64_t *)(sender->memory + at.tails + out * TT_DEVICE_LINE),
+        .tail = (uint64_t *)(sender->memory + at.tails + out * TT_DEVICE_CACHE_LINE),
         .places = places,
         .outgoing = outgoing != 0};
 }

@@ -8,7 +8,7 @@
 #include "transport/device/end.h"
 
 /* Bytes of a cache line of a GPU: words with different writers do not share one. */
-enum { TT_DEVICE_LINE = 128 };
+enum { TT_DEVICE_CACHE_LINE = 128 };
 
 /* What all ranks of a communicator have in common. */
 struct tt_device_shape {

@@ -149,7 +149,7 @@ static bool fit_together(const struct tt_device_offer *a, const struct tt_device
            a->line_bytes == b->line_bytes && a->nchannels == b->nchannels;
 }
 
-/* The same answer and text on all ranks. */
+/* Whether all offers fit together; all ranks find the same answer and text. */
 static tt_status check_offers(const struct tt_device_room *room,
                               const struct tt_device_offer *offers)
 {

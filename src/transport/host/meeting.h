@@ -20,7 +20,7 @@
  * time. */
 struct tt_meeting {
     /* immutable after init */
-    _Alignas(TT_LINE) int nmembers;
+    _Alignas(TT_CACHE_LINE) int nmembers;
     int own;                      /* own: this rank's number among the members */
     size_t capacity;              /* most bytes of a part */
     struct tt_flag **places;      /* [2][nmembers + 1]: the last place of each row is for a result
@@ -57,7 +57,7 @@ static inline char *tt_meeting_data(struct tt_flag *place, size_t nbytes)
     return nbytes <= TT_INLINE_BYTES ? (char *)place->data.bytes : (char *)(place + 1);
 }
 
-/* The same of a part that is in. */
+/* Where the data of a part lies that is in. */
 static inline char *tt_meeting_part(const struct tt_meeting *meeting, int member)
 {
     struct tt_flag *place = tt_meeting_place(meeting, member);

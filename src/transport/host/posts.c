@@ -41,7 +41,8 @@ static bool shm_claim(struct tt_link *link, struct tt_posted *posted)
     struct tt_shm_link *shm = tt_shm_of(link);
     struct tt_post *post = &shm->area->post;
     uint64_t state = shm->next << 2 | TT_POST_POSTED;
-    tt_prefetch_for_writing(post); /* its line comes once, not to be read and again to be claimed */
+    /* The cache line of the post comes once, not to be read and again to be claimed. */
+    tt_prefetch_for_writing(post);
     /* release: shm_post */
     if (atomic_load_explicit(&post->state, memory_order_acquire) != state) return false;
     if (post->nbytes != posted->nbytes || post->signature != posted->signature) return false;
@@ -63,7 +64,8 @@ static tt_status withdraw_post(struct tt_shm_link *shm)
         &post->state, &state, shm->posted << 2 | TT_POST_NONE, memory_order_acq_rel,
         memory_order_acquire); /* release: shm_claim, shm_withdraw */
     if (!unclaimed && state == (shm->posted << 2 | TT_POST_CLAIMED) &&
-        atomic_load_explicit(&flag->seq, memory_order_acquire) < shm->posted) /* release: publish */
+        /* release: publish of shm.c */
+        atomic_load_explicit(&flag->seq, memory_order_acquire) < shm->posted)
         return TT_IN_PROGRESS;
     shm->posted = 0;
     return TT_OK;

@@ -38,10 +38,10 @@ static void lay_out(struct tt_segment *segment, const struct tt_segment_layout *
     segment->nentries = tt_entries_kept(layout->nslots);
     segment->entries_at = round_up(sizeof(struct tt_segment_header) +
                                        nlocal * sizeof(struct tt_rank_record) + nlocal * nlocal,
-                                   TT_LINE);
+                                   TT_CACHE_LINE);
     segment->meeting_at =
         round_up(segment->entries_at + nlocal * segment->nentries * sizeof(struct tt_entry), PAGE);
-    segment->meet_stride = sizeof(struct tt_flag) + round_up(layout->meet_bytes, TT_LINE);
+    segment->meet_stride = sizeof(struct tt_flag) + round_up(layout->meet_bytes, TT_CACHE_LINE);
     segment->meeting_stride =
         sizeof(struct tt_meeting_area) + 2 * (nlocal + 1) * segment->meet_stride;
     const size_t nmeetings = (size_t)layout->nchannels - 1; /* point to point has none */
@@ -55,7 +55,7 @@ void tt_segment_fit(struct tt_segment_layout *layout, int nlocal, size_t budget)
 {
     const size_t a_link = budget / ((size_t)nlocal * (size_t)nlocal * (size_t)layout->nchannels);
     while (link_stride(layout) > a_link && layout->slot_bytes > TT_MIN_SLOT_BYTES) {
-        const size_t half = layout->slot_bytes / 2 / TT_LINE * TT_LINE;
+        const size_t half = layout->slot_bytes / 2 / TT_CACHE_LINE * TT_CACHE_LINE;
         layout->slot_bytes = half > TT_MIN_SLOT_BYTES ? half : TT_MIN_SLOT_BYTES;
     }
     while (link_stride(layout) > a_link && layout->nslots > TT_MIN_SLOTS) layout->nslots--;

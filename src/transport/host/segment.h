@@ -23,7 +23,7 @@ enum tt_rank_state { TT_RANK_ABSENT, TT_RANK_HERE, TT_RANK_LEFT, TT_RANK_ABORTED
 /* One collective that a rank has entered; kept to explain waits and mismatches. Writer: that rank.
  * A rank keeps its last tt_entries_kept(); the entry of a number is at the number modulo these. */
 struct tt_entry {
-    _Alignas(TT_LINE) _Atomic uint64_t seq; /* written last (release), read first (acquire) */
+    _Alignas(TT_CACHE_LINE) _Atomic uint64_t seq; /* written last (release), read first (acquire) */
     _Atomic uint32_t collective, type, op;
     _Atomic int32_t root;
     _Atomic uint64_t count;
@@ -32,7 +32,7 @@ struct tt_entry {
 
 /* What a rank says about itself. Writer: that rank, but for nshown. */
 struct tt_rank_record {
-    _Alignas(TT_LINE) int32_t pid;
+    _Alignas(TT_CACHE_LINE) int32_t pid;
     uint64_t probe; /* address of a word that a peer may try to read (cross-memory attach) */
     _Atomic uint32_t state;
     _Atomic uint32_t nshown;   /* windows that others have passed to it */
@@ -67,14 +67,14 @@ static inline size_t tt_entries_kept(size_t nslots)
 /* The first failure; whoever moves state 0 -> 1 writes it, then sets 2 (release); readers wait for
  * 2 (acquire). */
 struct tt_failure {
-    _Alignas(TT_LINE) _Atomic uint32_t state;
+    _Alignas(TT_CACHE_LINE) _Atomic uint32_t state;
     int32_t code; /* tt_status for every rank */
     char text[TT_ERROR_TEXT];
 };
 
 /* A message's flag and, when small, its data. Writer: the sender. */
 struct tt_flag {
-    _Alignas(TT_LINE) _Atomic uint64_t seq; /* number of the message, from 1 */
+    _Alignas(TT_CACHE_LINE) _Atomic uint64_t seq; /* number of the message, from 1 */
     uint64_t signature;
     uint64_t nbytes_kind; /* nbytes << 8 | enum tt_message_kind */
     union {
@@ -99,7 +99,7 @@ enum tt_message_kind {
     TT_MESSAGE_PART,
     TT_MESSAGE_LAST_PART,
 };
-_Static_assert(sizeof(struct tt_flag) == TT_LINE, "a flag is a cache line");
+_Static_assert(sizeof(struct tt_flag) == TT_CACHE_LINE, "a flag is a cache line");
 
 /* Where the receiver of a link wants one message written. Writer: the receiver; the sender changes
  * POSTED into CLAIMED, and that into GIVEN_UP. */
@@ -118,16 +118,17 @@ enum tt_post_state {
 
 /* Head of a link's area; the flags and the slots follow. */
 struct tt_link_area {
-    _Alignas(TT_LINE) _Atomic uint64_t taken; /* messages released, of which the last few
-                                               * may be missing; writer: the receiver */
+    _Alignas(TT_CACHE_LINE) _Atomic uint64_t taken; /* messages released, of which the last few
+                                                     * may be missing; writer: the receiver */
     struct tt_post post;
 };
-_Static_assert(sizeof(struct tt_link_area) == TT_LINE, "a link's head is a cache line");
+_Static_assert(sizeof(struct tt_link_area) == TT_CACHE_LINE, "a link's head is a cache line");
 
 /* Head of a meeting place. */
 struct tt_meeting_area {
-    _Alignas(TT_LINE) _Atomic uint64_t arrived; /* arrivals so far; every rank adds 1 a meeting */
-    _Alignas(TT_LINE) _Atomic uint64_t
+    _Alignas(
+        TT_CACHE_LINE) _Atomic uint64_t arrived; /* arrivals so far; every rank adds 1 a meeting */
+    _Alignas(TT_CACHE_LINE) _Atomic uint64_t
         published; /* meetings whose result is out; writer: the last to arrive */
 };
 

@@ -81,8 +81,8 @@ static void *shm_slot(struct tt_link *link, size_t nbytes)
     return has_slot(shm) ? shm->slots + slot_offset(shm, shm->slot) : NULL;
 }
 
-/* A rank that only sends fetches the line of its next flag while it does something else. The
- * receiver of one that waits for answers looks at that line already. */
+/* A rank that only sends fetches the cache line of its next flag while it does something else. The
+ * receiver of one that waits for answers looks at that cache line already. */
 static void prefetch_flag(struct tt_shm_link *shm)
 {
     const struct tt_flag *flag = flag_of(shm);
@@ -136,7 +136,7 @@ static enum tt_message_kind occupy_slot(struct tt_shm_link *shm, size_t nbytes)
     shm->last_in_slot = shm->next;
     shm->in_slots |= slot_bit(shm->next);
     flag_of(shm)->data.at.offset = shm->shared_end;
-    shm->shared_end += (nbytes + TT_LINE - 1) / TT_LINE * TT_LINE;
+    shm->shared_end += (nbytes + TT_CACHE_LINE - 1) / TT_CACHE_LINE * TT_CACHE_LINE;
     return shares ? TT_MESSAGE_SHARED : TT_MESSAGE_SLOT;
 }
 

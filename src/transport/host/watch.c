@@ -16,7 +16,7 @@
 #include "base/private_fd.h"
 #include "base/process_lock.h"
 
-struct tt_watch {
+struct tt_pid_watch {
     pid_t pid, watcher; /* watcher: this process; a child made by fork has none of these watches */
     uint64_t process_id;
     uint64_t start;    /* when it began, in ticks since boot; 0: not known */
@@ -24,11 +24,11 @@ struct tt_watch {
     bool said_blind;
     int pidfd; /* -1: not to be had yet */
     int users;
-    struct tt_watch *next;
+    struct tt_pid_watch *next;
 };
 
 static struct tt_process_lock lock = TT_PROCESS_LOCK;
-static struct tt_watch *watches; /* guarded by lock, as what is in them */
+static struct tt_pid_watch *watches; /* guarded by lock, as what is in them */
 
 /* What /proc/PID/stat says. */
 struct process {
@@ -79,7 +79,7 @@ static bool is_scarcity(int error)
     return error == EMFILE || error == ENFILE || error == ENOMEM;
 }
 
-static bool is_gone_by_proc(const struct tt_watch *watch)
+static bool is_gone_by_proc(const struct tt_pid_watch *watch)
 {
     struct process now;
     if (kill(watch->pid, 0) != 0 && errno == ESRCH) return true;
@@ -93,7 +93,7 @@ static bool is_gone_by_proc(const struct tt_watch *watch)
 }
 
 /* It may be another process by now when this comes late: then the pidfd is not kept. */
-static void open_pidfd_locked(struct tt_watch *watch)
+static void open_pidfd_locked(struct tt_pid_watch *watch)
 {
     struct process now;
     tt_private_fd_begin();
@@ -110,12 +110,12 @@ static void open_pidfd_locked(struct tt_watch *watch)
         watch->pidfd = pidfd;
 }
 
-static struct tt_watch *create_locked(pid_t pid, uint64_t process_id)
+static struct tt_pid_watch *create_locked(pid_t pid, uint64_t process_id)
 {
-    struct tt_watch *watch = calloc(1, sizeof *watch);
+    struct tt_pid_watch *watch = calloc(1, sizeof *watch);
     struct process now;
     if (!watch) return NULL;
-    *watch = (struct tt_watch){
+    *watch = (struct tt_pid_watch){
         .pid = pid, .watcher = getpid(), .process_id = process_id, .pidfd = -1, .next = watches};
     if (read_stat(pid, &now) == 0) watch->start = now.start;
     watch->shows_itself = count_threads(pid) > 0;
@@ -124,10 +124,10 @@ static struct tt_watch *create_locked(pid_t pid, uint64_t process_id)
     return watch;
 }
 
-struct tt_watch *tt_watch_get(pid_t pid, uint64_t process_id)
+struct tt_pid_watch *tt_pid_watch_get(pid_t pid, uint64_t process_id)
 {
     tt_process_lock(&lock);
-    struct tt_watch *watch = watches;
+    struct tt_pid_watch *watch = watches;
     while (watch &&
            (watch->pid != pid || watch->process_id != process_id || watch->watcher != getpid()))
         watch = watch->next;
@@ -137,12 +137,12 @@ struct tt_watch *tt_watch_get(pid_t pid, uint64_t process_id)
     return watch;
 }
 
-void tt_watch_put(struct tt_watch *watch)
+void tt_pid_watch_put(struct tt_pid_watch *watch)
 {
     if (!watch) return;
     tt_process_lock(&lock);
     if (--watch->users == 0) {
-        struct tt_watch **link = &watches;
+        struct tt_pid_watch **link = &watches;
         while (*link != watch) link = &(*link)->next;
         *link = watch->next;
         if (watch->pidfd >= 0) tt_private_fd_close(watch->pidfd);
@@ -151,7 +151,7 @@ void tt_watch_put(struct tt_watch *watch)
     tt_process_unlock(&lock);
 }
 
-bool tt_watch_is_dead(struct tt_watch *watch)
+bool tt_pid_watch_is_dead(struct tt_pid_watch *watch)
 {
     tt_process_lock(&lock);
     if (watch->pidfd < 0) open_pidfd_locked(watch);

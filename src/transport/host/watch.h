@@ -8,15 +8,15 @@
 #include <sys/types.h>
 
 /* One process, watched by this one. Owned by the registry, freed with its last user. */
-struct tt_watch;
+struct tt_pid_watch;
 
 /* The watch of a process that lives now; process_id tells it from others that had or will have the
  * same pid (transport/peers.h). NULL: no memory. Any thread. */
-struct tt_watch *tt_watch_get(pid_t pid, uint64_t process_id);
+struct tt_pid_watch *tt_pid_watch_get(pid_t pid, uint64_t process_id);
 /* NULL is allowed. Any thread. */
-void tt_watch_put(struct tt_watch *watch);
+void tt_pid_watch_put(struct tt_pid_watch *watch);
 
 /* Whether the process has died; system calls. A zombie has died. Any thread. */
-bool tt_watch_is_dead(struct tt_watch *watch);
+bool tt_pid_watch_is_dead(struct tt_pid_watch *watch);
 
 #endif

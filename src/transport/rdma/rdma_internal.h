@@ -184,20 +184,20 @@ struct tt_rdma_wire {
 /* Of the count of releases that the peer's rx writes. */
 static inline size_t tt_rdma_credit_at(int channel)
 {
-    return (size_t)channel * TT_LINE;
+    return (size_t)channel * TT_CACHE_LINE;
 }
 /* Of the count of this rank's rx, from where it is written to the peer. */
 static inline size_t tt_rdma_told_at(const struct tt_rdma_wire *wire, int channel)
 {
-    return (size_t)(wire->nchannels + channel) * TT_LINE;
+    return (size_t)(wire->nchannels + channel) * TT_CACHE_LINE;
 }
-/* Begin of a slot's payload, which is aligned to a line; the header is right before it. */
+/* Begin of a slot's payload, which is aligned to a cache line; the header is right before it. */
 static inline size_t tt_rdma_slot_at(const struct tt_rdma_wire *wire, bool outgoing, int channel,
                                      uint64_t slot)
 {
     const size_t n = wire->rdma->nslots, nchannels = (size_t)wire->nchannels;
     const size_t index = ((outgoing ? nchannels : 0) + (size_t)channel) * n + slot;
-    return (2 * nchannels + 1) * TT_LINE + index * wire->stride;
+    return (2 * nchannels + 1) * TT_CACHE_LINE + index * wire->stride;
 }
 
 /* ---- Links (rdma_link.c) -------------------------------------------------------------------- */
@@ -233,7 +233,8 @@ extern const struct tt_gpu_ops tt_rdma_gpus;
 
 /* ---- Failures (rdma_error.c) ---------------------------------------------------------------- */
 
-/* All of these fail the fabric, unless the peer has left, and give the wire its status. */
+/* Each function that begins with tt_rdma_fail fails the fabric, unless the peer has left, and gives
+ * the wire its status. */
 TT_NODISCARD tt_status tt_rdma_fail_completion(struct tt_rdma_route *route,
                                                const struct ibv_wc *wc);
 /* `what`: what happened, a clause of the text. */

@@ -68,7 +68,8 @@ static tt_status register_memory(struct tt_rdma_wire *wire)
 static tt_status make_memory(struct tt_rdma_wire *wire)
 {
     const struct tt_rdma *rdma = wire->rdma;
-    wire->stride = TT_LINE + (rdma->slot_bytes + TT_LINE - 1) / TT_LINE * TT_LINE;
+    wire->stride =
+        TT_CACHE_LINE + (rdma->slot_bytes + TT_CACHE_LINE - 1) / TT_CACHE_LINE * TT_CACHE_LINE;
     wire->nbytes = tt_rdma_slot_at(wire, true, wire->nchannels, 0);
     void *memory =
         mmap(NULL, wire->nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -3,8 +3,8 @@
  *
  * Outgoing frames wait in a ring. One write takes up to FRAMES_A_WRITE of them; large bodies are
  * lent to the kernel (MSG_ZEROCOPY) where that pays. Every header carries the credits that are due.
- * Incoming bytes are read ahead into `staged` until a header is complete; the payload is then read
- * straight into its place. With TLS the same pieces go through tls.c. */
+ * Incoming bytes are read ahead into `incoming` until a header is complete; the payload is then
+ * read straight into its place. With TLS the same pieces go through tls.c. */
 #include "transport/tcp/tcp.h"
 
 #include <errno.h>
@@ -349,7 +349,7 @@ static tt_status choose_place(struct tt_tcp *tcp)
 {
     if (!tcp->in_frame || tcp->to) return TT_OK;
     const tt_status status = tt_tcp_place(tcp, &tcp->frame, &tcp->to);
-    /* Out of memory, which has failed the communicator: the staged bytes have no place. */
+    /* Out of memory, which has failed the communicator: the incoming bytes have no place. */
     if (status < 0) tt_ignore(lost(tcp, ENOMEM));
     return status;
 }
@@ -364,12 +364,12 @@ static tt_status finish_if_whole(struct tt_tcp *tcp)
     return tt_tcp_take(tcp, &tcp->frame, to);
 }
 
-/* Splits the staged bytes into frames. */
+/* Splits the incoming bytes into frames. */
 static tt_status parse(struct tt_tcp *tcp)
 {
-    while (tcp->staged_begin < tcp->staged_end) {
-        const uint8_t *from = tcp->staged + tcp->staged_begin;
-        size_t n = tcp->staged_end - tcp->staged_begin;
+    while (tcp->incoming_begin < tcp->incoming_end) {
+        const uint8_t *from = tcp->incoming + tcp->incoming_begin;
+        size_t n = tcp->incoming_end - tcp->incoming_begin;
         if (tcp->in_frame) {
             TT_TRY(choose_place(tcp));
             if (n > payload_left(tcp)) n = payload_left(tcp);
@@ -383,13 +383,13 @@ static tt_status parse(struct tt_tcp *tcp)
             tcp->in_frame = true;
             tcp->got = 0;
         }
-        tcp->staged_begin += (uint32_t)n;
+        tcp->incoming_begin += (uint32_t)n;
         TT_TRY(finish_if_whole(tcp));
     }
-    const uint32_t rest = tcp->staged_end - tcp->staged_begin;
-    if (rest) memmove(tcp->staged, tcp->staged + tcp->staged_begin, rest);
-    tcp->staged_begin = 0;
-    tcp->staged_end = rest;
+    const uint32_t rest = tcp->incoming_end - tcp->incoming_begin;
+    if (rest) memmove(tcp->incoming, tcp->incoming + tcp->incoming_begin, rest);
+    tcp->incoming_begin = 0;
+    tcp->incoming_end = rest;
     return TT_OK;
 }
 
@@ -398,13 +398,13 @@ static tt_status parse(struct tt_tcp *tcp)
 static ssize_t read_some(struct tt_tcp *tcp)
 {
     const size_t left = payload_left(tcp);
-    uint8_t *ahead = tcp->staged + tcp->staged_end;
-    const size_t room = sizeof tcp->staged - tcp->staged_end;
+    uint8_t *ahead = tcp->incoming + tcp->incoming_end;
+    const size_t room = sizeof tcp->incoming - tcp->incoming_end;
     if (tcp->tls)
         return left ? tt_tls_receive(tcp->tls, tcp->to + tcp->got, left)
                     : tt_tls_receive(tcp->tls, ahead, room);
     if (!left) return recv(tcp->fd, ahead, room, MSG_DONTWAIT);
-    struct iovec pieces[2] = {{tcp->to + tcp->got, left}, {tcp->staged, sizeof(struct tt_frame)}};
+    struct iovec pieces[2] = {{tcp->to + tcp->got, left}, {tcp->incoming, sizeof(struct tt_frame)}};
     struct msghdr message = {.msg_iov = pieces, .msg_iovlen = 2};
     return recvmsg(tcp->fd, &message, MSG_DONTWAIT);
 }
@@ -419,7 +419,7 @@ static tt_status read_once(struct tt_tcp *tcp)
     if (n == 0) return lost(tcp, tcp->broken == EPIPE ? 0 : tcp->broken);
     const size_t into_place = (size_t)n < left ? (size_t)n : left;
     tcp->got += into_place;
-    tcp->staged_end += (uint32_t)((size_t)n - into_place);
+    tcp->incoming_end += (uint32_t)((size_t)n - into_place);
     TT_TRY(finish_if_whole(tcp));
     return parse(tcp);
 }

@@ -44,8 +44,8 @@ struct tt_frame {
 _Static_assert(sizeof(struct tt_frame) == 24, "no padding on the wire");
 
 enum {
-    TT_STAGE_BYTES = 4096, /* read ahead when a header is awaited */
-    TT_AHEAD_BYTES = 80,   /* the longest frame that the owner puts ahead of a message */
+    TT_INCOMING_BYTES = 4096, /* read ahead when a header is awaited */
+    TT_AHEAD_BYTES = 80,      /* the longest frame that the owner puts ahead of a message */
     TT_HEAD_BYTES = TT_AHEAD_BYTES + sizeof(struct tt_frame),
     TT_CONTROL_BYTES = TT_ERROR_TEXT, /* the longest payload of a frame that is not data */
 };
@@ -79,12 +79,12 @@ struct tt_tcp {
     int broken; /* errno of a failed write; bytes that the peer sent before may still be read */
 
     /* incoming */
-    uint32_t staged_begin, staged_end;
+    uint32_t incoming_begin, incoming_end;
     bool in_frame; /* the header is complete */
     struct tt_frame frame;
     char *to; /* the payload's place; NULL: not chosen yet */
     size_t got;
-    uint8_t staged[TT_STAGE_BYTES];
+    uint8_t incoming[TT_INCOMING_BYTES];
     char *control; /* payload of a frame that is not data */
 
     /* outgoing: a ring */
@@ -121,7 +121,7 @@ TT_NODISCARD tt_status tt_tcp_read(struct tt_tcp *tcp);
 bool tt_tcp_is_unresponsive(struct tt_tcp *tcp, int64_t timeout_ns);
 /* Whether the kernel no longer reads any memory that was lent to it. */
 bool tt_tcp_returned(struct tt_tcp *tcp);
-/* The same of the memory of one channel's messages. */
+/* Whether the kernel no longer reads the memory of one channel's messages that was lent to it. */
 bool tt_tcp_returned_of(struct tt_tcp *tcp, int channel);
 /* Bytes and frames that the peer's kernel has not acknowledged; 0 also when the peer has left. */
 size_t tt_tcp_unsent(const struct tt_tcp *tcp);
@@ -222,7 +222,7 @@ void tt_tcp_end_refuse_data(struct tt_tcp_end *end);
 char *tt_tcp_slot(struct tt_tcp_link *link, uint64_t number);
 /* Sends as much as the kernel takes; true when nothing is left. */
 bool tt_tcp_end_flush(struct tt_tcp_end *end);
-/* The same; true also when only messages of point to point are left. */
+/* Sends as much as the kernel takes; true when nothing is left but messages of point to point. */
 bool tt_tcp_end_flush_collectives(struct tt_tcp_end *end);
 /* Ends the use of callers' buffers: copies to slots what is queued by reference, and closes the
  * connections of which the kernel keeps a buffer until the deadline. */

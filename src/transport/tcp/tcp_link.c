@@ -22,7 +22,7 @@ char *tt_tcp_slot(struct tt_tcp_link *link, uint64_t number)
     struct tt_tcp_room *room = link->end->room;
     const size_t nslots = room->nslots, slot_bytes = room->slot_bytes;
     if (!link->slots) {
-        link->slots = aligned_alloc(TT_LINE, nslots * slot_bytes);
+        link->slots = aligned_alloc(TT_CACHE_LINE, nslots * slot_bytes);
         if (!link->slots) {
             tt_ignore(tt_room_fail(room->context, TT_ERR_SYSTEM,
                                    "rank %d: out of memory for %zu slots of %zu bytes to rank %d",

@@ -32,7 +32,7 @@ static void add(struct ranges *ranges, const void *begin, size_t nbytes, bool is
 
 static uintptr_t line_of(uintptr_t address)
 {
-    return address / TT_DEVICE_LINE;
+    return address / TT_DEVICE_CACHE_LINE;
 }
 
 /* All ranges of all links, seen by their senders and their receivers, are the same and disjoint. */

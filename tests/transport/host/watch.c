@@ -36,31 +36,31 @@ static pid_t fork_sleeper(void)
 }
 
 /* Whether its death is seen, within 20 s, before its parent has taken note of it. */
-static bool sees_death(struct tt_watch *watch, pid_t pid)
+static bool sees_death(struct tt_pid_watch *watch, pid_t pid)
 {
     const int64_t deadline_ns = tt_deadline_ns(20000);
     kill(pid, SIGKILL);
-    while (!tt_watch_is_dead(watch) && !tt_expired(deadline_ns)) usleep(1000);
-    const bool seen = tt_watch_is_dead(watch);
+    while (!tt_pid_watch_is_dead(watch) && !tt_expired(deadline_ns)) usleep(1000);
+    const bool seen = tt_pid_watch_is_dead(watch);
     waitpid(pid, NULL, 0);
-    return seen && tt_watch_is_dead(watch);
+    return seen && tt_pid_watch_is_dead(watch);
 }
 
 TEST(watch, many_watches_of_one_process_take_one_descriptor)
 {
     enum { MANY = 100 };
-    struct tt_watch *watches[MANY], *other;
+    struct tt_pid_watch *watches[MANY], *other;
     const pid_t pid = fork_sleeper();
     const int before = next_descriptor();
-    for (int i = 0; i < MANY; i++) REQUIRE((watches[i] = tt_watch_get(pid, 5)));
+    for (int i = 0; i < MANY; i++) REQUIRE((watches[i] = tt_pid_watch_get(pid, 5)));
     CHECK(next_descriptor() <= before + 1);
-    REQUIRE((other = tt_watch_get(pid, 6))); /* an earlier process had the same pid */
+    REQUIRE((other = tt_pid_watch_get(pid, 6))); /* an earlier process had the same pid */
     CHECK(other != watches[0]);
-    tt_watch_put(other);
-    for (int i = 1; i < MANY; i++) tt_watch_put(watches[i]);
-    CHECK(!tt_watch_is_dead(watches[0]));
+    tt_pid_watch_put(other);
+    for (int i = 1; i < MANY; i++) tt_pid_watch_put(watches[i]);
+    CHECK(!tt_pid_watch_is_dead(watches[0]));
     CHECK(sees_death(watches[0], pid));
-    tt_watch_put(watches[0]);
+    tt_pid_watch_put(watches[0]);
     CHECK_EQ(next_descriptor(), before);
 }
 
@@ -71,13 +71,13 @@ TEST(watch, a_death_is_seen_where_no_descriptor_is_left)
     for (int late = 0; late < 2; late++) { /* late: the descriptors come back before the death */
         const pid_t pid = fork_sleeper();
         set_limit((rlim_t)next_descriptor());
-        struct tt_watch *watch = tt_watch_get(pid, 7);
-        const bool lived = watch && !tt_watch_is_dead(watch);
+        struct tt_pid_watch *watch = tt_pid_watch_get(pid, 7);
+        const bool lived = watch && !tt_pid_watch_is_dead(watch);
         if (late) set_limit(before.rlim_cur);
-        const bool seen = watch && !tt_watch_is_dead(watch) && sees_death(watch, pid);
+        const bool seen = watch && !tt_pid_watch_is_dead(watch) && sees_death(watch, pid);
         set_limit(before.rlim_cur);
         CHECK_MESSAGE(lived && seen, "late %d: lived %d, seen %d", late, lived, seen);
-        tt_watch_put(watch);
+        tt_pid_watch_put(watch);
     }
 }
 
@@ -87,13 +87,13 @@ TEST(watch, a_descriptor_that_the_program_closes_is_no_death)
     for (int reused = 0; reused < 2; reused++) {
         const pid_t pid = fork_sleeper();
         const int number = next_descriptor();
-        struct tt_watch *watch = tt_watch_get(pid, 9);
+        struct tt_pid_watch *watch = tt_pid_watch_get(pid, 9);
         REQUIRE(watch && next_descriptor() != number);
         close(number);
         if (reused) REQUIRE(open("/dev/zero", O_RDONLY | O_CLOEXEC) == number);
-        CHECK_MESSAGE(!tt_watch_is_dead(watch), "reused %d", reused);
+        CHECK_MESSAGE(!tt_pid_watch_is_dead(watch), "reused %d", reused);
         CHECK(sees_death(watch, pid));
-        tt_watch_put(watch);
+        tt_pid_watch_put(watch);
         CHECK_EQ(fcntl(number, F_GETFD) >= 0, reused);
         if (reused) close(number);
     }
@@ -104,12 +104,13 @@ TEST(watch, descriptors_that_run_out_later_do_not_matter)
     struct rlimit before;
     REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
     const pid_t pid = fork_sleeper();
-    struct tt_watch *watch = tt_watch_get(pid, 8);
+    struct tt_pid_watch *watch = tt_pid_watch_get(pid, 8);
     set_limit((rlim_t)next_descriptor());
-    const bool lived = watch && !tt_watch_is_dead(watch), seen = watch && sees_death(watch, pid);
+    const bool lived = watch && !tt_pid_watch_is_dead(watch),
+               seen = watch && sees_death(watch, pid);
     set_limit(before.rlim_cur);
     CHECK(lived && seen);
-    tt_watch_put(watch);
+    tt_pid_watch_put(watch);
 }
 
 static void *wait_for_death(void *unused)
@@ -144,14 +145,14 @@ TEST(watch, a_process_lives_on_after_its_main_thread)
     const pid_t pid = fork_headless();
     REQUIRE(pid > 0);
     set_limit((rlim_t)next_descriptor());
-    struct tt_watch *watch = tt_watch_get(pid, 9);
+    struct tt_pid_watch *watch = tt_pid_watch_get(pid, 9);
     bool lived = watch;
     for (int i = 0; i < 100 && lived; i++) {
-        lived = !tt_watch_is_dead(watch);
+        lived = !tt_pid_watch_is_dead(watch);
         usleep(500); /* it may still be ending */
     }
     const bool seen = watch && sees_death(watch, pid);
     set_limit(before.rlim_cur);
     CHECK_MESSAGE(lived && seen, "lived %d, seen %d", lived, seen);
-    tt_watch_put(watch);
+    tt_pid_watch_put(watch);
 }

@@ -75,7 +75,7 @@ TEST(rdma_gpu, memory_is_fetched_to_the_host_in_pieces)
     gpus_close(&gpus);
 }
 
-/* The same place is asked for by message after message, and fetched again. */
+/* Message after message asks for one place, which is fetched again. */
 TEST(rdma_gpu, memory_may_be_fetched_again_until_the_release)
 {
     if (pair_unable()) SKIP(pair_unable());

@@ -26,6 +26,7 @@ enum { TT_COMM_NAME = 64, TT_BINDINGS_KEPT = 4 };
 struct tt_algorithm;
 struct tt_carrier;
 struct tt_context;
+struct tt_device_program;
 struct tt_gate;
 struct tt_group_exchange;
 struct tt_kernel_part;
@@ -90,8 +91,9 @@ struct tt_cached {
     int oldest; /* of the bindings */
     struct tt_cached *next;
     /* of kernels */
-    void *device_memory; /* the program and its tables there; NULL: not yet */
-    bool is_captured;    /* calls of CUDA graphs use its device memory */
+    void *device_memory;                      /* where kernels read the program; NULL: not yet */
+    struct tt_device_program *device_program; /* how they find it; NULL: not yet */
+    bool is_captured;                         /* calls of CUDA graphs use its device memory */
 };
 
 /* EXCHANGE: sends and receives that a kernel carries out together. */

@@ -8,15 +8,19 @@
 #define TT_DEVICE_CALL_H
 
 #include <assert.h>
+#include <stdalign.h>
 #include <stdint.h>
 
+#include "device/kernel/fold.h"
 #include "program/program.h"
 #include "transport/device/end.h"
 
 enum {
     TT_DEVICE_THREADS = 512,      /* of a block */
+    TT_WARP = 32,                 /* threads */
     TT_DEVICE_MOST_CALLS = 8,     /* in one launch: they travel as the kernel's parameter */
     TT_DEVICE_MOST_PEERS = 64,    /* of one step; ranks of a meeting */
+    TT_DEVICE_MOST_CHANNELS = 2,  /* of a program; so many blocks can run one copy of any */
     TT_DEVICE_MOST_ENDS = 256,    /* of one channel of a program */
     TT_DEVICE_MOST_COPIED = 40960 /* bytes of a program that is copied to shared memory; a longer
                                    * one is read where it lies */
@@ -38,37 +42,29 @@ enum tt_device_failure {
                             it */
 };
 
-/* Which ends a program uses. A link stands in the program's table once a use; its end has one
- * counter, so each channel has a list of its ends without repetition. Behind the header, at byte
- * offsets from it: */
-struct tt_device_tables {
-    uint32_t nbytes;    /* of all, a multiple of 16 */
-    uint32_t places_at; /* uint16_t [nlinks]: the place of the link's end in its channel's list */
-    uint32_t firsts_at; /* uint32_t [nchannels + 1]: where each channel's list begins */
-    uint32_t ends_at;   /* uint32_t [firsts[nchannels]]: tt_device_end_at() of copy 0; copy k is
-                         * k * nchannels channels further on. A channel with meetings has all ends:
-                         * of rank r, also of this one, the incoming at 2 * r, the outgoing at
-                         * 2 * r + 1 */
+/* A program as kernels read it: memory of the device, or that the device can read, 16-byte aligned.
+ * A link stands in the program's table once a use; its end has one counter, so each channel has a
+ * list of its ends without repetition. The memory begins with uint16_t [nlinks], the place of each
+ * link's end in its channel's list; further on are the lists and the program. */
+struct tt_device_program {
+    const char *memory;
+    uint32_t ends_at; /* bytes; uint32_t [firsts[nchannels]]: tt_device_end_at() of copy 0; copy k
+                       * is k * nchannels channels further on. A channel with meetings has all
+                       * ends: of rank r, also of this one, the incoming at 2 * r, the outgoing at
+                       * 2 * r + 1 */
+    uint32_t program_at, nbytes; /* bytes before the program, of all: multiples of 16 */
+    uint32_t nchannels;
+    uint32_t firsts[TT_DEVICE_MOST_CHANNELS + 1]; /* where each channel's list begins */
+    uint32_t unused;
 };
-
-TT_INLINE const uint16_t *tt_device_places(const struct tt_device_tables *tables)
-{
-    return (const uint16_t *)((const char *)tables + tables->places_at);
-}
-TT_INLINE const uint32_t *tt_device_firsts(const struct tt_device_tables *tables)
-{
-    return (const uint32_t *)((const char *)tables + tables->firsts_at);
-}
-TT_INLINE const uint32_t *tt_device_ends(const struct tt_device_tables *tables)
-{
-    return (const uint32_t *)((const char *)tables + tables->ends_at);
-}
 
 /* Device memory of one rank. Owner: the kernels that run its calls, one after the other. */
 struct tt_device_state {
     uint64_t nended;    /* calls that have ended since the communicator was made */
     uint64_t nreplayed; /* of them those of graphs that have a program */
     uint64_t last;      /* the number of the last call that has ended and was none of a graph */
+    uint64_t verdict;   /* of call n, counted from 1 as they end, by its first block: 2 * n + 1: it
+                         * runs; 2 * n: it ends at once. Nobody resets it */
     uint32_t ended;     /* blocks of the present call that have ended */
     uint32_t failure;   /* enum tt_device_failure: the first of the communicator; later calls end at
                          * once */
@@ -166,37 +162,37 @@ TT_INLINE uint64_t tt_device_part(const struct tt_device_transfer *transfer, uin
 
 /* ---- Calls ---------------------------------------------------------------------------------- */
 
-/* One rank's call. */
+/* One rank's call. Blocks copy it by 16 bytes. */
 struct tt_device_call {
-    const struct tt_program *program;      /* device memory, or memory that the device can read */
-    const struct tt_device_tables *tables; /* of the program; memory as the program's */
-    struct tt_binding binding;             /* without a table of blocks */
-    const struct tt_own_block *blocks;     /* the table, device memory; NULL: none */
+    struct tt_device_program program;
+    struct tt_binding binding;         /* with a table of blocks: as if that lay right behind it */
+    const struct tt_own_block *blocks; /* the table, memory that the device can read; NULL: none */
     char *origin[3]; /* INPUT, OUTPUT: where element 0 of the global naming would lie; SCRATCH */
     struct tt_device_exchange *exchange; /* NULL: the call has a program; else it has none */
     struct tt_device_links links;
     struct tt_device_state *state;
     struct tt_device_report *report;
-    const void
-        *scalar;    /* of a pre-multiplied sum, memory that the device can read; NULL: `value` */
-    uint64_t value; /* the scalar's bytes, from the first on */
+    const void *scalar; /* of a pre-multiplied sum, memory that the device can read; NULL: fold has
+                         * its bytes */
+    struct tt_fold fold;
     uint64_t reference_bytes; /* messages of at least so many bytes are sent by reference, where
                                * they can be */
-    uint32_t type, op;        /* of tt_type, tt_op */
     uint32_t protocol;        /* enum tt_device_protocol */
     uint32_t signature;       /* of the call, without its turn */
     uint32_t first_block, nblocks;
     uint32_t follows; /* 1: runs when the call before it in the launch has ended, on the same blocks
                        * from first_block on; that is the same rank's and has a number */
-    uint32_t unused;
+    uint32_t table_bytes; /* of `blocks` */
     uint64_t number;   /* of calls that are launched directly: 1, 2, ... in the order in which they
                         * run; of calls of graphs: 0 */
     uint64_t captured; /* which call of a graph it is, by the host's count, from 1; 0: it is none */
 };
+static_assert(sizeof(struct tt_device_call) % 16 == 0, "copied by 16 bytes");
 
-/* The parameter of the kernel tutti_run. */
+/* The parameter of the kernel tutti_run. The runs (tt_device_run_end) have their blocks in the
+ * order of their calls. */
 struct tt_device_batch {
-    uint32_t ncalls;
+    alignas(16) uint32_t ncalls;
     uint32_t nthreads; /* of each block: a multiple of 32; 0: TT_DEVICE_THREADS */
     int32_t priority;  /* of the launch, as CUDA has it: the lower the more urgent; 0: ordinary */
     uint32_t unused;
@@ -205,7 +201,7 @@ struct tt_device_batch {
 static_assert(sizeof(struct tt_device_batch) <= 4096, "a kernel's parameters");
 
 /* The run of calls that begins at `first`: those behind it that follow. It ends before this one. */
-TT_DEVICE_INLINE uint32_t tt_device_run_end(const struct tt_device_batch *batch, uint32_t first)
+TT_INLINE uint32_t tt_device_run_end(const struct tt_device_batch *batch, uint32_t first)
 {
     uint32_t end = first < batch->ncalls ? first + 1 : first;
     while (end < batch->ncalls && batch->calls[end].follows) end++;
@@ -213,8 +209,8 @@ TT_DEVICE_INLINE uint32_t tt_device_run_end(const struct tt_device_batch *batch,
 }
 
 /* Blocks of a run: as many as any of its calls has. */
-TT_DEVICE_INLINE uint32_t tt_device_run_blocks(const struct tt_device_batch *batch, uint32_t first,
-                                               uint32_t end)
+TT_INLINE uint32_t tt_device_run_blocks(const struct tt_device_batch *batch, uint32_t first,
+                                        uint32_t end)
 {
     uint32_t most = 0;
     for (uint32_t c = first; c < end; c++)

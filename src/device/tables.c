@@ -1,9 +1,10 @@
-/* Lists the ends of links that each channel of a program uses. */
+/* Puts a program and the ends of links that each of its channels uses into one piece of memory. */
 #include "device/tables.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-/* Bytes of the tables' beginnings. */
+/* Tables begin at multiples of it. */
 enum { ALIGN = 16 };
 
 static uint32_t align(size_t nbytes)
@@ -79,6 +80,8 @@ const char *tt_device_refusal(const struct tt_program *program)
         const char *why = refuse_step(program, &tt_program_steps(program)[i]);
         if (why) return why;
     }
+    if (program->nchannels < 1 || program->nchannels > TT_DEVICE_MOST_CHANNELS)
+        return "it has too many channels, or none";
     for (int c = 0; c < program->nchannels; c++) {
         const char *why = refuse_meeting(program, c);
         if (why) return why;
@@ -106,27 +109,23 @@ static uint32_t fill_channel(const struct tt_program *program, int channel, uint
 }
 
 tt_status tt_device_tables_create(const struct tt_program *program, uint32_t nchannels,
-                                  struct tt_device_tables **out)
+                                  struct tt_device_program *device, void **memory)
 {
     const char *why = tt_device_refusal(program);
     if (why) return tt_fail(TT_ERR_USAGE, "a GPU cannot run this program: %s", why);
-    uint32_t nends = 0;
+    struct tt_device_program made = {.nchannels = (uint32_t)program->nchannels};
     for (int c = 0; c < program->nchannels; c++)
-        nends += fill_channel(program, c, nchannels, NULL, NULL);
-    const uint32_t places_at = align(sizeof(struct tt_device_tables));
-    const uint32_t firsts_at = places_at + align(program->nlinks * sizeof(uint16_t));
-    const uint32_t ends_at = firsts_at + align(((size_t)program->nchannels + 1) * sizeof(uint32_t));
-    const uint32_t nbytes = ends_at + align(nends * sizeof(uint32_t));
-    struct tt_device_tables *tables = calloc(1, nbytes);
-    if (!tables)
-        return tt_fail(TT_ERR_SYSTEM, "out of memory for %u bytes of a program's tables", nbytes);
-    *tables = (struct tt_device_tables){
-        .nbytes = nbytes, .places_at = places_at, .firsts_at = firsts_at, .ends_at = ends_at};
-    uint16_t *places = (uint16_t *)((char *)tables + places_at);
-    uint32_t *firsts = (uint32_t *)((char *)tables + firsts_at);
-    uint32_t *ends = (uint32_t *)((char *)tables + ends_at);
+        made.firsts[c + 1] = made.firsts[c] + fill_channel(program, c, nchannels, NULL, NULL);
+    made.ends_at = align(program->nlinks * sizeof(uint16_t));
+    made.program_at = made.ends_at + align(made.firsts[program->nchannels] * sizeof(uint32_t));
+    made.nbytes = made.program_at + align(program->nbytes);
+    char *all = calloc(1, made.nbytes);
+    if (!all) return tt_fail(TT_ERR_SYSTEM, "out of memory for %u bytes of a program", made.nbytes);
+    uint32_t *ends = (uint32_t *)(all + made.ends_at);
     for (int c = 0; c < program->nchannels; c++)
-        firsts[c + 1] = firsts[c] + fill_channel(program, c, nchannels, ends + firsts[c], places);
-    *out = tables;
+        fill_channel(program, c, nchannels, ends + made.firsts[c], (uint16_t *)all);
+    memcpy(all + made.program_at, program, program->nbytes);
+    *device = made;
+    *memory = all;
     return TT_OK;
 }

@@ -9,7 +9,7 @@
 #include "shim.h"
 #include <vgpu/session/session.h>
 
-enum { DATA = 4 << 20, CASES = 512, PAIRS = 65536 };
+enum { DATA = 8 << 20, CASES = 512, PAIRS = 65536 };
 
 static const int architectures[] = {75, 80, 90};
 
@@ -274,18 +274,19 @@ static void draw_changes(struct bench *bench, struct fold_case *at)
     at->raw = (uint32_t)below(bench, (size_t)1 << at->nsources);
 }
 
-/* 32 threads: from 2,048 bytes on, two sources are loaded by several loads of each thread at once.
- */
+/* 32 threads: from 2,048 bytes on, several loads of each thread are on their way at once. Sources
+ * are folded in groups of four; the first group has the rest. */
 static bool check_passes(struct bench *bench, int architecture, enum tt_type type, enum tt_op op)
 {
-    static const uint32_t numbers[] = {1, 2, 3, 5};
+    enum { MOST_ALWAYS = 4 }; /* and one number above */
     const size_t element = tt_type_size(type), lengths[] = {1, 33, 400, 2300};
     begin_cases(bench);
-    for (int n = 0; n < 4; n++)
+    for (uint32_t n = 1; n <= MOST_ALWAYS + 1; n++)
         for (int length = -1; length < 4; length++)
             for (enum placing placing = SAME; placing < NPLACINGS; placing++) {
                 struct fold_case *at = add_case(bench, type, op);
-                at->nsources = numbers[n];
+                at->nsources =
+                    n <= MOST_ALWAYS ? n : n + (uint32_t)below(bench, FOLD_SOURCES - MOST_ALWAYS);
                 at->ntargets = 1 + (uint32_t)below(bench, FOLD_TARGETS);
                 at->count = length < 0 ? 0 : lengths[length] / element + below(bench, 3);
                 draw_changes(bench, at);
@@ -395,12 +396,12 @@ TEST(fold, passes_execute_few_instructions_for_16_bytes)
 {
     static const struct row rows[] = {
         {TT_FLOAT32, 75, 1, 2, 6},       {TT_INT32, 75, 2, 7, 13},
-        {TT_FLOAT32, 75, 2, 7, 26},      {TT_FLOAT32, 90, 2, 7, 26},
-        {TT_FLOAT32, 90, 3, 12, 41},     {TT_FLOAT64, 90, 2, 5, 17},
-        {TT_BFLOAT16, 75, 2, 31, 118},   {TT_BFLOAT16, 80, 2, 31, 83},
-        {TT_BFLOAT16, 90, 2, 31, 61},    {TT_FLOAT16, 75, 2, 31, 74},
-        {TT_FLOAT16, 90, 2, 31, 65},     {TT_FLOAT8E4M3, 75, 2, 75, 660},
-        {TT_FLOAT8E4M3, 90, 2, 75, 144},
+        {TT_FLOAT32, 75, 2, 7, 30},      {TT_FLOAT32, 90, 2, 7, 30},
+        {TT_FLOAT32, 90, 3, 12, 43},     {TT_FLOAT32, 90, 8, 37, 76},
+        {TT_FLOAT64, 90, 2, 5, 20},      {TT_BFLOAT16, 75, 2, 31, 118},
+        {TT_BFLOAT16, 80, 2, 31, 83},    {TT_BFLOAT16, 90, 2, 31, 61},
+        {TT_FLOAT16, 75, 2, 31, 74},     {TT_FLOAT16, 90, 2, 31, 65},
+        {TT_FLOAT8E4M3, 75, 2, 75, 660}, {TT_FLOAT8E4M3, 90, 2, 75, 144},
     };
     printf("instructions of a thread for 16 bytes of a sum: type, sources, sm, executed, least\n");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -6,7 +6,7 @@
 
 #include "device/kernel/fold.h"
 
-enum { FOLD_SOURCES = 5, FOLD_TARGETS = 3 };
+enum { FOLD_SOURCES = 9, FOLD_TARGETS = 3 };
 
 /* A pass, by a block of its own. Addresses of the device. */
 struct fold_case {

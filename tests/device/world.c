@@ -330,16 +330,17 @@ static void place_rank(struct world *world, const struct world_call *call, int r
     const struct tt_program *program = job->programs[r];
     const struct tt_binding *binding = job->bindings[r];
     const size_t element = binding->element;
-    struct tt_device_tables *tables = NULL;
-    CHECK_EQ(tt_device_tables_create(program, WORLD_CHANNELS, &tables), TT_OK);
+    struct tt_device_program device;
+    void *memory = NULL;
+    CHECK_EQ(tt_device_tables_create(program, WORLD_CHANNELS, &device, &memory), TT_OK);
+    device.memory = upload(world, run, memory, device.nbytes);
     place_buffers(world, call, r, run);
     if (job->output_bytes[r])
         CU(MemsetD8Async(run->outputs[r], 0xa5, job->output_bytes[r], world->streams[0]));
     if (job->input_bytes[r])
         CU(MemcpyHtoDAsync(run->inputs[r], input, job->input_bytes[r], world->streams[0]));
     *out = (struct tt_device_call){
-        .program = upload(world, run, program, program->nbytes),
-        .tables = upload(world, run, tables, tables->nbytes),
+        .program = device,
         .binding = *binding,
         .origin = {(char *)(uintptr_t)run->inputs[r] - binding->skipped[0],
                    (char *)(uintptr_t)run->outputs[r] - binding->skipped[1],
@@ -348,21 +349,24 @@ static void place_rank(struct world *world, const struct world_call *call, int r
         .state = (struct tt_device_state *)(uintptr_t)world->states[r],
         .report = world->reports[r],
         .reference_bytes = call->reference_bytes,
-        .type = job->reduction.type,
-        .op = job->reduction.op,
+        .fold = {.type = job->reduction.type,
+                 .op = job->reduction.op,
+                 .element = (uint32_t)element,
+                 .nranks = (uint32_t)program->nranks},
         .protocol = job->protocol,
         .signature = call->signature + (call->other >> r & 1),
         .nblocks = job_nparts(job)};
-    memcpy(&out->value, job->reduction.scalar, sizeof out->value);
+    memcpy(&out->fold.scalar, job->reduction.scalar, sizeof out->fold.scalar);
     if (call->scalar_on_device) {
         out->scalar = upload(world, run, job->reduction.scalar, element);
-        out->value = 0;
+        out->fold.scalar = 0;
     }
-    if (binding->table_at)
-        out->blocks = upload(world, run, tt_binding_own_block(binding, 0),
-                             (size_t)program->nblocks * sizeof(struct tt_own_block));
-    out->binding.table_at = 0;
-    free(tables);
+    if (binding->table_at) {
+        out->table_bytes = (uint32_t)program->nblocks * (uint32_t)sizeof(struct tt_own_block);
+        out->blocks = upload(world, run, tt_binding_own_block(binding, 0), out->table_bytes);
+        out->binding.table_at = sizeof out->binding;
+    }
+    free(memory);
 }
 
 void world_place(struct world *world, const struct world_call *call, char *const *inputs,

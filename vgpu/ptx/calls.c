@@ -63,7 +63,8 @@ static uint32_t list_read(struct vg_reader *r, struct vg_operand *list)
 static struct vg_frame_variable *frame_add(struct vg_reader *r, uint32_t size)
 {
     struct vg_frame_variable *frame = vg_ptx_alloc(r, sizeof *frame);
-    *frame = (struct vg_frame_variable){.size = size, .align = 16, .placed = true};
+    *frame = (struct vg_frame_variable){
+        .size = size, .align = 16, .scope = vg_ptx_scope(r), .placed = true};
     r->frames = vg_ptx_room(r, r->frames, r->nframes, &r->frames_room, sizeof(void *));
     r->frames[r->nframes++] = frame;
     return frame;

@@ -187,21 +187,27 @@ static void names_add(struct vg_reader *r, const struct vg_prototype *prototype,
             vg_ptx_symbol_add(r, &names[i], VG_SYMBOL_PARAM)->number = i;
 }
 
-/* Variables of .local and .param get their places in the thread's frame. */
+/* Variables of .local and .param get their places in the thread's frame. Those of a scope end with
+ * it, so all scopes of the body begin at the same place, behind what is in none. */
 static void frame_layout(struct vg_reader *r, struct vg_function *function)
 {
-    uint64_t at = 0;
-    for (uint32_t i = 0; i < r->nframes; i++) {
-        struct vg_frame_variable *frame = r->frames[i];
-        if (frame->inside) continue;
+    uint64_t at = 0, behind = 0, most = 0;
+    for (uint32_t i = 0, scope = 0; i < 2 * r->nframes; i++) {
+        struct vg_frame_variable *frame = r->frames[i % r->nframes];
+        const bool first = i < r->nframes; /* those in no scope, then the others */
+        if (frame->inside || (frame->scope == 0) != first) continue;
+        if (frame->scope != scope) at = behind;
+        scope = frame->scope;
         at = (at + frame->align - 1) & ~(uint64_t)(frame->align - 1);
         frame->offset = (uint32_t)at;
         at += frame->size;
+        if (first) behind = at;
+        if (at > most) most = at;
         if (at > INT32_MAX)
             vg_ptx_fail(r, r->token.line, "expected at most %d bytes of local memory in '%.60s'",
                         INT32_MAX, function->name);
     }
-    function->local_bytes = (uint32_t)((at + 15) & ~UINT64_C(15));
+    function->local_bytes = (uint32_t)((most + 15) & ~UINT64_C(15));
     for (uint32_t i = 0; i < r->nframes; i++)
         if (r->frames[i]->inside) r->frames[i]->offset += r->frames[i]->inside->offset;
     for (uint32_t i = 0; i < r->ndrafts; i++)
@@ -224,7 +230,7 @@ static void definition_read(struct vg_reader *r, uint32_t number,
                             const struct vg_prototype *prototype, const struct vg_token *names)
 {
     r->function = number;
-    r->nregisters = r->ndrafts = r->nuses = r->nframes = 0;
+    r->nregisters = r->ndrafts = r->nuses = r->nframes = r->nscopes = 0;
     r->place = UINT32_MAX;
     r->last_label = UINT32_MAX;
     r->routines[number].defined = true;

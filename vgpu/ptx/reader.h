@@ -38,6 +38,7 @@ struct vg_draft {
 /* A .local or .param variable of a function's body. */
 struct vg_frame_variable {
     uint32_t size, align, offset;
+    uint32_t scope; /* of the function's body, in which it lies: 1, 2, ...; 0: none */
     bool placed, param;
     struct vg_frame_variable *inside; /* offset counts from this one's */
 };
@@ -146,11 +147,17 @@ struct vg_reader {
     uint32_t nuses, uses_room;
     struct vg_frame_variable **frames;
     uint32_t nframes, frames_room;
+    uint32_t nscopes;    /* of the body, not counting those inside of one */
     void *units;         /* allocate.c: freed when the text has been read */
     uint32_t place;      /* of .loc */
     uint32_t last_label; /* the instruction that the last label names */
     struct vg_debug *debug;
 };
+
+static inline uint32_t vg_ptx_scope(const struct vg_reader *r)
+{
+    return r->depth > 1 ? r->nscopes : 0;
+}
 
 /* reader.c */
 _Noreturn void vg_ptx_fail(struct vg_reader *r, uint32_t line, const char *format, ...)

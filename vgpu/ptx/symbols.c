@@ -64,6 +64,7 @@ void vg_ptx_scope_open(struct vg_reader *r)
     if (r->depth + 1 >= VG_MAX_DEPTH)
         vg_ptx_fail(r, r->token.line, "expected at most %d nested scopes", VG_MAX_DEPTH);
     r->depth++;
+    r->nscopes += r->depth == 2;
     r->scopes[r->depth] = (struct vg_names){.symbols = NULL, .first_use = r->nuses};
 }
 

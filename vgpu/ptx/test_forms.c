@@ -258,6 +258,22 @@ TEST(vgpu_ptx_forms, a_call_finds_its_parameters_in_the_callers_frame)
     vg_module_destroy(module);
 }
 
+TEST(vgpu_ptx_forms, variables_of_scopes_share_the_frame)
+{
+    struct vg_module *module = vg_test_read(
+        HEAD ".func f(.param .b64 a) {\nret;\n}\n.entry k() {\n.reg .b64 %rd<2>;\n.local .b64 x;\n"
+             "{ .param .b64 p;\nst.param.b64 [p], %rd1;\ncall.uni f, (p); }\n"
+             "{ .local .b8 y[40]; { .param .b64 p;\nst.param.b64 [p], %rd1;\ncall.uni f, (p); } }\n"
+             ".local .b64 z;\nst.local.b64 [z], %rd1;\nret;\n}\n");
+    REQUIRE(module);
+    const struct vg_function *k = &module->functions[1];
+    CHECK_EQ(k->code[1].imm, 16); /* behind x and z */
+    CHECK_EQ(k->code[3].imm, 64); /* behind y, which is behind x and z */
+    CHECK_EQ(k->code[4].imm, 8);
+    CHECK_EQ(k->local_bytes, 80);
+    vg_module_destroy(module);
+}
+
 TEST(vgpu_ptx_forms, registers_share_units_when_their_lives_do_not_meet)
 {
     struct vg_module *module = read_statement(

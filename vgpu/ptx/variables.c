@@ -224,8 +224,10 @@ static void frame_variable(struct vg_reader *r, struct vg_declaration how,
                     VG_NAMED(shape->name));
     struct vg_symbol *symbol = vg_ptx_symbol_add(r, &shape->name, VG_SYMBOL_FRAME);
     struct vg_frame_variable *frame = vg_ptx_alloc(r, sizeof *frame);
-    *frame = (struct vg_frame_variable){
-        .size = (uint32_t)size, .align = shape->align, .param = how.space == VG_PARAM_SPACE};
+    *frame = (struct vg_frame_variable){.size = (uint32_t)size,
+                                        .align = shape->align,
+                                        .scope = vg_ptx_scope(r),
+                                        .param = how.space == VG_PARAM_SPACE};
     symbol->frame = frame;
     r->frames = vg_ptx_room(r, r->frames, r->nframes, &r->frames_room, sizeof(void *));
     r->frames[r->nframes++] = frame;

@@ -26,20 +26,16 @@ int tt_kernel_most_parts(const struct tt_kernel_part *on)
     return on->most_blocks < channels ? on->most_blocks : channels;
 }
 
-static size_t round_up(size_t nbytes)
+static tt_status upload(struct tt_context *context, const void *program, size_t nbytes,
+                        void **memory)
 {
-    return (nbytes + 15) / 16 * 16;
-}
-
-static tt_status upload(struct tt_context *context, const struct tt_program *program,
-                        const struct tt_device_tables *tables, void **memory)
-{
-    const size_t behind = round_up(program->nbytes);
-    TT_TRY(tt_context_allocate(context, behind + tables->nbytes, memory));
-    tt_status status = tt_context_upload(context, *memory, program, program->nbytes);
-    if (!status)
-        status = tt_context_upload(context, (char *)*memory + behind, tables, tables->nbytes);
-    if (status) tt_context_free(context, *memory);
+    void *made;
+    TT_TRY(tt_context_allocate(context, nbytes, &made));
+    const tt_status status = tt_context_upload(context, made, program, nbytes);
+    if (status)
+        tt_context_free(context, made);
+    else
+        *memory = made;
     return status;
 }
 
@@ -74,16 +70,23 @@ static void *take_captured(struct tt_kernel_part *on, const struct tt_cached *ca
 static tt_status load_program(struct tt_comm_core *comm, struct tt_cached *cached)
 {
     struct tt_kernel_part *on = comm->kernel;
-    const struct tt_program *program = cached->loaded->program;
-    struct tt_device_tables *tables;
-    cached->device_memory = take_captured(on, cached);
-    cached->is_captured = cached->device_memory;
-    if (cached->device_memory) return TT_OK;
-    TT_TRY(tt_device_tables_create(program, tt_device_room_links(on->room)->nchannels, &tables));
-    const tt_status status =
-        upload(tt_device_context(on->device), program, tables, &cached->device_memory);
-    free(tables);
-    if (status) cached->device_memory = NULL;
+    struct tt_device_program *device = malloc(sizeof *device);
+    void *program;
+    if (!device) return tt_fail(TT_ERR_SYSTEM, "out of memory for where a program lies on a GPU");
+    tt_status status = tt_device_tables_create(
+        cached->loaded->program, tt_device_room_links(on->room)->nchannels, device, &program);
+    if (status) goto free_device;
+    void *memory = take_captured(on, cached);
+    cached->is_captured = memory;
+    if (!memory) status = upload(tt_device_context(on->device), program, device->nbytes, &memory);
+    free(program);
+    if (status) goto free_device;
+    device->memory = memory;
+    cached->device_memory = memory;
+    cached->device_program = device;
+    return TT_OK;
+free_device:
+    free(device);
     return status;
 }
 
@@ -125,6 +128,8 @@ void tt_kernel_unload(struct tt_comm_core *comm, struct tt_cached *cached)
     if (!keeps || (!keep_old(on, &memory) && !cached->is_captured))
         tt_context_free(tt_device_context(on->device), cached->device_memory);
     cached->device_memory = NULL;
+    free(cached->device_program);
+    cached->device_program = NULL;
 }
 
 /* ---- Launch --------------------------------------------------------------------------------- */
@@ -195,14 +200,13 @@ tt_status tt_kernel_fill(const struct tt_pending_call *pending, uint64_t number,
     const struct tt_call *from = &pending->call;
     const struct tt_program *program = from->loaded->program;
     const struct tt_device_links *links = tt_device_room_links(on->room);
-    char *memory = pending->cached->device_memory;
     const struct tt_own_block *blocks;
     TT_TRY(place_blocks(on, from, number, &blocks));
     *call = (struct tt_device_call){
-        .program = (const struct tt_program *)memory,
-        .tables = (const struct tt_device_tables *)(memory + round_up(program->nbytes)),
+        .program = *pending->cached->device_program,
         .binding = *from->binding,
         .blocks = blocks,
+        .table_bytes = blocks ? from->binding->nbytes - from->binding->table_at : 0,
         .origin = {(char *)((uintptr_t)from->input - from->binding->skipped[TT_INPUT]),
                    (char *)((uintptr_t)from->output - from->binding->skipped[TT_OUTPUT]),
                    on->scratch},
@@ -211,14 +215,17 @@ tt_status tt_kernel_fill(const struct tt_pending_call *pending, uint64_t number,
         .report = on->life.report,
         .scalar = from->scalar,
         .reference_bytes = TT_REFERENCE_BYTES,
-        .type = from->reduction.type,
-        .op = from->reduction.op,
+        .fold = {.type = from->reduction.type,
+                 .op = from->reduction.op,
+                 .element = (uint32_t)from->binding->element,
+                 .nranks = (uint32_t)program->nranks},
         .protocol = protocol_of(on, program, from->binding),
         .signature = (uint32_t)(from->signature ^ from->signature >> 32) & ~TT_DEVICE_EXCHANGE_BIT,
         .nblocks = (uint32_t)(from->binding->copies * program->nchannels),
         .number = number};
     if (tt_call_is_done_already(from)) call->binding.nrounds = 0;
-    memcpy(&call->value, from->reduction.scalar, sizeof call->value);
+    call->binding.table_at = blocks ? sizeof call->binding : 0;
+    memcpy(&call->fold.scalar, from->reduction.scalar, sizeof call->fold.scalar);
     return TT_OK;
 }
 

@@ -267,8 +267,6 @@ tt_status tt_kernel_fill_exchange(const struct tt_pending_call *pending,
                                     .state = on->state,
                                     .report = on->life.report,
                                     .reference_bytes = TT_REFERENCE_BYTES,
-                                    .type = TT_UINT8,
-                                    .op = TT_SUM,
                                     .signature = TT_DEVICE_EXCHANGE_BIT,
                                     .nblocks = nblocks,
                                     .number = exchange->number};

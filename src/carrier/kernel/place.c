@@ -10,8 +10,6 @@
 #include "device/device.h"
 #include "device/tables.h"
 
-/* Of any algorithm: one copy of each program can run. */
-enum { MOST_PROGRAM_CHANNELS = 2 };
 /* Hardware queues of a process on a GPU where CUDA_DEVICE_MAX_CONNECTIONS is not set. */
 enum { DEFAULT_CONNECTIONS = 8 };
 
@@ -53,14 +51,14 @@ static tt_status fail_use(const struct use *use, int rank, int gpu)
                            ? ", give MPS clients more of it (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE), "
                              "or set TUTTI_DEVICE_KERNELS=0 (through memory of the host)"
                            : "";
-    const int most = use->capacity / MOST_PROGRAM_CHANNELS;
+    const int most = use->capacity / TT_DEVICE_MOST_CHANNELS;
     return tt_fail(TT_ERR_USAGE,
                    "%d ranks share GPU %d of rank %d%s, which runs %d blocks of threads%s and %d "
                    "kernels at the same time; each rank needs %d blocks, all need %d: put at most "
                    "%d ranks on the GPU%s",
                    use->nranks, gpu, rank, use->has_mps ? " as clients of MPS" : "", use->capacity,
                    use->has_mps ? " of the client with the lowest limit" : "", TT_MOST_KERNELS,
-                   MOST_PROGRAM_CHANNELS, use->nranks * MOST_PROGRAM_CHANNELS,
+                   TT_DEVICE_MOST_CHANNELS, use->nranks * TT_DEVICE_MOST_CHANNELS,
                    most < TT_MOST_KERNELS ? most : TT_MOST_KERNELS, mend);
 }
 
@@ -76,7 +74,7 @@ static tt_status find_blocks(const struct tt_comm_core *comm, const struct tt_de
     for (int r = 0; r < comm->nranks; r++) {
         const struct use use = use_of(offers, comm->nranks, r);
         const int part = use.capacity / use.nranks;
-        if (part < MOST_PROGRAM_CHANNELS || use.nranks > TT_MOST_KERNELS) {
+        if (part < TT_DEVICE_MOST_CHANNELS || use.nranks > TT_MOST_KERNELS) {
             *must_fail = use.has_mps; /* without, the host does it */
             return fail_use(&use, r, offers[r].gpu);
         }
@@ -105,7 +103,7 @@ static tt_status take_share(struct tt_comm_core *comm, const struct tt_carried_c
                                        .last = on->last,
                                        .team = comm->fabric->segment->id,
                                        .rank = comm->rank,
-                                       .least = MOST_PROGRAM_CHANNELS,
+                                       .least = TT_DEVICE_MOST_CHANNELS,
                                        .wanted = nblocks,
                                        .nranks = use.has_mps ? use.nranks : use.nmine,
                                        .nteam = use.nmine,

@@ -15,33 +15,44 @@ struct tt_resolved {
     bool single;           /* the spans are one piece each, or empty; else only reference holds */
 };
 
-/* In shared memory. Filled by tt_block_open. The tables lie in the room, the shared memory that the
- * launch asks for, or, where that is full, in device memory. */
+/* A message of the present step, as the thread has found it that prepares it. */
+struct tt_block_message {
+    char *at; /* SLOTS: the data, or the slot to fill, NULL: the message is a reference; LINES:
+               * lines */
+    uint64_t head;
+    int32_t peer;
+    uint16_t end; /* tt_end() */
+    bool system;  /* as in the end */
+    bool raw;     /* SLOTS: a message that is a raw source, where its sender has it */
+};
+
+/* The tables lie in the room, the shared memory that the launch asks for, or, where that is full,
+ * in device memory. */
 struct tt_block {
-    struct tt_device_call call;
+    alignas(16) struct tt_device_call call;
+    const struct tt_device_call *given; /* in the kernel's parameter: no thread keeps it */
     const struct tt_program *program;
-    const struct tt_binding *binding; /* in room, its table of blocks behind it */
-    const struct tt_device_tables *tables;
-    struct tt_device_end *ends; /* [nends], in room: copies */
-    const uint32_t *ends_at;    /* [nends] of copy 0 */
-    uint32_t nends;
+    const struct tt_binding *binding; /* that of the call, or, with a table of blocks, in room */
+    const uint16_t *places;           /* of the ends of the program's links: tt_end() */
+    const uint32_t *ends_at;          /* [nends] of copy 0 */
+    uint32_t nends;                   /* tt_end() */
     uint32_t part, channel, copy;
-    struct tt_fold fold;
+
+    /* Of the walk: where the channel stands. */
+    const struct tt_program_step *steps;
+    uint32_t nsteps, step;
     size_t round;
-    uint32_t step; /* of the channel */
 
     /* Of the present step, written before its first barrier. */
     struct tt_pass pass;
-    const char *messages[TT_DEVICE_MOST_PEERS]; /* SLOTS: data; LINES: lines */
-    bool raw_messages[TT_DEVICE_MOST_PEERS]; /* SLOTS: raw sources, where their sender has them */
-    char *slots[TT_DEVICE_MOST_PEERS];       /* NULL: the message is a reference */
-    uint64_t heads_in[TT_DEVICE_MOST_PEERS], heads_out[TT_DEVICE_MOST_PEERS];
+    struct tt_block_message in[TT_DEVICE_MOST_PEERS], out[TT_DEVICE_MOST_PEERS];
 
     struct tt_resolved resolved[TT_MOST_RESOLVED]; /* of some steps of the round */
 };
 static_assert(sizeof(struct tt_block) + TT_DEVICE_MOST_COPIED <= 48 * 1024,
               "shared memory that every GPU has for a block");
 
+static __shared__ struct tt_block block;
 extern __shared__ __align__(16) char tt_room[];
 
 static __device__ uint32_t tt_room_bytes(void)
@@ -51,112 +62,185 @@ static __device__ uint32_t tt_room_bytes(void)
     return nbytes;
 }
 
-static __device__ void tt_copy_words(void *to, const void *from, size_t nbytes)
+/* threadIdx.x, blockDim.x, read anew: copies that live as long as the kernel would be spilled. */
+static __device__ uint32_t tt_thread(void)
 {
-    for (size_t i = threadIdx.x; i < nbytes / 4; i += blockDim.x)
-        ((uint32_t *)to)[i] = ((const uint32_t *)from)[i];
+    uint32_t thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
 }
 
-/* Takes nbytes of the room; NULL: they do not fit. */
-static __device__ char *tt_take_room(uint32_t *used, size_t nbytes)
+static __device__ uint32_t tt_nthreads(void)
 {
-    char *at = tt_room + *used;
-    nbytes = (nbytes + 15) / 16 * 16;
-    if (*used + nbytes > tt_room_bytes()) return NULL;
-    *used += (uint32_t)nbytes;
-    return at;
+    uint32_t n;
+    asm volatile("mov.u32 %0, %%ntid.x;" : "=r"(n));
+    return n;
 }
 
-static __device__ struct tt_device_end *tt_block_end(const struct tt_block *block, uint32_t e)
+/* ---- The layout ----------------------------------------------------------------------------- */
+
+/* What a block of a call copies, and where to. Every thread makes the layout, of the call alone:
+ * it waits for no memory. */
+struct tt_layout {
+    uint32_t channel, copy;
+    uint32_t first_end, nends;     /* of the program's lists */
+    uint32_t binding_at;           /* in the room, behind the ends: with a table of blocks */
+    uint32_t program_at, nprogram; /* in the room; bytes that are copied: of all of the program's
+                                    * memory, of the places of links, or none */
+    bool fits;                     /* else the program is none for this kernel */
+};
+
+static __device__ uint32_t tt_round_up(size_t nbytes)
 {
-    return block->call.links.ends + block->ends_at[e] +
-           2 * block->copy * (uint32_t)block->program->nchannels;
+    return (uint32_t)(nbytes + 15) / 16 * 16;
 }
 
-/* The end of entry `link` of the program's table of links. */
-static __device__ struct tt_device_end *tt_link_end(const struct tt_block *block, uint32_t link)
+static __device__ struct tt_layout tt_lay_out(const struct tt_device_call *call, uint32_t index)
 {
-    return &block->ends[tt_device_places(block->tables)[link]];
+    const struct tt_device_program *program = &call->program;
+    const uint32_t room = tt_room_bytes();
+    struct tt_layout layout;
+    static_assert(TT_DEVICE_MOST_CHANNELS == 2, "no division");
+    const uint32_t two = program->nchannels == 2;
+    layout.copy = index >> two;
+    layout.channel = index & two;
+    layout.first_end = program->firsts[layout.channel];
+    layout.nends = program->firsts[layout.channel + 1] - layout.first_end;
+    layout.binding_at = layout.nends * (uint32_t)sizeof(struct tt_device_end);
+    layout.program_at =
+        layout.binding_at +
+        (call->blocks ? tt_round_up(sizeof(struct tt_binding) + call->table_bytes) : 0);
+    layout.fits = program->nchannels - 1 < TT_DEVICE_MOST_CHANNELS && layout.program_at <= room;
+    const uint32_t left = room - layout.program_at;
+    layout.nprogram = program->nbytes <= left ? program->nbytes : program->ends_at;
+    if (layout.nprogram > left) layout.nprogram = 0;
+    return layout;
 }
 
-/* Thread 0: which tables go into the room. False: the program is none for this kernel. */
-static __device__ bool tt_share_room(struct tt_block *block, uint32_t index)
+/* ---- Opening -------------------------------------------------------------------------------- */
+
+/* The last warp of a block asks whether the call may run (run.cu) while the others open the block.
+ * A block of one warp does one after the other. */
+static __device__ uint32_t tt_openers(void)
 {
-    const struct tt_program *program = block->call.program;
-    const struct tt_device_tables *tables = block->call.tables;
-    uint32_t used = 0;
-    const uint32_t nchannels = (uint32_t)program->nchannels;
-    block->part = index;
-    block->copy = nchannels ? index / nchannels : 0;
-    block->channel = nchannels ? index % nchannels : 0;
-    block->program = program;
-    block->tables = tables;
-    const uint32_t *firsts = tt_device_firsts(tables);
-    block->ends_at = tt_device_ends(tables) + firsts[block->channel];
-    block->nends = firsts[block->channel + 1] - firsts[block->channel];
-    block->ends =
-        (struct tt_device_end *)tt_take_room(&used, block->nends * sizeof(struct tt_device_end));
-    const size_t table =
-        block->call.blocks ? (size_t)program->nblocks * sizeof(struct tt_own_block) : 0;
-    block->binding =
-        (const struct tt_binding *)tt_take_room(&used, sizeof(struct tt_binding) + table);
-    if (!nchannels || !block->ends || !block->binding) return false;
-    const char *at = tt_take_room(&used, tables->nbytes);
-    if (at) block->tables = (const struct tt_device_tables *)at;
-    at = program->nbytes <= TT_DEVICE_MOST_COPIED ? tt_take_room(&used, program->nbytes) : NULL;
-    if (at) block->program = (const struct tt_program *)at;
-    block->fold.type = block->call.type;
-    block->fold.op = block->call.op;
-    block->fold.nranks = (uint32_t)program->nranks;
-    block->fold.element = (uint32_t)block->call.binding.element;
-    return true;
+    const uint32_t n = tt_nthreads();
+    return n > TT_WARP ? n - TT_WARP : n;
 }
 
-static __device__ void tt_read_scalar(struct tt_block *block)
+/* Copy 0's end to that of the block. */
+static __device__ struct tt_device_end *tt_end_of_copy(const struct tt_device_call *call,
+                                                       uint32_t end, uint32_t copy)
 {
-    const void *scalar = block->call.scalar;
-    block->fold.scalar =
-        scalar ? tt_fold_load_scalar(scalar, block->fold.element) : block->call.value;
+    return call->links.ends + end + 2 * copy * call->program.nchannels;
 }
 
-/* All threads: the call's block of this index. False: the program is none for this kernel. */
-static __device__ bool tt_block_open(struct tt_block *block, const struct tt_device_call *call,
-                                     uint32_t index)
+/* The openers: what the block needs, as one list of 16 bytes each. So a thread has few of them, and
+ * does not wait for one before it loads the next kind. */
+static __device__ void tt_copy_all(const struct tt_device_call *call,
+                                   const struct tt_layout *layout)
 {
-    tt_copy_words(&block->call, call, sizeof *call);
-    __syncthreads();
-    const bool ready = threadIdx.x ? true : tt_share_room(block, index);
-    if (!__syncthreads_and(ready)) return false;
-    struct tt_binding *binding = (struct tt_binding *)block->binding;
-    const struct tt_device_call *mine = &block->call;
-    tt_copy_words(binding, &mine->binding, sizeof *binding);
-    if (mine->blocks)
-        tt_copy_words(binding + 1, mine->blocks,
-                      (size_t)mine->program->nblocks * sizeof(struct tt_own_block));
-    if (block->tables != mine->tables)
-        tt_copy_words((void *)block->tables, mine->tables, mine->tables->nbytes);
-    if (block->program != mine->program)
-        tt_copy_words((void *)block->program, mine->program, mine->program->nbytes);
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        binding->table_at = mine->blocks ? (uint32_t)sizeof *binding : 0;
-        tt_read_scalar(block);
+    const uint32_t unit = sizeof(uint4),
+                   nends = layout->nends * (sizeof(struct tt_device_end) / unit);
+    const uint32_t nprogram = layout->nprogram / unit, ncall = sizeof *call / unit;
+    const uint32_t *ends_at =
+        (const uint32_t *)(call->program.memory + call->program.ends_at) + layout->first_end;
+    for (uint32_t i = tt_thread(); i < nends + nprogram + ncall; i += tt_openers()) {
+        const uint4 *from;
+        uint4 *to;
+        if (i < nends) {
+            from = (const uint4 *)tt_end_of_copy(call, ends_at[i / 4], layout->copy) + i % 4;
+            to = (uint4 *)tt_room + i;
+        } else if (i < nends + nprogram) {
+            from = (const uint4 *)call->program.memory + (i - nends);
+            to = (uint4 *)(tt_room + layout->program_at) + (i - nends);
+        } else {
+            from = (const uint4 *)call + (i - nends - nprogram);
+            to = (uint4 *)&block.call + (i - nends - nprogram);
+        }
+        *to = *from;
     }
-    for (uint32_t e = 0; e < block->nends; e++)
-        tt_copy_words(&block->ends[e], tt_block_end(block, e), sizeof(struct tt_device_end));
-    __syncthreads();
-    for (uint32_t e = threadIdx.x; e < block->nends; e += blockDim.x) block->ends[e].refers = 0;
-    __syncthreads();
-    return true;
+}
+
+/* The openers: the binding and its table of blocks. */
+static __device__ void tt_copy_table(const struct tt_device_call *call,
+                                     const struct tt_layout *layout)
+{
+    const uint32_t nbinding = sizeof(struct tt_binding) / 8;
+    uint64_t *to = (uint64_t *)(tt_room + layout->binding_at);
+    for (uint32_t i = tt_thread(); i < nbinding + call->table_bytes / 8; i += tt_openers())
+        to[i] = i < nbinding ? ((const uint64_t *)&call->binding)[i]
+                             : ((const uint64_t *)call->blocks)[i - nbinding];
+}
+
+/* Thread 0. */
+static __device__ void tt_begin_block(const struct tt_device_call *call,
+                                      const struct tt_layout *layout, uint32_t index)
+{
+    const char *memory = layout->nprogram ? tt_room + layout->program_at : call->program.memory;
+    const bool whole = layout->nprogram == call->program.nbytes;
+    const char *rest = whole ? memory : call->program.memory;
+    block.program = (const struct tt_program *)(rest + call->program.program_at);
+    block.ends_at = (const uint32_t *)(rest + call->program.ends_at) + layout->first_end;
+    block.binding = call->blocks ? (const struct tt_binding *)(tt_room + layout->binding_at)
+                                 : &block.call.binding;
+    block.places = (const uint16_t *)memory;
+    block.nends = layout->nends;
+    block.part = index;
+    block.channel = layout->channel;
+    block.copy = layout->copy;
+    block.step = 0;
+    block.round = 0;
+}
+
+/* The openers, which pass a barrier: all but what is found with the program. */
+static __device__ void tt_block_open(const struct tt_device_call *call,
+                                     const struct tt_layout *layout, uint32_t index)
+{
+    tt_copy_all(call, layout);
+    if (call->blocks) tt_copy_table(call, layout);
+    if (tt_thread() == 0) tt_begin_block(call, layout, index);
+    tt_sync_threads(tt_openers());
+}
+
+/* ---- Ends ----------------------------------------------------------------------------------- */
+
+/* The block's copy of end e. */
+static __device__ struct tt_device_end *tt_end(uint32_t e)
+{
+    return (struct tt_device_end *)tt_room + e;
+}
+
+/* End e of the block in device memory. */
+static __device__ struct tt_device_end *tt_block_end(uint32_t e)
+{
+    return tt_end_of_copy(&block.call, block.ends_at[e], block.copy);
 }
 
 /* What the next call goes on with. */
-static __device__ void tt_block_close(struct tt_block *block)
+static __device__ void tt_block_close(void)
 {
-    for (uint32_t e = threadIdx.x; e < block->nends; e += blockDim.x) {
-        tt_block_end(block, e)->count = block->ends[e].count;
-        tt_block_end(block, e)->known_tail = block->ends[e].known_tail;
-    }
+    for (uint32_t e = tt_thread(); e < block.nends; e += tt_nthreads())
+        *(uint64_t *)&tt_block_end(e)->count = *(const uint64_t *)&tt_end(e)->count;
+}
+
+/* ---- Failures ------------------------------------------------------------------------------- */
+
+static __device__ struct tt_watch tt_watch_begin(void)
+{
+    return {&block.call, 0};
+}
+
+/* In the present step. */
+static __device__ void tt_block_fail(uint32_t failure, int32_t peer)
+{
+    tt_report_failure(&block.call, failure, peer, block.part, block.step);
+}
+
+/* After a wait for the peer has ended without what it waited for. */
+static __device__ bool tt_fail_wait(int32_t peer)
+{
+    if (tt_load_abort(block.call.report)) tt_block_fail(TT_DEVICE_ABORTED, peer);
+    return false;
 }
 
 #endif

@@ -56,10 +56,10 @@ static __device__ uint64_t tt_flow_most(const struct tt_device_links *links)
 }
 
 /* Goes to the next message that has the flow's part. */
-static __device__ void tt_flow_next(const struct tt_block *block, struct tt_flow *flow)
+static __device__ void tt_flow_next(struct tt_flow *flow)
 {
     const struct tt_device_flow *given = &flow->own;
-    const struct tt_device_transfer *all = tt_device_transfers(block->call.exchange);
+    const struct tt_device_transfer *all = tt_device_transfers(block.call.exchange);
     while (flow->next < given->number) {
         flow->now = all[given->first + flow->next++];
         if (flow->now.nparts <= given->part) continue;
@@ -71,28 +71,27 @@ static __device__ void tt_flow_next(const struct tt_block *block, struct tt_flow
     if (!given->outgoing) tt_store_sys(&flow->given->done, 1);
 }
 
-static __device__ void tt_flow_open(const struct tt_block *block, struct tt_flow *flow,
-                                    uint32_t index)
+static __device__ void tt_flow_open(struct tt_flow *flow, uint32_t index)
 {
-    flow->given = &tt_device_flows(block->call.exchange)[index];
+    flow->given = &tt_device_flows(block.call.exchange)[index];
     flow->own = *flow->given;
-    if (block->call.captured) tt_store_sys(&flow->given->done, 0);
+    if (block.call.captured) tt_store_sys(&flow->given->done, 0);
     flow->index = index;
     const uint32_t end = flow->own.end;
-    if (end != UINT32_MAX) flow->end = block->call.links.ends[end];
+    if (end != UINT32_MAX) flow->end = block.call.links.ends[end];
     flow->end.refers = 0;
     flow->state = TT_FLOW_MOVES;
     flow->next = 0;
     flow->message = NULL;
-    tt_flow_next(block, flow);
+    tt_flow_next(flow);
 }
 
 /* What the next call goes on with. */
-static __device__ void tt_flow_close(const struct tt_block *block, const struct tt_flow *flow)
+static __device__ void tt_flow_close(const struct tt_flow *flow)
 {
     const uint32_t at = flow->own.end;
     if (at == UINT32_MAX) return;
-    struct tt_device_end *end = &block->call.links.ends[at];
+    struct tt_device_end *end = &block.call.links.ends[at];
     end->count = flow->end.count;
     end->known_tail = flow->end.known_tail;
 }
@@ -115,34 +114,33 @@ static __device__ bool tt_flow_may_fill(struct tt_flow *flow, uint32_t most)
     return end->count - end->known_tail <= most;
 }
 
-static __device__ void tt_flow_look_for_slot(const struct tt_block *block, struct tt_flow *flow)
+static __device__ void tt_flow_look_for_slot(struct tt_flow *flow)
 {
-    const struct tt_device_links *links = &block->call.links;
+    const struct tt_device_links *links = &block.call.links;
     struct tt_device_end *end = &flow->end;
     if (!tt_flow_may_fill(flow, links->nslots - 1)) return;
     const char *from = flow->now.data + flow->at;
     const bool refers =
-        flow->fresh && end->reaches && flow->left && flow->left >= block->call.reference_bytes;
+        flow->fresh && end->reaches && flow->left && flow->left >= block.call.reference_bytes;
     flow->reference = refers ? from : NULL;
     char *slot = end->slots + (size_t)(end->count % links->nslots) * links->slot_bytes;
     tt_flow_piece(flow, from, slot, refers ? 0 : min(flow->left, tt_flow_most(links)));
 }
 
 /* A message was published: what it is. False: not what is received here. */
-static __device__ bool tt_flow_take(const struct tt_block *block, struct tt_flow *flow,
-                                    uint64_t head)
+static __device__ bool tt_flow_take(struct tt_flow *flow, uint64_t head)
 {
-    const struct tt_device_links *links = &block->call.links;
+    const struct tt_device_links *links = &block.call.links;
     struct tt_device_end *end = &flow->end;
     const uint32_t slot = end->count % links->nslots;
     struct tt_device_note *note = &end->notes[slot];
-    const uint64_t mine = tt_device_head(end->count + 1, block->call.signature);
+    const uint64_t mine = tt_device_head(end->count + 1, block.call.signature);
     if ((uint32_t)head != (uint32_t)mine) head = note->head;
     if (head != mine || note->nbytes != flow->now.nbytes) {
         flow->given->sent = head == mine ? note->nbytes : UINT64_MAX; /* R6 */
         flow->given->wanted = flow->now.nbytes;
-        tt_report_failure(block->call.state, block->call.report, TT_DEVICE_MISMATCH,
-                          (int32_t)flow->own.peer, block->part, flow->index);
+        tt_report_failure(&block.call, TT_DEVICE_MISMATCH, (int32_t)flow->own.peer, block.part,
+                          flow->index);
         return false;
     }
     bool withdrawn = false;
@@ -155,13 +153,13 @@ static __device__ bool tt_flow_take(const struct tt_block *block, struct tt_flow
 }
 
 /* A1. False: the message is none that is received here. */
-static __device__ bool tt_flow_look_for_message(const struct tt_block *block, struct tt_flow *flow)
+static __device__ bool tt_flow_look_for_message(struct tt_flow *flow)
 {
     const struct tt_device_end *end = &flow->end;
     if (!flow->message) {
         const uint64_t head = tt_load_acquire(end->head, end->system);
-        if ((uint32_t)head - end->count - 1 >= block->call.links.nslots) return true;
-        if (!tt_flow_take(block, flow, head)) return false;
+        if ((uint32_t)head - end->count - 1 >= block.call.links.nslots) return true;
+        if (!tt_flow_take(flow, head)) return false;
         if (flow->state == TT_FLOW_STUCK) return true;
     }
     tt_flow_piece(flow, flow->message, flow->now.data + flow->at, flow->message_left);
@@ -169,7 +167,7 @@ static __device__ bool tt_flow_look_for_message(const struct tt_block *block, st
 }
 
 /* Whether the flow can go on, and with what piece. False: it has failed. */
-static __device__ bool tt_flow_look(const struct tt_block *block, struct tt_flow *flow)
+static __device__ bool tt_flow_look(struct tt_flow *flow)
 {
     flow->ready = false;
     if (flow->state == TT_FLOW_DRAINS && tt_flow_may_fill(flow, 0)) {
@@ -180,18 +178,18 @@ static __device__ bool tt_flow_look(const struct tt_block *block, struct tt_flow
     if (tt_flow_is_local(flow))
         tt_flow_piece(flow, flow->now.source + flow->at, flow->now.data + flow->at, flow->left);
     else if (flow->own.outgoing)
-        tt_flow_look_for_slot(block, flow);
+        tt_flow_look_for_slot(flow);
     else
-        return tt_flow_look_for_message(block, flow);
+        return tt_flow_look_for_message(flow);
     return true;
 }
 
 /* The block has passed a barrier since the piece was copied. */
-static __device__ void tt_flow_publish(const struct tt_block *block, struct tt_flow *flow)
+static __device__ void tt_flow_publish(struct tt_flow *flow)
 {
     struct tt_device_end *end = &flow->end;
-    struct tt_device_note *note = &end->notes[end->count % block->call.links.nslots];
-    const uint64_t head = tt_device_head(end->count + 1, block->call.signature);
+    struct tt_device_note *note = &end->notes[end->count % block.call.links.nslots];
+    const uint64_t head = tt_device_head(end->count + 1, block.call.signature);
     note->reference = (uint64_t)flow->reference;
     note->nbytes = flow->now.nbytes;
     note->head = head;
@@ -201,21 +199,21 @@ static __device__ void tt_flow_publish(const struct tt_block *block, struct tt_f
 }
 
 /* Every second message is released, and the last one of a part, for which the sender may wait. */
-static __device__ void tt_flow_release(const struct tt_block *block, struct tt_flow *flow)
+static __device__ void tt_flow_release(struct tt_flow *flow)
 {
     struct tt_device_end *end = &flow->end;
     flow->message += flow->nbytes;
     flow->message_left -= flow->nbytes;
     if (flow->message_left) return;
     flow->message = NULL;
-    tt_count_read(end, &block->call.links);
+    tt_count_read(end, &block.call.links);
     if (end->count % 2 && flow->left) return;
     end->known_tail = end->count;
     tt_release(end, end->count); /* R2 */
 }
 
 /* After the piece was copied. */
-static __device__ void tt_flow_go_on(const struct tt_block *block, struct tt_flow *flow)
+static __device__ void tt_flow_go_on(struct tt_flow *flow)
 {
     if (!flow->ready) return;
     const bool outgoing = flow->own.outgoing;
@@ -223,17 +221,17 @@ static __device__ void tt_flow_go_on(const struct tt_block *block, struct tt_flo
     flow->fresh = false;
     flow->at += moved;
     flow->left -= moved;
-    if (outgoing) tt_flow_publish(block, flow);
-    if (!outgoing && !tt_flow_is_local(flow)) tt_flow_release(block, flow);
-    if (!flow->left) tt_flow_next(block, flow);
+    if (outgoing) tt_flow_publish(flow);
+    if (!outgoing && !tt_flow_is_local(flow)) tt_flow_release(flow);
+    if (!flow->left) tt_flow_next(flow);
 }
 
 /* ---- Of the block --------------------------------------------------------------------------- */
 
 /* All threads: copies the piece of a flow that is ready. */
-static __device__ void tt_flow_copy(struct tt_block *block, const struct tt_flow *flow)
+static __device__ void tt_flow_copy(const struct tt_flow *flow)
 {
-    struct tt_pass *pass = &block->pass;
+    struct tt_pass *pass = &block.pass;
     if (threadIdx.x == 0) {
         pass->sources[0] = flow->from;
         pass->targets[0] = flow->to;
@@ -246,34 +244,33 @@ static __device__ void tt_flow_copy(struct tt_block *block, const struct tt_flow
 }
 
 /* All threads: one turn of all flows. *done: all are. False: somebody has failed. */
-static __device__ bool tt_exchange_turn(struct tt_block *block, struct tt_flow *flows, uint32_t n,
-                                        struct tt_watch *watch, bool *done)
+static __device__ bool tt_exchange_turn(struct tt_flow *flows, uint32_t n, struct tt_watch *watch,
+                                        bool *done)
 {
     bool go = true, all = true;
     for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) {
         struct tt_flow *flow = &flows[i];
-        go = go && tt_flow_look(block, flow);
+        go = go && tt_flow_look(flow);
         if (flow->state == TT_FLOW_DONE) continue;
         all = false;
         if (go && !flow->ready && !tt_watch(watch)) {
             go = false;
-            if (tt_load_abort(block->call.report))
-                tt_report_failure(block->call.state, block->call.report, TT_DEVICE_ABORTED,
-                                  (int32_t)flow->own.peer, block->part, 0);
+            if (tt_load_abort(block.call.report))
+                tt_report_failure(&block.call, TT_DEVICE_ABORTED, (int32_t)flow->own.peer,
+                                  block.part, 0);
         }
     }
     *done = __syncthreads_and(all);
     if (!__syncthreads_and(go)) return false;
     for (uint32_t i = 0; i < n; i++)
-        if (flows[i].ready && flows[i].nbytes) tt_flow_copy(block, &flows[i]);
+        if (flows[i].ready && flows[i].nbytes) tt_flow_copy(&flows[i]);
     __syncthreads();
-    for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) tt_flow_go_on(block, &flows[i]);
+    for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) tt_flow_go_on(&flows[i]);
     return true;
 }
 
 /* All threads, after a failure: as after that of a program (run.cu). */
-static __device__ void tt_exchange_leave(const struct tt_block *block, struct tt_flow *flows,
-                                         uint32_t n)
+static __device__ void tt_exchange_leave(struct tt_flow *flows, uint32_t n)
 {
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
@@ -281,36 +278,36 @@ static __device__ void tt_exchange_leave(const struct tt_block *block, struct tt
             tt_release(&flows[i].end, TT_TAIL_LEFT | flows[i].end.known_tail);
     for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
         if (flows[i].end.refers)
-            tt_withdraw(&flows[i].end, block->call.links.ends[flows[i].own.end].count,
-                        block->call.links.nslots, block->call.report);
+            tt_withdraw(&flows[i].end, block.call.links.ends[flows[i].own.end].count,
+                        block.call.links.nslots, block.call.report);
     __syncthreads();
 }
 
 /* All threads: block `index` of an exchange. */
-static __device__ void tt_run_exchange(struct tt_block *block, const struct tt_device_call *call,
-                                       uint32_t index)
+static __device__ __noinline__ void tt_run_exchange(const struct tt_device_call *call,
+                                                    uint32_t index)
 {
-    tt_copy_words(&block->call, call, sizeof *call);
-    if (threadIdx.x == 0) block->part = index;
+    for (uint32_t i = threadIdx.x; i < sizeof *call / sizeof(uint4); i += blockDim.x)
+        ((uint4 *)&block.call)[i] = ((const uint4 *)call)[i];
+    if (threadIdx.x == 0) block.part = index;
     __syncthreads();
     struct tt_flow *flows = (struct tt_flow *)tt_room;
-    const uint32_t nflows = block->call.exchange->nflows, nblocks = block->call.nblocks;
+    const uint32_t nflows = block.call.exchange->nflows, nblocks = block.call.nblocks;
     const uint32_t n = index < nflows ? (nflows - index + nblocks - 1) / nblocks : 0;
     if (n * sizeof(struct tt_flow) > tt_room_bytes()) {
-        if (threadIdx.x == 0)
-            tt_report_failure(call->state, call->report, TT_DEVICE_IMPOSSIBLE, -1, index, 0);
+        if (threadIdx.x == 0) tt_report_failure(call, TT_DEVICE_IMPOSSIBLE, -1, index, 0);
         return;
     }
     for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
-        tt_flow_open(block, &flows[i], index + i * nblocks);
-    struct tt_watch watch = {block->call.state, block->call.report, 0};
+        tt_flow_open(&flows[i], index + i * nblocks);
+    struct tt_watch watch = {&block.call, 0};
     bool done = false;
     while (!done)
-        if (!tt_exchange_turn(block, flows, n, &watch, &done)) {
-            tt_exchange_leave(block, flows, n);
+        if (!tt_exchange_turn(flows, n, &watch, &done)) {
+            tt_exchange_leave(flows, n);
             break;
         }
-    for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) tt_flow_close(block, &flows[i]);
+    for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) tt_flow_close(&flows[i]);
 }
 
 #endif

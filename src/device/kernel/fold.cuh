@@ -159,16 +159,24 @@ template <class F> struct tt_line_words {
     }
 };
 
+static __device__ __noinline__ uint64_t tt_fold_words(const tt_fold *fold, uint32_t op,
+                                                      const uint64_t *words, uint32_t nwords,
+                                                      int32_t raw)
+{
+    __builtin_assume(__isShared(fold));
+    uint64_t result = 0;
+    tt_fold_choose<tt_line_words>(fold, op, words, nwords, raw, &result);
+    return result;
+}
+
 /* One thread: folds the 8 bytes of elements of a line of each source; nwords >= 1. raw: the source
  * that is, -1: none. finish: the result is complete. */
 static __device__ inline uint64_t tt_fold_line(const tt_fold *fold, const uint64_t *words,
                                                uint32_t nwords, int32_t raw, bool finish)
 {
     const uint32_t op = tt_fold_op_of_pass(fold, {raw >= 0, finish}, nwords);
-    uint64_t result = words[0];
-    if (nwords > 1 || tt_fold_changes_single(op))
-        tt_fold_choose<tt_line_words>(fold, op, words, nwords, raw, &result);
-    return result;
+    if (nwords == 1 && !tt_fold_changes_single(op)) return words[0];
+    return tt_fold_words(fold, op, words, nwords, raw);
 }
 
 #endif

@@ -12,168 +12,131 @@
 #include "device/kernel/step.cuh"
 
 /* The outgoing end with this rank itself counts the meetings. */
-static __device__ struct tt_device_end *tt_meet_end(struct tt_block *block, uint32_t rank,
-                                                    uint32_t outgoing)
+static __device__ struct tt_device_end *tt_meet_end(uint32_t rank, uint32_t outgoing)
 {
-    return &block->ends[2 * rank + outgoing];
-}
-
-static __device__ void tt_meet_fail(const struct tt_block *block, uint32_t failure, uint32_t rank)
-{
-    tt_report_failure(block->call.state, block->call.report, failure, (int32_t)rank, block->part,
-                      block->step);
-}
-
-/* After a wait for the rank has ended without what it waited for. */
-static __device__ bool tt_meet_fail_wait(const struct tt_block *block, uint32_t rank)
-{
-    if (tt_load_abort(block->call.report)) tt_meet_fail(block, TT_DEVICE_ABORTED, rank);
-    return false;
+    return tt_end(2 * rank + outgoing);
 }
 
 /* ---- Where blocks lie ----------------------------------------------------------------------- */
 
 /* Blocks [first, first + number) of the meeting, by their places. */
-static __device__ struct tt_walk tt_meet_walk(const struct tt_block *block,
-                                              struct tt_program_span *span, int32_t first,
+static __device__ struct tt_walk tt_meet_walk(struct tt_program_span *span, int32_t first,
                                               int32_t number)
 {
     span->first = first;
     span->number = span->run = number;
-    return tt_walk_begin(block->program, block->binding, span, (int)block->part, block->round,
-                         false);
+    return tt_walk_begin(block.program, block.binding, span, (int)block.part, block.round, false);
 }
 
 /* Bytes, or lines, before block `at` in what the rank has put in. */
-static __device__ size_t tt_meet_before(const struct tt_block *block,
-                                        const struct tt_program_step *step, uint32_t rank,
+static __device__ size_t tt_meet_before(const struct tt_program_step *step, uint32_t rank,
                                         int32_t at)
 {
-    const int32_t first = tt_program_puts(block->program)[step->recv + rank].first;
+    const int32_t first = tt_program_puts(block.program)[step->recv + rank].first;
     struct tt_program_span span = step->dst.number ? step->dst : step->local;
-    struct tt_walk walk = tt_meet_walk(block, &span, first, at - first);
+    struct tt_walk walk = tt_meet_walk(&span, first, at - first);
     struct tt_piece piece;
     size_t before = 0;
-    while (tt_walk_next(&walk, &piece)) before += tt_piece_length(block, piece.count);
+    while (tt_next(&walk, &piece)) before += tt_piece_length(piece.count);
     return before;
 }
 
-static __device__ bool tt_meet_has(const struct tt_block *block, const struct tt_program_step *step,
-                                   uint32_t rank, int32_t at)
+static __device__ bool tt_meet_has(const struct tt_program_step *step, uint32_t rank, int32_t at)
 {
-    const struct tt_program_blocks *puts = tt_program_puts(block->program) + step->recv + rank;
+    const struct tt_program_blocks *puts = tt_program_puts(block.program) + step->recv + rank;
     return at >= puts->first && at < puts->first + puts->number;
 }
 
 /* Who has put in the block that is copied to place `at`. A block is usually its own rank's: look
  * there first. */
-static __device__ uint32_t tt_meet_owner(const struct tt_block *block,
-                                         const struct tt_program_step *step, int32_t at)
+static __device__ uint32_t tt_meet_owner(const struct tt_program_step *step, int32_t at)
 {
-    const uint32_t nranks = (uint32_t)block->program->nranks;
+    const uint32_t nranks = (uint32_t)block.program->nranks;
     if (step->op == TT_TRANSPOSE) return (uint32_t)at;
     uint32_t rank = (uint32_t)at % nranks;
-    for (uint32_t i = 0; i < nranks && !tt_meet_has(block, step, rank, at); i++)
+    for (uint32_t i = 0; i < nranks && !tt_meet_has(step, rank, at); i++)
         rank = rank + 1 == nranks ? 0 : rank + 1;
     return rank;
 }
 
 /* ---- Messages ------------------------------------------------------------------------------- */
 
-static __device__ char *tt_meet_place(const struct tt_block *block, const struct tt_device_end *end,
-                                      uint32_t count)
+static __device__ char *tt_meet_place(const struct tt_device_end *end, uint32_t count)
 {
-    return end->places + (size_t)(count % block->call.links.nslots) * block->call.links.slot_bytes;
+    return end->places + (size_t)(count % block.call.links.nslots) * block.call.links.slot_bytes;
 }
 
 /* One thread: waits until a message to the rank has room, and finds where messages lie. */
-static __device__ bool tt_meet_prepare(struct tt_block *block, uint32_t rank)
+static __device__ bool tt_meet_prepare(uint32_t rank)
 {
-    const struct tt_device_links *links = &block->call.links;
-    struct tt_device_end *out = tt_meet_end(block, rank, 1), *in = tt_meet_end(block, rank, 0);
-    if (rank == (uint32_t)block->program->rank) {
-        block->slots[rank] = tt_meet_place(block, out, out->count);
-        block->messages[rank] = block->slots[rank];
+    struct tt_device_end *out = tt_meet_end(rank, 1), *in = tt_meet_end(rank, 0);
+    struct tt_block_message *from = &block.in[rank], *to = &block.out[rank];
+    if (rank == (uint32_t)block.program->rank) {
+        from->at = to->at = tt_meet_place(out, out->count);
         return true;
     }
-    struct tt_watch watch = tt_watch_begin(block);
-    if (!tt_wait_for_release(out, &watch, links->nslots - 1)) return tt_meet_fail_wait(block, rank);
-    block->heads_out[rank] = tt_device_head(out->count + 1, block->call.signature);
-    block->heads_in[rank] = tt_device_head(in->count + 1, block->call.signature);
-    block->slots[rank] = out->lines + (size_t)(out->count % links->nslots) * links->line_bytes;
-    block->messages[rank] = in->lines + (size_t)(in->count % links->nslots) * links->line_bytes;
+    struct tt_watch watch = tt_watch_begin();
+    if (!tt_wait_for_release(out, &watch, block.call.links.nslots - 1))
+        return tt_fail_wait((int32_t)rank);
+    from->peer = (int32_t)rank;
+    from->head = tt_device_head(in->count + 1, block.call.signature);
+    from->at = tt_lines_of(in);
+    to->head = tt_device_head(out->count + 1, block.call.signature);
+    to->at = tt_lines_of(out);
+    to->system = out->system;
     return true;
 }
 
 /* SLOTS, one thread, whose block has passed a barrier since its place was written. */
-static __device__ void tt_meet_publish(struct tt_block *block, uint32_t rank)
+static __device__ void tt_meet_publish(uint32_t rank)
 {
-    struct tt_device_end *end = tt_meet_end(block, rank, 1);
-    struct tt_device_note *note = &end->notes[end->count % block->call.links.nslots];
+    struct tt_device_end *end = tt_meet_end(rank, 1);
+    struct tt_device_note *note = &end->notes[end->count % block.call.links.nslots];
     note->reference = 0;
-    note->head = block->heads_out[rank];
-    tt_publish(end, block->heads_out[rank]);
+    note->head = block.out[rank].head;
+    tt_publish(end, block.out[rank].head);
 }
 
 /* SLOTS, one thread: waits until the rank's place is written. */
-static __device__ bool tt_meet_await(struct tt_block *block, uint32_t rank)
+static __device__ bool tt_meet_await(uint32_t rank)
 {
-    const uint32_t own = (uint32_t)block->program->rank, nslots = block->call.links.nslots;
-    const struct tt_device_end *end = tt_meet_end(block, rank, 0);
-    const uint64_t mine = block->heads_in[rank];
-    struct tt_watch watch = tt_watch_begin(block);
+    const uint32_t own = (uint32_t)block.program->rank, nslots = block.call.links.nslots;
+    const struct tt_device_end *end = tt_meet_end(rank, 0);
+    const uint64_t mine = block.in[rank].head;
+    struct tt_watch watch = tt_watch_begin();
     uint64_t head;
-    if (!tt_wait_for_message(end, nslots, &watch, &head)) return tt_meet_fail_wait(block, rank);
+    if (!tt_wait_for_message(end, nslots, &watch, &head)) return tt_fail_wait((int32_t)rank);
     if ((uint32_t)head != (uint32_t)mine) head = end->notes[end->count % nslots].head;
     if (head != mine) {
-        tt_meet_fail(block, TT_DEVICE_MISMATCH, rank);
+        tt_block_fail(TT_DEVICE_MISMATCH, (int32_t)rank);
         return false;
     }
-    block->messages[rank] = tt_meet_place(block, end, tt_meet_end(block, own, 1)->count);
+    block.in[rank].at = tt_meet_place(end, tt_meet_end(own, 1)->count);
     return true;
 }
 
-/* LINES, one thread: line `line` of the rank's message. A function of its own, so that its load is
- * in the code once. */
-static __device__ __noinline__ bool tt_meet_take_line(struct tt_block *block, uint32_t rank,
-                                                      const char *line, uint64_t *word)
-{
-    struct tt_watch watch = tt_watch_begin(block);
-    uint64_t flag = block->heads_in[rank];
-    const bool system = tt_meet_end(block, rank, 0)->system;
-    if (tt_wait_for_line(line, system, &watch, word, &flag)) return true;
-    if (flag == block->heads_in[rank]) return tt_meet_fail_wait(block, rank);
-    tt_meet_fail(block, TT_DEVICE_MISMATCH, rank);
-    return false;
-}
-
 /* One thread: the message from the rank is read, the one to it is sent. */
-static __device__ void tt_meet_count(struct tt_block *block, uint32_t rank)
+static __device__ void tt_meet_count(uint32_t rank)
 {
-    const uint32_t batch = block->call.links.nslots > 2 ? 2 : 1; /* as in tt_finish_step */
-    struct tt_device_end *in = tt_meet_end(block, rank, 0), *out = tt_meet_end(block, rank, 1);
-    const bool self = rank == (uint32_t)block->program->rank;
-    if (!self && block->call.protocol == TT_PROTOCOL_LINES &&
-        tt_device_renews(out->count, block->call.links.nslots))
-        tt_publish(out, block->heads_out[rank]);
+    struct tt_device_end *in = tt_meet_end(rank, 0), *out = tt_meet_end(rank, 1);
+    const bool self = rank == (uint32_t)block.program->rank;
+    if (!self && block.call.protocol == TT_PROTOCOL_LINES &&
+        tt_device_renews(out->count, block.call.links.nslots))
+        tt_publish(out, block.out[rank].head);
     out->count++;
     if (self) return;
-    tt_count_read(in, &block->call.links);
-    if (in->count % batch) return;
-    in->known_tail = in->count;
-    tt_release(in, in->count);
+    tt_finish_message(in);
 }
 
 /* ---- Putting in ----------------------------------------------------------------------------- */
 
 /* One thread: the word of a line that this rank puts in. */
-static __device__ uint64_t tt_meet_own_word(const struct tt_block *block,
-                                            const struct tt_program_step *step, const char *from,
+static __device__ uint64_t tt_meet_own_word(const struct tt_program_step *step, const char *from,
                                             uint32_t n)
 {
     const uint64_t word = tt_load_word(from, n);
-    if (!tt_is_raw(block, step)) return word;
-    return tt_fold_line(&block->fold, &word, 1, 0, false);
+    if (!tt_is_raw(step)) return word;
+    return tt_fold_line(&block.call.fold, &word, 1, 0, false);
 }
 
 /* Bytes of the i-th line of a piece of nbytes. */
@@ -184,65 +147,64 @@ static __device__ uint32_t tt_meet_line_bytes(size_t nbytes, size_t i)
 }
 
 /* LINES, all threads: a piece, from line `before` of the messages on; at least `least` lines. */
-static __device__ void tt_meet_put_lines(struct tt_block *block, const struct tt_program_step *step,
-                                         const char *from, size_t nbytes, size_t before,
-                                         size_t least)
+static __device__ void tt_meet_put_lines(const struct tt_program_step *step, const char *from,
+                                         size_t nbytes, size_t before, size_t least)
 {
-    const uint32_t own = (uint32_t)block->program->rank, nranks = (uint32_t)block->program->nranks;
+    const uint32_t own = (uint32_t)block.program->rank, nranks = (uint32_t)block.program->nranks;
     size_t nlines = (nbytes + TT_LINE_DATA - 1) / TT_LINE_DATA;
     if (nlines < least) nlines = least;
     for (size_t i = threadIdx.x; i < nlines; i += blockDim.x) {
         const uint32_t n = tt_meet_line_bytes(nbytes, i);
-        const uint64_t word = n ? tt_meet_own_word(block, step, from + i * TT_LINE_DATA, n) : 0;
+        const uint64_t word = n ? tt_meet_own_word(step, from + i * TT_LINE_DATA, n) : 0;
         for (uint32_t rank = 0; rank < nranks; rank++)
             if (rank != own)
-                tt_store_line(block->slots[rank] + (before + i) * TT_LINE_BYTES, word,
-                              block->heads_out[rank], tt_meet_end(block, rank, 1)->system);
+                tt_store_line(block.out[rank].at + (before + i) * TT_LINE_BYTES, word,
+                              block.out[rank].head, block.out[rank].system);
     }
 }
 
 /* SLOTS, all threads: a piece to the own place. */
-static __device__ void tt_meet_put_place(struct tt_block *block, const struct tt_program_step *step,
-                                         const char *from, size_t count, size_t before)
+static __device__ void tt_meet_put_place(const struct tt_program_step *step, const char *from,
+                                         size_t count, size_t before)
 {
-    struct tt_pass *pass = &block->pass;
+    struct tt_pass *pass = &block.pass;
     __syncthreads(); /* the pass is used again */
     if (threadIdx.x == 0) {
         pass->sources[0] = from;
-        pass->targets[0] = block->slots[block->program->rank] + before;
+        pass->targets[0] = block.out[block.program->rank].at + before;
         pass->nsources = pass->ntargets = 1;
-        pass->raw[0] = tt_is_raw(block, step);
+        pass->raw[0] = tt_is_raw(step);
         pass->changes = {pass->raw[0], false};
         pass->count = count;
     }
     __syncthreads();
-    tt_fold_pass(&block->fold, pass);
+    tt_fold_pass(&block.call.fold, pass);
 }
 
 /* All threads: what this rank puts in. */
-static __device__ bool tt_meet_put(struct tt_block *block, const struct tt_program_step *step)
+static __device__ bool tt_meet_put(const struct tt_program_step *step)
 {
-    const bool lines = block->call.protocol == TT_PROTOCOL_LINES;
+    const bool lines = block.call.protocol == TT_PROTOCOL_LINES;
     const size_t room =
-        lines ? block->call.links.line_bytes / TT_LINE_BYTES : block->call.links.slot_bytes;
-    struct tt_walk walk = tt_walk_begin(block->program, block->binding, &step->local,
-                                        (int)block->part, block->round, false);
+        lines ? block.call.links.line_bytes / TT_LINE_BYTES : block.call.links.slot_bytes;
+    struct tt_walk walk = tt_walk_begin(block.program, block.binding, &step->local, (int)block.part,
+                                        block.round, false);
     struct tt_piece piece;
     size_t before = 0;
-    while (tt_walk_next(&walk, &piece)) {
-        const size_t length = tt_piece_length(block, piece.count);
-        const char *from = tt_piece_at(block, &step->local, &piece);
+    while (tt_next(&walk, &piece)) {
+        const size_t length = tt_piece_length(piece.count);
+        const char *from = tt_piece_at(&step->local, &piece);
         if (before + length > room) { /* the binding says that it fits */
-            tt_meet_fail(block, TT_DEVICE_IMPOSSIBLE, (uint32_t)block->program->rank);
+            tt_block_fail(TT_DEVICE_IMPOSSIBLE, block.program->rank);
             return false;
         }
         if (lines)
-            tt_meet_put_lines(block, step, from, piece.count * block->fold.element, before, 0);
+            tt_meet_put_lines(step, from, piece.count * block.call.fold.element, before, 0);
         else if (length)
-            tt_meet_put_place(block, step, from, piece.count, before);
+            tt_meet_put_place(step, from, piece.count, before);
         before += length;
     }
-    if (lines && !before) tt_meet_put_lines(block, step, NULL, 0, 0, 1);
+    if (lines && !before) tt_meet_put_lines(step, NULL, 0, 0, 1);
     return true;
 }
 
@@ -259,17 +221,17 @@ struct tt_meet_piece {
 };
 
 /* All threads: lists where the block lies in the messages. */
-static __device__ void tt_meet_list(struct tt_block *block, const struct tt_program_step *step,
+static __device__ void tt_meet_list(const struct tt_program_step *step,
                                     const struct tt_meet_piece *piece)
 {
-    struct tt_pass *pass = &block->pass;
-    const int32_t at = step->op == TT_TRANSPOSE ? block->program->rank : piece->at;
-    const uint32_t n = piece->fold ? (uint32_t)block->program->nranks : 1;
-    const size_t unit = block->call.protocol == TT_PROTOCOL_LINES ? TT_LINE_BYTES : 1;
+    struct tt_pass *pass = &block.pass;
+    const int32_t at = step->op == TT_TRANSPOSE ? block.program->rank : piece->at;
+    const uint32_t n = piece->fold ? (uint32_t)block.program->nranks : 1;
+    const size_t unit = block.call.protocol == TT_PROTOCOL_LINES ? TT_LINE_BYTES : 1;
     __syncthreads(); /* the pass is used again */
     for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) {
         const uint32_t rank = piece->fold ? i : piece->one;
-        pass->sources[i] = block->messages[rank] + tt_meet_before(block, step, rank, at) * unit;
+        pass->sources[i] = block.in[rank].at + tt_meet_before(step, rank, at) * unit;
         if (i) continue;
         pass->targets[0] = piece->to;
         pass->nsources = n;
@@ -281,100 +243,94 @@ static __device__ void tt_meet_list(struct tt_block *block, const struct tt_prog
 }
 
 /* LINES, all threads: a listed block. */
-static __device__ bool tt_meet_take_lines(struct tt_block *block,
-                                          const struct tt_program_step *step,
+static __device__ bool tt_meet_take_lines(const struct tt_program_step *step,
                                           const struct tt_meet_piece *piece)
 {
-    const uint32_t own = (uint32_t)block->program->rank;
-    const size_t nbytes = piece->count * block->fold.element;
+    const uint32_t rank = (uint32_t)block.program->rank;
+    const uint32_t own = piece->fold ? rank : rank == piece->one ? 0 : UINT32_MAX;
+    const uint32_t nwords = block.pass.nsources;
+    const size_t nbytes = piece->count * block.call.fold.element;
     for (size_t i = threadIdx.x; i * TT_LINE_DATA < nbytes; i += blockDim.x) {
         const uint32_t n = tt_meet_line_bytes(nbytes, i);
         uint64_t words[TT_DEVICE_MOST_PEERS + 1];
-        for (uint32_t s = 0; s < block->pass.nsources; s++) {
-            const uint32_t rank = piece->fold ? s : piece->one;
-            if (rank == own)
-                words[s] = tt_meet_own_word(block, step, piece->own + i * TT_LINE_DATA, n);
-            else if (!tt_meet_take_line(block, rank, block->pass.sources[s] + i * TT_LINE_BYTES,
-                                        &words[s]))
-                return false;
-        }
-        tt_store_word(
-            piece->to + i * TT_LINE_DATA,
-            tt_fold_line(&block->fold, words, block->pass.nsources, -1, block->pass.changes.finish),
-            n);
+        if (own != UINT32_MAX)
+            words[own] = tt_meet_own_word(step, piece->own + i * TT_LINE_DATA, n);
+        if (!tt_take_lines({piece->one, nwords, own, true, i * TT_LINE_BYTES}, words)) return false;
+        const uint64_t result =
+            tt_fold_line(&block.call.fold, words, nwords, -1, block.pass.changes.finish);
+        tt_store_word(piece->to + i * TT_LINE_DATA, result, n);
     }
     return true;
 }
 
 /* What of its own input, where it has put that in, a rank takes with the block. */
-static __device__ const char *tt_meet_own(const struct tt_block *block,
-                                          const struct tt_program_step *step,
+static __device__ const char *tt_meet_own(const struct tt_program_step *step,
                                           const struct tt_meet_piece *piece)
 {
-    const int32_t at = step->op == TT_TRANSPOSE ? block->program->rank : piece->at;
+    const int32_t at = step->op == TT_TRANSPOSE ? block.program->rank : piece->at;
     struct tt_program_span span = step->local;
     struct tt_piece own;
-    if (!piece->fold && piece->one != (uint32_t)block->program->rank) return NULL;
-    struct tt_walk walk = tt_meet_walk(block, &span, at, 1);
-    return tt_walk_next(&walk, &own) ? tt_piece_at(block, &step->local, &own) : NULL;
+    if (!piece->fold && piece->one != (uint32_t)block.program->rank) return NULL;
+    struct tt_walk walk = tt_meet_walk(&span, at, 1);
+    return tt_next(&walk, &own) ? tt_piece_at(&step->local, &own) : NULL;
 }
 
 /* All threads: what this rank takes. */
-static __device__ bool tt_meet_take(struct tt_block *block, const struct tt_program_step *step)
+static __device__ bool tt_meet_take(const struct tt_program_step *step)
 {
-    const bool lines = block->call.protocol == TT_PROTOCOL_LINES;
-    struct tt_walk walk = tt_walk_begin(block->program, block->binding, &step->dst,
-                                        (int)block->part, block->round, false);
+    const bool lines = block.call.protocol == TT_PROTOCOL_LINES;
+    struct tt_walk walk = tt_walk_begin(block.program, block.binding, &step->dst, (int)block.part,
+                                        block.round, false);
     struct tt_piece found;
     bool go = true;
-    for (int32_t i = 0; tt_walk_next(&walk, &found); i++) {
+    for (int32_t i = 0; tt_next(&walk, &found); i++) {
         if (!found.count) continue;
         struct tt_meet_piece piece;
         piece.at = step->dst.first + i;
         piece.fold = step->op == TT_FOLD;
-        piece.one = piece.fold ? 0 : tt_meet_owner(block, step, piece.at);
-        piece.to = tt_piece_at(block, &step->dst, &found);
-        piece.own = lines ? tt_meet_own(block, step, &piece) : NULL;
+        piece.one = piece.fold ? 0 : tt_meet_owner(step, piece.at);
+        piece.to = tt_piece_at(&step->dst, &found);
+        piece.own = lines ? tt_meet_own(step, &piece) : NULL;
         piece.count = found.count;
-        tt_meet_list(block, step, &piece);
+        tt_meet_list(step, &piece);
         if (lines)
-            go = go && tt_meet_take_lines(block, step, &piece);
+            go = go && tt_meet_take_lines(step, &piece);
         else
-            tt_fold_pass(&block->fold, &block->pass);
+            tt_fold_pass(&block.call.fold, &block.pass);
     }
     return go;
 }
 
 /* LINES, one thread: waits for the first line of the rank's message, which has one at least. So
  * what is released has been sent, also where nothing of it is taken. */
-static __device__ bool tt_meet_await_lines(struct tt_block *block, uint32_t rank)
+static __device__ bool tt_meet_await_lines(uint32_t rank)
 {
     uint64_t word;
-    return tt_meet_take_line(block, rank, block->messages[rank], &word);
+    return tt_await_line(&block.in[rank], block.in[rank].at, &word);
 }
 
 /* ---- A step --------------------------------------------------------------------------------- */
 
-/* All threads: step number block->step. */
-static __device__ bool tt_do_meeting(struct tt_block *block, const struct tt_program_step *step)
+/* All threads: the present step. */
+static __device__ __noinline__ bool tt_do_meeting(const struct tt_program_step *step)
 {
-    const uint32_t own = (uint32_t)block->program->rank, nranks = (uint32_t)block->program->nranks;
-    const bool lines = block->call.protocol == TT_PROTOCOL_LINES;
+    const uint32_t own = (uint32_t)block.program->rank, nranks = (uint32_t)block.program->nranks;
+    const bool lines = block.call.protocol == TT_PROTOCOL_LINES;
     bool go = true;
     for (uint32_t rank = threadIdx.x; rank < nranks; rank += blockDim.x)
-        go = go && tt_meet_prepare(block, rank);
+        go = go && tt_meet_prepare(rank);
     if (!__syncthreads_and(go)) return false;
-    if (!tt_meet_put(block, step)) return false; /* for all threads alike */
+    if (!tt_meet_put(step)) return false; /* for all threads alike */
     if (!lines) __syncthreads();
     for (uint32_t rank = threadIdx.x; !lines && rank < nranks; rank += blockDim.x)
-        if (rank != own) tt_meet_publish(block, rank);
+        if (rank != own) tt_meet_publish(rank);
     for (uint32_t rank = threadIdx.x; rank < nranks; rank += blockDim.x)
-        if (rank != own)
-            go = go && (lines ? tt_meet_await_lines(block, rank) : tt_meet_await(block, rank));
+        if (rank != own) go = go && (lines ? tt_meet_await_lines(rank) : tt_meet_await(rank));
     if (!lines && !__syncthreads_and(go)) return false;
-    go = tt_meet_take(block, step) && go;
+    go = tt_meet_take(step) && go;
     if (!__syncthreads_and(go)) return false;
-    for (uint32_t rank = threadIdx.x; rank < nranks; rank += blockDim.x) tt_meet_count(block, rank);
+    for (uint32_t rank = threadIdx.x; rank < nranks; rank += blockDim.x) tt_meet_count(rank);
+    if (threadIdx.x == blockDim.x - 1) tt_advance();
     __syncthreads();
     return true;
 }

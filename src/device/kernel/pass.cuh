@@ -131,7 +131,6 @@ template <int SIZE> static __device__ inline void tt_pass_store_one(char *to, ui
 /* With several units a thread, a warp's units are one stretch, so that offsets from one address
  * reach them. The end of the whole stretches from `at` on, and the thread's first byte after `at`.
  */
-enum { TT_WARP = 32 };
 template <class UNIT, int UNROLL>
 static __device__ inline size_t tt_pass_whole(size_t at, size_t end)
 {
@@ -146,35 +145,50 @@ template <class UNIT, int UNROLL> static __device__ inline size_t tt_pass_first(
 
 /* ---- Folds ---------------------------------------------------------------------------------- */
 
-/* Folds UNROLL units of a thread, TT_WARP units apart from byte `at` on. TWO: there are two
- * sources; else any number. All loads of a source come before the stores. */
-template <class F, class UNIT, bool TWO, int UNROLL>
-static __device__ inline void tt_pass_units(const F &f, const tt_pass *pass, size_t at)
+/* A thread's UNROLL units, TT_WARP units apart from byte `at` on, of N sources from `first` on: all
+ * are loaded before they are folded. BEGIN: the first one begins the fold. */
+template <int N, bool BEGIN, class F, class UNIT, int UNROLL>
+static __device__ inline void tt_pass_group(const F &f, const tt_pass *pass, uint32_t first,
+                                            size_t at, tt_pack_acc<F, sizeof(UNIT)> (&acc)[UNROLL])
 {
-    typedef tt_pack<F, sizeof(UNIT)> pack;
-    pack more[UNROLL], result[UNROLL];
-    tt_pack_acc<F, sizeof(UNIT)> acc[UNROLL];
-    const UNIT *from = tt_source<UNIT>(pass->sources[0], at);
+    tt_pack<F, sizeof(UNIT)> in[N][UNROLL];
 #pragma unroll
-    for (int u = 0; u < UNROLL; u++) result[u] = tt_pass_load<F>(from + u * TT_WARP);
-    if (TWO) {
-        from = tt_source<UNIT>(pass->sources[1], at);
+    for (int k = 0; k < N; k++) {
+        const UNIT *from = tt_source<UNIT>(pass->sources[first + k], at);
 #pragma unroll
-        for (int u = 0; u < UNROLL; u++) more[u] = tt_pass_load<F>(from + u * TT_WARP);
+        for (int u = 0; u < UNROLL; u++) in[k][u] = tt_pass_load<F>(from + u * TT_WARP);
     }
+    if (UNROLL > 1) __syncwarp(); /* or the compiler would fold some before it loads others */
 #pragma unroll
-    for (int u = 0; u < UNROLL; u++) acc[u] = tt_pack_begin(f, result[u], tt_pass_is_raw(pass, 0));
-#pragma unroll 1
-    for (uint32_t s = 1; s < (TWO ? 2 : pass->nsources); s++) {
-        if (!TWO) {
-            from = tt_source<UNIT>(pass->sources[s], at);
-#pragma unroll
-            for (int u = 0; u < UNROLL; u++) more[u] = tt_pass_load<F>(from + u * TT_WARP);
-        }
+    for (int k = 0; k < N; k++) {
+        const bool raw = tt_pass_is_raw(pass, first + k);
 #pragma unroll
         for (int u = 0; u < UNROLL; u++)
-            acc[u] = tt_pack_add(f, acc[u], more[u], tt_pass_is_raw(pass, s));
+            acc[u] = BEGIN && k == 0 ? tt_pack_begin(f, in[k][u], raw)
+                                     : tt_pack_add(f, acc[u], in[k][u], raw);
     }
+}
+
+/* Folds a thread's UNROLL units. MOST: sources of a group; the first group is the rest. WHOLE:
+ * there are MOST sources. */
+template <int MOST, bool WHOLE, class F, class UNIT, int UNROLL>
+static __device__ inline void tt_pass_units(const F &f, const tt_pass *pass, size_t at)
+{
+    tt_pack_acc<F, sizeof(UNIT)> acc[UNROLL];
+    tt_pack<F, sizeof(UNIT)> result[UNROLL];
+    const uint32_t nsources = WHOLE ? MOST : pass->nsources;
+    uint32_t done = (nsources - 1) % MOST + 1;
+    if (WHOLE || done == MOST)
+        tt_pass_group<MOST, true, F, UNIT, UNROLL>(f, pass, 0, at, acc);
+    else if (done == 1)
+        tt_pass_group<1, true, F, UNIT, UNROLL>(f, pass, 0, at, acc);
+    else if (done == 2)
+        tt_pass_group<2, true, F, UNIT, UNROLL>(f, pass, 0, at, acc);
+    else
+        tt_pass_group<3, true, F, UNIT, UNROLL>(f, pass, 0, at, acc);
+#pragma unroll 1
+    for (; done < nsources; done += MOST)
+        tt_pass_group<MOST, false, F, UNIT, UNROLL>(f, pass, done, at, acc);
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) result[u] = tt_pack_end(f, acc[u]);
     const uint32_t ntargets = pass->ntargets;
@@ -187,7 +201,7 @@ static __device__ inline void tt_pass_units(const F &f, const tt_pass *pass, siz
 }
 
 /* The middle of a pass, from byte `at` to byte `end`. */
-template <class F, class UNIT, bool TWO, int UNROLL>
+template <int MOST, bool WHOLE, class F, class UNIT, int UNROLL>
 static __device__ inline void tt_pass_middle(const F &f, const tt_pass *pass, size_t at, size_t end)
 {
     if (UNROLL > 1) {
@@ -195,12 +209,12 @@ static __device__ inline void tt_pass_middle(const F &f, const tt_pass *pass, si
         const size_t whole = tt_pass_whole<UNIT, UNROLL>(at, end);
 #pragma unroll 1
         for (size_t i = at + tt_pass_first<UNIT, UNROLL>(); i < whole; i += stride)
-            tt_pass_units<F, UNIT, TWO, UNROLL>(f, pass, i);
+            tt_pass_units<MOST, WHOLE, F, UNIT, UNROLL>(f, pass, i);
         at = whole;
     }
 #pragma unroll 1
     for (at += threadIdx.x * sizeof(UNIT); at < end; at += blockDim.x * sizeof(UNIT))
-        tt_pass_units<F, UNIT, TWO, 1>(f, pass, at);
+        tt_pass_units<MOST, WHOLE, F, UNIT, 1>(f, pass, at);
 }
 
 /* The elements of bytes [0, head) and [tail, nbytes). */
@@ -233,6 +247,8 @@ template <class F> struct tt_pass_fold {
     static __device__ __noinline__ void run(const tt_fold *fold, const tt_pass *pass,
                                             tt_pass_parts parts)
     {
+        __builtin_assume(__isShared(fold));
+        __builtin_assume(__isShared(pass));
         typedef typename F::word word;
         typedef typename tt_pass_unit<word>::type unit;
         const F f(*fold);
@@ -240,11 +256,14 @@ template <class F> struct tt_pass_fold {
         const size_t end =
             middle ? parts.nbytes - ((parts.nbytes - parts.head) & (parts.unit - 1)) : parts.head;
         if (F::OFTEN && parts.unit == 16 && pass->nsources == 2)
-            tt_pass_middle<F, unit, true, F::OFTEN ? 2 * F::OFTEN : 1>(f, pass, parts.head, end);
+            tt_pass_middle<2, true, F, unit, F::OFTEN ? 2 * F::OFTEN : 1>(f, pass, parts.head, end);
+        else if (F::OFTEN > 1 && parts.unit == 16 && pass->nsources == 3)
+            tt_pass_middle<3, true, F, unit, 3>(f, pass, parts.head, end);
         else if (parts.unit == 16)
-            tt_pass_middle<F, unit, false, F::OFTEN ? F::OFTEN : 1>(f, pass, parts.head, end);
+            tt_pass_middle<F::SCALES ? 1 : 4, false, F, unit, F::OFTEN ? F::OFTEN : 1>(
+                f, pass, parts.head, end);
         else if (F::OFTEN > 1 && parts.unit)
-            tt_pass_middle<F, word, false, 4>(f, pass, parts.head, end);
+            tt_pass_middle<1, false, F, word, 4>(f, pass, parts.head, end);
         tt_pass_ends(f, pass, parts.head, end, parts.nbytes);
     }
 };
@@ -287,6 +306,7 @@ static __device__ inline void tt_pass_copy_units(const tt_pass *pass, size_t at,
 
 static __device__ __noinline__ void tt_pass_copy(const tt_pass *pass, tt_pass_parts parts)
 {
+    __builtin_assume(__isShared(pass));
     const size_t end = parts.nbytes - ((parts.nbytes - parts.head) & (parts.unit - 1));
     if (parts.unit == 16)
         tt_pass_copy_units<uint4, 8>(pass, parts.head, end);
@@ -331,8 +351,10 @@ static __device__ inline void tt_pass_bytes(const struct tt_pass *pass)
 
 /* Folds, or copies. Called by all threads of the block with the same values. No thread waits for
  * another: the caller orders the accesses before and after. */
-static __device__ inline void tt_fold_pass(const tt_fold *fold, const tt_pass *pass)
+static __device__ __noinline__ void tt_fold_pass(const tt_fold *fold, const tt_pass *pass)
 {
+    __builtin_assume(__isShared(fold));
+    __builtin_assume(__isShared(pass));
     if (!pass->nsources || !pass->ntargets) return;
     const uint32_t op = tt_fold_op_of_pass(fold, pass->changes, pass->nsources);
     const bool copies = pass->nsources == 1 && !tt_fold_changes_single(op);

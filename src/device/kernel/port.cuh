@@ -11,9 +11,10 @@
  *   R5 ended   the call has ended: a fence, then   A5  the host
  *              the words ended, nended, nreplayed
  *   R6 failure of the report is complete           A6  the host
- *   R7 last    the call has ended                  A7  the next call of the rank in the same launch
+ *   R7 last    the fence of R5, then the word      A7  the next call of the rank in the same launch
+ *   R8 verdict a fence (S), then the word          A8  the other blocks of the call
  *   S  nbegun and abort, closed: fence.sc.sys between the store of one and the load of the other,
- *      as on the host: the host sees that a block has begun, or the block sees the abort
+ *      as on the host: the host sees that the call has begun, or its first block sees the abort
  *   B  bar.sync orders the threads of a block: what any thread did before is before what the
  *      thread that releases does after, and releases are cumulative; acquires likewise
  *
@@ -40,9 +41,11 @@
 
 #include "device/call.h"
 
-/* Turns of a wait between two looks at the abort word, which is host memory and takes as long as
- * eight of them. */
-enum { TT_WATCH_TURNS = 64 };
+/* TT_WATCH_TURNS: turns of a wait between two looks at whether the call has failed. The abort word
+ * is host memory, which takes as long as eight turns while few look at it; where all warps of a
+ * large call did, a look would take a hundred times as long, and the first words of calls too. So
+ * the warps of a call look there in turn, together as often as TT_WATCH_WARPS would alone. */
+enum { TT_WATCH_TURNS = 64, TT_WATCH_WARPS = 8 };
 
 /* Bits of note->reference. TAKEN and WITHDRAWN, and LEFT of the tail's upper half, are used after a
  * failure. */
@@ -50,6 +53,14 @@ enum { TT_WATCH_TURNS = 64 };
 #define TT_REFERENCE_WITHDRAWN (1ull << 62) /* the receiver must not begin to */
 #define TT_REFERENCE_RAW (1ull << 61)       /* the message is a raw source (struct tt_sources) */
 #define TT_TAIL_LEFT (1ull << 63)           /* the receiver reads nothing any more */
+
+/* ---- Barriers ------------------------------------------------------------------------------- */
+
+/* B, of the block's first n threads, whole warps. The others do not wait. */
+static __device__ void tt_sync_threads(uint32_t n)
+{
+    asm volatile("bar.sync 1, %0;" : : "r"(n) : "memory");
+}
 
 /* ---- Words of a link ------------------------------------------------------------------------ */
 
@@ -99,18 +110,13 @@ static __device__ void tt_store_line(char *line, uint64_t data, uint64_t flag, b
                      : "memory");
 }
 
-static __device__ void tt_load_line(const char *line, uint64_t *data, uint64_t *flag, bool system)
+/* Of any link: a load takes as long with the scope .sys. */
+static __device__ void tt_load_line(const char *line, uint64_t *data, uint64_t *flag)
 {
-    if (system)
-        asm volatile("{ .reg .b128 q; ld.relaxed.sys.global.b128 q, [%2]; mov.b128 {%0, %1}, q; }"
-                     : "=l"(*data), "=l"(*flag)
-                     : "l"(line)
-                     : "memory");
-    else
-        asm volatile("{ .reg .b128 q; ld.relaxed.gpu.global.b128 q, [%2]; mov.b128 {%0, %1}, q; }"
-                     : "=l"(*data), "=l"(*flag)
-                     : "l"(line)
-                     : "memory");
+    asm volatile("{ .reg .b128 q; ld.relaxed.sys.global.b128 q, [%2]; mov.b128 {%0, %1}, q; }"
+                 : "=l"(*data), "=l"(*flag)
+                 : "l"(line)
+                 : "memory");
 }
 
 /* One thread, when message end->count is read and not yet released: what the slot's lines and note
@@ -170,19 +176,21 @@ static __device__ void tt_store_sys(uint32_t *word, uint32_t value)
     asm volatile("st.relaxed.sys.global.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
 }
 
-/* The communicator has failed; the first thread to say so writes the report. */
-static __device__ void tt_report_failure(struct tt_device_state *state,
-                                         struct tt_device_report *report, uint32_t failure,
-                                         int32_t peer, uint32_t channel, uint32_t step)
+/* The communicator has failed; the first thread to say so writes the report. call: in any memory.
+ */
+static __device__ __noinline__ void tt_report_failure(const struct tt_device_call *call,
+                                                      uint32_t failure, int32_t peer,
+                                                      uint32_t channel, uint32_t step)
 {
+    struct tt_device_report *report = call->report;
     uint32_t before;
     asm volatile("atom.relaxed.gpu.global.cas.b32 %0, [%1], 0, %2;"
                  : "=r"(before)
-                 : "l"(&state->failure), "r"(failure)
+                 : "l"(&call->state->failure), "r"(failure)
                  : "memory");
     if (before) return;
     tt_store_count(&report->sound, tt_load_sys(&report->ended));
-    tt_store_count(&report->replay, tt_load_sys(&report->captured)); /* of this call, B */
+    tt_store_count(&report->replay, call->captured);
     tt_store_sys((uint32_t *)&report->peer, (uint32_t)peer);
     tt_store_sys(&report->channel, channel);
     tt_store_sys(&report->step, step);
@@ -195,26 +203,49 @@ static __device__ void tt_report_failure(struct tt_device_state *state,
 /* ---- Begin and end of a call ---------------------------------------------------------------- */
 
 /* Of a call of a graph. Once all are closed, the table of an exchange may be gone. */
-static __device__ bool tt_is_closed(const struct tt_device_call *call)
+static __device__ bool tt_is_closed(const struct tt_device_call *call, uint64_t closed)
 {
-    const uint64_t closed = tt_load_sys(&call->report->closed);
     if (closed > 1 || !call->exchange) return closed;
     return tt_load_sys(&call->exchange->closed);
 }
 
-/* Each block says that the call has begun, and only then looks whether the host has aborted it, or
- * has closed graphs; the host aborts, and only then looks whether a call has begun
- * (carrier/kernel/work.c). With a fence between the two on each side, one of them sees the other: a
- * block that returns true here is seen, and one that begins later returns false and uses no buffer.
- */
-static __device__ bool tt_begin_call(const struct tt_device_call *call)
+/* Says that the call has begun, and only then looks whether the host has aborted it, or has closed
+ * graphs; the host aborts, and only then looks whether a call has begun (carrier/kernel/work.c).
+ * With a fence between the two on each side, one of them sees the other: a call that may run is
+ * seen, and one that begins later may not, and uses no buffer. */
+static __device__ bool tt_ask_host(const struct tt_device_call *call, uint64_t number)
 {
     struct tt_device_report *report = call->report;
     tt_store_count(&report->captured, call->captured);
     if (call->number) tt_store_count(&report->begun, call->number);
-    tt_store_count(&report->nbegun, call->state->nended + 1);
-    asm volatile("fence.sc.sys;" ::: "memory");
-    return !tt_load_abort(report) && !(call->captured && tt_is_closed(call));
+    tt_store_count(&report->nbegun, number);
+    asm volatile("fence.sc.sys;" ::: "memory"); /* S */
+    const uint64_t aborted = tt_load_abort(report);
+    const uint64_t closed = call->captured ? tt_load_sys(&report->closed) : 0;
+    return !aborted && !(call->captured && tt_is_closed(call, closed));
+}
+
+/* One thread of each block of the call, before the block uses a buffer or publishes anything:
+ * whether the call may run. Its first block asks the host, and tells the others: each block that
+ * asked would take a microsecond from all. */
+static __device__ bool tt_begin_call(const struct tt_device_call *call, uint32_t index)
+{
+    struct tt_device_state *state = call->state;
+    const uint64_t number = state->nended + 1;
+    uint64_t verdict;
+    if (index) {
+        do verdict = tt_load_acquire(&state->verdict, false); /* A8 */
+        while (verdict / 2 != number);
+        return verdict % 2;
+    }
+    const bool runs = tt_ask_host(call, number);
+    if (!runs) tt_report_failure(call, TT_DEVICE_ABORTED, -1, index, 0);
+    verdict = 2 * number + (runs && !tt_load_failure(state));
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;"
+                 :
+                 : "l"(&state->verdict), "l"(verdict) /* R8, behind the fence */
+                 : "memory");
+    return verdict % 2;
 }
 
 /* R4/A4: the last block to end knows all of what the others did, as far as it matters to the host,
@@ -223,18 +254,27 @@ static __device__ void tt_count_ended(const struct tt_device_call *call)
 {
     struct tt_device_state *state = call->state;
     struct tt_device_report *report = call->report;
-    uint32_t before;
-    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
-                 : "=r"(before)
-                 : "l"(&state->ended)
-                 : "memory");
+    const uint64_t nended = state->nended + 1;
+    const uint64_t nreplayed = state->nreplayed + (call->captured && !call->exchange);
+    uint32_t before = 0;
+    if (call->nblocks > 1)
+        asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
+                     : "=r"(before)
+                     : "l"(&state->ended)
+                     : "memory");
     if (before + 1 < call->nblocks) return;
     state->ended = 0;
-    asm volatile("fence.acq_rel.sys;" ::: "memory"); /* R5 */
-    if (call->captured && !call->exchange) tt_store_count(&report->nreplayed, ++state->nreplayed);
+    state->nended = nended;
+    state->nreplayed = nreplayed;
+    asm volatile("fence.acq_rel.sys;" ::: "memory"); /* R5, R7 */
+    if (call->captured) tt_store_count(&report->nreplayed, nreplayed);
     if (call->number) tt_store_count(&report->ended, call->number);
-    tt_store_count(&report->nended, ++state->nended);
-    if (call->number) tt_store_release(&state->last, call->number, false); /* R7 */
+    tt_store_count(&report->nended, nended);
+    if (call->number)
+        asm volatile("st.relaxed.gpu.global.u64 [%0], %1;"
+                     :
+                     : "l"(&state->last), "l"(call->number)
+                     : "memory");
 }
 
 /* A7. One thread; the block passes a barrier before it goes on. */
@@ -247,16 +287,25 @@ static __device__ void tt_await_ended(const struct tt_device_state *state, uint6
 
 /* What every wait also looks at. */
 struct tt_watch {
-    const struct tt_device_state *state;
-    const struct tt_device_report *report;
+    const struct tt_device_call *call;
     uint32_t turns;
 };
 
-/* Whether a wait may go on: nobody has failed, and the host has not said abort. */
+/* Whether a wait may go on: nobody has failed, and the host has not said abort. looks: of the wait.
+ */
+static __device__ __noinline__ bool tt_look(const struct tt_device_call *call, uint32_t looks)
+{
+    const uint32_t nwarps = blockDim.x / TT_WARP;
+    const uint32_t warp = blockIdx.x * nwarps + threadIdx.x / TT_WARP;
+    const uint32_t turn = (call->nblocks * nwarps + TT_WATCH_WARPS - 1) / TT_WATCH_WARPS;
+    if (tt_load_failure(call->state)) return false;
+    return (looks + warp) % turn || !tt_load_abort(call->report);
+}
+
 static __device__ bool tt_watch(struct tt_watch *watch)
 {
     if (++watch->turns % TT_WATCH_TURNS) return true;
-    return !tt_load_failure(watch->state) && !tt_load_abort(watch->report);
+    return tt_look(watch->call, watch->turns / TT_WATCH_TURNS);
 }
 
 /* A1: until the next message is published. *head: as read. False: somebody has failed, or the host
@@ -283,20 +332,16 @@ static __device__ bool tt_wait_for_release(struct tt_device_end *end, struct tt_
     return true;
 }
 
-/* A3: until the line has the flag's message. False: as A1; or the message is another call's, then
- * *flag is not what was asked for. */
-static __device__ bool tt_wait_for_line(const char *line, bool system, struct tt_watch *watch,
+/* A3: until the line, of which *flag is as read last, has the wanted flag. False: as A1; or the
+ * message is another call's. */
+static __device__ bool tt_wait_for_line(const char *line, uint64_t wanted, struct tt_watch *watch,
                                         uint64_t *data, uint64_t *flag)
 {
-    const uint64_t wanted = *flag;
-    for (;;) {
-        tt_load_line(line, data, flag, system);
-        if (*flag == wanted) return true;
-        if ((uint32_t)*flag == (uint32_t)wanted) return false;
-        if (!tt_watch(watch)) break;
+    while (*flag != wanted) {
+        if ((uint32_t)*flag == (uint32_t)wanted || !tt_watch(watch)) return false;
+        tt_load_line(line, data, flag);
     }
-    *flag = wanted;
-    return false;
+    return true;
 }
 
 /* ---- References, and memory that a failed call leaves -------------------------------------------

@@ -49,10 +49,11 @@ struct tt_device_end {
     uint8_t reaches;  /* 1: the receiver can read the sender's device memory at its address */
     uint8_t system;   /* 1: ordering accesses need scope .sys: the peer is on another GPU, in
                        * another process, or on the host */
-    /* owner: the block that runs this link's channel; kept from call to call */
+    /* owner: the block that runs this link's channel */
+    uint32_t refers; /* 1: this call has sent a reference; in device memory 0 */
+    /* kept from call to call, stored together */
     uint32_t count;      /* messages sent or taken */
     uint32_t known_tail; /* sender: the tail as last read; receiver: as last written */
-    uint32_t refers;     /* 1: this call has sent a reference */
 };
 static_assert(sizeof(struct tt_device_end) == 64, "a cache line");
 

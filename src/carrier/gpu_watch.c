@@ -11,6 +11,8 @@
 #include "base/thread.h"
 #include "driver/capture.h"
 #include "driver/context.h"
+#include "executor/work.h"
+#include "transport/fabric.h"
 
 enum { LEAST_NS = 1000000 }; /* between two questions */
 
@@ -155,4 +157,16 @@ tt_status tt_gpu_watch_look(struct tt_gpu_watch *watch)
     if (status) tt_set_last_error(watch->text);
     pthread_mutex_unlock(&watch->lock);
     return status;
+}
+
+tt_status tt_gpu_watch_check(struct tt_gpu_watch *watch, struct tt_fabric *fabric,
+                             const struct tt_work *work)
+{
+    if (tt_gpu_watch_look(watch) >= 0) return TT_OK;
+    char cause[TT_ERROR_TEXT], name[128], call[160] = "a replay of a CUDA graph";
+    snprintf(cause, sizeof cause, "%s", tt_last_error());
+    tt_fabric_name_rank(fabric, fabric->rank, name, sizeof name);
+    if (work) work->ops->describe(work, call, sizeof call);
+    return tt_fabric_fail(fabric, TT_ERR_DEVICE, "%s: GPU %d is lost, as found in %s: %s", name,
+                          tt_context_gpu(watch->context), call, cause);
 }

@@ -13,6 +13,8 @@
 #include "base/status.h"
 
 struct tt_context;
+struct tt_fabric;
+struct tt_work;
 struct tt_gpu_watch;
 
 /* SYSTEM: no thread can be started. */
@@ -22,5 +24,9 @@ void tt_gpu_watch_put(struct tt_gpu_watch *watch);
 /* Never waits. Asks the driver, if nobody has for a while; TT_OK, or DEVICE with the driver's text:
  * what it answered last. */
 TT_NODISCARD tt_status tt_gpu_watch_look(struct tt_gpu_watch *watch);
+/* tt_gpu_watch_look for a call (NULL: a replay): where the GPU is lost, all ranks' error names this
+ * rank, the GPU, the call in which that was found, and the driver's text. */
+TT_NODISCARD tt_status tt_gpu_watch_check(struct tt_gpu_watch *watch, struct tt_fabric *fabric,
+                                          const struct tt_work *work);
 
 #endif

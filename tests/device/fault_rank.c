@@ -161,6 +161,9 @@ static void judge(const struct gpu_rank *rank, const struct plan *plan, tuttiRes
         expected =
             !faulty && strstr(error, "has left") ? tuttiRemoteError : tuttiUnhandledDeviceError;
         right = right && (!faulty || strstr(error, "ILLEGAL_ADDRESS"));
+        if (faulty && plan->fault == LOST)
+            right =
+                right && names_rank(error, plan->faulty) && strstr(error, "is lost, as found in ");
     } else if (faulty) {
         expected = result;
     }

@@ -157,25 +157,16 @@ static tt_status flush_exchange(struct tt_work *work)
 
 /* ---- Checks --------------------------------------------------------------------------------- */
 
-tt_status tt_kernel_check_gpu(struct tt_fabric *fabric, const struct tt_kernel_life *life)
-{
-    if (tt_gpu_watch_look(life->watch) >= 0) return TT_OK;
-    char cause[TT_ERROR_TEXT], name[128];
-    snprintf(cause, sizeof cause, "%s", tt_last_error());
-    tt_fabric_name_rank(fabric, fabric->rank, name, sizeof name);
-    return tt_fabric_fail(fabric, TT_ERR_DEVICE, "%s: GPU %d is lost: %s", name, life->gpu, cause);
-}
-
 static tt_status check_collective(struct tt_work *work)
 {
-    TT_TRY(tt_kernel_check_gpu(work->engine->fabric, own(work)->life));
+    TT_TRY(tt_gpu_watch_check(own(work)->life->watch, work->engine->fabric, work));
     return tt_collective_check(work);
 }
 
 static tt_status check_exchange(struct tt_work *work)
 {
     struct tt_kernel_work *mine = own(work);
-    TT_TRY(tt_kernel_check_gpu(work->engine->fabric, mine->life));
+    TT_TRY(tt_gpu_watch_check(mine->life->watch, work->engine->fabric, work));
     return tt_exchange_check(mine->exchange, work->engine->fabric, &mine->gone_ns);
 }
 

@@ -44,9 +44,6 @@ void tt_kernel_begin_exchange(struct tt_kernel_work *work, struct tt_kernel_life
                               struct tt_engine *engine, struct tt_group_exchange *exchange,
                               uint64_t turn);
 
-/* Fails the communicator where the GPU was found to be lost. */
-TT_NODISCARD tt_status tt_kernel_check_gpu(struct tt_fabric *fabric,
-                                           const struct tt_kernel_life *life);
 /* No kernel of the rank runs any more, and one that begins later ends at once. */
 void tt_kernel_leave_all_peers(struct tt_kernel_life *life, struct tt_fabric *fabric);
 /* After a failure: every kernel of the rank ends. *grace_ns: until when it may wait for ranks that

@@ -99,22 +99,11 @@ static tt_status flush(struct tt_work *work)
     return own(work)->host->flush(work);
 }
 
-/* While the user's stream or copies are waited for, the GPU may be lost. */
-static tt_status check_gpu(const struct tt_work *work)
-{
-    struct tt_fabric *fabric = work->engine->fabric;
-    const struct tt_staged_part *part = own_const(work)->part;
-    if (tt_gpu_watch_look(part->watch) >= 0) return TT_OK;
-    char cause[TT_ERROR_TEXT], name[128];
-    snprintf(cause, sizeof cause, "%s", tt_last_error());
-    tt_fabric_name_rank(fabric, fabric->rank, name, sizeof name);
-    return tt_fabric_fail(fabric, TT_ERR_DEVICE, "%s: GPU %d is lost: %s", name,
-                          tt_context_gpu(part->context), cause);
-}
-
 static tt_status check(struct tt_work *work)
 {
-    if (work->state == TT_WORK_ISSUED || work->portions) TT_TRY(check_gpu(work));
+    /* While the user's stream or copies are waited for, the GPU may be lost. */
+    if (work->state == TT_WORK_ISSUED || work->portions)
+        TT_TRY(tt_gpu_watch_check(own(work)->part->watch, work->engine->fabric, work));
     return own(work)->host->check(work);
 }
 

@@ -2,6 +2,7 @@
 #include "carrier/gpu_stream.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "driver/context.h"
@@ -11,14 +12,26 @@ static struct tt_gpu_stream *own(struct tt_stream *stream)
     return (struct tt_gpu_stream *)stream;
 }
 
+/* After the calls on the stream have ended: a fault is another kernel's than theirs. */
+static tt_status passed_on(const struct tt_gpu_stream *stream, tt_status status)
+{
+    char cause[TT_ERROR_TEXT];
+    if (status >= 0) return status;
+    snprintf(cause, sizeof cause, "%s", tt_last_error());
+    return tt_fail(status, "GPU %d: all calls of tutti on the stream have ended, but %s",
+                   tt_context_gpu(stream->context), cause);
+}
+
 static tt_status synchronize(struct tt_stream *stream)
 {
-    return tt_context_stream_synchronize(own(stream)->context, own(stream)->handle);
+    const struct tt_gpu_stream *mine = own(stream);
+    return passed_on(mine, tt_context_stream_synchronize(mine->context, mine->handle));
 }
 
 static tt_status query(struct tt_stream *stream)
 {
-    return tt_context_stream_query(own(stream)->context, own(stream)->handle);
+    const struct tt_gpu_stream *mine = own(stream);
+    return passed_on(mine, tt_context_stream_query(mine->context, mine->handle));
 }
 
 static void destroy(struct tt_stream *stream, bool inherited)

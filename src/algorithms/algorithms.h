@@ -40,7 +40,7 @@ struct tt_setting {
 
 /* How a message of a GPU travels (device/call.h has the same protocols). */
 enum tt_gpu_protocol { TT_GPU_SLOTS, TT_GPU_LINES, TT_GPU_NPROTOCOLS };
-/* Whether lines are faster than slots for a message of nbytes in all parts, by the cost model. */
+/* Whether lines are faster than slots for a message of nbytes in each part, by the cost model. */
 bool tt_gpu_takes_lines(size_t nbytes);
 
 /* Whether a communicator with this setting may use the algorithm as far as the order of folding

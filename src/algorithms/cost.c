@@ -46,8 +46,9 @@
  * The cost of an algorithm X/Y is the sum of the costs of its phases.
  *
  * On GPUs the constants are others, one set for messages in slots and one for lines, and the set
- * that costs less counts. Rounds are of all parts of the data together, and a meeting needs no
- * second wait between rounds. */
+ * that costs less counts. Rounds are of all parts of the data together, a meeting needs no second
+ * wait between rounds, each step of the schedule costs `step` besides, and the blocks of threads of
+ * a call share its bytes. */
 struct cost {
     const char *name;
     double value; /* microseconds, or microseconds a byte */
@@ -61,6 +62,7 @@ enum {
     MEETING_RANK,
     TURN_LINK,
     TURN_MEETING,
+    STEP,
     ACTION,
     BYTE_SENT,
     BYTE_PUT,
@@ -94,43 +96,43 @@ static const struct cost host_costs[NCOSTS] = {
     [NET_BYTE] = {"net_byte", 1.0 / 3600, "TCP on one core; 2.3 GB/s with byte_sent"},
 };
 
-/* On GPUs. Waits and actions are fitted to calls of 256 bytes on one H100 (docs/cuda-measured.md:
- * ring and parallel, 2 and 8 ranks), which a draft of the kernel ran. Bytes are computed from what
- * is published: a block of threads moves some 25 GB/s, and a call has 8 blocks (NVLink 4 has 450
- * GB/s in one direction, PCIe 4 some 25). Never measured with the kernels of this library, nor
- * between GPUs; perf-tests with --device cuda and TUTTI_ALGORITHM tell what to put here. What no
- * call on a GPU needs is 0. */
+/* On GPUs; bytes are those of one block of threads, of which a call has several. Fitted to
+ * all-reduces of 256 bytes to 64 MiB on one H100, 2 and 8 ranks with 8 to 32 blocks each, as
+ * perf-tests timed them (docs/cuda-measured.md). Never measured between GPUs; perf-tests with
+ * --device cuda and TUTTI_ALGORITHM tell what to put here. What no call on a GPU needs is 0. */
 static const struct cost gpu_costs[TT_GPU_NPROTOCOLS][NCOSTS] = {
     [TT_GPU_SLOTS] =
         {
-            [LINK] = {"link", 2.7, "release, acquire; rings: 36.8 us for 14 steps, 7.1 for 2"},
-            [LINK_ONE_WAY] = {"link_one_way", 2.7, "as link: the kernels of ranks start together"},
-            [MEETING] = {"meeting", 2.4, "as link, less what meeting_rank has of a message"},
-            [MEETING_RANK] = {"meeting_rank", 0.32, "a message to it and one from it"},
-            [ACTION] = {"action", 0.16, "parallel: 6.7 us with 8 ranks, 4.3 with 2"},
-            [BYTE_SENT] = {"byte_sent", 1.0 / 200e3, "8 blocks of 25 GB/s"},
-            [BYTE_PUT] = {"byte_put", 1.0 / 200e3, "the same: into the own place"},
-            [BYTE_REDUCED] = {"byte_reduced", 1.0 / 200e3, "the same: read"},
-            [BYTE_RESULT] = {"byte_result", 1.0 / 200e3, "the same: written"},
+            [LINK] = {"link", 2.2, "as with lines, and a release and an acquire: 1.2 us"},
+            [LINK_ONE_WAY] = {"link_one_way", 2.2, "as link: the kernels of ranks start together"},
+            [MEETING] = {"meeting", 10.3, "as with lines, and a release and an acquire"},
+            [MEETING_RANK] = {"meeting_rank", 1.0, "between meet, 0.3, and meet_two_shot, 2.7"},
+            [STEP] = {"step", 2.4, "as with lines: barriers of the block, and looking up"},
+            [ACTION] = {"action", 0.2, "as with lines"},
+            [BYTE_SENT] = {"byte_sent", 1.0 / 75e3, "two_shot of 64 MiB, less byte_reduced"},
+            [BYTE_PUT] = {"byte_put", 1.0 / 75e3, "as byte_sent: into the own place"},
+            [BYTE_REDUCED] = {"byte_reduced", 1.0 / 23e3, "parallel of 64 MiB, less two_shot"},
+            [BYTE_RESULT] = {"byte_result", 1.0 / 75e3, "as byte_sent"},
         },
     [TT_GPU_LINES] =
         {
-            [LINK] = {"link", 1.5, "no fence; rings: 22.3 us for 14 steps, 4.5 for 2"},
-            [LINK_ONE_WAY] = {"link_one_way", 1.5, "as link"},
-            [MEETING] = {"meeting", 1.2, "as link, less what meeting_rank has of a message"},
-            [MEETING_RANK] = {"meeting_rank", 0.32, "a message to it and one from it"},
-            [ACTION] = {"action", 0.16, "parallel: 4.5 us with 8 ranks, 2.6 with 2"},
-            [BYTE_SENT] = {"byte_sent", 2.0 / 200e3, "half of a line is data"},
-            [BYTE_PUT] = {"byte_put", 2.0 / 200e3, "the same, to each rank: see put_to_each"},
-            [BYTE_REDUCED] = {"byte_reduced", 2.0 / 200e3, "half of a line is data"},
-            [BYTE_RESULT] = {"byte_result", 1.0 / 200e3, "as with slots"},
+            [LINK] = {"link", 1.0, "8 ranks: a ring 70 us, two_shot with as many steps 59 us"},
+            [LINK_ONE_WAY] = {"link_one_way", 1.0, "as link"},
+            [MEETING] = {"meeting", 9.1, "2 ranks 23 us, 8 ranks 34 us; parallel 15.5 and 27"},
+            [MEETING_RANK] = {"meeting_rank", 1.0, "between meet, 0.3, and meet_two_shot, 2.7"},
+            [STEP] = {"step", 2.4, "8 ranks: a ring 70 us, recursive_doubling 32 us"},
+            [ACTION] = {"action", 0.2, "8 ranks: parallel 27 us, recursive_doubling 32 us"},
+            [BYTE_SENT] = {"byte_sent", 2.0 / 75e3, "half of a line is data"},
+            [BYTE_PUT] = {"byte_put", 2.0 / 75e3, "as byte_sent, to each rank: see put_to_each"},
+            [BYTE_REDUCED] = {"byte_reduced", 2.0 / 23e3, "half of a line is data"},
+            [BYTE_RESULT] = {"byte_result", 1.0 / 75e3, "as with slots"},
         },
 };
 
 bool tt_gpu_takes_lines(size_t nbytes)
 {
     const struct cost *slots = gpu_costs[TT_GPU_SLOTS], *lines = gpu_costs[TT_GPU_LINES];
-    /* The receiver reads lines while the sender writes others. */
+    /* Of one block. The receiver reads lines while the sender writes others. */
     const double more = lines[BYTE_SENT].value - slots[BYTE_SENT].value;
     return (double)nbytes * more <= slots[LINK].value - lines[LINK].value;
 }
@@ -269,13 +271,13 @@ static double wait_of(const struct part *part, const struct load *load, const st
 
 /* either: a rank sends or stores, not both. */
 static double time_of(const struct work *work, double rounds, const struct cost *costs, bool meets,
-                      bool either)
+                      bool either, double blocks)
 {
     const double sent = work->sent * costs[meets ? BYTE_PUT : BYTE_SENT].value;
     const double stored = work->stored * costs[BYTE_RESULT].value;
-    return rounds * work->actions * costs[ACTION].value +
-           work->reduced * costs[BYTE_REDUCED].value +
-           (either ? fmax(sent, stored) : sent + stored);
+    const double bytes =
+        work->reduced * costs[BYTE_REDUCED].value + (either ? fmax(sent, stored) : sent + stored);
+    return rounds * work->actions * costs[ACTION].value + bytes / blocks;
 }
 
 /* The cost on one host, or where the placement is not known, with these constants. */
@@ -286,20 +288,21 @@ static double cost_with(const struct part *part, const struct tt_setting *settin
     if (meets && (!part->one_host || setting->meet_bytes == 0)) return INFINITY;
     const size_t most = meets ? setting->meet_bytes : setting->slot_bytes;
     struct load load = load_of(part, nbytes, most);
-    if (setting->on_device) load.rounds = ceil(load.rounds / fmax(1, setting->nparts));
+    const double blocks = setting->on_device ? fmax(1, setting->nparts) : 1;
+    load.rounds = ceil(load.rounds / blocks);
     if (costs == gpu_costs[TT_GPU_LINES]) {
-        const double lines = fmax(1, setting->nparts) * (double)setting->line_bytes;
+        const double lines = blocks * (double)setting->line_bytes;
         if (load.message > lines / 2 || !part->nblocks) return INFINITY;
         if (meets) load.busiest.sent *= part->nranks - 1; /* put_to_each */
     }
     const bool to_root =
         part->one_way && tt_collective_row(part->algorithm->collective)->output_at_root_only;
     if (!part->one_way) load.busiest.sent += lag_of(&load, meets) * load.message / load.rounds;
-    const double own = time_of(&load.busiest, load.rounds, costs, meets, to_root && !meets);
-    const double all = time_of(&load.together, load.rounds, costs, meets, false);
+    const double own = time_of(&load.busiest, load.rounds, costs, meets, to_root && !meets, blocks);
+    const double all = time_of(&load.together, load.rounds, costs, meets, false, blocks);
     const double other = part->counted ? fmax(0, all - own) / (part->on_host - 1) : own;
-    return wait_of(part, &load, costs, meets, setting->oversubscribed) + own +
-           (part->per_core - 1) * other;
+    return wait_of(part, &load, costs, meets, setting->oversubscribed) +
+           load.steps * costs[STEP].value + own + (part->per_core - 1) * other;
 }
 
 static double cost_inside(const struct part *part, const struct tt_setting *setting, double nbytes)

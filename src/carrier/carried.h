@@ -9,7 +9,7 @@ struct tt_carried_config {
     int channels, threads; /* of two ranks on GPUs, with the one of messages; of a block */
     uint64_t opener;       /* a number of the calling thread */
     const struct tt_comm_core *parent; /* from which the communicator is split; NULL: none */
-    size_t most_line_bytes;            /* messages of a call that go as lines, at most */
+    size_t most_line_bytes;            /* messages of a block that go as lines, at most */
 };
 
 struct tt_carried {

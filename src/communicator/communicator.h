@@ -112,7 +112,7 @@ struct tt_comm_links {
     struct tt_wires_config wires; /* without the key */
     int device_channels;          /* of two ranks, with the one of point to point */
     int device_threads;           /* of a block */
-    size_t device_line_bytes;     /* messages of a call that go as lines, at most */
+    size_t device_line_bytes;     /* messages of a block that go as lines, at most */
 };
 
 /* Who makes a new communicator, and how they gather small blocks: over bootstrap, or over a parent

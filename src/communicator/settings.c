@@ -148,7 +148,7 @@ static tt_status read_waiting(struct tt_fabric_config *fabric)
     return TT_OK;
 }
 
-/* The messages of a call that go as lines, at most: for these lines are faster by the cost model.
+/* The messages of a block that go as lines, at most: for these lines are faster by the cost model.
  */
 static size_t find_line_bytes(void)
 {

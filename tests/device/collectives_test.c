@@ -63,7 +63,7 @@ static void every_meeting(struct gpu_rank *rank)
 {
     static const size_t counts[] = {1, 37, 9001};
     const char *name = NULL;
-    CHECK_EQ(tuttiCommGetAlgorithm(rank->comm, tuttiCollAllToAll, 8, &name), tuttiSuccess);
+    CHECK_EQ(tuttiCommGetAlgorithm(rank->comm, tuttiCollBroadcast, 8, &name), tuttiSuccess);
     CHECK(name && strcmp(name, "direct") == 0);
     for (int kind = 0; kind < tuttiCollBarrier; kind++) {
         CHECK_EQ(tuttiCommSetAlgorithm(rank->comm, (tuttiCollective_t)kind, "meet"), tuttiSuccess);

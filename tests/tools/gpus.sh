@@ -36,7 +36,7 @@ gpus "$work/mismatch" "no GPU: cuInit: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (some t
 driver empty "$named $failing int cuInit(int f) { return 0; } int cuDeviceGetCount(int *n) { *n = 0; return 0; }"
 gpus "$work/empty" "no GPU: CUDA's driver has no GPU for this process"
 driver broken "$named $failing int cuInit(int f) { return 0; } int cuDeviceGetCount(int *n) { *n = 2; return 0; }"
-gpus "$work/broken" "GPU 1: cu->DeviceGet(device, number) failed: CUDA_ERROR_UNKNOWN (some text)"
+gpus "$work/broken" "GPU 1: cuDeviceGet failed: CUDA_ERROR_UNKNOWN (some text)"
 
 if [ ! -e "$VGPU/libcuda.so.1" ]; then
     echo "skipped: tutti-info --gpus with virtual GPUs: they were not built (cuda.h of CUDA 13)"

@@ -168,8 +168,7 @@ static enum tt_device_protocol protocol_of(const struct tt_kernel_part *on,
     const size_t lines = (binding->piece * binding->element + TT_LINE_DATA - 1) / TT_LINE_DATA;
     const size_t nbytes = (size_t)program->message * lines * TT_LINE_BYTES;
     const bool fits = binding->nrounds == 1 && nbytes <= links->line_bytes;
-    const size_t nparts = (size_t)binding->copies * (size_t)program->nchannels;
-    const bool is_short = nbytes / 2 * nparts <= on->most_line_bytes;
+    const bool is_short = nbytes / 2 <= on->most_line_bytes;
     return program->nblocks && fits && is_short ? TT_PROTOCOL_LINES : TT_PROTOCOL_SLOTS;
 }
 

@@ -67,7 +67,7 @@ struct tt_kernel_part {
     struct tt_share_place place;      /* this rank's share of the GPU */
     int most_blocks;                  /* of one call: what the least share of any rank has */
     uint32_t nthreads;                /* of a block */
-    size_t most_line_bytes;           /* messages of a call that go as lines, at most */
+    size_t most_line_bytes;           /* messages of a block that go as lines, at most */
     struct tt_attended_queue queue;   /* the calls of the user's streams */
     struct tt_launching launching;    /* while the issuing thread is in the driver */
     struct tt_graphs *_Atomic graphs; /* graphs.h; NULL: no call was captured */

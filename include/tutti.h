@@ -41,7 +41,7 @@ extern "C" {
 /* ---- Types -------------------------------------------------------------------------------- */
 
 typedef struct tuttiComm *tuttiComm_t;     /* one rank's end of a communicator */
-typedef struct tuttiStream *tuttiStream_t; /* a FIFO of work served by a worker thread */
+typedef struct tuttiStream *tuttiStream_t; /* a FIFO of work, the host's or a GPU's */
 typedef struct tuttiEvent *tuttiEvent_t;   /* a position in a stream, recorded */
 typedef struct tuttiPlan *tuttiPlan_t;     /* a schedule to print, count and verify */
 
@@ -329,10 +329,11 @@ TUTTI_API tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
  * get InvalidUsage, whose text shows both calls. (A rank that only sends, such as a second root,
  * returns before the difference is found: the next rank that takes one of its messages finds it.)
  *
- * Buffers may be memory of the rank's GPU (tuttiConfig_t), where all ranks of the communicator have
- * a GPU of the same host. Then all ranks pass such memory, and the stream is one of
+ * Buffers may be memory of the rank's GPU (tuttiConfig_t). Then the stream is one of
  * tuttiStreamFromDevice; or NULL: the call follows the work of the legacy default stream, and
- * returns when it is complete.
+ * returns when it is complete. Where all ranks have a GPU of the same host, kernels carry such
+ * calls and all ranks pass such memory; elsewhere each rank may pass memory of its GPU or of its
+ * host.
  *
  * Buffers may be equal only as said under "in place"; any other overlap is InvalidArgument. Buffers
  * need no alignment. A call with count 0 moves nothing and its buffers may be NULL; all ranks make

@@ -6,10 +6,11 @@
  * The calls of a group go through these phases; each phase takes all calls of a carrier at once:
  *
  *     gather    sends and receives that are carried out together become one call
- *     capture   calls on CUDA streams that are being captured become nodes of a graph; all calls of
- *               all carriers, or none (captured)
+ *     capture   calls on CUDA streams that are being captured become nodes of a graph
  *     reserve   takes all memory that the calls need: the last phase that can fail
- *     begin     one call after the other, in the order of the group, gets its turn
+ *     captured  what was captured holds, of all carriers, or, after a failure, nothing
+ *     begin     one call after the other, in the order of the group, gets its turn; calls that were
+ *               gathered get theirs in launch
  *     launch    what must stand in a queue before anything waits
  *     follow    the rest: whoever runs the calls gets them
  *     wait      for calls without a stream, which the calling thread has run
@@ -82,7 +83,7 @@ TT_NODISCARD tt_status tt_core_fail_call(struct tt_comm_core *core, tt_status st
  * communicator's cache. */
 struct tt_cached {
     const struct tt_algorithm *algorithm;
-    const struct tt_carrier *carrier; /* which runs it */
+    const struct tt_carrier *carrier; /* whose call it was made for; unloads it */
     struct tt_loaded *loaded;
     bool any_count;    /* its proof holds for every count */
     _Atomic int nheld; /* calls in open groups, in CUDA graphs or without a turn that will use it */
@@ -193,7 +194,6 @@ struct tt_call_blocks {
 
 /* What limits programs and bindings where the carrier runs them. */
 struct tt_carrier_limits {
-    bool on_device;                            /* constants of GPUs choose the algorithm */
     size_t slot_bytes, meet_bytes, line_bytes; /* line_bytes: 0: there are no lines */
     size_t slot_setting;                       /* the setting of slot_bytes */
     int nparts;                                /* parts that run side by side; 0: the fabric says */
@@ -216,14 +216,14 @@ struct tt_carrier {
     /* The program will not be used any more: frees what the carrier has of it. */
     void (*unload)(struct tt_comm_core *core, struct tt_cached *cached);
 
-    /* Around all of the following but `look` and `wait`, in the thread: what they need of the
-     * driver. core: of the first call. */
+    /* Around all of the following but `drop`, `look` and `wait`, in the thread: what they need of
+     * the driver. core: of the first call. */
     tt_status (*enter)(struct tt_comm_core *core);
     void (*leave)(struct tt_comm_core *core);
     tt_status (*gather)(struct tt_calls *calls);
     /* Takes the calls that it has captured out of the list. *captured: NULL: none. */
     tt_status (*capture)(struct tt_calls *calls, void **captured);
-    /* What `capture` gave holds; or, where another carrier could not capture, nothing of it. */
+    /* After `reserve`: what `capture` gave holds; or, where anything has failed, nothing of it. */
     void (*captured)(void *captured, bool holds);
     /* Of calls without a stream, `work` is set before. */
     tt_status (*reserve)(struct tt_calls *calls);
@@ -245,7 +245,9 @@ struct tt_gate {
     tt_status (*admit)(struct tt_pending_call *calls, int ncalls, struct tt_comm_core *core);
 };
 
+/* All carriers, and how many there are. */
 extern const struct tt_carrier tt_carrier_host, tt_carrier_kernel, tt_carrier_staged;
+enum { TT_NCARRIERS = 3 };
 
 /* Whether where a call's data is must be looked at: else the host carries it. */
 static inline bool tt_may_be_on_gpu(const struct tt_comm_core *core, const struct tt_stream *stream)

@@ -63,8 +63,8 @@ tt_status tt_gpu_stream_create(struct tt_stream **out, int gpu, void *device_str
     static _Atomic uint64_t ncreated;
     struct tt_context *context;
     TT_TRY(tt_context_open(gpu, &context));
-    int priority;
-    const tt_status status = tt_context_check_stream(context, device_stream, &priority);
+    struct tt_stream_facts facts;
+    const tt_status status = tt_context_check_stream(context, device_stream, &facts);
     struct tt_gpu_stream *stream = status ? NULL : calloc(1, sizeof *stream);
     if (!stream) {
         tt_context_close(context);
@@ -73,7 +73,7 @@ tt_status tt_gpu_stream_create(struct tt_stream **out, int gpu, void *device_str
     tt_stream_init(&stream->base, &ops);
     stream->context = context;
     stream->handle = device_stream;
-    stream->priority = priority;
+    stream->facts = facts;
     stream->number = 1 + atomic_fetch_add_explicit(&ncreated, 1, memory_order_relaxed);
     *out = &stream->base;
     return TT_OK;
@@ -82,4 +82,13 @@ tt_status tt_gpu_stream_create(struct tt_stream **out, int gpu, void *device_str
 const struct tt_gpu_stream *tt_gpu_stream_of(const struct tt_stream *stream)
 {
     return stream && stream->ops == &ops ? (const struct tt_gpu_stream *)stream : NULL;
+}
+
+bool tt_gpu_streams_wait(const struct tt_stream *a, const struct tt_stream *b)
+{
+    static const struct tt_stream_facts legacy = {.is_legacy = true, .blocks = true};
+    const struct tt_stream_facts *one = a ? &((const struct tt_gpu_stream *)a)->facts : &legacy;
+    const struct tt_stream_facts *two = b ? &((const struct tt_gpu_stream *)b)->facts : &legacy;
+    return tt_gpu_stream_handle(a) == tt_gpu_stream_handle(b) || (one->is_legacy && two->blocks) ||
+           (two->is_legacy && one->blocks);
 }

@@ -2,16 +2,15 @@
 #ifndef TT_CARRIER_GPU_STREAM_H
 #define TT_CARRIER_GPU_STREAM_H
 
+#include "driver/context.h"
 #include "executor/stream.h"
-
-struct tt_context;
 
 struct tt_gpu_stream {
     struct tt_stream base; /* first: its address is the stream's */
     /* immutable after create */
     struct tt_context *context;
-    void *handle;    /* CUstream; NULL: the legacy default stream */
-    int priority;    /* as CUDA has it: the lower the more urgent; 0: ordinary */
+    void *handle; /* CUstream; NULL: the legacy default stream */
+    struct tt_stream_facts facts;
     uint64_t number; /* > 0; no other stream of the process has or had it */
 };
 
@@ -28,7 +27,10 @@ static inline void *tt_gpu_stream_handle(const struct tt_stream *stream)
 }
 static inline int tt_gpu_stream_priority(const struct tt_stream *stream)
 {
-    return stream ? ((const struct tt_gpu_stream *)stream)->priority : 0;
+    return stream ? ((const struct tt_gpu_stream *)stream)->facts.priority : 0;
 }
+/* Whether work on one stream may wait for work that was put on the other one. NULL: the legacy
+ * default stream. */
+bool tt_gpu_streams_wait(const struct tt_stream *a, const struct tt_stream *b);
 
 #endif

@@ -160,12 +160,13 @@ tt_status tt_gpu_watch_look(struct tt_gpu_watch *watch)
 }
 
 tt_status tt_gpu_watch_check(struct tt_gpu_watch *watch, struct tt_fabric *fabric,
-                             const struct tt_work *work)
+                             const struct tt_work *work, const char *otherwise)
 {
     if (tt_gpu_watch_look(watch) >= 0) return TT_OK;
-    char cause[TT_ERROR_TEXT], name[128], call[160] = "a replay of a CUDA graph";
+    char cause[TT_ERROR_TEXT], name[128], call[160];
     snprintf(cause, sizeof cause, "%s", tt_last_error());
     tt_fabric_name_rank(fabric, fabric->rank, name, sizeof name);
+    snprintf(call, sizeof call, "%s", work ? "" : otherwise);
     if (work) work->ops->describe(work, call, sizeof call);
     return tt_fabric_fail(fabric, TT_ERR_DEVICE, "%s: GPU %d is lost, as found in %s: %s", name,
                           tt_context_gpu(watch->context), call, cause);

@@ -24,9 +24,11 @@ void tt_gpu_watch_put(struct tt_gpu_watch *watch);
 /* Never waits. Asks the driver, if nobody has for a while; TT_OK, or DEVICE with the driver's text:
  * what it answered last. */
 TT_NODISCARD tt_status tt_gpu_watch_look(struct tt_gpu_watch *watch);
-/* tt_gpu_watch_look for a call (NULL: a replay): where the GPU is lost, all ranks' error names this
- * rank, the GPU, the call in which that was found, and the driver's text. */
+/* tt_gpu_watch_look for a call, or, where `work` is NULL, for what `otherwise` says: where the GPU
+ * is lost, all ranks' error names this rank, the GPU, in what that was found, and the driver's
+ * text.
+ */
 TT_NODISCARD tt_status tt_gpu_watch_check(struct tt_gpu_watch *watch, struct tt_fabric *fabric,
-                                          const struct tt_work *work);
+                                          const struct tt_work *work, const char *otherwise);
 
 #endif

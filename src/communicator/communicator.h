@@ -200,7 +200,6 @@ static inline void tt_count_call(tuttiCallCount_t *count, size_t nbytes)
     count->bytes += nbytes;
 }
 
-/* Gives back all memory that is still registered. */
 /* What tuttiCommRegister hands out. Owned by the communicator, until deregistered or freed with it.
  */
 struct tt_registration {
@@ -214,6 +213,7 @@ struct tt_registration {
 TT_NODISCARD tt_status tt_comm_register(tuttiComm_t comm, void *memory, size_t nbytes);
 /* *link: one of the communicator's. */
 void tt_comm_deregister(tuttiComm_t comm, struct tt_registration **link);
+/* Gives back all memory that is still registered. */
 void tt_comm_deregister_all(tuttiComm_t comm);
 
 /* Waits until nothing is outstanding. */

@@ -73,10 +73,7 @@ static tt_status issue_few(struct tt_pending_call *calls, int ncalls, bool only_
 
 /* ---- All others: by carrier ------------------------------------------------------------------ */
 
-enum {
-    NCARRIERS = 3,
-    FEW_BYTES = 2048, /* of works of calls without streams: memory of the stack */
-};
+enum { FEW_BYTES = 2048 }; /* of works of calls without streams: memory of the stack */
 
 /* A carrier and its calls of the group. */
 struct part {
@@ -90,7 +87,7 @@ struct part {
 struct issue {
     struct tt_pending_call *calls; /* of the group, in its order */
     int ncalls, nparts;
-    struct part parts[NCARRIERS];
+    struct part parts[TT_NCARRIERS];
     struct tt_work *own; /* of calls without streams: the first */
     char *memory;        /* of these works */
     _Alignas(_Alignof(max_align_t)) char few[FEW_BYTES];
@@ -180,21 +177,18 @@ static tt_status gather(struct issue *issue)
     return TT_OK;
 }
 
-static tt_status capture_all(struct issue *issue)
+static tt_status capture(struct issue *issue)
 {
     for (struct part *part = NULL; (part = next_part(issue, part));)
         if (part->carrier->capture) TT_TRY(part->carrier->capture(&part->calls, &part->captured));
     return TT_OK;
 }
 
-/* All calls that are to be captured, or none. */
-static tt_status capture(struct issue *issue)
+static void end_capture(struct issue *issue, bool holds)
 {
-    const tt_status status = capture_all(issue);
     for (int i = 0; i < issue->nparts; i++)
         if (issue->parts[i].captured)
-            issue->parts[i].carrier->captured(issue->parts[i].captured, !status);
-    return status;
+            issue->parts[i].carrier->captured(issue->parts[i].captured, holds);
 }
 
 static bool is_first_of_comm(const struct issue *issue, int call)
@@ -249,14 +243,16 @@ static tt_status reserve(struct issue *issue)
     return TT_OK;
 }
 
-/* All that can fail. */
+/* All that can fail. All calls that are to be captured are, or none. */
 static tt_status prepare(struct issue *issue)
 {
     TT_TRY(enter(issue));
     TT_TRY(gather(issue));
-    TT_TRY(capture(issue));
-    TT_TRY(pass_gates(issue));
-    return reserve(issue);
+    tt_status status = capture(issue);
+    if (!status) status = pass_gates(issue);
+    if (!status) status = reserve(issue);
+    end_capture(issue, !status);
+    return status;
 }
 
 /* ---- Begin, and run -------------------------------------------------------------------------- */

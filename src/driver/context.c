@@ -225,15 +225,21 @@ bool tt_context_is_legacy(const void *stream)
     return !stream || stream == CU_STREAM_LEGACY;
 }
 
-tt_status tt_context_check_stream(struct tt_context *context, void *stream, int *priority)
+tt_status tt_context_check_stream(struct tt_context *context, void *stream,
+                                  struct tt_stream_facts *facts)
 {
     CUcontext owner = NULL;
-    *priority = 0;
-    if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) return TT_OK;
+    unsigned flags = 0;
+    *facts = (struct tt_stream_facts){.is_legacy = tt_context_is_legacy(stream),
+                                      .is_each_threads = stream == CU_STREAM_PER_THREAD,
+                                      .blocks = true};
+    if (facts->is_legacy || facts->is_each_threads) return TT_OK;
     TT_TRY(tt_context_enter(context));
     CUresult result = context->cu->StreamGetCtx(stream, &owner);
-    if (result == CUDA_SUCCESS) result = context->cu->StreamGetPriority(stream, priority);
+    if (result == CUDA_SUCCESS) result = context->cu->StreamGetPriority(stream, &facts->priority);
+    if (result == CUDA_SUCCESS) result = context->cu->StreamGetFlags(stream, &flags);
     tt_context_leave(context);
+    facts->blocks = !(flags & CU_STREAM_NON_BLOCKING);
     if (result == CUDA_SUCCESS && owner == context->handle) return TT_OK;
     return tt_fail(TT_ERR_ARGUMENT,
                    "%p is no stream of GPU %d's primary context: give the GPU on which it was made",

@@ -92,10 +92,16 @@ bool tt_context_is_legacy(const void *stream);
  * its use. */
 TT_NODISCARD tt_status tt_context_stream_capturing(struct tt_context *context, void *stream,
                                                    bool *capturing);
-/* ARGUMENT: the stream is none of this context. The default streams are of any. *priority: CUDA's,
- * the lower the more urgent; 0: that of ordinary streams. */
+/* What CUDA says of a stream. Plain data. */
+struct tt_stream_facts {
+    int priority;         /* CUDA's, the lower the more urgent; 0: that of ordinary streams */
+    bool is_legacy;       /* the legacy default stream, by either of its handles */
+    bool is_each_threads; /* the per-thread default stream: another one in each thread */
+    bool blocks;          /* it and the legacy default stream wait for one another */
+};
+/* ARGUMENT: the stream is none of this context. The default streams are of any. */
 TT_NODISCARD tt_status tt_context_check_stream(struct tt_context *context, void *stream,
-                                               int *priority);
+                                               struct tt_stream_facts *facts);
 /* Later work of `after` waits for what `before` has now. No host waits. */
 TT_NODISCARD tt_status tt_context_stream_follow(struct tt_context *context, void *after,
                                                 void *before);

@@ -180,9 +180,10 @@ bool tt_context_is_legacy(const void *stream)
     return !stream;
 }
 
-tt_status tt_context_check_stream(struct tt_context *context, void *stream, int *priority)
+tt_status tt_context_check_stream(struct tt_context *context, void *stream,
+                                  struct tt_stream_facts *facts)
 {
-    (void)context, (void)stream, (void)priority;
+    (void)context, (void)stream, (void)facts;
     return refuse();
 }
 

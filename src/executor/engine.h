@@ -35,7 +35,8 @@ struct tt_engine {
     /* The name of an algorithm, for messages; NULL, or returns NULL: unknown. */
     const char *(*algorithm_name)(enum tt_collective collective, uint64_t id);
 
-    /* owner: the issuing thread */
+    /* owner: the issuing thread; where others issue replays of graphs, whoever has entered the
+     * engine */
     uint64_t collectives_issued;
     uint64_t *sends_issued, *recvs_issued; /* [nranks] */
 

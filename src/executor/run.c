@@ -1,4 +1,5 @@
-/* The wait loop: the only place that waits for other ranks. */
+/* The wait loop: where works of the host wait for other ranks. (Express calls wait in express.c;
+ * carriers of calls on GPUs wait for their kernels, copies and replays themselves.) */
 #include <sched.h>
 #include <stdio.h>
 #include <time.h>

@@ -100,6 +100,90 @@ TEST(direct, calls_without_a_stream_come_between_calls_on_streams)
     on_gpus_together(2, 2, NULL, call_without_a_stream);
 }
 
+static void *issue_apart(void *argument)
+{
+    const struct part *part = argument;
+    gpu_use(part->rank->gpu);
+    issue_sum(part, &part->streams[0]);
+    CHECK_EQ(tuttiStreamSynchronize(part->streams[0].tutti), tuttiSuccess);
+    return NULL;
+}
+
+/* One handle, and two streams: the second thread's does not wait for the first one's. */
+static void call_from_two_threads(struct gpu_rank *rank)
+{
+    struct part part, each;
+    pthread_t thread;
+    open_part(&part, rank);
+    each = part;
+    if (rank->rank == 0) {
+        each.streams[0].cuda = CU_STREAM_PER_THREAD;
+        CHECK_EQ(tuttiStreamFromDevice(&each.streams[0].tutti, rank->gpu, CU_STREAM_PER_THREAD),
+                 tuttiSuccess);
+    }
+    block(&each, &each.streams[0]);
+    issue_sum(&each, &each.streams[0]);
+    REQUIRE(pthread_create(&thread, NULL, issue_apart, &each) == 0);
+    unblock(&part);
+    pthread_join(thread, NULL);
+    CHECK_EQ(tuttiStreamSynchronize(each.streams[0].tutti), tuttiSuccess);
+    check_sums(&part, 2);
+    if (rank->rank == 0) CHECK_EQ(tuttiStreamDestroy(each.streams[0].tutti), tuttiSuccess);
+    close_part(&part);
+}
+
+TEST(direct, calls_of_two_threads_on_their_default_streams_follow_one_another)
+{
+    on_gpus_together(2, 2, NULL, call_from_two_threads);
+}
+
+/* Work on the legacy default stream and on a blocking stream waits for one another: neither rank's
+ * kernel may wait there for the other one's. */
+TEST(direct, ranks_of_a_group_on_streams_that_wait_for_one_another)
+{
+    enum { RANKS = 2 };
+    struct gpu_rank ranks[RANKS];
+    struct part parts[RANKS];
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    tuttiUniqueId id;
+    config.device = 0;
+    config.timeoutMs = 5000;
+    CHECK_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int r = 0; r < RANKS; r++) {
+        ranks[r] = (struct gpu_rank){.rank = r, .nranks = RANKS};
+        CHECK_EQ(tuttiCommInitRankConfig(&ranks[r].comm, RANKS, id, r, &config), tuttiSuccess);
+    }
+    REQUIRE(tuttiGroupEnd() == tuttiSuccess);
+    for (int r = 0; r < RANKS; r++) {
+        CUstream blocking = NULL;
+        open_part(&parts[r], &ranks[r]);
+        if (r) CALL(cuStreamCreate, &blocking, CU_STREAM_DEFAULT);
+        parts[r].streams[1].cuda = blocking;
+        CHECK_EQ(tuttiStreamDestroy(parts[r].streams[1].tutti), tuttiSuccess);
+        CHECK_EQ(tuttiStreamFromDevice(&parts[r].streams[1].tutti, 0, blocking), tuttiSuccess);
+    }
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int i = 0; i < 3; i++)
+        for (int r = 0; r < RANKS; r++) issue_sum(&parts[r], &parts[r].streams[1 - i % 2]);
+    CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int r = 0; r < RANKS; r++) issue_sum(&parts[r], &parts[r].streams[1]);
+    CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
+    for (int r = 0; r < RANKS; r++) {
+        CHECK_EQ(tuttiStreamSynchronize(parts[r].streams[1].tutti), tuttiSuccess);
+        check_sums(&parts[r], 4);
+    }
+    for (int r = 0; r < RANKS; r++) {
+        CHECK_EQ(tuttiCommDestroy(ranks[r].comm), tuttiSuccess);
+        gpu_free(parts[r].numbers);
+        CHECK_EQ(tuttiStreamDestroy(parts[r].streams[0].tutti), tuttiSuccess);
+        CHECK_EQ(tuttiStreamDestroy(parts[r].streams[1].tutti), tuttiSuccess);
+        if (r) CALL(cuStreamDestroy_v2, parts[r].streams[1].cuda);
+    }
+    gpu_free_all();
+}
+
 /* ---- The end --------------------------------------------------------------------------------- */
 
 static void *unblock_later(void *argument)

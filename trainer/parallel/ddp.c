@@ -57,8 +57,8 @@ static int list_tensors(const struct tr_store *store, struct tensor *tensors)
     return n;
 }
 
-/* Cuts the gradients, last tensor first, into buckets of at least bucket_bytes. The paddings go
- * with the tensors before them. */
+/* Cuts the gradients, last tensor first, into buckets of at least bucket_bytes, but for the last
+ * one that is left. The paddings go with the tensors before them. */
 static void cut_buckets(struct tr_ddp *ddp, const struct tensor *tensors, int ntensors, size_t end,
                         size_t bucket_bytes)
 {

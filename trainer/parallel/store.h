@@ -71,7 +71,7 @@ struct tr_store_options {
     bool reduce_last;    /* keep whole gradients and reduce once, after the last micro-batch */
     bool keep_gathered;  /* FSDP: keep whole weights and gather once a step, not for each use */
     bool prefetch;       /* FSDP: gather the next unit while this one computes */
-    size_t bucket_bytes; /* DDP: the least size of a bucket */
+    size_t bucket_bytes; /* DDP: the least size of a bucket but the last */
     tr_axes shard_axes;  /* 0 for DDP */
     int apart[2]; /* units as long as the vocabulary (of the embedding, of the head; -1: none):
                    * they have a slot to themselves, and must not be in use together */

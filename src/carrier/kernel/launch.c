@@ -81,11 +81,12 @@ static struct tt_comm_core *make_runs(const struct tt_calls *calls)
     return first;
 }
 
-/* 0: the run has no stream of its own. */
+/* 0: the run has no stream of its own. The per-thread default stream is another one for each thread
+ * that calls. */
 static uint64_t number_of_stream(const struct tt_launch_run *run)
 {
     const struct tt_gpu_stream *stream = tt_gpu_stream_of(run->first->stream);
-    return run->one_stream && stream ? stream->number : 0;
+    return run->one_stream && stream && !stream->facts.is_each_threads ? stream->number : 0;
 }
 
 /* ---- Teams ---------------------------------------------------------------------------------- */
@@ -288,9 +289,10 @@ static tt_status launch(const struct tt_comm_core *leader, const struct tt_devic
     TT_TRY(follow_last(leader));
     TT_TRY(tt_share_begin(share, stream_of(leader)));
     tt_status status = tt_device_launch(leader->kernel->device, stream_of(leader), batch);
+    /* Before the end of its turn: an order that begins then comes after what was recorded. */
+    if (!status) status = record_last(leader);
     const tt_status ended = tt_share_end(share, stream_of(leader));
-    if (!status) status = ended;
-    return status ? status : record_last(leader);
+    return status ? status : ended;
 }
 
 /* Whether any member has calls that are not launched: one that exchanges messages has one more than
@@ -343,11 +345,20 @@ static void warn_of_room(struct tt_comm_core *comm)
     launches->has_warned = true;
 }
 
+static bool is_lost(struct tt_comm_core *comm)
+{
+    if (tt_gpu_watch_look(comm->kernel->life.watch) >= 0) return false;
+    tt_engine_enter(&comm->engine);
+    tt_ignore(tt_gpu_watch_check(comm->kernel->life.watch, comm->fabric, NULL, "a launch"));
+    tt_engine_leave(&comm->engine);
+    return true;
+}
+
 /* Not for ever where a rank is gone or the communicator is aborted: kernels end then. There is no
  * deadline: the user's own work may lie in front. Nothing here calls the driver. */
 static void await_room(struct tt_comm_core *comm)
 {
-    const struct tt_needs needs = {.collective = true};
+    const struct tt_needs needs = tt_launching_needs(&comm->kernel->launching);
     const int64_t since_ns = tt_now_ns();
     int64_t looked_ns = since_ns;
     while (is_full(comm->kernel) && !tt_fabric_failure_text(comm->fabric)[0]) {
@@ -357,10 +368,7 @@ static void await_room(struct tt_comm_core *comm)
         looked_ns = tt_now_ns();
         if (looked_ns - since_ns > WARN_NS) warn_of_room(comm);
         if (tt_engine_check(&comm->engine, &needs)) return;
-        if (tt_gpu_watch_look(comm->kernel->life.watch) < 0) {
-            check(comm, TT_ERR_DEVICE);
-            return;
-        }
+        if (is_lost(comm)) return;
     }
 }
 
@@ -404,7 +412,8 @@ static void follow_all(struct tt_comm_core *runs, bool before)
         if (!run_of(leader)->is_member && !run_of(leader)->is_direct) follow_users(leader, before);
 }
 
-/* Whether another run of the group, of no member of the team, has the leader's stream. */
+/* Whether another run of the group, of no member of the team, has the leader's stream, or one that
+ * waits for it. */
 static bool is_stream_shared(const struct tt_comm_core *leader, const struct tt_comm_core *runs)
 {
     const struct tt_stream *stream = run_of(leader)->first->stream;
@@ -412,7 +421,7 @@ static bool is_stream_shared(const struct tt_comm_core *leader, const struct tt_
         if (comm == leader || run_of(comm)->is_member) continue;
         for (const struct tt_pending_call *call = run_of(comm)->first; call;
              call = call->next_of_run)
-            if (tt_gpu_stream_handle(call->stream) == tt_gpu_stream_handle(stream)) return true;
+            if (tt_gpu_streams_wait(call->stream, stream)) return true;
     }
     return false;
 }

@@ -47,13 +47,18 @@ static void check_deadline(struct tt_launching *launching)
     tt_engine_leave(&comm->engine);
 }
 
+struct tt_needs tt_launching_needs(const struct tt_launching *launching)
+{
+    return (struct tt_needs){.collective =
+                                 atomic_load_explicit(&launching->collective, memory_order_relaxed),
+                             .peer = launching->comm->rank};
+}
+
 /* The thread has been in this launch since the last look. */
 static void check(struct tt_launching *launching)
 {
     struct tt_comm_core *comm = launching->comm;
-    const struct tt_needs needs = {
-        .collective = atomic_load_explicit(&launching->collective, memory_order_relaxed),
-        .peer = comm->rank};
+    const struct tt_needs needs = tt_launching_needs(launching);
     if (!has_failed(comm) && (!needs.collective || !tt_engine_check(&comm->engine, &needs)))
         check_deadline(launching);
     if (has_failed(comm)) tt_kernel_abort(&comm->kernel->life, &launching->grace_ns);

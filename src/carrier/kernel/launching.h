@@ -5,6 +5,7 @@
 #define TT_CARRIER_KERNEL_LAUNCHING_H
 
 #include "carrier/kernel/attendant.h"
+#include "executor/work.h"
 
 struct tt_comm_core;
 
@@ -33,5 +34,7 @@ void tt_launching_close(struct tt_launching *launching);
  * are looked after. Begins for each call of the launch; ends as often or once. */
 void tt_launching_begin(struct tt_launching *launching, bool collective);
 void tt_launching_end(struct tt_launching *launching);
+/* In between: whom the calls of the launch need. Of sends and receives their works know. */
+struct tt_needs tt_launching_needs(const struct tt_launching *launching);
 
 #endif

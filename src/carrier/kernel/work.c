@@ -159,14 +159,14 @@ static tt_status flush_exchange(struct tt_work *work)
 
 static tt_status check_collective(struct tt_work *work)
 {
-    TT_TRY(tt_gpu_watch_check(own(work)->life->watch, work->engine->fabric, work));
+    TT_TRY(tt_gpu_watch_check(own(work)->life->watch, work->engine->fabric, work, NULL));
     return tt_collective_check(work);
 }
 
 static tt_status check_exchange(struct tt_work *work)
 {
     struct tt_kernel_work *mine = own(work);
-    TT_TRY(tt_gpu_watch_check(mine->life->watch, work->engine->fabric, work));
+    TT_TRY(tt_gpu_watch_check(mine->life->watch, work->engine->fabric, work, NULL));
     return tt_exchange_check(mine->exchange, work->engine->fabric, &mine->gone_ns);
 }
 

@@ -103,7 +103,7 @@ static tt_status check(struct tt_work *work)
 {
     /* While the user's stream or copies are waited for, the GPU may be lost. */
     if (work->state == TT_WORK_ISSUED || work->portions)
-        TT_TRY(tt_gpu_watch_check(own(work)->part->watch, work->engine->fabric, work));
+        TT_TRY(tt_gpu_watch_check(own(work)->part->watch, work->engine->fabric, work, NULL));
     return own(work)->host->check(work);
 }
 

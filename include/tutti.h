@@ -306,11 +306,11 @@ TUTTI_API tuttiResult_t tuttiEventElapsedTime(float *ms, tuttiEvent_t start, tut
 /* ---- Groups --------------------------------------------------------------------------------- */
 
 /* The calls between start and end are issued together and progress together: point-to-point calls
- * cannot deadlock by their order, and one thread can drive several ranks. Groups nest; the
- * outermost end issues the calls, and returns their first error. With NULL streams it returns when
- * all calls are complete. InvalidUsage: end without start. What the calls of this thread's open
- * group use is not destroyed, freed or deregistered before its end (InvalidUsage), but for events
- * and operations, which may be. */
+ * cannot deadlock by their order, and one thread can drive several ranks. So none may use what a
+ * call of another communicator in the group writes. Groups nest; the outermost end issues the
+ * calls, and returns their first error; with NULL streams when all are complete. InvalidUsage: end
+ * without start; and to destroy, free or deregister what calls of this thread's open group use, but
+ * for events and operations. */
 TUTTI_API tuttiResult_t tuttiGroupStart(void);
 TUTTI_API tuttiResult_t tuttiGroupEnd(void);
 
@@ -332,8 +332,7 @@ TUTTI_API tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
  * Buffers may be memory of the rank's GPU (tuttiConfig_t). Then the stream is one of
  * tuttiStreamFromDevice; or NULL: the call follows the work of the legacy default stream, and
  * returns when it is complete. Where all ranks have a GPU of the same host, kernels carry such
- * calls and all ranks pass such memory; elsewhere each rank may pass memory of its GPU or of its
- * host.
+ * calls and all ranks pass such memory; elsewhere a rank's may be its GPU's or its host's.
  *
  * Buffers may be equal only as said under "in place"; any other overlap is InvalidArgument. Buffers
  * need no alignment. A call with count 0 moves nothing and its buffers may be NULL; all ranks make

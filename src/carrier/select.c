@@ -1,4 +1,6 @@
 /* Which carrier a call has: looks at the call's stream and at whose memory its buffers are. */
+#include <stdio.h>
+
 #include "carrier/carried.h"
 #include "carrier/gpu_stream.h"
 #include "driver/context.h"
@@ -19,13 +21,22 @@ int tt_current_gpu(void)
     return tt_driver_is_in_use() ? tt_driver_current() : -1;
 }
 
+/* The driver has failed: its text, for a call. */
+static tt_status pass_on(const struct tt_where *where, tt_status status)
+{
+    char cause[TT_ERROR_TEXT];
+    snprintf(cause, sizeof cause, "%s", tt_last_error());
+    return tt_fail(status, "%s: %s", where->function, cause);
+}
+
 /* Finds whose memory the buffer is; fails where this rank cannot use that memory. */
 static tt_status look_at(const struct tt_comm_core *core, const struct tt_where *where,
                          const char *name, const struct tt_extent *buffer, struct tt_pointer *found)
 {
     *found = (struct tt_pointer){.kind = TT_POINTER_HOST, .gpu = -1};
     if (!buffer->nbytes) return TT_OK;
-    TT_TRY(tt_driver_pointer((const void *)buffer->first, found));
+    const tt_status status = tt_driver_pointer((const void *)buffer->first, found);
+    if (status) return pass_on(where, status);
     if (found->kind != TT_POINTER_DEVICE) return TT_OK;
     if (!tt_carried_of(core))
         return tt_fail(

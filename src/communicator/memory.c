@@ -4,6 +4,7 @@
 #include "base/output.h"
 #include "carrier/carried.h"
 #include "communicator/group.h"
+#include "communicator/request.h"
 #include "driver/driver.h"
 
 tuttiResult_t tuttiMemAlloc(void **memory, size_t nbytes)
@@ -30,6 +31,7 @@ tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void *memory, size_t nbytes, v
         status = tt_fail(TT_ERR_ARGUMENT,
                          "tuttiCommRegister: memory %p, %zu bytes, handle %p: none may be 0",
                          memory, nbytes, (void *)handle);
+    if (!status) status = tt_request_buffer(__func__, "memory", memory, nbytes);
     if (!status) status = tt_comm_register(comm, memory, nbytes);
     if (!status) *handle = comm->registrations;
     return tt_result(__func__, status);

@@ -75,14 +75,24 @@ tt_status tt_request_buffer(const char *function, const char *name, const void *
     return TT_OK;
 }
 
-/* The overlap that the collective's row allows, or none. own: where this rank's block lies in the
- * buffer that holds all, if only one does. */
-static tt_status check_overlap(const struct tt_request *request, struct tt_extent in,
-                               struct tt_extent out, uintptr_t own)
+/* Where this rank's block lies in the buffer that holds all. */
+static uintptr_t own_block(const struct tt_request *request, size_t before_own)
 {
-    if (!in.nbytes || !out.nbytes || in.first >= out.first + out.nbytes ||
-        out.first >= in.first + in.nbytes)
-        return TT_OK;
+    const bool gathers = tt_collective_row(request->collective)->output == TT_HOLDS_ALL;
+    return (gathers ? (uintptr_t)request->output : (uintptr_t)request->input) + before_own;
+}
+
+static bool do_overlap(struct tt_extent a, struct tt_extent b)
+{
+    return a.nbytes && b.nbytes && a.first < b.first + b.nbytes && b.first < a.first + a.nbytes;
+}
+
+/* Whether buffers that overlap do so as the collective's row allows. before_own: bytes before this
+ * rank's block in the buffer that holds all, if only one does. */
+static tt_status check_in_place(const struct tt_request *request, struct tt_extent in,
+                                struct tt_extent out, size_t before_own)
+{
+    const uintptr_t own = own_block(request, before_own);
     const struct tt_collective_row *row = tt_collective_row(request->collective);
     const bool in_place = row->input == row->output    ? in.first == out.first
                           : row->input == TT_HOLDS_OWN ? in.first == own
@@ -95,21 +105,21 @@ static tt_status check_overlap(const struct tt_request *request, struct tt_exten
         row->in_place ? "only the in-place form of tutti.h is allowed" : " is never in place");
 }
 
-/* Where this rank's block lies in the buffer that holds all. */
-static uintptr_t own_block(const struct tt_request *request, size_t before_own)
-{
-    const bool gathers = tt_collective_row(request->collective)->output == TT_HOLDS_ALL;
-    return (gathers ? (uintptr_t)request->output : (uintptr_t)request->input) + before_own;
-}
-
 tt_status tt_request_pointers(const struct tt_request *request, size_t in, size_t out,
                               size_t before_own)
 {
     TT_TRY(tt_request_buffer(request->function, "sendbuff", request->input, in));
     TT_TRY(tt_request_buffer(request->function, "recvbuff", request->output, out));
-    return check_overlap(request, (struct tt_extent){(uintptr_t)request->input, in},
-                         (struct tt_extent){(uintptr_t)request->output, out},
-                         own_block(request, before_own));
+    const struct tt_extent input = {(uintptr_t)request->input, in};
+    const struct tt_extent output = {(uintptr_t)request->output, out};
+    return do_overlap(input, output) ? check_in_place(request, input, output, before_own) : TT_OK;
+}
+
+static tt_status check_overlap(const struct tt_checked *checked, const struct tt_request *request,
+                               size_t before_own)
+{
+    const struct tt_extent in = checked->where.in, out = checked->where.out;
+    return do_overlap(in, out) ? check_in_place(request, in, out, before_own) : TT_OK;
 }
 
 /* ---- One count for all ranks ---------------------------------------------------------------- */
@@ -270,8 +280,7 @@ static tt_status check_uneven(const struct tt_request *request, struct tt_checke
     blocks->before_own =
         blocks->element * (uneven.displs ? uneven.displs[rank] : tt_uneven_before(&uneven, rank));
     checked->where.may_be_empty = true;
-    return check_overlap(request, checked->where.in, checked->where.out,
-                         own_block(request, blocks->before_own));
+    return check_overlap(checked, request, blocks->before_own);
 }
 
 /* ---- All arguments -------------------------------------------------------------------------- */
@@ -314,5 +323,5 @@ tt_status tt_request_check_exchange(const struct tt_request *request, const stru
     checked->blocks.total = in_total > out_total ? in_total : out_total;
     TT_TRY(check_pointer(request, true, &checked->where.in));
     TT_TRY(check_pointer(request, false, &checked->where.out));
-    return check_overlap(request, checked->where.in, checked->where.out, 0);
+    return check_overlap(checked, request, 0);
 }

@@ -7,7 +7,7 @@ enum { BLOCKS_WHOLE = false, BLOCKS_CUT = true };
 enum { PLACE_OTHER = false, PLACE_SAME = true };
 enum { TT_NOTHING = TT_NCOLLECTIVES };
 
-static const struct tt_collective_row rows[TT_NCOLLECTIVES] = {
+const struct tt_collective_row tt_collective_rows[TT_NCOLLECTIVES] = {
 #define X(NAME, PUBLIC, NAMED, INPUT, INPUT_AT, OUTPUT, OUTPUT_AT, RESULT, BLOCKS, PLACE, SPLIT,   \
           JOIN, UP, DOWN)                                                                          \
     [TT_##NAME] = {.name = NAMED,                                                                  \
@@ -23,39 +23,35 @@ static const struct tt_collective_row rows[TT_NCOLLECTIVES] = {
 #undef X
 };
 
-const struct tt_collective_row *tt_collective_row(enum tt_collective collective)
-{
-    return &rows[collective];
-}
-
 const char *tt_collective_name(enum tt_collective collective)
 {
-    return rows[collective].name;
+    return tt_collective_rows[collective].name;
 }
 
 bool tt_collective_has_root(enum tt_collective collective)
 {
-    return rows[collective].input_at_root_only || rows[collective].output_at_root_only;
+    return tt_collective_rows[collective].input_at_root_only ||
+           tt_collective_rows[collective].output_at_root_only;
 }
 
 bool tt_collective_reduces(enum tt_collective collective)
 {
-    return rows[collective].result == TT_RESULT_REDUCED;
+    return tt_collective_rows[collective].result == TT_RESULT_REDUCED;
 }
 
 bool tt_collective_splits(enum tt_collective collective)
 {
-    return rows[collective].splits;
+    return tt_collective_rows[collective].splits;
 }
 
 bool tt_collective_has_data(enum tt_collective collective)
 {
-    return rows[collective].result != TT_RESULT_NONE;
+    return tt_collective_rows[collective].result != TT_RESULT_NONE;
 }
 
 enum tt_holds tt_collective_holds(enum tt_collective collective, bool input, bool is_root)
 {
-    const struct tt_collective_row *row = &rows[collective];
+    const struct tt_collective_row *row = &tt_collective_rows[collective];
     const bool root_only = input ? row->input_at_root_only : row->output_at_root_only;
     if (root_only && !is_root) return TT_HOLDS_NOTHING;
     return input ? row->input : row->output;
@@ -64,5 +60,5 @@ enum tt_holds tt_collective_holds(enum tt_collective collective, bool input, boo
 int tt_collective_counts(enum tt_collective collective, int nranks)
 {
     if (!tt_collective_has_data(collective)) return 0;
-    return rows[collective].splits ? 1 : nranks;
+    return tt_collective_rows[collective].splits ? 1 : nranks;
 }

@@ -50,8 +50,12 @@ struct tt_collective_row {
     int inside[TT_NINSIDE];
 };
 
-/* Static storage. */
-const struct tt_collective_row *tt_collective_row(enum tt_collective collective);
+extern const struct tt_collective_row tt_collective_rows[TT_NCOLLECTIVES];
+
+static inline const struct tt_collective_row *tt_collective_row(enum tt_collective collective)
+{
+    return &tt_collective_rows[collective];
+}
 
 /* Derived from a row. */
 const char *tt_collective_name(enum tt_collective collective); /* "all_reduce", ... */

@@ -138,6 +138,7 @@ static void enrol(struct tt_window *window)
 static void use_huge_pages(const struct tt_window *window)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (window->nbytes > (size_t)sysconf(_SC_AVPHYS_PAGES) * page) return; /* only what is used */
     for (size_t at = 0; window->nbytes - at >= HUGE_PAGE; at += HUGE_PAGE) {
         char *range = window->base + at;
         if (!madvise(range, page, MADV_POPULATE_READ) && !madvise(range, HUGE_PAGE, MADV_COLLAPSE))
@@ -155,6 +156,10 @@ tt_status tt_window_create(void **memory, size_t nbytes)
 {
     if (nbytes > SIZE_MAX / 4)
         return tt_fail(TT_ERR_ARGUMENT, "%zu bytes of memory are more than can be had", nbytes);
+    const size_t most = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    if (nbytes > most)
+        return tt_fail(TT_ERR_SYSTEM, "%zu bytes of memory are more than this host's %zu", nbytes,
+                       most);
     struct tt_window *window;
     TT_TRY(make_window(page_round(nbytes ? nbytes : 1), &window));
     window->base = map_window(window->fd, window->nbytes, PROT_READ | PROT_WRITE);

@@ -80,6 +80,7 @@ TEST(bad_input, null_where_a_result_goes)
     WRONG_ARGUMENT(tuttiCommDevice(comm, NULL), "NULL");
     WRONG_ARGUMENT(tuttiMemAlloc(NULL, 16), "NULL");
     WRONG_ARGUMENT(tuttiCommRegister(comm, in, sizeof in, NULL), "handle");
+    WRONG_ARGUMENT(tuttiCommRegister(comm, in, SIZE_MAX, (void **)&in), "ends beyond memory");
     WRONG_ARGUMENT(tuttiCommRegister(comm, NULL, 16, &memory), "memory");
     WRONG_ARGUMENT(tuttiStreamCreate(NULL), "NULL");
     WRONG_ARGUMENT(tuttiStreamFromDevice(NULL, 0, NULL), "NULL");
@@ -248,6 +249,8 @@ TEST(bad_input, memory_that_is_not_ours)
     int other;
     WRONG_ARGUMENT(tuttiMemFree(&other), NULL);
     CHECK(tuttiMemAlloc(&memory, SIZE_MAX - 100) != tuttiSuccess);
+    CHECK_EQ(tuttiMemAlloc(&memory, (size_t)1 << 46), tuttiSystemError); /* 64 TiB */
+    CHECK(strstr(tuttiGetLastError(NULL), "are more than this host's"));
     CHECK(memory == NULL);
     REQUIRE(tuttiMemAlloc(&memory, 100) == tuttiSuccess);
     CHECK_EQ((uintptr_t)memory % 4096, 0);

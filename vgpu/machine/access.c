@@ -190,17 +190,21 @@ static bool may_write(const struct access *a, const struct vg_region *region)
            (region->readers >> a->warp->block->run->launch.gpu->number & 1) == 0;
 }
 
-/* Of the lanes, those whose last strong load was this one too. */
+/* Whether one of the lane's last strong loads was from this address. */
+static bool is_again(struct vg_warp *warp, uint32_t lane, uint64_t address)
+{
+    uint64_t *last = warp->strong[lane].address;
+    for (int i = 0; i < VG_STRONG_KEPT; i++)
+        if (last[i] == address) return true;
+    last[warp->strong[lane].next++ % VG_STRONG_KEPT] = address;
+    return false;
+}
+
 static uint32_t wait_again(const struct access *a, uint32_t lanes, const uint64_t *address)
 {
-    struct vg_warp *warp = a->warp;
     uint32_t again = 0;
     VG_FOR_LANES(i, lanes)
-    {
-        if (warp->strong[i].in == a->in && warp->strong[i].address == address[i]) again |= 1u << i;
-        warp->strong[i].in = a->in;
-        warp->strong[i].address = address[i];
-    }
+    if (is_again(a->warp, i, address[i])) again |= 1u << i;
     return again;
 }
 

@@ -75,6 +75,8 @@ struct vg_copies {            /* of a lane */
 
 struct vg_block;
 
+enum { VG_STRONG_KEPT = 8 };
+
 struct vg_warp {
     struct vg_block *block;
     uint32_t number, live; /* lanes that have not exited */
@@ -94,9 +96,9 @@ struct vg_warp {
     uint64_t *strict;         /* addresses of vector accesses under way, a lane each */
     uint64_t mark;            /* of run->moves when the warp was picked last */
     struct {
-        const struct vg_instr *in;
-        uint64_t address;
-    } strong[VG_LANES]; /* the last strong load of each lane */
+        uint64_t address[VG_STRONG_KEPT];
+        unsigned next;
+    } strong[VG_LANES]; /* of the last strong loads of each lane, each address once */
     uint32_t list, at;  /* in the run's lists */
 };
 

@@ -209,7 +209,8 @@ static void check_gpu_locked(const struct tt_graphs *graphs)
     struct tt_engine *engine = &graphs->comm->engine;
     if (tt_gpu_watch_look(graphs->life->watch) >= 0) return;
     tt_engine_enter(engine);
-    tt_ignore(tt_gpu_watch_check(graphs->life->watch, engine->fabric, NULL, "a replay of a CUDA graph"));
+    tt_ignore(
+        tt_gpu_watch_check(graphs->life->watch, engine->fabric, NULL, "a replay of a CUDA graph"));
     tt_engine_leave(engine);
 }
 

@@ -72,6 +72,9 @@ void tt_context_let_go(struct tt_context *context);
  * what other devices write there. The text says why. */
 TT_NODISCARD tt_status tt_context_export(struct tt_context *context, const void *memory,
                                          size_t nbytes, int *fd, char **base, size_t *exported);
+/* Whether the GPU itself orders what other devices write to exported memory before later work of
+ * streams. No call of the driver. */
+bool tt_context_orders_writes(const struct tt_context *context);
 /* What other devices have written to exported memory of the GPU, as far as the host knows of it by
  * now, is seen by work that streams begin from now on. Does nothing where the GPU orders these
  * writes itself. USAGE: the GPU can export nothing, because nobody could flush. */

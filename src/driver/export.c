@@ -26,7 +26,7 @@ struct tt_foreign_writes tt_context_ask_writes(const struct tt_cuda *cu, CUdevic
         .flushes = ask(cu, device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS)};
 }
 
-static bool is_ordered(const struct tt_context *context)
+bool tt_context_orders_writes(const struct tt_context *context)
 {
     return context->writes.order >= CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
 }
@@ -36,7 +36,8 @@ static bool is_ordered(const struct tt_context *context)
 static tt_status check_flush(const struct tt_context *context)
 {
     const bool offered = context->writes.flushes & CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST;
-    if (is_ordered(context) || (offered && context->cu->FlushGPUDirectRDMAWrites)) return TT_OK;
+    if (tt_context_orders_writes(context) || (offered && context->cu->FlushGPUDirectRDMAWrites))
+        return TT_OK;
     return tt_fail(TT_ERR_USAGE,
                    "work on GPU %d could not be made to see what other devices write to its "
                    "memory: the GPU does not order these writes "
@@ -140,7 +141,7 @@ tt_status tt_context_export(struct tt_context *context, const void *memory, size
 tt_status tt_context_flush_writes(struct tt_context *context)
 {
     CUstreamCaptureMode mode;
-    if (is_ordered(context)) return TT_OK;
+    if (tt_context_orders_writes(context)) return TT_OK;
     TT_TRY(check_flush(context));
     TT_TRY(tt_context_enter_aside(context, &mode));
     const CUresult result =

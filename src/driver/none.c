@@ -140,6 +140,12 @@ tt_status tt_context_export(struct tt_context *context, const void *memory, size
     return refuse();
 }
 
+bool tt_context_orders_writes(const struct tt_context *context)
+{
+    (void)context;
+    return true;
+}
+
 tt_status tt_context_flush_writes(struct tt_context *context)
 {
     (void)context;

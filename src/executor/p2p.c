@@ -117,8 +117,9 @@ static tt_status receive_in_place(struct tt_work *work)
 {
     struct tt_p2p_work *own = &work->p2p;
     const struct tt_link_ops *ops = own->link->ops;
-    TT_AWAIT(ops->gpus->fetch(own->link, own->on_device));
-    TT_TRY(work->portions->ops->flush_writes(work));
+    if (!own->fetched) TT_AWAIT(ops->gpus->fetch(own->link, own->on_device));
+    own->fetched = true;
+    TT_AWAIT(work->portions->ops->flush_writes(work));
     ops->release(own->link);
     own->offset = own->nbytes;
     work->progress++;

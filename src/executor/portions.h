@@ -19,7 +19,8 @@ struct tt_portions_ops {
     /* Whether the place of a portion is the running call's: what was there before has been copied
      * out, its input is there. */
     bool (*has)(const struct tt_work *work, uint64_t portion);
-    /* A device of the network has written to the memory of the GPU: makes that seen there. */
+    /* A device of the network has written to the memory of the GPU: TT_OK when that is seen there;
+     * TT_IN_PROGRESS: call again. */
     tt_status (*flush_writes)(struct tt_work *work);
 };
 

@@ -130,6 +130,7 @@ struct tt_p2p_work {
     bool published;  /* all of it is in the link */
     bool references; /* some of it is a reference */
     bool in_place;   /* of a receive: a device moves it to on_device */
+    bool fetched;    /* of one in place: it has; the GPU may not see it yet */
 };
 
 /* One call being carried out. Owned by the caller or a batch; must stay until done. */

@@ -25,6 +25,8 @@ struct tt_copier {
     void *event; /* to be asked about; NULL: none */
     bool is_answered;
     tt_status answer;
+    uint64_t flushes, flushed; /* wanted and made so far: each covers those wanted before */
+    tt_status flush;           /* of the last one */
 };
 
 static const struct tt_staged_work *own_const(const struct tt_work *work)
@@ -218,6 +220,17 @@ static void answer_locked(struct tt_copier *copier)
     copier->is_answered = true;
 }
 
+static void flush_locked(struct tt_copier *copier)
+{
+    const uint64_t number = copier->flushes;
+    enter_driver(copier);
+    const tt_status status = tt_context_flush_writes(copier->context);
+    pthread_mutex_lock(&copier->lock);
+    copier->flush = status;
+    if (status) snprintf(copier->text, sizeof copier->text, "%s", tt_last_error());
+    copier->flushed = number;
+}
+
 /* ---- The thread ----------------------------------------------------------------------------- */
 
 static void *serve(void *argument)
@@ -226,7 +239,9 @@ static void *serve(void *argument)
     pthread_mutex_lock(&copier->lock);
     for (;;) {
         struct tt_stage_portions *portions = copier->first;
-        if (portions) {
+        if (copier->flushed < copier->flushes) {
+            flush_locked(copier);
+        } else if (portions) {
             if (!(copier->first = portions->next)) copier->last = &copier->first;
             queue_locked(copier, portions);
             /* acquire: tt_copies_are_made, is_copied of memory.c */
@@ -351,6 +366,21 @@ bool tt_copies_stop(struct tt_staged_work *work)
                       are_counted(work->stage->words, portions->in, portions->out);
     pthread_mutex_unlock(&copier->lock);
     return made;
+}
+
+tt_status tt_copies_flush(struct tt_staged_work *work)
+{
+    struct tt_copier *copier = work->part->copier;
+    tt_status status = TT_IN_PROGRESS;
+    pthread_mutex_lock(&copier->lock);
+    if (!work->flush) {
+        work->flush = ++copier->flushes;
+        pthread_cond_signal(&copier->changed);
+    } else if (copier->flushed >= work->flush) {
+        status = status_of(copier, copier->flush);
+    }
+    pthread_mutex_unlock(&copier->lock);
+    return status;
 }
 
 /* ---- Who issues calls ----------------------------------------------------------------------- */

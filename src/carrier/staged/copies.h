@@ -24,6 +24,10 @@ bool tt_copies_are_made(const struct tt_staged_work *work);
  * GPU has made all that were queued: false also while the thread is in the driver. */
 bool tt_copies_stop(struct tt_staged_work *work);
 
+/* A device of the network has written to the memory of the GPU for the work: TT_OK when that is
+ * seen there; TT_IN_PROGRESS; or an error of the driver. */
+TT_NODISCARD tt_status tt_copies_flush(struct tt_staged_work *work);
+
 /* Asks the driver whether the event's last record has happened: TT_IN_PROGRESS until the driver
  * has answered, and then once the answer. By the issuing thread. */
 TT_NODISCARD tt_status tt_copier_query(struct tt_copier *copier, void *event);

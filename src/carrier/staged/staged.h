@@ -112,6 +112,7 @@ struct tt_staged_work {
     uint32_t number; /* that the words get */
     bool replayed;   /* from a CUDA graph: ready gets TT_REPLAY_... */
     int64_t stop_ns; /* after a failure: until when it waits for copies; 0: it does not yet */
+    uint64_t flush;  /* the number of the flush that it waits for; 0: none */
 };
 
 /* Memory that calls use in turn: they begin in order, each when the one before is done. */

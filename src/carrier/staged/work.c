@@ -1,5 +1,5 @@
 /* What a call on staging memory has in common with the CUDA stream that copies for it. Nothing here
- * but flush_writes calls the driver, which may wait for the end of this call. */
+ * calls the driver, which may wait for the end of this call. */
 #include <stdio.h>
 #include <string.h>
 
@@ -48,7 +48,7 @@ static tt_status begin_portions(struct tt_work *work)
 
 static tt_status flush_writes(struct tt_work *work)
 {
-    return tt_context_flush_writes(own(work)->part->context);
+    return tt_context_orders_writes(own(work)->part->context) ? TT_OK : tt_copies_flush(own(work));
 }
 
 const struct tt_portions_ops tt_stage_portions_ops = {
@@ -200,6 +200,7 @@ void tt_staged_begin(struct tt_staged_work *mine, struct tt_pending_call *pendin
         __atomic_store_n(&stage->words->out, 0, __ATOMIC_RELAXED);
     }
     mine->stop_ns = 0;
+    mine->flush = 0;
     mine->host = work->ops;
     mine->part = pending->comm->staged;
     mine->stage = stage;

@@ -10,12 +10,14 @@ static struct tt_process_lock lock = TT_PROCESS_LOCK;
 
 /* ---- Room ----------------------------------------------------------------------------------- */
 
-/* What is left for each rank of the team; 0: less than the least. */
-static int left_for(const struct tt_shares *shares, const struct tt_share_request *request)
+/* For each rank of the team; 0: less than the least is left. The first communicator may have all;
+ * each later one leaves half of what it finds, where that is enough for others. */
+static int blocks_for(const struct tt_shares *shares, const struct tt_share_request *request)
 {
     const int left = (shares->most - shares->taken) / request->nteam;
+    const int most = shares->taken && left >= 4 * request->least ? left / 2 : left;
     if (left < request->least || shares->nkernels + request->nteam > shares->most_kernels) return 0;
-    return left < request->wanted ? left : request->wanted;
+    return most < request->wanted ? most : request->wanted;
 }
 
 static void lower(int *most, int value)
@@ -35,7 +37,7 @@ static tt_status enter_team_locked(struct tt_shares *shares, const struct tt_sha
         if (!team) return tt_fail(TT_ERR_SYSTEM, "out of memory for a communicator's ranks");
         *team = (struct tt_share_team){.id = request->team,
                                        .communicator = ++shares->ncommunicators,
-                                       .nblocks = left_for(shares, request),
+                                       .nblocks = blocks_for(shares, request),
                                        .next = shares->teams};
         team->nunused = team->nblocks ? request->nteam : 0;
         shares->taken += team->nunused * team->nblocks;

@@ -138,7 +138,7 @@ static void enrol(struct tt_window *window)
 static void use_huge_pages(const struct tt_window *window)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    if (window->nbytes > (size_t)sysconf(_SC_AVPHYS_PAGES) * page) return; /* only what is used */
+    if (window->nbytes > (size_t)sysconf(_SC_PHYS_PAGES) / 2 * page) return; /* only what is used */
     for (size_t at = 0; window->nbytes - at >= HUGE_PAGE; at += HUGE_PAGE) {
         char *range = window->base + at;
         if (!madvise(range, page, MADV_POPULATE_READ) && !madvise(range, HUGE_PAGE, MADV_COLLAPSE))

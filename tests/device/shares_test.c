@@ -71,6 +71,26 @@ TEST(shares, ranks_have_their_own_while_there_is_room)
     end();
 }
 
+TEST(shares, later_communicators_leave_blocks_for_others)
+{
+    enum { COMMS = 7 };
+    static const int expected[COMMS] = {32, 32, 32, 18, 9, 4, 5};
+    struct tt_share_place places[COMMS];
+    begin();
+    shares.capacity = 132;
+    for (int i = 0; i < COMMS; i++) {
+        struct tt_share_request request = request_of(1 + (uint64_t)i, 1, 0);
+        request.capacity = 132;
+        request.wanted = 32;
+        CHECK_EQ(tt_share_open(&shares, &request, &places[i]), TT_OK);
+        CHECK_EQ(places[i].share->nblocks, expected[i]);
+        CHECK(!places[i].takes_turns);
+    }
+    for (int i = 0; i < COMMS; i++) tt_share_close(&shares, &places[i]);
+    CHECK_EQ(shares.taken, 0);
+    end();
+}
+
 TEST(shares, without_room_a_rank_joins_one_of_its_thread)
 {
     struct tt_share_place a[2], b[2];

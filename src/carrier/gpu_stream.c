@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "driver/capture.h"
 #include "driver/context.h"
 
 static struct tt_gpu_stream *own(struct tt_stream *stream)
@@ -82,6 +83,15 @@ tt_status tt_gpu_stream_create(struct tt_stream **out, int gpu, void *device_str
 const struct tt_gpu_stream *tt_gpu_stream_of(const struct tt_stream *stream)
 {
     return stream && stream->ops == &ops ? (const struct tt_gpu_stream *)stream : NULL;
+}
+
+tt_status tt_gpu_stream_find_capture(struct tt_context *context, const struct tt_stream *stream,
+                                     uint64_t *capture)
+{
+    bool is = false;
+    void *handle = tt_gpu_stream_handle(stream);
+    TT_TRY(tt_context_stream_capturing(context, handle, &is));
+    return is ? tt_capture_find(context, handle, capture) : TT_OK;
 }
 
 bool tt_gpu_streams_wait(const struct tt_stream *a, const struct tt_stream *b)

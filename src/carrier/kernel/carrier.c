@@ -6,7 +6,6 @@
 #include "carrier/kernel/exchange.h"
 #include "carrier/kernel/kernel.h"
 #include "device/device.h"
-#include "driver/capture.h"
 
 static void limits(const struct tt_comm_core *comm, struct tt_carrier_limits *limits)
 {
@@ -44,12 +43,8 @@ static void leave(struct tt_comm_core *comm)
 static tt_status find_captures(struct tt_calls *calls)
 {
     for (struct tt_pending_call *call = calls->first; call; call = call->next) {
-        bool is = false;
         if (!call->stream) continue;
-        struct tt_context *context = call->comm->context;
-        void *stream = tt_gpu_stream_handle(call->stream);
-        TT_TRY(tt_context_stream_capturing(context, stream, &is));
-        if (is) TT_TRY(tt_capture_find(context, stream, &call->capture));
+        TT_TRY(tt_gpu_stream_find_capture(call->comm->context, call->stream, &call->capture));
     }
     return TT_OK;
 }

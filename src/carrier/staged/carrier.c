@@ -4,7 +4,6 @@
 
 #include "carrier/gpu_stream.h"
 #include "carrier/staged/graphs.h"
-#include "driver/capture.h"
 
 /* The calls of a communicator on CUDA streams in a group, for the staging thread. */
 struct tt_staged_task {
@@ -36,13 +35,9 @@ static void leave(struct tt_comm_core *comm)
 static tt_status gather(struct tt_calls *calls)
 {
     for (struct tt_pending_call *call = calls->first; call; call = call->next) {
-        bool is = false;
         if (!call->stream) continue;
-        struct tt_context *context = call->comm->context;
-        void *stream = tt_gpu_stream_handle(call->stream);
-        TT_TRY(tt_context_stream_capturing(context, stream, &is));
-        if (is) TT_TRY(tt_capture_find(context, stream, &call->capture));
-        if (is && !call->stage->captured)
+        TT_TRY(tt_gpu_stream_find_capture(call->comm->context, call->stream, &call->capture));
+        if (call->capture && !call->stage->captured)
             return tt_fail(TT_ERR_USAGE, "the capture of a CUDA stream has begun inside a group, "
                                          "after a call on that stream: begin it before the group");
     }

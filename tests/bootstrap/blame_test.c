@@ -1,12 +1,12 @@
 /* Who is named when an init fails: the rank that is missing, stopped or different, by every rank
  * that came, also where the process of rank 0 ends at once, and where ranks came at other times. */
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -68,13 +68,6 @@ static pid_t fork_rank(struct rank_run run, const char *setting, const char *tex
     if (!right) fprintf(stderr, "rank %d: status %d '%s'\n", run.rank, run.status, run.text);
     if (at_once) _exit(right ? 0 : 1);
     exit(right ? 0 : 1);
-}
-
-static void expect_exit(pid_t pid)
-{
-    int status;
-    REQUIRE(waitpid(pid, &status, 0) == pid);
-    CHECK_MESSAGE(status == 0, "a rank's process ended with status %#x", (unsigned)status);
 }
 
 TEST(blame, a_rank_that_never_comes_is_named_by_all_though_rank_0_ends_first)

@@ -26,13 +26,6 @@ static pid_t fork_rank(struct rank_run run, tt_status status, const char *text)
     _exit(right ? 0 : 1);
 }
 
-static void expect_exit(pid_t pid)
-{
-    int status;
-    REQUIRE(waitpid(pid, &status, 0) == pid);
-    CHECK_MESSAGE(status == 0, "a rank's process ended with status %#x", (unsigned)status);
-}
-
 TEST(process, four_processes_join)
 {
     struct tt_unique_id id;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include "base/clock.h"
 #include "shim.h"
@@ -113,4 +114,11 @@ int count_descriptors(void)
     while (folder && readdir(folder)) n++;
     if (folder) closedir(folder);
     return n;
+}
+
+void expect_exit(pid_t pid)
+{
+    int status;
+    REQUIRE(waitpid(pid, &status, 0) == pid);
+    CHECK_MESSAGE(status == 0, "a rank's process ended with status %#x", (unsigned)status);
 }

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "bootstrap/bootstrap.h"
 
@@ -47,6 +48,9 @@ void run_ranks(struct rank_run *runs, int n);
 /* Records a failure for every run that did not end as expected: status, and text contained in its
  * error. */
 void expect_ranks(const struct rank_run *runs, int n, tt_status status, const char *text);
+
+/* Waits for a rank's process, and records a failure if it did not exit with 0. */
+void expect_exit(pid_t pid);
 
 /* Open descriptors of this process, and a few that are always there. */
 int count_descriptors(void);

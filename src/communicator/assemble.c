@@ -61,7 +61,7 @@ static tt_status prepare(struct tt_making *making)
     making->comm = blank(making->rank, making->nranks, making->config);
     if (!making->comm) return tt_fail(TT_ERR_SYSTEM, "out of memory for a communicator");
     TT_TRY(tt_comm_links_init(&making->links, making->config));
-    making->links.fabric.has_gpu = making->config->gpu >= 0;
+    making->links.fabric.gpu = making->config->gpu;
     snprintf(making->comm->core.no_kernels, sizeof making->comm->core.no_kernels,
              "no rank of it has one");
     return tt_peer_info_init(&making->mine, &making->links.fabric, &making->fd_socket);

@@ -9,13 +9,16 @@
 #include "carrier/carried.h"
 #include "communicator/making.h"
 
+/* Hardware queues of a process on a GPU where CUDA_DEVICE_MAX_CONNECTIONS is not set. */
+enum { DEFAULT_CONNECTIONS = 8 };
+
 static const struct tt_carried *const kernels = &tt_carried_kernel;
 
 /* Whether any rank of any new communicator has a GPU; the same for all participants. */
 static bool any_gpu(const struct tt_making *making)
 {
     for (int p = 0; p < making->participants->nparticipants; p++)
-        if (making->everyone[p].pid && making->everyone[p].has_gpu) return true;
+        if (making->everyone[p].pid && making->everyone[p].gpu >= 0) return true;
     return false;
 }
 
@@ -34,7 +37,7 @@ static bool may_have_kernels(const struct tt_making *making)
         return false;
     }
     for (int r = 0; r < core->nranks; r++)
-        if (!making->everyone[tt_making_participant(making, r)].has_gpu) {
+        if (making->everyone[tt_making_participant(making, r)].gpu < 0) {
             snprintf(core->no_kernels, size,
                      "rank %d has none (tuttiConfig_t's device, or a current context at init)", r);
             return false;
@@ -162,6 +165,29 @@ static tt_status gather_offers(struct tt_making *making, char *offers, int32_t *
     return TT_OK;
 }
 
+/* Streams that wait, for kernels of other ranks or for the host, hold up hardware queues, which the
+ * streams of a process share. Says so for the first of the ranks of this process and GPU. */
+static void warn_of_queues(const struct tt_making *making)
+{
+    const struct tt_comm_core *core = &making->comm->core;
+    const char *set = tt_environment("CUDA_DEVICE_MAX_CONNECTIONS");
+    const int connections = set && atoi(set) > 0 ? atoi(set) : DEFAULT_CONNECTIONS;
+    int number = 0;
+    if (!tt_carried_of(core)) return;
+    for (int r = 0; r < core->nranks; r++) {
+        const struct tt_peer_info *info = &making->everyone[tt_making_participant(making, r)];
+        if (info->process_id != making->mine.process_id || info->gpu != core->gpu) continue;
+        if (!number++ && r != core->rank) return;
+    }
+    if (number > connections)
+        TT_WARN_ONCE(
+            "communicator %s: %d ranks of this process share GPU %d, whose streams share %d "
+            "hardware queues: calls of ranks that wait for one another may wait for ever, and "
+            "end at their deadline. Set CUDA_DEVICE_MAX_CONNECTIONS to at least %d (32 at most) "
+            "before the process uses CUDA",
+            core->name, number, core->gpu, connections, number);
+}
+
 tt_status tt_making_connect_gpus(struct tt_making *making)
 {
     if (!any_gpu(making)) return TT_OK;
@@ -176,5 +202,6 @@ tt_status tt_making_connect_gpus(struct tt_making *making)
     if (status) return status;
     if (has_kernels(making)) kernels->agree(&making->comm->core, least);
     if (making->member) making->status = do_without_kernels(making);
+    if (making->member && !making->status) warn_of_queues(making);
     return tt_making_agree(making);
 }

@@ -34,9 +34,9 @@ tt_status tt_peer_info_init(struct tt_peer_info *info, const struct tt_fabric_co
                                 .nchannels = (uint32_t)config->nchannels,
                                 .copies = (uint32_t)config->copies,
                                 .deterministic = config->deterministic,
+                                .gpu = config->gpu,
                                 .oversubscribed = config->oversubscribed,
-                                .always_spin = config->always_spin,
-                                .has_gpu = config->has_gpu};
+                                .always_spin = config->always_spin};
     if (getrandom(&mine.secret, sizeof mine.secret, 0) != sizeof mine.secret)
         return tt_fail_errno(errno, "getrandom failed");
     if (gethostname(mine.host, sizeof mine.host - 1)) snprintf(mine.host, sizeof mine.host, "?");

@@ -19,7 +19,7 @@ struct tt_fabric_config {
     bool allow_window, allow_cma, force_cma;
     bool always_spin;   /* whatever the number of cores */
     bool deterministic; /* of the communicator; the fabric only compares it */
-    bool has_gpu;       /* this rank; the fabric only tells the others */
+    int gpu;            /* of this rank, -1: none; the fabric only tells the others */
 };
 
 /* Plain data, travels through bootstrap. */
@@ -31,8 +31,9 @@ struct tt_peer_info {
     int32_t pid;
     int32_t status; /* of getting this far; not TT_OK: the rest does not count */
     uint32_t nslots, slot_bytes, meet_bytes, nchannels, copies, deterministic;
-    uint8_t oversubscribed, always_spin, has_gpu; /* as in its config */
-    uint64_t cpus[16];                            /* CPUs this process may run on, one bit each */
+    int32_t gpu;
+    uint8_t oversubscribed, always_spin; /* as in its config */
+    uint64_t cpus[16];                   /* CPUs this process may run on, one bit each */
     char host[64];
 };
 

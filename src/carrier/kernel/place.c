@@ -1,17 +1,12 @@
 /* Which part of its GPU a rank gets: the blocks of threads that it may have there at the same time,
- * and warnings where ranks that share a GPU are slow or may wait for one another. */
+ * and a warning where ranks that share a GPU are slow. */
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/config.h"
 #include "base/log.h"
 #include "carrier/kernel/kernel.h"
 #include "device/device.h"
 #include "device/tables.h"
-
-/* Hardware queues of a process on a GPU where CUDA_DEVICE_MAX_CONNECTIONS is not set. */
-enum { DEFAULT_CONNECTIONS = 8 };
 
 static bool are_on_one_gpu(const struct tt_device_offer *a, const struct tt_device_offer *b)
 {
@@ -145,25 +140,6 @@ static void warn_of_time_slices(const struct tt_comm_core *comm,
             comm->name, use.nranks, comm->gpu);
 }
 
-/* Streams that wait hold up hardware queues, which the streams of a process share. */
-static void warn_of_queues(const struct tt_comm_core *comm, const struct tt_device_offer *offers)
-{
-    const char *set = tt_environment("CUDA_DEVICE_MAX_CONNECTIONS");
-    const int connections = set && atoi(set) > 0 ? atoi(set) : DEFAULT_CONNECTIONS;
-    const struct use use = use_of(offers, comm->nranks, comm->rank);
-    int first = 0;
-    while (!are_on_one_gpu(&offers[first], &offers[comm->rank]) ||
-           !are_in_one_process(&offers[first], &offers[comm->rank]))
-        first++;
-    if (first == comm->rank && use.nmine > connections)
-        TT_WARN_ONCE(
-            "communicator %s: %d ranks of this process share GPU %d, whose streams share %d "
-            "hardware queues: kernels of ranks that wait for one another may wait for ever, and "
-            "calls end at their deadline. Set CUDA_DEVICE_MAX_CONNECTIONS to at least %d (32 at "
-            "most) before the process uses CUDA",
-            comm->name, use.nmine, comm->gpu, connections, use.nmine);
-}
-
 tt_status tt_kernel_take_place(struct tt_comm_core *comm, const struct tt_carried_config *config,
                                const struct tt_device_offer *offers, bool *must_fail)
 {
@@ -171,6 +147,5 @@ tt_status tt_kernel_take_place(struct tt_comm_core *comm, const struct tt_carrie
     TT_TRY(find_blocks(comm, offers, &nblocks, must_fail));
     TT_TRY(take_share(comm, config, offers, nblocks));
     warn_of_time_slices(comm, config, offers);
-    warn_of_queues(comm, offers);
     return TT_OK;
 }

@@ -46,7 +46,7 @@ tt_status tt_engine_init(struct tt_engine *engine, struct tt_fabric *fabric, int
                            ? TT_OK
                            : tt_fail(TT_ERR_SYSTEM, "out of memory for an engine of %zu ranks", n);
     for (int c = 0; c < tt_fabric_nchannels(fabric) && !status; c++)
-        status = tt_meeting_init(&engine->meetings[c], fabric->segment, c, fabric->local);
+        status = tt_meeting_init(&engine->meetings[c], fabric->segment, &fabric->host.sleep, c);
     if (status) tt_engine_fini(engine);
     return status;
 }

@@ -80,7 +80,7 @@ static void put_in(const struct tt_express_meeting *express, struct tt_engine *e
         tt_reduce(&call->reduction, to, &call->input, 1, express->raw, TT_RAW);
     else if (express->part)
         memcpy(to, call->input, express->part);
-    tt_meeting_put(meeting, &part);
+    tt_meeting_put(meeting, &part, true);
     tt_count_more(&engine->fabric->nmessages, 1);
     tt_count_more(&engine->fabric->nbytes_copied, express->part);
 }

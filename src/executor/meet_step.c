@@ -65,7 +65,7 @@ static tt_status put_in(struct tt_work *work, int channel, const struct tt_progr
                                                                                        : 0);
         to += piece.count * binding->element;
     }
-    tt_meeting_put(meeting, &part);
+    tt_meeting_put(meeting, &part, !work->engine->fabric->oversubscribed);
     tt_count_more(&work->engine->fabric->nmessages, 1);
     tt_count_more(&work->engine->fabric->nbytes_copied, part.nbytes);
     return TT_OK;

@@ -1,5 +1,12 @@
 /* The wait loop: where works of the host wait for other ranks. (Express calls wait in express.c;
- * carriers of calls on GPUs wait for their kernels, copies and replays themselves.) */
+ * carriers of calls on GPUs wait for their kernels, copies and replays themselves.)
+ *
+ * A wait looks at once again (spins), where there is a core for each rank; then it yields the core
+ * between two looks; then it sleeps. It sleeps after a millisecond, and, where other programs use
+ * the cores (the machine is crowded), at once: who yields there gives a whole time slice to another
+ * program, once for each message, while who sleeps gets the core back as soon as it is woken. One
+ * slow yield tells that the machine is crowded. After a while yields are tried again; some quick
+ * ones in a row tell that it is not any more. */
 #include <sched.h>
 #include <stdio.h>
 #include <time.h>
@@ -10,18 +17,25 @@
 enum {
     SPIN_TURNS =
         4000, /* with a core for each rank: about 20 us before the core is offered to others */
+    CROWDED_SPIN_TURNS = 500,      /* the time that a wait spins is missing when it is woken */
     LOOK_TURNS = 64,               /* how often a wait looks at the clock and the failure record */
     EXAMINE_NS = 1000000,          /* system calls and the deadline: every millisecond */
     SLEEP_AFTER_NS = 1000000,      /* waking costs tens of microseconds: only after a long wait */
     POLITE_SLEEP_AFTER_NS = 50000, /* also where sockets wake, and the kernel's part of it needs
                                     * the core */
-    SLEEP_NS = 50000,
+    SLEEP_NS = 50000,              /* where nobody wakes this rank */
+    MOST_SLEEP_NS = 1000000,       /* where somebody does: failures and deadlines are seen */
+    SLOW_YIELD_NS = 200000,
+    CROWDED_NS = 100000000,
+    QUICK_YIELDS = 8,
 };
 
 struct wait {
     unsigned turns;
     bool spin, polite;
     int64_t since_ns, examined_ns; /* 0: not looked yet */
+    struct tt_sleep *sleep;        /* armed (transport/host/sleep.h); NULL: not */
+    uint32_t word;                 /* of that sleep */
     void (*look)(void *arg);       /* the caller's; NULL: none */
     void *arg;
 };
@@ -38,21 +52,6 @@ static void note_failure(struct failure *first, const struct tt_work *work)
     if (first->status || !tt_work_is_done(work) || !work->status) return;
     first->status = work->status;
     snprintf(first->text, sizeof first->text, "%s", tt_last_error());
-}
-
-/* Sleeps a little; bytes from other hosts end the sleep. */
-static void sleep_for_events(struct tt_work *works)
-{
-    for (const struct tt_work *work = works; work; work = work->next) {
-        struct tt_engine *engine = work->engine;
-        if (tt_work_is_done(work) || !engine->fabric->wires ||
-            atomic_exchange_explicit(&engine->busy, true, memory_order_acquire))
-            continue;
-        tt_wires_wait(engine->fabric->wires, SLEEP_NS / 1000);
-        tt_engine_leave(engine);
-        return;
-    }
-    nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
 }
 
 /* The engine of an operation that is done may be gone: its communicator may have been aborted or
@@ -79,24 +78,133 @@ static void look_around(struct wait *wait, struct tt_work *works, struct failure
 {
     const int64_t now = tt_now_ns();
     if (!wait->since_ns) wait->since_ns = wait->examined_ns = now;
-    if (now - wait->examined_ns >= EXAMINE_NS) {
-        wait->examined_ns = now;
-        examine_all(works, first);
-        if (wait->look) wait->look(wait->arg);
+    if (now - wait->examined_ns < EXAMINE_NS) return;
+    wait->examined_ns = now;
+    examine_all(works, first);
+    if (wait->look) wait->look(wait->arg);
+}
+
+/* Whether the wait has lasted so long that it sleeps, also where yields are quick. */
+static bool is_long(const struct wait *wait, const struct tt_work *works)
+{
+    if (!wait->since_ns) return false;
+    const int64_t after_ns =
+        wait->polite || by_sockets(works) ? POLITE_SLEEP_AFTER_NS : SLEEP_AFTER_NS;
+    return tt_now_ns() - wait->since_ns >= after_ns;
+}
+
+/* ---- Yields --------------------------------------------------------------------------------- */
+
+/* NULL: all works are done. */
+static struct tt_engine *engine_of(const struct tt_work *works)
+{
+    while (works && tt_work_is_done(works)) works = works->next;
+    return works ? works->engine : NULL;
+}
+
+static bool is_crowded(const struct tt_engine *engine)
+{
+    const int64_t until_ns = atomic_load_explicit(&engine->crowded_ns, memory_order_relaxed);
+    return until_ns && tt_now_ns() < until_ns;
+}
+
+static void yield(struct tt_engine *engine)
+{
+    const int64_t begin_ns = tt_now_ns();
+    sched_yield();
+    const int64_t end_ns = tt_now_ns();
+    if (end_ns - begin_ns > SLOW_YIELD_NS) {
+        atomic_store_explicit(&engine->nquick, 0, memory_order_relaxed);
+        atomic_store_explicit(&engine->crowded_ns, end_ns + CROWDED_NS, memory_order_relaxed);
+    } else if (atomic_load_explicit(&engine->crowded_ns, memory_order_relaxed) &&
+               atomic_fetch_add_explicit(&engine->nquick, 1, memory_order_relaxed) >=
+                   QUICK_YIELDS - 1) {
+        atomic_store_explicit(&engine->crowded_ns, 0, memory_order_relaxed);
     }
-    const bool soon = wait->polite || by_sockets(works);
-    if (now - wait->since_ns >= (soon ? POLITE_SLEEP_AFTER_NS : SLEEP_AFTER_NS))
-        sleep_for_events(works);
+}
+
+/* ---- Sleep ---------------------------------------------------------------------------------- */
+
+/* The sleep from which another rank of the host wakes this one, whatever the works wait for. NULL:
+ * something may come that wakes nobody: from another host, from a GPU, or from another thread of
+ * this rank. */
+static struct tt_sleep *sleep_of(const struct tt_work *works)
+{
+    const struct tt_engine *engine = NULL;
+    int nworks = 0;
+    for (const struct tt_work *work = works; work; work = work->next) {
+        if (tt_work_is_done(work)) continue;
+        if (engine && work->engine != engine) return NULL;
+        if (!work->ops->is_woken || work->portions || work->state == TT_WORK_WITHDRAWING)
+            return NULL;
+        engine = work->engine;
+        nworks++;
+    }
+    const bool mine = engine && !engine->fabric->wires &&
+                      atomic_load_explicit(&engine->outstanding, memory_order_relaxed) == nworks;
+    return mine ? &engine->fabric->host.sleep : NULL;
+}
+
+static void arm(struct wait *wait, struct tt_work *works)
+{
+    struct tt_sleep *sleep = sleep_of(works);
+    if (!sleep || !tt_sleep_arm(sleep, &wait->word)) return;
+    for (struct tt_work *work = works; work; work = work->next) work->passed_over = false;
+    wait->sleep = sleep;
+}
+
+/* All works were looked at after the sleep was armed, and nothing has moved. */
+static void sleep_until_woken(struct wait *wait, const struct tt_work *works)
+{
+    bool looked = true;
+    for (const struct tt_work *work = works; work; work = work->next)
+        looked = looked && (tt_work_is_done(work) || !work->passed_over);
+    if (looked) tt_sleep_wait(wait->sleep, wait->word, MOST_SLEEP_NS);
+    wait->sleep = NULL;
+}
+
+/* Sleeps a little; bytes from other hosts end the sleep. */
+static void sleep_for_events(struct tt_work *works)
+{
+    for (const struct tt_work *work = works; work; work = work->next) {
+        struct tt_engine *engine = work->engine;
+        if (tt_work_is_done(work) || !engine->fabric->wires ||
+            atomic_exchange_explicit(&engine->busy, true, memory_order_acquire))
+            continue;
+        tt_wires_wait(engine->fabric->wires, SLEEP_NS / 1000);
+        tt_engine_leave(engine);
+        return;
+    }
+    nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
 }
 
 static void wait_a_turn(struct wait *wait, struct tt_work *works, struct failure *first)
 {
+    struct tt_engine *engine;
     wait->turns++;
-    if (wait->spin && wait->turns < SPIN_TURNS) {
+    if (wait->spin && wait->turns < CROWDED_SPIN_TURNS) {
         tt_cpu_relax();
         return;
     }
-    sched_yield();
+    if (wait->sleep) {
+        sleep_until_woken(wait, works);
+        look_around(wait, works, first);
+        return;
+    }
+    engine = engine_of(works);
+    const bool crowded = engine && is_crowded(engine);
+    if (wait->spin && !crowded && wait->turns < SPIN_TURNS) {
+        tt_cpu_relax();
+        return;
+    }
+    if (crowded || is_long(wait, works)) {
+        arm(wait, works);
+        if (wait->sleep) return; /* to look again */
+        sleep_for_events(works);
+        look_around(wait, works, first);
+        return;
+    }
+    if (engine) yield(engine);
     if (wait->turns % LOOK_TURNS == 0) look_around(wait, works, first);
 }
 
@@ -131,6 +239,7 @@ static tt_status run(struct tt_work *works, struct wait wait)
             before = progress;
             wait.turns = 0;
             wait.since_ns = 0;
+            wait.sleep = NULL;
         }
         wait_a_turn(&wait, works, &first);
     }

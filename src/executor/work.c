@@ -95,7 +95,10 @@ tt_status tt_work_advance(struct tt_work *work)
     /* release: complete, tt_express_run, send_now of p2p.c, receive_now of p2p.c */
     if (atomic_load_explicit(work->turns, memory_order_acquire) + 1 != work->turn)
         return TT_IN_PROGRESS;
-    if (atomic_exchange_explicit(&engine->busy, true, memory_order_acquire)) return TT_IN_PROGRESS;
+    if (atomic_exchange_explicit(&engine->busy, true, memory_order_acquire)) {
+        work->passed_over = true;
+        return TT_IN_PROGRESS;
+    }
     const uint64_t progress = work->progress;
     tt_status status = advance_in_turn(work);
     if (status == TT_IN_PROGRESS) status = drive_wires(work, progress);

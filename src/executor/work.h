@@ -91,6 +91,9 @@ struct tt_work_ops {
     void (*describe)(const struct tt_work *work, char *text, size_t size);
     /* For whom the call waits, for the text of its deadline: "; rank 3 did not answer". */
     void (*missing)(const struct tt_work *work, char *text, size_t size);
+    /* What the call waits for is published by a rank of this host, which wakes a rank that sleeps.
+     */
+    bool is_woken;
     /* At the deadline: whether this rank knows whom the call waits for. Else other ranks may know
      * better, those for which that rank is the peer, and this one waits a little for their failure.
      */
@@ -141,9 +144,10 @@ struct tt_work {
     _Atomic uint64_t *turns;  /* of the engine: the last turn that is done */
     enum tt_work_state state;
     tt_status status;
-    uint64_t turn;                /* number among the calls it is ordered with, from 1 */
-    int64_t deadline_ns;          /* 0: not set yet: when the work starts, or `ready` before that */
-    uint64_t progress;            /* grows whenever something moved */
+    uint64_t turn;       /* number among the calls it is ordered with, from 1 */
+    int64_t deadline_ns; /* 0: not set yet: when the work starts, or `ready` before that */
+    uint64_t progress;   /* grows whenever something moved */
+    bool passed_over;    /* tt_work_advance did nothing, because another thread had the engine */
     struct tt_stream *stream;     /* which is told the end (executor/stream.h); NULL: none */
     struct tt_portions *portions; /* through which the buffers pass; NULL: they do not */
     union {

@@ -199,6 +199,7 @@ void tt_fabric_leave(struct tt_fabric *fabric)
     const uint32_t state = atomic_load(&fabric->aborted) ? TT_RANK_ABORTED : TT_RANK_LEFT;
     tt_fabric_give_reason(fabric);
     tt_fabric_pass_on(fabric);
+    tt_sleep_retire(&fabric->host.sleep);
     atomic_store_explicit(&fabric->record->state, state, memory_order_release);
 }
 

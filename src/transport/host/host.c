@@ -129,6 +129,7 @@ tt_status tt_host_attach(struct tt_host_room *room, int64_t deadline_ns)
         return tt_fail(
             TT_ERR_INTERNAL, "the segment is for %d ranks and %d channels, expected %d and %d",
             header->nlocal, header->nchannels, room->config.nlocal, room->context->nchannels);
+    tt_sleep_open(&room->sleep, room->segment, room->config.local);
     return TT_OK;
 }
 
@@ -136,6 +137,7 @@ void tt_host_finish(struct tt_host_room *room)
 {
     const struct tt_host_config *config = &room->config;
     if (config->local == 0) tt_segment_seal(room->segment);
+    tt_sleep_finish(&room->sleep);
     for (int place = 0; config->allow_cma && place < config->nlocal; place++) {
         const struct tt_host_member *member = &config->members[place];
         if (member->same_process) continue;

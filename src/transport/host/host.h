@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "transport/host/fdpass.h"
 #include "transport/host/segment.h"
+#include "transport/host/sleep.h"
 #include "transport/room.h"
 #include "transport/window.h"
 
@@ -41,6 +42,8 @@ struct tt_host_room {
     int fd_socket; /* descriptors come here */
     int npassed;   /* at place 0: the places before this one have been passed the segment */
 
+    struct tt_sleep sleep; /* has a lock of its own */
+
     /* owner: the thread that runs this rank's work */
     struct tt_shm_link *links;     /* [2][nlocal][nchannels]: outgoing, incoming; opened at first
                                     * use */
@@ -62,6 +65,7 @@ struct tt_shm_link {
     struct tt_host_room *room;
     int place;                 /* of the peer */
     struct tt_link_area *area; /* NULL: not opened yet */
+    struct tt_sleep *sleep;    /* of this rank */
     struct tt_flag *flags;     /* [flag_mask + 1]; of message n: (n - 1) & flag_mask */
     char *slots;               /* [nslots] */
     uint32_t flag_mask, nslots;

@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-tt_status tt_meeting_init(struct tt_meeting *meeting, const struct tt_segment *segment, int channel,
-                          int own)
+tt_status tt_meeting_init(struct tt_meeting *meeting, const struct tt_segment *segment,
+                          struct tt_sleep *sleep, int channel)
 {
     const int nmembers = segment->header->nlocal;
     const size_t row = (size_t)nmembers + 1;
@@ -15,10 +15,11 @@ tt_status tt_meeting_init(struct tt_meeting *meeting, const struct tt_segment *s
             places[(size_t)parity * row + (size_t)member] =
                 tt_segment_meet_flag(segment, channel, member, parity);
     *meeting = (struct tt_meeting){.nmembers = nmembers,
-                                   .own = own,
+                                   .own = sleep->own,
                                    .capacity = segment->header->meet_bytes,
                                    .places = places,
-                                   .area = tt_segment_meeting(segment, channel)};
+                                   .area = tt_segment_meeting(segment, channel),
+                                   .sleep = sleep};
     return TT_OK;
 }
 

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "transport/link.h"
 #include "transport/host/segment.h"
+#include "transport/host/sleep.h"
 
 /* One rank's view. Owned by its embedding struct; tt_meeting_fini frees the table. One thread at a
  * time. */
@@ -26,6 +27,7 @@ struct tt_meeting {
     struct tt_flag **places;      /* [2][nmembers + 1]: the last place of each row is for a result
                                    * that one member makes for all */
     struct tt_meeting_area *area; /* arrivals, results */
+    struct tt_sleep *sleep;       /* of this rank */
     /* owner: who runs this rank's work */
     uint64_t number; /* meetings finished */
 };
@@ -38,9 +40,10 @@ struct tt_part {
     bool complete;          /* what is folded from the parts is what the collective asks for */
 };
 
-/* The meeting of all ranks of a segment on one channel. TT_ERR_SYSTEM without memory. */
+/* The meeting of all ranks of a segment on one channel; `sleep` is borrowed. TT_ERR_SYSTEM without
+ * memory. */
 TT_NODISCARD tt_status tt_meeting_init(struct tt_meeting *meeting, const struct tt_segment *segment,
-                                       int channel, int own);
+                                       struct tt_sleep *sleep, int channel);
 /* A zeroed meeting is allowed. */
 void tt_meeting_fini(struct tt_meeting *meeting);
 
@@ -64,8 +67,10 @@ static inline char *tt_meeting_part(const struct tt_meeting *meeting, int member
     return tt_meeting_data(place, (size_t)(place->nbytes_kind >> 8));
 }
 
-/* Announces the own part, whose data the caller has written to tt_meeting_data of its own place. */
-static inline void tt_meeting_put(struct tt_meeting *meeting, const struct tt_part *part)
+/* Announces the own part, whose data the caller has written to tt_meeting_data of its own place.
+ * wakes: members that sleep may wait for this part, not for what the last to arrive publishes. */
+static inline void tt_meeting_put(struct tt_meeting *meeting, const struct tt_part *part,
+                                  bool wakes)
 {
     struct tt_flag *place = tt_meeting_place(meeting, meeting->own);
     place->nbytes_kind =
@@ -75,6 +80,7 @@ static inline void tt_meeting_put(struct tt_meeting *meeting, const struct tt_pa
     place->number = part->number;
     /* acquire: tt_meeting_is_in */
     atomic_store_explicit(&place->seq, meeting->number + 1, memory_order_release);
+    if (wakes) tt_wake_all(meeting->sleep);
 }
 
 /* Whether a member's part is in. */
@@ -97,6 +103,7 @@ static inline void tt_meeting_publish(struct tt_meeting *meeting)
 {
     atomic_store_explicit(&meeting->area->published, meeting->number + 1,
                           memory_order_release); /* acquire: tt_meeting_is_published */
+    tt_wake_all(meeting->sleep);
 }
 
 static inline bool tt_meeting_is_published(const struct tt_meeting *meeting)

@@ -12,7 +12,7 @@
 #include "base/process_lock.h"
 #include "base/write.h"
 
-enum { PAGE = 4096, SEGMENT_VERSION = 6 };
+enum { PAGE = 4096, SEGMENT_VERSION = 7 };
 static const uint64_t segment_magic = 0x7475747469736567u;
 
 /* The segments mapped by this process. A child made by fork may put those that it has inherited. */
@@ -36,9 +36,11 @@ static void lay_out(struct tt_segment *segment, const struct tt_segment_layout *
 {
     const size_t nlocal = (size_t)layout->nlocal;
     segment->nentries = tt_entries_kept(layout->nslots);
-    segment->entries_at = round_up(sizeof(struct tt_segment_header) +
-                                       nlocal * sizeof(struct tt_rank_record) + nlocal * nlocal,
-                                   TT_CACHE_LINE);
+    segment->sleepers_at = round_up(sizeof(struct tt_segment_header) +
+                                        nlocal * sizeof(struct tt_rank_record) + nlocal * nlocal,
+                                    TT_CACHE_LINE);
+    segment->entries_at =
+        segment->sleepers_at + sizeof(struct tt_sleepers) + nlocal * sizeof(struct tt_sleeper);
     segment->meeting_at =
         round_up(segment->entries_at + nlocal * segment->nentries * sizeof(struct tt_entry), PAGE);
     segment->meet_stride = sizeof(struct tt_flag) + round_up(layout->meet_bytes, TT_CACHE_LINE);
@@ -224,6 +226,11 @@ _Atomic uint8_t *tt_segment_may_read(const struct tt_segment *segment, int reade
     const size_t nlocal = (size_t)segment->header->nlocal;
     return (_Atomic uint8_t *)&segment->header->records[nlocal] + (size_t)reader * nlocal +
            (size_t)owner;
+}
+
+struct tt_sleepers *tt_segment_sleepers(const struct tt_segment *segment)
+{
+    return (struct tt_sleepers *)((char *)segment->header + segment->sleepers_at);
 }
 
 struct tt_link_area *tt_segment_link(const struct tt_segment *segment, int from, int to,

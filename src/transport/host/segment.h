@@ -4,8 +4,8 @@
  * places and the links of every pair. Pages cost nothing until they are touched. Positions in the
  * segment are stored as offsets. An address in it (of a probe, of a reference, of a post) is used
  * by its own process only, or by process_vm_readv. Every word has one writer, except
- * `failure.state`, the state of a post and the meeting's `arrived` (atomic read-modify-write), and
- * `published` with the result beside it, which the last to arrive writes.
+ * `failure.state`, the state of a post, the meeting's `arrived` and the words of sleepers (atomic
+ * read-modify-write), and `published` with the result beside it, which the last to arrive writes.
  */
 #ifndef TT_TRANSPORT_SEGMENT_H
 #define TT_TRANSPORT_SEGMENT_H
@@ -132,6 +132,21 @@ struct tt_meeting_area {
         published; /* meetings whose result is out; writer: the last to arrive */
 };
 
+/* A rank that sleeps (sleep.h). */
+struct tt_sleeper {
+    /* Grows; odd: a thread of the rank sleeps, or is about to. Writers: the rank, which makes it
+     * odd, and who wakes the rank. */
+    _Alignas(TT_CACHE_LINE) _Atomic uint32_t word;
+    _Atomic uint32_t wakes; /* 1: this rank's process wakes others; writer: the rank */
+};
+
+/* The ranks that may sleep. The first cache line is written when a rank begins or ends to do so,
+ * and read by whoever publishes something. */
+struct tt_sleepers {
+    _Alignas(TT_CACHE_LINE) _Atomic uint32_t number; /* ranks whose words count */
+    struct tt_sleeper each[];                        /* [nlocal] */
+};
+
 struct tt_segment_header {
     uint64_t magic;
     uint32_t version;
@@ -153,7 +168,7 @@ struct tt_segment {
     struct tt_segment *next;
     size_t nentries; /* that each rank keeps */
     /* layout; meeting_stride: of a channel's meeting place, meet_stride: of a part in it */
-    size_t entries_at, meeting_at, meeting_stride, meet_stride, links_at, link_stride;
+    size_t sleepers_at, entries_at, meeting_at, meeting_stride, meet_stride, links_at, link_stride;
 };
 
 struct tt_segment_layout {
@@ -191,6 +206,8 @@ static inline struct tt_entry *tt_segment_entry(const struct tt_segment *segment
 
 /* 1: local rank `reader` may read the memory of local rank `owner`. Writer: the reader. */
 _Atomic uint8_t *tt_segment_may_read(const struct tt_segment *segment, int reader, int owner);
+
+struct tt_sleepers *tt_segment_sleepers(const struct tt_segment *segment);
 
 struct tt_link_area *tt_segment_link(const struct tt_segment *segment, int from, int to,
                                      int channel);

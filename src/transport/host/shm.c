@@ -100,6 +100,7 @@ static void publish(struct tt_shm_link *shm, size_t nbytes, uint64_t signature,
     flag->signature = signature;
     flag->nbytes_kind = (uint64_t)nbytes << 8 | kind;
     atomic_store_explicit(&flag->seq, shm->next, memory_order_release); /* acquire: shm_peek */
+    tt_wake(shm->sleep, shm->place);
     shm->next++;
     prefetch_flag(shm);
     tt_count_more(shm->room->context->nmessages, 1);
@@ -289,8 +290,11 @@ static void shm_release(struct tt_link *link)
     struct tt_shm_link *shm = tt_shm_of(link);
     const enum tt_message_kind kind = (enum tt_message_kind)(flag_of(shm)->nbytes_kind & 255);
     const bool may_wait = kind == TT_MESSAGE_INLINE || kind == TT_MESSAGE_SHARED;
-    if (!may_wait || shm->next % REPORTED_TOGETHER == 0) /* acquire: look_at_taken */
+    if (!may_wait || shm->next % REPORTED_TOGETHER == 0) {
+        /* acquire: look_at_taken */
         atomic_store_explicit(&shm->area->taken, shm->next, memory_order_release);
+        tt_wake(shm->sleep, shm->place);
+    }
     shm->next++;
     shm->room->nreleased++;
 }
@@ -340,6 +344,7 @@ void tt_shm_open(struct tt_shm_link *shm, struct tt_host_room *room, int place, 
         .room = room,
         .place = place,
         .area = area,
+        .sleep = &room->sleep,
         .flags = tt_link_area_flags(area),
         .slots = tt_link_area_slots(area, nflags),
         .flag_mask = nflags - 1,

@@ -1,0 +1,86 @@
+/* Sleep: a rank that waits gives up its core until another rank of its host wakes it.
+ *
+ * The sleeper and the publisher look at each other's words, in opposite order:
+ *
+ *     sleeper                                  publisher
+ *     S1 adds 1 to `number` of sleepers        P1 stores what it publishes (release)
+ *     S2 membarrier                            P2 keeps the compiler from moving P3 before P1
+ *     S3 makes its word odd; full fence        P3 loads `number`; 0: done
+ *     S4 looks again; finds something: done    P4 full fence; loads the sleeper's word; even: done
+ *     S5 FUTEX_WAIT while the word is the same P5 makes the word even; FUTEX_WAKE
+ *
+ * Why no wake is lost. S2 puts a full fence into every other thread that publishes, at some time
+ * between its begin and its end. A publisher whose P1 comes before that fence has stored what S4
+ * sees. A publisher whose P1 comes after that fence sees S1 in P3, and so goes on to P4: then
+ * either P4 sees S3, or S4 sees P1, because each thread has a full fence between its store and its
+ * load. After P5 the word differs from the one that S3 made, so that S5 returns at once. While
+ * nobody sleeps a publisher loads one word, with neither a fence nor a system call.
+ *
+ * S1 and S2 are not repeated for each sleep: a rank stays counted in `number` until it has often
+ * published something and found nobody asleep (retires). So the barrier, which interrupts other
+ * cores, comes at most once in TT_SLEEP_PASSES messages of the rank. A rank that retires makes its
+ * word even and wakes its own threads that sleep; they arm their sleep again.
+ *
+ * The kernel sends the barrier to processes that have registered for it. Where the process of any
+ * rank of the host could not register, no rank of that host is woken: tt_sleep_arm says so, and its
+ * caller sleeps for a short time of its own. */
+#ifndef TT_TRANSPORT_HOST_SLEEP_H
+#define TT_TRANSPORT_HOST_SLEEP_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "transport/host/segment.h"
+
+enum { TT_SLEEP_PASSES = 4096 };
+
+/* One rank's sleep. Several threads of the rank may sleep at the same time. */
+struct tt_sleep {
+    /* immutable after open */
+    struct tt_sleepers *sleepers; /* of the segment */
+    int nlocal, own;              /* the ranks of this host; place of this one */
+    /* immutable after tt_sleep_finish */
+    bool is_woken; /* every rank of the host wakes this one */
+    /* atomic; writers hold the lock */
+    _Atomic bool is_counted; /* in sleepers->number */
+    pthread_mutex_t lock;
+    /* atomic */
+    _Atomic uint32_t npasses;            /* messages since the last one that found a sleeper */
+    _Atomic uint64_t nbarriers, nsleeps; /* made so far */
+};
+
+/* Registers this process for the barrier, once, and says in the segment whether that succeeded. */
+void tt_sleep_open(struct tt_sleep *sleep, const struct tt_segment *segment, int own);
+/* After all ranks of the host have opened theirs. */
+void tt_sleep_finish(struct tt_sleep *sleep);
+
+/* S1 to S3. Then the caller looks again at all that it waits for; if there is nothing, it calls
+ * tt_sleep_wait. False: nobody would wake this rank. */
+bool tt_sleep_arm(struct tt_sleep *sleep, uint32_t *word);
+/* S5, for at most timeout_ns. word: as tt_sleep_arm has set it. */
+void tt_sleep_wait(struct tt_sleep *sleep, uint32_t word, int64_t timeout_ns);
+/* Publishers need not look at this rank's word any more. */
+void tt_sleep_retire(struct tt_sleep *sleep);
+
+/* P4 and P5, for the ranks at the places [first, first + nplaces). */
+void tt_sleep_wake(struct tt_sleep *sleep, int first, int nplaces);
+
+/* P2 to P5: after this rank has published something that the rank at a place may wait for, */
+static inline void tt_wake(struct tt_sleep *sleep, int place)
+{
+    atomic_signal_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&sleep->sleepers->number, memory_order_relaxed))
+        tt_sleep_wake(sleep, place, 1);
+}
+
+/* or any rank of the host. */
+static inline void tt_wake_all(struct tt_sleep *sleep)
+{
+    atomic_signal_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&sleep->sleepers->number, memory_order_relaxed))
+        tt_sleep_wake(sleep, 0, sleep->nlocal);
+}
+
+#endif

@@ -1,28 +1,24 @@
 /* The end of a communicator: who waits for whom, and what is freed in which order. */
-#include <sched.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/pause.h"
 #include "carrier/carried.h"
 #include "communicator/communicator.h"
 #include "communicator/handles.h"
 
-static void sleep_briefly(void)
-{
-    sched_yield();
-    usleep(50);
-}
-
 void tt_comm_drain(tuttiComm_t comm)
 {
-    while (!tt_engine_idle(&comm->core.engine)) sleep_briefly();
+    struct tt_pause pause = {0};
+    while (!tt_engine_idle(&comm->core.engine)) tt_pause(&pause);
 }
 
 void tt_comm_await_calls(tuttiComm_t comm)
 {
+    struct tt_pause pause = {0};
     /* release: tt_core_leave_call */
-    while (atomic_load_explicit(&comm->core.calls, memory_order_acquire)) sleep_briefly();
+    while (atomic_load_explicit(&comm->core.calls, memory_order_acquire)) tt_pause(&pause);
 }
 
 /* Aborts by other threads that came before are waited for. */

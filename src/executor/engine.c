@@ -1,9 +1,9 @@
 /* Creates and destroys an engine, and guards it: one thread at a time advances its operations. */
 #include "executor/engine.h"
 
-#include <sched.h>
 #include <stdlib.h>
 
+#include "base/pause.h"
 #include "program/program.h"
 
 static bool allocate(struct tt_engine *engine, size_t n)
@@ -81,7 +81,8 @@ void tt_engine_fini(struct tt_engine *engine)
 
 void tt_engine_enter(struct tt_engine *engine)
 {
-    while (atomic_exchange_explicit(&engine->busy, true, memory_order_acquire)) sched_yield();
+    struct tt_pause pause = {0};
+    while (atomic_exchange_explicit(&engine->busy, true, memory_order_acquire)) tt_pause(&pause);
 }
 
 bool tt_engine_enter_if_idle(struct tt_engine *engine)

@@ -1,7 +1,6 @@
 /* Leaving: sends records and failures over the wires of one rank, announces the end of the rank to
  * all peers, and closes the wires. */
 #include <errno.h>
-#include <sched.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +8,7 @@
 #include <sys/epoll.h>
 
 #include "base/clock.h"
+#include "base/pause.h"
 #include "base/private_fd.h"
 #include "transport/wires_internal.h"
 
@@ -114,8 +114,9 @@ static void finish_sending(struct tt_wires *wires, int64_t start_ns, bool has_fa
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
         if (!wire->is_agreed) continue;
         wire->room->quiet(wire->end);
+        struct tt_pause pause = {0};
         while (!wire->room->sent(wire->end) && !has_waited(wires, start_ns, has_failed))
-            sched_yield();
+            tt_pause(&pause);
     }
 }
 

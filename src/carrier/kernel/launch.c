@@ -22,7 +22,6 @@
  * A launch begins when all its ranks can, and what follows one of its calls waits for all of them.
  * Ranks share one only where none of them waits because of that for what would wait for it
  * (may_share): so that a kernel never waits for one that cannot run. */
-#include <sched.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -362,7 +361,6 @@ static void await_room(struct tt_comm_core *comm)
     const int64_t since_ns = tt_now_ns();
     int64_t looked_ns = since_ns;
     while (is_full(comm->kernel) && !tt_fabric_failure_text(comm->fabric)[0]) {
-        sched_yield();
         usleep(PAUSE_US);
         if (tt_now_ns() - looked_ns < LOOK_NS) continue;
         looked_ns = tt_now_ns();

@@ -1,6 +1,5 @@
 /* What a communicator has on a GPU: made when it is made, freed with it. */
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
+#include "base/pause.h"
 #include "base/process_lock.h"
 #include "carrier/gpu_watch.h"
 #include "carrier/kernel/graphs.h"
@@ -231,12 +231,6 @@ static bool any_uses_peers(const struct tt_comm_core *comm)
     return false;
 }
 
-static void pause_briefly(void)
-{
-    sched_yield();
-    usleep(50);
-}
-
 /* Whether a kernel of this rank still runs whose call has failed. */
 static bool outlives_call(struct tt_comm_core *comm)
 {
@@ -255,11 +249,12 @@ static bool await_peers(struct tt_comm_core *comm)
 {
     const int64_t calls_ns = tt_deadline_ns(comm->timeout_ms > 0 ? comm->timeout_ms : LEAVE_MS);
     const bool has_called = comm->kernel->issued || comm->kernel->graphs;
-    while (has_called && !all_have_done(comm) && !tt_expired(calls_ns)) pause_briefly();
+    struct tt_pause pause = {0};
+    while (has_called && !all_have_done(comm) && !tt_expired(calls_ns)) tt_pause(&pause);
     const int64_t kernels_ns = tt_deadline_ns(LEAVE_MS);
     tt_fabric_leave(comm->fabric);
     while ((outlives_call(comm) || any_uses_peers(comm)) && !tt_expired(kernels_ns))
-        pause_briefly();
+        tt_pause(&pause);
     return !any_uses_peers(comm);
 }
 
@@ -269,9 +264,10 @@ static bool await_own(const struct tt_kernel_part *on)
 {
     const int64_t deadline_ns = tt_deadline_ns(OWN_MS);
     struct tt_context *context = tt_device_context(on->device);
+    struct tt_pause pause = {0};
     while (tt_context_event_query(context, on->last) == TT_IN_PROGRESS) {
         if (tt_expired(deadline_ns)) return false;
-        pause_briefly();
+        tt_pause(&pause);
     }
     return true;
 }

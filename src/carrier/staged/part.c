@@ -1,6 +1,5 @@
 /* What a communicator has for staged calls: made when it is made, freed when no CUDA stream or
  * graph uses it any more. */
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -8,6 +7,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
+#include "base/pause.h"
 #include "base/process_lock.h"
 #include "carrier/gpu_watch.h"
 #include "carrier/staged/copies.h"
@@ -117,15 +117,13 @@ static void leave_part(struct tt_comm_core *comm)
     struct tt_staged_part *staged = comm->staged;
     if (!staged) return;
     const int64_t deadline_ns = tt_deadline_ns(LEAVE_MS);
+    struct tt_pause pause = {0};
     tt_stream_destroy(staged->thread);
     staged->thread = NULL;
     comm->staged = NULL;
     comm->context = NULL;
     free_left();
-    while (!tt_stage_all_are_free(staged) && !tt_expired(deadline_ns)) {
-        sched_yield();
-        usleep(50);
-    }
+    while (!tt_stage_all_are_free(staged) && !tt_expired(deadline_ns)) tt_pause(&pause);
     if (may_be_freed(staged)) {
         free_all(staged);
         return;

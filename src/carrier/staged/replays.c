@@ -1,12 +1,10 @@
 /* Runs the replays of captured staged calls, and calls that get their turns among them. */
 #include "carrier/staged/graphs.h"
 
-#include <sched.h>
 #include <stdlib.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "base/clock.h"
+#include "base/pause.h"
 #include "carrier/gpu_watch.h"
 #include "carrier/staged/copies.h"
 #include "carrier/staged/replay.h"
@@ -18,12 +16,6 @@ enum { BRIEF_NS = 50000, PAUSE_NS = 50000, LONG_NS = 100000000, RARE_NS = 100000
 static bool has_failed(const struct tt_comm_core *comm)
 {
     return tt_fabric_failure_text(comm->fabric)[0];
-}
-
-static void sleep_briefly(void)
-{
-    sched_yield();
-    usleep(50);
 }
 
 /* Whether it is time again to look at what takes system calls. */
@@ -198,12 +190,11 @@ static void await_turn(const struct tt_stage_run *run)
 {
     struct tt_comm_core *comm = run->calls[0].comm;
     const struct tt_staged_part *staged = comm->staged;
+    struct tt_pause pause = {0};
     int64_t looked_ns = tt_now_ns();
     while (!is_any_ready(run) && !has_failed(comm)) {
-        if (tt_replays_look(staged->graphs))
-            nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
-        else
-            sched_yield();
+        if (!tt_replays_look(staged->graphs)) pause = (struct tt_pause){0}; /* a replay has run */
+        tt_pause(&pause);
         if (!is_time(&looked_ns)) continue;
         if (tt_gpu_watch_look(staged->watch) < 0) return;
         tt_engine_look(&comm->engine);
@@ -244,11 +235,12 @@ static tt_status settle(const struct tt_pending_call *call)
     const struct tt_staged_part *staged = comm->staged;
     const _Atomic int *outstanding = &comm->engine.outstanding;
     int64_t deadline_ns = tt_deadline_ns(comm->timeout_ms), looked_ns = tt_now_ns();
+    struct tt_pause pause = {0};
     unsigned nruns = 0;
     int left = 0;
     tt_status status;
     while ((status = tt_copier_query(staged->copier, staged->order)) == TT_IN_PROGRESS) {
-        sleep_briefly();
+        tt_pause(&pause);
         if (!is_time(&looked_ns)) continue;
         tt_engine_look(&comm->engine); /* no call may run that reads what other hosts send */
         TT_TRY(check(call));
@@ -290,8 +282,9 @@ void tt_stage_graphs_end(struct tt_comm_core *comm)
     pthread_mutex_lock(&graphs->lock);
     graphs->closing = true;
     pthread_mutex_unlock(&graphs->lock);
+    struct tt_pause pause = {0};
     /* release: close_locked */
-    while (!atomic_load_explicit(&graphs->closed, memory_order_acquire)) sleep_briefly();
+    while (!atomic_load_explicit(&graphs->closed, memory_order_acquire)) tt_pause(&pause);
     tt_stream_watch(comm->staged->thread, NULL, NULL);
     graphs->comm = NULL;
 }

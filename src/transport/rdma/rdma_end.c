@@ -1,11 +1,11 @@
 /* The end of a wire: gives callers' memory back after a failure, and destroys the wire. */
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/pause.h"
 #include "transport/rdma/rdma_internal.h"
 #include "transport/window.h"
 
@@ -69,9 +69,10 @@ static void stop(struct tt_rdma_wire *wire)
         if (errno) TT_WARN("RDMA: a queue pair cannot be stopped: %m");
     }
     const int64_t deadline_ns = tt_deadline_ns(STOP_MS);
+    struct tt_pause pause = {0};
     while (wire->nposted != wire->ncompleted && !tt_expired(deadline_ns)) {
         for (int i = 0; i < wire->nroutes; i++) tt_ignore(tt_rdma_poll(wire->used[i]));
-        sched_yield();
+        tt_pause(&pause);
     }
     if (wire->nposted != wire->ncompleted)
         TT_WARN("RDMA: a stopped queue pair has not completed what it had after %d ms; buffers of "
@@ -81,9 +82,10 @@ static void stop(struct tt_rdma_wire *wire)
 
 void tt_rdma_wire_give_back(struct tt_rdma_wire *wire, int64_t deadline_ns)
 {
+    struct tt_pause pause = {0};
     while (!wire->stopped && uses_memory(wire) && !is_read(wire) && !tt_rdma_wire_sent(wire) &&
            !tt_expired(deadline_ns))
-        sched_yield();
+        tt_pause(&pause);
     if (!uses_memory(wire) && !is_read(wire)) return;
     stop(wire);
     forget_sends(wire);

@@ -1,10 +1,10 @@
 /* The links over the sockets to one peer. */
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/pause.h"
 #include "transport/tcp/tcp.h"
 
 static struct tt_tcp_link *tcp_link_of(struct tt_link *link)
@@ -180,7 +180,8 @@ void tt_tcp_end_give_back(struct tt_tcp_end *end, int64_t deadline_ns)
     for (int i = 0; i < end->nopen; i++) copy_queue(end, &end->sockets[i]);
     for (int i = 0; i < end->nopen; i++) {
         struct tt_tcp *tcp = &end->sockets[i];
-        while (!tt_tcp_returned(tcp) && !tt_expired(deadline_ns)) sched_yield();
+        struct tt_pause pause = {0};
+        while (!tt_tcp_returned(tcp) && !tt_expired(deadline_ns)) tt_pause(&pause);
         if (!tt_tcp_returned(tcp)) tt_ignore(end->room->owner->lost(end->owner, tcp, ECANCELED));
     }
 }

@@ -1,4 +1,5 @@
 /* The public face of memory and registrations; pre-multiplied sums, counters. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/output.h"
@@ -161,6 +162,14 @@ void tt_comm_describe_links(tuttiComm_t comm, void (*emit)(void *arg, const char
            header->meet_bytes,
            comm->core.fabric->oversubscribed ? "yielding (more ranks than cores)"
                                              : "spinning (a core for each rank)");
+    const struct tt_sleep *sleep = &comm->core.fabric->host.sleep;
+    tt_say(&output,
+           "  a rank that waits for long %s; so far %" PRIu64 " sleeps, %" PRIu64
+           " memory barriers for other processes",
+           sleep->is_woken ? "sleeps until another rank of its host wakes it"
+                           : "sleeps for 50 us at a time (other ranks cannot wake it)",
+           atomic_load_explicit(&sleep->nsleeps, memory_order_relaxed),
+           atomic_load_explicit(&sleep->nbarriers, memory_order_relaxed));
     const struct tt_carried *carried = tt_carried_of(&comm->core);
     if (carried) {
         char how[TT_ERROR_TEXT];

@@ -45,8 +45,10 @@ struct tt_engine {
     _Atomic uint64_t *sends_done, *recvs_done; /* [nranks] */
     _Atomic int outstanding;                   /* calls issued and not done */
     /* atomic: whether other programs use the cores; of all threads that wait (run.c) */
-    _Atomic int64_t crowded_ns; /* until when waits sleep and do not yield; 0: yields are quick */
-    _Atomic int nquick;         /* quick yields since the last slow one */
+    _Atomic int64_t crowded_until_ns; /* until when waits sleep and do not yield; 0: they yield */
+    _Atomic int64_t crowded_ns;       /* how long that is; 0: yields are quick */
+    _Atomic int64_t slow_yield_ns;    /* when the last slow yield ended */
+    _Atomic int nquick;               /* quick yields since the last slow one */
     /* A thread advances a call of this communicator. Set (acquire) after the last thread has left
      * (release). */
     _Atomic bool busy;

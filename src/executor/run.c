@@ -26,8 +26,14 @@ enum {
     SLEEP_NS = 50000,              /* where nobody wakes this rank */
     MOST_SLEEP_NS = 1000000,       /* where somebody does: failures and deadlines are seen */
     SLOW_YIELD_NS = 200000,
-    CROWDED_NS = 100000000,
+    /* How long waits sleep after a slow yield; twice as long each time that the first yields after
+     * it are slow again. */
+    CROWDED_NS = 20000000,
+    MOST_CROWDED_NS = 320000000,
     QUICK_YIELDS = 8,
+    /* Slow yields with so many times as much time between them do not count: sleeping costs more.
+     */
+    RARE = 4,
 };
 
 struct wait {
@@ -35,7 +41,7 @@ struct wait {
     bool spin, polite;
     int64_t since_ns, examined_ns; /* 0: not looked yet */
     struct tt_sleep *sleep;        /* armed (transport/host/sleep.h); NULL: not */
-    uint32_t word;                 /* of that sleep */
+    uint32_t nwakes;               /* of that sleep */
     void (*look)(void *arg);       /* the caller's; NULL: none */
     void *arg;
 };
@@ -104,8 +110,30 @@ static struct tt_engine *engine_of(const struct tt_work *works)
 
 static bool is_crowded(const struct tt_engine *engine)
 {
-    const int64_t until_ns = atomic_load_explicit(&engine->crowded_ns, memory_order_relaxed);
+    const int64_t until_ns = atomic_load_explicit(&engine->crowded_until_ns, memory_order_relaxed);
     return until_ns && tt_now_ns() < until_ns;
+}
+
+static void note_slow_yield(struct tt_engine *engine, int64_t begin_ns, int64_t now_ns)
+{
+    int64_t for_ns = 2 * atomic_load_explicit(&engine->crowded_ns, memory_order_relaxed);
+    const int64_t before_ns =
+        atomic_exchange_explicit(&engine->slow_yield_ns, now_ns, memory_order_relaxed);
+    if (!for_ns && begin_ns - before_ns > RARE * (now_ns - begin_ns)) return;
+    if (for_ns < CROWDED_NS) for_ns = CROWDED_NS;
+    if (for_ns > MOST_CROWDED_NS) for_ns = MOST_CROWDED_NS;
+    atomic_store_explicit(&engine->nquick, 0, memory_order_relaxed);
+    atomic_store_explicit(&engine->crowded_ns, for_ns, memory_order_relaxed);
+    atomic_store_explicit(&engine->crowded_until_ns, now_ns + for_ns, memory_order_relaxed);
+}
+
+static void note_quick_yield(struct tt_engine *engine)
+{
+    if (!atomic_load_explicit(&engine->crowded_ns, memory_order_relaxed)) return;
+    if (atomic_fetch_add_explicit(&engine->nquick, 1, memory_order_relaxed) + 1 < QUICK_YIELDS)
+        return;
+    atomic_store_explicit(&engine->crowded_ns, 0, memory_order_relaxed);
+    atomic_store_explicit(&engine->crowded_until_ns, 0, memory_order_relaxed);
 }
 
 static void yield(struct tt_engine *engine)
@@ -113,14 +141,10 @@ static void yield(struct tt_engine *engine)
     const int64_t begin_ns = tt_now_ns();
     sched_yield();
     const int64_t end_ns = tt_now_ns();
-    if (end_ns - begin_ns > SLOW_YIELD_NS) {
-        atomic_store_explicit(&engine->nquick, 0, memory_order_relaxed);
-        atomic_store_explicit(&engine->crowded_ns, end_ns + CROWDED_NS, memory_order_relaxed);
-    } else if (atomic_load_explicit(&engine->crowded_ns, memory_order_relaxed) &&
-               atomic_fetch_add_explicit(&engine->nquick, 1, memory_order_relaxed) >=
-                   QUICK_YIELDS - 1) {
-        atomic_store_explicit(&engine->crowded_ns, 0, memory_order_relaxed);
-    }
+    if (end_ns - begin_ns > SLOW_YIELD_NS)
+        note_slow_yield(engine, begin_ns, end_ns);
+    else
+        note_quick_yield(engine);
 }
 
 /* ---- Sleep ---------------------------------------------------------------------------------- */
@@ -148,7 +172,7 @@ static struct tt_sleep *sleep_of(const struct tt_work *works)
 static void arm(struct wait *wait, struct tt_work *works)
 {
     struct tt_sleep *sleep = sleep_of(works);
-    if (!sleep || !tt_sleep_arm(sleep, &wait->word)) return;
+    if (!sleep || !tt_sleep_arm(sleep, &wait->nwakes)) return;
     for (struct tt_work *work = works; work; work = work->next) work->passed_over = false;
     wait->sleep = sleep;
 }
@@ -159,7 +183,7 @@ static void sleep_until_woken(struct wait *wait, const struct tt_work *works)
     bool looked = true;
     for (const struct tt_work *work = works; work; work = work->next)
         looked = looked && (tt_work_is_done(work) || !work->passed_over);
-    if (looked) tt_sleep_wait(wait->sleep, wait->word, MOST_SLEEP_NS);
+    if (looked) tt_sleep_wait(wait->sleep, wait->nwakes, MOST_SLEEP_NS);
     wait->sleep = NULL;
 }
 

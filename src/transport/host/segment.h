@@ -132,18 +132,18 @@ struct tt_meeting_area {
         published; /* meetings whose result is out; writer: the last to arrive */
 };
 
-/* A rank that sleeps (sleep.h). */
+/* A rank that may sleep (sleep.h). */
 struct tt_sleeper {
-    /* Grows; odd: a thread of the rank sleeps, or is about to. Writers: the rank, which makes it
-     * odd, and who wakes the rank. */
-    _Alignas(TT_CACHE_LINE) _Atomic uint32_t word;
+    /* 1: a thread of the rank sleeps, or is about to. Set by the rank, cleared by who wakes it. */
+    _Alignas(TT_CACHE_LINE) _Atomic uint32_t asleep;
     _Atomic uint32_t wakes; /* 1: this rank's process wakes others; writer: the rank */
 };
 
 /* The ranks that may sleep. The first cache line is written when a rank begins or ends to do so,
  * and read by whoever publishes something. */
 struct tt_sleepers {
-    _Alignas(TT_CACHE_LINE) _Atomic uint32_t number; /* ranks whose words count */
+    _Alignas(TT_CACHE_LINE) _Atomic uint32_t number; /* ranks that may be asleep */
+    _Alignas(TT_CACHE_LINE) _Atomic uint32_t nwakes; /* the futex: grows with each wake */
     struct tt_sleeper each[];                        /* [nlocal] */
 };
 

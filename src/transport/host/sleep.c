@@ -64,59 +64,73 @@ static bool count_locked(struct tt_sleep *sleep)
     return true;
 }
 
-bool tt_sleep_arm(struct tt_sleep *sleep, uint32_t *word)
+/* A rank's bit among the waiters of the futex. */
+static uint32_t bit_of(int place)
 {
-    _Atomic uint32_t *own = &sleep->sleepers->each[sleep->own].word;
+    return UINT32_C(1) << (place % 32);
+}
+
+bool tt_sleep_arm(struct tt_sleep *sleep, uint32_t *nwakes)
+{
     if (!sleep->is_woken) return false;
     pthread_mutex_lock(&sleep->lock);
     const bool is_counted = count_locked(sleep);
-    if (is_counted) *word = 1 | atomic_fetch_or_explicit(own, 1, memory_order_relaxed);
+    if (is_counted)
+        atomic_store_explicit(&sleep->sleepers->each[sleep->own].asleep, 1, memory_order_relaxed);
     pthread_mutex_unlock(&sleep->lock);
     if (!is_counted) return false;
     atomic_store_explicit(&sleep->npasses, 0, memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst);
+    /* release: wake */
+    *nwakes = atomic_load_explicit(&sleep->sleepers->nwakes, memory_order_acquire);
     return true;
 }
 
-void tt_sleep_wait(struct tt_sleep *sleep, uint32_t word, int64_t timeout_ns)
+void tt_sleep_wait(struct tt_sleep *sleep, uint32_t nwakes, int64_t timeout_ns)
 {
-    const struct timespec timeout = {.tv_sec = timeout_ns / 1000000000,
-                                     .tv_nsec = timeout_ns % 1000000000};
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    const int64_t until_ns = until.tv_nsec + timeout_ns;
+    until.tv_sec += until_ns / 1000000000;
+    until.tv_nsec = until_ns % 1000000000;
     atomic_fetch_add_explicit(&sleep->nsleeps, 1, memory_order_relaxed);
-    syscall(SYS_futex, &sleep->sleepers->each[sleep->own].word, FUTEX_WAIT, word, &timeout, NULL,
-            0);
+    syscall(SYS_futex, &sleep->sleepers->nwakes, FUTEX_WAIT_BITSET, nwakes, &until, NULL,
+            bit_of(sleep->own));
 }
 
-/* P4 and P5. Whether the rank at the place was asleep. */
-static bool wake(struct tt_sleep *sleep, int place)
+/* P4 and P5. Whether any of the ranks was asleep. */
+static bool wake(struct tt_sleepers *sleepers, int first, int nplaces)
 {
-    _Atomic uint32_t *word = &sleep->sleepers->each[place].word;
-    uint32_t seen = atomic_load_explicit(word, memory_order_relaxed);
-    if (seen % 2 == 0) return false;
-    /* It fails where another publisher has just woken the rank. */
-    if (atomic_compare_exchange_strong_explicit(word, &seen, seen + 1, memory_order_relaxed,
-                                                memory_order_relaxed))
-        syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    uint32_t bits = 0;
+    for (int place = first; place < first + nplaces; place++) {
+        _Atomic uint32_t *asleep = &sleepers->each[place].asleep;
+        /* Of several publishers one wakes the rank. */
+        if (atomic_load_explicit(asleep, memory_order_relaxed) &&
+            atomic_exchange_explicit(asleep, 0, memory_order_relaxed))
+            bits |= bit_of(place);
+    }
+    if (!bits) return false;
+    /* acquire: tt_sleep_arm */
+    atomic_fetch_add_explicit(&sleepers->nwakes, 1, memory_order_release);
+    syscall(SYS_futex, &sleepers->nwakes, FUTEX_WAKE_BITSET, INT_MAX, NULL, NULL, bits);
     return true;
 }
 
 void tt_sleep_retire(struct tt_sleep *sleep)
 {
     pthread_mutex_lock(&sleep->lock);
-    const bool was_counted = atomic_load_explicit(&sleep->is_counted, memory_order_relaxed);
-    if (was_counted) {
+    if (atomic_load_explicit(&sleep->is_counted, memory_order_relaxed)) {
         atomic_store_explicit(&sleep->is_counted, false, memory_order_relaxed);
         atomic_fetch_sub_explicit(&sleep->sleepers->number, 1, memory_order_relaxed);
-        wake(sleep, sleep->own);
+        wake(sleep->sleepers, sleep->own, 1);
     }
     pthread_mutex_unlock(&sleep->lock);
 }
 
 void tt_sleep_wake(struct tt_sleep *sleep, int first, int nplaces)
 {
-    bool any = false;
     atomic_thread_fence(memory_order_seq_cst);
-    for (int place = first; place < first + nplaces; place++) any = wake(sleep, place) || any;
+    const bool any = wake(sleep->sleepers, first, nplaces);
     const uint32_t npasses = atomic_load_explicit(&sleep->npasses, memory_order_relaxed);
     atomic_store_explicit(&sleep->npasses, any ? 0 : npasses + 1, memory_order_relaxed);
     if (npasses >= TT_SLEEP_PASSES &&

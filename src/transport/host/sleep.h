@@ -5,21 +5,27 @@
  *     sleeper                                  publisher
  *     S1 adds 1 to `number` of sleepers        P1 stores what it publishes (release)
  *     S2 membarrier                            P2 keeps the compiler from moving P3 before P1
- *     S3 makes its word odd; full fence        P3 loads `number`; 0: done
- *     S4 looks again; finds something: done    P4 full fence; loads the sleeper's word; even: done
- *     S5 FUTEX_WAIT while the word is the same P5 makes the word even; FUTEX_WAKE
+ *     S3 sets its `asleep`; full fence;        P3 loads `number`; 0: done
+ *        loads `nwakes` (acquire)              P4 full fence; loads and clears the sleeper's
+ *     S4 looks again; finds something: done       `asleep`; it was 0: done
+ *     S5 FUTEX_WAIT while `nwakes` is the same P5 adds 1 to `nwakes` (release); FUTEX_WAKE
  *
  * Why no wake is lost. S2 puts a full fence into every other thread that publishes, at some time
  * between its begin and its end. A publisher whose P1 comes before that fence has stored what S4
  * sees. A publisher whose P1 comes after that fence sees S1 in P3, and so goes on to P4: then
  * either P4 sees S3, or S4 sees P1, because each thread has a full fence between its store and its
- * load. After P5 the word differs from the one that S3 made, so that S5 returns at once. While
- * nobody sleeps a publisher loads one word, with neither a fence nor a system call.
+ * load. A sleeper that loads `nwakes` before P5 returns from S5 at once, or is woken. One that
+ * loads `nwakes` after P5 sees P1 in S4. While nobody sleeps a publisher loads one word, with
+ * neither a fence nor a system call.
+ *
+ * There is one futex for all ranks, so that one system call wakes several. Who is woken first may
+ * take the waker's core: with a call for each rank the others would sleep on. The bits of a futex's
+ * waiters tell the ranks apart, so that a call for one rank wakes no others.
  *
  * S1 and S2 are not repeated for each sleep: a rank stays counted in `number` until it has often
  * published something and found nobody asleep (retires). So the barrier, which interrupts other
- * cores, comes at most once in TT_SLEEP_PASSES messages of the rank. A rank that retires makes its
- * word even and wakes its own threads that sleep; they arm their sleep again.
+ * cores, comes at most once in TT_SLEEP_PASSES messages of the rank. A rank that retires wakes
+ * its own threads that sleep; they arm their sleep again.
  *
  * The kernel sends the barrier to processes that have registered for it. Where the process of any
  * rank of the host could not register, no rank of that host is woken: tt_sleep_arm says so, and its
@@ -58,10 +64,10 @@ void tt_sleep_finish(struct tt_sleep *sleep);
 
 /* S1 to S3. Then the caller looks again at all that it waits for; if there is nothing, it calls
  * tt_sleep_wait. False: nobody would wake this rank. */
-bool tt_sleep_arm(struct tt_sleep *sleep, uint32_t *word);
-/* S5, for at most timeout_ns. word: as tt_sleep_arm has set it. */
-void tt_sleep_wait(struct tt_sleep *sleep, uint32_t word, int64_t timeout_ns);
-/* Publishers need not look at this rank's word any more. */
+bool tt_sleep_arm(struct tt_sleep *sleep, uint32_t *nwakes);
+/* S5, for at most timeout_ns. nwakes: as tt_sleep_arm has set it. */
+void tt_sleep_wait(struct tt_sleep *sleep, uint32_t nwakes, int64_t timeout_ns);
+/* Publishers need not look whether this rank is asleep any more. */
 void tt_sleep_retire(struct tt_sleep *sleep);
 
 /* P4 and P5, for the ranks at the places [first, first + nplaces). */

@@ -45,6 +45,33 @@ static bool was_looked_at(const struct ranks *ranks)
     return true;
 }
 
+TEST(run, a_long_wait_sleeps_until_the_message_comes)
+{
+    const struct tt_fabric_config config = together_config();
+    struct ranks ranks;
+    struct tt_work send, recv;
+    pthread_t thread;
+    char data = 0;
+    REQUIRE(ranks_open(&ranks, 2, &config));
+    const struct tt_sleep *sleep = &ranks.all.fabrics[0]->host.sleep;
+    if (!sleep->is_woken) {
+        ranks_close(&ranks);
+        SKIP("the kernel gives no memory barriers to other processes (membarrier)");
+    }
+    tt_work_recv(&recv, &ranks.engines[0], &data, 1, 1);
+    struct receiver receiver = {.works = {recv}, .status = TT_IN_PROGRESS};
+    REQUIRE(pthread_create(&thread, NULL, receive, &receiver) == 0);
+    const int64_t deadline = tt_deadline_ns(PATIENCE_MS);
+    while (atomic_load(&sleep->nsleeps) < 3 && !tt_expired(deadline)) tt_cpu_relax();
+    CHECK(atomic_load(&sleep->nsleeps) >= 3); /* each lasts a millisecond at most */
+    CHECK_EQ(atomic_load(&sleep->nbarriers), 1);
+    tt_work_send(&send, &ranks.engines[1], "x", 1, 0);
+    CHECK_EQ(tt_run(&send, false), TT_OK);
+    pthread_join(thread, NULL);
+    CHECK_EQ(receiver.status, TT_OK);
+    ranks_close(&ranks);
+}
+
 TEST(run, a_communicator_may_end_while_its_group_waits_for_another)
 {
     const struct tt_fabric_config config = together_config();

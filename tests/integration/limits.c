@@ -154,6 +154,12 @@ TEST(limits, without_process_vm_readv_another_way_is_taken)
     hello("process_vm_readv forbidden and demanded", forbid_call, forced);
 }
 
+TEST(limits, without_membarrier_ranks_sleep_for_a_short_time_and_are_not_woken)
+{
+    forbidden = SYS_membarrier;
+    CHECK_EQ(hello("membarrier forbidden", forbid_call, NULL), NRANKS);
+}
+
 TEST(limits, forbidden_calls_end_in_a_clear_error_or_another_way)
 {
     static const struct {

@@ -24,6 +24,11 @@ never '\b(strcat|sprintf|vsprintf|gets|alloca) *\(' "unbounded" "${library[@]}"
 never '\b(TODO|FIXME|XXX|HACK)\b' "unfinished" "${all[@]}"
 never '/(home|root|Users)/[A-Za-z]' "the path of somebody's machine" "${all[@]}"
 never "(^|[^A-Za-z0-9_.])$(sed 's/[.[\*^$+?(){|]/\\&/g' <<<"$SOURCE")(/|\"|\$)" "this checkout's path" "${all[@]}"
+# A loop that yields gives other programs a whole time slice each time. The wait loop (run.c) measures its yields; a stream's thread and
+# the attendant yield only while their next look is due at once, some 50 us.
+mapfile -t not_waiting < <(printf '%s\n' "${library[@]}" |
+    grep -vxE 'src/(base/pause|executor/run|executor/host_stream|carrier/kernel/attendant)\.c')
+never '\b(sched_yield|pthread_yield|thrd_yield) *\(' "a loop that waits pauses by base/pause.h" "${not_waiting[@]}"
 # A further transport is a folder and a line in transports.c: the fabric and the communicator take names from that table.
 mapfile -t above < <(printf '%s\n' "${library[@]}" | grep -E '^src/(transport/[a-z_]+|communicator/.*)\.c$')
 rooms=$(sed -n 's,^#include "transport/\([a-z_]*\)/.*,\1,p' src/transport/transports.c | paste -sd'|')

@@ -82,7 +82,8 @@ with_impi() {
 
 compile() {
     local library=$1 source=perf-tests/peers
-    local flags=(-std=c17 -D_GNU_SOURCE -O2 "-I$source" "$source/bench.c" -o "$work/$library")
+    local flags=(-std=c17 -D_GNU_SOURCE -O2 "-I$source" -Iperf-tests "$source/bench.c" perf-tests/common/timing.c
+        -o "$work/$library" -lm)
     local folder=$build
     [ "$library" != against ] || folder=$against
     local ours=("$source/tutti.c" -Iinclude "-L$folder/lib" -ltutti)

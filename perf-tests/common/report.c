@@ -311,6 +311,7 @@ static void write_statistics(struct perf_report *report, bool in_place,
     perf_json_number(json, "max_us", 1e6 * statistics->max);
     perf_json_number(json, "avg_us", 1e6 * statistics->mean);
     perf_json_number(json, "p50_us", 1e6 * statistics->p50);
+    perf_json_number(json, "p90_us", 1e6 * statistics->p90);
     perf_json_number(json, "p95_us", 1e6 * statistics->p95);
     perf_json_number(json, "p99_us", 1e6 * statistics->p99);
     perf_json_number(json, "stdev_us", 1e6 * statistics->deviation);

@@ -70,7 +70,7 @@ static void all_reduce(const T *input, T *output, size_t count,
 {
     static uint32_t tag = 0;
     gloo::AllreduceOptions options(context);
-    options.setInput(const_cast<T *>(input), count);
+    if (input != output) options.setInput(const_cast<T *>(input), count);
     options.setOutput(output, count);
     options.setReduceFunction(combine);
     options.setTag(tag++);
@@ -94,16 +94,19 @@ static void point_to_point(const float *input, float *output, size_t nbytes, boo
     }
 }
 
+extern "C" bool peer_has(enum peer_operation operation)
+{
+    return operation == PEER_ALL_REDUCE || operation == PEER_PING_PONG || operation == PEER_STREAM;
+}
+
 extern "C" bool peer_run(enum peer_operation operation, const float *input, float *output,
                          size_t count)
 {
     try {
         if (operation == PEER_ALL_REDUCE)
             all_reduce(input, output, count, gloo::sum<float>);
-        else if (operation == PEER_PING_PONG || operation == PEER_STREAM)
-            point_to_point(input, output, count * sizeof(float), operation == PEER_PING_PONG);
         else
-            return false;
+            point_to_point(input, output, count * sizeof(float), operation == PEER_PING_PONG);
         return true;
     } catch (const std::exception &why) {
         std::fprintf(stderr, "gloo: %s\n", why.what());
@@ -111,9 +114,13 @@ extern "C" bool peer_run(enum peer_operation operation, const float *input, floa
     }
 }
 
-extern "C" double peer_max(double value)
+extern "C" bool peer_max(double *values, size_t count)
 {
-    double largest = value;
-    all_reduce(&value, &largest, 1, gloo::max<double>);
-    return largest;
+    try {
+        all_reduce(values, values, count, gloo::max<double>);
+        return true;
+    } catch (const std::exception &why) {
+        std::fprintf(stderr, "gloo: %s\n", why.what());
+        return false;
+    }
 }

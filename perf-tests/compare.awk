@@ -46,7 +46,7 @@ function print_long_table(   i, k, r, f, part, title) {
 
 function short_name(what) { sub(/^call_/, "", what); return what }
 
-function shown(value) { return value > 0 ? sprintf("%.2f", value) : "-" }
+function shown(value) { return value <= 0 ? "-" : sprintf(value < 0.095 ? "%.3f" : "%.2f", value) }
 
 function shown_time(row, library, what) { return (row, library, what) in time ? sprintf("%.2f", time[row, library, what]) : "-" }
 

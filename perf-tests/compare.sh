@@ -22,6 +22,8 @@ usage: perf-tests/compare.sh [OPTION]...
   --against DIR     the build folder of another tutti, an old commit's say: one more library, run next
                     to tutti in every turn, the one first and the other first by turns
   --json FILE       also write op, bytes, library and all figures, the means of the ratios, and what is missing
+  --svg DIR         also draw an SVG for each operation in DIR: time and ratio over the size; with --hogs
+                    or --work OPERATION-p50.svg, -p90.svg and -mean.svg
   --fail-below R    exit status 1 when a median ratio of tutti is below R: to the fastest peer, without
                     peers to --against
   --fail-on WHAT    which one: mean, the geometric mean of all rows (default), or point, any row's
@@ -42,7 +44,7 @@ END
 cd "$(dirname "$0")/.."
 build=build ranks=2 turns=5 sizes=8,64,512,4K,32K,256K,2M,16M libraries='' install=no
 operations=all_reduce,broadcast,reduce,scatter,gather,all_gather,reduce_scatter,all_to_all,sendrecv,barrier
-against='' json='' fail_below='' fail_on=mean hogs='' work='' limit=600
+against='' json='' svg='' fail_below='' fail_on=mean hogs='' work='' limit=600
 peers=${TUTTI_PEERS:-$HOME/.cache/tutti-peers}
 
 while [ $# -gt 0 ]; do
@@ -50,7 +52,7 @@ while [ $# -gt 0 ]; do
     --install) install=yes && shift && continue ;;
     --help | -h) usage && exit 0 ;;
     --build | --ranks | --operations | --sizes | --turns | --libraries | --against | --json | --fail-below | --fail-on | \
-        --hogs | --work | --limit)
+        --hogs | --work | --limit | --svg)
         [ $# -ge 2 ] || { echo "compare.sh: $1 needs a value" >&2 && exit 2; }
         option=${1#--}
         declare "${option//-/_}=$2"
@@ -223,6 +225,12 @@ missing() {
     for library in $libraries; do [ -z "${why[$library]-}" ] || echo "$library: ${why[$library]}"; done
 }
 
+# bench.c's lines, with a library in front -> the charts.
+draw() {
+    mkdir -p "$svg" && awk -v libraries="$libraries" -v load="$load" -v folder="$svg" -v caption="$1" -f perf-tests/times.awk \
+        -f perf-tests/figures.awk -f perf-tests/chart.awk "$scratch/all"
+}
+
 # bench.c's lines, with a library in front -> the table, the JSON, and the verdict as status.
 conclude() {
     local known=(-v libraries="$libraries" -v load="$load" -f perf-tests/times.awk -f perf-tests/figures.awk)
@@ -273,8 +281,10 @@ for turn in $(seq "$turns"); do
 done
 beside=''
 [ $load = quiet ] || beside=", beside $hogs busy loops, $work us of work before each call"
-echo "$ranks ranks on $(nproc) cores$beside, $turns turns, $(date +%F), $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1)"
+about="$ranks ranks on $(nproc) cores$beside, $turns turns, $(date +%F), $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1)"
+echo "$about"
 status=0
-conclude || status=$?
+[ -z "$svg" ] || draw "$about" || { echo "compare.sh: --svg: cannot write to '$svg'" >&2 && status=1; }
+conclude || status=1
 [ $status -ne 0 ] || [ ${#why[@]} -eq 0 ] || status=3
 exit $status

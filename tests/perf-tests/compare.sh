@@ -76,6 +76,28 @@ expect loaded_geometric_mean 0 "^geometric mean +best +2\.00 +- +0\.50$" conclud
 expect p50_decides 1 "^below 2.1: geometric mean 2\.000" conclude_loaded "$all" 2.1 mean
 expect why_missing 0 "^slow: was stopped$" conclude "$all" "" mean
 
+# Charts, from the times above and of a further size: XML with every library, size and comparison.
+draw() { # LOAD TIMES: into $folder/charts
+    mkdir -p "$folder/charts" && awk -v libraries="$all" -v load="$1" -v folder="$folder/charts" -v caption='2 ranks & a <load>' \
+        -f "$root/perf-tests/times.awk" -f "$root/perf-tests/figures.awk" -f "$root/perf-tests/chart.awk" "$2"
+}
+well_formed() {
+    if command -v python3 >/dev/null; then python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' "$1"
+    else grep -q '^</svg>$' "$1"; fi
+}
+sed -n '/ barrier /!p' "$folder/times" | sed 's/ 2 8 / 2 1048576 /' | cat "$folder/times" - >"$folder/more"
+sed 's/^\([^ ]* [^ ]* [^ ]* [^ ]*\) [^ ]* [^ ]*/\1 - -/; / barrier /d' "$folder/more" >"$folder/more_loaded"
+expect draw 0 "" draw quiet "$folder/more"
+expect draw_loaded 0 "" draw loaded "$folder/more_loaded"
+for name in all_reduce barrier all_reduce-p50 all_reduce-p90 all_reduce-mean; do expect "chart_$name" 0 "" well_formed "$folder/charts/$name.svg"; done
+for text in "8 B" "1 MiB" tutti against tutti-mem fast slow "fastest peer / tutti" "fastest peer / tutti-mem" "against / tutti" \
+    "all_reduce: time of a call over the size" "median of repetitions; 2 ranks &amp; a &lt;load&gt;" "bytes of the whole vector"; do
+    expect "chart_has_$text" 0 ">$text</text>" cat "$folder/charts/all_reduce.svg"
+done
+expect chart_of_calls 0 ">90th percentile of single calls; " cat "$folder/charts/all_reduce-p90.svg"
+[ "$(grep -c '<polyline' "$folder/charts/all_reduce.svg")" -eq 8 ] || { echo "charts: expected 8 lines, of 5 libraries and 3 ratios" && failed=1; }
+! grep -q -- '-\?nan\|inf' "$folder/charts/"*.svg || { echo "charts: a place that is no number" && failed=1; }
+
 # The program bench.c with a library that does nothing.
 cc -std=c17 -D_GNU_SOURCE -O2 -I"$root/perf-tests/peers" -I"$root/perf-tests" "$root"/perf-tests/{peers/bench,common/timing}.c \
     "$root/tests/perf-tests/lone_peer.c" -lm -o "$folder/bench" || exit 1
@@ -194,6 +216,9 @@ short=("$root/perf-tests/compare.sh" --build "$build" --against "$build" --libra
     --operations all_reduce,barrier --sizes 8,4K)
 expect script 0 "^all_reduce +4096 " "${short[@]}" --json "$folder/run.json" --fail-below 0.0001
 expect script_fails 1 "below 1000000: all_reduce 8: " "${short[@]}" --fail-below 1000000 --fail-on point
+expect script_draws 0 "^all_reduce +4096 " "${short[@]}" --svg "$folder/drawn"
+for name in all_reduce barrier; do expect "drawn_$name" 0 "" well_formed "$folder/drawn/$name.svg"; done
+expect nowhere_to_draw 1 "--svg: cannot write to '$folder/out/x'" "${short[@]}" --svg "$folder/out/x"
 expect json_of_the_script 0 '"library": "against"' cat "$folder/run.json"
 expect loaded_script 0 "^all_reduce +4096 best " "${short[@]}" --hogs 1 --work 5 --json "$folder/run.json" --fail-below 0.0001
 expect its_load 0 '"hogs": 1,' cat "$folder/run.json"

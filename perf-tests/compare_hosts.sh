@@ -54,8 +54,8 @@ build=$(realpath "$build")
 
 # ------------------------------------------------------------------- the programs, one a library
 compile() {
-    local flags=(-D_GNU_SOURCE -O2 -Iperf-tests/peers)
-    local c=(-std=c17 "${flags[@]}" perf-tests/peers/bench.c)
+    local flags=(-D_GNU_SOURCE -O2 -Iperf-tests/peers -Iperf-tests)
+    local c=(-std=c17 "${flags[@]}" perf-tests/peers/bench.c perf-tests/common/timing.c -lm)
     cc "${c[@]}" perf-tests/peers/sockets.c -o "$work/sockets"
     cc "${c[@]}" perf-tests/peers/tutti.c -Iinclude "-L$build/lib" -ltutti \
         "-Wl,-rpath,$build/lib" -o "$work/tutti"
@@ -69,8 +69,9 @@ compile() {
         echo "compare_hosts.sh: no Open MPI in $openmpi; --install downloads it" >&2
     fi
     if [ -e /usr/include/gloo/allreduce.h ]; then
-        cc -c "${c[@]}" -o "$work/bench.o"
-        c++ -std=c++17 "${flags[@]}" perf-tests/peers/gloo.cpp "$work/bench.o" -lgloo -o "$work/gloo"
+        cc -c -std=c17 "${flags[@]}" perf-tests/peers/bench.c -o "$work/bench.o"
+        cc -c -std=c17 "${flags[@]}" perf-tests/common/timing.c -o "$work/timing.o"
+        c++ -std=c++17 "${flags[@]}" perf-tests/peers/gloo.cpp "$work"/{bench,timing}.o -lgloo -lm -o "$work/gloo"
     else
         echo "compare_hosts.sh: no Gloo; Debian's package is libgloo-dev" >&2
     fi

@@ -170,16 +170,28 @@ static tuttiResult_t iterate(struct perf_worker *worker, const struct perf_row *
     return group ? perf_group_end(result) : result;
 }
 
+/* Between two iterations with --work: waits for the calls, then computes. Adds the seconds of the
+ * latter. */
+static tuttiResult_t compute(struct perf_worker *worker, double *seconds)
+{
+    PERF_TRY(perf_worker_wait(worker));
+    double before = perf_now();
+    perf_work(worker->run->options->work_us);
+    *seconds += perf_now() - before;
+    return tuttiSuccess;
+}
+
 /* All iterations; *launched is when the calls had been made, *done when they were complete, in
- * seconds from the start, without the barriers of -z 3. */
+ * seconds from the start, without the barriers of -z 3 and without --work. */
 static tuttiResult_t time_iterations(struct perf_worker *worker, const struct perf_row *row,
                                      bool in_place, double *launched, double *done)
 {
     const struct perf_options *options = worker->run->options;
     struct rotation rotation = rotation_of(worker, row);
-    double barriers = 0;
+    double untimed = 0;
     double start = perf_now();
     for (int i = 0; i < options->iterations; i++) {
+        if (options->work_us > 0 && i > 0) PERF_TRY(compute(worker, &untimed));
         PERF_TRY(perf_worker_stamp(worker, i, 0));
         PERF_TRY(iterate(worker, row, in_place, &rotation, i));
         PERF_TRY(perf_worker_stamp(worker, i, 1));
@@ -187,11 +199,11 @@ static tuttiResult_t time_iterations(struct perf_worker *worker, const struct pe
         PERF_TRY(perf_worker_wait(worker));
         double before = perf_now();
         PERF_TRY(perf_worker_barrier(worker));
-        barriers += perf_now() - before;
+        untimed += perf_now() - before;
     }
-    *launched = perf_now() - start - barriers;
+    *launched = perf_now() - start - untimed;
     PERF_TRY(perf_worker_wait(worker));
-    *done = perf_now() - start - barriers;
+    *done = perf_now() - start - untimed;
     return tuttiSuccess;
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/hogs.h"
 #include "common/values.h"
 
 #define MAX_RANKS 4096
@@ -53,6 +54,8 @@ enum {
     SEED_NUMBER,
     MIN_BW,
     SPREAD,
+    HOGS,
+    WORK,
     VERSION_TEXT
 };
 
@@ -113,6 +116,8 @@ static const struct row rows[] = {
     {SEED_NUMBER, "seed", SEED, FIELD(seed), 0, 0, NULL},
     {MIN_BW, "min-bw", BANDWIDTH, FIELD(min_bandwidth), 0, 0, NULL},
     {SPREAD, "spread", WORD, FIELD(spread_name), 0, 0, "even linear one"},
+    {HOGS, "hogs", INT, FIELD(hogs), 0, PERF_MOST_HOGS, NULL},
+    {WORK, "work", INT, FIELD(work_us), 0, 10000000, NULL},
     {'h', "help", HELP, 0, 0, 0, NULL},
     {VERSION_TEXT, "version", VERSION, 0, 0, 0, NULL},
 };
@@ -173,6 +178,12 @@ static const char help_text[] =
     "      --spread even|linear|one  lengths of the blocks of a collective with counts: all "
     "alike,\n"
     "                             growing from 0 to twice the average, or one has all (linear)\n"
+    "      --hogs N               busy loops beside the ranks of each host, on no core of their "
+    "own "
+    "(0)\n"
+    "      --work US              microseconds that each thread computes between iterations, which "
+    "are\n"
+    "                             in no time; each iteration is waited for (0)\n"
     "      --seed N               of the data that is checked (1)\n"
     "      --min-bw GBPS          fail when the average bus bandwidth is below 0.9 of this\n"
     "  -h, --help\n"
@@ -306,6 +317,21 @@ static bool agree_on_gpus(struct perf_value *about, struct perf_options *options
     return true;
 }
 
+/* What computing between iterations rules out. */
+static bool agree_on_work(struct perf_value *about, const struct perf_options *options)
+{
+    about->name = "--work";
+    if (options->graphs > 0) {
+        return perf_value_refuse(about,
+                                 "in a graph nobody computes between iterations: leave out -G");
+    }
+    if (options->cpu_time) {
+        return perf_value_refuse(about, "each iteration is waited for, so there is no time without "
+                                        "the wait: leave out -C");
+    }
+    return true;
+}
+
 /* What no option can tell alone. */
 static bool agree(char *error, size_t nbytes, struct perf_options *options,
                   const struct perf_collective *collective)
@@ -349,6 +375,7 @@ static bool agree(char *error, size_t nbytes, struct perf_options *options,
         options->ignored |= 1u; /* -G is the first of perf_ignored_options */
         options->graphs = 0;
     }
+    if (options->work_us > 0 && !agree_on_work(&about, options)) return false;
     options->spread = spread_of(options->spread_name);
     if (options->registration == 2) options->tutti_memory = true;
     return true;

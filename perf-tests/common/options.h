@@ -41,6 +41,8 @@ struct perf_options {
     int timeout_s;    /* 0: as the config table says */
     int unalign;      /* elements by which buffers are off their alignment */
     int graphs;       /* on GPUs: times that the graph of all iterations is launched; 0: no graph */
+    int hogs;         /* busy loops beside the ranks of each host */
+    int work_us;      /* that each thread computes between iterations */
     int skip;         /* leading iterations left out of the per-iteration columns */
     bool parallel_init;
     bool on_gpus;      /* buffers in the memory of GPUs */

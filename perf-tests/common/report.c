@@ -95,6 +95,8 @@ static void write_config(struct perf_report *report, const struct perf_device *d
     perf_json_bool(json, "blocking_collectives", options->blocking != PERF_BLOCKING_NONE);
     perf_json_bool(json, "per_iter_timing", options->per_iteration);
     perf_json_integer(json, "per_iter_skip", options->skip);
+    perf_json_integer(json, "hogs", options->hogs);
+    perf_json_integer(json, "work_us", options->work_us);
     perf_json_bool(json, "parallel_init", options->parallel_init);
     perf_json_string(json, "algorithm", options->algorithm);
     perf_json_string(json, "transport", options->transport);
@@ -158,6 +160,12 @@ static void print_options(const struct perf_report *report)
     if (options->tutti_memory) fprintf(out, "# Memory: tuttiMemAlloc\n");
     if (options->on_gpus) fprintf(out, "# Memory: of GPUs\n");
     if (options->own_streams) fprintf(out, "# Streams: one for each rank\n");
+    if (options->hogs > 0) fprintf(out, "# Hogs: %d busy loops on each host\n", options->hogs);
+    if (options->work_us > 0) {
+        fprintf(out,
+                "# Work: each thread computes for %d us between iterations, which is not timed\n",
+                options->work_us);
+    }
     for (unsigned i = 0; i < PERF_NIGNORED; i++) {
         const struct perf_ignored *option = &perf_ignored_options[i];
         if ((options->ignored & (1u << i)) == 0) continue;
@@ -311,6 +319,7 @@ static void write_statistics(struct perf_report *report, bool in_place,
     perf_json_number(json, "max_us", 1e6 * statistics->max);
     perf_json_number(json, "avg_us", 1e6 * statistics->mean);
     perf_json_number(json, "p50_us", 1e6 * statistics->p50);
+    perf_json_number(json, "p90_us", 1e6 * statistics->p90);
     perf_json_number(json, "p95_us", 1e6 * statistics->p95);
     perf_json_number(json, "p99_us", 1e6 * statistics->p99);
     perf_json_number(json, "stdev_us", 1e6 * statistics->deviation);

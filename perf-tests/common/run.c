@@ -8,6 +8,7 @@
 #include <sys/random.h>
 
 #include "common/bench.h"
+#include "common/hogs.h"
 #include "common/ranks.h"
 #include "programs/streams.h"
 
@@ -334,6 +335,21 @@ static int complain(const struct perf_run *run, const char *error)
     return EXIT_USAGE;
 }
 
+/* Runs everything, beside busy loops that the first process of each host starts. */
+static int run_beside_hogs(struct perf_run *run)
+{
+    static struct perf_hogs hogs;
+    int wanted = run->local_process == 0 ? run->options->hogs : 0;
+    if (!perf_hogs_start(&hogs, wanted)) {
+        fprintf(stderr, "%s_perf: --hogs: cannot start %d processes: %s\n", run->collective->name,
+                wanted, strerror(errno));
+        return EXIT_WRONG;
+    }
+    int code = run_all(run);
+    perf_hogs_end(&hogs);
+    return code;
+}
+
 /* The parts that need to know the ranks; the report is opened here so that a bad path costs no run.
  */
 static int start(struct perf_run *run, int argc, char **argv)
@@ -359,7 +375,7 @@ static int start(struct perf_run *run, int argc, char **argv)
         }
     }
     perf_make_room(run->nlocal);
-    return run_all(run);
+    return run_beside_hogs(run);
 }
 
 static bool has_rdma_device(void)

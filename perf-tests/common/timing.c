@@ -1,15 +1,27 @@
-/* The clock, and percentiles over iterations. */
+/* The clock, work, and percentiles over iterations. */
 #include "common/timing.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <time.h>
 
-double perf_now(void)
+static double seconds_of(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+double perf_now(void)
+{
+    return seconds_of(CLOCK_MONOTONIC);
+}
+
+void perf_work(int us)
+{
+    const double end = seconds_of(CLOCK_THREAD_CPUTIME_ID) + 1e-6 * us;
+    while (seconds_of(CLOCK_THREAD_CPUTIME_ID) < end) {
+    }
 }
 
 static int compare(const void *a, const void *b)
@@ -39,6 +51,7 @@ struct perf_statistics perf_statistics_of(double *samples, int count)
         .max = samples[count - 1],
         .mean = mean,
         .p50 = percentile(samples, count, 50),
+        .p90 = percentile(samples, count, 90),
         .p95 = percentile(samples, count, 95),
         .p99 = percentile(samples, count, 99),
         .deviation = deviation,

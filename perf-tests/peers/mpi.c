@@ -31,6 +31,11 @@ void peer_free(void *memory)
     free(memory);
 }
 
+bool peer_has(enum peer_operation operation)
+{
+    return operation < PEER_NOPERATIONS;
+}
+
 static int ping_pong(const float *input, float *output, int n)
 {
     if (my_rank > 1) return MPI_SUCCESS;
@@ -96,9 +101,8 @@ bool peer_run(enum peer_operation operation, const float *input, float *output, 
     return result == MPI_SUCCESS;
 }
 
-double peer_max(double value)
+bool peer_max(double *values, size_t count)
 {
-    double largest = value;
-    MPI_Allreduce(&value, &largest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    return largest;
+    return MPI_Allreduce(MPI_IN_PLACE, values, (int)count, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD) ==
+           MPI_SUCCESS;
 }

@@ -30,12 +30,16 @@ void peer_close(void);
 void *peer_alloc(size_t nbytes);
 void peer_free(void *memory);
 
-/* One call, done on return. `count` floats: of the whole vector for all-reduce, broadcast, reduce
- * and the point-to-point ones; of one rank's block elsewhere. Root is rank 0. False when the
- * library fails, or has nothing of the kind. */
+/* Whether the library has the operation. */
+bool peer_has(enum peer_operation operation);
+
+/* One call, done on return, of an operation that the library has. `count` floats: of the whole
+ * vector for all-reduce, broadcast, reduce and the point-to-point ones; of one rank's block
+ * elsewhere. Root is rank 0. False when the library fails. */
 bool peer_run(enum peer_operation operation, const float *input, float *output, size_t count);
 
-/* The largest of the ranks' values; also a barrier. */
-double peer_max(double value);
+/* Each of the `count` values becomes the largest of the ranks' values at its place; also a barrier.
+ * False when the library fails. */
+bool peer_max(double *values, size_t count);
 
 #endif

@@ -102,19 +102,31 @@ static bool receive_all(void *data, size_t nbytes)
     return true;
 }
 
+bool peer_has(enum peer_operation operation)
+{
+    return operation == PEER_PING_PONG || operation == PEER_STREAM;
+}
+
 bool peer_run(enum peer_operation operation, const float *input, float *output, size_t count)
 {
     const size_t nbytes = count * sizeof(float);
     if (operation == PEER_STREAM)
         return my_rank == 0 ? send_all(input, nbytes) : receive_all(output, nbytes);
-    if (operation != PEER_PING_PONG) return false;
     return my_rank == 0 ? send_all(input, nbytes) && receive_all(output, nbytes)
                         : receive_all(output, nbytes) && send_all(output, nbytes);
 }
 
-double peer_max(double value)
+bool peer_max(double *values, size_t count)
 {
-    double other = value;
-    if (!send_all(&value, sizeof value) || !receive_all(&other, sizeof other)) return -1;
-    return value > other ? value : other;
+    enum { PART = 64 }; /* what the kernel buffers: both ranks send before they receive */
+    for (size_t done = 0; done < count; done += PART) {
+        double others[PART];
+        const size_t part = count - done < PART ? count - done : PART;
+        if (!send_all(values + done, part * sizeof *values) ||
+            !receive_all(others, part * sizeof *values))
+            return false;
+        for (size_t i = 0; i < part; i++)
+            if (others[i] > values[done + i]) values[done + i] = others[i];
+    }
+    return true;
 }

@@ -57,6 +57,11 @@ void peer_free(void *memory)
 }
 #endif
 
+bool peer_has(enum peer_operation operation)
+{
+    return operation < PEER_NOPERATIONS;
+}
+
 static tuttiResult_t send_and_receive(const float *input, float *output, size_t count)
 {
     const int next = (my_rank + 1) % my_nranks, previous = (my_rank + my_nranks - 1) % my_nranks;
@@ -130,9 +135,7 @@ bool peer_run(enum peer_operation operation, const float *input, float *output, 
     return worked(result);
 }
 
-double peer_max(double value)
+bool peer_max(double *values, size_t count)
 {
-    double largest = value;
-    (void)worked(tuttiAllReduce(&value, &largest, 1, tuttiFloat64, tuttiMax, comm, NULL));
-    return largest;
+    return worked(tuttiAllReduce(values, values, count, tuttiFloat64, tuttiMax, comm, NULL));
 }

@@ -85,6 +85,9 @@ TEST(perf_options, every_option_is_taken)
     CHECK_EQ(options.seed, 16);
     CHECK_STR(options.algorithm, "ring");
     CHECK(options.min_bandwidth == 2.5);
+    REQUIRE(parse(&options, &all_reduce, "--hogs 2 --work 100", stdout) == PERF_PARSE_RUN);
+    CHECK_EQ(options.hogs, 2);
+    CHECK_EQ(options.work_us, 100);
 }
 
 TEST(perf_options, gpus_have_streams_unless_told_otherwise)
@@ -124,6 +127,13 @@ TEST(perf_options, errors_name_the_value_and_what_is_allowed)
         {"-z 4", "-z: '4' is not a whole number from 0 to 3"},
         {"-K 1", "-K: only the per-iteration columns skip iterations: set -I 1 too"},
         {"-I 1 -n 5 -K 5", "-K: skipping 5 of 5 iterations leaves none"},
+        {"--hogs many", "--hogs: 'many' is not a whole number from 0 to 1024"},
+        {"--hogs 1025", "--hogs: '1025' is not a whole number from 0 to 1024"},
+        {"--work -1", "--work: '-1' is not a whole number from 0 to 10000000"},
+        {"--work 5 -C 1", "--work: each iteration is waited for, so there is no time without the "
+                          "wait: leave out -C"},
+        {"--work 5 -G 2 --device cuda",
+         "--work: in a graph nobody computes between iterations: leave out -G"},
         {"-o xor", "-o: 'xor' is no operation; use sum prod"},
         {"-d fp32", "-d: 'fp32' is no type; use int8"},
         {"-o band", "-o: band takes integers only, not float: set -d"},

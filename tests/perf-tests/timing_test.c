@@ -2,6 +2,7 @@
 #include "common/timing.h"
 
 #include <math.h>
+#include <time.h>
 
 #include "shim.h"
 
@@ -14,6 +15,7 @@ TEST(perf_timing, percentiles_are_the_nearest_rank)
     CHECK(statistics.max == 200);
     CHECK(statistics.mean == 100.5);
     CHECK(statistics.p50 == 100);
+    CHECK(statistics.p90 == 180);
     CHECK(statistics.p95 == 190);
     CHECK(statistics.p99 == 198);
     CHECK(fabs(statistics.deviation - sqrt((200.0 * 200 - 1) / 12)) < 1e-9);
@@ -35,4 +37,11 @@ TEST(perf_timing, the_clock_does_not_go_back)
         CHECK(now >= before);
         before = now;
     }
+}
+
+TEST(perf_timing, work_takes_the_processor_for_as_long_as_it_says)
+{
+    const clock_t before = clock();
+    perf_work(30000);
+    CHECK(clock() - before >= 30000 * (CLOCKS_PER_SEC / 1000000) - CLOCKS_PER_SEC / 1000);
 }

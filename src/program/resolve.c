@@ -116,15 +116,15 @@ static bool resolve_step(const struct tt_program *program, const struct tt_bindi
     return true;
 }
 
-size_t tt_resolved_bytes(const struct tt_program *program, const struct tt_binding *binding)
+size_t tt_step_table_bytes(const struct tt_program *program, const struct tt_binding *binding)
 {
-    const size_t nbytes = sizeof(struct tt_resolved) + (size_t)binding->copies * program->nsteps *
-                                                           sizeof(struct tt_resolved_step);
+    const size_t nbytes = sizeof(struct tt_step_table) + (size_t)binding->copies * program->nsteps *
+                                                             sizeof(struct tt_resolved_step);
     return binding->table_at || nbytes > MOST_BYTES ? SIZE_MAX : nbytes;
 }
 
-void tt_resolve(const struct tt_program *program, const struct tt_binding *binding,
-                struct tt_resolved *resolved)
+void tt_step_table_fill(const struct tt_program *program, const struct tt_binding *binding,
+                        struct tt_step_table *resolved)
 {
     resolved->nsteps = program->nsteps;
     tt_footprint_of(program, binding, &resolved->footprint);

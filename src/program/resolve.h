@@ -27,7 +27,7 @@ struct tt_resolved_step {
 };
 
 /* Plain data, one block of memory that refers to nothing. */
-struct tt_resolved {
+struct tt_step_table {
     uint32_t nsteps; /* of a copy: the program's */
     struct tt_footprint footprint;
     struct tt_resolved_step steps[]; /* [copies][nsteps], as in the program's table */
@@ -55,9 +55,9 @@ void tt_footprint_of(const struct tt_program *program, const struct tt_binding *
 
 /* Bytes of the table of a program with this binding. SIZE_MAX: it would be large, or blocks have
  * counts of their own: there is no table. */
-size_t tt_resolved_bytes(const struct tt_program *program, const struct tt_binding *binding);
-/* Fills the table in, which has tt_resolved_bytes. */
-void tt_resolve(const struct tt_program *program, const struct tt_binding *binding,
-                struct tt_resolved *resolved);
+size_t tt_step_table_bytes(const struct tt_program *program, const struct tt_binding *binding);
+/* Fills the table in, which has tt_step_table_bytes. */
+void tt_step_table_fill(const struct tt_program *program, const struct tt_binding *binding,
+                        struct tt_step_table *resolved);
 
 #endif

@@ -1,5 +1,6 @@
 /* Express calls with long messages: references and posts between ranks of two processes. */
 #include <pthread.h>
+#include <stdlib.h>
 
 #include "algorithms/algorithms.h"
 #include "executor/calls.h"
@@ -16,9 +17,10 @@ struct part {
     struct tt_engine engine;
     struct tt_loaded *loaded;
     struct tt_binding binding;
+    struct tt_step_table *resolved;
     struct tt_call call;
-    struct tt_express express;
-    struct tt_express_state state;
+    enum tt_express kind;
+    struct tt_work work;
     int32_t *memory; /* a window: input, output */
 };
 
@@ -62,6 +64,7 @@ static void close_ranks(struct pair *pair)
     for (int r = 0; r < NRANKS; r++) {
         struct part *part = &pair->parts[r];
         tt_loaded_destroy(part->loaded);
+        free(part->resolved);
         tt_engine_fini(&part->engine);
         CHECK_EQ(tt_window_free(part->memory), TT_OK);
     }
@@ -88,15 +91,19 @@ static bool prepare(struct part *part, enum tt_collective collective, const char
         tt_loaded_create(program, part->fabric, &part->loaded) ||
         tt_program_bind(program, count, sizeof(int32_t), &limits, &part->binding))
         return false;
+    part->resolved = malloc(tt_step_table_bytes(program, &part->binding));
+    if (!part->resolved) return false;
+    tt_step_table_fill(program, &part->binding, part->resolved);
     part->call = (struct tt_call){.loaded = part->loaded,
                                   .binding = &part->binding,
+                                  .resolved = part->resolved,
                                   .input = part->memory,
                                   .output = output_of(part),
                                   .reduction = {.type = TT_INT32, .op = TT_SUM, .nranks = NRANKS}};
     part->call.signature = tt_call_signature(program, count, &part->call.reduction);
     part->call.entry = tt_call_entry_make(program, count, &part->call.reduction);
-    tt_express_prepare(&part->express, &part->engine, &part->call);
-    return part->express.kind == TT_EXPRESS_DIRECT;
+    part->kind = tt_express_kind(&part->engine, &part->call);
+    return part->kind == TT_EXPRESS_WHOLE;
 }
 
 static void fill(struct part *part, int seed)
@@ -115,18 +122,16 @@ static int count_sums(const struct part *part, int first, int number, int seed)
     return n;
 }
 
-/* The express part of the next call alone. False: the rest is left to the general execution. */
-static bool run_express(struct part *part)
+/* Begins the next call: what can be done at once. */
+static tt_status begin(struct part *part)
 {
-    const uint64_t turn = ++part->engine.collectives_issued;
-    return tt_express_run_direct(&part->express, &part->engine, &part->call,
-                                 tt_turn_signature(part->call.signature, turn), &part->state);
+    if (!tt_engine_enter_if_idle(&part->engine)) return TT_ERR_INTERNAL;
+    return tt_express_begin(&part->work, &part->engine, &part->call, part->kind);
 }
 
-static void hand_over(struct part *part, struct tt_work *work)
+static const struct tt_position *position_of(const struct part *part)
 {
-    tt_express_hand_over(work, &part->engine, &part->call, part->engine.collectives_issued,
-                         &part->state);
+    return &part->work.collective.channels[0];
 }
 
 /* An all-reduce in which rank 0 comes first and is left alone, and rank 1 then does its part. */
@@ -137,32 +142,33 @@ static void run_until_folded(struct pair *pair)
         fill(&pair->parts[r], 1);
         REQUIRE(prepare(&pair->parts[r], TT_ALL_REDUCE, "ring"));
     }
-    CHECK(!run_express(&pair->parts[0]));
-    CHECK_EQ(pair->parts[0].state.at.step, 1);
-    CHECK(pair->parts[0].state.references && pair->parts[0].state.posts);
-    CHECK(!run_express(&pair->parts[1]));
-    CHECK_EQ(pair->parts[1].state.at.step, 2);
+    CHECK_EQ(begin(&pair->parts[0]), TT_IN_PROGRESS);
+    CHECK_EQ(position_of(&pair->parts[0])->step, 1);
+    CHECK(pair->parts[0].work.collective.references && pair->parts[0].work.collective.posts);
+    CHECK_EQ(begin(&pair->parts[1]), TT_IN_PROGRESS);
+    CHECK_EQ(position_of(&pair->parts[1])->step, 2);
 }
 
-TEST(express, refers_and_writes_to_windows_and_leaves_the_rest_to_the_general_execution)
+TEST(express, refers_and_writes_to_windows_and_goes_on_in_the_wait_loop)
 {
     static struct pair pair;
-    struct tt_work works[NRANKS];
+    struct part *parts = pair.parts;
     run_until_folded(&pair);
     enum { HALF = COUNT / 2 };
-    CHECK_EQ(count_sums(&pair.parts[0], HALF, HALF, 1), HALF); /* rank 1 has written it */
-    CHECK_EQ(output_of(&pair.parts[0])[0], -1);
-    for (int r = 0; r < NRANKS; r++) hand_over(&pair.parts[r], &works[r]);
-    while (!tt_work_is_done(&works[0]) || !tt_work_is_done(&works[1]))
-        for (int r = 0; r < NRANKS; r++) REQUIRE(tt_work_advance(&works[r]) >= 0);
+    CHECK_EQ(count_sums(&parts[0], HALF, HALF, 1), HALF); /* rank 1 has written it */
+    CHECK_EQ(output_of(&parts[0])[0], -1);
+    for (int r = 0; r < NRANKS; r++) CHECK(!tt_engine_idle(&parts[r].engine));
+    while (!tt_work_is_done(&parts[0].work) || !tt_work_is_done(&parts[1].work))
+        for (int r = 0; r < NRANKS; r++) REQUIRE(tt_work_advance(&parts[r].work) >= 0);
     for (int r = 0; r < NRANKS; r++) {
-        CHECK_EQ(count_sums(&pair.parts[r], 0, COUNT, 1), COUNT);
-        CHECK_EQ(atomic_load(&pair.parts[r].fabric->nbytes_copied), 0);
+        CHECK_EQ(count_sums(&parts[r], 0, COUNT, 1), COUNT);
+        CHECK_EQ(atomic_load(&parts[r].fabric->nbytes_copied), 0);
+        CHECK(tt_engine_idle(&parts[r].engine));
     }
     close_ranks(&pair);
 }
 
-TEST(express, a_call_that_differs_is_left_to_the_general_execution_and_writes_nothing)
+TEST(express, a_call_that_differs_fails_and_writes_nothing)
 {
     static struct pair pair;
     REQUIRE(open_ranks(&pair));
@@ -171,36 +177,38 @@ TEST(express, a_call_that_differs_is_left_to_the_general_execution_and_writes_no
         REQUIRE(prepare(&pair.parts[r], TT_ALL_REDUCE, "ring"));
         pair.parts[r].call.signature += (uint64_t)r;
     }
-    CHECK(!run_express(&pair.parts[0]) && !run_express(&pair.parts[1]));
-    for (int r = 0; r < NRANKS; r++) {
-        CHECK_EQ(pair.parts[r].state.at.step, 1);
+    CHECK_EQ(begin(&pair.parts[0]), TT_IN_PROGRESS);
+    tt_status status = begin(&pair.parts[1]);
+    while (status == TT_IN_PROGRESS) status = tt_work_advance(&pair.parts[1].work);
+    CHECK_EQ(status, TT_ERR_USAGE);
+    while ((status = tt_work_advance(&pair.parts[0].work)) == TT_IN_PROGRESS) continue;
+    CHECK_EQ(status, TT_ERR_USAGE);
+    for (int r = 0; r < NRANKS; r++)
         for (int i = 0; i < COUNT; i++) REQUIRE(output_of(&pair.parts[r])[i] == -1);
-    }
     close_ranks(&pair);
 }
 
 /* A call that fails waits for a rank that has claimed its post, and has not published yet. */
-TEST(express, a_post_is_withdrawn_by_the_execution_that_goes_on)
+TEST(express, a_post_is_withdrawn_after_a_failure)
 {
     static struct pair pair;
-    struct tt_work work;
+    struct tt_work *work = &pair.parts[0].work;
     REQUIRE(open_ranks(&pair));
     for (int r = 0; r < NRANKS; r++) REQUIRE(prepare(&pair.parts[r], TT_ALL_REDUCE, "ring"));
     struct tt_link *link = tt_fabric_tx(pair.all.fabrics[1], 0, 0);
-    CHECK(!run_express(&pair.parts[0]));
-    hand_over(&pair.parts[0], &work);
+    CHECK_EQ(begin(&pair.parts[0]), TT_IN_PROGRESS);
     CHECK(link->ops->slot(link, 1) != NULL); /* in place of rank 1's reference */
     link->ops->publish(link, 1, 0);
-    struct tt_posted posted = {.nbytes = NBYTES / 2, .signature = work.collective.signature};
+    struct tt_posted posted = {.nbytes = NBYTES / 2, .signature = work->collective.signature};
     CHECK(link->ops->slot(link, NBYTES / 2) && link->ops->posts->claim(link, &posted));
     tt_ignore(tt_fabric_fail(pair.all.fabrics[1], TT_ERR_REMOTE, "a failure"));
     for (int i = 0; i < 10; i++) {
-        tt_work_examine(&work);
-        CHECK_EQ(tt_work_advance(&work), TT_IN_PROGRESS);
+        tt_work_examine(work);
+        CHECK_EQ(tt_work_advance(work), TT_IN_PROGRESS);
     }
-    CHECK_EQ(work.state, TT_WORK_WITHDRAWING);
+    CHECK_EQ(work->state, TT_WORK_WITHDRAWING);
     tt_ignore(link->ops->posts->withdraw(link));
-    CHECK_EQ(tt_work_advance(&work), TT_ERR_REMOTE);
+    CHECK_EQ(tt_work_advance(work), TT_ERR_REMOTE);
     close_ranks(&pair);
 }
 
@@ -212,34 +220,18 @@ static void run_root(struct pair *pair)
         fill(&pair->parts[r], 1);
         REQUIRE(prepare(&pair->parts[r], TT_BROADCAST, "direct"));
     }
-    CHECK(!run_express(&pair->parts[0]));
-    CHECK(pair->parts[0].state.at.done && pair->parts[0].state.references);
+    CHECK_EQ(begin(&pair->parts[0]), TT_IN_PROGRESS);
+    CHECK(position_of(&pair->parts[0])->done && pair->parts[0].work.collective.references);
 }
 
 TEST(express, a_call_waits_until_its_references_are_taken)
 {
     static struct pair pair;
-    struct tt_work work;
     run_root(&pair);
-    hand_over(&pair.parts[0], &work);
-    CHECK_EQ(tt_work_advance(&work), TT_IN_PROGRESS);
-    CHECK(run_express(&pair.parts[1]));
-    CHECK_EQ(tt_work_advance(&work), TT_OK);
+    CHECK_EQ(tt_work_advance(&pair.parts[0].work), TT_IN_PROGRESS);
+    CHECK_EQ(begin(&pair.parts[1]), TT_OK);
+    CHECK_EQ(tt_work_advance(&pair.parts[0].work), TT_OK);
     CHECK_EQ(output_of(&pair.parts[1])[7], 8);
-    close_ranks(&pair);
-}
-
-TEST(express, a_call_on_ordinary_memory_is_left_to_the_general_execution_at_once)
-{
-    static struct pair pair;
-    static int32_t ordinary[2 * COUNT];
-    struct part *part = &pair.parts[0];
-    REQUIRE(open_ranks(&pair) && prepare(part, TT_ALL_REDUCE, "ring"));
-    part->call.input = ordinary;
-    part->call.output = ordinary + COUNT;
-    CHECK(!run_express(part));
-    CHECK(!part->state.at.posted && !part->state.posts && !part->state.references);
-    CHECK_EQ(part->state.memory[TT_INPUT].window, TT_NO_WINDOW);
     close_ranks(&pair);
 }
 
@@ -247,13 +239,12 @@ TEST(express, a_call_on_ordinary_memory_is_left_to_the_general_execution_at_once
 TEST(express, a_call_is_not_done_after_a_failure)
 {
     static struct pair pair;
-    struct tt_work work;
     run_root(&pair);
     tt_ignore(tt_fabric_fail(pair.all.fabrics[0], TT_ERR_REMOTE, "a failure"));
-    CHECK(!run_express(&pair.parts[1]));
-    CHECK(pair.parts[1].state.at.done);
-    hand_over(&pair.parts[1], &work);
-    CHECK_EQ(tt_work_advance(&work), TT_ERR_REMOTE);
+    tt_status status = begin(&pair.parts[1]);
+    CHECK(position_of(&pair.parts[1])->done);
+    while (status == TT_IN_PROGRESS) status = tt_work_advance(&pair.parts[1].work);
+    CHECK_EQ(status, TT_ERR_REMOTE);
     close_ranks(&pair);
 }
 
@@ -290,7 +281,7 @@ static void *run_all(void *arg)
         state = state * 1103515245 + 12345;
         for (volatile unsigned pause = state % 7 ? 0 : state >> 16; pause > 0; pause--) continue;
         if (!tt_engine_enter_if_idle(&part->engine)) runner->nwrong++;
-        runner->status = tt_express_run(&part->express, &part->engine, &part->call);
+        runner->status = tt_express_run(&part->engine, &part->call, part->kind);
         for (int i = 0; i < number; i++)
             runner->nwrong += output_of(part)[i] != expected(runner->collective, i, seed);
     }

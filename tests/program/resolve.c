@@ -15,7 +15,7 @@ enum { MOST_RANKS = 9, ELEMENT = 4 };
 struct table {
     struct tt_program *program;
     struct tt_binding binding;
-    struct tt_resolved *resolved;
+    struct tt_step_table *resolved;
     int nknown, nwalked; /* steps looked at, each in every copy */
 };
 
@@ -31,11 +31,11 @@ static bool table_init(struct table *table, const struct tt_algorithm *algorithm
                       tt_last_error());
         return false;
     }
-    const size_t nbytes = tt_resolved_bytes(table->program, &table->binding);
+    const size_t nbytes = tt_step_table_bytes(table->program, &table->binding);
     CHECK(nbytes != SIZE_MAX);
     table->resolved = nbytes == SIZE_MAX ? NULL : malloc(nbytes);
     if (!table->resolved) return false;
-    tt_resolve(table->program, &table->binding, table->resolved);
+    tt_step_table_fill(table->program, &table->binding, table->resolved);
     return true;
 }
 
@@ -252,10 +252,10 @@ TEST(resolve, there_is_no_table_for_counts_of_the_blocks_own_nor_a_large_one)
         struct tt_binding binding, *uneven;
         REQUIRE(!tt_program_create(ring, &shape, 1, &program));
         REQUIRE(!tt_program_bind(program, 100, ELEMENT, &limits, &binding));
-        CHECK((tt_resolved_bytes(program, &binding) == SIZE_MAX) == (n > 2));
+        CHECK((tt_step_table_bytes(program, &binding) == SIZE_MAX) == (n > 2));
         if (n == 2) {
             REQUIRE(!tt_program_bind_counts(program, &counts, ELEMENT, &limits, &uneven));
-            CHECK_EQ(tt_resolved_bytes(program, uneven), SIZE_MAX);
+            CHECK_EQ(tt_step_table_bytes(program, uneven), SIZE_MAX);
             free(uneven);
         }
         free(program);

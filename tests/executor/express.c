@@ -1,4 +1,5 @@
-/* Express calls with long messages: references and posts between ranks of two processes. */
+/* Express calls between ranks of two processes: long ones, with references and posts, and brief
+ * ones. */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -76,23 +77,24 @@ static int32_t *output_of(const struct part *part)
     return part->memory + COUNT;
 }
 
-/* Prepares a call of COUNT elements. */
-static bool prepare(struct part *part, enum tt_collective collective, const char *algorithm)
+/* Prepares a call of `count` elements together; says how it goes express. */
+static enum tt_express prepare_of(struct part *part, enum tt_collective collective,
+                                  const char *algorithm, size_t count)
 {
     const struct tt_segment_header *header = part->fabric->segment->header;
     const struct tt_limits limits = {.slot_bytes = header->slot_bytes,
                                      .meet_bytes = header->meet_bytes};
     const struct tt_shape shape = {
         .collective = collective, .nranks = NRANKS, .hosts = part->fabric->hosts};
-    const size_t count = tt_collective_splits(collective) ? COUNT : COUNT / NRANKS;
     struct tt_program *program;
+    if (!tt_collective_splits(collective)) count /= NRANKS;
     if (tt_program_create(tt_algorithm_find(collective, algorithm), &shape, part->fabric->rank,
                           &program) ||
         tt_loaded_create(program, part->fabric, &part->loaded) ||
         tt_program_bind(program, count, sizeof(int32_t), &limits, &part->binding))
-        return false;
+        return TT_EXPRESS_NOT;
     part->resolved = malloc(tt_step_table_bytes(program, &part->binding));
-    if (!part->resolved) return false;
+    if (!part->resolved) return TT_EXPRESS_NOT;
     tt_step_table_fill(program, &part->binding, part->resolved);
     part->call = (struct tt_call){.loaded = part->loaded,
                                   .binding = &part->binding,
@@ -102,8 +104,13 @@ static bool prepare(struct part *part, enum tt_collective collective, const char
                                   .reduction = {.type = TT_INT32, .op = TT_SUM, .nranks = NRANKS}};
     part->call.signature = tt_call_signature(program, count, &part->call.reduction);
     part->call.entry = tt_call_entry_make(program, count, &part->call.reduction);
-    part->kind = tt_express_kind(&part->engine, &part->call);
-    return part->kind == TT_EXPRESS_WHOLE;
+    return part->kind = tt_express_kind(&part->engine, &part->call);
+}
+
+/* A long call, of COUNT elements. */
+static bool prepare(struct part *part, enum tt_collective collective, const char *algorithm)
+{
+    return prepare_of(part, collective, algorithm, COUNT) == TT_EXPRESS_WHOLE;
 }
 
 static void fill(struct part *part, int seed)
@@ -248,25 +255,114 @@ TEST(express, a_call_is_not_done_after_a_failure)
     close_ranks(&pair);
 }
 
+/* ---- Brief calls ---------------------------------------------------------------------------- */
+
+enum { FEW = 6 };
+
+static void prepare_brief(struct pair *pair, const char *algorithm, enum tt_express kind)
+{
+    REQUIRE(open_ranks(pair));
+    for (int r = 0; r < NRANKS; r++) {
+        fill(&pair->parts[r], 1);
+        CHECK_EQ(prepare_of(&pair->parts[r], TT_ALL_REDUCE, algorithm, FEW), kind);
+    }
+}
+
+static void finish_brief(struct pair *pair)
+{
+    struct part *parts = pair->parts;
+    CHECK_EQ(begin(&parts[1]), TT_OK);
+    CHECK_EQ(tt_work_advance(&parts[0].work), TT_OK);
+    for (int r = 0; r < NRANKS; r++) {
+        CHECK_EQ(count_sums(&parts[r], 0, FEW, 1), FEW);
+        CHECK_EQ(output_of(&parts[r])[FEW], -1);
+        CHECK(tt_engine_idle(&parts[r].engine));
+        CHECK_EQ(atomic_load(&parts[r].fabric->record->done), 1);
+    }
+    close_ranks(pair);
+}
+
+TEST(express, a_brief_call_waits_in_the_wait_loop_for_a_late_message)
+{
+    static struct pair pair;
+    prepare_brief(&pair, "parallel", TT_EXPRESS_LINKS);
+    CHECK_EQ(begin(&pair.parts[0]), TT_IN_PROGRESS);
+    CHECK_EQ(position_of(&pair.parts[0])->step, 1);
+    CHECK(!tt_engine_idle(&pair.parts[0].engine));
+    CHECK_EQ(tt_work_advance(&pair.parts[0].work), TT_IN_PROGRESS);
+    finish_brief(&pair);
+}
+
+TEST(express, a_brief_meeting_waits_in_the_wait_loop_for_a_late_part)
+{
+    static struct pair pair;
+    prepare_brief(&pair, "meet", TT_EXPRESS_MEETING);
+    CHECK_EQ(begin(&pair.parts[0]), TT_IN_PROGRESS);
+    CHECK(position_of(&pair.parts[0])->entered);
+    CHECK_EQ(tt_work_advance(&pair.parts[0].work), TT_IN_PROGRESS);
+    finish_brief(&pair);
+}
+
+static void check_brief_difference(const char *algorithm, enum tt_express kind)
+{
+    static struct pair pair;
+    prepare_brief(&pair, algorithm, kind);
+    pair.parts[1].call.signature++;
+    CHECK_EQ(begin(&pair.parts[0]), TT_IN_PROGRESS);
+    CHECK_EQ(begin(&pair.parts[1]), TT_ERR_USAGE);
+    CHECK(tt_work_is_done(&pair.parts[1].work));
+    CHECK_EQ(tt_work_advance(&pair.parts[0].work), TT_ERR_USAGE);
+    for (int r = 0; r < NRANKS; r++) {
+        CHECK_EQ(output_of(&pair.parts[r])[0], -1);
+        CHECK(tt_engine_idle(&pair.parts[r].engine));
+    }
+    close_ranks(&pair);
+}
+
+TEST(express, a_brief_call_that_differs_fails_and_writes_nothing)
+{
+    check_brief_difference("parallel", TT_EXPRESS_LINKS);
+    check_brief_difference("meet", TT_EXPRESS_MEETING);
+}
+
+TEST(express, what_must_be_looked_up_is_not_brief)
+{
+    static struct pair pair;
+    struct part *part = &pair.parts[0];
+    REQUIRE(open_ranks(&pair));
+    CHECK_EQ(prepare_of(part, TT_ALL_REDUCE, "parallel", FEW), TT_EXPRESS_LINKS);
+    part->call.reduction.op = TT_PREMUL_SUM; /* its raw sources are this rank's to change */
+    CHECK_EQ(tt_express_kind(&part->engine, &part->call), TT_EXPRESS_WHOLE);
+    part->call.reduction.op = TT_SUM;
+    part->call.resolved = NULL;
+    CHECK_EQ(tt_express_kind(&part->engine, &part->call), TT_EXPRESS_WHOLE);
+    part->call.scalar = part->memory;
+    CHECK_EQ(tt_express_kind(&part->engine, &part->call), TT_EXPRESS_NOT);
+    close_ranks(&pair);
+}
+
 /* ---- Two threads ---------------------------------------------------------------------------- */
 
 struct kind {
     enum tt_collective collective;
     const char *algorithm;
+    int count;
+    enum tt_express kind;
 };
 
 struct runner {
     struct part *part;
     enum tt_collective collective;
-    int nwrong;
+    int count, nwrong;
     tt_status status;
 };
 
-static int32_t expected(enum tt_collective collective, int i, int seed)
+static int32_t expected(const struct runner *runner, int i, int seed)
 {
+    const enum tt_collective collective = runner->collective;
     if (collective == TT_ALL_REDUCE) return 3 * (i + seed);
     if (collective == TT_BROADCAST) return i + seed;
-    const int half = COUNT / 2; /* all_gather */
+    const int half = runner->count / 2; /* all_gather */
     return (i / half + 1) * (i % half + seed);
 }
 
@@ -274,7 +370,7 @@ static void *run_all(void *arg)
 {
     struct runner *runner = arg;
     struct part *part = runner->part;
-    const int number = runner->collective == TT_BROADCAST ? COUNT / 2 : COUNT;
+    const int number = runner->count;
     unsigned state = (unsigned)part->fabric->rank;
     for (int seed = 0; seed < NTIMES && !runner->status; seed++) {
         fill(part, seed);
@@ -283,7 +379,7 @@ static void *run_all(void *arg)
         if (!tt_engine_enter_if_idle(&part->engine)) runner->nwrong++;
         runner->status = tt_express_run(&part->engine, &part->call, part->kind);
         for (int i = 0; i < number; i++)
-            runner->nwrong += output_of(part)[i] != expected(runner->collective, i, seed);
+            runner->nwrong += output_of(part)[i] != expected(runner, i, seed);
     }
     return NULL;
 }
@@ -295,10 +391,10 @@ static void run_together(const struct kind *kind)
     pthread_t threads[NRANKS];
     REQUIRE(open_ranks(&pair));
     for (int r = 0; r < NRANKS; r++) {
-        runners[r] = (struct runner){.part = &pair.parts[r], .collective = kind->collective};
-        CHECK_MESSAGE(prepare(&pair.parts[r], kind->collective, kind->algorithm),
-                      "%s:%s is no express call", tt_collective_name(kind->collective),
-                      kind->algorithm);
+        runners[r] = (struct runner){
+            .part = &pair.parts[r], .collective = kind->collective, .count = kind->count};
+        CHECK_EQ(prepare_of(&pair.parts[r], kind->collective, kind->algorithm, (size_t)kind->count),
+                 kind->kind);
     }
     for (int r = 0; r < NRANKS; r++)
         REQUIRE(pthread_create(&threads[r], NULL, run_all, &runners[r]) == 0);
@@ -306,14 +402,22 @@ static void run_together(const struct kind *kind)
         pthread_join(threads[r], NULL);
         CHECK_EQ(runners[r].status, TT_OK);
         CHECK_EQ(runners[r].nwrong, 0);
-        CHECK_EQ(atomic_load(&pair.parts[r].fabric->nbytes_copied), 0);
+        if (kind->count == COUNT) CHECK_EQ(atomic_load(&pair.parts[r].fabric->nbytes_copied), 0);
     }
     close_ranks(&pair);
 }
 
 TEST(express, gives_the_collectives_definition_whoever_comes_late)
 {
-    static const struct kind kinds[] = {
-        {TT_ALL_REDUCE, "ring"}, {TT_ALL_GATHER, "ring"}, {TT_BROADCAST, "direct"}};
-    for (int i = 0; i < 3; i++) run_together(&kinds[i]);
+    static const struct kind kinds[] = {{TT_ALL_REDUCE, "ring", COUNT, TT_EXPRESS_WHOLE},
+                                        {TT_ALL_GATHER, "ring", COUNT, TT_EXPRESS_WHOLE},
+                                        {TT_BROADCAST, "direct", COUNT, TT_EXPRESS_WHOLE},
+                                        {TT_ALL_REDUCE, "parallel", FEW, TT_EXPRESS_LINKS},
+                                        {TT_ALL_REDUCE, "ring", FEW, TT_EXPRESS_LINKS},
+                                        {TT_ALL_GATHER, "recursive", FEW, TT_EXPRESS_LINKS},
+                                        {TT_BROADCAST, "direct", FEW, TT_EXPRESS_LINKS},
+                                        {TT_ALL_REDUCE, "meet", FEW, TT_EXPRESS_MEETING},
+                                        {TT_ALL_GATHER, "meet", FEW, TT_EXPRESS_MEETING},
+                                        {TT_BROADCAST, "meet", FEW, TT_EXPRESS_MEETING}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) run_together(&kinds[i]);
 }

@@ -349,6 +349,8 @@ enum tt_express tt_express_kind(const struct tt_engine *engine, const struct tt_
         return engine->fabric->oversubscribed || call->reduction.op == TT_PREMUL_SUM
                    ? TT_EXPRESS_WHOLE
                    : TT_EXPRESS_MEETING;
+    if (call->resolved->footprint.longest > engine->fabric->segment->header->slot_bytes)
+        return TT_EXPRESS_WHOLE; /* which reports it */
     for (uint32_t s = 0; s < program->nsteps; s++)
         if (!tt_step_is_brief(&steps[s], &call->resolved->steps[s], &call->reduction))
             return TT_EXPRESS_WHOLE;

@@ -30,26 +30,30 @@ void tt_step_expect(struct tt_work *work, const struct tt_program_step *step, vo
     link->ops->expect(link, to, nbytes, work->collective.signature);
 }
 
-/* Of a step that the table of resolved steps does not have. One that only forwards takes the length
- * of the message that comes. A binding cuts rounds so that messages fit; a larger one would
- * overwrite its neighbour. */
-static tt_status look_closer(struct tt_work *work, const struct tt_program_step *step,
+/* A step that only forwards takes the length of the message that comes. */
+static tt_status find_length(struct tt_work *work, const struct tt_program_step *step,
                              struct tt_spans *spans)
 {
+    const bool has_span = step->local.number || step->dst.number;
+    struct tt_message message;
+    if (has_span || !step->nrecv || !tt_work_program(work)->nblocks) return TT_OK; /* or barrier */
+    struct tt_link *link = tt_recv_link(work, step, 0);
+    TT_AWAIT(link->ops->peek(link, &message));
+    spans->nbytes = message.nbytes;
+    spans->count = message.nbytes / work->collective.binding->element;
+    return TT_OK;
+}
+
+/* A binding cuts rounds so that this holds; a larger message would overwrite its neighbour. */
+static tt_status check_fits(const struct tt_work *work, const struct tt_program_step *step,
+                            size_t nbytes)
+{
     const size_t slot_bytes = work->engine->fabric->segment->header->slot_bytes;
-    const bool forwards = !step->local.number && !step->dst.number && step->nrecv;
-    if (forwards && tt_work_program(work)->nblocks) { /* else it is a barrier's */
-        struct tt_message message;
-        struct tt_link *link = tt_recv_link(work, step, 0);
-        TT_AWAIT(link->ops->peek(link, &message));
-        spans->nbytes = message.nbytes;
-        spans->count = message.nbytes / work->collective.binding->element;
-    }
-    if (spans->nbytes <= slot_bytes || (!step->nrecv && !step->nsend)) return TT_OK;
+    if (nbytes <= slot_bytes || (!step->nrecv && !step->nsend)) return TT_OK;
     return tt_fail(TT_ERR_INTERNAL,
                    "a message of %zu bytes does not fit a slot of %zu bytes, as the call's binding "
                    "says it does",
-                   spans->nbytes, slot_bytes);
+                   nbytes, slot_bytes);
 }
 
 /* A message from another host that is only stored, in one piece, may be delivered there. */
@@ -205,7 +209,8 @@ tt_status tt_step_link(struct tt_work *work, int channel, const struct tt_progra
     struct tt_position *at = &work->collective.channels[channel];
     struct tt_spans spans;
     tt_step_spans(work, channel, step, at->step, &spans);
-    if (spans.is_walked) TT_AWAIT(look_closer(work, step, &spans));
+    if (spans.is_walked) TT_AWAIT(find_length(work, step, &spans));
+    TT_TRY(check_fits(work, step, spans.nbytes));
     if (work->engine->fabric->wires) ask_for_delivery(work, at, step, &spans);
     return do_step(work, channel, step, &spans, false);
 }

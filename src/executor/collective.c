@@ -143,7 +143,7 @@ static tt_status start_whole(struct tt_work *work)
 {
     struct tt_collective_work *own = &work->collective;
     TT_TRY(use_memory(work));
-    if (!tt_call_is_done_already(own->call)) return TT_OK;
+    if (tt_is_divided(work) || !tt_call_is_done_already(own->call)) return TT_OK;
     for (int c = 0; c < own->binding->copies * own->call->loaded->program->nchannels; c++)
         own->channels[c].done = true;
     return TT_OK;

@@ -26,6 +26,8 @@ struct tt_resolved_step {
                   * pieces, or the step only forwards a message, of whatever length */
 };
 
+static_assert(sizeof(struct tt_resolved_step) <= 64, "a resolved step is one cache line");
+
 /* Plain data, one block of memory that refers to nothing. */
 struct tt_step_table {
     uint32_t nsteps; /* of a copy: the program's */

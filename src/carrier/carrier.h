@@ -79,6 +79,15 @@ TT_NODISCARD tt_status tt_core_fail_call(struct tt_comm_core *core, tt_status st
 
 /* ---- Calls ---------------------------------------------------------------------------------- */
 
+/* A binding of a program, and its steps. */
+struct tt_bound {
+    struct tt_binding binding;
+    struct tt_step_table *resolved; /* NULL: none were made */
+    size_t resolved_bytes;
+    bool is_resolved; /* these are the binding's; false: of an earlier binding, whose calls may not
+                       * be done */
+};
+
 /* A program made once and kept for the next call like it, and its last bindings. Owned by the
  * communicator's cache. */
 struct tt_cached {
@@ -88,8 +97,8 @@ struct tt_cached {
     bool any_count;    /* its proof holds for every count */
     _Atomic int nheld; /* calls in open groups, in CUDA graphs or without a turn that will use it */
     uint64_t last_turn; /* of the last call issued that uses it */
-    struct tt_binding bindings[TT_BINDINGS_KEPT];
-    int oldest; /* of the bindings */
+    struct tt_bound bound[TT_BINDINGS_KEPT];
+    int oldest; /* of these */
     struct tt_cached *next;
     /* of kernels */
     void *device_memory;                      /* where kernels read the program; NULL: not yet */

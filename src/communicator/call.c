@@ -46,13 +46,11 @@ static tt_status issue_remembered(const struct tt_request *request, struct tt_me
     TT_TRY(tt_request_pointers(request, memo->in, memo->out, before_own));
     memo->call.input = request->input;
     memo->call.output = request->output;
-    if (!memo->ready) tt_express_prepare(&memo->express, &comm->core.engine, &memo->call);
-    memo->ready = true;
     tt_count_call(&comm->counts.collectives[request->collective], memo->payload);
     if (request->stream || tt_in_group() || comm->core.gate)
         return issue_memo(comm, tt_request_stream(request), memo);
-    if (memo->express.kind && tt_engine_enter_if_idle(&comm->core.engine))
-        return tt_express_run(&memo->express, &comm->core.engine, &memo->call);
+    if (memo->express && tt_engine_enter_if_idle(&comm->core.engine))
+        return tt_express_run(&comm->core.engine, &memo->call, memo->express);
     return run_alone(comm, memo);
 }
 
@@ -97,10 +95,12 @@ static tt_status remember(const struct tt_request *request, const struct tt_chec
                             .element = element};
     memo->cached = NULL;
     TT_TRY(choose_program(request, checked, carrier, &fresh.cached));
-    TT_TRY(tt_comm_bind(request->comm, fresh.cached, count, element, &fresh.binding));
+    TT_TRY(tt_comm_bind(request->comm, fresh.cached, count, element, &fresh.binding,
+                        &fresh.call.resolved));
     describe_call(&fresh.call, fresh.cached, checked, count, count);
     *memo = fresh;
     memo->call.binding = &memo->binding;
+    memo->express = tt_express_kind(&request->comm->core.engine, &memo->call);
     return TT_OK;
 }
 

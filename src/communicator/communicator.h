@@ -38,8 +38,7 @@ struct tt_memo {
     size_t element;
     struct tt_binding binding;
     struct tt_call call; /* with `binding`; the pointers are those of the present call */
-    bool ready;          /* express has been worked out */
-    struct tt_express express;
+    enum tt_express express;
 };
 
 /* What tuttiCommCallCounters tells. */
@@ -181,9 +180,12 @@ struct tt_selection {
  * long as calls that use it are held or not done. */
 TT_NODISCARD tt_status tt_comm_select(tuttiComm_t comm, const struct tt_selection *of,
                                       struct tt_cached **cached);
-/* The program's binding to a count, remembered or made now. */
+/* The program's binding to a count, remembered or made now. *resolved: its steps, for calls of the
+ * host; NULL: there is no table. Valid as long as the program, and until the next tt_comm_bind
+ * while no call that uses the program is held or not done. */
 TT_NODISCARD tt_status tt_comm_bind(tuttiComm_t comm, struct tt_cached *cached, size_t count,
-                                    size_t element, struct tt_binding *binding);
+                                    size_t element, struct tt_binding *binding,
+                                    const struct tt_step_table **resolved);
 /* The program's binding to a count for each rank, made now. Freed by free(), or by the call that is
  * issued with it. */
 TT_NODISCARD tt_status tt_comm_bind_counts(tuttiComm_t comm, const struct tt_cached *cached,

@@ -188,7 +188,7 @@ tt_status tt_group_check_memory(const char *function, const void *memory, size_t
 tuttiResult_t tt_group_result(const char *function, tt_status status)
 {
     const tuttiResult_t result = tt_result(function, status);
-    if (group.depth == 0 || status >= 0 || group.failed) return result;
+    if (status >= 0 || group.depth == 0 || group.failed) return result;
     group.failed = status;
     group.function = function;
     snprintf(group.error, sizeof group.error, "%s", tt_last_error());

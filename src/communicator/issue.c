@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "executor/express.h"
+
 void tt_enter_calls(const struct tt_pending_call *calls, int ncalls)
 {
     for (int i = 0; i < ncalls; i++) tt_core_enter_call(calls[i].comm);

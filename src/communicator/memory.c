@@ -120,8 +120,10 @@ tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm)
 static uint64_t held_bytes(struct tuttiComm *comm)
 {
     uint64_t nbytes = sizeof *comm + tt_engine_bytes(&comm->core.engine);
-    for (const struct tt_cached *c = comm->cache; c; c = c->next)
+    for (const struct tt_cached *c = comm->cache; c; c = c->next) {
         nbytes += sizeof *c + c->loaded->nbytes;
+        for (int i = 0; i < TT_BINDINGS_KEPT; i++) nbytes += c->bound[i].resolved_bytes;
+    }
     for (const struct tt_registration *r = comm->registrations; r; r = r->next) nbytes += sizeof *r;
     const struct tt_carried *carried = tt_carried_of(&comm->core);
     return nbytes + (carried ? carried->bytes(&comm->core) : 0);

@@ -77,17 +77,22 @@ static tt_status load(tuttiComm_t comm, const struct tt_algorithm *algorithm,
 
 /* ---- The cache ------------------------------------------------------------------------------ */
 
-/* By a call in an open group, by one that is not done, or by the last of its collective, which the
- * next one is probably like. */
+/* In an open group, or not done. */
+static bool has_calls(const struct tuttiComm *comm, const struct tt_cached *cached)
+{
+    /* release: tt_replay_release */
+    return atomic_load_explicit(&cached->nheld, memory_order_acquire) > 0 ||
+           atomic_load_explicit(&comm->core.engine.collectives_done, memory_order_acquire) <
+               cached->last_turn; /* release: complete of work.c, begin_express of collective.c */
+}
+
+/* By a call, or by the last of its collective, which the next one is probably like. */
 static bool is_used(const struct tuttiComm *comm, const struct tt_cached *cached)
 {
     for (int i = 0; i < TT_NCOLLECTIVES; i++)
         if (comm->memos[false][i].cached == cached || comm->memos[true][i].cached == cached)
             return true;
-    /* release: tt_replay_release */
-    return atomic_load_explicit(&cached->nheld, memory_order_acquire) > 0 ||
-           atomic_load_explicit(&comm->core.engine.collectives_done, memory_order_acquire) <
-               cached->last_turn; /* release: complete of executor/work.c, tt_express_run */
+    return has_calls(comm, cached);
 }
 
 static void forget(tuttiComm_t comm, struct tt_cached *cached)
@@ -95,6 +100,7 @@ static void forget(tuttiComm_t comm, struct tt_cached *cached)
     comm->ncached--;
     if (cached->carrier->unload) cached->carrier->unload(&comm->core, cached);
     tt_loaded_destroy(cached->loaded);
+    for (int i = 0; i < TT_BINDINGS_KEPT; i++) free(cached->bound[i].resolved);
     free(cached);
 }
 
@@ -159,7 +165,7 @@ static tt_status prove_count(const struct tuttiComm *comm, const struct tt_cache
 }
 
 /* A program that was proved for single counts only is not run on parts of other lengths. A small
- * call of `nbytes` is done express, which runs one copy (executor/express.h). */
+ * call of `nbytes` is done express, as one copy (executor/express.h). */
 static struct tt_limits binding_limits(const struct tuttiComm *comm, const struct tt_cached *cached,
                                        size_t nbytes)
 {
@@ -181,22 +187,44 @@ tt_status tt_comm_bind_counts(tuttiComm_t comm, const struct tt_cached *cached,
     return tt_program_bind_counts(cached->loaded->program, counts, element, &limits, out);
 }
 
+/* Makes the table of resolved steps in place of an earlier one, unless a call may read that. Calls
+ * do without a table: also where there is no memory for it. */
+static void resolve(const struct tuttiComm *comm, const struct tt_cached *cached,
+                    struct tt_bound *bound)
+{
+    const struct tt_program *program = cached->loaded->program;
+    const size_t nbytes = tt_step_table_bytes(program, &bound->binding);
+    if (bound->is_resolved || cached->carrier->on_device) return;
+    if (nbytes == SIZE_MAX || has_calls(comm, cached)) return;
+    if (bound->resolved_bytes != nbytes) {
+        free(bound->resolved);
+        bound->resolved = malloc(nbytes);
+        bound->resolved_bytes = bound->resolved ? nbytes : 0;
+    }
+    if (bound->resolved) tt_step_table_fill(program, &bound->binding, bound->resolved);
+    bound->is_resolved = bound->resolved;
+}
+
 tt_status tt_comm_bind(tuttiComm_t comm, struct tt_cached *cached, size_t count, size_t element,
-                       struct tt_binding *out)
+                       struct tt_binding *out, const struct tt_step_table **resolved)
 {
     const struct tt_limits limits = binding_limits(comm, cached, count * element);
     int i = 0;
     while (i < TT_BINDINGS_KEPT &&
-           (cached->bindings[i].count != count || cached->bindings[i].element != element))
+           (cached->bound[i].binding.count != count || cached->bound[i].binding.element != element))
         i++;
     if (i == TT_BINDINGS_KEPT) {
         TT_TRY(prove_count(comm, cached, count));
         i = cached->oldest;
         TT_TRY(tt_program_bind(cached->loaded->program, count, element, &limits,
-                               &cached->bindings[i]));
+                               &cached->bound[i].binding));
+        cached->bound[i].is_resolved = false;
         cached->oldest = (i + 1) % TT_BINDINGS_KEPT;
     }
-    *out = cached->bindings[i];
+    struct tt_bound *bound = &cached->bound[i];
+    resolve(comm, cached, bound);
+    *out = bound->binding;
+    *resolved = bound->is_resolved ? bound->resolved : NULL;
     return TT_OK;
 }
 

@@ -48,9 +48,9 @@ bool tt_changes(const struct tt_reduction *reduction, unsigned flags)
 void tt_transfer(const struct tt_work *work, void *target, const void *source, size_t count,
                  unsigned flags)
 {
-    const struct tt_reduction *reduction = &work->collective.call.reduction;
+    const struct tt_reduction *reduction = &work->collective.call->reduction;
     if (tt_changes(reduction, flags))
         tt_reduce(reduction, target, &source, 1, count, flags);
     else if (target != source)
-        tt_copy(target, source, count * work->collective.binding.element, flags & TT_NONTEMPORAL);
+        tt_copy(target, source, count * work->collective.binding->element, flags & TT_NONTEMPORAL);
 }

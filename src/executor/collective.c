@@ -9,24 +9,58 @@
 
 /* ---- Begin ---------------------------------------------------------------------------------- */
 
+/* What short steps use (struct tt_collective_work). */
+static inline void prepare_steps(struct tt_work *work, struct tt_engine *engine,
+                                 const struct tt_call *call, uint64_t turn)
+{
+    struct tt_collective_work *own = &work->collective;
+    const size_t *skipped = call->binding->skipped;
+    work->engine = engine;
+    work->turn = turn;
+    own->call = call;
+    own->binding = call->binding;
+    own->signature = tt_turn_signature(call->signature, turn);
+    own->origin[TT_INPUT] = (uintptr_t)call->input - skipped[TT_INPUT];
+    own->origin[TT_OUTPUT] = (uintptr_t)call->output - skipped[TT_OUTPUT];
+    own->changes_raw = tt_op_changes_raw(call->reduction.op, call->reduction.type);
+}
+
+/* Member by member: the union is large. */
+static void prepare_rest(struct tt_work *work)
+{
+    struct tt_collective_work *own = &work->collective;
+    const bool direct_safe = own->call->loaded->program->direct_safe;
+    work->ops = &tt_collective_ops;
+    work->next = NULL;
+    work->turns = &work->engine->collectives_done;
+    work->state = TT_WORK_ISSUED;
+    work->status = TT_OK;
+    work->deadline_ns = 0;
+    work->progress = 0;
+    work->stream = NULL;
+    work->portions = NULL;
+    own->mismatch_ns = 0;
+    own->is_long = own->references = own->posts = own->keeps_table = false;
+    own->direct[TT_INPUT] = direct_safe && own->call->reduction.op != TT_PREMUL_SUM;
+    own->direct[TT_OUTPUT] = direct_safe;
+    own->direct[TT_SCRATCH] = false;
+    for (int b = TT_INPUT; b <= TT_SCRATCH; b++) own->memory[b].window = TT_NO_WINDOW;
+}
+
 void tt_collective_begin(struct tt_work *work, struct tt_engine *engine, const struct tt_call *call,
                          uint64_t turn)
 {
-    const struct tt_program *program = call->loaded->program;
-    *work = (struct tt_work){.ops = &tt_collective_ops,
-                             .engine = engine,
-                             .turns = &engine->collectives_done,
-                             .turn = turn,
-                             .collective = {.call = *call, .binding = *call->binding}};
     struct tt_collective_work *own = &work->collective;
-    if (!own->binding.table_at) own->call.binding = &own->binding; /* the caller's may change */
+    prepare_steps(work, engine, call, turn);
+    prepare_rest(work);
+    own->express = false;
+    own->channels = NULL;
+    own->kept.call = *call;
+    own->kept.binding = *call->binding;
+    own->call = &own->kept.call;
+    own->binding = &own->kept.binding;
+    if (!own->binding->table_at) own->kept.call.binding = own->binding;
     atomic_fetch_add_explicit(&engine->outstanding, 1, memory_order_relaxed);
-    own->signature = tt_turn_signature(call->signature, turn);
-    own->origin[TT_INPUT] = (uintptr_t)call->input - own->binding.skipped[TT_INPUT];
-    own->origin[TT_OUTPUT] = (uintptr_t)call->output - own->binding.skipped[TT_OUTPUT];
-    own->links = call->loaded->links;
-    own->direct[TT_INPUT] = program->direct_safe && call->reduction.op != TT_PREMUL_SUM;
-    own->direct[TT_OUTPUT] = program->direct_safe;
 }
 
 void tt_work_collective(struct tt_work *work, struct tt_engine *engine, const struct tt_call *call)
@@ -36,63 +70,28 @@ void tt_work_collective(struct tt_work *work, struct tt_engine *engine, const st
 
 /* ---- Start ---------------------------------------------------------------------------------- */
 
-static tt_status ensure_scratch(struct tt_work *work)
+static tt_status grow_scratch(struct tt_engine *engine, size_t nbytes)
 {
-    const struct tt_program *program = tt_work_program(work);
-    const struct tt_binding *binding = &work->collective.binding;
-    struct tt_engine *engine = work->engine;
-    const size_t need =
-        (size_t)program->nscratch * binding->parts[0].nparts * binding->piece * binding->element;
-    if (need > engine->scratch_bytes) {
-        free(engine->scratch);
-        engine->scratch_bytes = 0;
-        engine->scratch = aligned_alloc(TT_CACHE_LINE,
-                                        (need + TT_CACHE_LINE - 1) / TT_CACHE_LINE * TT_CACHE_LINE);
-        if (!engine->scratch)
-            return tt_fail(TT_ERR_SYSTEM, "out of memory for %zu bytes of scratch space", need);
-        engine->scratch_bytes = need;
-    }
-    work->collective.origin[TT_SCRATCH] = (uintptr_t)engine->scratch;
+    free(engine->scratch);
+    engine->scratch_bytes = 0;
+    engine->scratch =
+        aligned_alloc(TT_CACHE_LINE, (nbytes + TT_CACHE_LINE - 1) / TT_CACHE_LINE * TT_CACHE_LINE);
+    if (!engine->scratch)
+        return tt_fail(TT_ERR_SYSTEM, "out of memory for %zu bytes of scratch space", nbytes);
+    engine->scratch_bytes = nbytes;
     return TT_OK;
 }
 
-/* The bytes of the global naming between the beginning of the first block that a buffer holds and
- * the end of the last: of the caller's memory, wherever the blocks lie in between. */
-static void find_extent(const struct tt_work *work, int buffer, size_t *begin, size_t *end)
-{
-    const struct tt_collective_work *own = &work->collective;
-    const struct tt_program_blocks *held = &tt_work_program(work)->held[buffer];
-    const int32_t last = held->first + held->number - 1;
-    /* Only blocks with counts of their own may lie in any order. */
-    const int32_t stride = own->binding.table_at || held->number < 2 ? 1 : held->number - 1;
-    *begin = SIZE_MAX;
-    *end = 0;
-    for (int32_t block = held->first; block <= last; block += stride) {
-        size_t at;
-        const size_t length = tt_binding_block(own->call.binding, block, &at);
-        *begin = at < *begin ? at : *begin;
-        *end = at + length > *end ? at + length : *end;
-    }
-    *begin = held->number ? *begin * own->binding.element : 0;
-    *end *= own->binding.element;
-}
-
 /* Finds the windows in which the caller's buffers lie, and shows them to the peers. */
-static void find_memory(struct tt_work *work)
+static void find_memory(struct tt_work *work, const struct tt_footprint *footprint)
 {
     struct tt_collective_work *own = &work->collective;
     struct tt_fabric *fabric = work->engine->fabric;
-    const struct tt_loaded *loaded = own->call.loaded;
-    const size_t longest = tt_work_longest(work);
-    own->memory[TT_SCRATCH].window = TT_NO_WINDOW;
+    const struct tt_loaded *loaded = own->call->loaded;
+    const bool divided = tt_is_divided(work);
     for (int b = TT_INPUT; b <= TT_OUTPUT; b++) {
-        size_t begin, end;
-        find_extent(work, b, &begin, &end);
-        if (tt_is_divided(work)) {
-            begin = 0;
-            end = 2 * work->portions->nbytes;
-        }
-        if (longest < TT_DIRECT_MIN_BYTES) end = begin; /* nothing is sent in place */
+        const size_t begin = divided ? 0 : footprint->begin[b];
+        const size_t end = divided ? 2 * work->portions->nbytes : footprint->end[b];
         tt_fabric_find_memory(fabric, (const char *)(own->origin[b] + begin), end - begin,
                               &own->memory[b]);
         if (own->memory[b].window == TT_NO_WINDOW) continue;
@@ -101,35 +100,68 @@ static void find_memory(struct tt_work *work)
     }
 }
 
+static tt_status use_memory(struct tt_work *work)
+{
+    struct tt_collective_work *own = &work->collective;
+    struct tt_footprint walked;
+    const struct tt_footprint *footprint = &walked;
+    if (own->call->resolved)
+        footprint = &own->call->resolved->footprint;
+    else
+        tt_footprint_of(own->call->loaded->program, own->call->binding, &walked);
+    own->is_long = footprint->longest >= TT_DIRECT_MIN_BYTES;
+    if (own->is_long) find_memory(work, footprint); /* else nothing is sent in place */
+    if (footprint->scratch > work->engine->scratch_bytes)
+        TT_TRY(grow_scratch(work->engine, footprint->scratch));
+    own->origin[TT_SCRATCH] = (uintptr_t)work->engine->scratch;
+    return TT_OK;
+}
+
 /* The call's buffers are the two places of its portions. Nothing there is sent by reference: it
  * would have to stay until the reference has been taken. */
 static void use_portions(struct tt_work *work)
 {
     struct tt_collective_work *own = &work->collective;
-    own->binding.merged = false;
+    own->kept.binding.merged = false;
+    own->kept.call.resolved = NULL;
     own->origin[TT_INPUT] = own->origin[TT_OUTPUT] = (uintptr_t)work->portions->memory;
     own->direct[TT_INPUT] = own->direct[TT_OUTPUT] = false;
 }
 
+static void stand_at_first_step(struct tt_work *work)
+{
+    struct tt_collective_work *own = &work->collective;
+    const int nchannels = tt_work_program(work)->nchannels;
+    own->channels = work->engine->positions;
+    for (int c = 0; c < own->binding->copies * nchannels; c++)
+        own->channels[c] = (struct tt_position){
+            .done = !tt_program_channel(tt_work_program(work), c % nchannels)->nsteps};
+}
+
+/* Of a work that has its call's record, and stands at its first step. */
+static tt_status start_whole(struct tt_work *work)
+{
+    struct tt_collective_work *own = &work->collective;
+    TT_TRY(use_memory(work));
+    if (tt_is_divided(work) || !tt_call_is_done_already(own->call)) return TT_OK;
+    for (int c = 0; c < own->binding->copies * own->call->loaded->program->nchannels; c++)
+        own->channels[c].done = true;
+    return TT_OK;
+}
+
 static tt_status start(struct tt_work *work)
 {
-    struct tt_call *call = &work->collective.call;
-    const int ncopies = work->collective.binding.copies;
-    if (ncopies < 1 || ncopies > call->loaded->copies)
+    struct tt_collective_work *own = &work->collective;
+    const int ncopies = own->binding->copies, most = own->call->loaded->copies;
+    if (ncopies < 1 || ncopies > most)
         return tt_fail(TT_ERR_INTERNAL, "a call runs %d copies, its program is loaded for 1 to %d",
-                       ncopies, call->loaded->copies);
-    tt_record_entry(work->engine, call, work->turn);
-    work->collective.channels = work->engine->positions;
-    memset(work->collective.channels, 0,
-           (size_t)(ncopies * tt_work_program(work)->nchannels) * sizeof(struct tt_position));
-    if (tt_is_divided(work))
-        use_portions(work);
-    else if (tt_call_is_done_already(call))
-        work->collective.binding.nrounds = 0;
-    if (call->scalar)
-        memcpy(call->reduction.scalar, call->scalar, work->collective.binding.element);
-    find_memory(work);
-    return ensure_scratch(work);
+                       ncopies, most);
+    tt_record_entry(work->engine, own->call, work->turn);
+    stand_at_first_step(work);
+    if (tt_is_divided(work)) use_portions(work);
+    if (own->call->scalar)
+        memcpy(own->kept.call.reduction.scalar, own->call->scalar, own->binding->element);
+    return start_whole(work);
 }
 
 static tt_status ready(struct tt_work *work)
@@ -140,16 +172,38 @@ static tt_status ready(struct tt_work *work)
 
 /* ---- Steps ---------------------------------------------------------------------------------- */
 
-static void next_step(struct tt_work *work, int channel, uint32_t nsteps)
+static void next_step(struct tt_work *work, struct tt_position *at, uint32_t nsteps)
 {
-    struct tt_position *at = &work->collective.channels[channel];
     at->ready = at->nslots = 0;
     at->entered = at->asked = at->borrows = false;
     work->progress++;
     if (++at->step < nsteps) return;
     at->step = 0;
     at->posted = false;
-    at->done = ++at->round >= work->collective.binding.nrounds;
+    at->done = ++at->round >= work->collective.binding->nrounds;
+}
+
+/* From here on steps are of this channel of this copy. */
+static void use_channel(struct tt_collective_work *own, int copy,
+                        const struct tt_program_channel *row)
+{
+    const struct tt_step_table *resolved = own->call->resolved;
+    own->links = tt_loaded_links(own->call->loaded, copy);
+    own->resolved =
+        resolved ? &resolved->steps[(size_t)copy * resolved->nsteps + row->first] : NULL;
+}
+
+/* Before the first step of a round. */
+static tt_status begin_round(struct tt_work *work, const struct tt_program_channel *row,
+                             const struct tt_program_step *steps, int channel)
+{
+    struct tt_position *at = &work->collective.channels[channel];
+    if (!tt_portions_have_round(work, at->round)) return TT_IN_PROGRESS;
+    at->posted = true;
+    if (!work->collective.is_long) return TT_OK;
+    if (row->nsteps > 1) tt_fetch_for_step(work, channel, steps + 1, 1, TT_FETCH_EARLY);
+    tt_post_round(work, row, channel);
+    return TT_OK;
 }
 
 static tt_status advance_channel(struct tt_work *work, const struct tt_program_channel *row,
@@ -157,19 +211,15 @@ static tt_status advance_channel(struct tt_work *work, const struct tt_program_c
 {
     const struct tt_program_step *steps = tt_program_steps(tt_work_program(work)) + row->first;
     struct tt_position *at = &work->collective.channels[channel];
-    if (row->nsteps == 0 || !work->collective.binding.nrounds) at->done = true;
+    const bool is_long = work->collective.is_long;
     while (!at->done) {
         const struct tt_program_step *step = &steps[at->step];
-        if (!at->step && !at->posted) {
-            if (!tt_portions_have_round(work, at->round)) return TT_IN_PROGRESS;
-            if (row->nsteps > 1) tt_fetch_for_step(work, channel, step + 1, TT_FETCH_EARLY);
-            tt_post_round(work, row, channel);
-        }
-        at->posted = true;
+        if (!at->step && !at->posted) TT_AWAIT(begin_round(work, row, steps, channel));
         TT_AWAIT(step->kind == TT_STEP_MEET ? tt_step_meet(work, channel, step)
                                             : tt_step_link(work, channel, step));
-        next_step(work, channel, row->nsteps);
-        if (at->step) tt_fetch_for_step(work, channel, step + 1, TT_FETCH_LATE);
+        next_step(work, at, row->nsteps);
+        if (is_long && at->step)
+            tt_fetch_for_step(work, channel, step + 1, at->step, TT_FETCH_LATE);
     }
     return TT_OK;
 }
@@ -177,9 +227,9 @@ static tt_status advance_channel(struct tt_work *work, const struct tt_program_c
 /* References that receivers have not taken yet keep the caller's buffers in use. */
 static bool references_taken(const struct tt_collective_work *own)
 {
-    const struct tt_loaded *loaded = own->call.loaded;
+    const struct tt_loaded *loaded = own->call->loaded;
     const struct tt_program_link *links = tt_program_links(loaded->program);
-    for (int copy = 0; own->references && copy < own->binding.copies; copy++)
+    for (int copy = 0; copy < own->binding->copies; copy++)
         for (uint32_t i = 0; i < loaded->program->nlinks; i++) {
             struct tt_link *link = tt_loaded_links(loaded, copy)[i];
             if (links[i].outgoing && !link->ops->drained(link)) return false;
@@ -187,27 +237,32 @@ static bool references_taken(const struct tt_collective_work *own)
     return true;
 }
 
-/* From here on steps use the links of this copy. */
-static void use_copy(struct tt_collective_work *own, int copy)
+static bool await_taken(const struct tt_work *work)
 {
-    own->links = tt_loaded_links(own->call.loaded, copy);
+    const struct tt_collective_work *own = &work->collective;
+    const int looks = own->express && !work->engine->fabric->oversubscribed ? tt_looks(work) : 1;
+    if (!own->references) return true;
+    for (int look = 1; look < looks; look++) {
+        if (references_taken(own)) return true;
+        tt_cpu_relax();
+    }
+    return references_taken(own);
 }
 
 static tt_status advance(struct tt_work *work)
 {
     const struct tt_program *program = tt_work_program(work);
-    const int ncopies = work->collective.binding.copies, nchannels = program->nchannels;
+    const int ncopies = work->collective.binding->copies, nchannels = program->nchannels;
     bool waiting = false;
-    for (int copy = 0; copy < ncopies; copy++) {
-        use_copy(&work->collective, copy);
+    for (int copy = 0; copy < ncopies; copy++)
         for (int c = 0; c < nchannels; c++) {
-            const tt_status status =
-                advance_channel(work, tt_program_channel(program, c), copy * nchannels + c);
+            const struct tt_program_channel *row = tt_program_channel(program, c);
+            use_channel(&work->collective, copy, row);
+            const tt_status status = advance_channel(work, row, copy * nchannels + c);
             if (status < 0) return status;
             waiting |= status == TT_IN_PROGRESS;
         }
-    }
-    return waiting || !references_taken(&work->collective) ? TT_IN_PROGRESS : TT_OK;
+    return waiting || !await_taken(work) ? TT_IN_PROGRESS : TT_OK;
 }
 
 static tt_status flush(struct tt_work *work)
@@ -231,8 +286,8 @@ static void take_back(struct tt_work *work)
     if (fabric->wires) tt_wires_give_back(fabric->wires);
     if (!work->collective.channels) return;
     const struct tt_program *program = tt_work_program(work);
-    for (int copy = 0; copy < work->collective.binding.copies; copy++) {
-        use_copy(&work->collective, copy);
+    for (int copy = 0; copy < work->collective.binding->copies; copy++) {
+        work->collective.links = tt_loaded_links(work->collective.call->loaded, copy);
         for (int c = 0; c < program->nchannels; c++) {
             const struct tt_position *at =
                 &work->collective.channels[copy * program->nchannels + c];
@@ -247,9 +302,9 @@ void tt_collective_end(struct tt_work *work, tt_status status)
     if (!status)
         atomic_store_explicit(&work->engine->fabric->record->done, work->turn,
                               memory_order_release);
-    if (!own->binding.table_at || own->keeps_table) return;
-    free((void *)(uintptr_t)own->call.binding);
-    own->call.binding = &own->binding;
+    if (!own->binding->table_at || own->keeps_table) return;
+    free((void *)(uintptr_t)own->call->binding);
+    own->kept.call.binding = own->binding;
 }
 
 static void end(struct tt_work *work, tt_status status)
@@ -269,3 +324,97 @@ const struct tt_work_ops tt_collective_ops = {.ready = ready,
                                               .describe = tt_collective_describe,
                                               .missing = tt_collective_missing,
                                               .knows = tt_collective_knows};
+
+/* ---- Express -------------------------------------------------------------------------------- */
+
+/* Whether one channel does the call in one round, of which all steps are resolved. */
+static bool is_simple(const struct tt_call *call)
+{
+    const struct tt_program *program = call->loaded->program;
+    const struct tt_binding *binding = call->binding;
+    if (!call->resolved || program->nscratch || !program->nsteps) return false;
+    if (binding->copies * program->nchannels != 1 || binding->nrounds != 1) return false;
+    for (uint32_t s = 0; s < program->nsteps; s++)
+        if (!call->resolved->steps[s].known) return false;
+    return true;
+}
+
+enum tt_express tt_express_kind(const struct tt_engine *engine, const struct tt_call *call)
+{
+    const struct tt_program *program = call->loaded->program;
+    const struct tt_program_step *steps = tt_program_steps(program);
+    if (call->binding->table_at || call->scalar || engine->fabric->hosts->nhosts > 1)
+        return TT_EXPRESS_NOT;
+    if (!is_simple(call)) return TT_EXPRESS_WHOLE;
+    if (program->nsteps == 1 && steps->kind == TT_STEP_MEET)
+        return engine->fabric->oversubscribed || call->reduction.op == TT_PREMUL_SUM
+                   ? TT_EXPRESS_WHOLE
+                   : TT_EXPRESS_MEETING;
+    if (call->resolved->footprint.longest > engine->fabric->segment->header->slot_bytes)
+        return TT_EXPRESS_WHOLE; /* which reports it */
+    for (uint32_t s = 0; s < program->nsteps; s++)
+        if (!tt_step_is_brief(&steps[s], &call->resolved->steps[s], &call->reduction))
+            return TT_EXPRESS_WHOLE;
+    return TT_EXPRESS_LINKS;
+}
+
+/* Nothing but the steps needs to be set up. */
+static inline tt_status advance_brief(struct tt_work *work, enum tt_express kind)
+{
+    struct tt_collective_work *own = &work->collective;
+    own->channels = work->engine->positions;
+    if (kind == TT_EXPRESS_MEETING) return tt_do_brief_meeting(work);
+    own->links = own->call->loaded->links;
+    return tt_do_brief_steps(work);
+}
+
+static tt_status advance_whole(struct tt_work *work)
+{
+    prepare_rest(work);
+    stand_at_first_step(work);
+    TT_TRY(start_whole(work));
+    TT_AWAIT(advance(work));
+    /* After a failure a peer may have freed what was read here by reference. */
+    return tt_fabric_check(work->engine->fabric);
+}
+
+/* Something is late, or wrong: from here on the work is like any other. */
+__attribute__((noinline)) static tt_status go_on(struct tt_work *work, enum tt_express kind,
+                                                 tt_status status)
+{
+    if (kind != TT_EXPRESS_WHOLE) prepare_rest(work);
+    work->collective.express = false;
+    work->state = TT_WORK_RUNNING;
+    work->engine->report_ns = 0;
+    atomic_fetch_add_explicit(&work->engine->outstanding, 1, memory_order_relaxed);
+    return tt_work_settle(work, status);
+}
+
+TT_INLINED tt_status begin_express(struct tt_work *work, struct tt_engine *engine,
+                                   const struct tt_call *call, enum tt_express kind)
+{
+    const uint64_t turn = ++engine->collectives_issued;
+    tt_record_entry(engine, call, turn);
+    prepare_steps(work, engine, call, turn);
+    work->collective.express = true;
+    const tt_status status =
+        kind == TT_EXPRESS_WHOLE ? advance_whole(work) : advance_brief(work, kind);
+    if (status) return go_on(work, kind, status);
+    atomic_store_explicit(&engine->fabric->record->done, turn, memory_order_release);
+    /* acquire: tt_work_advance */
+    atomic_store_explicit(&engine->collectives_done, turn, memory_order_release);
+    tt_engine_leave(engine);
+    return TT_OK;
+}
+
+tt_status tt_express_begin(struct tt_work *work, struct tt_engine *engine,
+                           const struct tt_call *call, enum tt_express kind)
+{
+    return begin_express(work, engine, call, kind);
+}
+
+tt_status tt_express_run(struct tt_engine *engine, const struct tt_call *call, enum tt_express kind)
+{
+    struct tt_work work;
+    return begin_express(&work, engine, call, kind) == TT_OK ? TT_OK : tt_run(&work, false);
+}

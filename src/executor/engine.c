@@ -125,8 +125,8 @@ size_t tt_engine_bytes(struct tt_engine *engine)
 
 bool tt_engine_idle(const struct tt_engine *engine)
 {
-    /* An operation that ends is counted out before its thread leaves; one that the express
-     * execution hands over is counted in before that. */
+    /* An operation that ends is counted out before its thread leaves; an express call
+     * that must wait is counted in before that. */
     return atomic_load_explicit(&engine->outstanding, memory_order_acquire) == 0 &&
            !atomic_load_explicit(&engine->busy, memory_order_acquire) &&
            atomic_load_explicit(&engine->outstanding, memory_order_acquire) == 0;

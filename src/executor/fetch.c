@@ -27,17 +27,12 @@ void tt_fetch_to_write(const char *data, size_t nbytes, int nlines)
 }
 
 void tt_fetch_for_step(const struct tt_work *work, int channel, const struct tt_program_step *step,
-                       int nlines)
+                       uint32_t index, int nlines)
 {
-    size_t nbytes = 0;
-    if (step->kind != TT_STEP_LINK || step->op != TT_FOLD || !step->nrecv ||
-        tt_work_longest(work) < TT_DIRECT_MIN_BYTES)
-        return;
-    const char *from =
-        step->local.number ? tt_work_one_piece(work, channel, &step->local, &nbytes) : NULL;
-    if (from) tt_fetch_to_read(from, nbytes, nlines);
-    if (work->collective.binding.nontemporal) return; /* the result goes past the caches */
-    const char *to =
-        step->dst.number ? tt_work_one_piece(work, channel, &step->dst, &nbytes) : NULL;
-    if (to) tt_fetch_to_write(to, nbytes, nlines);
+    struct tt_spans spans;
+    if (step->kind != TT_STEP_LINK || step->op != TT_FOLD || !step->nrecv) return;
+    tt_step_spans(work, channel, step, index, &spans);
+    if (spans.local) tt_fetch_to_read(spans.local, spans.nbytes, nlines);
+    if (work->collective.binding->nontemporal) return; /* the result goes past the caches */
+    if (spans.dst) tt_fetch_to_write(spans.dst, spans.nbytes, nlines);
 }

@@ -16,9 +16,9 @@ void tt_fetch_to_read(const char *data, size_t nbytes, int nlines);
  * contents nobody needs any more. */
 void tt_fetch_to_write(const char *data, size_t nbytes, int nlines);
 
-/* If the step folds long messages: fetches the first cache lines of this rank's operand of the
- * fold, and of the memory in which the step stores the result. */
+/* If the step, number `index` of its channel, folds long messages: fetches the first cache lines of
+ * this rank's operand of the fold, and of the memory in which the step stores the result. */
 void tt_fetch_for_step(const struct tt_work *work, int channel, const struct tt_program_step *step,
-                       int nlines);
+                       uint32_t index, int nlines);
 
 #endif

@@ -3,6 +3,7 @@
 #define TT_EXECUTOR_INTERNAL_H
 
 #include "base/clock.h"
+#include "executor/express.h"
 #include "executor/portions.h"
 #include "executor/work.h"
 
@@ -20,12 +21,18 @@ TT_NODISCARD static inline tt_status tt_peek_for(const struct tt_engine *engine,
                                                  struct tt_message *message)
 {
     tt_status status = link->ops->peek(link, message);
-    if (engine->fabric->oversubscribed) looks = 1;
+    if (status != TT_IN_PROGRESS || engine->fabric->oversubscribed) return status;
     for (int look = 1; look < looks && status == TT_IN_PROGRESS; look++) {
         tt_cpu_relax();
         status = link->ops->peek(link, message);
     }
     return status;
+}
+
+/* How often a step of a collective looks for what it waits for. */
+static inline int tt_looks(const struct tt_work *work)
+{
+    return work->collective.express ? TT_EXPRESS_LOOKS : TT_BRIEF_LOOKS;
 }
 
 /* In the executor `channel` is the communicator's: that of channel c of copy k of a program is
@@ -35,7 +42,7 @@ TT_NODISCARD static inline tt_status tt_peek_for(const struct tt_engine *engine,
 static inline struct tt_walk tt_work_walk(const struct tt_work *work, int channel,
                                           const struct tt_program_span *span, bool whole)
 {
-    return tt_walk_begin(tt_work_program(work), work->collective.call.binding, span, channel,
+    return tt_walk_begin(tt_work_program(work), work->collective.call->binding, span, channel,
                          work->collective.channels[channel].round, whole);
 }
 
@@ -43,15 +50,8 @@ static inline struct tt_walk tt_work_walk(const struct tt_work *work, int channe
 static inline size_t tt_work_count(const struct tt_work *work, int channel,
                                    const struct tt_program_span *span)
 {
-    return tt_span_count(tt_work_program(work), work->collective.call.binding, span, channel,
+    return tt_span_count(tt_work_program(work), work->collective.call->binding, span, channel,
                          work->collective.channels[channel].round);
-}
-
-/* Bytes of a collective's longest message. */
-static inline size_t tt_work_longest(const struct tt_work *work)
-{
-    const struct tt_binding *binding = &work->collective.binding;
-    return binding->piece * (size_t)tt_work_program(work)->message * binding->element;
 }
 
 /* tt_walk_next, for memory of the work. */
@@ -71,17 +71,36 @@ static inline char *tt_piece_data(const struct tt_work *work, const struct tt_pr
     return (char *)(work->collective.origin[span->buffer] + piece->offset);
 }
 
-/* Where a span lies in the channel's round, and its bytes, when it is one piece of memory; else
- * NULL. */
-static inline char *tt_work_one_piece(const struct tt_work *work, int channel,
-                                      const struct tt_program_span *span, size_t *nbytes)
+/* Where the spans of a LINK step lie in the channel's round. */
+struct tt_spans {
+    char *local, *dst;    /* NULL: there is none, or it is several pieces of memory */
+    size_t count, nbytes; /* of dst, else of local; 0: there is neither */
+    bool is_walked;       /* the table of resolved steps does not have the step */
+    bool has_pieces;      /* local or dst is several pieces */
+};
+
+/* By walking. */
+void tt_walk_spans(const struct tt_work *work, int channel, const struct tt_program_step *step,
+                   struct tt_spans *spans);
+
+/* Of step number `index` of the channel. */
+static inline void tt_step_spans(const struct tt_work *work, int channel,
+                                 const struct tt_program_step *step, uint32_t index,
+                                 struct tt_spans *spans)
 {
-    const struct tt_binding *binding = &work->collective.binding;
-    struct tt_piece piece, more;
-    struct tt_walk walk = tt_work_walk(work, channel, span, tt_span_is_whole(binding, span));
-    if (!tt_work_next(work, &walk, &piece) || tt_walk_next(&walk, &more)) return NULL;
-    *nbytes = piece.count * binding->element;
-    return tt_piece_data(work, span, &piece);
+    const struct tt_collective_work *own = &work->collective;
+    const struct tt_resolved_step *resolved = own->resolved ? &own->resolved[index] : NULL;
+    struct tt_resolved_round at;
+    if (!resolved || !resolved->known) {
+        tt_walk_spans(work, channel, step, spans);
+        return;
+    }
+    tt_resolved_at(resolved, own->channels[channel].round, own->binding->element, &at);
+    spans->local = step->local.number ? (char *)(own->origin[step->local.buffer] + at.local) : NULL;
+    spans->dst = step->dst.number ? (char *)(own->origin[step->dst.buffer] + at.dst) : NULL;
+    spans->count = at.count;
+    spans->nbytes = at.nbytes;
+    spans->is_walked = spans->has_pieces = false;
 }
 
 /* One step of one channel: TT_OK when complete. */
@@ -92,6 +111,22 @@ void tt_step_expect(struct tt_work *work, const struct tt_program_step *step, vo
                     size_t nbytes);
 TT_NODISCARD tt_status tt_step_meet(struct tt_work *work, int channel,
                                     const struct tt_program_step *step);
+/* ---- Brief calls (express.h) ---------------------------------------------------------------- */
+
+/* Of a function with a constant argument, which a brief call and all others have compiled each for
+ * themselves. */
+#define TT_INLINED __attribute__((always_inline)) static inline
+
+/* Whether a step over links is one of a brief call: its messages are copied through slots, and
+ * nothing must be looked up for it beside the table. */
+bool tt_step_is_brief(const struct tt_program_step *step, const struct tt_resolved_step *resolved,
+                      const struct tt_reduction *reduction);
+/* All steps, as tt_step_link does them, or the meeting, as tt_step_meet does it. When one must
+ * wait, the position says where. */
+TT_NODISCARD tt_status tt_do_brief_steps(struct tt_work *work);
+TT_NODISCARD tt_status tt_do_brief_meeting(struct tt_work *work);
+
+/* ---- The beginning and the end of a call ---------------------------------------------------- */
 
 /* Posts the messages of a channel's round that peers may write to the caller's output. row: of the
  * copy's program. */

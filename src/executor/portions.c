@@ -5,7 +5,7 @@ size_t tt_portion_part(const struct tt_work *work, int buffer, int32_t block, in
 {
     const struct tt_portions *portions = work->portions;
     const struct tt_portion_side *side = &portions->sides[buffer];
-    const struct tt_binding *binding = &work->collective.binding;
+    const struct tt_binding *binding = work->collective.binding;
     const size_t index = (size_t)(block - side->first) * binding->parts[0].nparts + (size_t)part;
     return side->at + index * portions->rounds * binding->piece * binding->element;
 }
@@ -14,7 +14,7 @@ void tt_portion_piece(const struct tt_work *work, const struct tt_walk *walk, in
                       struct tt_piece *piece)
 {
     const struct tt_portions *portions = work->portions;
-    const struct tt_binding *binding = &work->collective.binding;
+    const struct tt_binding *binding = work->collective.binding;
     const int32_t block = tt_span_name_at(walk->program, walk->span, place);
     const size_t portion = walk->round / portions->rounds, within = walk->round % portions->rounds;
     piece->offset = tt_portion_place(portions, portion) +
@@ -34,7 +34,7 @@ char *tt_portion_message(const struct tt_work *work, size_t *nbytes)
 uint64_t tt_portions_finished(const struct tt_work *work)
 {
     const struct tt_portions *portions = work->portions;
-    const int nparts = (int)work->collective.binding.parts[0].nparts;
+    const int nparts = (int)work->collective.binding->parts[0].nparts;
     uint64_t least = UINT64_MAX;
     for (int part = 0; part < nparts; part++) {
         const struct tt_position *at = &work->collective.channels[part];

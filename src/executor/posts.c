@@ -9,18 +9,18 @@
 void tt_post_round(struct tt_work *work, const struct tt_program_channel *row, int channel)
 {
     const struct tt_program *program = tt_work_program(work);
-    const struct tt_binding *binding = &work->collective.binding;
+    const struct tt_binding *binding = work->collective.binding;
     const struct tt_program_step *steps = tt_program_steps(program) + row->first;
     const struct tt_program_post *posts = tt_program_posts(program) + row->first_post;
     for (uint32_t k = 0; k < row->nposts; k++) {
         const struct tt_program_step *step = &steps[posts[k].step];
         struct tt_link *link = work->collective.links[step->recv];
-        size_t nbytes = 0;
-        char *target = tt_work_one_piece(work, channel, &step->dst, &nbytes);
-        if (nbytes < TT_DIRECT_MIN_BYTES) continue;
+        struct tt_spans spans;
+        tt_step_spans(work, channel, step, posts[k].step, &spans);
+        if (!spans.dst || spans.nbytes < TT_DIRECT_MIN_BYTES) continue;
         const struct tt_posted posted = {
-            .to = target,
-            .nbytes = nbytes,
+            .to = spans.dst,
+            .nbytes = spans.nbytes,
             .signature = work->collective.signature,
             .nontemporal = posts[k].is_read ? binding->nontemporal : binding->nontemporal_posts};
         link->ops->posts->post(link, posts[k].ahead, &work->collective.memory[TT_OUTPUT], &posted);
@@ -31,10 +31,10 @@ void tt_post_round(struct tt_work *work, const struct tt_program_channel *row, i
 /* Withdraws all posts. Returns a rank that still writes; -1: none does. */
 static int withdraw_posts(struct tt_work *work)
 {
-    const struct tt_loaded *loaded = work->collective.call.loaded;
+    const struct tt_loaded *loaded = work->collective.call->loaded;
     const struct tt_program_link *links = tt_program_links(loaded->program);
     int writer = -1;
-    for (int copy = 0; copy < work->collective.binding.copies; copy++)
+    for (int copy = 0; copy < work->collective.binding->copies; copy++)
         for (uint32_t i = 0; i < loaded->program->nlinks; i++) {
             struct tt_link *link = tt_loaded_links(loaded, copy)[i];
             if (!links[i].outgoing && link->ops->posts->withdraw(link) == TT_IN_PROGRESS &&

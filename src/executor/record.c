@@ -84,7 +84,7 @@ static struct entered latest_of(const struct tt_fabric *fabric, int rank)
 
 static struct entered entered_of(const struct tt_work *work)
 {
-    return (struct entered){work->turn, work->collective.call.entry};
+    return (struct entered){work->turn, work->collective.call->entry};
 }
 
 static bool agree(const struct tt_call_entry *a, const struct tt_call_entry *b)
@@ -154,7 +154,7 @@ static bool may_explain_itself(struct tt_work *work, int peer)
 {
     struct tt_fabric *fabric = work->engine->fabric;
     const bool local = tt_fabric_is_local(fabric, peer);
-    const bool on_device = work->collective.call.entry.type & TT_ENTRY_ON_DEVICE;
+    const bool on_device = work->collective.call->entry.type & TT_ENTRY_ON_DEVICE;
     if ((local && !on_device) || numbered(fabric, peer, work->turn).seq) return false;
     if (!work->collective.mismatch_ns) {
         work->collective.mismatch_ns = tt_deadline_ns(EXPLAIN_MS);
@@ -200,7 +200,7 @@ tt_status tt_collective_mismatch(struct tt_work *work, int peer)
         append_algorithm(work->engine, &own.call, mine, sizeof mine);
         append_algorithm(work->engine, &other.call, theirs, sizeof theirs);
         hint = "; the ranks chose different algorithms: force the same one on all";
-    } else if (other.seq && agree(&own.call, &other.call) && work->collective.binding.table_at) {
+    } else if (other.seq && agree(&own.call, &other.call) && work->collective.binding->table_at) {
         hint = "; the counts that they pass for each rank differ";
     }
     return tt_fabric_fail(fabric, TT_ERR_USAGE,

@@ -1,5 +1,6 @@
-/* The wait loop: where works of the host wait for other ranks. (Express calls wait in express.c;
- * carriers of calls on GPUs wait for their kernels, copies and replays themselves.)
+/* The wait loop: where works of the host wait for other ranks. (Express calls look for a while in
+ * collective.c first; carriers of calls on GPUs wait for their kernels, copies and replays
+ * themselves.)
  *
  * A wait looks at once again (spins), where there is a core for each rank; then it yields the core
  * between two looks; then it sleeps. It sleeps after a millisecond, and, where other programs use

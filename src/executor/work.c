@@ -92,7 +92,7 @@ tt_status tt_work_advance(struct tt_work *work)
 {
     struct tt_engine *engine = work->engine;
     if (tt_work_is_done(work)) return work->status;
-    /* release: complete, tt_express_run, send_now of p2p.c, receive_now of p2p.c */
+    /* release: complete, begin_express of collective.c, send_now of p2p.c, receive_now of p2p.c */
     if (atomic_load_explicit(work->turns, memory_order_acquire) + 1 != work->turn)
         return TT_IN_PROGRESS;
     if (atomic_exchange_explicit(&engine->busy, true, memory_order_acquire)) {
@@ -104,6 +104,12 @@ tt_status tt_work_advance(struct tt_work *work)
     if (status == TT_IN_PROGRESS) status = drive_wires(work, progress);
     /* After a failure a peer may have freed what was read here by reference. */
     if (status == TT_OK) status = tt_fabric_check(engine->fabric);
+    return tt_work_settle(work, status);
+}
+
+tt_status tt_work_settle(struct tt_work *work, tt_status status)
+{
+    struct tt_engine *engine = work->engine;
     if (status < 0) status = tt_fabric_fail(engine->fabric, status, "%s", tt_last_error());
     if (status != TT_IN_PROGRESS) status = end(work, status);
     tt_engine_leave(engine);

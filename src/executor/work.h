@@ -6,7 +6,7 @@
 
 #include "executor/engine.h"
 #include "executor/loaded.h"
-#include "program/program.h"
+#include "program/resolve.h"
 
 struct tt_portions;
 struct tt_stream;
@@ -32,6 +32,8 @@ struct tt_call {
     /* Of the count and the type; copied when the call is issued. With a table of blocks it is made
      * by malloc() and becomes the work's, which frees it when done. */
     const struct tt_binding *binding;
+    /* The steps for this binding, borrowed until the call is done; NULL: their spans are walked */
+    const struct tt_step_table *resolved;
     const void *input;
     void *output;
     struct tt_reduction reduction; /* its type is the data's type also where nothing is reduced */
@@ -100,22 +102,34 @@ struct tt_work_ops {
     bool (*knows)(const struct tt_work *work);
 };
 
-/* A collective. */
+/* A collective. An express call sets only the first part, until it must wait. */
 struct tt_collective_work {
-    struct tt_call call;
-    struct tt_binding binding; /* without its table of blocks, if any, which is call.binding's */
-    uint64_t signature;        /* with the turn */
+    /* what short steps use */
+    const struct tt_call *call;       /* `kept`; in an express call the caller's, */
+    const struct tt_binding *binding; /* and so is this, which is without its table of blocks, if
+                                       * any: that is call->binding's */
+    uint64_t signature;               /* with the turn */
     uintptr_t
         origin[3]; /* INPUT, OUTPUT: where element 0 of the global naming would lie; SCRATCH */
-    struct tt_memory memory[3];   /* these buffers, as links address them */
-    bool direct[3];               /* may be sent by reference */
     struct tt_link *const *links; /* of the copy that is being advanced, by the program's table */
+    const struct tt_resolved_step *resolved; /* of the channel that is being advanced; NULL: all its
+                                              * spans are walked */
+    struct tt_position *channels;            /* the engine's; NULL: not started */
+    bool changes_raw;                        /* the operation changes raw sources */
+    bool express; /* the caller waits for nothing else: looks longer at each link */
+    /* the rest */
+    int64_t mismatch_ns; /* until when a peer of another host may explain itself; 0: no need */
+    bool is_long;        /* some messages may be sent by reference, or posted */
     bool references;  /* a message was sent by reference: its receivers must take it before the call
                          is done */
     bool posts;       /* peers may write messages to the caller's output */
     bool keeps_table; /* the binding's table of blocks is not the work's */
-    int64_t mismatch_ns; /* until when a peer of another host may explain itself; 0: no need */
-    struct tt_position *channels; /* the engine's; NULL: not started */
+    bool direct[3];   /* may be sent by reference */
+    struct tt_memory memory[3]; /* these buffers, as links address them */
+    struct {
+        struct tt_call call;
+        struct tt_binding binding;
+    } kept; /* what the work has a copy of, because the caller's may change */
 };
 
 /* A message between two ranks. */
@@ -164,7 +178,7 @@ static inline bool tt_work_is_done(const struct tt_work *work)
 /* Of a collective. */
 static inline const struct tt_program *tt_work_program(const struct tt_work *work)
 {
-    return work->collective.call.loaded->program;
+    return work->collective.call->loaded->program;
 }
 
 /* Issues a call of the host: gives it its turn. The call then runs when advanced. */
@@ -173,11 +187,6 @@ void tt_work_send(struct tt_work *work, struct tt_engine *engine, const void *da
                   int peer);
 void tt_work_recv(struct tt_work *work, struct tt_engine *engine, void *data, size_t nbytes,
                   int peer);
-
-/* Sends or receives a small message at once, as the next call between the two ranks. The caller has
- * entered the engine while it was idle. False: it cannot be done without waiting, or something is
- * wrong; then nothing has happened. */
-bool tt_p2p_express(struct tt_engine *engine, bool sends, void *data, size_t nbytes, int peer);
 
 /* Does what can be done without waiting. TT_OK done, TT_IN_PROGRESS, or the error (also left in
  * work->status). */
@@ -210,6 +219,9 @@ TT_NODISCARD tt_status tt_engine_check(struct tt_engine *engine, const struct tt
 /* Of works on the host, and the parts of them that works elsewhere share. */
 extern const struct tt_work_ops tt_collective_ops, tt_p2p_ops;
 
+/* Ends a turn of a work, which has come to `status`: fails the communicator, or completes the work,
+ * unless it is TT_IN_PROGRESS; leaves the engine. */
+TT_NODISCARD tt_status tt_work_settle(struct tt_work *work, tt_status status);
 /* Sets up a collective of the host whose turn is given; counts it as outstanding. */
 void tt_collective_begin(struct tt_work *work, struct tt_engine *engine, const struct tt_call *call,
                          uint64_t turn);

@@ -2,6 +2,9 @@
  */
 #include "communicator/communicator.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "integration/ranks.h"
 #include "shim.h"
 
@@ -126,4 +129,75 @@ static void call_one_often(int rank, tuttiComm_t comm, void *arg)
 TEST(cache, keeps_what_is_used_again_and_again)
 {
     as_threads(NRANKS, NULL, call_one_often, NULL);
+}
+
+/* ---- Tables of resolved steps ---------------------------------------------------------------- */
+
+enum { NCOUNTS = 3 * TT_BINDINGS_KEPT, MOST = 600 * NCOUNTS };
+
+/* Calls of more counts than bindings are kept for, all issued before the first is done: none may
+ * lose what it reads. */
+static void call_with_many_counts(int rank, tuttiComm_t comm, void *arg)
+{
+    int *in = calloc(MOST, sizeof *in), *out = calloc((size_t)NCOUNTS * MOST, sizeof *out);
+    tuttiStream_t stream;
+    (void)arg;
+    REQUIRE(in && out && tuttiStreamCreate(&stream) == tuttiSuccess);
+    CHECK_EQ(tuttiCommSetAlgorithm(comm, tuttiCollAllReduce, "ring"), tuttiSuccess);
+    for (int i = 0; i < MOST; i++) in[i] = i + rank;
+    for (int again = 0; again < 10; again++) {
+        memset(out, 0, (size_t)NCOUNTS * MOST * sizeof *out);
+        for (int c = 0; c < NCOUNTS; c++)
+            CHECK_EQ(tuttiAllReduce(in, out + c * MOST, 600 * (size_t)(c + 1), tuttiInt32, tuttiSum,
+                                    comm, stream),
+                     tuttiSuccess);
+        CHECK_EQ(tuttiStreamSynchronize(stream), tuttiSuccess);
+        for (int c = 0; c < NCOUNTS; c++)
+            for (int i = 0; i < 600 * (c + 1); i++)
+                REQUIRE(out[c * MOST + i] == NRANKS * i + NRANKS * (NRANKS - 1) / 2);
+    }
+    tuttiStreamDestroy(stream);
+    free(in);
+    free(out);
+}
+
+TEST(cache, keeps_the_resolved_steps_that_a_call_in_a_stream_still_reads)
+{
+    as_threads(NRANKS, NULL, call_with_many_counts, NULL);
+}
+
+/* Of the binding that the last all-reduce used. */
+static const struct tt_bound *bound_of(tuttiComm_t comm, size_t count)
+{
+    const struct tt_cached *cached = comm->memos[false][TT_ALL_REDUCE].cached;
+    for (int i = 0; i < TT_BINDINGS_KEPT; i++)
+        if (cached->bound[i].binding.count == count) return &cached->bound[i];
+    return NULL;
+}
+
+static void call_in_a_group_with_many_counts(int rank, tuttiComm_t comm, void *arg)
+{
+    int in[NCOUNTS], out[NCOUNTS];
+    (void)arg;
+    for (int i = 0; i < NCOUNTS; i++) in[i] = i + rank;
+    CHECK_EQ(tuttiCommSetAlgorithm(comm, tuttiCollAllReduce, "ring"), tuttiSuccess);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (size_t c = 1; c <= TT_BINDINGS_KEPT + 1; c++)
+        CHECK_EQ(tuttiAllReduce(in, out, c, tuttiInt32, tuttiSum, comm, NULL), tuttiSuccess);
+    /* The calls before are held by the group: the last has no table. */
+    const struct tt_bound *bound = bound_of(comm, TT_BINDINGS_KEPT + 1);
+    CHECK(bound && !bound->is_resolved);
+    CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
+    CHECK_EQ(tuttiBarrier(comm, NULL), tuttiSuccess);
+    /* Made when the program is asked for again. */
+    CHECK_EQ(tuttiAllReduce(in, out, 1, tuttiInt32, tuttiSum, comm, NULL), tuttiSuccess);
+    CHECK_EQ(tuttiAllReduce(in, out, TT_BINDINGS_KEPT + 1, tuttiInt32, tuttiSum, comm, NULL),
+             tuttiSuccess);
+    bound = bound_of(comm, TT_BINDINGS_KEPT + 1);
+    CHECK(bound && bound->is_resolved && bound->resolved_bytes > 0);
+}
+
+TEST(cache, resolves_steps_later_where_a_held_call_reads_those_of_another_count)
+{
+    as_threads(NRANKS, NULL, call_in_a_group_with_many_counts, NULL);
 }

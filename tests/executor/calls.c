@@ -78,7 +78,8 @@ struct rank_memory {
     size_t ninput, noutput;
     struct tt_loaded *loaded;
     struct tt_binding binding;
-    struct tt_binding *moved; /* a copy that runs in place of binding; NULL: none */
+    struct tt_binding *moved;       /* a copy that runs in place of binding; NULL: none */
+    struct tt_step_table *resolved; /* its steps; NULL: they are walked */
     struct tt_work work;
 };
 
@@ -92,8 +93,14 @@ static tt_status load(struct tt_fabric *fabric, const struct trial *trial,
     const struct tt_limits limits = {.slot_bytes = header->slot_bytes,
                                      .meet_bytes = header->meet_bytes,
                                      .copies = mine->loaded->copies};
-    return tt_program_bind(mine->loaded->program, trial->count, tt_type_size(trial->reduction.type),
-                           &limits, &mine->binding);
+    TT_TRY(tt_program_bind(mine->loaded->program, trial->count, tt_type_size(trial->reduction.type),
+                           &limits, &mine->binding));
+    const size_t nbytes = tt_step_table_bytes(mine->loaded->program, &mine->binding);
+    /* Half of the ranks and trials walk. */
+    if (nbytes == SIZE_MAX || ((trial->seed >> 3) + (unsigned)r) % 2) return TT_OK;
+    mine->resolved = malloc(nbytes);
+    if (mine->resolved) tt_step_table_fill(mine->loaded->program, &mine->binding, mine->resolved);
+    return TT_OK;
 }
 
 static void overwrite_and_free(void *memory, size_t nbytes)
@@ -162,6 +169,7 @@ static void prepare(struct ranks *ranks, const struct trial *trial, int r, struc
     const struct tt_call call = {
         .loaded = mine->loaded,
         .binding = mine->moved ? mine->moved : &mine->binding,
+        .resolved = mine->resolved,
         .input = mine->input,
         .output = mine->output,
         .reduction = trial->reduction,
@@ -233,6 +241,7 @@ void run_trial(struct ranks *ranks, const struct trial *trial)
     for (int r = 0; r < trial->nranks; r++) {
         tt_loaded_destroy(mine[r].loaded);
         free(mine[r].moved);
+        free(mine[r].resolved);
         free(mine[r].memory[0]);
         free(mine[r].memory[1]);
     }

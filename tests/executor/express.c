@@ -1,5 +1,7 @@
-/* Express calls with long messages: references and posts between ranks of two processes. */
+/* Express calls between ranks of two processes: long ones, with references and posts, and brief
+ * ones. */
 #include <pthread.h>
+#include <stdlib.h>
 
 #include "algorithms/algorithms.h"
 #include "executor/calls.h"
@@ -16,9 +18,10 @@ struct part {
     struct tt_engine engine;
     struct tt_loaded *loaded;
     struct tt_binding binding;
+    struct tt_step_table *resolved;
     struct tt_call call;
-    struct tt_express express;
-    struct tt_express_state state;
+    enum tt_express kind;
+    struct tt_work work;
     int32_t *memory; /* a window: input, output */
 };
 
@@ -62,6 +65,7 @@ static void close_ranks(struct pair *pair)
     for (int r = 0; r < NRANKS; r++) {
         struct part *part = &pair->parts[r];
         tt_loaded_destroy(part->loaded);
+        free(part->resolved);
         tt_engine_fini(&part->engine);
         CHECK_EQ(tt_window_free(part->memory), TT_OK);
     }
@@ -73,30 +77,40 @@ static int32_t *output_of(const struct part *part)
     return part->memory + COUNT;
 }
 
-/* Prepares a call of COUNT elements. */
-static bool prepare(struct part *part, enum tt_collective collective, const char *algorithm)
+/* Prepares a call of `count` elements together; says how it goes express. */
+static enum tt_express prepare_of(struct part *part, enum tt_collective collective,
+                                  const char *algorithm, size_t count)
 {
     const struct tt_segment_header *header = part->fabric->segment->header;
     const struct tt_limits limits = {.slot_bytes = header->slot_bytes,
                                      .meet_bytes = header->meet_bytes};
     const struct tt_shape shape = {
         .collective = collective, .nranks = NRANKS, .hosts = part->fabric->hosts};
-    const size_t count = tt_collective_splits(collective) ? COUNT : COUNT / NRANKS;
     struct tt_program *program;
+    if (!tt_collective_splits(collective)) count /= NRANKS;
     if (tt_program_create(tt_algorithm_find(collective, algorithm), &shape, part->fabric->rank,
                           &program) ||
         tt_loaded_create(program, part->fabric, &part->loaded) ||
         tt_program_bind(program, count, sizeof(int32_t), &limits, &part->binding))
-        return false;
+        return TT_EXPRESS_NOT;
+    part->resolved = malloc(tt_step_table_bytes(program, &part->binding));
+    if (!part->resolved) return TT_EXPRESS_NOT;
+    tt_step_table_fill(program, &part->binding, part->resolved);
     part->call = (struct tt_call){.loaded = part->loaded,
                                   .binding = &part->binding,
+                                  .resolved = part->resolved,
                                   .input = part->memory,
                                   .output = output_of(part),
                                   .reduction = {.type = TT_INT32, .op = TT_SUM, .nranks = NRANKS}};
     part->call.signature = tt_call_signature(program, count, &part->call.reduction);
     part->call.entry = tt_call_entry_make(program, count, &part->call.reduction);
-    tt_express_prepare(&part->express, &part->engine, &part->call);
-    return part->express.kind == TT_EXPRESS_DIRECT;
+    return part->kind = tt_express_kind(&part->engine, &part->call);
+}
+
+/* A long call, of COUNT elements. */
+static bool prepare(struct part *part, enum tt_collective collective, const char *algorithm)
+{
+    return prepare_of(part, collective, algorithm, COUNT) == TT_EXPRESS_WHOLE;
 }
 
 static void fill(struct part *part, int seed)
@@ -115,18 +129,16 @@ static int count_sums(const struct part *part, int first, int number, int seed)
     return n;
 }
 
-/* The express part of the next call alone. False: the rest is left to the general execution. */
-static bool run_express(struct part *part)
+/* Begins the next call: what can be done at once. */
+static tt_status begin(struct part *part)
 {
-    const uint64_t turn = ++part->engine.collectives_issued;
-    return tt_express_run_direct(&part->express, &part->engine, &part->call,
-                                 tt_turn_signature(part->call.signature, turn), &part->state);
+    if (!tt_engine_enter_if_idle(&part->engine)) return TT_ERR_INTERNAL;
+    return tt_express_begin(&part->work, &part->engine, &part->call, part->kind);
 }
 
-static void hand_over(struct part *part, struct tt_work *work)
+static const struct tt_position *position_of(const struct part *part)
 {
-    tt_express_hand_over(work, &part->engine, &part->call, part->engine.collectives_issued,
-                         &part->state);
+    return &part->work.collective.channels[0];
 }
 
 /* An all-reduce in which rank 0 comes first and is left alone, and rank 1 then does its part. */
@@ -137,32 +149,33 @@ static void run_until_folded(struct pair *pair)
         fill(&pair->parts[r], 1);
         REQUIRE(prepare(&pair->parts[r], TT_ALL_REDUCE, "ring"));
     }
-    CHECK(!run_express(&pair->parts[0]));
-    CHECK_EQ(pair->parts[0].state.at.step, 1);
-    CHECK(pair->parts[0].state.references && pair->parts[0].state.posts);
-    CHECK(!run_express(&pair->parts[1]));
-    CHECK_EQ(pair->parts[1].state.at.step, 2);
+    CHECK_EQ(begin(&pair->parts[0]), TT_IN_PROGRESS);
+    CHECK_EQ(position_of(&pair->parts[0])->step, 1);
+    CHECK(pair->parts[0].work.collective.references && pair->parts[0].work.collective.posts);
+    CHECK_EQ(begin(&pair->parts[1]), TT_IN_PROGRESS);
+    CHECK_EQ(position_of(&pair->parts[1])->step, 2);
 }
 
-TEST(express, refers_and_writes_to_windows_and_leaves_the_rest_to_the_general_execution)
+TEST(express, refers_and_writes_to_windows_and_goes_on_in_the_wait_loop)
 {
     static struct pair pair;
-    struct tt_work works[NRANKS];
+    struct part *parts = pair.parts;
     run_until_folded(&pair);
     enum { HALF = COUNT / 2 };
-    CHECK_EQ(count_sums(&pair.parts[0], HALF, HALF, 1), HALF); /* rank 1 has written it */
-    CHECK_EQ(output_of(&pair.parts[0])[0], -1);
-    for (int r = 0; r < NRANKS; r++) hand_over(&pair.parts[r], &works[r]);
-    while (!tt_work_is_done(&works[0]) || !tt_work_is_done(&works[1]))
-        for (int r = 0; r < NRANKS; r++) REQUIRE(tt_work_advance(&works[r]) >= 0);
+    CHECK_EQ(count_sums(&parts[0], HALF, HALF, 1), HALF); /* rank 1 has written it */
+    CHECK_EQ(output_of(&parts[0])[0], -1);
+    for (int r = 0; r < NRANKS; r++) CHECK(!tt_engine_idle(&parts[r].engine));
+    while (!tt_work_is_done(&parts[0].work) || !tt_work_is_done(&parts[1].work))
+        for (int r = 0; r < NRANKS; r++) REQUIRE(tt_work_advance(&parts[r].work) >= 0);
     for (int r = 0; r < NRANKS; r++) {
-        CHECK_EQ(count_sums(&pair.parts[r], 0, COUNT, 1), COUNT);
-        CHECK_EQ(atomic_load(&pair.parts[r].fabric->nbytes_copied), 0);
+        CHECK_EQ(count_sums(&parts[r], 0, COUNT, 1), COUNT);
+        CHECK_EQ(atomic_load(&parts[r].fabric->nbytes_copied), 0);
+        CHECK(tt_engine_idle(&parts[r].engine));
     }
     close_ranks(&pair);
 }
 
-TEST(express, a_call_that_differs_is_left_to_the_general_execution_and_writes_nothing)
+TEST(express, a_call_that_differs_fails_and_writes_nothing)
 {
     static struct pair pair;
     REQUIRE(open_ranks(&pair));
@@ -171,36 +184,38 @@ TEST(express, a_call_that_differs_is_left_to_the_general_execution_and_writes_no
         REQUIRE(prepare(&pair.parts[r], TT_ALL_REDUCE, "ring"));
         pair.parts[r].call.signature += (uint64_t)r;
     }
-    CHECK(!run_express(&pair.parts[0]) && !run_express(&pair.parts[1]));
-    for (int r = 0; r < NRANKS; r++) {
-        CHECK_EQ(pair.parts[r].state.at.step, 1);
+    CHECK_EQ(begin(&pair.parts[0]), TT_IN_PROGRESS);
+    tt_status status = begin(&pair.parts[1]);
+    while (status == TT_IN_PROGRESS) status = tt_work_advance(&pair.parts[1].work);
+    CHECK_EQ(status, TT_ERR_USAGE);
+    while ((status = tt_work_advance(&pair.parts[0].work)) == TT_IN_PROGRESS) continue;
+    CHECK_EQ(status, TT_ERR_USAGE);
+    for (int r = 0; r < NRANKS; r++)
         for (int i = 0; i < COUNT; i++) REQUIRE(output_of(&pair.parts[r])[i] == -1);
-    }
     close_ranks(&pair);
 }
 
 /* A call that fails waits for a rank that has claimed its post, and has not published yet. */
-TEST(express, a_post_is_withdrawn_by_the_execution_that_goes_on)
+TEST(express, a_post_is_withdrawn_after_a_failure)
 {
     static struct pair pair;
-    struct tt_work work;
+    struct tt_work *work = &pair.parts[0].work;
     REQUIRE(open_ranks(&pair));
     for (int r = 0; r < NRANKS; r++) REQUIRE(prepare(&pair.parts[r], TT_ALL_REDUCE, "ring"));
     struct tt_link *link = tt_fabric_tx(pair.all.fabrics[1], 0, 0);
-    CHECK(!run_express(&pair.parts[0]));
-    hand_over(&pair.parts[0], &work);
+    CHECK_EQ(begin(&pair.parts[0]), TT_IN_PROGRESS);
     CHECK(link->ops->slot(link, 1) != NULL); /* in place of rank 1's reference */
     link->ops->publish(link, 1, 0);
-    struct tt_posted posted = {.nbytes = NBYTES / 2, .signature = work.collective.signature};
+    struct tt_posted posted = {.nbytes = NBYTES / 2, .signature = work->collective.signature};
     CHECK(link->ops->slot(link, NBYTES / 2) && link->ops->posts->claim(link, &posted));
     tt_ignore(tt_fabric_fail(pair.all.fabrics[1], TT_ERR_REMOTE, "a failure"));
     for (int i = 0; i < 10; i++) {
-        tt_work_examine(&work);
-        CHECK_EQ(tt_work_advance(&work), TT_IN_PROGRESS);
+        tt_work_examine(work);
+        CHECK_EQ(tt_work_advance(work), TT_IN_PROGRESS);
     }
-    CHECK_EQ(work.state, TT_WORK_WITHDRAWING);
+    CHECK_EQ(work->state, TT_WORK_WITHDRAWING);
     tt_ignore(link->ops->posts->withdraw(link));
-    CHECK_EQ(tt_work_advance(&work), TT_ERR_REMOTE);
+    CHECK_EQ(tt_work_advance(work), TT_ERR_REMOTE);
     close_ranks(&pair);
 }
 
@@ -212,34 +227,18 @@ static void run_root(struct pair *pair)
         fill(&pair->parts[r], 1);
         REQUIRE(prepare(&pair->parts[r], TT_BROADCAST, "direct"));
     }
-    CHECK(!run_express(&pair->parts[0]));
-    CHECK(pair->parts[0].state.at.done && pair->parts[0].state.references);
+    CHECK_EQ(begin(&pair->parts[0]), TT_IN_PROGRESS);
+    CHECK(position_of(&pair->parts[0])->done && pair->parts[0].work.collective.references);
 }
 
 TEST(express, a_call_waits_until_its_references_are_taken)
 {
     static struct pair pair;
-    struct tt_work work;
     run_root(&pair);
-    hand_over(&pair.parts[0], &work);
-    CHECK_EQ(tt_work_advance(&work), TT_IN_PROGRESS);
-    CHECK(run_express(&pair.parts[1]));
-    CHECK_EQ(tt_work_advance(&work), TT_OK);
+    CHECK_EQ(tt_work_advance(&pair.parts[0].work), TT_IN_PROGRESS);
+    CHECK_EQ(begin(&pair.parts[1]), TT_OK);
+    CHECK_EQ(tt_work_advance(&pair.parts[0].work), TT_OK);
     CHECK_EQ(output_of(&pair.parts[1])[7], 8);
-    close_ranks(&pair);
-}
-
-TEST(express, a_call_on_ordinary_memory_is_left_to_the_general_execution_at_once)
-{
-    static struct pair pair;
-    static int32_t ordinary[2 * COUNT];
-    struct part *part = &pair.parts[0];
-    REQUIRE(open_ranks(&pair) && prepare(part, TT_ALL_REDUCE, "ring"));
-    part->call.input = ordinary;
-    part->call.output = ordinary + COUNT;
-    CHECK(!run_express(part));
-    CHECK(!part->state.at.posted && !part->state.posts && !part->state.references);
-    CHECK_EQ(part->state.memory[TT_INPUT].window, TT_NO_WINDOW);
     close_ranks(&pair);
 }
 
@@ -247,13 +246,98 @@ TEST(express, a_call_on_ordinary_memory_is_left_to_the_general_execution_at_once
 TEST(express, a_call_is_not_done_after_a_failure)
 {
     static struct pair pair;
-    struct tt_work work;
     run_root(&pair);
     tt_ignore(tt_fabric_fail(pair.all.fabrics[0], TT_ERR_REMOTE, "a failure"));
-    CHECK(!run_express(&pair.parts[1]));
-    CHECK(pair.parts[1].state.at.done);
-    hand_over(&pair.parts[1], &work);
-    CHECK_EQ(tt_work_advance(&work), TT_ERR_REMOTE);
+    tt_status status = begin(&pair.parts[1]);
+    CHECK(position_of(&pair.parts[1])->done);
+    while (status == TT_IN_PROGRESS) status = tt_work_advance(&pair.parts[1].work);
+    CHECK_EQ(status, TT_ERR_REMOTE);
+    close_ranks(&pair);
+}
+
+/* ---- Brief calls ---------------------------------------------------------------------------- */
+
+enum { FEW = 6 };
+
+static void prepare_brief(struct pair *pair, const char *algorithm, enum tt_express kind)
+{
+    REQUIRE(open_ranks(pair));
+    for (int r = 0; r < NRANKS; r++) {
+        fill(&pair->parts[r], 1);
+        CHECK_EQ(prepare_of(&pair->parts[r], TT_ALL_REDUCE, algorithm, FEW), kind);
+    }
+}
+
+static void finish_brief(struct pair *pair)
+{
+    struct part *parts = pair->parts;
+    CHECK_EQ(begin(&parts[1]), TT_OK);
+    CHECK_EQ(tt_work_advance(&parts[0].work), TT_OK);
+    for (int r = 0; r < NRANKS; r++) {
+        CHECK_EQ(count_sums(&parts[r], 0, FEW, 1), FEW);
+        CHECK_EQ(output_of(&parts[r])[FEW], -1);
+        CHECK(tt_engine_idle(&parts[r].engine));
+        CHECK_EQ(atomic_load(&parts[r].fabric->record->done), 1);
+    }
+    close_ranks(pair);
+}
+
+TEST(express, a_brief_call_waits_in_the_wait_loop_for_a_late_message)
+{
+    static struct pair pair;
+    prepare_brief(&pair, "parallel", TT_EXPRESS_LINKS);
+    CHECK_EQ(begin(&pair.parts[0]), TT_IN_PROGRESS);
+    CHECK_EQ(position_of(&pair.parts[0])->step, 1);
+    CHECK(!tt_engine_idle(&pair.parts[0].engine));
+    CHECK_EQ(tt_work_advance(&pair.parts[0].work), TT_IN_PROGRESS);
+    finish_brief(&pair);
+}
+
+TEST(express, a_brief_meeting_waits_in_the_wait_loop_for_a_late_part)
+{
+    static struct pair pair;
+    prepare_brief(&pair, "meet", TT_EXPRESS_MEETING);
+    CHECK_EQ(begin(&pair.parts[0]), TT_IN_PROGRESS);
+    CHECK(position_of(&pair.parts[0])->entered);
+    CHECK_EQ(tt_work_advance(&pair.parts[0].work), TT_IN_PROGRESS);
+    finish_brief(&pair);
+}
+
+static void check_brief_difference(const char *algorithm, enum tt_express kind)
+{
+    static struct pair pair;
+    prepare_brief(&pair, algorithm, kind);
+    pair.parts[1].call.signature++;
+    CHECK_EQ(begin(&pair.parts[0]), TT_IN_PROGRESS);
+    CHECK_EQ(begin(&pair.parts[1]), TT_ERR_USAGE);
+    CHECK(tt_work_is_done(&pair.parts[1].work));
+    CHECK_EQ(tt_work_advance(&pair.parts[0].work), TT_ERR_USAGE);
+    for (int r = 0; r < NRANKS; r++) {
+        CHECK_EQ(output_of(&pair.parts[r])[0], -1);
+        CHECK(tt_engine_idle(&pair.parts[r].engine));
+    }
+    close_ranks(&pair);
+}
+
+TEST(express, a_brief_call_that_differs_fails_and_writes_nothing)
+{
+    check_brief_difference("parallel", TT_EXPRESS_LINKS);
+    check_brief_difference("meet", TT_EXPRESS_MEETING);
+}
+
+TEST(express, what_must_be_looked_up_is_not_brief)
+{
+    static struct pair pair;
+    struct part *part = &pair.parts[0];
+    REQUIRE(open_ranks(&pair));
+    CHECK_EQ(prepare_of(part, TT_ALL_REDUCE, "parallel", FEW), TT_EXPRESS_LINKS);
+    part->call.reduction.op = TT_PREMUL_SUM; /* its raw sources are this rank's to change */
+    CHECK_EQ(tt_express_kind(&part->engine, &part->call), TT_EXPRESS_WHOLE);
+    part->call.reduction.op = TT_SUM;
+    part->call.resolved = NULL;
+    CHECK_EQ(tt_express_kind(&part->engine, &part->call), TT_EXPRESS_WHOLE);
+    part->call.scalar = part->memory;
+    CHECK_EQ(tt_express_kind(&part->engine, &part->call), TT_EXPRESS_NOT);
     close_ranks(&pair);
 }
 
@@ -262,20 +346,23 @@ TEST(express, a_call_is_not_done_after_a_failure)
 struct kind {
     enum tt_collective collective;
     const char *algorithm;
+    int count;
+    enum tt_express kind;
 };
 
 struct runner {
     struct part *part;
     enum tt_collective collective;
-    int nwrong;
+    int count, nwrong;
     tt_status status;
 };
 
-static int32_t expected(enum tt_collective collective, int i, int seed)
+static int32_t expected(const struct runner *runner, int i, int seed)
 {
+    const enum tt_collective collective = runner->collective;
     if (collective == TT_ALL_REDUCE) return 3 * (i + seed);
     if (collective == TT_BROADCAST) return i + seed;
-    const int half = COUNT / 2; /* all_gather */
+    const int half = runner->count / 2; /* all_gather */
     return (i / half + 1) * (i % half + seed);
 }
 
@@ -283,16 +370,16 @@ static void *run_all(void *arg)
 {
     struct runner *runner = arg;
     struct part *part = runner->part;
-    const int number = runner->collective == TT_BROADCAST ? COUNT / 2 : COUNT;
+    const int number = runner->count;
     unsigned state = (unsigned)part->fabric->rank;
     for (int seed = 0; seed < NTIMES && !runner->status; seed++) {
         fill(part, seed);
         state = state * 1103515245 + 12345;
         for (volatile unsigned pause = state % 7 ? 0 : state >> 16; pause > 0; pause--) continue;
         if (!tt_engine_enter_if_idle(&part->engine)) runner->nwrong++;
-        runner->status = tt_express_run(&part->express, &part->engine, &part->call);
+        runner->status = tt_express_run(&part->engine, &part->call, part->kind);
         for (int i = 0; i < number; i++)
-            runner->nwrong += output_of(part)[i] != expected(runner->collective, i, seed);
+            runner->nwrong += output_of(part)[i] != expected(runner, i, seed);
     }
     return NULL;
 }
@@ -304,10 +391,10 @@ static void run_together(const struct kind *kind)
     pthread_t threads[NRANKS];
     REQUIRE(open_ranks(&pair));
     for (int r = 0; r < NRANKS; r++) {
-        runners[r] = (struct runner){.part = &pair.parts[r], .collective = kind->collective};
-        CHECK_MESSAGE(prepare(&pair.parts[r], kind->collective, kind->algorithm),
-                      "%s:%s is no express call", tt_collective_name(kind->collective),
-                      kind->algorithm);
+        runners[r] = (struct runner){
+            .part = &pair.parts[r], .collective = kind->collective, .count = kind->count};
+        CHECK_EQ(prepare_of(&pair.parts[r], kind->collective, kind->algorithm, (size_t)kind->count),
+                 kind->kind);
     }
     for (int r = 0; r < NRANKS; r++)
         REQUIRE(pthread_create(&threads[r], NULL, run_all, &runners[r]) == 0);
@@ -315,14 +402,22 @@ static void run_together(const struct kind *kind)
         pthread_join(threads[r], NULL);
         CHECK_EQ(runners[r].status, TT_OK);
         CHECK_EQ(runners[r].nwrong, 0);
-        CHECK_EQ(atomic_load(&pair.parts[r].fabric->nbytes_copied), 0);
+        if (kind->count == COUNT) CHECK_EQ(atomic_load(&pair.parts[r].fabric->nbytes_copied), 0);
     }
     close_ranks(&pair);
 }
 
 TEST(express, gives_the_collectives_definition_whoever_comes_late)
 {
-    static const struct kind kinds[] = {
-        {TT_ALL_REDUCE, "ring"}, {TT_ALL_GATHER, "ring"}, {TT_BROADCAST, "direct"}};
-    for (int i = 0; i < 3; i++) run_together(&kinds[i]);
+    static const struct kind kinds[] = {{TT_ALL_REDUCE, "ring", COUNT, TT_EXPRESS_WHOLE},
+                                        {TT_ALL_GATHER, "ring", COUNT, TT_EXPRESS_WHOLE},
+                                        {TT_BROADCAST, "direct", COUNT, TT_EXPRESS_WHOLE},
+                                        {TT_ALL_REDUCE, "parallel", FEW, TT_EXPRESS_LINKS},
+                                        {TT_ALL_REDUCE, "ring", FEW, TT_EXPRESS_LINKS},
+                                        {TT_ALL_GATHER, "recursive", FEW, TT_EXPRESS_LINKS},
+                                        {TT_BROADCAST, "direct", FEW, TT_EXPRESS_LINKS},
+                                        {TT_ALL_REDUCE, "meet", FEW, TT_EXPRESS_MEETING},
+                                        {TT_ALL_GATHER, "meet", FEW, TT_EXPRESS_MEETING},
+                                        {TT_BROADCAST, "meet", FEW, TT_EXPRESS_MEETING}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) run_together(&kinds[i]);
 }

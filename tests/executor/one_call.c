@@ -119,7 +119,7 @@ TEST(one_call, of_more_copies_than_its_program_is_loaded_for_is_an_error)
     REQUIRE(ranks_open(&ranks, NRANKS, &config));
     REQUIRE(begin(&ranks, 0, "direct", 1, data, &part));
     CHECK_EQ(part.loaded->copies, 3);
-    part.work.collective.binding.copies = 4;
+    part.work.collective.kept.binding.copies = 4;
     CHECK_EQ(tt_work_advance(&part.work), TT_ERR_INTERNAL);
     CHECK_MESSAGE(strstr(tt_last_error(), "runs 4 copies") && strstr(tt_last_error(), "1 to 3"),
                   "%s", tt_last_error());

@@ -73,7 +73,7 @@ static tt_status ready(struct tt_work *work)
 
 static tt_status start_collective(struct tt_work *work)
 {
-    tt_record_entry(work->engine, &work->collective.call, work->turn);
+    tt_record_entry(work->engine, work->collective.call, work->turn);
     return TT_OK;
 }
 

@@ -47,7 +47,7 @@ void tt_replay_hold(const struct tt_stage_run *run)
 void tt_replay_release(const struct tt_stage_run *run)
 {
     for (int i = 0; i < run->ncalls; i++)
-        if (run->calls[i].kind == TT_CALL_COLLECTIVE) /* acquire: is_used of select.c */
+        if (run->calls[i].kind == TT_CALL_COLLECTIVE) /* acquire: has_calls of select.c */
             atomic_fetch_sub_explicit(&run->calls[i].cached->nheld, 1, memory_order_release);
 }
 

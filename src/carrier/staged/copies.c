@@ -111,7 +111,7 @@ static tt_status copy_part(const struct tt_work *work, int buffer, uint64_t port
                            int part)
 {
     const struct tt_stage_portions *portions = portions_of(work);
-    const struct tt_binding *binding = work->collective.call.binding;
+    const struct tt_binding *binding = work->collective.call->binding;
     const size_t most = portions->base.rounds * binding->piece, skip = (size_t)portion * most;
     size_t begin;
     const size_t length = tt_binding_part(binding, block, part, &begin);
@@ -127,7 +127,7 @@ static tt_status copy_part(const struct tt_work *work, int buffer, uint64_t port
 static tt_status copy_rounds(const struct tt_work *work, int buffer, uint64_t portion)
 {
     const struct tt_program_blocks *held = &tt_work_program(work)->held[buffer];
-    const int nparts = (int)work->collective.binding.parts[0].nparts;
+    const int nparts = (int)work->collective.binding->parts[0].nparts;
     for (int32_t i = 0; i < held->number; i++)
         for (int part = 0; part < nparts; part++)
             TT_TRY(copy_part(work, buffer, portion, held->first + i, part));

@@ -178,16 +178,6 @@ static void arm(struct wait *wait, struct tt_work *works)
     wait->sleep = sleep;
 }
 
-/* All works were looked at after the sleep was armed, and nothing has moved. */
-static void sleep_until_woken(struct wait *wait, const struct tt_work *works)
-{
-    bool looked = true;
-    for (const struct tt_work *work = works; work; work = work->next)
-        looked = looked && (tt_work_is_done(work) || !work->passed_over);
-    if (looked) tt_sleep_wait(wait->sleep, wait->nwakes, MOST_SLEEP_NS);
-    wait->sleep = NULL;
-}
-
 /* Sleeps a little; bytes from other hosts end the sleep. */
 static void sleep_for_events(struct tt_work *works)
 {
@@ -201,6 +191,21 @@ static void sleep_for_events(struct tt_work *works)
         return;
     }
     nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+}
+
+/* The sleep was armed before this turn's look at all works, which has moved nothing. Works that
+ * another thread passed over were not looked at: that thread may need the core to leave the engine.
+ */
+static void sleep_until_woken(struct wait *wait, struct tt_work *works)
+{
+    bool looked = true;
+    for (const struct tt_work *work = works; work; work = work->next)
+        looked = looked && (tt_work_is_done(work) || !work->passed_over);
+    if (looked)
+        tt_sleep_wait(wait->sleep, wait->nwakes, MOST_SLEEP_NS);
+    else
+        sleep_for_events(works);
+    wait->sleep = NULL;
 }
 
 static void wait_a_turn(struct wait *wait, struct tt_work *works, struct failure *first)

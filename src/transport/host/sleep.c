@@ -22,7 +22,7 @@ static long membarrier(int command)
 
 static void register_process(void)
 {
-    if (membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED)) refused = errno;
+    refused = membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) ? errno : 0;
 }
 
 void tt_sleep_open(struct tt_sleep *sleep, const struct tt_segment *segment, int own)
@@ -75,14 +75,15 @@ bool tt_sleep_arm(struct tt_sleep *sleep, uint32_t *nwakes)
     if (!sleep->is_woken) return false;
     pthread_mutex_lock(&sleep->lock);
     const bool is_counted = count_locked(sleep);
-    if (is_counted)
+    if (is_counted) {
+        /* Who clears `asleep` from here on changes this number later. release: wake */
+        *nwakes = atomic_load_explicit(&sleep->sleepers->nwakes, memory_order_acquire);
         atomic_store_explicit(&sleep->sleepers->each[sleep->own].asleep, 1, memory_order_relaxed);
+    }
     pthread_mutex_unlock(&sleep->lock);
     if (!is_counted) return false;
     atomic_store_explicit(&sleep->npasses, 0, memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst);
-    /* release: wake */
-    *nwakes = atomic_load_explicit(&sleep->sleepers->nwakes, memory_order_acquire);
     return true;
 }
 

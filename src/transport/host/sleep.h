@@ -5,8 +5,8 @@
  *     sleeper                                  publisher
  *     S1 adds 1 to `number` of sleepers        P1 stores what it publishes (release)
  *     S2 membarrier                            P2 keeps the compiler from moving P3 before P1
- *     S3 sets its `asleep`; full fence;        P3 loads `number`; 0: done
- *        loads `nwakes` (acquire)              P4 full fence; loads and clears the sleeper's
+ *     S3 loads `nwakes` (acquire); sets        P3 loads `number`; 0: done
+ *        its `asleep`; full fence              P4 full fence; loads and clears the sleeper's
  *     S4 looks again; finds something: done       `asleep`; it was 0: done
  *     S5 FUTEX_WAIT while `nwakes` is the same P5 adds 1 to `nwakes` (release); FUTEX_WAKE
  *
@@ -14,9 +14,10 @@
  * between its begin and its end. A publisher whose P1 comes before that fence has stored what S4
  * sees. A publisher whose P1 comes after that fence sees S1 in P3, and so goes on to P4: then
  * either P4 sees S3, or S4 sees P1, because each thread has a full fence between its store and its
- * load. A sleeper that loads `nwakes` before P5 returns from S5 at once, or is woken. One that
- * loads `nwakes` after P5 sees P1 in S4. While nobody sleeps a publisher loads one word, with
- * neither a fence nor a system call.
+ * load. A publisher that clears the `asleep` of S3 comes to P5 after the load of `nwakes` in S3,
+ * whatever it has published: then S5 returns at once, or is woken. So `asleep` is still set while
+ * S5 waits, and S3 has to load `nwakes` first. While nobody sleeps a publisher loads one word, with
+ * neither a fence nor a system call. tests/model runs this code in all orders.
  *
  * There is one futex for all ranks, so that one system call wakes several. Who is woken first may
  * take the waker's core: with a call for each rank the others would sleep on. The bits of a futex's

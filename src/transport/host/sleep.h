@@ -41,7 +41,7 @@
 
 #include "transport/host/segment.h"
 
-enum { TT_SLEEP_PASSES = 4096 };
+enum { TT_SLEEP_PASSES = 256 };
 
 /* One rank's sleep. Several threads of the rank may sleep at the same time. */
 struct tt_sleep {

@@ -20,6 +20,7 @@ tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id)
 {
     if (!id) return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT, "tuttiGetUniqueId: id is NULL"));
     struct tt_unique_id wire;
+    tt_sleep_register_process();
     const tt_status status = tt_unique_id_create(&wire);
     if (status) return tt_result(__func__, status);
     memset(id, 0, sizeof *id);
@@ -159,6 +160,7 @@ static tt_status init_rank_config(tuttiComm_t *comm, int nranks, const tuttiUniq
     TT_TRY(check_place(comm, nranks, rank));
     struct tt_pending_init init = {.comm = comm, .rank = rank, .nranks = nranks};
     TT_TRY(tt_comm_config_init(&init.config, config, NULL));
+    tt_sleep_register_process();
     memcpy(&init.id, id, sizeof init.id);
     const tt_status status = tt_issue_init(&init);
     sodium_memzero(&init.id, sizeof init.id);
@@ -217,6 +219,7 @@ tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int nranks, const int *device
 {
     tt_status status = check_place(comms, nranks, 0);
     struct tt_unique_id id;
+    tt_sleep_register_process();
     if (!status) status = tt_unique_id_create(&id);
     if (!status) status = init_several(comms, nranks, &id, 0, nranks, devices, true, NULL);
     sodium_memzero(&id, sizeof id);
@@ -231,6 +234,7 @@ static tt_status init_env(tuttiComm_t *comms, int nlocal, const char *method,
     struct tt_comm_config settings;
     TT_TRY(check_place(comms, nlocal, 0));
     TT_TRY(tt_comm_config_init(&settings, config, NULL));
+    tt_sleep_register_process();
     TT_TRY(tt_launcher_detect(&launcher));
     if (launcher.nranks > TT_MAX_RANKS / nlocal)
         return tt_fail(TT_ERR_ARGUMENT, "%d processes of %d ranks are more than %d ranks",

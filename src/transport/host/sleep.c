@@ -25,9 +25,14 @@ static void register_process(void)
     refused = membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) ? errno : 0;
 }
 
-void tt_sleep_open(struct tt_sleep *sleep, const struct tt_segment *segment, int own)
+void tt_sleep_register_process(void)
 {
     pthread_once(&registered, register_process);
+}
+
+void tt_sleep_open(struct tt_sleep *sleep, const struct tt_segment *segment, int own)
+{
+    tt_sleep_register_process();
     sleep->sleepers = tt_segment_sleepers(segment);
     sleep->nlocal = segment->header->nlocal;
     sleep->own = own;

@@ -195,10 +195,10 @@ static void resolve(const struct tuttiComm *comm, const struct tt_cached *cached
     const struct tt_program *program = cached->loaded->program;
     const size_t nbytes = tt_step_table_bytes(program, &bound->binding);
     if (bound->is_resolved || cached->carrier->on_device) return;
-    if (nbytes == SIZE_MAX || has_calls(comm, cached)) return;
+    if (nbytes == SIZE_MAX || (bound->resolved && has_calls(comm, cached))) return;
     if (bound->resolved_bytes != nbytes) {
         free(bound->resolved);
-        bound->resolved = malloc(nbytes);
+        bound->resolved = aligned_alloc(TT_CACHE_LINE, nbytes);
         bound->resolved_bytes = bound->resolved ? nbytes : 0;
     }
     if (bound->resolved) tt_step_table_fill(program, &bound->binding, bound->resolved);

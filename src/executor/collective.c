@@ -39,6 +39,7 @@ static void prepare_rest(struct tt_work *work)
     work->progress = 0;
     work->stream = NULL;
     work->portions = NULL;
+    work->passed_over = false;
     own->mismatch_ns = 0;
     own->is_long = own->references = own->posts = own->keeps_table = false;
     own->direct[TT_INPUT] = direct_safe && own->call->reduction.op != TT_PREMUL_SUM;

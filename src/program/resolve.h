@@ -32,7 +32,7 @@ static_assert(sizeof(struct tt_resolved_step) <= 64, "a resolved step is one cac
 struct tt_step_table {
     uint32_t nsteps; /* of a copy: the program's */
     struct tt_footprint footprint;
-    struct tt_resolved_step steps[]; /* [copies][nsteps], as in the program's table */
+    _Alignas(64) struct tt_resolved_step steps[]; /* [copies][nsteps], as in the program's table */
 };
 
 /* Where a known step's spans lie in a round, and how long they are. */

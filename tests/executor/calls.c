@@ -98,7 +98,7 @@ static tt_status load(struct tt_fabric *fabric, const struct trial *trial,
     const size_t nbytes = tt_step_table_bytes(mine->loaded->program, &mine->binding);
     /* Half of the ranks and trials walk. */
     if (nbytes == SIZE_MAX || ((trial->seed >> 3) + (unsigned)r) % 2) return TT_OK;
-    mine->resolved = malloc(nbytes);
+    mine->resolved = aligned_alloc(64, nbytes);
     if (mine->resolved) tt_step_table_fill(mine->loaded->program, &mine->binding, mine->resolved);
     return TT_OK;
 }

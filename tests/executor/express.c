@@ -93,7 +93,7 @@ static enum tt_express prepare_of(struct part *part, enum tt_collective collecti
         tt_loaded_create(program, part->fabric, &part->loaded) ||
         tt_program_bind(program, count, sizeof(int32_t), &limits, &part->binding))
         return TT_EXPRESS_NOT;
-    part->resolved = malloc(tt_step_table_bytes(program, &part->binding));
+    part->resolved = aligned_alloc(64, tt_step_table_bytes(program, &part->binding));
     if (!part->resolved) return TT_EXPRESS_NOT;
     tt_step_table_fill(program, &part->binding, part->resolved);
     part->call = (struct tt_call){.loaded = part->loaded,

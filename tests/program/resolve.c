@@ -33,7 +33,7 @@ static bool table_init(struct table *table, const struct tt_algorithm *algorithm
     }
     const size_t nbytes = tt_step_table_bytes(table->program, &table->binding);
     CHECK(nbytes != SIZE_MAX);
-    table->resolved = nbytes == SIZE_MAX ? NULL : malloc(nbytes);
+    table->resolved = nbytes == SIZE_MAX ? NULL : aligned_alloc(64, nbytes);
     if (!table->resolved) return false;
     tt_step_table_fill(table->program, &table->binding, table->resolved);
     return true;

@@ -5,9 +5,9 @@
  * A wait looks at once again (spins), where there is a core for each rank; then it yields the core
  * between two looks; then it sleeps. It sleeps after a millisecond, and, where other programs use
  * the cores (the machine is crowded), at once: who yields there gives a whole time slice to another
- * program, once for each message, while who sleeps gets the core back as soon as it is woken. One
- * slow yield tells that the machine is crowded. After a while yields are tried again; some quick
- * ones in a row tell that it is not any more. */
+ * program, once for each message, while who sleeps gets the core back as soon as it is woken. Slow
+ * yields one soon after another tell that the machine is crowded. After a while yields are tried
+ * again; some quick ones in a row tell that it is not any more. */
 #include <sched.h>
 #include <stdio.h>
 #include <time.h>
@@ -120,6 +120,8 @@ static void note_slow_yield(struct tt_engine *engine, int64_t begin_ns, int64_t 
     int64_t for_ns = 2 * atomic_load_explicit(&engine->crowded_ns, memory_order_relaxed);
     const int64_t before_ns =
         atomic_exchange_explicit(&engine->slow_yield_ns, now_ns, memory_order_relaxed);
+    /* An old state says nothing: waits that end while they spin do not yield. */
+    if (begin_ns - before_ns > MOST_CROWDED_NS + RARE * (now_ns - begin_ns)) for_ns = 0;
     if (!for_ns && begin_ns - before_ns > RARE * (now_ns - begin_ns)) return;
     if (for_ns < CROWDED_NS) for_ns = CROWDED_NS;
     if (for_ns > MOST_CROWDED_NS) for_ns = MOST_CROWDED_NS;
@@ -201,7 +203,7 @@ static void sleep_until_woken(struct wait *wait, struct tt_work *works)
     bool looked = true;
     for (const struct tt_work *work = works; work; work = work->next)
         looked = looked && (tt_work_is_done(work) || !work->passed_over);
-    if (looked)
+    if (looked && sleep_of(works) == wait->sleep)
         tt_sleep_wait(wait->sleep, wait->nwakes, MOST_SLEEP_NS);
     else
         sleep_for_events(works);
@@ -241,7 +243,7 @@ static void wait_a_turn(struct wait *wait, struct tt_work *works, struct failure
 static bool may_spin(const struct tt_work *works)
 {
     for (const struct tt_work *work = works; work; work = work->next)
-        if (work->engine->fabric->oversubscribed) return false;
+        if (!tt_work_is_done(work) && work->engine->fabric->oversubscribed) return false;
     return true;
 }
 

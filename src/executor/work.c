@@ -48,6 +48,16 @@ static tt_status drive_wires(struct tt_work *work, uint64_t progress)
     return status < 0 ? status : TT_IN_PROGRESS;
 }
 
+/* Where yields are quick a rank sleeps only in long waits: other ranks need not look after them
+ * whether it is asleep. */
+static void retire_sleep(struct tt_engine *engine)
+{
+    struct tt_sleep *sleep = &engine->fabric->host.sleep;
+    if (atomic_load_explicit(&sleep->is_counted, memory_order_relaxed) &&
+        !atomic_load_explicit(&engine->crowded_until_ns, memory_order_relaxed))
+        tt_sleep_retire(sleep);
+}
+
 static void complete(struct tt_work *work, tt_status status)
 {
     struct tt_engine *engine = work->engine;
@@ -55,6 +65,7 @@ static void complete(struct tt_work *work, tt_status status)
     /* First: giving memory back may end connections, and the peers would not hear the cause. */
     if (status) tt_fabric_pass_on(engine->fabric);
     work->ops->end(work, status);
+    retire_sleep(engine);
     work->status = status;
     work->progress++;
     work->state = TT_WORK_DONE;

@@ -139,7 +139,7 @@ void tt_sleep_wake(struct tt_sleep *sleep, int first, int nplaces)
     const bool any = wake(sleep->sleepers, first, nplaces);
     const uint32_t npasses = atomic_load_explicit(&sleep->npasses, memory_order_relaxed);
     atomic_store_explicit(&sleep->npasses, any ? 0 : npasses + 1, memory_order_relaxed);
-    if (npasses >= TT_SLEEP_PASSES &&
+    if (!any && npasses >= TT_SLEEP_PASSES &&
         atomic_load_explicit(&sleep->is_counted, memory_order_relaxed))
         tt_sleep_retire(sleep);
 }

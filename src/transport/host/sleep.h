@@ -23,10 +23,11 @@
  * take the waker's core: with a call for each rank the others would sleep on. The bits of a futex's
  * waiters tell the ranks apart, so that a call for one rank wakes no others.
  *
- * S1 and S2 are not repeated for each sleep: a rank stays counted in `number` until it has often
- * published something and found nobody asleep (retires). So the barrier, which interrupts other
- * cores, comes at most once in TT_SLEEP_PASSES messages of the rank. A rank that retires wakes
- * its own threads that sleep; they arm their sleep again.
+ * S1 and S2 are not repeated for each sleep: on a crowded machine a rank stays counted in `number`
+ * until it has published more than TT_SLEEP_PASSES messages and found nobody asleep; elsewhere
+ * until the call ends in which it slept (executor/work.c), which has taken a millisecond. So there
+ * are at most so many of the barriers, which interrupt other cores. A rank that is counted no more
+ * (retires) wakes its own threads that sleep; they arm their sleep again.
  *
  * The kernel sends the barrier to processes that have registered for it. Where the process of any
  * rank of the host could not register, no rank of that host is woken: tt_sleep_arm says so, and its

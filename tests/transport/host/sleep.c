@@ -37,8 +37,17 @@ struct waiter {
     bool (*look)(struct waiter *waiter);
     struct tt_link *link;
     struct tt_meeting *meeting;
-    int nturns; /* left */
+    pthread_mutex_t *lock; /* of a rank's threads, one of which looks at a time; NULL: it has one */
+    int nturns;            /* left */
 };
+
+static bool look(struct waiter *waiter)
+{
+    if (waiter->lock) pthread_mutex_lock(waiter->lock);
+    const bool found = waiter->look(waiter);
+    if (waiter->lock) pthread_mutex_unlock(waiter->lock);
+    return found;
+}
 
 /* Sleeps until `look` has found something so many times. */
 static void *wait_asleep(void *argument)
@@ -47,11 +56,11 @@ static void *wait_asleep(void *argument)
     struct tt_sleep *sleep = sleep_of(waiter->all, waiter->rank);
     while (waiter->nturns) {
         uint32_t nwakes;
-        const bool found = waiter->look(waiter);
+        const bool found = look(waiter);
         waiter->nturns -= found;
         if (found) continue;
         if (!tt_sleep_arm(sleep, &nwakes)) return NULL;
-        if (waiter->look(waiter))
+        if (look(waiter))
             waiter->nturns--;
         else
             tt_sleep_wait(sleep, nwakes, an_hour_ns);
@@ -150,7 +159,7 @@ static bool look_for_result(struct waiter *waiter)
 }
 
 /* Ranks 0 and 1 sleep in a meeting; rank 2 comes last, and all are woken. */
-static void meet_asleep(bool (*look)(struct waiter *waiter), bool publishes)
+static void meet_asleep(bool (*looks)(struct waiter *waiter), bool publishes)
 {
     enum { N = 3 };
     struct together all;
@@ -170,7 +179,7 @@ static void meet_asleep(bool (*look)(struct waiter *waiter), bool publishes)
         pthread_t threads[2];
         for (int r = 0; r < 2; r++) {
             waiters[r] = (struct waiter){
-                .all = &all, .rank = r, .look = look, .meeting = &meetings[r], .nturns = 1};
+                .all = &all, .rank = r, .look = looks, .meeting = &meetings[r], .nturns = 1};
             tt_meeting_put(&meetings[r], &part, !publishes);
             REQUIRE(pthread_create(&threads[r], NULL, wait_asleep, &waiters[r]) == 0);
         }
@@ -206,10 +215,12 @@ TEST(sleep, two_threads_of_a_rank_are_both_woken)
     }
     struct waiter waiters[2];
     pthread_t threads[2];
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     for (int i = 0; i < 2; i++) {
         waiters[i] = (struct waiter){.all = &all,
                                      .rank = 1,
                                      .look = look_for_message,
+                                     .lock = &lock,
                                      .link = tt_fabric_rx(all.fabrics[1], 0, i),
                                      .nturns = NTURNS};
         REQUIRE(pthread_create(&threads[i], NULL, wait_asleep, &waiters[i]) == 0);

@@ -230,7 +230,7 @@ static bool measure_all(struct bench *bench, char *operations, const char *sizes
     return true;
 }
 
-/* The words behind the sizes. */
+/* Reads the arguments after the sizes. */
 static bool read_load(struct bench *bench, int argc, char **argv)
 {
     if (argc < 3 || argc > 5) return false;

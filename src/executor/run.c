@@ -6,8 +6,8 @@
  * between two looks; then it sleeps. It sleeps after a millisecond, and, where other programs use
  * the cores (the machine is crowded), at once: who yields there gives a whole time slice to another
  * program, once for each message, while who sleeps gets the core back as soon as it is woken. Slow
- * yields one soon after another tell that the machine is crowded. After a while yields are tried
- * again; some quick ones in a row tell that it is not any more. */
+ * yields that follow one another soon show that the machine is crowded. After a while the wait
+ * tries yields again; some quick yields in a row show that the machine is no longer crowded. */
 #include <sched.h>
 #include <stdio.h>
 #include <time.h>

@@ -121,7 +121,7 @@ void tt_memory_store_behind(struct memory *memory, int thread, int location, int
     const struct views *views = &memory->threads[thread];
     struct store store = {
         .value = value, .view = releases(order) ? views->now : views->released, .follows = true};
-    /* It goes on with the release of what it has read. */
+    /* A read-modify-write continues the release sequence of the store that it has read. */
     tt_memory_join(&store.view, &memory->locations[location].stores[place].view);
     store_at(memory, thread, location, place + 1, &store);
 }

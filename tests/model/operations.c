@@ -11,7 +11,7 @@
 
 enum { OBJECTS = 512 };
 
-/* Of what the threads use; for the whole exploration. */
+/* What the machine knows of the atomics that the threads use; kept for the whole exploration. */
 struct object {
     const volatile void *at;
     int user;     /* the only thread; NOBODY: none yet; SHARED; READERS: several, none writes */

@@ -73,7 +73,7 @@ int tt_machine_clock(struct timespec *now);
                                                   .order = order_}
 #define TT_SITE_NAME(number) TT_JOIN(tt_site_, number)
 #define TT_JOIN(a, b) a##b
-/* The type of what an atomic holds. */
+/* The type of the value in an atomic. */
 #define TT_PLAIN(object) __typeof__((void)0, *(object))
 
 #define atomic_load_explicit(object, order) TT_LOAD(__COUNTER__, object, order)

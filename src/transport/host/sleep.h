@@ -1,6 +1,6 @@
 /* Sleep: a rank that waits gives up its core until another rank of its host wakes it.
  *
- * The sleeper and the publisher look at each other's words, in opposite order:
+ * The sleeper and the publisher write and read each other's variables, in opposite order:
  *
  *     sleeper                                  publisher
  *     S1 adds 1 to `number` of sleepers        P1 stores what it publishes (release)

@@ -19,6 +19,16 @@ static struct tt_sleep *sleep_of(const struct together *all, int rank)
     return &all->fabrics[rank]->host.sleep;
 }
 
+#define NO_BARRIER "the kernel gives no memory barriers to other processes (membarrier)"
+
+/* False: no rank is woken here, and all are closed. */
+static bool may_sleep(struct together *all)
+{
+    const bool is_woken = sleep_of(all, 0)->is_woken;
+    if (!is_woken) together_close(all);
+    return is_woken;
+}
+
 static bool is_asleep(const struct together *all, int rank)
 {
     return atomic_load(&sleep_of(all, rank)->sleepers->each[rank].asleep);
@@ -87,10 +97,7 @@ TEST(sleep, a_receiver_is_woken_by_each_message)
     struct together all;
     const struct tt_fabric_config config = together_config();
     REQUIRE(together_open(&all, 2, &config));
-    if (!sleep_of(&all, 0)->is_woken) {
-        together_close(&all);
-        SKIP("the kernel gives no memory barriers to other processes (membarrier)");
-    }
+    if (!may_sleep(&all)) SKIP(NO_BARRIER);
     struct waiter waiter = {.all = &all,
                             .rank = 1,
                             .look = look_for_message,
@@ -123,10 +130,7 @@ TEST(sleep, a_sender_whose_link_is_full_is_woken_by_a_release)
     struct together all;
     const struct tt_fabric_config config = together_config();
     REQUIRE(together_open(&all, 2, &config));
-    if (!sleep_of(&all, 0)->is_woken) {
-        together_close(&all);
-        SKIP("the kernel gives no memory barriers to other processes (membarrier)");
-    }
+    if (!may_sleep(&all)) SKIP(NO_BARRIER);
     struct waiter waiter = {.all = &all,
                             .rank = 0,
                             .look = look_for_room,
@@ -167,10 +171,7 @@ static void meet_asleep(bool (*looks)(struct waiter *waiter), bool publishes)
     const struct tt_fabric_config config = together_config();
     const struct tt_part part = {.nbytes = 8, .number = 1};
     REQUIRE(together_open(&all, N, &config));
-    if (!sleep_of(&all, 0)->is_woken) {
-        together_close(&all);
-        SKIP("the kernel gives no memory barriers to other processes (membarrier)");
-    }
+    if (!may_sleep(&all)) SKIP(NO_BARRIER);
     for (int r = 0; r < N; r++)
         REQUIRE(tt_meeting_init(&meetings[r], all.fabrics[r]->segment, sleep_of(&all, r), 0) ==
                 TT_OK);
@@ -209,10 +210,7 @@ TEST(sleep, two_threads_of_a_rank_are_both_woken)
     struct together all;
     const struct tt_fabric_config config = together_config();
     REQUIRE(together_open(&all, 2, &config));
-    if (!sleep_of(&all, 0)->is_woken) {
-        together_close(&all);
-        SKIP("the kernel gives no memory barriers to other processes (membarrier)");
-    }
+    if (!may_sleep(&all)) SKIP(NO_BARRIER);
     struct waiter waiters[2];
     pthread_t threads[2];
     pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -240,11 +238,9 @@ TEST(sleep, a_rank_that_often_finds_nobody_asleep_makes_the_others_look_no_more)
     const struct tt_fabric_config config = together_config();
     uint32_t nwakes;
     REQUIRE(together_open(&all, 2, &config));
+    if (!may_sleep(&all)) SKIP(NO_BARRIER);
     struct tt_sleep *sleep = sleep_of(&all, 0);
-    if (!tt_sleep_arm(sleep, &nwakes)) {
-        together_close(&all);
-        SKIP("the kernel gives no memory barriers to other processes (membarrier)");
-    }
+    CHECK(tt_sleep_arm(sleep, &nwakes));
     CHECK_EQ(atomic_load(&sleep->sleepers->number), 1);
     struct tt_link *tx = tt_fabric_tx(all.fabrics[0], 1, 0);
     struct waiter receiver = {.link = tt_fabric_rx(all.fabrics[1], 0, 0)};

@@ -115,11 +115,9 @@ struct tt_pending_call {
     const struct tt_carrier *carrier;
     struct tt_stream *stream; /* NULL: the calling thread runs the call */
     enum tt_call_kind kind;
-    struct tt_call call;      /* collectives */
-    struct tt_cached *cached; /* whose program the call uses */
-    void *data;               /* sends and receives */
+    int peer; /* of sends and receives, as data and nbytes */
+    void *data;
     size_t nbytes;
-    int peer;
     const void *users[2]; /* the buffers as the user gave them */
     /* of its group */
     struct tt_pending_call *next; /* of the carrier's calls */
@@ -134,7 +132,10 @@ struct tt_pending_call {
     struct tt_pending_call *next_of_run; /* of the rank's run (struct tt_launch_run) */
     /* of staged calls */
     struct tt_stage *stage; /* in which its buffers lie */
-    struct tt_binding kept; /* last: of a collective that is held back; may be left uninitialised */
+    /* Of collectives, and last: sends and receives leave all of this uninitialised */
+    struct tt_call call;
+    struct tt_cached *cached; /* whose program the call uses */
+    struct tt_binding kept;   /* where the call is held back; else uninitialised */
 };
 
 /* The calls of one carrier in a group, in the order of the group. */

@@ -24,16 +24,14 @@ struct kind_row {
     bool is_secret; /* memory that is left is wiped */
     /* Before others are issued: until they are issued, an abort waits. NULL: nothing */
     void (*enter)(void *items, int number);
-    tt_status (*issue)(void *items, int number, bool are_entered);
+    /* counts: the group is the user's, which the counts of communicators have */
+    tt_status (*issue)(void *items, int number, bool are_entered, bool counts);
     void (*drop)(void *items, int number, bool are_entered);
 };
 
-/* Whether the group that ends is the user's, which counts. */
-static _Thread_local bool group_is_users;
-
-static tt_status issue_inits(void *items, int number, bool are_entered)
+static tt_status issue_inits(void *items, int number, bool are_entered, bool counts)
 {
-    (void)are_entered;
+    (void)are_entered, (void)counts;
     return tt_init_together(items, number);
 }
 
@@ -69,10 +67,10 @@ static void count_group(const struct tt_pending_call *calls, int ncalls)
     for (int i = 0; i < ncalls; i++) tt_comm_of(calls[i].comm)->counts.is_grouped = false;
 }
 
-static tt_status issue_calls(void *items, int number, bool are_entered)
+static tt_status issue_calls(void *items, int number, bool are_entered, bool counts)
 {
     release_programs(items, number);
-    if (group_is_users) count_group(items, number);
+    if (counts) count_group(items, number);
     return tt_issue_calls(items, number, are_entered);
 }
 
@@ -94,59 +92,81 @@ static const struct kind_row kinds[NKINDS] = {
                .drop = drop_calls},
 };
 
-/* This thread's open group. */
-static _Thread_local struct {
+struct group {
     int depth;
     tt_status failed; /* of the first call that failed, with its function and text */
     const char *function;
     struct list lists[NKINDS];
     struct tt_pending_call few[TT_FEW_CALLS]; /* for the first calls: they take none of the heap */
     char error[TT_ERROR_TEXT];
-} group;
+};
 
-static void free_items(struct list *list, const struct kind_row *row)
+static _Thread_local struct group of_thread;
+
+/* This thread's open group. In a shared library it takes a call to find it, which GCC would make
+ * once for each use if it knew the address. */
+static inline struct group *own_group(void)
+{
+    struct group *group = &of_thread;
+    __asm__("" : "+r"(group));
+    return group;
+}
+
+static void free_items(const struct group *group, struct list *list, const struct kind_row *row)
 {
     if (row->is_secret && list->items)
         sodium_memzero(list->items, (size_t)list->number * row->size);
-    if (list->items != (char *)group.few) free(list->items);
+    if (list->items != (const char *)group->few) free(list->items);
 }
 
 /* Room for one more item, where there is none. */
-static tt_status make_room(struct list *list, const struct kind_row *row)
+static tt_status make_room(struct group *group, struct list *list, const struct kind_row *row)
 {
     if (!list->items && row == &kinds[CALLS]) {
-        *list = (struct list){.items = (char *)group.few, .room = TT_FEW_CALLS};
+        *list = (struct list){.items = (char *)group->few, .room = TT_FEW_CALLS};
         return TT_OK;
     }
     const int more = list->room < 16 ? 16 : 2 * list->room;
     char *grown = malloc((size_t)more * row->size);
     if (!grown) return tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", more);
     if (list->number) memcpy(grown, list->items, (size_t)list->number * row->size);
-    free_items(list, row);
+    free_items(group, list, row);
     list->items = grown;
     list->room = more;
     return TT_OK;
 }
 
-static tt_status keep(enum kind kind, const void *item, size_t nbytes)
+/* Room for one more item; NULL: there is no memory. */
+static void *next_item(struct group *group, enum kind kind)
 {
-    struct list *list = &group.lists[kind];
-    if (list->number == list->room) TT_TRY(make_room(list, &kinds[kind]));
-    memcpy(list->items + (size_t)list->number++ * kinds[kind].size, item, nbytes);
+    struct list *list = &group->lists[kind];
+    if (list->number == list->room && make_room(group, list, &kinds[kind]) != TT_OK) return NULL;
+    return list->items + (size_t)list->number++ * kinds[kind].size;
+}
+
+static struct tt_pending_call *held_calls(const struct group *group)
+{
+    return (struct tt_pending_call *)(void *)group->lists[CALLS].items;
+}
+
+static tt_status keep_call(struct group *group, const struct tt_pending_call *pending)
+{
+    struct tt_pending_call *held = next_item(group, CALLS);
+    if (!held) return TT_ERR_SYSTEM;
+    memcpy(held, pending, offsetof(struct tt_pending_call, call));
+    if (pending->kind != TT_CALL_COLLECTIVE) return TT_OK;
+    held->call = pending->call;
+    held->cached = pending->cached;
+    held->kept = *pending->call.binding;
+    held->cached->nheld++;
     return TT_OK;
 }
 
-static struct tt_pending_call *held_calls(void)
+static tt_status keep_init(struct group *group, const struct tt_pending_init *init)
 {
-    return (struct tt_pending_call *)(void *)group.lists[CALLS].items;
-}
-
-static tt_status keep_call(const struct tt_pending_call *pending)
-{
-    TT_TRY(keep(CALLS, pending, offsetof(struct tt_pending_call, kept)));
-    if (pending->kind != TT_CALL_COLLECTIVE) return TT_OK;
-    held_calls()[group.lists[CALLS].number - 1].kept = *pending->call.binding;
-    pending->cached->nheld++;
+    struct tt_pending_init *held = next_item(group, INITS);
+    if (!held) return TT_ERR_SYSTEM;
+    *held = *init;
     return TT_OK;
 }
 
@@ -154,13 +174,14 @@ static tt_status keep_call(const struct tt_pending_call *pending)
 
 bool tt_in_group(void)
 {
-    return group.depth > 0;
+    return own_group()->depth > 0;
 }
 
 tt_status tt_group_check_stream(const char *function, tuttiStream_t stream)
 {
-    for (int i = 0; i < group.lists[CALLS].number; i++)
-        if (held_calls()[i].stream == (struct tt_stream *)stream)
+    const struct group *group = own_group();
+    for (int i = 0; i < group->lists[CALLS].number; i++)
+        if (held_calls(group)[i].stream == (struct tt_stream *)stream)
             return tt_fail(TT_ERR_USAGE,
                            "%s: the open group holds a call on the stream: end the group first",
                            function);
@@ -174,8 +195,9 @@ static bool begins_in(const void *buffer, const void *memory, size_t nbytes)
 
 tt_status tt_group_check_memory(const char *function, const void *memory, size_t nbytes)
 {
-    for (int i = 0; i < group.lists[CALLS].number; i++) {
-        const struct tt_pending_call *held = &held_calls()[i];
+    const struct group *group = own_group();
+    for (int i = 0; i < group->lists[CALLS].number; i++) {
+        const struct tt_pending_call *held = &held_calls(group)[i];
         if (begins_in(held->users[0], memory, nbytes) || begins_in(held->users[1], memory, nbytes))
             return tt_fail(TT_ERR_USAGE,
                            "%s: the open group holds a call with a buffer in the memory at %p (%zu "
@@ -188,31 +210,35 @@ tt_status tt_group_check_memory(const char *function, const void *memory, size_t
 tuttiResult_t tt_group_result(const char *function, tt_status status)
 {
     const tuttiResult_t result = tt_result(function, status);
-    if (status >= 0 || group.depth == 0 || group.failed) return result;
-    group.failed = status;
-    group.function = function;
-    snprintf(group.error, sizeof group.error, "%s", tt_last_error());
+    if (status >= 0) return result;
+    struct group *group = own_group();
+    if (group->depth == 0 || group->failed) return result;
+    group->failed = status;
+    group->function = function;
+    snprintf(group->error, sizeof group->error, "%s", tt_last_error());
     return result;
 }
 
 tt_status tt_issue(struct tt_pending_call *pending)
 {
-    if (!tt_in_group()) return tt_issue_calls(pending, 1, false);
-    const tt_status status = keep_call(pending);
+    struct group *group = own_group();
+    if (!group->depth) return tt_issue_calls(pending, 1, false);
+    const tt_status status = keep_call(group, pending);
     if (status) tt_drop_calls(pending, 1);
     return status;
 }
 
 tt_status tt_issue_init(const struct tt_pending_init *init)
 {
-    return tt_in_group() ? keep(INITS, init, sizeof *init) : tt_init_together(init, 1);
+    struct group *group = own_group();
+    return group->depth ? keep_init(group, init) : tt_init_together(init, 1);
 }
 
 /* ---- Start and end --------------------------------------------------------------------------- */
 
 void tt_group_start(void)
 {
-    group.depth++;
+    own_group()->depth++;
 }
 
 tuttiResult_t tuttiGroupStart(void)
@@ -222,44 +248,44 @@ tuttiResult_t tuttiGroupStart(void)
 }
 
 /* After a failure the rest is dropped. */
-static tt_status issue_or_drop(tt_status status)
+static tt_status issue_or_drop(struct group *group, tt_status status, bool counts)
 {
     bool are_entered = false;
-    for (int k = 1; k < NKINDS && group.lists[0].number && !status; k++, are_entered = true)
-        if (kinds[k].enter) kinds[k].enter(group.lists[k].items, group.lists[k].number);
+    for (int k = 1; k < NKINDS && group->lists[0].number && !status; k++, are_entered = true)
+        if (kinds[k].enter) kinds[k].enter(group->lists[k].items, group->lists[k].number);
     for (int k = 0; k < NKINDS; k++) {
-        const struct list *list = &group.lists[k];
+        const struct list *list = &group->lists[k];
         if (!list->number) continue;
         if (status)
             kinds[k].drop(list->items, list->number, are_entered);
         else
-            status = kinds[k].issue(list->items, list->number, are_entered);
+            status = kinds[k].issue(list->items, list->number, are_entered, counts);
     }
     return status;
 }
 
-static void forget_group(void)
+static void forget_group(struct group *group)
 {
     for (int k = 0; k < NKINDS; k++) {
-        free_items(&group.lists[k], &kinds[k]);
-        group.lists[k] = (struct list){.items = NULL};
+        free_items(group, &group->lists[k], &kinds[k]);
+        group->lists[k] = (struct list){.items = NULL};
     }
-    group.failed = TT_OK;
+    group->failed = TT_OK;
 }
 
 tuttiResult_t tt_group_end(bool is_users)
 {
     static const char name[] = "tuttiGroupEnd";
-    if (group.depth == 0)
+    struct group *group = own_group();
+    if (group->depth == 0)
         return tt_result(
             name, tt_fail(TT_ERR_USAGE, "tuttiGroupEnd without tuttiGroupStart in this thread"));
-    if (--group.depth > 0) return tuttiSuccess;
-    tt_status status = group.failed; /* then nothing of the group is issued */
-    const char *function = status ? group.function : name;
-    if (status) tt_set_last_error(group.error);
-    group_is_users = is_users;
-    status = issue_or_drop(status);
-    forget_group();
+    if (--group->depth > 0) return tuttiSuccess;
+    tt_status status = group->failed; /* then nothing of the group is issued */
+    const char *function = status ? group->function : name;
+    if (status) tt_set_last_error(group->error);
+    status = issue_or_drop(group, status, is_users);
+    forget_group(group);
     return tt_result(function, status);
 }
 

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum tt_type {
     TT_INT8,
@@ -123,6 +124,15 @@ void tt_copy_to(const struct tt_target *targets, int ntargets, const void *src, 
 /* Copies nbytes that do not overlap. With nontemporal the stores go past the caches; a fence before
  * the return makes a later release store publish them. */
 void tt_copy(void *dst, const void *src, size_t nbytes, bool nontemporal);
+
+/* Copies nbytes that do not overlap, most often few. */
+static inline void tt_copy_short(void *dst, const void *src, size_t nbytes)
+{
+    if (nbytes < 512)
+        memcpy(dst, src, nbytes);
+    else
+        tt_copy(dst, src, nbytes, false);
+}
 
 /* The instruction set in use: "scalar", "avx2" or "avx512". Static storage. */
 const char *tt_isa_in_use(void);

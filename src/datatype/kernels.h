@@ -27,6 +27,7 @@ struct tt_kernels {
     /* NULL where the pair is not defined */
     tt_fold_fn *fold[TT_NTYPES][TT_NOPS];
     tt_fold_to_two_fn *fold_to_two[TT_NTYPES][TT_NOPS];
+    void (*copy)(void *dst, const void *src, size_t nbytes);
     /* Copies past the caches; weakly ordered until fence(). */
     void (*stream)(void *dst, const void *src, size_t nbytes);
     void (*fence)(void);

@@ -51,7 +51,7 @@ static void copy(const struct tt_kernels *kernels, void *dst, const void *src, s
 {
     if (dst == src || nbytes == 0) return;
     if (!nontemporal) {
-        memcpy(dst, src, nbytes);
+        kernels->copy(dst, src, nbytes);
         return;
     }
     kernels->stream(dst, src, nbytes);
@@ -227,5 +227,5 @@ void tt_copy_to(const struct tt_target *targets, int ntargets, const void *src, 
 
 void tt_copy(void *dst, const void *src, size_t nbytes, bool nontemporal)
 {
-    copy(nontemporal ? tt_kernels_in_use() : NULL, dst, src, nbytes, nontemporal);
+    copy(tt_kernels_in_use(), dst, src, nbytes, nontemporal);
 }

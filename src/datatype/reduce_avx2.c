@@ -305,7 +305,15 @@ static inline void stream_line(char *to, const char *from)
     _mm256_stream_si256((__m256i *)(void *)(to + VECTOR), high);
 }
 
-#include "datatype/stream_x86.h"
+static inline void copy_lines(char *to, const char *from)
+{
+    const __m256i *in = (const __m256i *)(const void *)from;
+    __m256i *out = (__m256i *)(void *)to, v[8];
+    for (int i = 0; i < 8; i++) v[i] = _mm256_loadu_si256(in + i);
+    for (int i = 0; i < 8; i++) _mm256_store_si256(out + i, v[i]);
+}
+
+#include "datatype/copy_x86.h"
 
 const struct tt_kernels tt_kernels_avx2 = {
     .name = "avx2",
@@ -321,6 +329,7 @@ const struct tt_kernels tt_kernels_avx2 = {
 #include "datatype/kernel_table.h"
 #undef X
         },
+    .copy = copy,
     .stream = stream,
     .fence = fence,
 };

@@ -268,7 +268,14 @@ static inline void stream_line(char *to, const char *from)
     _mm512_stream_si512((void *)to, _mm512_loadu_si512(from));
 }
 
-#include "datatype/stream_x86.h"
+static inline void copy_lines(char *to, const char *from)
+{
+    __m512i v[4];
+    for (int i = 0; i < 4; i++) v[i] = _mm512_loadu_si512(from + i * CACHE_LINE);
+    for (int i = 0; i < 4; i++) _mm512_store_si512(to + i * CACHE_LINE, v[i]);
+}
+
+#include "datatype/copy_x86.h"
 
 const struct tt_kernels tt_kernels_avx512 = {
     .name = "avx512",
@@ -284,6 +291,7 @@ const struct tt_kernels tt_kernels_avx512 = {
 #include "datatype/kernel_table.h"
 #undef X
         },
+    .copy = copy,
     .stream = stream,
     .fence = fence,
 };

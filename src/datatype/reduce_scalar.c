@@ -92,6 +92,11 @@ DEFINE_ACCESS(e5m2)
 #include "datatype/fold_float.h"
 #include "datatype/fold_native.h"
 
+static void copy(void *dst, const void *src, size_t nbytes)
+{
+    memcpy(dst, src, nbytes);
+}
+
 static void stream(void *dst, const void *src, size_t nbytes)
 {
     memcpy(dst, src, nbytes);
@@ -113,6 +118,7 @@ const struct tt_kernels tt_kernels_scalar = {
 #include "datatype/kernel_table.h"
 #undef X
         },
+    .copy = copy,
     .stream = stream,
     .fence = fence,
 };

@@ -151,7 +151,7 @@ static void store(const struct tt_work *work, const struct tt_spans *spans, cons
     if (raw)
         tt_reduce(&work->collective.call->reduction, spans->dst, &source, 1, spans->count, TT_RAW);
     else if (source != spans->dst)
-        memcpy(spans->dst, source, spans->nbytes);
+        tt_copy_short(spans->dst, source, spans->nbytes);
 }
 
 /* The result of a fold, made in `target`. */
@@ -182,7 +182,7 @@ TT_INLINED void do_short(const struct tt_work *work, int channel,
     }
     for (uint32_t i = 0; i < step->nsend; i++) {
         struct tt_link *link = tt_send_link(work, step, i);
-        if (nbytes && (copies || i)) memcpy(pointers->slots[i], source, nbytes);
+        if (nbytes && (copies || i)) tt_copy_short(pointers->slots[i], source, nbytes);
         link->ops->publish(link, nbytes, signature);
     }
     if (nbytes && spans->dst) store(work, spans, source, raw);

@@ -113,7 +113,7 @@ static tt_status take_walking(struct tt_work *work, int channel, const struct tt
         const char *source = find_source(work, channel, step, block, folded);
         if (!source)
             return tt_fail(TT_ERR_INTERNAL, "block %d was put into the meeting by nobody", block);
-        memcpy(data, source, piece.count * binding->element);
+        tt_copy_short(data, source, piece.count * binding->element);
     }
     return TT_OK;
 }
@@ -137,7 +137,7 @@ TT_INLINED void copy_into_part(const struct meet *meet, char *to, size_t nbytes)
         tt_reduce(&own->call->reduction, to, &source, 1, (size_t)local->number * meet->count,
                   TT_RAW);
     } else {
-        memcpy(to, meet->local, nbytes);
+        tt_copy_short(to, meet->local, nbytes);
     }
 }
 
@@ -163,8 +163,8 @@ TT_INLINED void copy_blocks(const struct meet *meet, int member)
     const int dst_end = dst->first + dst->number;
     const int low = first > dst->first ? first : dst->first, high = end < dst_end ? end : dst_end;
     if (low >= high) return;
-    memcpy(meet->dst + (size_t)(low - dst->first) * meet->nbytes, block_of(meet, member, low),
-           (size_t)(high - low) * meet->nbytes);
+    tt_copy_short(meet->dst + (size_t)(low - dst->first) * meet->nbytes,
+                  block_of(meet, member, low), (size_t)(high - low) * meet->nbytes);
 }
 
 TT_INLINED void take_blocks(const struct meet *meet, bool folded)
@@ -182,8 +182,8 @@ TT_INLINED void take_blocks(const struct meet *meet, bool folded)
     } else {
         const int rank = tt_work_program(meet->work)->rank;
         for (int i = 0; i < dst->number; i++)
-            memcpy(meet->dst + (size_t)i * meet->nbytes, block_of(meet, dst->first + i, rank),
-                   meet->nbytes);
+            tt_copy_short(meet->dst + (size_t)i * meet->nbytes,
+                          block_of(meet, dst->first + i, rank), meet->nbytes);
     }
 }
 

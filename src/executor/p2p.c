@@ -345,7 +345,7 @@ static bool send_now(struct tt_engine *engine, const void *data, size_t nbytes, 
         tt_fabric_tx(engine->fabric, peer, tt_fabric_p2p_channel(engine->fabric));
     void *slot = link->ops->slot(link, nbytes);
     if (!slot) return false;
-    if (nbytes) memcpy(slot, data, nbytes);
+    if (nbytes) tt_copy_short(slot, data, nbytes);
     link->ops->publish(link, nbytes, length_signature(nbytes));
     const uint64_t turn = ++engine->sends_issued[peer];
     /* acquire: tt_work_advance */
@@ -361,7 +361,7 @@ static bool receive_now(struct tt_engine *engine, void *data, size_t nbytes, int
     if (tt_peek_for(engine, link, TT_EXPRESS_LOOKS, &message) != TT_OK) return false;
     if (message.signature != length_signature(nbytes) || message.nbytes != nbytes) return false;
     if (!message.data && nbytes) return false;
-    if (nbytes) memcpy(data, message.data, nbytes);
+    if (nbytes) tt_copy_short(data, message.data, nbytes);
     link->ops->release(link);
     const uint64_t turn = ++engine->recvs_issued[peer];
     /* acquire: tt_work_advance */

@@ -304,6 +304,45 @@ TEST(kernels, averages_of_every_small_value_round_alike)
     }
 }
 
+/* Whether a copy of nbytes from `shift` bytes after a cache line to `at` after one is right, and
+ * changes nothing else. */
+static bool copies(void (*copy)(void *dst, const void *src, size_t nbytes), size_t nbytes,
+                   size_t shift, size_t at)
+{
+    enum { MOST = 3000 };
+    static _Alignas(64) char from[MOST + 64], to[MOST + 192];
+    for (size_t i = 0; i < sizeof from; i++) from[i] = (char)(i * 7 + i / 256);
+    memset(to, GUARD, sizeof to);
+    copy(to + 64 + at, from + shift, nbytes);
+    for (size_t i = 0; i < 64 + at; i++)
+        if (to[i] != GUARD) return false;
+    for (size_t i = 64 + at + nbytes; i < sizeof to; i++)
+        if (to[i] != GUARD) return false;
+    return memcmp(to + 64 + at, from + shift, nbytes) == 0;
+}
+
+TEST(kernels, each_set_copies_every_length_from_and_to_every_misalignment)
+{
+    static const size_t lengths[] = {0,   1,   63,  64,  65,   255,  256,  257, 319,
+                                     320, 321, 511, 512, 1000, 1024, 2047, 3000};
+    for (int index = 0; index <= 2; index++) {
+        bool runs = false;
+        const struct tt_kernels *kernels = tt_kernels_get(index, &runs);
+        if (!kernels || !runs) SKIP("this build or CPU lacks AVX2 or AVX-512");
+        for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++)
+            for (size_t shift = 0; shift < 64; shift += 1 + shift % 5)
+                for (size_t at = 0; at < 64; at += 1 + at % 3) {
+                    CHECK_MESSAGE(copies(kernels->copy, lengths[i], shift, at),
+                                  "%s: copy of %zu bytes, %zu to %zu", kernels->name, lengths[i],
+                                  shift, at);
+                    CHECK_MESSAGE(copies(kernels->stream, lengths[i], shift, at),
+                                  "%s: stream of %zu bytes, %zu to %zu", kernels->name, lengths[i],
+                                  shift, at);
+                }
+        kernels->fence();
+    }
+}
+
 TEST(kernels, a_mask_chooses_no_better_set_and_a_wrong_one_is_ignored)
 {
     CHECK_STR(tt_kernels_choose("scalar")->name, "scalar");

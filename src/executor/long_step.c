@@ -77,7 +77,8 @@ static bool makes_nothing(const struct tt_work *work, int channel,
 struct pass {
     const struct tt_program_step *step;
     int channel;
-    size_t offset; /* bytes into every message */
+    bool stores, sends; /* what is made: this rank's result, the messages */
+    size_t offset;      /* bytes into every message */
 };
 
 /* A target in the memory of a source stays in the cache, where reading has brought it. */
@@ -95,12 +96,12 @@ static int list_targets(const struct tt_work *work, const struct pass *pass, cha
     const struct tt_step_pointers *pointers = &work->engine->pointers[pass->channel];
     const bool stream = work->collective.binding->nontemporal;
     int n = 0;
-    if (dst)
+    if (dst && pass->stores)
         pointers->targets[n++] =
             (struct tt_target){.data = dst,
                                .nontemporal = stream && pass->step->dst.buffer == TT_OUTPUT &&
                                               !is_input(pointers, ninputs, dst)};
-    for (uint32_t i = 0; i < pass->step->nsend; i++) {
+    for (uint32_t i = 0; pass->sends && i < pass->step->nsend; i++) {
         if (!pointers->slots[i]) continue;
         char *to = pointers->slots[i] + pass->offset;
         pointers->targets[n++] = (struct tt_target){
@@ -131,7 +132,7 @@ static void do_piece(const struct tt_work *work, struct pass *pass, const char *
         /* A copy onto itself writes nothing: verify lets peers still read that memory. */
         const int ntargets = list_targets(work, pass, dst == source && !changes ? NULL : dst, 0);
         const struct tt_sources sources = {.data = &source, .raw = &raw, .number = 1};
-        if (changes)
+        if (ntargets && changes)
             tt_reduce_to(reduction, pointers->targets, ntargets, &sources, count, finish);
         else if (ntargets)
             tt_copy_to(pointers->targets, ntargets, source, nbytes);
@@ -157,11 +158,9 @@ static void do_pieces(const struct tt_work *work, struct pass *pass)
     }
 }
 
-/* The step's work, once everything that the step needs is there. */
-static void compute(const struct tt_work *work, int channel, const struct tt_program_step *step,
-                    const struct tt_spans *spans)
+/* The step's work, or a part of it, once everything that the step needs is there. */
+static void compute(const struct tt_work *work, struct pass pass, const struct tt_spans *spans)
 {
-    struct pass pass = {.step = step, .channel = channel};
     if (spans->has_pieces)
         do_pieces(work, &pass);
     else
@@ -210,8 +209,16 @@ tt_status tt_step_long(struct tt_work *work, int channel, const struct tt_progra
     const bool borrows = work->collective.channels[channel].borrows;
     const tt_status status = borrows ? tt_fabric_borrow(work->engine->fabric) : TT_OK;
     if (status) return give_up_claims(work, channel, step, status);
-    if (!makes_nothing(work, channel, step, reference)) compute(work, channel, step, spans);
+    /* The messages of a copy leave before the result is stored, because the receivers wait for
+     * them. A fold makes both at once. */
+    const bool sends_first =
+        step->op == TT_COPY && step->nsend && step->dst.number && !borrows && !reference;
+    struct pass pass = {.step = step, .channel = channel, .stores = !sends_first, .sends = true};
+    if (!makes_nothing(work, channel, step, reference)) compute(work, pass, spans);
     if (borrows) tt_fabric_give_back(work->engine->fabric);
     publish(work, channel, step, reference, spans->nbytes);
+    pass.stores = true;
+    pass.sends = false;
+    if (sends_first) compute(work, pass, spans);
     return TT_OK;
 }

@@ -148,6 +148,12 @@ static tt_status read_waiting(struct tt_fabric_config *fabric)
     return TT_OK;
 }
 
+static size_t slots_or(size_t usual)
+{
+    if (!tt_config_int(TT_CONFIG_SLOTS)) return usual;
+    return bounded(TT_CONFIG_SLOTS, TT_MIN_SLOTS, TT_MAX_SLOTS, 1);
+}
+
 /* The messages of a block that go as lines, at most: for these lines are faster by the cost model.
  */
 static size_t find_line_bytes(void)
@@ -165,7 +171,8 @@ tt_status tt_comm_links_init(struct tt_comm_links *out, const struct tt_comm_con
     TT_TRY(tt_config_check());
     TT_TRY(check_transports(list, &inside, &between));
     struct tt_comm_links links = {
-        .fabric = {.nslots = bounded(TT_CONFIG_SLOTS, TT_MIN_SLOTS, TT_MAX_SLOTS, 1),
+        .fabric = {.nslots = slots_or(TT_SLOTS_INSIDE),
+                   .wire_slots = slots_or(TT_SLOTS_BETWEEN),
                    .slot_bytes =
                        bounded(TT_CONFIG_SLOT_BYTES, TT_MIN_SLOT_BYTES, 4 << 20, TT_CACHE_LINE),
                    .meet_bytes = bounded(TT_CONFIG_MEET_BYTES, 1024, 1 << 20, TT_CACHE_LINE),
@@ -175,15 +182,14 @@ tt_status tt_comm_links_init(struct tt_comm_links *out, const struct tt_comm_con
                    .oversubscribed = config->oversubscribed,
                    .deterministic = config->deterministic,
                    .allow_window = !inside || lists(list, "window"),
-                   .allow_cma = !inside || lists(list, "cma"),
-                   .force_cma = inside && lists(list, "cma")},
+                   .allow_cma = lists(list, "cma")},
         .wires = {.allowed = between ? tt_transports_named(list) : UINT32_MAX},
         .device_channels = 1 + (int)bounded(TT_CONFIG_DEVICE_CHANNELS, 2, 64, 1),
         .device_threads = (int)bounded(TT_CONFIG_DEVICE_THREADS, 32, TT_DEVICE_THREADS, 32),
         .device_line_bytes = find_line_bytes(),
     };
     TT_TRY(read_waiting(&links.fabric));
-    links.wires.nslots = links.fabric.nslots;
+    links.wires.nslots = links.fabric.wire_slots;
     links.wires.slot_bytes = links.fabric.slot_bytes;
     *out = links;
     return TT_OK;

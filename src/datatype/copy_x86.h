@@ -2,7 +2,7 @@
  * stream_line(to, from), which copies a cache line of CACHE_LINE bytes past the caches to an
  * aligned address, and copy_lines(to, from), which copies LINES_AT_ONCE of them: all are read, then
  * all are written. */
-enum { LINES_AT_ONCE = 4 };
+enum { LINES_AT_ONCE = 4, AHEAD_BYTES = 1024 };
 
 /* Of nbytes, those before the first cache line of dst. */
 static inline size_t head_of(const void *dst, size_t nbytes)
@@ -31,8 +31,11 @@ static void stream(void *dst, const void *src, size_t nbytes)
     const char *from = src;
     size_t i = head_of(dst, nbytes);
     if (i != 0) memcpy(to, from, i);
-    /* The hardware prefetches as well as prefetch instructions would. */
-    for (; i + CACHE_LINE <= nbytes; i += CACHE_LINE) stream_line(to + i, from + i);
+    /* The hardware fetches this core's memory as well, but not what another core has written. */
+    for (; i + CACHE_LINE <= nbytes; i += CACHE_LINE) {
+        __builtin_prefetch(from + i + AHEAD_BYTES);
+        stream_line(to + i, from + i);
+    }
     if (i < nbytes) memcpy(to + i, from + i, nbytes - i);
 }
 

@@ -5,7 +5,7 @@
 #include "executor/express.h"
 #include "executor/internal.h"
 
-enum { REFERENCE_MIN_BYTES = 16384, COPY_BYTES = 1 << 20 };
+enum { REFERENCE_MIN_BYTES = 16384, COPY_BYTES = 1 << 20, LEAST_PIECE_BYTES = 8192, PIECES = 8 };
 
 /* The signature of a point-to-point message is its length: the only thing both sides must agree on.
  */
@@ -61,7 +61,7 @@ static bool publish_all(struct tt_work *work)
         char *data;
         size_t left;
         if (!next_bytes(work, &data, &left)) return false;
-        const size_t nbytes = left < own->link->slot_bytes ? left : own->link->slot_bytes;
+        const size_t nbytes = left < own->piece ? left : own->piece;
         if (!publish(work, data, nbytes, true)) return false;
     } while (own->offset < own->nbytes);
     return true;
@@ -199,8 +199,7 @@ static tt_status advance_recv(struct tt_work *work)
         size_t left;
         if (!next_bytes(work, &to, &left)) return TT_IN_PROGRESS;
         if (!own->taken)
-            ops->expect(own->link, to, left < own->link->slot_bytes ? left : own->link->slot_bytes,
-                        signature);
+            ops->expect(own->link, to, left < own->piece ? left : own->piece, signature);
         TT_AWAIT(ops->peek(own->link, &message));
         if (message.signature != signature) return length_mismatch(work, &message);
         TT_TRY(check_length(work, &message));
@@ -260,6 +259,18 @@ static tt_status ready(struct tt_work *work)
     return TT_OK;
 }
 
+/* Bytes of a piece of a message. Inside a host the receiver copies a piece while the sender copies
+ * the next one, so a message that would fill few slots is cut into PIECES pieces. */
+static size_t piece_of(const struct tt_work *work)
+{
+    const struct tt_p2p_work *own = &work->p2p;
+    const size_t most = own->link->slot_bytes;
+    if (!tt_fabric_is_local(work->engine->fabric, own->peer)) return most;
+    size_t piece = LEAST_PIECE_BYTES;
+    while (piece < most && piece < own->nbytes / PIECES) piece *= 2;
+    return piece < most ? piece : most;
+}
+
 static tt_status start(struct tt_work *work)
 {
     struct tt_p2p_work *own = &work->p2p;
@@ -267,6 +278,7 @@ static tt_status start(struct tt_work *work)
     const int channel = tt_fabric_p2p_channel(fabric);
     own->link = own->sends ? tt_fabric_tx(fabric, own->peer, channel)
                            : tt_fabric_rx(fabric, own->peer, channel);
+    own->piece = piece_of(work);
     const size_t nbytes = work->portions ? work->portions->nbytes : own->nbytes;
     tt_fabric_find_memory(fabric, own->data, nbytes, &own->memory);
     if (own->sends) tt_fabric_introduce(fabric, own->peer, &own->memory);

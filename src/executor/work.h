@@ -142,6 +142,7 @@ struct tt_p2p_work {
     char *on_device; /* the caller's memory on a GPU, where a device of the network may use it in
                       * place of `data`; NULL: it does not, or no more */
     size_t nbytes, offset;
+    size_t piece; /* bytes of a piece of a long message, at most */
     size_t taken; /* bytes of the link's first message copied so far */
     bool nontemporal;
     bool published;  /* all of it is in the link */

@@ -117,7 +117,6 @@ static tt_status make_host_room(struct tt_fabric *fabric, const struct tt_fabric
                                         .segment_id = members[0].probe,
                                         .allow_window = config->allow_window,
                                         .allow_cma = config->allow_cma,
-                                        .force_cma = config->force_cma,
                                         .nlocal = fabric->nlocal,
                                         .local = fabric->local,
                                         .members = members,

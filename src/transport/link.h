@@ -25,6 +25,11 @@ enum { TT_CACHE_LINE = 64 }; /* bytes of a cache line */
  * its flags, fits a page. */
 enum { TT_MIN_SLOTS = 2, TT_MAX_SLOTS = 64, TT_MIN_SLOT_BYTES = 960 };
 
+/* Slots where nobody says how many. Inside a host long messages are quickest when more bytes are on
+ * their way than a core's second cache holds: the sender then writes memory that the receiver's
+ * cache has given up. Between hosts each slot takes memory, which RDMA pins. */
+enum { TT_SLOTS_INSIDE = 16, TT_SLOTS_BETWEEN = 6 };
+
 /* Channels of two ranks, in each direction: those of collectives, whose number is a setting of the
  * communicator (TUTTI_CHANNELS, 2 to 16), and the last one, for point to point. At least two are
  * for collectives, because some algorithms have two. */

@@ -13,10 +13,11 @@
 /* Settings of one rank's fabric. Plain data. */
 struct tt_fabric_config {
     size_t nslots, slot_bytes, meet_bytes; /* the same on all ranks, as is nchannels */
+    size_t wire_slots;                     /* between hosts; the fabric only compares it */
     int nchannels;       /* of two ranks: TUTTI_CHANNELS and the one of point to point */
     int copies;          /* of a collective's program that run side by side; 0: as 1 */
     bool oversubscribed; /* known from a parent communicator */
-    bool allow_window, allow_cma, force_cma;
+    bool allow_window, allow_cma;
     bool always_spin;   /* whatever the number of cores */
     bool deterministic; /* of the communicator; the fabric only compares it */
     int gpu;            /* of this rank, -1: none; the fabric only tells the others */
@@ -30,7 +31,7 @@ struct tt_peer_info {
     struct tt_fd_address fd_address;
     int32_t pid;
     int32_t status; /* of getting this far; not TT_OK: the rest does not count */
-    uint32_t nslots, slot_bytes, meet_bytes, nchannels, copies, deterministic;
+    uint32_t nslots, wire_slots, slot_bytes, meet_bytes, nchannels, copies, deterministic;
     int32_t gpu;
     uint8_t oversubscribed, always_spin; /* as in its config */
     uint64_t cpus[16];                   /* CPUs this process may run on, one bit each */

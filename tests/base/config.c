@@ -214,7 +214,7 @@ TEST(config, unknown_names_and_bad_values_in_a_file_are_reported_with_its_path)
     CHECK(strstr(said, "'TUTTI_TYPO' is not a setting"));
     CHECK(strstr(said, "'no equals sign' is not a setting"));
     CHECK(strstr(said, "TUTTI_SLOTS=many"));
-    CHECK_EQ(tt_config_int(TT_CONFIG_SLOTS), 6);
+    CHECK_EQ(tt_config_int(TT_CONFIG_SLOTS), 0);
     CHECK_STR(tt_config_string(TT_CONFIG_WAIT), "yield");
     forget_file(path);
 }

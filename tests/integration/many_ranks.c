@@ -50,7 +50,7 @@ TEST(many_ranks, are_told_that_slots_were_shrunk)
                                            "TUTTI_SLOT_BYTES=4M", NULL};
     static struct job job;
     run_crowd(&job, "43", "all_reduce", RIGHT, settings);
-    CHECK_MESSAGE(strstr(job.ranks[0].text, "6 slots of 1048576 bytes instead of TUTTI_SLOTS=6 of "
+    CHECK_MESSAGE(strstr(job.ranks[0].text, "6 slots of 1048576 bytes instead of TUTTI_SLOTS=16 of "
                                             "TUTTI_SLOT_BYTES=4194304"),
                   "it is not said:\n%s", job.ranks[0].text);
 }

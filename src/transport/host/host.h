@@ -27,7 +27,7 @@ struct tt_host_member {
 struct tt_host_config {
     uint64_t secret;     /* the communicator's: comes with each descriptor */
     uint64_t segment_id; /* random, of this host's segment */
-    bool allow_window, allow_cma, force_cma;
+    bool allow_window, allow_cma;
     int nlocal, local;                    /* number of ranks of this host, and place of this one */
     const struct tt_host_member *members; /* [nlocal] by place, copied */
     const int32_t *place_of;              /* [nranks], borrowed: the place of a rank of this host */
@@ -141,7 +141,6 @@ static inline struct tt_shm_link *tt_shm_of(struct tt_link *link)
 extern const struct tt_post_ops tt_shm_posts;
 
 /* shm.c: opens this rank's end of the link to (outgoing) or from the rank at a place. */
-enum { TT_CMA_MIN_BYTES = 256 * 1024 }; /* below, slots are quicker */
 void tt_shm_open(struct tt_shm_link *link, struct tt_host_room *room, int place, int channel,
                  bool outgoing);
 

@@ -53,14 +53,20 @@ static void lay_out(struct tt_segment *segment, const struct tt_segment_layout *
         segment->links_at + nlocal * nlocal * (size_t)layout->nchannels * segment->link_stride;
 }
 
+static void take_slots(struct tt_segment_layout *layout, size_t a_link, size_t least)
+{
+    while (link_stride(layout) > a_link && layout->nslots > least) layout->nslots--;
+}
+
 void tt_segment_fit(struct tt_segment_layout *layout, int nlocal, size_t budget)
 {
     const size_t a_link = budget / ((size_t)nlocal * (size_t)nlocal * (size_t)layout->nchannels);
+    take_slots(layout, a_link, TT_SLOTS_BETWEEN);
     while (link_stride(layout) > a_link && layout->slot_bytes > TT_MIN_SLOT_BYTES) {
         const size_t half = layout->slot_bytes / 2 / TT_CACHE_LINE * TT_CACHE_LINE;
         layout->slot_bytes = half > TT_MIN_SLOT_BYTES ? half : TT_MIN_SLOT_BYTES;
     }
-    while (link_stride(layout) > a_link && layout->nslots > TT_MIN_SLOTS) layout->nslots--;
+    take_slots(layout, a_link, TT_MIN_SLOTS);
 }
 
 static tt_status check_layout(const struct tt_segment_layout *layout)

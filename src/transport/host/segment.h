@@ -177,9 +177,9 @@ struct tt_segment_layout {
 };
 
 /* Makes the links of a host of nlocal ranks (which may be more than the layout's) fit into
- * `budget` bytes of address space: halves slot_bytes down to TT_MIN_SLOT_BYTES, then takes slots
- * away down to TT_MIN_SLOTS. More ranks than that allows (2,364 with three channels in 64 GiB)
- * exceed the budget. */
+ * `budget` bytes of address space: takes slots away down to TT_SLOTS_BETWEEN, halves slot_bytes
+ * down to TT_MIN_SLOT_BYTES, then takes slots away down to TT_MIN_SLOTS. More ranks than that
+ * allows (2,364 with three channels in 64 GiB) exceed the budget. */
 void tt_segment_fit(struct tt_segment_layout *layout, int nlocal, size_t budget);
 
 /* Creates and maps a segment; id is unique among the segments of this host that this process may

@@ -13,6 +13,9 @@
 /* Messages of at most so many bytes share slots, and so many at most in one. */
 enum { SHARED_BYTES = 2048, MOST_SHARING = 8 };
 
+/* rewind_slots */
+enum { LONG_BYTES = 16384, FEW_SLOTS = 6 };
+
 /* The receiver reports messages that lie in their flags, and all but the first in a slot that is
  * shared, in groups of so many, so that `taken` goes to the sender that much less often. Others are
  * reported at once: the sender waits for references and slots, though not for what was posted. A
@@ -72,12 +75,24 @@ static bool shares_slot(const struct tt_shm_link *shm, size_t nbytes)
            shm->shared_end + nbytes <= slot_offset(shm, shm->last_slot) + shm->link.slot_bytes;
 }
 
+/* A link whose messages are all taken begins at its first slot again, because the slots that were
+ * used last are in the caches. Whether they are taken lies in the receiver's cache, so only long
+ * messages look each time; others look once a few slots are used. */
+static void rewind_slots(struct tt_shm_link *shm, size_t nbytes)
+{
+    if (shm->slots_used && (nbytes >= LONG_BYTES || shm->slot >= FEW_SLOTS)) look_at_taken(shm);
+    if (shm->slots_used) return;
+    shm->slot = 0;
+    shm->nsharing = MOST_SHARING; /* the slot filled last may lie anywhere */
+}
+
 static void *shm_slot(struct tt_link *link, size_t nbytes)
 {
     struct tt_shm_link *shm = tt_shm_of(link);
     if (!has_flag(shm)) return NULL;
     if (nbytes <= TT_INLINE_BYTES) return flag_of(shm)->data.bytes;
     if (shares_slot(shm, nbytes)) return shm->slots + shm->shared_end;
+    if (shm->slot) rewind_slots(shm, nbytes);
     return has_slot(shm) ? shm->slots + slot_offset(shm, shm->slot) : NULL;
 }
 
@@ -156,19 +171,12 @@ static void shm_publish(struct tt_link *link, size_t nbytes, uint64_t signature)
     publish(shm, nbytes, signature, kind);
 }
 
-/* One copy by the kernel against two through slots that stay in the cache: it pays for long
- * messages. */
-static bool worth_a_system_call(const struct tt_shm_link *shm, size_t nbytes)
-{
-    return shm->room->config.force_cma || nbytes >= TT_CMA_MIN_BYTES;
-}
-
 static bool shm_reaches(struct tt_link *link, const struct tt_memory *memory, const void *data,
                         size_t nbytes)
 {
     struct tt_shm_link *shm = tt_shm_of(link);
     return shm->same_process || tt_host_is_known(shm->room, shm->place, memory, data, nbytes) ||
-           (tt_host_may_read(shm->room, shm->place) && worth_a_system_call(shm, nbytes));
+           tt_host_may_read(shm->room, shm->place);
 }
 
 static bool shm_publish_direct(struct tt_link *link, const struct tt_memory *memory,
@@ -184,8 +192,7 @@ static bool shm_publish_direct(struct tt_link *link, const struct tt_memory *mem
         flag->data.at.window = memory->window;
         flag->data.at.offset = (uint64_t)((const char *)data - memory->base);
     } else if (!shm->same_process) {
-        if (!tt_host_may_read(shm->room, shm->place) || !worth_a_system_call(shm, nbytes))
-            return false;
+        if (!tt_host_may_read(shm->room, shm->place)) return false;
         kind = TT_MESSAGE_REMOTE;
     }
     tt_count_more(shm->room->context->nbytes_direct, nbytes);

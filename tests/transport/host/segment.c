@@ -126,7 +126,7 @@ TEST(segment, needs_as_many_channels_as_a_setting_allows)
     }
 }
 
-TEST(segment, is_fitted_into_a_budget_by_smaller_slots_and_never_fewer_than_two)
+TEST(segment, is_fitted_into_a_budget_by_six_slots_then_smaller_ones_and_never_fewer_than_two)
 {
     static const struct {
         int nlocal;
@@ -136,7 +136,9 @@ TEST(segment, is_fitted_into_a_budget_by_smaller_slots_and_never_fewer_than_two)
         {242, 6, 128 << 10, 6, 32 << 10},
         {43, 6, 4 << 20, 6, 1 << 20},
         {242, 2, 4 << 20, 2, 128 << 10},
-        {43, 64, 4 << 20, 64, 128 << 10},
+        {43, 64, 4 << 20, 6, 1 << 20},
+        {128, 16, 128 << 10, 10, 128 << 10},
+        {242, 16, 128 << 10, 6, 32 << 10},
         {1000, 6, 1088, 6, 1088},
         {2000, 6, 1088, 2, 960},
         {2300, 64, 4 << 20, 2, 960},

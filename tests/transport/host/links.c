@@ -204,6 +204,36 @@ TEST(links, begin_at_the_first_slot_again_when_all_messages_are_taken)
     together_close(&all);
 }
 
+TEST(links, a_slot_that_short_messages_share_is_not_filled_again_before_they_are_taken)
+{
+    struct together all;
+    struct tt_fabric_config config = together_config();
+    struct tt_message message;
+    config.nslots = 16;
+    config.slot_bytes = 32768;
+    REQUIRE(together_open(&all, 2, &config));
+    struct tt_link *tx = tt_fabric_tx(all.fabrics[0], 1, 0),
+                   *rx = tt_fabric_rx(all.fabrics[1], 0, 0);
+    static const size_t lengths[] = {32768, 1000};
+    for (int i = 0; i < 2; i++) {
+        CHECK(tx->ops->slot(tx, lengths[i]));
+        tx->ops->publish(tx, lengths[i], 1);
+    }
+    for (int i = 0; i < 2; i++) rx->ops->release(rx);
+    CHECK(tx->ops->slot(tx, 32768)); /* the first one again; it is not filled */
+    char *slot = tx->ops->slot(tx, 1000);
+    memset(slot, 7, 1000);
+    tx->ops->publish(tx, 1000, 1);
+    while ((slot = tx->ops->slot(tx, 32768)) != NULL) {
+        memset(slot, 9, 32768);
+        tx->ops->publish(tx, 32768, 1);
+    }
+    REQUIRE(rx->ops->peek(rx, &message) == TT_OK);
+    const char *data = message.data;
+    CHECK(data[0] == 7 && data[999] == 7);
+    together_close(&all);
+}
+
 TEST(links, refer_to_memory_of_the_same_process_in_place)
 {
     struct together all;

@@ -9,11 +9,12 @@
 
 /* The processes that perf_hogs_start started. Owned by the caller, who ends them. */
 struct perf_hogs {
-    int count;
-    pid_t pids[PERF_MOST_HOGS];
+    pid_t leader; /* of their session; 0: none were started */
 };
 
-/* Starts `count` processes, at most PERF_MOST_HOGS, that do nothing but count. They may use the
+/* Starts `count` processes, 0 to PERF_MOST_HOGS, that do nothing but count. They have a session of
+ * their own, as the program of another user has: Linux shares out processors among sessions
+ * (sched_autogroup), and some launchers give their ranks a session, others do not. They may use the
  * processors that the parent of this process may use: a launcher binds its ranks to cores, but not
  * itself. The kernel ends them when the calling thread ends, in whatever way. False, with errno,
  * when not all could be started; none is left then. */

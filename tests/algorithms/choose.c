@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "algorithms/costs.h"
 #include "shim.h"
 #include "each.h"
 
@@ -523,6 +524,6 @@ static void count_line(void *arg, const char *line)
 TEST(choose, describes_its_constants)
 {
     int nlines = 0;
-    tt_cost_describe(count_line, &nlines);
+    tt_costs_describe(&tt_shipped_costs, count_line, &nlines);
     CHECK(nlines >= 5);
 }

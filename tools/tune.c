@@ -121,16 +121,14 @@ static double weight_of(int nranks)
 }
 
 /* Measures one number of ranks after the other. */
-static int measure(const struct numbers *numbers, int64_t end_ns, struct fit_time *times,
-                   int *ntimes, int *signal)
+static int measure(const struct numbers *numbers, int64_t end_ns, struct tune_times *all)
 {
     double weights = 0;
     for (int i = 0; i < numbers->number; i++) weights += weight_of(numbers->nranks[i]);
     for (int i = 0; i < numbers->number; i++) {
         const int64_t now = tune_now_ns(), left = end_ns > now ? end_ns - now : 0;
         const double share = weight_of(numbers->nranks[i]) / weights;
-        const int result =
-            tune_ranks(numbers->nranks[i], (int64_t)(share * (double)left), times, ntimes, signal);
+        const int result = tune_ranks(numbers->nranks[i], (int64_t)(share * (double)left), all);
         if (result != PLAN_DONE) return result;
         weights -= weight_of(numbers->nranks[i]);
     }
@@ -138,7 +136,7 @@ static int measure(const struct numbers *numbers, int64_t end_ns, struct fit_tim
 }
 
 /* The text of the file in *text, which the caller frees. */
-static int fit(const struct numbers *numbers, const struct fit_time *times, int ntimes, FILE *table,
+static int fit(const struct numbers *numbers, const struct tune_times *all, FILE *table,
                char **text)
 {
     size_t size;
@@ -148,30 +146,55 @@ static int fit(const struct numbers *numbers, const struct fit_time *times, int 
         return PLAN_WRONG;
     }
     write_head(file, numbers);
-    const bool fine = fit_constants(times, ntimes, table, file);
+    /* A few times would be followed wherever they lead. */
+    const int nbelieved = all->ngroups - all->nmissing - all->nunsteady;
+    bool fine = true;
+    if (3 * nbelieved < all->ngroups - all->nmissing)
+        fit_nothing(table, file);
+    else
+        fine = fit_constants(all->times, all->ntimes, table, file);
     if (fclose(file) == 0 && fine) return PLAN_DONE;
     free(*text);
     return PLAN_WRONG;
 }
 
+/* Where ranks got less of their cores than that, the machine is not measured but its load. */
+static const double BUSY = 0.85;
+
+static void say_what_was_measured(FILE *table, const struct tune_times *all)
+{
+    const double share = all->had_s > 0 ? all->ran_s / all->had_s : 1;
+    fprintf(table, "%d times of algorithms, of %d of %d collectives and sizes\n", all->ntimes,
+            all->ngroups - all->nmissing - all->nunsteady, all->ngroups);
+    if (all->nunsteady > 0)
+        fprintf(table, "left out: %d whose repetitions differ by more than 15 %%\n",
+                all->nunsteady);
+    if (all->nmissing > 0)
+        fprintf(table, "left out: %d for lack of time (--seconds)\n", all->nmissing);
+    if (share < BUSY)
+        fprintf(table,
+                "The ranks ran only %.0f %% of the time of their cores: repeat it while nothing "
+                "else runs.\n",
+                100 * share);
+}
+
 static int measure_and_write(const struct plan_options *options, const struct numbers *numbers,
-                             struct fit_time *times, int *signal)
+                             struct tune_times *all)
 {
     const double seconds = options->seconds;
     /* What is left is for ends of ranks and the fit. */
     const int64_t ns = (int64_t)((seconds - 0.3 - 0.03 * seconds) * 1e9);
     FILE *table = is_stdout(options->output) ? stderr : stdout;
-    int ntimes = 0;
     char *text;
-    int result = measure(numbers, tune_now_ns() + ns, times, &ntimes, signal);
+    int result = measure(numbers, tune_now_ns() + ns, all);
     if (result != PLAN_DONE) return result;
-    if (ntimes == 0) {
+    if (all->nmissing == all->ngroups) {
         fprintf(stderr, "tutti-plan: nothing was measured in %g seconds: give more (--seconds)\n",
                 seconds);
         return PLAN_WRONG;
     }
-    fprintf(table, "%d times of algorithms\n", ntimes);
-    result = fit(numbers, times, ntimes, table, &text);
+    say_what_was_measured(table, all);
+    result = fit(numbers, all, table, &text);
     if (result != PLAN_DONE) return result;
     result = write_output(options->output, text);
     free(text);
@@ -184,19 +207,20 @@ static int measure_and_write(const struct plan_options *options, const struct nu
 int tune_run(const struct plan_options *options)
 {
     struct numbers numbers = {.number = 0};
-    int result = take_numbers(options, &numbers), ended_by = 0;
+    struct tune_times all = {.ntimes = 0};
+    int result = take_numbers(options, &numbers);
     if (result == PLAN_DONE) result = check_output(options->output);
     if (result != PLAN_DONE) return result;
-    struct fit_time *times = calloc((size_t)numbers.number * TUNE_MOST_POINTS, sizeof *times);
-    if (!times) {
+    all.times = calloc((size_t)numbers.number * TUNE_MOST_POINTS, sizeof *all.times);
+    if (!all.times) {
         fprintf(stderr, "tutti-plan: out of memory for the times\n");
         return PLAN_WRONG;
     }
-    result = measure_and_write(options, &numbers, times, &ended_by);
-    free(times);
-    if (ended_by) {
-        signal(ended_by, SIG_DFL);
-        raise(ended_by);
+    result = measure_and_write(options, &numbers, &all);
+    free(all.times);
+    if (all.signal) {
+        signal(all.signal, SIG_DFL);
+        raise(all.signal);
     }
     return result;
 }

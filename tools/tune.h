@@ -17,9 +17,10 @@ enum { TUNE_MOST_RANKS = 64, TUNE_MOST_POINTS = 4096 };
 struct tune_point {
     tuttiCollective_t collective;
     const char *algorithm;
-    size_t count;  /* elements, as the collective takes them */
-    size_t nbytes; /* of all blocks together */
-    double us;     /* the least of all repetitions but the first; 0: not measured */
+    size_t count;   /* elements, as the collective takes them */
+    size_t nbytes;  /* of all blocks together */
+    double us;      /* the least of all repetitions but the first; 0: not measured */
+    double next_us; /* the least but one; 0: there are not two */
     double first_us;
 };
 
@@ -42,7 +43,9 @@ struct tune_job {
     /* owner: the rank */
     cpu_set_t allowed[TUNE_MOST_RANKS]; /* CPUs on which the rank may run */
     double us[TUNE_MOST_RANKS];         /* of the last repetition */
+    int64_t ran_ns[TUNE_MOST_RANKS];    /* processor time of all repetitions */
     /* owner: rank 0. Between barriers, which order it */
+    int64_t took_ns; /* all repetitions */
     struct tune_task task;
     struct tune_point points[TUNE_MOST_POINTS];
 };
@@ -51,10 +54,26 @@ struct tune_job {
  * what failed. */
 int tune_rank(struct tune_job *job, int rank);
 
-/* tune_ranks.c: measures nranks ranks for as long as that, in nanoseconds, and appends the times of
- * groups that are complete. No process is left. PLAN_DONE, or PLAN_WRONG after saying on stderr
- * what failed; *signal: the one that asked to end. */
-int tune_ranks(int nranks, int64_t ns, struct fit_time *times, int *ntimes, int *signal);
+/* What was measured of all numbers of ranks. A *group* is the algorithms of a collective at a size.
+ */
+struct tune_times {
+    struct fit_time *times; /* with room for TUNE_MOST_POINTS for each number of ranks */
+    int ntimes, ngroups;
+    int nunsteady; /* groups left out: repetitions of a fast algorithm differ much */
+    int nmissing;  /* groups left out: there was no time for them */
+    double had_s,
+        ran_s;  /* of the cores that the ranks may use: seconds, and those that ranks ran */
+    int signal; /* that asked to end; 0: none */
+};
+
+/* tune_ranks.c: measures nranks ranks for so many nanoseconds, and appends the times of steady
+ * groups. No process is left. PLAN_DONE, or PLAN_WRONG after saying on stderr what failed. */
+int tune_ranks(int nranks, int64_t ns, struct tune_times *all);
+/* Whether point `index` belongs to the group that begins at point `first`. */
+bool tune_in_group(const struct tune_job *job, int first, int index);
+/* Algorithms of a group that take longer than so many times the fastest one need no good time: they
+ * are hardly chosen. */
+static const double TUNE_SLOW = 2.5;
 
 int64_t tune_now_ns(void);
 

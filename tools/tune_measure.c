@@ -14,7 +14,8 @@
 
 enum {
     REGION_BYTES = 16 << 20,
-    REPETITION_US = 1500,
+    REPETITION_US = 700,
+    ROUGH_PASSES = 2, /* after these the slow algorithms are left out */
     LEAST_CALLS = 2,
     MOST_CALLS = 1000,
     TIMEOUT_MS = 20000,
@@ -29,11 +30,16 @@ struct rank {
     const char *forced;    /* NULL: nothing is */
 };
 
-int64_t tune_now_ns(void)
+static int64_t clock_ns(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int64_t tune_now_ns(void)
+{
+    return clock_ns(CLOCK_MONOTONIC);
 }
 
 static bool worked(const struct rank *rank, const char *what, tuttiResult_t result)
@@ -161,18 +167,26 @@ static void begin_collective(struct schedule *at, const struct tune_job *job, in
     at->end_ns = now + left * (at->end - first) / (job->npoints - first);
 }
 
-static bool begins_group(const struct tune_job *job, int point)
-{
-    return point == 0 || job->points[point].nbytes != job->points[point - 1].nbytes ||
-           job->points[point].collective != job->points[point - 1].collective;
-}
-
-/* Whether the collective's time is over. A pass that counts first ends with a whole group. */
+/* Whether the collective's time is over. The passes that count for all algorithms end with a whole
+ * group. */
 static bool is_over(const struct schedule *at, const struct tune_job *job)
 {
     const int64_t now = tune_now_ns();
-    if (at->pass == 0 || (at->pass == 1 && at->next == at->first)) return now >= job->end_ns;
-    return now >= at->end_ns && (at->pass > 1 || begins_group(job, at->next));
+    if (at->pass == 0) return now >= job->end_ns;
+    if (at->pass > ROUGH_PASSES) return now >= at->end_ns;
+    return now >= at->end_ns &&
+           (at->next == at->first || !tune_in_group(job, at->next - 1, at->next));
+}
+
+/* Whether the algorithm has turned out to be much slower than another one of its group. */
+static bool is_slow(const struct tune_job *job, int index)
+{
+    int first = index;
+    double fastest = job->points[index].us;
+    while (first > 0 && tune_in_group(job, first - 1, index)) first--;
+    for (int i = first; i < job->npoints && tune_in_group(job, first, i); i++)
+        if (job->points[i].us < fastest) fastest = job->points[i].us;
+    return job->points[index].us > TUNE_SLOW * fastest;
 }
 
 static int calls_of(const struct tune_point *point)
@@ -187,11 +201,13 @@ static struct tune_task next_task(struct schedule *at, const struct tune_job *jo
 {
     while (at->first < job->npoints) {
         if (at->next == at->end) at->pass++, at->next = at->first;
-        if (!is_over(at, job)) {
-            const int point = at->next++;
-            return (struct tune_task){.point = point, .ncalls = calls_of(&job->points[point])};
+        if (is_over(at, job)) {
+            begin_collective(at, job, at->end);
+            continue;
         }
-        begin_collective(at, job, at->end);
+        const int point = at->next++;
+        if (at->pass > ROUGH_PASSES && is_slow(job, point)) continue;
+        return (struct tune_task){.point = point, .ncalls = calls_of(&job->points[point])};
     }
     return (struct tune_task){.point = -1};
 }
@@ -202,10 +218,13 @@ static void note(struct tune_job *job, const struct schedule *at)
     double slowest = 0;
     for (int r = 0; r < job->nranks; r++)
         if (job->us[r] > slowest) slowest = job->us[r];
-    if (at->pass == 0)
+    if (at->pass == 0) {
         point->first_us = slowest;
-    else if (point->us == 0 || slowest < point->us)
+    } else if (point->us == 0 || slowest < point->us) {
+        point->next_us = point->us;
         point->us = slowest;
+    } else if (point->next_us == 0 || slowest < point->next_us)
+        point->next_us = slowest;
 }
 
 /* ---- All ranks ------------------------------------------------------------------------------ */
@@ -228,6 +247,7 @@ static tuttiResult_t measure(struct rank *rank)
     struct schedule at;
     struct tune_task last = {.point = -1};
     tuttiResult_t result = tuttiSuccess;
+    const int64_t start = tune_now_ns(), ran = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     if (rank->rank == 0) begin_collective(&at, job, 0);
     while (result == tuttiSuccess) {
         if (rank->rank == 0) job->task = next_task(&at, job);
@@ -239,6 +259,8 @@ static tuttiResult_t measure(struct rank *rank)
         if (result == tuttiSuccess && rank->rank == 0) note(job, &at);
         last = task;
     }
+    job->ran_ns[rank->rank] = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - ran;
+    if (rank->rank == 0) job->took_ns = tune_now_ns() - start;
     return result;
 }
 

@@ -14,6 +14,9 @@
  * long, but not all. */
 static const int64_t PATIENCE_NS = 20000000000;
 
+/* Least but one repetition / least, at most, where a time is believed. */
+static const double STEADY = 1.15;
+
 /* All that perf-tests/choice.sh compares. */
 static const tuttiCollective_t collectives[] = {
     tuttiCollAllReduce, tuttiCollBroadcast,     tuttiCollReduce,
@@ -173,39 +176,72 @@ static bool run_all(struct tune_job *job, int *signal)
 
 /* ---- Times ---------------------------------------------------------------------------------- */
 
-static double ranks_per_core(const struct tune_job *job)
+static int count_cpus(const struct tune_job *job)
 {
     cpu_set_t all;
     CPU_ZERO(&all);
     for (int r = 0; r < job->nranks; r++) CPU_OR(&all, &all, &job->allowed[r]);
     const int ncpus = CPU_COUNT(&all);
-    return ncpus > 0 ? (double)job->nranks / ncpus : 1;
+    return ncpus > 0 ? ncpus : job->nranks;
 }
 
-static bool same_group(const struct tune_point *a, const struct tune_point *b)
+/* How much of their cores the ranks have had. */
+static void take_shares(const struct tune_job *job, struct tune_times *all)
 {
+    const int ncpus = count_cpus(job);
+    all->had_s += (double)job->took_ns / 1e9 * (ncpus < job->nranks ? ncpus : job->nranks);
+    for (int r = 0; r < job->nranks; r++) all->ran_s += (double)job->ran_ns[r] / 1e9;
+}
+
+bool tune_in_group(const struct tune_job *job, int first, int index)
+{
+    const struct tune_point *a = &job->points[first], *b = &job->points[index];
     return a->collective == b->collective && a->nbytes == b->nbytes;
 }
 
-static void take_times(const struct tune_job *job, struct fit_time *times, int *ntimes)
+/* The time of the group's fastest algorithm; 0: one was not measured twice. */
+static double fastest_of(const struct tune_job *job, int first, int end)
 {
-    const double per_core = ranks_per_core(job);
+    double fastest = job->points[first].us;
+    for (int i = first; i < end; i++) {
+        if (!(job->points[i].next_us > 0)) return 0;
+        if (job->points[i].us < fastest) fastest = job->points[i].us;
+    }
+    return fastest;
+}
+
+/* Whether the least two repetitions of each algorithm that is not slow are near one another. */
+static bool is_steady(const struct tune_job *job, int first, int end, double fastest)
+{
+    for (int i = first; i < end; i++)
+        if (job->points[i].us <= TUNE_SLOW * fastest &&
+            job->points[i].next_us > STEADY * job->points[i].us)
+            return false;
+    return true;
+}
+
+static void take_times(const struct tune_job *job, struct tune_times *all)
+{
+    const double per_core = (double)job->nranks / count_cpus(job);
     for (int first = 0, end; first < job->npoints; first = end) {
-        bool is_complete = true;
-        for (end = first; end < job->npoints && same_group(&job->points[first], &job->points[end]);
-             end++)
-            is_complete = is_complete && job->points[end].us > 0;
-        for (int i = first; i < end && is_complete; i++)
-            times[(*ntimes)++] = (struct fit_time){.collective = job->points[i].collective,
-                                                   .algorithm = job->points[i].algorithm,
-                                                   .nranks = job->nranks,
-                                                   .ranks_per_core = per_core,
-                                                   .nbytes = job->points[i].nbytes,
-                                                   .us = job->points[i].us};
+        for (end = first; end < job->npoints && tune_in_group(job, first, end); end++) continue;
+        const double fastest = fastest_of(job, first, end);
+        const bool is_missing = !(fastest > 0);
+        const bool is_taken = !is_missing && is_steady(job, first, end, fastest);
+        all->ngroups++;
+        all->nmissing += is_missing;
+        all->nunsteady += !is_missing && !is_taken;
+        for (int i = first; i < end && is_taken; i++)
+            all->times[all->ntimes++] = (struct fit_time){.collective = job->points[i].collective,
+                                                          .algorithm = job->points[i].algorithm,
+                                                          .nranks = job->nranks,
+                                                          .ranks_per_core = per_core,
+                                                          .nbytes = job->points[i].nbytes,
+                                                          .us = job->points[i].us};
     }
 }
 
-int tune_ranks(int nranks, int64_t ns, struct fit_time *times, int *ntimes, int *signal)
+int tune_ranks(int nranks, int64_t ns, struct tune_times *all)
 {
     struct tune_job *job =
         mmap(NULL, sizeof *job, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -217,8 +253,9 @@ int tune_ranks(int nranks, int64_t ns, struct fit_time *times, int *ntimes, int 
     job->is_bound = nranks <= cores_find(job->cores, TUNE_MOST_RANKS);
     add_points(job);
     job->end_ns = tune_now_ns() + ns;
-    const bool fine = run_all(job, signal);
-    if (fine) take_times(job, times, ntimes);
+    const bool fine = run_all(job, &all->signal);
+    if (fine) take_times(job, all);
+    if (fine) take_shares(job, all);
     munmap(job, sizeof *job);
     return fine ? PLAN_DONE : PLAN_WRONG;
 }

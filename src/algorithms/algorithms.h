@@ -37,7 +37,7 @@ struct tt_setting {
      * nparts of them move side by side. */
     bool on_device;
     int nparts;
-    size_t line_bytes; /* of the lines of one message; half of them are data */
+    size_t line_bytes;            /* of the lines of one message; half of them are data */
     const struct tt_costs *costs; /* constants of the host; NULL: the shipped ones. Borrowed */
 };
 

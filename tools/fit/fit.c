@@ -99,24 +99,33 @@ static void print_table(FILE *table, const struct tt_costs *found)
     }
 }
 
+/* The lines of the file, which the comment explains. */
+static void keep_shipped(const char *why, FILE *table, FILE *file)
+{
+    fprintf(table, "%s: the shipped constants are kept.\n", why);
+    fprintf(file, "# %s: these are the shipped constants.\n", why);
+    (void)tt_costs_write(&tt_shipped_costs, file);
+}
+
 static void report(const struct tt_fit *fit, const struct tt_timing *timings, FILE *table,
                    FILE *file)
 {
     const struct tt_costs found = tt_fit_search(fit, &tt_shipped_costs, tt_now_ns() + MOST_NS);
     const struct tt_fit_rating rating = tt_fit_rate(fit, &found);
     const struct tt_fit_rating shipped = tt_fit_rate(fit, &tt_shipped_costs);
-    const bool is_taken = is_no_worse(&rating, &shipped);
     print_table(table, &found);
     fputs("time of the chosen algorithm / time of the fastest one:\n", table);
     print_rating(table, "shipped ", &shipped, timings);
     print_rating(table, "measured", &rating, timings);
-    if (!is_taken) {
-        fputs("The measured constants choose worse than the shipped ones, which are kept.\n",
-              table);
-        fputs("# The measured constants chose worse than the shipped ones: these are shipped.\n",
-              file);
-    }
-    (void)tt_costs_write(is_taken ? &found : &tt_shipped_costs, file);
+    if (is_no_worse(&rating, &shipped))
+        (void)tt_costs_write(&found, file);
+    else
+        keep_shipped("The measured constants choose worse than the shipped ones", table, file);
+}
+
+void fit_nothing(FILE *table, FILE *file)
+{
+    keep_shipped("Fewer than a third of the times can be believed", table, file);
 }
 
 bool fit_constants(const struct fit_time *times, int ntimes, FILE *table, FILE *file)

@@ -14,6 +14,7 @@
 
 enum {
     REGION_BYTES = 16 << 20,
+    PAGE = 4096,
     REPETITION_US = 700,
     ROUGH_PASSES = 2, /* after these the slow algorithms are left out */
     LEAST_CALLS = 2,
@@ -267,8 +268,8 @@ static tuttiResult_t measure(struct rank *rank)
 int tune_rank(struct tune_job *job, int number)
 {
     struct rank rank = {.job = job, .rank = number};
-    rank.input = malloc(REGION_BYTES);
-    rank.output = malloc(REGION_BYTES);
+    rank.input = aligned_alloc(PAGE, REGION_BYTES);
+    rank.output = aligned_alloc(PAGE, REGION_BYTES);
     if (!rank.input || !rank.output) {
         fprintf(stderr, "tutti-plan: out of memory for rank %d\n", number);
         return PLAN_WRONG;

@@ -18,6 +18,7 @@
  *               rounds * actions * action          steps, or messages sent and received where they
  *                                                  are more
  *             + bytes sent * byte_sent             with those that fill a pipeline: lag messages;
+ *                                                  byte_long beyond the first 16 KiB of a message;
  *                                                  in a meeting bytes put in * byte_put
  *             + bytes reduced * byte_reduced
  *             + bytes of the result * byte_result
@@ -155,11 +156,25 @@ static double wait_of(const struct tt_model_part *part, const struct load *load,
                           : costs->at[TT_COST_LINK].value);
 }
 
-/* either: a rank sends or stores, not both. */
-static double time_of(const struct work *work, double rounds, const struct tt_costs *costs,
-                      bool meets, bool either, double blocks)
+/* Of a message, what is beyond so many bytes costs byte_long: the receiver reads the beginning
+ * while the sender still writes. */
+static const double LONG_BYTES = 16 << 10;
+
+/* The mean cost of a byte that is sent. */
+static double byte_sent_of(const struct load *load, const struct tt_costs *costs, bool meets)
 {
-    const double sent = work->sent * costs->at[meets ? TT_COST_BYTE_PUT : TT_COST_BYTE_SENT].value;
+    const struct tt_cost *more = &costs->at[TT_COST_BYTE_LONG];
+    const double first = costs->at[meets ? TT_COST_BYTE_PUT : TT_COST_BYTE_SENT].value;
+    const double message = load->message / load->rounds;
+    if (meets || !more->name || message <= LONG_BYTES) return first;
+    return more->value + (first - more->value) * LONG_BYTES / message;
+}
+
+/* byte_sent: the cost of one. either: a rank sends or stores, not both. */
+static double time_of(const struct work *work, double rounds, const struct tt_costs *costs,
+                      double byte_sent, bool either, double blocks)
+{
+    const double sent = work->sent * byte_sent;
     const double stored = work->stored * costs->at[TT_COST_BYTE_RESULT].value;
     const double bytes = work->reduced * costs->at[TT_COST_BYTE_REDUCED].value +
                          (either ? fmax(sent, stored) : sent + stored);
@@ -184,8 +199,9 @@ static double cost_with(const struct tt_model_part *part, const struct tt_settin
     const bool to_root =
         part->one_way && tt_collective_row(part->algorithm->collective)->output_at_root_only;
     if (!part->one_way) load.busiest.sent += lag_of(&load, meets) * load.message / load.rounds;
-    const double own = time_of(&load.busiest, load.rounds, costs, meets, to_root && !meets, blocks);
-    const double all = time_of(&load.together, load.rounds, costs, meets, false, blocks);
+    const double byte = byte_sent_of(&load, costs, meets);
+    const double own = time_of(&load.busiest, load.rounds, costs, byte, to_root && !meets, blocks);
+    const double all = time_of(&load.together, load.rounds, costs, byte, false, blocks);
     const double other = part->counted ? fmax(0, all - own) / (part->on_host - 1) : own;
     return wait_of(part, &load, costs, meets, setting) +
            load.steps * costs->at[TT_COST_STEP].value + own + (part->per_core - 1) * other;

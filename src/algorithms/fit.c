@@ -12,10 +12,14 @@
 
 static const double MOST_FACTOR = 20;
 static const double FIRST_STEP = 0.7, LAST_STEP = 0.02; /* of a logarithm */
-/* Errors: the squared logarithm of predicted / measured counts once for the fastest algorithm of a
- * group, and less for slower ones, because these are hardly chosen. The logarithm of chosen /
- * fastest and the squared logarithm of constant / start are weighed by these. */
-static const double WEIGHT_CHOICE = 3, WEIGHT_START = 0.05;
+/* What adds to the error. Of each group:
+ * - the logarithm of time of the chosen algorithm / time of the fastest one, times WEIGHT_CHOICE;
+ * - the variance of the logarithms of predicted / measured: the choice depends on the ratio of
+ *   predictions only, and a busy machine slows all algorithms of a group alike. The fastest
+ *   algorithm counts once, slower ones less, because these are hardly chosen;
+ * - the square of the mean of these logarithms, times WEIGHT_LEVEL: so predictions are times.
+ * Of each constant: the squared logarithm of constant / start, times WEIGHT_START. */
+static const double WEIGHT_CHOICE = 10, WEIGHT_LEVEL = 0.05, WEIGHT_START = 0.05;
 
 struct tt_fit {
     int ntimings, nmodels;
@@ -137,18 +141,22 @@ static double predict(const struct timing *timing, const struct tt_costs *costs)
 static double group_error(const struct tt_fit *fit, int first, int end,
                           const struct tt_costs *costs, int *chosen)
 {
-    double error = 0, least = INFINITY;
+    double weights = 0, sum = 0, squares = 0, least = INFINITY;
     *chosen = first;
     for (int i = first; i < end; i++) {
-        const double us = predict(&fit->timings[i], costs);
+        const double us = predict(&fit->timings[i], costs), weight = fit->timings[i].weight;
         if (isinf(us)) continue; /* an element does not fit a message, so it is never chosen */
         const double off = log(us / fit->timings[i].given.us);
-        error += fit->timings[i].weight * off * off;
+        weights += weight;
+        sum += weight * off;
+        squares += weight * off * off;
         if (!tt_is_clearly_cheaper(us, least)) continue;
         least = us;
         *chosen = i;
     }
-    return error + WEIGHT_CHOICE * -log(fit->timings[*chosen].weight);
+    const double level = weights > 0 ? sum * sum / weights : 0;
+    return squares - level + WEIGHT_LEVEL * level -
+           WEIGHT_CHOICE * log(fit->timings[*chosen].weight);
 }
 
 struct tt_fit_rating tt_fit_rate(const struct tt_fit *fit, const struct tt_costs *costs)

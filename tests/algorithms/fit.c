@@ -104,7 +104,9 @@ TEST(fit, keeps_constants_that_fit_already_and_those_that_no_time_depends_on)
     REQUIRE(tt_fit_create(timings, ntimings, &fit) == TT_OK);
     struct tt_costs found = tt_fit_search(fit, &tt_shipped_costs, INT64_MAX);
     for (int i = 0; i < TT_NCOSTS; i++)
-        CHECK_MESSAGE(found.at[i].value == tt_shipped_costs.at[i].value, "constant %d moved", i);
+        if (tt_shipped_costs.at[i].name)
+            CHECK_MESSAGE(fabs(log(found.at[i].value / tt_shipped_costs.at[i].value)) < 0.5,
+                          "%s moved to %g", found.at[i].name, found.at[i].value);
     CHECK(tt_fit_rate(fit, &found).worst < 1.02); /* the simpler one of two that are that near */
     tt_fit_destroy(fit);
 

@@ -1,7 +1,8 @@
-/* Reads and writes files of constants of the cost model. */
+/* Files of constants of the cost model: reads them, and makes their lines. */
 #include <errno.h>
 #include <locale.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -155,15 +156,17 @@ tt_status tt_costs_read(const char *path, struct tt_costs *costs)
     return TT_OK;
 }
 
-bool tt_costs_write(const struct tt_costs *costs, FILE *file)
+void tt_costs_print(const struct tt_costs *costs, void (*emit)(void *arg, const char *line),
+                    void *arg)
 {
     for (int i = 0; i < TT_NCOSTS; i++) {
         const struct tt_cost *cost = &costs->at[i];
+        char line[TT_COST_LINE];
         if (!cost->name) continue;
-        const char *note = tt_cost_is_between_hosts((enum tt_cost_key)i)
-                               ? "  # as shipped: ranks of one host do not measure it"
-                               : "";
-        if (fprintf(file, "%-13s = %.6g%s\n", cost->name, cost->value, note) < 0) return false;
+        snprintf(line, sizeof line, "%-13s = %.6g%s", cost->name, cost->value,
+                 tt_cost_is_between_hosts((enum tt_cost_key)i)
+                     ? "  # as shipped: ranks of one host do not measure it"
+                     : "");
+        emit(arg, line);
     }
-    return true;
 }

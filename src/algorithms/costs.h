@@ -4,7 +4,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 
 #include "base/status.h"
 
@@ -63,7 +62,9 @@ enum { TT_COST_LINE = 256, TT_COST_FILE_BYTES = 1 << 16 };
  * name, a name that was there before, or a value that is not above 0 and at most a second. */
 TT_NODISCARD tt_status tt_costs_read(const char *path, struct tt_costs *costs);
 
-/* Writes the lines of a file, each with its comment. False: a write failed, as errno says. */
-bool tt_costs_write(const struct tt_costs *costs, FILE *file);
+/* Calls emit for each line of a file with these constants, without newline. The process's locale
+ * must have a decimal point. */
+void tt_costs_print(const struct tt_costs *costs, void (*emit)(void *arg, const char *line),
+                    void *arg);
 
 #endif

@@ -36,10 +36,10 @@ void tt_fit_destroy(struct tt_fit *fit);
 struct tt_fit_rating tt_fit_rate(const struct tt_fit *fit, const struct tt_costs *costs);
 
 /* Searches the constants of one host, each within a factor of 20 of `from`, for those with the
- * least error: predictions near the measured times, chosen algorithms near the fastest ones, and no
- * constant far from `from` without need. Stops early at the deadline, with the best so far. A
- * constant that no time depends on keeps its value. The result may choose worse than `from`:
- * compare their ratings. */
+ * least error: chosen algorithms near the fastest ones, ratios of predictions near those of times,
+ * predictions roughly the times, and no constant far from `from` without need. Stops early at the
+ * deadline, with the best so far. A constant that no time depends on keeps its value. The result
+ * may choose worse than `from`: compare their ratings. */
 struct tt_costs tt_fit_search(const struct tt_fit *fit, const struct tt_costs *from,
                               int64_t deadline_ns);
 

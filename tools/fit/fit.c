@@ -99,12 +99,17 @@ static void print_table(FILE *table, const struct tt_costs *found)
     }
 }
 
+static void write_line(void *file, const char *line)
+{
+    fprintf(file, "%s\n", line);
+}
+
 /* The lines of the file, which the comment explains. */
 static void keep_shipped(const char *why, FILE *table, FILE *file)
 {
     fprintf(table, "%s: the shipped constants are kept.\n", why);
     fprintf(file, "# %s: these are the shipped constants.\n", why);
-    (void)tt_costs_write(&tt_shipped_costs, file);
+    tt_costs_print(&tt_shipped_costs, write_line, file);
 }
 
 static void report(const struct tt_fit *fit, const struct tt_timing *timings, FILE *table,
@@ -118,7 +123,7 @@ static void report(const struct tt_fit *fit, const struct tt_timing *timings, FI
     print_rating(table, "shipped ", &shipped, timings);
     print_rating(table, "measured", &rating, timings);
     if (is_no_worse(&rating, &shipped))
-        (void)tt_costs_write(&found, file);
+        tt_costs_print(&found, write_line, file);
     else
         keep_shipped("The measured constants choose worse than the shipped ones", table, file);
 }

@@ -24,7 +24,7 @@ const struct tt_costs tt_shipped_costs = {{
                            "into a slot of a link; 4 to 512 KiB, 2 to 8 ranks"},
     [TT_COST_BYTE_LONG] = {"byte_long", 1.0 / 10e3,
                            "beyond the first 16 KiB of a message; 2 ranks, 64 to 512 KiB"},
-    [TT_COST_BYTE_PUT] = {"byte_put", 1.0 / 5400,
+    [TT_COST_BYTE_PUT] = {"byte_put", 1.0 / 6250,
                           "into a meeting, where nobody reads before all have put"},
     [TT_COST_BYTE_REDUCED] = {"byte_reduced", 1.0 / 40e3,
                               "read to be reduced; all_reduce of 2, 64 KiB"},

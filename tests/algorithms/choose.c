@@ -140,6 +140,7 @@ TEST(choose, takes_what_was_fast_on_two_cores)
         {TT_ALL_GATHER, 8, 512 * KIB, "meet"},
         {TT_REDUCE_SCATTER, 8, 4 * KIB, "meet"},
         {TT_REDUCE_SCATTER, 8, 512 * KIB, "parallel ring"},
+        {TT_ALL_TO_ALL, 4, 16 * KIB, "meet"},
         {TT_ALL_TO_ALL, 8, 8 * KIB, "meet"},
         {TT_ALL_TO_ALL, 8, 512 * KIB, "direct pairwise"},
         {TT_SCATTER, 4, 4 * KIB, "direct"},

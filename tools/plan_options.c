@@ -19,13 +19,17 @@ static const char usage[] =
     "[--root R|all] [--counts LIST]\n"
     "       tutti-plan count COLLECTIVE[:ALGORITHM]... --ranks LIST|--hosts H... --bytes SIZE "
     "[--root R] [--exact]\n"
-    "Looks at schedules: what every rank does in a collective. Needs no other process.\n"
+    "       tutti-plan tune [--output FILE] [--ranks LIST] [--seconds S]\n"
+    "Looks at schedules: what every rank does in a collective. Needs no other process, but for "
+    "tune.\n"
     "\n"
     "  list            every COLLECTIVE:ALGORITHM, one a line\n"
     "  print           the steps of every rank, or of one\n"
     "  verify          proves result, single counting, matching, ranges, deadlock, races, in "
     "place\n"
     "  count           steps, longest chain of messages, bytes and memory of the busiest rank\n"
+    "  tune            measures the constants by which algorithms are chosen, on this machine, for "
+    "TUTTI_COST_FILE\n"
     "\n"
     "  --ranks LIST    numbers and ranges: 8, 1-33, 2,4,8\n"
     "  --hosts H       hosts and their ranks: 2x4, 3,1,4, 2x2:cyclic (in turns), abba (a letter a "
@@ -38,6 +42,8 @@ static const char usage[] =
     "  --bytes SIZE    bytes that the call's count stands for: 64K, 16M, 1G\n"
     "  --deterministic only algorithms that a deterministic communicator may use\n"
     "  --exact         also count the steps of every rank, and compare with the formulas\n"
+    "  --output FILE   where tune writes the constants (-: the standard output)\n"
+    "  --seconds S     how long tune takes, 1 to 600 (15)\n"
     "  --version       print the version and exit\n"
     "  --help          print this and exit\n"
     "\n"
@@ -139,6 +145,13 @@ static bool parse_root(struct plan_options *options, const char *text)
     return strcmp(text, "all") == 0 || parse_whole_int(text, &options->root);
 }
 
+static bool parse_seconds(struct plan_options *options, const char *text)
+{
+    char *end;
+    options->seconds = strtod(text, &end);
+    return end != text && !*end && options->seconds >= 1 && options->seconds <= 600;
+}
+
 static bool parse_hosts(struct plan_options *options, const char *text)
 {
     if (options->nplaces == PLAN_MOST_ITEMS) return false;
@@ -161,6 +174,11 @@ static bool parse_option(struct plan_options *options, int option, const char *t
         return parse_counts(options, text);
     case 'b':
         return parse_bytes(options, text);
+    case 'f':
+        options->output = text;
+        return *text != '\0';
+    case 's':
+        return parse_seconds(options, text);
     case 'a':
         options->all = true;
         return true;
@@ -187,6 +205,10 @@ static const char *expected(int option)
         return "counts, where N is the number of ranks: 0,1,N-1,N+1";
     case 'b':
         return "bytes, or a number with K, M, G or T";
+    case 'f':
+        return "the path of a file, or - for the standard output";
+    case 's':
+        return "seconds from 1 to 600";
     default:
         return "a rank";
     }
@@ -194,7 +216,7 @@ static const char *expected(int option)
 
 int plan_options_parse(struct plan_options *options, int argc, char *argv[])
 {
-    *options = (struct plan_options){.nranges = 0};
+    *options = (struct plan_options){.nranges = 0, .seconds = 15};
     parse_counts(options, "0,1,N-1,N,N+1,1000");
     static const struct option table[] = {
         {"ranks", required_argument, NULL, 'n'},   {"root", required_argument, NULL, 'r'},
@@ -202,7 +224,8 @@ int plan_options_parse(struct plan_options *options, int argc, char *argv[])
         {"bytes", required_argument, NULL, 'b'},   {"all", no_argument, NULL, 'a'},
         {"deterministic", no_argument, NULL, 'd'}, {"exact", no_argument, NULL, 'e'},
         {"version", no_argument, NULL, 'v'},       {"help", no_argument, NULL, 'h'},
-        {"hosts", required_argument, NULL, 'o'},   {NULL, 0, NULL, 0}};
+        {"hosts", required_argument, NULL, 'o'},   {"output", required_argument, NULL, 'f'},
+        {"seconds", required_argument, NULL, 's'}, {NULL, 0, NULL, 0}};
     int option, which = 0;
     while ((option = getopt_long(argc, argv, "", table, &which)) != -1) {
         if (option == '?') {
@@ -224,7 +247,8 @@ int plan_options_parse(struct plan_options *options, int argc, char *argv[])
             return plan_complain(problem, optarg);
         }
     }
-    if (optind == argc) return plan_complain("no command: list, print, verify or count", NULL);
+    if (optind == argc)
+        return plan_complain("no command: list, print, verify, count or tune", NULL);
     options->command = argv[optind];
     options->names = argv + optind + 1;
     options->nnames = argc - optind - 1;

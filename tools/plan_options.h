@@ -38,6 +38,8 @@ struct plan_options {
     int ncounts;
     int root, rank;
     size_t nbytes;
+    const char *output; /* borrowed; NULL: stdout */
+    double seconds;     /* of tune */
     bool all, exact, deterministic, has_bytes, has_rank, has_root;
     bool pairs;                               /* algorithms X/Y too */
     struct plan_place usual[PLAN_MOST_ITEMS]; /* hosts for them when none are given */

@@ -1,4 +1,5 @@
-/* tutti-plan: any schedule for any number of ranks, printed, proved and counted. */
+/* tutti-plan: any schedule for any number of ranks, printed, proved and counted; and the constants
+ * of the cost model, measured (tune.c). */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -8,6 +9,7 @@
 
 #include "plan_options.h"
 #include "programs/streams.h"
+#include "tune.h"
 #include "tutti.h"
 
 static struct plan_options options;
@@ -417,6 +419,12 @@ static int run_command(void)
         if (!options.has_bytes) return plan_complain("--bytes is missing", NULL);
         if (options.root == PLAN_ALL_ROOTS) return plan_complain("count takes one root", NULL);
         return count_all();
+    }
+    if (strcmp(options.command, "tune") == 0) {
+        if (options.nnames > 0)
+            return plan_complain("tune takes no names of collectives, but there is",
+                                 options.names[0]);
+        return tune_run(&options);
     }
     return plan_complain("there is no such command:", options.command);
 }

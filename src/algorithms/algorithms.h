@@ -20,6 +20,8 @@ const struct tt_algorithm *tt_algorithm_by_id(enum tt_collective collective, uin
 /* Writes the comma-separated names for error messages; of composed ones only an example. */
 void tt_algorithm_names(enum tt_collective collective, char *text, size_t size);
 
+struct tt_costs; /* algorithms/costs.h */
+
 /* What the choice depends on besides the shape. Plain data. */
 struct tt_setting {
     bool one_host;       /* all ranks share a host, so meetings are possible */
@@ -35,7 +37,8 @@ struct tt_setting {
      * nparts of them move side by side. */
     bool on_device;
     int nparts;
-    size_t line_bytes; /* of the lines of one message; half of them are data */
+    size_t line_bytes;            /* of the lines of one message; half of them are data */
+    const struct tt_costs *costs; /* constants of the host; NULL: the shipped ones. Borrowed */
 };
 
 /* How a message of a GPU travels (device/call.h has the same protocols). */
@@ -90,8 +93,5 @@ static inline const struct tt_algorithm *tt_choices_at(const struct tt_choices *
  * TT_ERR_ARGUMENT names what is unknown and lists what there is. */
 TT_NODISCARD tt_status tt_parse_algorithms(const char *text,
                                            const struct tt_algorithm *forced[TT_NCOLLECTIVES]);
-
-/* The cost model's constants, line by line, for tutti-info. */
-void tt_cost_describe(void (*emit)(void *arg, const char *line), void *arg);
 
 #endif

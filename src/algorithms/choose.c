@@ -1,14 +1,10 @@
 /* Chooses an algorithm: the one that costs least. */
 #include <math.h>
 
-#include "algorithms/algorithms.h"
-#include "algorithms/hierarchy.h"
+#include "algorithms/model.h"
 
 /* Most ranks among which all pairs may exchange messages, as those of a meeting do on GPUs. */
 enum { MOST_PEERS = 64 };
-/* An algorithm takes the place of one before it in the table, which is simpler, only where its cost
- * is below this part of the other's. */
-static const double CLEARLY = 0.99;
 /* Sizes at which costs are compared: 1 byte, 2, 4, ... */
 enum { NSIZES = 48 };
 
@@ -55,7 +51,7 @@ static void look_for_cheaper(const struct tt_shape *shape, const struct tt_setti
         double costs[NSIZES];
         tt_costs_us(algorithm, shape, setting, sizes, nsizes, costs);
         for (int i = 0; i < nsizes; i++) {
-            if (costs[i] >= CLEARLY * least[i]) continue;
+            if (!tt_is_clearly_cheaper(costs[i], least[i])) continue;
             best[i] = algorithm;
             least[i] = costs[i];
         }

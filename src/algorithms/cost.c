@@ -1,10 +1,8 @@
 /* The cost model: predicts the time of a call from the algorithm's formula and from counts of its
  * schedule. */
 #include <math.h>
-#include <stdio.h>
 
-#include "algorithms/algorithms.h"
-#include "algorithms/hierarchy.h"
+#include "algorithms/model.h"
 
 /* The cost model: the time of the core on which the busiest rank runs. A message that does not fit
  * a slot (or a part that does not fit a meeting) is cut, and the whole schedule runs once a round.
@@ -20,6 +18,7 @@
  *               rounds * actions * action          steps, or messages sent and received where they
  *                                                  are more
  *             + bytes sent * byte_sent             with those that fill a pipeline: lag messages;
+ *                                                  byte_long beyond the first 16 KiB of a message;
  *                                                  in a meeting bytes put in * byte_put
  *             + bytes reduced * byte_reduced
  *             + bytes of the result * byte_result
@@ -49,94 +48,6 @@
  * that costs less counts. Rounds are of all parts of the data together, a meeting needs no second
  * wait between rounds, each step of the schedule costs `step` besides, and the blocks of threads of
  * a call share its bytes. */
-struct cost {
-    const char *name;
-    double value; /* microseconds, or microseconds a byte */
-    const char *source;
-};
-
-enum {
-    LINK,
-    LINK_ONE_WAY,
-    MEETING,
-    MEETING_RANK,
-    TURN_LINK,
-    TURN_MEETING,
-    STEP,
-    ACTION,
-    BYTE_SENT,
-    BYTE_PUT,
-    BYTE_REDUCED,
-    BYTE_RESULT,
-    NET_LINK,
-    NET_MESSAGE,
-    NET_BYTE,
-    NCOSTS
-};
-
-/* Measured on two cores of an AVX-512 server in a virtual machine. The constants of one host are
- * fitted to perf-tests/choice.sh, so that the chosen algorithm is among the fastest. */
-static const struct cost host_costs[NCOSTS] = {
-    [LINK] = {"link", 0.31, "a message whose answer is waited for; all_reduce and all_gather of 2"},
-    [LINK_ONE_WAY] =
-        {"link_one_way", 0.11,
-         "a message from or to a root, which waits for no answer; rooted ones of 4 and 8"},
-    [MEETING] = {"meeting", 0.35, "with meeting_rank; all_reduce and barrier of 2"},
-    [MEETING_RANK] = {"meeting_rank", 0.03, "one more flag to look at"},
-    [TURN_LINK] = {"turn_link", 0.95, "per rank; exchanges of 4 and 8 ranks on 2 cores"},
-    [TURN_MEETING] = {"turn_meeting", 0.75, "per rank; 3 us at 4 ranks on 2 cores"},
-    [ACTION] = {"action", 0.05, "a step, or a message sent or received"},
-    [BYTE_SENT] = {"byte_sent", 1.0 / 5800, "into a slot of a link; 4 to 512 KiB, 2 to 8 ranks"},
-    [BYTE_PUT] = {"byte_put", 1.0 / 5400, "into a meeting, where nobody reads before all have put"},
-    [BYTE_REDUCED] = {"byte_reduced", 1.0 / 28000, "read to be reduced; the same runs"},
-    [BYTE_RESULT] = {"byte_result", 1.0 / 7300, "written to the result; the same runs"},
-    [NET_LINK] = {"net_link", 6.0,
-                  "TCP to a rank that waits: 2.4 us on loopback, and a real network"},
-    [NET_MESSAGE] = {"net_message", 1.5, "its system calls; a ping over loopback takes 3.9 us"},
-    [NET_BYTE] = {"net_byte", 1.0 / 3600, "TCP on one core; 2.3 GB/s with byte_sent"},
-};
-
-/* On GPUs; bytes are those of one block of threads, of which a call has several. Fitted to
- * all-reduces of 256 bytes to 64 MiB on one H100, 2 and 8 ranks with 8 to 32 blocks each, as
- * perf-tests timed them (docs/cuda-measured.md). Never measured between GPUs; perf-tests with
- * --device cuda and TUTTI_ALGORITHM tell what to put here. What no call on a GPU needs is 0. */
-static const struct cost gpu_costs[TT_GPU_NPROTOCOLS][NCOSTS] = {
-    [TT_GPU_SLOTS] =
-        {
-            [LINK] = {"link", 2.2, "as with lines, and a release and an acquire: 1.2 us"},
-            [LINK_ONE_WAY] = {"link_one_way", 2.2, "as link: the kernels of ranks start together"},
-            [MEETING] = {"meeting", 10.3, "as with lines, and a release and an acquire"},
-            [MEETING_RANK] = {"meeting_rank", 1.0, "between meet, 0.3, and meet_two_shot, 2.7"},
-            [STEP] = {"step", 2.4, "as with lines: barriers of the block, and looking up"},
-            [ACTION] = {"action", 0.2, "as with lines"},
-            [BYTE_SENT] = {"byte_sent", 1.0 / 75e3, "two_shot of 64 MiB, less byte_reduced"},
-            [BYTE_PUT] = {"byte_put", 1.0 / 75e3, "as byte_sent: into the own place"},
-            [BYTE_REDUCED] = {"byte_reduced", 1.0 / 23e3, "parallel of 64 MiB, less two_shot"},
-            [BYTE_RESULT] = {"byte_result", 1.0 / 75e3, "as byte_sent"},
-        },
-    [TT_GPU_LINES] =
-        {
-            [LINK] = {"link", 1.0, "8 ranks: a ring 70 us, two_shot with as many steps 59 us"},
-            [LINK_ONE_WAY] = {"link_one_way", 1.0, "as link"},
-            [MEETING] = {"meeting", 9.1, "2 ranks 23 us, 8 ranks 34 us; parallel 15.5 and 27"},
-            [MEETING_RANK] = {"meeting_rank", 1.0, "between meet, 0.3, and meet_two_shot, 2.7"},
-            [STEP] = {"step", 2.4, "8 ranks: a ring 70 us, recursive_doubling 32 us"},
-            [ACTION] = {"action", 0.2, "8 ranks: parallel 27 us, recursive_doubling 32 us"},
-            [BYTE_SENT] = {"byte_sent", 2.0 / 75e3, "half of a line is data"},
-            [BYTE_PUT] = {"byte_put", 2.0 / 75e3, "as byte_sent, to each rank: see put_to_each"},
-            [BYTE_REDUCED] = {"byte_reduced", 2.0 / 23e3, "half of a line is data"},
-            [BYTE_RESULT] = {"byte_result", 1.0 / 75e3, "as with slots"},
-        },
-};
-
-bool tt_gpu_takes_lines(size_t nbytes)
-{
-    const struct cost *slots = gpu_costs[TT_GPU_SLOTS], *lines = gpu_costs[TT_GPU_LINES];
-    /* Of one block. The receiver reads lines while the sender writes others. */
-    const double more = lines[BYTE_SENT].value - slots[BYTE_SENT].value;
-    return (double)nbytes * more <= slots[LINK].value - lines[LINK].value;
-}
-
 /* Most ranks whose steps are counted. */
 enum { MOST_COUNTED = 64 };
 
@@ -179,35 +90,8 @@ static double messages_of(const struct tt_formula *formula)
     return formula->message > 0 ? (double)parts / (double)formula->message : 0;
 }
 
-/* An algorithm that is not composed, on one group of ranks: the input of its cost. */
-struct part {
-    const struct tt_algorithm *algorithm;
-    struct tt_formula formula;
-    int nranks, nblocks, nchannels;
-    bool one_host;             /* meetings are possible */
-    bool between;              /* hosts */
-    bool composed;             /* with other parts, which wait for this one */
-    double share;              /* of the call's data */
-    int at_once;               /* ranks of a host that do this on different shares */
-    int repeats;               /* how often the whole algorithm runs it, on channels of their own */
-    struct tt_traffic traffic; /* where between */
-    int on_host;               /* ranks of the largest host that do this */
-    double per_core;           /* of these, on one core; at least 1 */
-    struct tt_totals totals;   /* of these ranks, where counted */
-    bool counted;              /* else all ranks are taken to be as busy as the busiest one */
-    bool one_way;              /* no rank waits for an answer */
-};
-
-/* An algorithm as its parts, in the order in which they run. */
-struct model {
-    struct part parts[TT_MOST_PHASES];
-    int number;
-    struct part whole; /* as one algorithm: how its messages are cut */
-    size_t room;       /* bytes of a message */
-};
-
 /* Rounds in which the executor runs nbytes; 0: one element of each block does not fit a message. */
-static size_t rounds_of(const struct part *part, double nbytes, size_t room)
+static size_t rounds_of(const struct tt_model_part *part, double nbytes, size_t room)
 {
     const enum tt_collective collective = part->algorithm->collective;
     if (!part->nblocks) return 1;
@@ -220,7 +104,7 @@ static size_t rounds_of(const struct part *part, double nbytes, size_t room)
         .number;
 }
 
-static struct load load_of(const struct part *part, double nbytes, size_t most)
+static struct load load_of(const struct tt_model_part *part, double nbytes, size_t most)
 {
     const enum tt_collective collective = part->algorithm->collective;
     const struct tt_formula *formula = &part->formula;
@@ -256,33 +140,50 @@ static double lag_of(const struct load *load, bool meets)
     return meets || load->depth < load->steps ? 0 : load->depth - load->steps;
 }
 
-static double wait_of(const struct part *part, const struct load *load, const struct cost *costs,
-                      bool meets, bool turns)
+static double wait_of(const struct tt_model_part *part, const struct load *load,
+                      const struct tt_costs *costs, bool meets, const struct tt_setting *setting)
 {
     const double nranks = part->nranks, lag = lag_of(load, meets);
+    const bool turns = setting->oversubscribed;
     if (meets)
-        return (costs == host_costs ? 2 * load->rounds - 1 : load->rounds) * load->depth *
-               (turns ? nranks * costs[TURN_MEETING].value
-                      : costs[MEETING].value + nranks * costs[MEETING_RANK].value);
-    return (load->rounds * (load->depth - lag) + lag) * (part->one_way ? costs[LINK_ONE_WAY].value
-                                                         : turns ? nranks * costs[TURN_LINK].value
-                                                                 : costs[LINK].value);
+        return (setting->on_device ? load->rounds : 2 * load->rounds - 1) * load->depth *
+               (turns ? nranks * costs->at[TT_COST_TURN_MEETING].value
+                      : costs->at[TT_COST_MEETING].value +
+                            nranks * costs->at[TT_COST_MEETING_RANK].value);
+    return (load->rounds * (load->depth - lag) + lag) *
+           (part->one_way ? costs->at[TT_COST_LINK_ONE_WAY].value
+            : turns       ? nranks * costs->at[TT_COST_TURN_LINK].value
+                          : costs->at[TT_COST_LINK].value);
 }
 
-/* either: a rank sends or stores, not both. */
-static double time_of(const struct work *work, double rounds, const struct cost *costs, bool meets,
-                      bool either, double blocks)
+/* Of a message, what is beyond so many bytes costs byte_long: the receiver reads the beginning
+ * while the sender still writes. */
+static const double LONG_BYTES = 16 << 10;
+
+/* The mean cost of a byte that is sent. */
+static double byte_sent_of(const struct load *load, const struct tt_costs *costs, bool meets)
 {
-    const double sent = work->sent * costs[meets ? BYTE_PUT : BYTE_SENT].value;
-    const double stored = work->stored * costs[BYTE_RESULT].value;
-    const double bytes =
-        work->reduced * costs[BYTE_REDUCED].value + (either ? fmax(sent, stored) : sent + stored);
-    return rounds * work->actions * costs[ACTION].value + bytes / blocks;
+    const struct tt_cost *more = &costs->at[TT_COST_BYTE_LONG];
+    const double first = costs->at[meets ? TT_COST_BYTE_PUT : TT_COST_BYTE_SENT].value;
+    const double message = load->message / load->rounds;
+    if (meets || !more->name || message <= LONG_BYTES) return first;
+    return more->value + (first - more->value) * LONG_BYTES / message;
+}
+
+/* byte_sent: the cost of one. either: a rank sends or stores, not both. */
+static double time_of(const struct work *work, double rounds, const struct tt_costs *costs,
+                      double byte_sent, bool either, double blocks)
+{
+    const double sent = work->sent * byte_sent;
+    const double stored = work->stored * costs->at[TT_COST_BYTE_RESULT].value;
+    const double bytes = work->reduced * costs->at[TT_COST_BYTE_REDUCED].value +
+                         (either ? fmax(sent, stored) : sent + stored);
+    return rounds * work->actions * costs->at[TT_COST_ACTION].value + bytes / blocks;
 }
 
 /* The cost on one host, or where the placement is not known, with these constants. */
-static double cost_with(const struct part *part, const struct tt_setting *setting,
-                        const struct cost *costs, double nbytes)
+static double cost_with(const struct tt_model_part *part, const struct tt_setting *setting,
+                        const struct tt_costs *costs, double nbytes)
 {
     const bool meets = part->algorithm->one_host && part->nranks > 1;
     if (meets && (!part->one_host || setting->meet_bytes == 0)) return INFINITY;
@@ -290,7 +191,7 @@ static double cost_with(const struct part *part, const struct tt_setting *settin
     struct load load = load_of(part, nbytes, most);
     const double blocks = setting->on_device ? fmax(1, setting->nparts) : 1;
     load.rounds = ceil(load.rounds / blocks);
-    if (costs == gpu_costs[TT_GPU_LINES]) {
+    if (costs == &tt_gpu_costs[TT_GPU_LINES]) {
         const double lines = blocks * (double)setting->line_bytes;
         if (load.message > lines / 2 || !part->nblocks) return INFINITY;
         if (meets) load.busiest.sent *= part->nranks - 1; /* put_to_each */
@@ -298,32 +199,42 @@ static double cost_with(const struct part *part, const struct tt_setting *settin
     const bool to_root =
         part->one_way && tt_collective_row(part->algorithm->collective)->output_at_root_only;
     if (!part->one_way) load.busiest.sent += lag_of(&load, meets) * load.message / load.rounds;
-    const double own = time_of(&load.busiest, load.rounds, costs, meets, to_root && !meets, blocks);
-    const double all = time_of(&load.together, load.rounds, costs, meets, false, blocks);
+    const double byte = byte_sent_of(&load, costs, meets);
+    const double own = time_of(&load.busiest, load.rounds, costs, byte, to_root && !meets, blocks);
+    const double all = time_of(&load.together, load.rounds, costs, byte, false, blocks);
     const double other = part->counted ? fmax(0, all - own) / (part->on_host - 1) : own;
-    return wait_of(part, &load, costs, meets, setting->oversubscribed) +
-           load.steps * costs[STEP].value + own + (part->per_core - 1) * other;
+    return wait_of(part, &load, costs, meets, setting) +
+           load.steps * costs->at[TT_COST_STEP].value + own + (part->per_core - 1) * other;
 }
 
-static double cost_inside(const struct part *part, const struct tt_setting *setting, double nbytes)
+static const struct tt_costs *host_costs(const struct tt_setting *setting)
 {
-    if (!setting->on_device) return cost_with(part, setting, host_costs, nbytes);
-    return fmin(cost_with(part, setting, gpu_costs[TT_GPU_SLOTS], nbytes),
-                cost_with(part, setting, gpu_costs[TT_GPU_LINES], nbytes));
+    return setting->costs ? setting->costs : &tt_shipped_costs;
+}
+
+static double cost_inside(const struct tt_model_part *part, const struct tt_setting *setting,
+                          double nbytes)
+{
+    if (!setting->on_device) return cost_with(part, setting, host_costs(setting), nbytes);
+    return fmin(cost_with(part, setting, &tt_gpu_costs[TT_GPU_SLOTS], nbytes),
+                cost_with(part, setting, &tt_gpu_costs[TT_GPU_LINES], nbytes));
 }
 
 /* The additional cost of messages between hosts. */
-static double cost_between(const struct part *part, const struct tt_setting *setting,
+static double cost_between(const struct tt_model_part *part, const struct tt_setting *setting,
                            const struct load *load)
 {
-    const struct cost *costs = host_costs;
+    const struct tt_costs *costs = host_costs(setting);
     const struct tt_traffic *traffic = &part->traffic;
     const double wire = setting->net_mbit ? 8.0 / setting->net_mbit : 0; /* us a byte */
     const double through =
         (double)(traffic->sent > traffic->received ? traffic->sent : traffic->received);
-    return load->rounds * (double)traffic->depth * (costs[NET_LINK].value - costs[LINK].value) +
-           load->rounds * (double)traffic->messages * part->repeats * costs[NET_MESSAGE].value +
-           load->block * fmax((double)traffic->by_rank * costs[NET_BYTE].value,
+    const double longer =
+        fmax(0, costs->at[TT_COST_NET_LINK].value - costs->at[TT_COST_LINK].value);
+    return load->rounds * (double)traffic->depth * longer +
+           load->rounds * (double)traffic->messages * part->repeats *
+               costs->at[TT_COST_NET_MESSAGE].value +
+           load->block * fmax((double)traffic->by_rank * costs->at[TT_COST_NET_BYTE].value,
                               part->at_once * through * wire);
 }
 
@@ -347,7 +258,7 @@ static struct tt_traffic traffic_of(const struct tt_algorithm *algorithm,
 
 /* Sets what depends on the other ranks of a host: how many of them work on one core, what they do
  * together, and whether they wait for answers. ranks_per_core is that of all ranks. */
-static void share_cores(struct part *part, const struct tt_shape *shape,
+static void share_cores(struct tt_model_part *part, const struct tt_shape *shape,
                         const struct tt_phase *phase, double ranks_per_core)
 {
     const struct tt_steps steps = {.algorithm = phase->algorithm, .shape = phase->shape};
@@ -363,37 +274,36 @@ static void share_cores(struct part *part, const struct tt_shape *shape,
                                         part->formula.depth <= 1;
 }
 
-static struct part part_of(const struct tt_phase *phase, bool one_host)
+static struct tt_model_part part_of(const struct tt_phase *phase, bool one_host)
 {
-    struct part part = {.algorithm = phase->algorithm,
-                        .formula = tt_formula_of(phase->algorithm, &phase->shape),
-                        .nranks = phase->shape.nranks,
-                        .nblocks = tt_nblocks(phase->algorithm, &phase->shape),
-                        .nchannels = tt_nchannels(phase->algorithm, &phase->shape),
-                        .one_host = one_host,
-                        .between = phase->between,
-                        .share = phase->share,
-                        .at_once = phase->at_once,
-                        .repeats = 1};
+    struct tt_model_part part = {.algorithm = phase->algorithm,
+                                 .formula = tt_formula_of(phase->algorithm, &phase->shape),
+                                 .nranks = phase->shape.nranks,
+                                 .nblocks = tt_nblocks(phase->algorithm, &phase->shape),
+                                 .nchannels = tt_nchannels(phase->algorithm, &phase->shape),
+                                 .one_host = one_host,
+                                 .between = phase->between,
+                                 .share = phase->share,
+                                 .at_once = phase->at_once,
+                                 .repeats = 1};
     if (phase->between) part.traffic = traffic_of(phase->algorithm, &phase->shape);
     return part;
 }
 
-/* The part of the cost model that does not depend on the size of the data. */
-static struct model model_of(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
-                             const struct tt_setting *setting)
+struct tt_model tt_model_of(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
+                            const struct tt_setting *setting)
 {
     struct tt_phase phases[TT_MOST_PHASES] = {{.algorithm = algorithm,
                                                .shape = *shape,
                                                .between = shape->hosts && shape->hosts->nhosts > 1,
                                                .share = 1,
                                                .at_once = 1}};
-    struct model model = {.number = 1,
-                          .whole = {.algorithm = algorithm,
-                                    .formula = tt_formula_of(algorithm, shape),
-                                    .nblocks = tt_nblocks(algorithm, shape),
-                                    .nchannels = tt_nchannels(algorithm, shape)},
-                          .room = room_of(algorithm, shape, setting)};
+    struct tt_model model = {.number = 1,
+                             .whole = {.algorithm = algorithm,
+                                       .formula = tt_formula_of(algorithm, shape),
+                                       .nblocks = tt_nblocks(algorithm, shape),
+                                       .nchannels = tt_nchannels(algorithm, shape)},
+                             .room = room_of(algorithm, shape, setting)};
     if (algorithm->parts) model.number = tt_hierarchy_phases(algorithm, shape, phases);
     for (int i = 0; i < model.number; i++) {
         model.parts[i] = part_of(&phases[i], shape->hosts ? !phases[i].between : setting->one_host);
@@ -405,12 +315,12 @@ static struct model model_of(const struct tt_algorithm *algorithm, const struct 
     return model;
 }
 
-static double cost_of(const struct model *model, const struct tt_setting *setting, size_t nbytes)
+double tt_model_us(const struct tt_model *model, const struct tt_setting *setting, size_t nbytes)
 {
     double cost = 0;
     if (!rounds_of(&model->whole, (double)nbytes, model->room)) return INFINITY;
     for (int i = 0; i < model->number; i++) {
-        const struct part *part = &model->parts[i];
+        const struct tt_model_part *part = &model->parts[i];
         const double share = part->share * (double)nbytes;
         cost += cost_inside(part, setting, share);
         if (!part->between) continue;
@@ -427,8 +337,8 @@ void tt_costs_us(const struct tt_algorithm *algorithm, const struct tt_shape *sh
         for (int i = 0; i < nsizes; i++) out[i] = INFINITY;
         return;
     }
-    const struct model model = model_of(algorithm, shape, setting);
-    for (int i = 0; i < nsizes; i++) out[i] = cost_of(&model, setting, sizes[i]);
+    const struct tt_model model = tt_model_of(algorithm, shape, setting);
+    for (int i = 0; i < nsizes; i++) out[i] = tt_model_us(&model, setting, sizes[i]);
 }
 
 double tt_cost_us(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
@@ -437,23 +347,4 @@ double tt_cost_us(const struct tt_algorithm *algorithm, const struct tt_shape *s
     double cost;
     tt_costs_us(algorithm, shape, setting, &nbytes, 1, &cost);
     return cost;
-}
-
-static void describe_table(const struct cost *costs, const char *of,
-                           void (*emit)(void *arg, const char *line), void *arg)
-{
-    for (int i = 0; i < NCOSTS; i++) {
-        char line[160];
-        if (!costs[i].name) continue;
-        snprintf(line, sizeof line, "%s%-13s %9.6f us  %s", of, costs[i].name, costs[i].value,
-                 costs[i].source);
-        emit(arg, line);
-    }
-}
-
-void tt_cost_describe(void (*emit)(void *arg, const char *line), void *arg)
-{
-    describe_table(host_costs, "", emit, arg);
-    describe_table(gpu_costs[TT_GPU_SLOTS], "GPU slots ", emit, arg);
-    describe_table(gpu_costs[TT_GPU_LINES], "GPU lines ", emit, arg);
 }

@@ -186,20 +186,12 @@ __attribute__((format(printf, 1, 2))) static void refuse_file(const char *format
     tt_stderr_say("%s", refused_file);
 }
 
-/* Whether the file is this user's or root's, and nobody else may write it: as ssh demands of its
- * own. Says why not, and the remedy. */
+/* Whether the file may be believed; says why not. */
 static bool is_safe(const struct stat *file, const char *path)
 {
-    if (!tt_is_own_file(file))
-        refuse_file("the settings file %.400s belongs to uid %u, not to this user (uid %u) or "
-                    "root, and is not read: chown %u %.400s, or remove it",
-                    path, file->st_uid, geteuid(), geteuid(), path);
-    else if (file->st_mode & (S_IWGRP | S_IWOTH))
-        refuse_file("the settings file %.400s may be written by others (mode %04o) and is not "
-                    "read: chmod go-w %.400s",
-                    path, (unsigned)file->st_mode & 07777, path);
-    else
+    if (tt_is_safe_file(file, "settings file", path, refused_file, sizeof refused_file))
         return true;
+    tt_stderr_say("%s", refused_file);
     return false;
 }
 

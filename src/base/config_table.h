@@ -13,6 +13,7 @@ X(LOG_FILE,       "TUTTI_LOG_FILE",       STRING, "",       "Where the log goes 
 X(TIMEOUT_MS,     "TUTTI_TIMEOUT_MS",     INT,    "600000", "Deadline of every collective and of finalize, in milliseconds; 0 turns it off: then only a failed call, which waits for ranks that use its buffers, gives up, after 10 s.")
 X(INIT_TIMEOUT_MS,"TUTTI_INIT_TIMEOUT_MS",INT,    "600000", "Deadline of communicator init, in milliseconds; 0 turns it off.")
 X(ALGORITHM,      "TUTTI_ALGORITHM",      STRING, "",       "Forces algorithms: collective:name;... or one name for all, e.g. all_reduce:ring;broadcast:binomial.")
+X(COST_FILE,      "TUTTI_COST_FILE",      STRING, "",       "File of constants of the cost model, by which algorithms are chosen, in place of the shipped ones; the same on all ranks; tutti-plan tune writes it.")
 X(DETERMINISTIC,  "TUTTI_DETERMINISTIC",  BOOL,   "0",      "Reductions fold in rank order, whatever the size, algorithm and placement, so that results have the same bits; the same on all ranks.")
 X(TRANSPORT,      "TUTTI_TRANSPORT",      STRING, "",       "Allowed transports, comma-separated: shm,window,cma between local ranks, tcp,rdma between hosts; where none is named inside a host, shm and window; between hosts, all that work.")
 X(SLOT_BYTES,     "TUTTI_SLOT_BYTES",     SIZE,   "128K",    "Bytes of one slot of a link; one piece of a large message.")

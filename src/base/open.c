@@ -60,6 +60,24 @@ bool tt_is_own_file(const struct stat *file)
     return file->st_uid == 0 || file->st_uid == geteuid();
 }
 
+bool tt_is_safe_file(const struct stat *file, const char *kind, const char *path, char *why,
+                     size_t size)
+{
+    if (!tt_is_own_file(file))
+        snprintf(why, size,
+                 "the %s %.400s belongs to uid %u, not to this user (uid %u) or root, and is not "
+                 "read: chown %u %.400s, or remove it",
+                 kind, path, file->st_uid, geteuid(), geteuid(), path);
+    else if (file->st_mode & (S_IWGRP | S_IWOTH))
+        snprintf(why, size,
+                 "the %s %.400s may be written by others (mode %04o) and is not read: chmod go-w "
+                 "%.400s",
+                 kind, path, (unsigned)file->st_mode & 07777, path);
+    else
+        return true;
+    return false;
+}
+
 /* Looked at before it is opened as well: opening some devices does something. */
 int tt_open_regular(const char *path, struct stat *file, const char **why)
 {

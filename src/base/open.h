@@ -30,6 +30,12 @@ const char *tt_kind_of_file(mode_t mode);
 /* Whether the file is this user's or root's. */
 bool tt_is_own_file(const struct stat *file);
 
+/* Whether a file of settings may be believed: it is this user's or root's, and nobody else may
+ * write it, as ssh demands of its own. Else `why` gets the reason and the remedy; `kind` says in it
+ * what the file is ("settings file"). */
+bool tt_is_safe_file(const struct stat *file, const char *kind, const char *path, char *why,
+                     size_t size);
+
 /* As dlopen(3); what the library opens while it is loaded gets no low number either. */
 void *tt_open_library(const char *name, int flags);
 

@@ -155,6 +155,8 @@ static void finish(struct tt_making *making)
     const struct tt_fabric *fabric = comm->core.fabric;
     const struct tt_segment_header *header = fabric->segment->header;
     tt_fabric_finish(comm->core.fabric);
+    comm->costs = making->links.costs;
+    comm->setting.costs = &comm->costs;
     comm->setting.one_host = fabric->hosts->nhosts == 1;
     comm->setting.oversubscribed = fabric->some_oversubscribed;
     comm->setting.ranks_per_core = fabric->ranks_per_core;

@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include "algorithms/algorithms.h"
+#include "algorithms/costs.h"
 #include "bootstrap/bootstrap.h"
 #include "carrier/carrier.h"
 #include "executor/express.h"
@@ -63,7 +64,8 @@ struct tuttiComm {
     pid_t process; /* that made it: in a child made by fork it is another */
     int64_t init_timeout_ms;
     uint8_t key[TT_KEY_BYTES]; /* secret; of its connections and of communicators split from it */
-    struct tt_setting setting; /* for memory of the host */
+    struct tt_costs costs;     /* of the host; the same on all ranks */
+    struct tt_setting setting; /* for memory of the host; refers to costs */
     struct {
         struct tt_bootstrap_counts bootstrap;
         uint64_t join_ns, total_ns;
@@ -102,6 +104,7 @@ struct tt_comm_config {
     int gpu;                           /* -1: none */
     bool needs_gpu;                    /* the config names it: init fails where it cannot be used */
     uint64_t opener;                   /* a number of the calling thread */
+    const struct tt_costs *costs;      /* of a parent; NULL: those of TUTTI_COST_FILE */
     const struct tt_comm_core *parent; /* from which the communicator is split; NULL: none */
 };
 
@@ -112,6 +115,7 @@ struct tt_comm_links {
     int device_channels;          /* of two ranks, with the one of point to point */
     int device_threads;           /* of a block */
     size_t device_line_bytes;     /* messages of a block that go as lines, at most */
+    struct tt_costs costs;        /* of the host */
 };
 
 /* Who makes a new communicator, and how they gather small blocks: over bootstrap, or over a parent

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "algorithms/algorithms.h"
 #include "base/config.h"
 #include "base/output.h"
 #include "base/status.h"
@@ -70,7 +69,8 @@ static void describe_cpu(const struct tt_output *output)
 }
 
 /* What would be used for these bytes: by `comm`, or, without one, by nranks ranks of this host. */
-static const char *choice(tuttiComm_t comm, int collective, int nranks, size_t nbytes)
+static const char *choice(tuttiComm_t comm, const struct tt_costs *costs, int collective,
+                          int nranks, size_t nbytes)
 {
     const char *name = "?";
     if (comm) {
@@ -89,6 +89,7 @@ static const char *choice(tuttiComm_t comm, int collective, int nranks, size_t n
         .meet_bytes = (size_t)tt_config_int(TT_CONFIG_MEET_BYTES),
         .slot_bytes = (size_t)tt_config_int(TT_CONFIG_SLOT_BYTES),
         .in_rank_order = tt_config_int(TT_CONFIG_DETERMINISTIC),
+        .costs = costs,
     };
     return tt_choose(&shape, &setting, nbytes)->name;
 }
@@ -101,7 +102,8 @@ static void append(char *line, size_t size, int column, const char *text)
     snprintf(line + used, size - used, "%*s%s", gap, "", text);
 }
 
-static void describe_choices(const struct tt_output *output, tuttiComm_t comm, int nranks)
+static void describe_choices(const struct tt_output *output, tuttiComm_t comm,
+                             const struct tt_costs *costs, int nranks)
 {
     static const struct {
         const char *name;
@@ -121,21 +123,33 @@ static void describe_choices(const struct tt_output *output, tuttiComm_t comm, i
         line[0] = '\0';
         append(line, sizeof line, 0, tt_collective_name((enum tt_collective)collective));
         for (int i = 0; i < NSIZES; i++)
-            append(line, sizeof line, i + 1, choice(comm, collective, nranks, sizes[i].nbytes));
+            append(line, sizeof line, i + 1,
+                   choice(comm, costs, collective, nranks, sizes[i].nbytes));
         tt_say(output, "%s", line);
     }
 }
 
-static void describe_costs(const struct tt_output *output, tuttiComm_t comm)
+/* The constants are those of `comm`, or, without one, those that a new communicator would have. */
+static tt_status describe_costs(const struct tt_output *output, tuttiComm_t comm)
 {
+    const char *path = tt_config_string(TT_CONFIG_COST_FILE);
+    struct tt_costs costs;
     int nranks = 0;
-    tt_cost_describe(output->emit, output->arg);
+    if (comm)
+        costs = comm->costs;
+    else
+        TT_TRY(tt_costs_read(path, &costs));
+    tt_say(output, "constants of the host: %s%s", path[0] ? "TUTTI_COST_FILE=" : "as shipped",
+           path);
+    tt_costs_describe(&costs, output->emit, output->arg);
     if (comm) {
-        if (tuttiCommCount(comm, &nranks) == tuttiSuccess) describe_choices(output, comm, nranks);
-        return;
+        if (tuttiCommCount(comm, &nranks) == tuttiSuccess)
+            describe_choices(output, comm, &costs, nranks);
+        return TT_OK;
     }
-    describe_choices(output, NULL, 2);
-    describe_choices(output, NULL, 8);
+    describe_choices(output, NULL, &costs, 2);
+    describe_choices(output, NULL, &costs, 8);
+    return TT_OK;
 }
 
 static tt_status describe(tuttiDescribe_t what, tuttiComm_t comm, const struct tt_output *output)
@@ -158,8 +172,7 @@ static tt_status describe(tuttiDescribe_t what, tuttiComm_t comm, const struct t
         tt_driver_describe(output->emit, output->arg);
         return TT_OK;
     case tuttiDescribeCosts:
-        describe_costs(output, comm);
-        return TT_OK;
+        return describe_costs(output, comm);
     case tuttiDescribeLinks:
         if (!comm)
             return tt_fail(TT_ERR_ARGUMENT, "tuttiDescribe: comm is NULL; links belong to a "

@@ -84,6 +84,7 @@ tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig
                                                                    : fresh.gpu;
     fresh.opener = number_of_thread();
     fresh.parent = parent ? &parent->core : NULL;
+    fresh.costs = parent ? &parent->costs : NULL;
     for (int i = 0; i < TT_NCOLLECTIVES; i++)
         TT_TRY(tt_comm_check_order(fresh.forced[i], fresh.deterministic));
     *settings = fresh;
@@ -188,6 +189,11 @@ tt_status tt_comm_links_init(struct tt_comm_links *out, const struct tt_comm_con
         .device_threads = (int)bounded(TT_CONFIG_DEVICE_THREADS, 32, TT_DEVICE_THREADS, 32),
         .device_line_bytes = find_line_bytes(),
     };
+    if (config->costs)
+        links.costs = *config->costs;
+    else
+        TT_TRY(tt_costs_read(tt_config_string(TT_CONFIG_COST_FILE), &links.costs));
+    links.fabric.costs = tt_costs_checksum(&links.costs);
     TT_TRY(read_waiting(&links.fabric));
     links.wires.nslots = links.fabric.wire_slots;
     links.wires.slot_bytes = links.fabric.slot_bytes;

@@ -35,6 +35,7 @@ tt_status tt_peer_info_init(struct tt_peer_info *info, const struct tt_fabric_co
                                 .nchannels = (uint32_t)config->nchannels,
                                 .copies = (uint32_t)config->copies,
                                 .deterministic = config->deterministic,
+                                .costs = config->costs,
                                 .gpu = config->gpu,
                                 .oversubscribed = config->oversubscribed,
                                 .always_spin = config->always_spin};
@@ -62,6 +63,18 @@ static tt_status check_setting(const char *name, const struct tt_peer_info *info
                    infos[rank].pid, value);
 }
 
+/* Ranks with other constants would choose other algorithms. */
+static tt_status check_costs(const struct tt_peer_info *infos, int rank)
+{
+    if (infos[rank].costs == infos[0].costs) return TT_OK;
+    return tt_fail(
+        TT_ERR_USAGE,
+        "rank 0 (host %s, pid %d) and rank %d (host %s, pid %d) have different constants "
+        "of the cost model: TUTTI_COST_FILE must name files with the same values on all "
+        "ranks, or none",
+        infos[0].host, infos[0].pid, rank, infos[rank].host, infos[rank].pid);
+}
+
 tt_status tt_peers_check_settings(const struct tt_peer_info *infos, int nranks)
 {
     for (int r = 1; r < nranks; r++) {
@@ -76,6 +89,7 @@ tt_status tt_peers_check_settings(const struct tt_peer_info *infos, int nranks)
         TT_TRY(check_setting("TUTTI_COPIES", infos, r, infos[r].copies, infos[0].copies));
         TT_TRY(check_setting("TUTTI_DETERMINISTIC", infos, r, infos[r].deterministic,
                              infos[0].deterministic));
+        TT_TRY(check_costs(infos, r));
     }
     return TT_OK;
 }

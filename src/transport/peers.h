@@ -20,6 +20,7 @@ struct tt_fabric_config {
     bool allow_window, allow_cma;
     bool always_spin;   /* whatever the number of cores */
     bool deterministic; /* of the communicator; the fabric only compares it */
+    uint32_t costs;     /* checksum of the cost model's constants; the fabric only compares it */
     int gpu;            /* of this rank, -1: none; the fabric only tells the others */
 };
 
@@ -31,7 +32,7 @@ struct tt_peer_info {
     struct tt_fd_address fd_address;
     int32_t pid;
     int32_t status; /* of getting this far; not TT_OK: the rest does not count */
-    uint32_t nslots, wire_slots, slot_bytes, meet_bytes, nchannels, copies, deterministic;
+    uint32_t nslots, wire_slots, slot_bytes, meet_bytes, nchannels, copies, deterministic, costs;
     int32_t gpu;
     uint8_t oversubscribed, always_spin; /* as in its config */
     uint64_t cpus[16];                   /* CPUs this process may run on, one bit each */

@@ -16,6 +16,7 @@ folder_of() {
     case $1 in
     include/tutti.h) folder=tutti.h ;;
     vgpu/probes/*) folder=vgpu/probes ;;
+    tools/fit/*) folder=tools/fit ;;
     src/transport/*/* | src/carrier/*/*) folder=${rest%%/*} rest=${rest#*/} folder+=/${rest%%/*} ;;
     src/*/*) folder=${rest%%/*} ;;
     *) folder=${1%%/*} ;;
@@ -27,7 +28,7 @@ folder_of() {
 target_of() {
     local places=("${1%/*}" "${1%%/*}" include .) place
     case $1 in
-    vgpu/probes/*) places+=(src) ;;
+    vgpu/probes/* | tools/fit/*) places+=(src) ;;
     vgpu/*) places+=(tests) ;;
     esac
     for place in "${places[@]}"; do

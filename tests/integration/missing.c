@@ -131,6 +131,49 @@ static void become_nobody(void)
     if (is_chosen() && (setgid(65534) || setuid(65534))) _exit(9);
 }
 
+static const char other_costs[] = TUTTI_BINARY_DIR "/tests/other_costs.txt";
+
+static void take_other_costs(void)
+{
+    if (is_chosen()) setenv("TUTTI_COST_FILE", other_costs, 1);
+}
+
+TEST(missing, ranks_with_different_constants_of_the_cost_model_are_named)
+{
+    static struct job job;
+    const char *const extra[] = {"TUTTI_INIT_TIMEOUT_MS=60000", NULL};
+    char text[32];
+    FILE *file = fopen(other_costs, "w");
+    REQUIRE(file && fputs("link = 1\n", file) >= 0 && fclose(file) == 0);
+    for (int i = 0; i < NLAYOUTS; i++) {
+        chosen = (int)strlen(layouts[i]) - 1 - i % 2;
+        REQUIRE(job_start_prepared(&job, layouts[i], init, extra, take_other_costs));
+        CHECK_MESSAGE(job_wait(&job, 20000), "a rank waited for the deadline");
+        check_all_say(&job, "TUTTI_COST_FILE must name files with the same values");
+        check_all_say(&job, "rank 0 (host");
+        snprintf(text, sizeof text, "rank %d (host", chosen == 0 ? 1 : chosen);
+        check_all_say(&job, text);
+    }
+    unlink(other_costs);
+}
+
+TEST(missing, a_rank_whose_file_of_constants_is_wrong_is_named)
+{
+    static struct job job;
+    const char *const extra[] = {"TUTTI_INIT_TIMEOUT_MS=60000", NULL};
+    FILE *file = fopen(other_costs, "w");
+    REQUIRE(file && fputs("link = fast\n", file) >= 0 && fclose(file) == 0);
+    for (chosen = 0; chosen < 4; chosen++) {
+        char text[64];
+        REQUIRE(job_start_prepared(&job, "aabb", init, extra, take_other_costs));
+        CHECK_MESSAGE(job_wait(&job, 20000), "a rank waited for the deadline");
+        snprintf(text, sizeof text, "rank %d could not join: TUTTI_COST_FILE=", chosen);
+        check_all_say(&job, text);
+        check_all_say(&job, "line 1: the value is 'fast'");
+    }
+    unlink(other_costs);
+}
+
 TEST(missing, a_rank_that_gets_no_shared_memory_ends_all_at_once)
 {
     static struct job job;

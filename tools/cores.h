@@ -1,0 +1,11 @@
+/* The cores of this machine, to each of which a rank may be bound. */
+#ifndef TUTTI_TOOLS_CORES_H
+#define TUTTI_TOOLS_CORES_H
+
+#include <sched.h>
+
+/* Fills the CPUs of the first `most` cores, as the operating system numbers them. Returns how many
+ * cores there are; 0: they are not known, because this was built without hwloc. */
+int cores_find(cpu_set_t *cores, int most);
+
+#endif

@@ -75,12 +75,14 @@ static bool shares_slot(const struct tt_shm_link *shm, size_t nbytes)
            shm->shared_end + nbytes <= slot_offset(shm, shm->last_slot) + shm->link.slot_bytes;
 }
 
-/* A link whose messages are all taken begins at its first slot again, because the slots that were
- * used last are in the caches. Whether they are taken lies in the receiver's cache, so only long
- * messages look each time; others look once a few slots are used. */
+/* A link that has used a few slots for messages of some KiB begins at the first one again, if all
+ * messages are taken: these few stay in the caches. Long messages go through all slots, which are
+ * more than a core's second cache holds: a slot that the receiver's cache still has is slow to
+ * write. */
 static void rewind_slots(struct tt_shm_link *shm, size_t nbytes)
 {
-    if (shm->slots_used && (nbytes >= LONG_BYTES || shm->slot >= FEW_SLOTS)) look_at_taken(shm);
+    if (nbytes >= LONG_BYTES || shm->slot < FEW_SLOTS) return;
+    if (shm->slots_used) look_at_taken(shm);
     if (shm->slots_used) return;
     shm->slot = 0;
     shm->nsharing = MOST_SHARING; /* the slot filled last may lie anywhere */
@@ -92,7 +94,7 @@ static void *shm_slot(struct tt_link *link, size_t nbytes)
     if (!has_flag(shm)) return NULL;
     if (nbytes <= TT_INLINE_BYTES) return flag_of(shm)->data.bytes;
     if (shares_slot(shm, nbytes)) return shm->slots + shm->shared_end;
-    if (shm->slot) rewind_slots(shm, nbytes);
+    rewind_slots(shm, nbytes);
     return has_slot(shm) ? shm->slots + slot_offset(shm, shm->slot) : NULL;
 }
 

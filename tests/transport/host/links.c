@@ -182,51 +182,58 @@ TEST(links, use_slots_again_in_the_order_of_release_whatever_goes_between)
     }
 }
 
-TEST(links, begin_at_the_first_slot_again_when_all_messages_are_taken)
+/* A link with 16 slots of 32 KiB. */
+static bool open_long_link(struct together *all, struct tt_link **tx, struct tt_link **rx)
 {
-    struct together all;
     struct tt_fabric_config config = together_config();
     config.nslots = 16;
     config.slot_bytes = 32768;
-    REQUIRE(together_open(&all, 2, &config));
-    struct tt_link *tx = tt_fabric_tx(all.fabrics[0], 1, 0),
-                   *rx = tt_fabric_rx(all.fabrics[1], 0, 0);
-    const char *first = tx->ops->slot(tx, 32768);
-    for (int turn = 0; turn < 50; turn++) {
-        const int number = 1 + turn % 16;
-        for (int i = 0; i < number; i++) {
-            const char *slot = tx->ops->slot(tx, 32768);
-            CHECK(slot == first + i * 32768);
-            tx->ops->publish(tx, 32768, 1);
+    if (!together_open(all, 2, &config)) return false;
+    *tx = tt_fabric_tx(all->fabrics[0], 1, 0);
+    *rx = tt_fabric_rx(all->fabrics[1], 0, 0);
+    return true;
+}
+
+TEST(links, use_few_slots_for_messages_of_some_kilobytes_and_all_for_long_ones)
+{
+    static const size_t lengths[] = {4096, 32768}, expected[] = {6, 16};
+    for (int l = 0; l < 2; l++) {
+        struct together all;
+        struct tt_link *tx, *rx;
+        REQUIRE(open_long_link(&all, &tx, &rx));
+        const char *first = tx->ops->slot(tx, lengths[l]);
+        size_t most = 0;
+        for (int turn = 0; turn < 50; turn++) {
+            const char *slot = tx->ops->slot(tx, lengths[l]);
+            const size_t number = (size_t)(slot - first) / 32768 + 1;
+            if (number > most) most = number;
+            tx->ops->publish(tx, lengths[l], 1);
+            rx->ops->release(rx);
         }
-        for (int i = 0; i < number; i++) rx->ops->release(rx);
+        CHECK_EQ(most, expected[l]);
+        together_close(&all);
     }
-    together_close(&all);
 }
 
 TEST(links, a_slot_that_short_messages_share_is_not_filled_again_before_they_are_taken)
 {
     struct together all;
-    struct tt_fabric_config config = together_config();
+    struct tt_link *tx, *rx;
     struct tt_message message;
-    config.nslots = 16;
-    config.slot_bytes = 32768;
-    REQUIRE(together_open(&all, 2, &config));
-    struct tt_link *tx = tt_fabric_tx(all.fabrics[0], 1, 0),
-                   *rx = tt_fabric_rx(all.fabrics[1], 0, 0);
-    static const size_t lengths[] = {32768, 1000};
-    for (int i = 0; i < 2; i++) {
-        CHECK(tx->ops->slot(tx, lengths[i]));
-        tx->ops->publish(tx, lengths[i], 1);
+    REQUIRE(open_long_link(&all, &tx, &rx));
+    for (int i = 0; i < 7; i++) { /* the last one in a slot that it may share */
+        const size_t nbytes = i < 6 ? 4096 : 1000;
+        CHECK(tx->ops->slot(tx, nbytes));
+        tx->ops->publish(tx, nbytes, 1);
     }
-    for (int i = 0; i < 2; i++) rx->ops->release(rx);
-    CHECK(tx->ops->slot(tx, 32768)); /* the first one again; it is not filled */
+    for (int i = 0; i < 7; i++) rx->ops->release(rx);
+    CHECK(tx->ops->slot(tx, 4096)); /* the first one again; it is not filled */
     char *slot = tx->ops->slot(tx, 1000);
     memset(slot, 7, 1000);
     tx->ops->publish(tx, 1000, 1);
-    while ((slot = tx->ops->slot(tx, 32768)) != NULL) {
-        memset(slot, 9, 32768);
-        tx->ops->publish(tx, 32768, 1);
+    while ((slot = tx->ops->slot(tx, 4096)) != NULL) {
+        memset(slot, 9, 4096);
+        tx->ops->publish(tx, 4096, 1);
     }
     REQUIRE(rx->ops->peek(rx, &message) == TT_OK);
     const char *data = message.data;

@@ -52,6 +52,7 @@ function begin(operation, what,   title) {
 }
 
 function figure_name(what) {
+    if (what == "best") return "best repetition"
     if (what == "median") return "median of repetitions"
     if (what == "call_p50") return "median of single calls"
     if (what == "call_p90") return "90th percentile of single calls"
@@ -155,7 +156,7 @@ function chart(operation, what,   r, part, size, nsizes) {
         if (log2(part[2]) < low_x) low_x = log2(part[2])
         if (log2(part[2]) > high_x) high_x = log2(part[2])
     }
-    out = folder "/" operation (what == "median" ? "" : "-" substr(what, 6)) ".svg"
+    out = folder "/" operation (what == "median" ? "" : "-" (what == "best" ? what : substr(what, 6))) ".svg"
     begin(operation, what)
     times_panel(operation, what, nsizes, size)
     ratios_panel(operation, what, nsizes, size)
@@ -167,7 +168,7 @@ END {
     PAGE_WIDTH = 900; PAGE_HEIGHT = 640; LEFT = 92; WIDTH = 590; TOP = 64; HEIGHT = 320; RATIO_TOP = 404; RATIO_HEIGHT = 170
     split("#1b6ca8 #d1495b #2e8b57 #e08e0b #7b4fa3 #5c5c5c #00a0a0 #a0522d", colour, " ")
     for (i = 1; i <= n; i++) number[name[i]] = i
-    nfigures = split(load == "loaded" ? "call_p50 call_p90 call_mean" : "median", figure, " ")
+    nfigures = split(load == "loaded" ? "call_p50 call_p90 call_mean" : "best median", figure, " ")
     for (r = 1; r <= nrows; r++) {
         split(rows[r], part, " ")
         if (part[1] in drawn) continue

@@ -22,8 +22,8 @@ usage: perf-tests/compare.sh [OPTION]...
   --against DIR     the build folder of another tutti, an old commit's say: one more library, run next
                     to tutti in every turn, the one first and the other first by turns
   --json FILE       also write op, bytes, library and all figures, the means of the ratios, and what is missing
-  --svg DIR         also draw an SVG for each operation in DIR: time and ratio over the size; with --hogs
-                    or --work OPERATION-p50.svg, -p90.svg and -mean.svg
+  --svg DIR         also draw SVGs for each operation in DIR, time and ratio over the size: OPERATION.svg of
+                    the medians, OPERATION-best.svg; with --hogs or --work OPERATION-p50.svg, -p90.svg, -mean.svg
   --fail-below R    exit status 1 when a median ratio of tutti is below R: to the fastest peer, without
                     peers to --against
   --fail-on WHAT    which one: mean, the geometric mean of all rows (default), or point, any row's

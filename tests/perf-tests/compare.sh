@@ -89,7 +89,7 @@ sed -n '/ barrier /!p' "$folder/times" | sed 's/ 2 8 / 2 1048576 /' | cat "$fold
 sed 's/^\([^ ]* [^ ]* [^ ]* [^ ]*\) [^ ]* [^ ]*/\1 - -/; / barrier /d' "$folder/more" >"$folder/more_loaded"
 expect draw 0 "" draw quiet "$folder/more"
 expect draw_loaded 0 "" draw loaded "$folder/more_loaded"
-for name in all_reduce barrier all_reduce-p50 all_reduce-p90 all_reduce-mean; do expect "chart_$name" 0 "" well_formed "$folder/charts/$name.svg"; done
+for name in all_reduce all_reduce-best barrier all_reduce-p50 all_reduce-p90 all_reduce-mean; do expect "chart_$name" 0 "" well_formed "$folder/charts/$name.svg"; done
 for text in "8 B" "1 MiB" tutti against tutti-mem fast slow "fastest peer / tutti" "fastest peer / tutti-mem" "against / tutti" \
     "all_reduce: time of a call over the size" "median of repetitions; 2 ranks &amp; a &lt;load&gt;" "bytes of the whole vector"; do
     expect "chart_has_$text" 0 ">$text</text>" cat "$folder/charts/all_reduce.svg"
@@ -217,7 +217,7 @@ short=("$root/perf-tests/compare.sh" --build "$build" --against "$build" --libra
 expect script 0 "^all_reduce +4096 " "${short[@]}" --json "$folder/run.json" --fail-below 0.0001
 expect script_fails 1 "below 1000000: all_reduce 8: " "${short[@]}" --fail-below 1000000 --fail-on point
 expect script_draws 0 "^all_reduce +4096 " "${short[@]}" --svg "$folder/drawn"
-for name in all_reduce barrier; do expect "drawn_$name" 0 "" well_formed "$folder/drawn/$name.svg"; done
+for name in all_reduce all_reduce-best barrier; do expect "drawn_$name" 0 "" well_formed "$folder/drawn/$name.svg"; done
 expect nowhere_to_draw 1 "--svg: cannot write to '$folder/out/x'" "${short[@]}" --svg "$folder/out/x"
 expect json_of_the_script 0 '"library": "against"' cat "$folder/run.json"
 expect loaded_script 0 "^all_reduce +4096 best " "${short[@]}" --hogs 1 --work 5 --json "$folder/run.json" --fail-below 0.0001

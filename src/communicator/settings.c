@@ -149,12 +149,6 @@ static tt_status read_waiting(struct tt_fabric_config *fabric)
     return TT_OK;
 }
 
-static size_t slots_or(size_t usual)
-{
-    if (!tt_config_int(TT_CONFIG_SLOTS)) return usual;
-    return bounded(TT_CONFIG_SLOTS, TT_MIN_SLOTS, TT_MAX_SLOTS, 1);
-}
-
 /* The messages of a block that go as lines, at most: for these lines are faster by the cost model.
  */
 static size_t find_line_bytes(void)
@@ -171,9 +165,12 @@ tt_status tt_comm_links_init(struct tt_comm_links *out, const struct tt_comm_con
     bool inside, between;
     TT_TRY(tt_config_check());
     TT_TRY(check_transports(list, &inside, &between));
+    const size_t nslots = tt_config_int(TT_CONFIG_SLOTS)
+                              ? bounded(TT_CONFIG_SLOTS, TT_MIN_SLOTS, TT_MAX_SLOTS, 1)
+                              : 0;
     struct tt_comm_links links = {
-        .fabric = {.nslots = slots_or(TT_SLOTS_INSIDE),
-                   .wire_slots = slots_or(TT_SLOTS_BETWEEN),
+        .fabric = {.nslots = nslots ? nslots : TT_SLOTS_INSIDE,
+                   .wire_slots = nslots ? nslots : TT_SLOTS_BETWEEN,
                    .slot_bytes =
                        bounded(TT_CONFIG_SLOT_BYTES, TT_MIN_SLOT_BYTES, 4 << 20, TT_CACHE_LINE),
                    .meet_bytes = bounded(TT_CONFIG_MEET_BYTES, 1024, 1 << 20, TT_CACHE_LINE),

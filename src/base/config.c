@@ -189,9 +189,9 @@ __attribute__((format(printf, 1, 2))) static void refuse_file(const char *format
 /* Whether the file may be believed; says why not. */
 static bool is_safe(const struct stat *file, const char *path)
 {
-    if (tt_is_safe_file(file, "settings file", path, refused_file, sizeof refused_file))
-        return true;
-    tt_stderr_say("%s", refused_file);
+    char why[sizeof refused_file];
+    if (tt_is_safe_file(file, "settings file", path, why, sizeof why)) return true;
+    refuse_file("%s", why);
     return false;
 }
 

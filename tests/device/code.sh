@@ -18,15 +18,26 @@ nbytes=$(stat -c %s "$IMAGE")
 [ "$nbytes" -lt 10000000 ] || fail "$IMAGE has $nbytes bytes; expected less than 10,000,000"
 echo "the fat binary has $nbytes bytes"
 
-# compile ARCHITECTURE: $work/run.sm_N.ptx, .cubin and, in .log, what ptxas says. The build's log has the lines of all architectures, in no
-# order: it serves where none of them spills.
+# said ARCHITECTURE LOG: what ptxas says of that architecture in a log of several. Each ptxas writes all it says at once; nothing is printed
+# where lines of two are mixed.
+said() {
+    awk -v header="Compiling entry function '.*' for '$1'" '
+        /Compiling entry function/ { mine = $0 ~ header }
+        mine { text = text $0 "\n" }
+        mine && /Function properties for/ { nfunctions++ }
+        mine && /spill stores/ { nspills++ }
+        mine && /: Used [0-9]+ registers/ { nused++ }
+        END { if (nfunctions > 0 && nspills == nfunctions && nused == 1) printf "%s", text }' "$2"
+}
+
+# compile ARCHITECTURE: $work/run.sm_N.ptx, .cubin and, in .log, what ptxas says; what the build has kept of these, else compiled here.
 compile() {
     local to=$work/run.$1 built=$IMAGE.kept/run.compute_${1#sm_} cubin log=$IMAGE.kept/log start=$SECONDS
     cubin=$built.$1.cubin # so where the PTX serves more than this code
     [ -e "$cubin" ] || cubin=$built.cubin
-    if [ -e "$cubin" ] && grep -q "Compiling entry function '.*' for '$1'" "$log" && [ -z "$(spilled "$log")" ]; then
-        cp "$built.ptx" "$to.ptx" && cp "$cubin" "$to.cubin" && cp "$log" "$to.log" || fail "$1: $built.* cannot be read"
-        echo "$1: compiled by the build"
+    if [ -e "$cubin" ] && [ -e "$log" ] && said "$1" "$log" >"$to.log" && [ -s "$to.log" ]; then
+        cp "$built.ptx" "$to.ptx" && cp "$cubin" "$to.cubin" || fail "$1: $built.* cannot be read"
+        echo "$1: compiled by the build:$(sed -n 's/.*info *: Used/ used/p' "$to.log")"
         return
     fi
     "$NVCC" "${flags[@]}" -arch="$1" -ptx -o "$to.ptx" src/device/kernel/run.cu &&

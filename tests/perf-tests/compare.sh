@@ -212,15 +212,16 @@ wait $script 2>/dev/null
 expect_gone killed_script 2
 until_so hogs_are 0 || { echo "killed_script: its hogs are left" && failed=1; }
 
-short=("$root/perf-tests/compare.sh" --build "$build" --against "$build" --libraries tutti,tutti-mem --turns 2
-    --operations all_reduce,barrier --sizes 8,4K)
+short=("$root/perf-tests/compare.sh" --build "$build" --against "$build" --libraries tutti,tutti-mem --operations all_reduce,barrier)
+shortest=("${short[@]}" --turns 1 --sizes 8)
+short+=(--turns 2 --sizes 8,4K)
 expect script 0 "^all_reduce +4096 " "${short[@]}" --json "$folder/run.json" --fail-below 0.0001
-expect script_fails 1 "below 1000000: all_reduce 8: " "${short[@]}" --fail-below 1000000 --fail-on point
-expect script_draws 0 "^all_reduce +4096 " "${short[@]}" --svg "$folder/drawn"
+expect script_fails 1 "below 1000000: all_reduce 8: " "${shortest[@]}" --fail-below 1000000 --fail-on point
+expect script_draws 0 "^all_reduce +8 " "${shortest[@]}" --svg "$folder/drawn"
 for name in all_reduce all_reduce-best barrier; do expect "drawn_$name" 0 "" well_formed "$folder/drawn/$name.svg"; done
-expect nowhere_to_draw 1 "--svg: cannot write to '$folder/out/x'" "${short[@]}" --svg "$folder/out/x"
+expect nowhere_to_draw 1 "--svg: cannot write to '$folder/out/x'" "${shortest[@]}" --svg "$folder/out/x"
 expect json_of_the_script 0 '"library": "against"' cat "$folder/run.json"
-expect loaded_script 0 "^all_reduce +4096 best " "${short[@]}" --hogs 1 --work 5 --json "$folder/run.json" --fail-below 0.0001
+expect loaded_script 0 "^all_reduce +8 best " "${shortest[@]}" --hogs 1 --work 5 --json "$folder/run.json" --fail-below 0.0001
 expect its_load 0 '"hogs": 1,' cat "$folder/run.json"
 mpi openmpi true "echo '$line'"
 mpi impi "exit 1" true

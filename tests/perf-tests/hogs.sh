@@ -53,7 +53,7 @@ ended() {
     shift 2
     "$@" >"$folder/out" 2>&1 || status=$?
     [ $status -eq "$code" ] || wrong "$name: expected exit code $code, got $status: $(tail -n 3 "$folder/out")"
-    there_are 0 || wrong "$name: left: $(hogs | xargs)"
+    until_so there_are 0 || wrong "$name: left: $(hogs | xargs)"
 }
 ended right 0 "$bin/tutti-run" -n 2 "$bin/all_reduce_perf" -b 64 -e 64 --hogs 2 --work 10 -J "$folder/json"
 for text in '# Hogs: 2 busy loops on each host' '# Work: each thread computes for 10 us'; do

@@ -5,6 +5,7 @@
 
 #include "executor/fetch.h"
 #include "executor/link_step.h"
+#include "executor/shared_store.h"
 
 static tt_status bounce_of(struct tt_engine *engine, int peer, int channel, char **bounce)
 {
@@ -157,11 +158,10 @@ static void store(const struct tt_work *work, const struct tt_spans *spans, cons
 /* The result of a fold, made in `target`. */
 TT_INLINED void fold_short(const struct tt_work *work, int channel,
                            const struct tt_program_step *step, const struct tt_spans *spans,
-                           char *target)
+                           const struct tt_target *target)
 {
-    const struct tt_target to = {.data = target};
     const struct tt_sources sources = tt_step_inputs(work, channel, step, spans->local, 0);
-    tt_reduce_to(&work->collective.call->reduction, &to, 1, &sources, spans->count,
+    tt_reduce_to(&work->collective.call->reduction, target, 1, &sources, spans->count,
                  step->finish ? TT_FINISH : 0);
 }
 
@@ -176,13 +176,17 @@ TT_INLINED void do_short(const struct tt_work *work, int channel,
     const size_t nbytes = spans->nbytes;
     const void *source = step->own_at >= 0 ? spans->local : pointers->messages[0];
     if (nbytes && !copies) {
-        char *target = step->nsend ? pointers->slots[0] : spans->dst;
-        fold_short(work, channel, step, spans, target);
-        source = target;
+        const struct tt_shared_store *store =
+            step->nsend ? tt_send_link(work, step, 0)->store : NULL;
+        const struct tt_target target = {.data = step->nsend ? pointers->slots[0] : spans->dst,
+                                         .nontemporal = tt_store_is_past_caches(store, nbytes)};
+        fold_short(work, channel, step, spans, &target);
+        source = target.data;
     }
     for (uint32_t i = 0; i < step->nsend; i++) {
         struct tt_link *link = tt_send_link(work, step, i);
-        if (nbytes && (copies || i)) tt_copy_short(pointers->slots[i], source, nbytes);
+        if (nbytes && (copies || i))
+            tt_store_shared(link->store, pointers->slots[i], source, nbytes);
         link->ops->publish(link, nbytes, signature);
     }
     if (nbytes && spans->dst) store(work, spans, source, raw);

@@ -2,6 +2,7 @@
  * where they can, or with spans of several pieces. */
 #include "executor/fetch.h"
 #include "executor/link_step.h"
+#include "executor/shared_store.h"
 
 /* The span that holds exactly what is sent. */
 static const struct tt_program_span *sent_span(const struct tt_program_step *step)
@@ -36,11 +37,11 @@ static bool claim_posts(struct tt_work *work, int channel, const struct tt_progr
         struct tt_link *link = tt_send_link(work, step, i);
         struct tt_posted posted = {.nbytes = nbytes, .signature = work->collective.signature};
         pointers->claimed[i] = link->ops->posts->claim(link, &posted);
-        pointers->nontemporal[i] = pointers->claimed[i] && posted.nontemporal;
-        if (pointers->claimed[i]) pointers->slots[i] = posted.to;
-        if (pointers->claimed[i] && !posted.nontemporal)
-            tt_fetch_to_write(posted.to, nbytes, TT_FETCH_EARLY);
         all = all && pointers->claimed[i];
+        if (!pointers->claimed[i]) continue;
+        pointers->slots[i] = posted.to;
+        pointers->nontemporal[i] = pointers->nontemporal[i] || posted.nontemporal;
+        if (!pointers->nontemporal[i]) tt_fetch_to_write(posted.to, nbytes, TT_FETCH_EARLY);
     }
     return all;
 }
@@ -54,8 +55,11 @@ static const char *choose_targets(struct tt_work *work, int channel,
     const size_t nbytes = spans->nbytes;
     struct tt_step_pointers *pointers = &work->engine->pointers[channel];
     const bool folds = step->op == TT_FOLD;
-    for (uint32_t i = 0; i < step->nsend; i++)
-        pointers->claimed[i] = pointers->nontemporal[i] = false;
+    for (uint32_t i = 0; i < step->nsend; i++) {
+        pointers->claimed[i] = false;
+        pointers->nontemporal[i] =
+            tt_store_is_past_caches(tt_send_link(work, step, i)->store, nbytes);
+    }
     if (nbytes < TT_DIRECT_MIN_BYTES || !step->nsend) return NULL;
     if (folds && claim_posts(work, channel, step, nbytes)) return NULL;
     const char *reference = sendable(work, step, spans);
@@ -71,6 +75,20 @@ static bool makes_nothing(const struct tt_work *work, int channel,
 {
     return reference && !step->dst.number && step->nsend == 1 &&
            !work->engine->pointers[channel].slots[0];
+}
+
+/* Of a step that copies into one slot and does nothing else, when a look at that is due: the slot's
+ * store. Else NULL. */
+static struct tt_shared_store *looked_at(struct tt_work *work, int channel,
+                                         const struct tt_program_step *step, const char *reference,
+                                         const struct tt_spans *spans)
+{
+    struct tt_step_pointers *pointers = &work->engine->pointers[channel];
+    if (step->op != TT_COPY || step->nsend != 1 || reference || pointers->claimed[0]) return NULL;
+    struct tt_shared_store *store = tt_send_link(work, step, 0)->store;
+    if (!tt_store_is_due(store, spans->nbytes)) return NULL;
+    pointers->nontemporal[0] = false;
+    return store;
 }
 
 /* What one pass of a step works with. */
@@ -183,7 +201,7 @@ static void publish(struct tt_work *work, int channel, const struct tt_program_s
                 work->collective.references = true;
                 continue;
             }
-            tt_copy(link->ops->slot(link, nbytes), reference, nbytes, false); /* there is one */
+            tt_store_shared(link->store, link->ops->slot(link, nbytes), reference, nbytes);
             link->ops->publish(link, nbytes, of_reference);
         } else {
             link->ops->publish(link, nbytes, signature);
@@ -214,7 +232,11 @@ tt_status tt_step_long(struct tt_work *work, int channel, const struct tt_progra
     const bool sends_first =
         step->op == TT_COPY && step->nsend && step->dst.number && !borrows && !reference;
     struct pass pass = {.step = step, .channel = channel, .stores = !sends_first, .sends = true};
+    struct tt_shared_store *store =
+        sends_first || !step->dst.number ? looked_at(work, channel, step, reference, spans) : NULL;
+    const int64_t begin_ns = store ? tt_look_begin() : 0;
     if (!makes_nothing(work, channel, step, reference)) compute(work, pass, spans);
+    if (store) tt_look_end(store, spans->nbytes, begin_ns);
     if (borrows) tt_fabric_give_back(work->engine->fabric);
     publish(work, channel, step, reference, spans->nbytes);
     pass.stores = true;

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "executor/internal.h"
+#include "executor/shared_store.h"
 
 /* What a step of a meeting works with. Never leaves the functions that are always inline. */
 struct meet {
@@ -137,7 +138,7 @@ TT_INLINED void copy_into_part(const struct meet *meet, char *to, size_t nbytes)
         tt_reduce(&own->call->reduction, to, &source, 1, (size_t)local->number * meet->count,
                   TT_RAW);
     } else {
-        tt_copy_short(to, meet->local, nbytes);
+        tt_store_shared(&meet->work->engine->fabric->host.store, to, meet->local, nbytes);
     }
 }
 

@@ -4,6 +4,7 @@
 
 #include "executor/express.h"
 #include "executor/internal.h"
+#include "executor/shared_store.h"
 
 enum { REFERENCE_MIN_BYTES = 16384, COPY_BYTES = 1 << 20, LEAST_PIECE_BYTES = 8192, PIECES = 8 };
 
@@ -43,7 +44,7 @@ static bool publish(struct tt_work *work, const char *data, size_t nbytes, bool 
     } else {
         void *slot = may_copy ? link->ops->slot(link, nbytes) : NULL;
         if (!slot) return false;
-        if (nbytes) tt_copy(slot, data, nbytes, false); /* else data may be NULL */
+        if (nbytes) tt_store_shared(link->store, slot, data, nbytes); /* else data may be NULL */
         link->ops->publish(link, nbytes, signature);
     }
     own->offset += nbytes;
@@ -357,7 +358,7 @@ static bool send_now(struct tt_engine *engine, const void *data, size_t nbytes, 
         tt_fabric_tx(engine->fabric, peer, tt_fabric_p2p_channel(engine->fabric));
     void *slot = link->ops->slot(link, nbytes);
     if (!slot) return false;
-    if (nbytes) tt_copy_short(slot, data, nbytes);
+    if (nbytes) tt_store_shared(link->store, slot, data, nbytes);
     link->ops->publish(link, nbytes, length_signature(nbytes));
     const uint64_t turn = ++engine->sends_issued[peer];
     /* acquire: tt_work_advance */

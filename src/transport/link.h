@@ -141,12 +141,21 @@ struct tt_link_ops {
     const struct tt_gpu_ops *gpus;
 };
 
+/* How a rank stores what other ranks of its host read (executor/shared_store.h). Begins zeroed. */
+struct tt_shared_store {
+    bool past_caches;  /* stores go past the caches */
+    uint8_t nsurprise; /* looks in a row that speak for the other way */
+    uint32_t left;     /* messages until the next look */
+    uint32_t interval; /* from look to look while stores go past the caches */
+};
+
 /* One end, as the rank holds it. Owned by the fabric; never moves. */
 struct tt_link {
     const struct tt_link_ops *ops;
     void *end; /* of the transport that carries the link */
     int peer;
     size_t slot_bytes;
+    struct tt_shared_store *store; /* the rank's; NULL: slots are not memory that ranks share */
 };
 
 #endif

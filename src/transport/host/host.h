@@ -47,6 +47,7 @@ struct tt_host_room {
     /* owner: the thread that runs this rank's work */
     struct tt_shm_link *links;     /* [2][nlocal][nchannels]: outgoing, incoming; opened at first
                                     * use */
+    struct tt_shared_store store;  /* how this rank stores what others read */
     uint64_t nreleased;            /* messages that this rank has released */
     struct tt_shown_window *shown; /* [nshown]: windows of this rank, by index */
     uint32_t nshown;

@@ -70,20 +70,21 @@ types() {
     done
 }
 
-# The ways of calling: streams, groups, waiting, misalignment, memory, transports, joining.
+# The ways of calling: streams, groups, waiting, misalignment, memory, transports, joining. in-turn: a program goes through twelve ways in
+# three modes, and the next program begins with the next mode.
 ways() {
-    local ranks=$1 modes=$2 program mode way
+    local ranks=$1 modes program mode way
     local small=(-n 3 -w 1 --rotate 256K --align 1 -b 4 -e 300K -f 20 -d int32)
     for program in "${programs[@]}"; do
-        for mode in $modes; do
-            for way in "--stream own" "--stream own -m 3 -I 1" "-m 3" "-z 1" "-z 3 -a 3" "-u 1 -d int8" \
-                "-R 1" "-R 2" "-p 1" "--transport shm" "--transport window" "--transport cma"; do
-                # shellcheck disable=SC2086
-                run "$mode" "$ranks" "$program" "${small[@]}" $way
-            done
-            # Only processes can be hosts of their own.
-            [ "$mode" != processes ] || run "$mode" "$ranks" "$program" "${small[@]}" --transport tcp
+        for way in "--stream own" "--stream own -m 3 -I 1" "-m 3" "-z 1" "-z 3 -a 3" "-u 1 -d int8" \
+            "-R 1" "-R 2" "-p 1" "--transport shm" "--transport window" "--transport cma"; do
+            take_turn "$2"
+            # shellcheck disable=SC2086
+            for mode in $modes; do run "$mode" "$ranks" "$program" "${small[@]}" $way; done
         done
+        [ "$2" != in-turn ] || take_turn in-turn
+        # Only processes can be hosts of their own.
+        run processes "$ranks" "$program" "${small[@]}" --transport tcp
     done
 }
 
@@ -139,7 +140,7 @@ else
         sizes $ranks mixed 64K
         rounds $ranks mixed
     done
-    ways 3 "processes threads ranks"
+    ways 3 in-turn
     settings 2
     for ranks in 2 5 8; do spreads $ranks; done
     for ranks in 2 3 4 8; do algorithms $ranks; done

@@ -459,12 +459,27 @@ typedef enum {
     tuttiDescribeCosts = 4,          /* the cost model's constants and the choices made from it */
     tuttiDescribeTopologyXml = 5,    /* the topology as XML, loadable through TUTTI_TOPOLOGY_FILE */
     tuttiDescribeConfigMarkdown = 6, /* the config table as a Markdown table, for the docs */
-    tuttiDescribeGpus = 7            /* the GPUs that CUDA's driver finds, or why there is none */
+    tuttiDescribeGpus = 7,           /* the GPUs that CUDA's driver finds, or why there is none */
+    tuttiDescribeNcclSettings = 8    /* NCCL's variables: what each does here, its value */
 } tuttiDescribe_t;
 
 /* Calls emit(arg, line) for each line of the text, without newline. comm: NULL, but for links. */
 TUTTI_API tuttiResult_t tuttiDescribe(tuttiDescribe_t what, tuttiComm_t comm,
                                       void (*emit)(void *arg, const char *line), void *arg);
+
+/* Lets NCCL's variables (NCCL_... in the environment, in $NCCL_CONF_FILE or ~/.nccl.conf, and in
+ * /etc/nccl.conf) set what they mean here (docs/nccl-settings.md): a TUTTI_ setting wins. Lines of
+ * the log then have NCCL's form. Call it before any other function; InvalidUsage: the settings have
+ * been read without them, which changes nothing. */
+TUTTI_API tuttiResult_t tuttiUseNcclSettings(void);
+
+/* Copies the value that the variable was given, as text; "" when it is unset, or without
+ * tuttiUseNcclSettings. InvalidArgument: NCCL documents no such variable, or `nbytes` are too few.
+ */
+TUTTI_API tuttiResult_t tuttiGetNcclSetting(const char *name, char *value, size_t nbytes);
+
+/* The index-th of NCCL's variables; NULL past the end. */
+TUTTI_API const char *tuttiNcclSettingName(int index);
 
 /* Counters of this rank of `comm` since init. */
 typedef struct {

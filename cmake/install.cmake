@@ -1,11 +1,11 @@
-# What `cmake --install` puts where: tools, libraries, header, man pages, pkg-config and CMake packages.
+# What `cmake --install` puts where: tools, libraries, headers, man pages, pkg-config and CMake packages.
 # The perf tests and the trainer install themselves.
 include(CMakePackageConfigHelpers)
 
 install(TARGETS tutti EXPORT tutti-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
     INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(TARGETS tutti_static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(FILES include/tutti.h TYPE INCLUDE)
+install(FILES include/tutti.h include/tutti_plan.h TYPE INCLUDE)
 
 get_property(tools DIRECTORY tools PROPERTY BUILDSYSTEM_TARGETS)
 install(TARGETS ${tools} RUNTIME)

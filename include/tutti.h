@@ -447,77 +447,7 @@ TUTTI_API tuttiResult_t tuttiRecv(void *recvbuff, size_t count, tuttiDataType_t 
 
 /* ---- Algorithms and schedules (tutti) ------------------------------------------------------- */
 
-/* Forces `algorithm` (a name; NULL: the library chooses) for `collective` on `comm` from the next
- * call on; all ranks must force the same. InvalidArgument lists the names that exist; InvalidUsage
- * says why the algorithm cannot run on the communicator's hosts. */
-TUTTI_API tuttiResult_t tuttiCommSetAlgorithm(tuttiComm_t comm, tuttiCollective_t collective,
-                                              const char *algorithm);
-/* The name of the algorithm that `collective` would use for `nbytes` of data: of GPU memory, where
- * kernels carry out such calls on `comm`, else of the host's. Static storage. */
-TUTTI_API tuttiResult_t tuttiCommGetAlgorithm(tuttiComm_t comm, tuttiCollective_t collective,
-                                              size_t nbytes, const char **algorithm);
-
-/* "all_reduce", ...; NULL past the end. */
-TUTTI_API const char *tuttiCollectiveName(tuttiCollective_t collective);
-/* 1 when calls of the collective have a root, else 0. */
-TUTTI_API int tuttiCollectiveHasRoot(tuttiCollective_t collective);
-/* The index-th algorithm's name; NULL past the end. Composed ones, "X/Y" (X inside each host, Y
- * between hosts), come last. */
-TUTTI_API const char *tuttiAlgorithmName(tuttiCollective_t collective, int index);
-
-/* 1 when a deterministic communicator may use the algorithm: it folds in rank order, or its
- * collective reduces nothing. Else 0, also for a name that does not exist. */
-TUTTI_API int tuttiAlgorithmIsDeterministic(tuttiCollective_t collective, const char *algorithm);
-
-/* 1 when the algorithm exists and can run on these hosts (hostOf as for tuttiPlanCreateOnHosts;
- * NULL: one host), else 0; the error of creating its plan says why not. */
-TUTTI_API int tuttiAlgorithmFits(tuttiCollective_t collective, const char *algorithm, int nranks,
-                                 const int *hostOf);
-
-/* Makes a plan: an algorithm's schedule for nranks ranks of one host and a root (ignored where
- * there is none). Its memory does not grow with nranks. InvalidArgument lists the names that exist.
- */
-TUTTI_API tuttiResult_t tuttiPlanCreate(tuttiPlan_t *plan, tuttiCollective_t collective,
-                                        const char *algorithm, int nranks, int root);
-/* tuttiPlanCreate for ranks on several hosts, which an algorithm "X/Y" needs: hostOf[nranks] has
- * equal numbers for the ranks of a host. InvalidUsage says why the algorithm cannot run there. */
-TUTTI_API tuttiResult_t tuttiPlanCreateOnHosts(tuttiPlan_t *plan, tuttiCollective_t collective,
-                                               const char *algorithm, int nranks, int root,
-                                               const int *hostOf);
-TUTTI_API tuttiResult_t tuttiPlanDestroy(tuttiPlan_t plan);
-
-typedef struct {
-    uint64_t steps;        /* most steps of any rank */
-    uint64_t depth;        /* messages on the longest chain of dependences */
-    uint64_t bytesSent;    /* most bytes any rank sends, for `count` elements of `elementBytes` */
-    uint64_t bytesReduced; /* most bytes any rank reads to reduce */
-    uint64_t scratchBytes; /* most scratch memory of any rank */
-    uint64_t planBytes;    /* memory that the plan itself takes in the library */
-} tuttiPlanCost_t;
-
-/* Computes the cost: counted from the steps of every rank (exact = 1), or from the algorithm's
- * formulas (exact = 0), which takes the same time for any number of ranks. */
-TUTTI_API tuttiResult_t tuttiPlanCost(tuttiPlan_t plan, size_t count, size_t elementBytes,
-                                      int exact, tuttiPlanCost_t *cost);
-
-/* The most bytes that leave any host, counted from the steps of every rank; 0 on one host. */
-TUTTI_API tuttiResult_t tuttiPlanOffHost(tuttiPlan_t plan, size_t count, size_t elementBytes,
-                                         uint64_t *bytes);
-
-/* The index-th placement of ranks on hosts on which `tutti-plan verify --all` proves the algorithms
- * X/Y, as a letter a rank, equal letters being one host: "abba". NULL past the end. */
-TUTTI_API const char *tuttiPlanPlacement(int index);
-
-/* Proves for `count` elements that the result is right, that each contribution counts once, that
- * sends match receives, that all ranges are valid, and that there is no deadlock and no race, also
- * in place. Up to 64 ranks the lowered programs are proved, above that the schedule. An algorithm
- * that calls with a count for each rank use is also proved for all such counts. InvalidUsage when
- * the proof fails; the last error is the first violation. */
-TUTTI_API tuttiResult_t tuttiPlanVerify(tuttiPlan_t plan, size_t count);
-
-/* Calls emit(arg, line) for each step of `rank`; lines have no newline. */
-TUTTI_API tuttiResult_t tuttiPlanPrint(tuttiPlan_t plan, int rank,
-                                       void (*emit)(void *arg, const char *line), void *arg);
+#include "tutti_plan.h"
 
 /* ---- Description and counters (tutti) ------------------------------------------------------- */
 
@@ -529,12 +459,27 @@ typedef enum {
     tuttiDescribeCosts = 4,          /* the cost model's constants and the choices made from it */
     tuttiDescribeTopologyXml = 5,    /* the topology as XML, loadable through TUTTI_TOPOLOGY_FILE */
     tuttiDescribeConfigMarkdown = 6, /* the config table as a Markdown table, for the docs */
-    tuttiDescribeGpus = 7            /* the GPUs that CUDA's driver finds, or why there is none */
+    tuttiDescribeGpus = 7,           /* the GPUs that CUDA's driver finds, or why there is none */
+    tuttiDescribeNcclSettings = 8    /* NCCL's variables: what each does here, its value */
 } tuttiDescribe_t;
 
 /* Calls emit(arg, line) for each line of the text, without newline. comm: NULL, but for links. */
 TUTTI_API tuttiResult_t tuttiDescribe(tuttiDescribe_t what, tuttiComm_t comm,
                                       void (*emit)(void *arg, const char *line), void *arg);
+
+/* Lets NCCL's variables (NCCL_... in the environment, in $NCCL_CONF_FILE or ~/.nccl.conf, and in
+ * /etc/nccl.conf) set what they mean here (docs/nccl-settings.md): a TUTTI_ setting wins. Lines of
+ * the log then have NCCL's form. Call it before any other function; InvalidUsage: the settings have
+ * been read without them, which changes nothing. */
+TUTTI_API tuttiResult_t tuttiUseNcclSettings(void);
+
+/* Copies the value that the variable was given, as text; "" when it is unset, or without
+ * tuttiUseNcclSettings. InvalidArgument: NCCL documents no such variable, or `nbytes` are too few.
+ */
+TUTTI_API tuttiResult_t tuttiGetNcclSetting(const char *name, char *value, size_t nbytes);
+
+/* The index-th of NCCL's variables; NULL past the end. */
+TUTTI_API const char *tuttiNcclSettingName(int index);
 
 /* Counters of this rank of `comm` since init. */
 typedef struct {

@@ -24,6 +24,8 @@ static const char usage[] =
     "  --costs                 the cost model and the algorithms chosen from it\n"
     "  --config                every setting: value, where it came from, what it does\n"
     "  --config-markdown       the settings as a Markdown table\n"
+    "  --nccl-env              lets NCCL's variables count, as libnccl.so.2 does, and lists them:\n"
+    "                          which setting each sets, or why it has no effect\n"
     "  --topology-file FILE    use FILE (hwloc XML) as the topology, as TUTTI_TOPOLOGY_FILE does\n"
     "  --version               print the version and exit\n"
     "  --help                  print this and exit\n";
@@ -40,6 +42,7 @@ static const struct {
     {"costs", "Costs and choices", tuttiDescribeCosts},
     {"config", "Config", tuttiDescribeConfig},
     {"config-markdown", NULL, tuttiDescribeConfigMarkdown},
+    {"nccl-env", NULL, tuttiDescribeNcclSettings},
 };
 enum { NSECTIONS = sizeof sections / sizeof *sections, TOPOLOGY_FILE = NSECTIONS, VERSION, HELP };
 
@@ -56,6 +59,13 @@ static tuttiResult_t report(const char *section, tuttiResult_t result)
                 tuttiGetLastError(NULL));
     }
     return result;
+}
+
+/* Before the library reads its settings. */
+static void want(bool *section, tuttiDescribe_t what)
+{
+    *section = true;
+    if (what == tuttiDescribeNcclSettings) (void)tuttiUseNcclSettings();
 }
 
 /* Two ranks in this process, to show how they reach each other. */
@@ -150,7 +160,7 @@ int main(int argc, char **argv)
     int option;
     while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         if (option >= 0 && option < NSECTIONS)
-            wanted[option] = true;
+            want(&wanted[option], sections[option].what);
         else if (option == TOPOLOGY_FILE)
             setenv("TUTTI_TOPOLOGY_FILE", optarg, 1);
         else if (option == VERSION)

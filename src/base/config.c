@@ -1,4 +1,6 @@
-/* Reads the settings from the environment and from ~/.tutti.conf once, and checks their values. */
+/* Reads the settings from the environment and from ~/.tutti.conf once, and checks their values.
+ * With tt_config_use_nccl, what NCCL's variables give is read first, so that all else overrides it.
+ */
 #include "base/config.h"
 
 #include <ctype.h>
@@ -6,21 +8,22 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "base/open.h"
+#include "base/nccl_settings.h"
+#include "base/settings_file.h"
 #include "base/stderr.h"
 
 static const struct tt_config_row rows[TT_CONFIG_COUNT] = {
-#define X(key, name, type, fallback, sentence) {name, #type, fallback, sentence, false},
-#define SECURITY(key, name, type, fallback, sentence) {name, #type, fallback, sentence, true},
+#define X(key, name, nccl, type, fallback, sentence) {name, nccl, #type, fallback, sentence, false},
+#define SECURITY(key, name, nccl, type, fallback, sentence)                                        \
+    {name, nccl, #type, fallback, sentence, true},
 #include "base/config_table.h"
 #undef X
 };
@@ -29,7 +32,8 @@ struct value {
     char *text; /* owned; NULL: the default */
     int64_t number;
     const char *source;
-    char complaint[256]; /* "": none. Why the value of a security setting was not understood */
+    const char *given_as; /* the variable of NCCL that gave it; NULL: the row's own, or none */
+    char complaint[256];  /* "": none. Why the value of a security setting was not understood */
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -37,6 +41,11 @@ static struct value values[TT_CONFIG_COUNT];
 static char user_file[PATH_MAX];
 static char refused_file[TT_ERROR_TEXT]; /* "": none. Which file was not read, and why */
 static const char system_file[] = "/etc/tutti.conf";
+static char nccl_sources[TT_CONFIG_COUNT][sizeof(((struct tt_nccl_setting *)0)->source)];
+
+/* Whether NCCL's variables count is settled when the settings are read. */
+enum { UNREAD, UNREAD_WITH_NCCL, READ, READ_WITH_NCCL };
+static _Atomic int state;
 
 int tt_parse_size(const char *text, int64_t *value)
 {
@@ -156,8 +165,9 @@ static void refuse(int key, const char *text, const char *source)
     const struct tt_config_row *row = &rows[key];
     char *complaint = values[key].complaint;
     if (!row->security) {
-        tt_stderr_say("%s=%s (%s) is not %s; using the default %s", row->name, text, source,
-                      expected(row), row->fallback);
+        const bool given = values[key].text != NULL;
+        tt_stderr_say("%s=%s (%s) is not %s; using %s%s", row->name, text, source, expected(row),
+                      given ? "" : "the default ", given ? values[key].text : row->fallback);
         return;
     }
     snprintf(complaint, sizeof values[key].complaint,
@@ -186,44 +196,9 @@ __attribute__((format(printf, 1, 2))) static void refuse_file(const char *format
     tt_stderr_say("%s", refused_file);
 }
 
-/* Whether the file may be believed; says why not. */
-static bool is_safe(const struct stat *file, const char *path)
-{
-    char why[sizeof refused_file];
-    if (tt_is_safe_file(file, "settings file", path, why, sizeof why)) return true;
-    refuse_file("%s", why);
-    return false;
-}
-
-static bool is_null(const struct stat *file)
-{
-    return S_ISCHR(file->st_mode) && file->st_rdev == makedev(1, 3); /* /dev/null */
-}
-
-/* NULL: there is nothing to read, or it must not be read, which is said. */
-static FILE *open_file(const char *path, bool demanded)
-{
-    struct stat file = {0};
-    const char *why;
-    const int fd = tt_open_regular(path, &file, &why);
-    if (fd >= 0) {
-        FILE *stream = is_safe(&file, path) ? fdopen(fd, "r") : NULL;
-        if (!stream) close(fd);
-        return stream;
-    }
-    if (is_null(&file)) return NULL;
-    if (file.st_mode && !S_ISREG(file.st_mode))
-        refuse_file("the settings file %.400s is not read: %s; it must be a regular file", path,
-                    why);
-    else if (demanded)
-        tt_stderr_say("TUTTI_CONF_FILE=%s cannot be read: %s", path, why);
-    return NULL;
-}
-
 /* One line, without its newline. Unknown names are reported with the file's name. */
 static void read_line(char *line, const char *path)
 {
-    line[strcspn(line, "\r\n")] = '\0';
     char *name = line + strspn(line, " \t");
     char *equals = strchr(name, '=');
     if (*name == '#' || !*name) return;
@@ -239,18 +214,11 @@ static void read_line(char *line, const char *path)
 /* Lines NAME=VALUE of any length; '#' starts a comment. */
 static void read_file(const char *path, bool demanded)
 {
-    char *line = NULL;
-    size_t room = 0;
-    FILE *stream = open_file(path, demanded);
-    if (!stream) return;
-    for (ssize_t n; (n = getline(&line, &room, stream)) > 0;) {
-        if (memchr(line, '\0', (size_t)n))
-            tt_stderr_say("%s: a line with a zero byte is not read: '%.200s'", path, line);
-        else
-            read_line(line, path);
-    }
-    free(line);
-    fclose(stream);
+    char why[TT_ERROR_TEXT / 2] = "";
+    const enum tt_settings_file found = tt_settings_file_read(path, read_line, why, sizeof why);
+    if (found == TT_FILE_REFUSED) refuse_file("%s", why);
+    if (found == TT_FILE_ABSENT && demanded)
+        tt_stderr_say("TUTTI_CONF_FILE=%s cannot be read: %s", path, why);
 }
 
 /* Whether a variable whose name begins with TUTTI_ may be there for something else: for the tests,
@@ -293,15 +261,51 @@ static bool find_user_file(const char *named)
     return n >= 0 && n < (int)sizeof user_file;
 }
 
+/* What NCCL's variables give; all that is read later overrides it. */
+static void read_nccl(void)
+{
+    tt_nccl_load(tt_environment);
+    for (int i = 0; i < TT_CONFIG_COUNT; i++) {
+        struct tt_nccl_setting setting;
+        if (!rows[i].nccl[0] || !tt_nccl_convert((enum tt_config_key)i, rows[i].fallback, &setting))
+            continue;
+        memcpy(nccl_sources[i], setting.source, sizeof nccl_sources[i]);
+        set(i, setting.text, nccl_sources[i]);
+        values[i].given_as = tt_nccl_row(setting.from)->name;
+    }
+    tt_nccl_note_unused();
+}
+
+/* Of the rows that NCCL's variables give: whether that holds. */
+static void note_nccl(void)
+{
+    for (int i = 0; i < TT_CONFIG_COUNT; i++) {
+        if (!nccl_sources[i][0]) continue;
+        const char *name = values[i].given_as;
+        const enum tt_nccl_key from = name ? tt_nccl_find(name, strlen(name)) : TT_NCCL_COUNT;
+        if (name)
+            tt_nccl_note(TT_LOG_INFO, "%s set by %s to %.200s (%s=%s)", name, tt_nccl_source(from),
+                         tt_nccl_shown(from), rows[i].name, values[i].text);
+        else
+            tt_nccl_note(TT_LOG_INFO, "%s has no effect: %s=%s (%s) holds", nccl_sources[i],
+                         rows[i].name, values[i].text, values[i].source);
+    }
+}
+
 static void load(void)
 {
+    int unread = UNREAD;
     tt_stderr_remember();
+    if (!atomic_compare_exchange_strong(&state, &unread, READ) && unread == UNREAD_WITH_NCCL)
+        state = READ_WITH_NCCL;
     refused_file[0] = '\0';
     for (int i = 0; i < TT_CONFIG_COUNT; i++) {
         free(values[i].text);
         values[i] = (struct value){.source = "default"};
         (void)parse(&rows[i], rows[i].fallback, &values[i].number); /* tests check the table */
+        nccl_sources[i][0] = '\0';
     }
+    if (state == READ_WITH_NCCL) read_nccl();
     read_file(system_file, false);
     const char *named = getenv("TUTTI_CONF_FILE");
     const bool demanded = named && named[0];
@@ -314,6 +318,19 @@ static void load(void)
         if (text && text[0]) set(i, text, "environment"); /* empty: unset */
     }
     report_unknown();
+    note_nccl();
+}
+
+bool tt_config_use_nccl(void)
+{
+    int now = UNREAD;
+    return atomic_compare_exchange_strong(&state, &now, UNREAD_WITH_NCCL) || now != READ;
+}
+
+bool tt_config_with_nccl(void)
+{
+    pthread_once(&once, load);
+    return state == READ_WITH_NCCL;
 }
 
 const struct tt_config_row *tt_config_row(enum tt_config_key key)
@@ -339,6 +356,18 @@ const char *tt_config_source(enum tt_config_key key)
     return values[key].source;
 }
 
+bool tt_config_is_nccl(enum tt_config_key key)
+{
+    pthread_once(&once, load);
+    return values[key].given_as != NULL;
+}
+
+const char *tt_config_name(enum tt_config_key key)
+{
+    pthread_once(&once, load);
+    return values[key].given_as ? values[key].given_as : rows[key].name;
+}
+
 tt_status tt_config_check(void)
 {
     pthread_once(&once, load);
@@ -353,6 +382,13 @@ void tt_config_reload(void)
     tt_stderr_forget();
     pthread_once(&once, load);
     load();
+}
+
+void tt_config_reload_with_nccl(bool nccl)
+{
+    pthread_once(&once, load);
+    state = nccl ? READ_WITH_NCCL : READ;
+    tt_config_reload();
 }
 
 const char *tt_environment(const char *name)

@@ -8,7 +8,7 @@
 #include "base/status.h"
 
 enum tt_config_key {
-#define X(key, name, type, fallback, sentence) TT_CONFIG_##key,
+#define X(key, name, nccl, type, fallback, sentence) TT_CONFIG_##key,
 #include "base/config_table.h"
 #undef X
     TT_CONFIG_COUNT
@@ -19,6 +19,7 @@ enum { TT_CONFIG_REQUIRE = 2 };
 
 struct tt_config_row {
     const char *name;     /* environment variable */
+    const char *nccl;     /* variables of NCCL, comma-separated, that set it too; "": none */
     const char *type;     /* INT, SIZE, BOOL, AUTO, REQUIRE, STRING, LEVEL */
     const char *fallback; /* default, as text */
     const char *sentence; /* what it does */
@@ -41,11 +42,26 @@ TT_NODISCARD tt_status tt_config_check(void);
 /* The value in force as text; "" when unset and without a default. Valid until exit. */
 const char *tt_config_string(enum tt_config_key key);
 
-/* Where the value came from: "default", "environment" or the file's path. */
+/* Where the value came from: "default", "environment" or the file's path; of NCCL's variables their
+ * names and places ("NCCL_NET, environment"). */
 const char *tt_config_source(enum tt_config_key key);
+
+/* Lets NCCL's variables set rows too (nccl_settings.h): what is given by a row's own name wins.
+ * Before the settings are read for the first time; false: they were read, and nothing changes. */
+bool tt_config_use_nccl(void);
+
+/* Whether NCCL's variables set rows. */
+bool tt_config_with_nccl(void);
+
+/* Whether a variable of NCCL gave the value in force. */
+bool tt_config_is_nccl(enum tt_config_key key);
+
+/* The variable that gave the value in force: NCCL's, or the row's own; for messages. */
+const char *tt_config_name(enum tt_config_key key);
 
 /* Rereads environment and files; for tests only: nobody else may be reading. */
 void tt_config_reload(void);
+void tt_config_reload_with_nccl(bool nccl);
 
 /* A launcher's variable (RANK, MASTER_ADDR, ...), NULL when unset. Not for tutti's own settings. */
 const char *tt_environment(const char *name);

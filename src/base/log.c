@@ -6,24 +6,32 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "base/config.h"
 #include "base/escape.h"
+#include "base/log_subsystems.h"
+#include "base/nccl_settings.h"
 #include "base/open.h"
 #include "base/stderr.h"
 #include "base/write.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static enum tt_log_level level_in_force;
-static int log_fd = -1;      /* of TUTTI_LOG_FILE; -1: standard error */
+static bool has_nccls_form;  /* "NCCL" in place of "tutti" */
+static bool asked_by_nccl;   /* NCCL_DEBUG is understood and not NONE */
+static unsigned subsystems;  /* whose lines are written at INFO */
+static int log_fd = -1;      /* of TUTTI_LOG_FILE; -1: a standard stream */
 static struct stat log_file; /* what log_fd is: the program may close it and use its number */
 static char host_name[64] = "?";
+static _Thread_local int device_of_thread;
 
-/* Expands %h (host) and %p (pid), as NCCL_DEBUG_FILE does. False: the path is too long. */
+/* Expands %h (host), %p (pid) and %% (%), as NCCL_DEBUG_FILE does. False: the path is too long. */
 static bool expand_path(char *path, size_t size, const char *pattern)
 {
     size_t used = 0;
@@ -34,7 +42,7 @@ static bool expand_path(char *path, size_t size, const char *pattern)
         else if (c[0] == '%' && c[1] == 'p')
             wrote = snprintf(path + used, size - used, "%d", (int)getpid()), c++;
         else
-            wrote = snprintf(path + used, size - used, "%c", *c);
+            wrote = snprintf(path + used, size - used, "%c", *c), c += c[0] == '%' && c[1] == '%';
         used += (size_t)wrote;
     }
     return used < size;
@@ -65,7 +73,22 @@ static void open_file(const char *pattern)
         return;
     }
     if (fd >= 0) close(fd);
-    tt_stderr_say("TUTTI_LOG_FILE=%.1024s cannot be opened (%s); using stderr", pattern, why);
+    tt_stderr_say("%s=%.1024s cannot be opened (%s); using stderr",
+                  tt_config_name(TT_CONFIG_LOG_FILE), pattern, why);
+}
+
+static void choose_subsystems(void)
+{
+    char unknown[64];
+    const char *list = tt_config_string(TT_CONFIG_LOG_SUBSYSTEMS);
+    if (!tt_subsystems_parse(list, &subsystems, unknown, sizeof unknown))
+        tt_stderr_say("%s=%.200s: '%s' is no subsystem, such as INIT, NET or ALL; it has no effect",
+                      tt_config_name(TT_CONFIG_LOG_SUBSYSTEMS), list, unknown);
+}
+
+static void say_note(enum tt_log_level level, const char *text)
+{
+    if (level_in_force >= level) tt_log(level, __FILE__, __LINE__, "%s", text);
 }
 
 static void open_log(void)
@@ -73,8 +96,13 @@ static void open_log(void)
     tt_stderr_remember();
     if (gethostname(host_name, sizeof host_name - 1) != 0) strcpy(host_name, "?");
     level_in_force = (enum tt_log_level)tt_config_int(TT_CONFIG_LOG);
+    has_nccls_form = tt_config_with_nccl();
+    const char *debug = has_nccls_form ? tt_nccl_value(TT_NCCL_DEBUG) : NULL;
+    asked_by_nccl = debug && tt_config_is_nccl(TT_CONFIG_LOG) && strcasecmp(debug, "NONE") != 0;
     const char *pattern = tt_config_string(TT_CONFIG_LOG_FILE);
     if (pattern[0]) open_file(pattern);
+    choose_subsystems();
+    if (has_nccls_form) tt_nccl_take_notes(say_note);
 }
 
 /* A line that cannot be written is lost: there is nowhere left to say it. */
@@ -85,6 +113,8 @@ static void write_line(const char *text, size_t nbytes)
                           now.st_dev == log_file.st_dev && now.st_ino == log_file.st_ino;
     if (has_file)
         (void)tt_write(log_fd, text, nbytes);
+    else if (asked_by_nccl && log_fd < 0)
+        tt_stdout_write(text, nbytes);
     else
         tt_stderr_write(text, nbytes);
 }
@@ -97,24 +127,55 @@ enum tt_log_level tt_log_level(void)
     return level_in_force;
 }
 
-void tt_log(enum tt_log_level level, const char *file, int line, const char *format, ...)
+void tt_log_set_device(int device)
+{
+    device_of_thread = device;
+}
+
+void tt_log_version(const char *version)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    char line[128];
+    const enum tt_log_level level = tt_log_level();
+    if (!asked_by_nccl || atomic_flag_test_and_set(&said)) return;
+    snprintf(line, sizeof line, "NCCL version %s\n", version);
+    if (level >= TT_LOG_INFO)
+        tt_log(TT_LOG_INFO, __FILE__, __LINE__, "NCCL version %s", version);
+    else
+        write_line(line, strlen(line));
+}
+
+/* A warning also names the place in the source: in NCCL's form at the end, where programs that
+ * look for the text after "NCCL WARN " do not see it. */
+static int begin_line(char *text, size_t size, enum tt_log_level level, const char *place)
 {
     static const char *const names[] = {"", "WARN", "INFO"};
+    const int pid = (int)getpid(), tid = (int)gettid();
+    if (has_nccls_form)
+        return snprintf(text, size, "%s:%d:%d [%d] NCCL %s ", host_name, pid, tid, device_of_thread,
+                        names[level]);
+    return snprintf(text, size, "%s:%d:%d tutti %s %s%s", host_name, pid, tid, names[level], place,
+                    place[0] ? " " : "");
+}
+
+void tt_log(enum tt_log_level level, const char *file, int line, const char *format, ...)
+{
+    if (level == TT_LOG_INFO && !(tt_subsystem_of(file) & subsystems)) return;
     const int saved_errno = errno;
     const char *base = strrchr(file, '/');
-    char text[1536], event[1536];
-    int used = snprintf(text, sizeof text, "%s:%d:%d tutti %s ", host_name, (int)getpid(),
-                        (int)gettid(), names[level]);
-    if (level == TT_LOG_WARN)
-        used += snprintf(text + used, sizeof text - (size_t)used, "%s:%d ", base ? base + 1 : file,
-                         line);
+    char text[1536], event[1536], place[128] = "";
+    if (level == TT_LOG_WARN) snprintf(place, sizeof place, "%s:%d", base ? base + 1 : file, line);
+    size_t used = (size_t)begin_line(text, sizeof text, level, place);
     va_list args;
     va_start(args, format);
+    errno = saved_errno; /* for %m */
     vsnprintf(event, sizeof event, format, args);
     va_end(args);
-    used += (int)tt_escape(text + used, sizeof text - (size_t)used, event);
-    if (used > (int)sizeof text - 2) used = (int)sizeof text - 2;
+    used += tt_escape(text + used, sizeof text - used, event);
+    if (has_nccls_form && place[0] && used + strlen(place) + 4 < sizeof text)
+        used += (size_t)snprintf(text + used, sizeof text - used, " (%s)", place);
+    if (used > sizeof text - 2) used = sizeof text - 2;
     text[used++] = '\n';
-    write_line(text, (size_t)used);
+    write_line(text, used);
     errno = saved_errno;
 }

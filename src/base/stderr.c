@@ -1,4 +1,4 @@
-/* Remembers device and inode of standard error, and writes only to that file. */
+/* Remembers device and inode of the standard streams, and writes only to these files. */
 #include "base/stderr.h"
 
 #include <errno.h>
@@ -13,44 +13,63 @@
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 /* Immutable after once, but for tt_stderr_forget. */
-static _Atomic bool was_open;
-static _Atomic dev_t device;
-static _Atomic ino_t inode;
+static struct stream {
+    const int fd;
+    _Atomic bool was_open;
+    _Atomic dev_t device;
+    _Atomic ino_t inode;
+} out = {.fd = STDOUT_FILENO}, err = {.fd = STDERR_FILENO};
 
-static void look(void)
+static void look(struct stream *stream)
 {
     struct stat file;
-    was_open = fstat(STDERR_FILENO, &file) == 0;
-    device = was_open ? file.st_dev : 0;
-    inode = was_open ? file.st_ino : 0;
+    stream->was_open = fstat(stream->fd, &file) == 0;
+    stream->device = stream->was_open ? file.st_dev : 0;
+    stream->inode = stream->was_open ? file.st_ino : 0;
+}
+
+static void look_at_both(void)
+{
+    look(&out);
+    look(&err);
 }
 
 void tt_stderr_remember(void)
 {
     const int error = errno;
-    pthread_once(&once, look);
+    pthread_once(&once, look_at_both);
     errno = error;
 }
 
 void tt_stderr_forget(void)
 {
     tt_stderr_remember();
-    look();
+    look_at_both();
 }
 
-static bool is_same(void)
+static bool is_same(const struct stream *stream)
 {
     struct stat now;
-    return was_open && fstat(STDERR_FILENO, &now) == 0 && now.st_dev == device &&
-           now.st_ino == inode;
+    return stream->was_open && fstat(stream->fd, &now) == 0 && now.st_dev == stream->device &&
+           now.st_ino == stream->inode;
+}
+
+static void write_to(const struct stream *stream, const char *text, size_t nbytes)
+{
+    const int error = errno;
+    tt_stderr_remember();
+    if (is_same(stream)) (void)tt_write(stream->fd, text, nbytes);
+    errno = error;
 }
 
 void tt_stderr_write(const char *text, size_t nbytes)
 {
-    const int error = errno;
-    tt_stderr_remember();
-    if (is_same()) (void)tt_write(STDERR_FILENO, text, nbytes);
-    errno = error;
+    write_to(&err, text, nbytes);
+}
+
+void tt_stdout_write(const char *text, size_t nbytes)
+{
+    write_to(&out, text, nbytes);
 }
 
 void tt_stderr_say(const char *format, ...)

@@ -30,6 +30,8 @@ enum {
     TT_ID_AWAIT = 1,
     /* All ranks are on this host: listen on the loopback interface only. */
     TT_ID_LOCAL = 2,
+    /* Holds no address: NCCL_COMM_ID does (tt_unique_id_settle). */
+    TT_ID_BY_SETTING = 4,
 };
 
 /* One rank's place in the tree. Owned by its creator, freed by tt_bootstrap_destroy. Used by one
@@ -40,6 +42,16 @@ struct tt_bootstrap;
  * the init deadline passes; the thread frees itself. Until a rank comes, one thread waits for those
  * of all ids, each of which takes a descriptor. TT_ERR_SYSTEM names what the OS refused. */
 TT_NODISCARD tt_status tt_unique_id_create(struct tt_unique_id *id);
+
+/* Whether NCCL_COMM_ID says where the ranks meet; then every rank may make a unique id of its own.
+ * It holds no address until tt_unique_id_settle. */
+bool tt_unique_id_is_set(void);
+void tt_unique_id_set(struct tt_unique_id *id);
+
+/* Gives an id of tt_unique_id_set its address and key, for this rank, as tcp:// does; rank 0 begins
+ * to listen. Other ids stay as they are. TT_ERR_USAGE: NCCL_COMM_ID is not set here. */
+TT_NODISCARD tt_status tt_unique_id_settle(struct tt_unique_id *id, int rank, int nranks,
+                                           int64_t deadline_ns);
 
 /* Joins; returns when all nranks have come and the tree stands. deadline_ns: absolute
  * (base/clock.h). TT_ERR_TIMEOUT lists the ranks that did not come (first 16); TT_ERR_USAGE when

@@ -226,6 +226,33 @@ static tt_status from_environment(struct tt_unique_id *id, const struct tt_launc
     return status;
 }
 
+/* ---- NCCL_COMM_ID --------------------------------------------------------------------------- */
+
+bool tt_unique_id_is_set(void)
+{
+    return tt_config_is_nccl(TT_CONFIG_INIT_METHOD);
+}
+
+void tt_unique_id_set(struct tt_unique_id *id)
+{
+    *id = (struct tt_unique_id){
+        .magic = TT_ID_MAGIC, .version = TT_ID_VERSION, .flags = TT_ID_BY_SETTING};
+}
+
+tt_status tt_unique_id_settle(struct tt_unique_id *id, int rank, int nranks, int64_t deadline_ns)
+{
+    /* Where the ranks are is not known yet: none of them is taken for a stranger. */
+    const struct tt_launcher launcher = {.rank = rank, .nranks = nranks, .local_nranks = nranks};
+    if (id->magic != TT_ID_MAGIC || !(id->flags & TT_ID_BY_SETTING)) return TT_OK;
+    if (!tt_unique_id_is_set())
+        return tt_fail(TT_ERR_USAGE,
+                       "the unique id was made where NCCL_COMM_ID is set, but it is "
+                       "not set for rank %d: set it on all ranks, or on none",
+                       rank);
+    return tt_unique_id_from_method(id, tt_config_string(TT_CONFIG_INIT_METHOD), &launcher,
+                                    deadline_ns);
+}
+
 /* ---- The methods ---------------------------------------------------------------------------- */
 
 tt_status tt_unique_id_from_method(struct tt_unique_id *id, const char *method,

@@ -169,6 +169,7 @@ static void finish(struct tt_making *making)
             fabric->oversubscribed ? "more ranks than cores: yielding"
                                    : "a core for each rank: spinning");
     tt_comm_log_order(comm);
+    tt_comm_log_complete(comm);
 }
 
 /* The rounds of making: all participants go through the same ones, and fail in the same one. */
@@ -192,6 +193,7 @@ tt_status tt_comm_assemble(tuttiComm_t *out, const struct tt_participants *parti
                            int nranks, const struct tt_comm_config *config)
 {
     const size_t n = (size_t)participants->nparticipants;
+    tt_comm_log_begin(config, rank);
     struct tt_making making = {.participants = participants,
                                .config = config,
                                .rank = rank,

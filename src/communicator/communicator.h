@@ -9,6 +9,7 @@
 
 #include "algorithms/algorithms.h"
 #include "algorithms/costs.h"
+#include "base/output.h"
 #include "bootstrap/bootstrap.h"
 #include "carrier/carrier.h"
 #include "executor/express.h"
@@ -153,6 +154,13 @@ TT_NODISCARD tt_status tt_comm_check_order(const struct tt_algorithm *algorithm,
                                            bool deterministic);
 /* Logs at INFO what is left to choose from and what that costs, if comm is deterministic. */
 void tt_comm_log_order(const struct tuttiComm *comm);
+/* Where NCCL's variables count: rank 0 logs the version; later lines of the thread name the rank's
+ * GPU. */
+void tt_comm_log_begin(const struct tt_comm_config *config, int rank);
+/* Where NCCL's variables count: logs at INFO what NCCL logs of a communicator that is complete. */
+void tt_comm_log_complete(const struct tuttiComm *comm);
+/* tuttiDescribeNcclSettings. */
+void tt_describe_nccl(const struct tt_output *output);
 /* From the config table and the settings. */
 TT_NODISCARD tt_status tt_comm_links_init(struct tt_comm_links *links,
                                           const struct tt_comm_config *config);

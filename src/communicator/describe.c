@@ -48,15 +48,30 @@ static void describe_config(const struct tt_output *output)
     }
 }
 
+/* "`NCCL_NET`, `NCCL_IB_DISABLE`" */
+static void quote_list(char *text, size_t size, const char *list)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (const char *at = list; *at && used < size;) {
+        const size_t length = strcspn(at, ",");
+        used += (size_t)snprintf(text + used, size - used, "%s`%.*s`", used ? ", " : "",
+                                 (int)length, at);
+        at += length + (at[length] == ',');
+    }
+}
+
 static void describe_config_markdown(const struct tt_output *output)
 {
-    tt_say(output, "| setting | type | default | what it does |");
-    tt_say(output, "|---|---|---|---|");
+    tt_say(output, "| setting | type | default | what it does | NCCL's variables |");
+    tt_say(output, "|---|---|---|---|---|");
     for (int key = 0; key < TT_CONFIG_COUNT; key++) {
         const struct tt_config_row *row = tt_config_row((enum tt_config_key)key);
         const char *quote = row->fallback[0] ? "`" : "";
-        tt_say(output, "| `%s` | %s | %s%s%s | %s |", row->name, row->type, quote, row->fallback,
-               quote, row->sentence);
+        char nccl[256];
+        quote_list(nccl, sizeof nccl, row->nccl);
+        tt_say(output, "| `%s` | %s | %s%s%s | %s | %s |", row->name, row->type, quote,
+               row->fallback, quote, row->sentence, nccl);
     }
 }
 
@@ -173,6 +188,9 @@ static tt_status describe(tuttiDescribe_t what, tuttiComm_t comm, const struct t
         return TT_OK;
     case tuttiDescribeCosts:
         return describe_costs(output, comm);
+    case tuttiDescribeNcclSettings:
+        tt_describe_nccl(output);
+        return TT_OK;
     case tuttiDescribeLinks:
         if (!comm)
             return tt_fail(TT_ERR_ARGUMENT, "tuttiDescribe: comm is NULL; links belong to a "
@@ -182,7 +200,7 @@ static tt_status describe(tuttiDescribe_t what, tuttiComm_t comm, const struct t
     }
     return tt_fail(TT_ERR_ARGUMENT,
                    "tuttiDescribe: what = %d is unknown; expected tuttiDescribeTopology (0) to "
-                   "tuttiDescribeGpus (7)",
+                   "tuttiDescribeNcclSettings (8)",
                    (int)what);
 }
 

@@ -21,7 +21,11 @@ tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id)
     if (!id) return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT, "tuttiGetUniqueId: id is NULL"));
     struct tt_unique_id wire;
     tt_sleep_register_process();
-    const tt_status status = tt_unique_id_create(&wire);
+    tt_status status = TT_OK;
+    if (tt_unique_id_is_set())
+        tt_unique_id_set(&wire);
+    else
+        status = tt_unique_id_create(&wire);
     if (status) return tt_result(__func__, status);
     memset(id, 0, sizeof *id);
     memcpy(id, &wire, sizeof wire);
@@ -162,7 +166,9 @@ static tt_status init_rank_config(tuttiComm_t *comm, int nranks, const tuttiUniq
     TT_TRY(tt_comm_config_init(&init.config, config, NULL));
     tt_sleep_register_process();
     memcpy(&init.id, id, sizeof init.id);
-    const tt_status status = tt_issue_init(&init);
+    tt_status status =
+        tt_unique_id_settle(&init.id, rank, nranks, tt_deadline_ns(init.config.init_timeout_ms));
+    if (!status) status = tt_issue_init(&init);
     sodium_memzero(&init.id, sizeof init.id);
     return status;
 }

@@ -43,6 +43,19 @@ static tt_status read_struct(tuttiConfig_t *full, const tuttiConfig_t *config)
     return check_timeout("initTimeoutMs", full->initTimeoutMs);
 }
 
+/* NCCL_ALGO never fails an init: what a deterministic communicator cannot take is left out. */
+static void drop_unordered(struct tt_comm_config *settings)
+{
+    for (int i = 0; i < TT_NCOLLECTIVES; i++) {
+        const struct tt_algorithm *algorithm = settings->forced[i];
+        if (!algorithm || tt_order_fits(algorithm, settings->deterministic)) continue;
+        TT_WARN_ONCE("NCCL_ALGO has no effect on %s: %s does not fold in rank order, as "
+                     "a deterministic communicator must",
+                     tt_collective_name(algorithm->collective), algorithm->name);
+        settings->forced[i] = NULL;
+    }
+}
+
 /* From 1; no other thread of the process ever has it. */
 static uint64_t number_of_thread(void)
 {
@@ -84,6 +97,7 @@ tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig
                                                                    : fresh.gpu;
     fresh.opener = number_of_thread();
     fresh.parent = parent ? &parent->core : NULL;
+    if (!full.algorithm && tt_config_is_nccl(TT_CONFIG_ALGORITHM)) drop_unordered(&fresh);
     fresh.costs = parent ? &parent->costs : NULL;
     for (int i = 0; i < TT_NCOLLECTIVES; i++)
         TT_TRY(tt_comm_check_order(fresh.forced[i], fresh.deterministic));
@@ -98,8 +112,8 @@ static size_t bounded(enum tt_config_key key, size_t least, size_t most, size_t 
     size_t good = value < (int64_t)least ? least : value > (int64_t)most ? most : (size_t)value;
     good = (good + unit - 1) / unit * unit;
     if ((int64_t)good != value)
-        TT_WARN("%s=%lld is not in %zu..%zu or no multiple of %zu: using %zu",
-                tt_config_row(key)->name, (long long)value, least, most, unit, good);
+        TT_WARN("%s=%lld is not in %zu..%zu or no multiple of %zu: using %zu", tt_config_name(key),
+                (long long)value, least, most, unit, good);
     return good;
 }
 

@@ -232,13 +232,13 @@ static bool is_usable(const struct tt_interface *interface, int family)
 }
 
 /* Every name must stand for an interface that can be used. What is to be left out need not be
- * there: one setting serves hosts that differ. */
+ * there: one setting serves hosts that differ. Of NCCL's list any name may be missing. */
 static tt_status check_names(const struct tt_interface *list, int number, const char *text,
                              int family)
 {
     struct names names = parse(text);
     size_t length;
-    if (names.except) return TT_OK;
+    if (names.except || tt_config_is_nccl(TT_CONFIG_SOCKET_INTERFACE)) return TT_OK;
     for (const char *entry; (entry = next(&names, &length));) {
         bool found = false;
         for (int i = 0; i < number && !found; i++)
@@ -287,9 +287,8 @@ tt_status tt_interfaces_select(struct tt_interfaces *interfaces, const struct tt
     if (names[0] && !made.number) {
         char there[640];
         describe_all(list, number, there, sizeof there);
-        return tt_fail(TT_ERR_ARGUMENT,
-                       "TUTTI_SOCKET_INTERFACE=%.64s leaves no interface; there is %s", names,
-                       there);
+        return tt_fail(TT_ERR_ARGUMENT, "%s=%.64s leaves no interface; there is %s",
+                       tt_config_name(TT_CONFIG_SOCKET_INTERFACE), names, there);
     }
     *interfaces = made;
     return TT_OK;

@@ -16,9 +16,10 @@ static int run_child(const char *settings, const char *argument, char *text, siz
 {
     static char command[16384];
     char line[64] = "";
-    snprintf(command, sizeof command,
-             "env -u TUTTI_LOG -u TUTTI_LOG_FILE %s %s/tests/log_child %s 2>&1", settings,
-             TUTTI_BINARY_DIR, argument);
+    snprintf(
+        command, sizeof command,
+        "env -u TUTTI_LOG -u TUTTI_LOG_FILE NCCL_CONF_FILE=/dev/null %s %s/tests/log_child %s 2>&1",
+        settings, TUTTI_BINARY_DIR, argument);
     text[0] = '\0';
     FILE *pipe = popen(command, "r");
     if (!pipe || !fgets(line, sizeof line, pipe)) {
@@ -221,4 +222,99 @@ TEST(log, control_characters_are_shown_as_escapes)
     (void)run_child("", "control", text, sizeof text);
     CHECK_EQ(count(text, "\n"), 1);
     CHECK(strstr(text, "a line\\nforged, and \\x1b[2J\n"));
+}
+
+/* ---- NCCL's form ---------------------------------------------------------------------------- */
+
+TEST(log, in_nccls_form_a_line_names_host_process_thread_and_device)
+{
+    char text[4096], host[HOST_NAME_MAX + 1] = "", expected[512];
+    const int pid = run_child("NCCL_DEBUG=INFO", "nccl", text, sizeof text);
+    gethostname(host, sizeof host - 1);
+    host[63] = '\0';
+    snprintf(expected, sizeof expected,
+             "%s:%d:%d [0] NCCL WARN a warning of 42 (log_child.c:", host, pid, pid);
+    CHECK_MESSAGE(strstr(text, expected), "expected %s in: %s", expected, text);
+    snprintf(expected, sizeof expected, "%s:%d:%d [0] NCCL INFO some information\n", host, pid,
+             pid);
+    CHECK_MESSAGE(strstr(text, expected), "expected %s in: %s", expected, text);
+    CHECK(strstr(text, " NCCL WARN a failure ("));
+    CHECK(strstr(text, " [0] NCCL INFO NCCL version 2.30.7+test\n"));
+    CHECK_EQ(count(text, "NCCL version"), 1);
+    CHECK_EQ(count(text, "tutti "), 0);
+    CHECK(strstr(text, " NCCL INFO NCCL_DEBUG set by environment to INFO (TUTTI_LOG=INFO)\n"));
+}
+
+TEST(log, nccls_levels_let_through_what_they_name)
+{
+    static const struct {
+        const char *settings;
+        int versions, warnings, infos;
+    } levels[] = {{"", 0, 1, 0},
+                  {"NCCL_DEBUG=NONE", 0, 0, 0},
+                  {"NCCL_DEBUG=VERSION", 1, 0, 0},
+                  {"NCCL_DEBUG=WARN", 1, 1, 0},
+                  {"NCCL_DEBUG=info", 1, 1, 1},
+                  {"NCCL_DEBUG=ABORT", 1, 1, 1},
+                  {"NCCL_DEBUG=TRACE", 1, 1, 1},
+                  {"NCCL_DEBUG=TRACE TUTTI_LOG=NONE", 0, 0, 0}};
+    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
+        char text[4096];
+        (void)run_child(levels[i].settings, "nccl", text, sizeof text);
+        CHECK_EQ(count(text, "NCCL version 2.30.7+test\n"), levels[i].versions);
+        CHECK_EQ(count(text, "a warning of 42"), levels[i].warnings);
+        CHECK_EQ(count(text, "some information"), levels[i].infos);
+    }
+    char text[4096];
+    (void)run_child("NCCL_DEBUG=VERSION", "nccl", text, sizeof text);
+    CHECK_STR(text, "NCCL version 2.30.7+test\n");
+    (void)run_child("NCCL_DEBUG=INFO", "", text, sizeof text); /* nobody asked for NCCL's */
+    CHECK_EQ(count(text, "NCCL"), 0);
+}
+
+TEST(log, lines_that_nccls_variable_asks_for_go_to_standard_output)
+{
+    char text[4096];
+    (void)run_child("NCCL_DEBUG=WARN", "nccl 2>/dev/null | cat", text, sizeof text);
+    CHECK_EQ(count(text, "NCCL WARN a warning of 42"), 1);
+    (void)run_child("", "nccl 2>/dev/null | cat", text, sizeof text); /* others stay on stderr */
+    CHECK_STR(text, "");
+}
+
+TEST(log, nccls_log_file_and_subsystems_are_taken)
+{
+    char folder[] = "/tmp/tutti-log-XXXXXX", settings[256], path[512], text[4096] = "",
+         host[64] = "";
+    REQUIRE(mkdtemp(folder));
+    snprintf(settings, sizeof settings,
+             "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=ENV NCCL_DEBUG_FILE=%s/%%h.%%%%.%%p", folder);
+    const int pid = run_child(settings, "nccl", text, sizeof text);
+    CHECK_STR(text, "");
+    gethostname(host, sizeof host - 1);
+    snprintf(path, sizeof path, "%s/%s.%%.%d", folder, host, pid);
+    FILE *file = fopen(path, "r");
+    CHECK_MESSAGE(file, "%s is not there", path);
+    if (file) {
+        text[fread(text, 1, sizeof text - 1, file)] = '\0';
+        fclose(file);
+        CHECK_EQ(count(text, "NCCL WARN a warning of 42"), 1);
+        CHECK_EQ(count(text, "NCCL_DEBUG_SUBSYS set by environment to ENV"), 1);
+    }
+    unlink(path);
+    CHECK_EQ(rmdir(folder), 0);
+    (void)run_child("NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=NET,WIND", "nccl", text, sizeof text);
+    CHECK_EQ(count(text, "set by environment"), 0); /* of ENV */
+    CHECK_MESSAGE(strstr(text, "NCCL_DEBUG_SUBSYS=NET,WIND: 'WIND' is no subsystem"), "%s", text);
+    (void)run_child("NCCL_DEBUG_FILE=/nonexistent/log", "nccl", text, sizeof text);
+    CHECK(strstr(text, "NCCL_DEBUG_FILE=/nonexistent/log cannot be opened"));
+}
+
+TEST(log, what_has_no_effect_is_warned_about_once)
+{
+    char text[4096];
+    (void)run_child("NCCL_NET_PLUGIN=ofi NCCL_BUFFSIZE=1", "nccl", text, sizeof text);
+    CHECK_EQ(count(text, "NCCL WARN NCCL_NET_PLUGIN=ofi (environment) has no effect"), 1);
+    CHECK_EQ(count(text, "NCCL_BUFFSIZE"), 0);
+    (void)run_child("NCCL_BUFFSIZE=1 NCCL_DEBUG=INFO", "nccl", text, sizeof text);
+    CHECK_EQ(count(text, "NCCL INFO NCCL_BUFFSIZE=1 (environment) has no effect"), 1);
 }

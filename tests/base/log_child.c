@@ -1,4 +1,5 @@
-/* Logs one line a level, the second one twice through the same "once"; says its pid on stdout. */
+/* Logs one line a level, the second one twice through the same "once"; says its pid on stdout. With
+ * "nccl" NCCL's variables count. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -7,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/config.h"
 #include "base/log.h"
 #include "base/status.h"
 
@@ -43,6 +45,7 @@ static bool take_over_log(void)
 
 int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "nccl") == 0 && !tt_config_use_nccl()) return 1;
     printf("%d\n", (int)getpid());
     fflush(stdout);
     if (argc > 1 && strcmp(argv[1], "long") == 0) {
@@ -58,6 +61,8 @@ int main(int argc, char **argv)
     }
     if (argc > 1 && strcmp(argv[1], "gone") == 0) lose_reader();
     if (argc > 1 && strcmp(argv[1], "closed") == 0 && !take_over_log()) return 1;
+    tt_log_version("2.30.7+test");
+    tt_log_version("2.30.7+test"); /* once a process */
     TT_WARN("a warning of %d", 42);
     errno = 17;
     for (int i = 0; i < 2; i++) TT_INFO_ONCE("some information");

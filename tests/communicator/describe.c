@@ -34,10 +34,10 @@ static const struct lines *described(tuttiDescribe_t what, tuttiComm_t comm)
 TEST(describe, an_unknown_thing_is_an_argument_error_that_lists_what_there_is)
 {
     struct lines lines = {0};
-    CHECK_EQ(tuttiDescribe((tuttiDescribe_t)8, NULL, collect, &lines), tuttiInvalidArgument);
-    CHECK(
-        strstr(tuttiGetLastError(NULL),
-               "what = 8 is unknown; expected tuttiDescribeTopology (0) to tuttiDescribeGpus (7)"));
+    CHECK_EQ(tuttiDescribe((tuttiDescribe_t)9, NULL, collect, &lines), tuttiInvalidArgument);
+    CHECK(strstr(tuttiGetLastError(NULL),
+                 "what = 9 is unknown; expected tuttiDescribeTopology (0) to "
+                 "tuttiDescribeNcclSettings (8)"));
     CHECK_EQ(tuttiDescribe((tuttiDescribe_t)-1, NULL, collect, &lines), tuttiInvalidArgument);
     CHECK_EQ(lines.count, 0);
 }
@@ -95,6 +95,66 @@ TEST(describe, the_settings_page_of_the_docs_is_up_to_date)
     CHECK_MESSAGE(
         strstr(page, lines->text),
         "docs/config.md: replace its table by what `tutti-info --config-markdown` prints");
+}
+
+/* Whether a line of the page's table has both. */
+static bool has_row(const char *page, const char *variable, const char *setting)
+{
+    char quoted[2][80];
+    snprintf(quoted[0], sizeof quoted[0], "`%s`", variable);
+    snprintf(quoted[1], sizeof quoted[1], "`%s`", setting);
+    for (const char *line = strstr(page, "\n| `"); line; line = strstr(line + 1, "\n| `")) {
+        const size_t length = strcspn(line + 1, "\n");
+        const char *found[2] = {strstr(line, quoted[0]), strstr(line, quoted[1])};
+        if (found[0] && found[0] < line + length && found[1] && found[1] < line + length)
+            return true;
+    }
+    return false;
+}
+
+TEST(describe, the_page_of_nccls_variables_has_a_row_for_each_that_sets_something)
+{
+    static char page[32768];
+    FILE *file = fopen(TUTTI_SOURCE_DIR "/docs/nccl-settings.md", "r");
+    REQUIRE(file);
+    page[fread(page, 1, sizeof page - 1, file)] = '\0';
+    fclose(file);
+    for (int key = 0; key < TT_CONFIG_COUNT; key++) {
+        const struct tt_config_row *row = tt_config_row((enum tt_config_key)key);
+        for (const char *at = row->nccl; *at;) {
+            char variable[64];
+            const size_t length = strcspn(at, ",");
+            snprintf(variable, sizeof variable, "%.*s", (int)length, at);
+            CHECK_MESSAGE(has_row(page, variable, row->name),
+                          "docs/nccl-settings.md: no row has %s and %s", variable, row->name);
+            at += length + (at[length] == ',');
+        }
+    }
+}
+
+TEST(describe, nccls_variables_are_listed_with_what_they_set)
+{
+    setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+    setenv("NCCL_PSK", "0123456789abcdef0123456789abcdef", 1);
+    tt_config_reload_with_nccl(true);
+    const struct lines *lines = described(tuttiDescribeNcclSettings, NULL);
+    CHECK(strstr(lines->text, "NCCL_SOCKET_IFNAME=lo (environment): TUTTI_SOCKET_INTERFACE=lo "
+                              "(NCCL_SOCKET_IFNAME, environment); "));
+    CHECK(strstr(lines->text, "NCCL_PSK=(secret) (environment): TUTTI_ENCRYPT=1 "));
+    CHECK(strstr(lines->text, "NCCL_CONF_FILE: honoured: "));
+    CHECK(strstr(lines->text, "NCCL_BUFFSIZE: without effect: "));
+    int index = 0;
+    for (const char *name; (name = tuttiNcclSettingName(index)); index++) {
+        char value[64];
+        CHECK_EQ(tuttiGetNcclSetting(name, value, sizeof value), tuttiSuccess);
+        CHECK(strstr(lines->text, name));
+    }
+    CHECK_EQ(lines->count, index);
+    CHECK(!tuttiNcclSettingName(-1));
+    unsetenv("NCCL_SOCKET_IFNAME");
+    unsetenv("NCCL_PSK");
+    tt_config_reload_with_nccl(false);
+    CHECK(!strstr(described(tuttiDescribeNcclSettings, NULL)->text, "NCCL_SOCKET_IFNAME=lo"));
 }
 
 TEST(describe, topology_and_cpu_say_something)

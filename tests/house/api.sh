@@ -14,12 +14,12 @@ awk '
         if (!documented) print name " has no comment"
     }
     /\*\/ *$/ { documented = !/^\/\* ----/ }
-    /^$/ { documented = 0 }' declared="$work/declared" include/tutti.h >"$work/bare"
-while read -r line; do fail "include/tutti.h: $line"; done <"$work/bare"
+    /^$/ { documented = 0 }' declared="$work/declared" include/tutti.h include/tutti_plan.h >"$work/bare"
+while read -r line; do fail "include: $line"; done <"$work/bare"
 
 nm -D --defined-only "$BINARY/lib/libtutti.so" | awk '{print $3}' | sed 's/@.*//' | sort >"$work/exported"
 sort -o "$work/declared" "$work/declared"
 while read -r name; do fail "libtutti.so lacks $name"; done < <(comm -23 "$work/declared" "$work/exported")
-while read -r name; do fail "libtutti.so exports $name, which tutti.h does not declare"; done \
+while read -r name; do fail "libtutti.so exports $name, which neither tutti.h nor tutti_plan.h declares"; done \
     < <(comm -13 "$work/declared" "$work/exported")
 finish "$(wc -l <"$work/declared") functions are documented and exported, and nothing else"

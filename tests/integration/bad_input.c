@@ -354,11 +354,10 @@ static char *read_source(const char *path)
     return text;
 }
 
-TEST(bad_input, every_function_that_can_refuse_an_argument_is_tried_here)
+/* Counts the functions of a header that can refuse an argument; each must be tried in `tests`. */
+static int check_tried(const char *header, const char *tests)
 {
     static const char start[] = "TUTTI_API tuttiResult_t ";
-    char *header = read_source(TUTTI_SOURCE_DIR "/include/tutti.h");
-    char *tests = read_source(TUTTI_SOURCE_DIR "/tests/integration/bad_input.c");
     int nfunctions = 0;
     for (const char *at = header; at && (at = strstr(at, start)); nfunctions++) {
         char name[64], tried[96];
@@ -370,8 +369,19 @@ TEST(bad_input, every_function_that_can_refuse_an_argument_is_tried_here)
         if (!wrapped) wrapped = strstr(tests, tried);
         CHECK_MESSAGE(wrapped || is_in(never_refuse, name), "%s is not tried", name);
     }
+    return nfunctions;
+}
+
+TEST(bad_input, every_function_that_can_refuse_an_argument_is_tried_here)
+{
+    char *header = read_source(TUTTI_SOURCE_DIR "/include/tutti.h");
+    char *plan = read_source(TUTTI_SOURCE_DIR "/include/tutti_plan.h");
+    char *tests = read_source(TUTTI_SOURCE_DIR "/tests/integration/bad_input.c");
+    const int nfunctions = check_tried(header, tests), nplan = check_tried(plan, tests);
     CHECK_MESSAGE(nfunctions > 40, "only %d functions found in tutti.h", nfunctions);
+    CHECK_MESSAGE(nplan > 7, "only %d functions found in tutti_plan.h", nplan);
     free(header);
+    free(plan);
     free(tests);
 }
 

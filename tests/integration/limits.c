@@ -182,9 +182,13 @@ enum { FEW_RANKS = 6, OTHER_USER = 48213 };
 /* Inits all ranks of a group without a deadline, when only some of their threads can be started. */
 static void init_with_few_threads(void)
 {
-    const tuttiConfig_t config = {
-        sizeof config, TUTTI_CONFIG_MAGIC,     TUTTI_VERSION_CODE,    0, 0, NULL,
-        NULL,          TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT};
+    const tuttiConfig_t config = {.size = sizeof config,
+                                  .magic = TUTTI_CONFIG_MAGIC,
+                                  .version = TUTTI_VERSION_CODE,
+                                  .timeoutMs = 0,
+                                  .initTimeoutMs = 0,
+                                  .deterministic = TUTTI_CONFIG_UNDEF_INT,
+                                  .device = TUTTI_CONFIG_UNDEF_INT};
     tuttiComm_t comms[FEW_RANKS] = {NULL};
     tuttiUniqueId id;
     if (tuttiGetUniqueId(&id) || setuid(OTHER_USER)) _exit(126);

@@ -87,9 +87,13 @@ static void disagree(int rank, tuttiComm_t comm, void *arg)
 
 TEST(mismatch, ranks_that_disagree_all_see_both_sides)
 {
-    tuttiConfig_t config = {
-        sizeof config, TUTTI_CONFIG_MAGIC,     TUTTI_VERSION_CODE,    10000, 20000, NULL,
-        NULL,          TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT};
+    tuttiConfig_t config = {.size = sizeof config,
+                            .magic = TUTTI_CONFIG_MAGIC,
+                            .version = TUTTI_VERSION_CODE,
+                            .timeoutMs = 10000,
+                            .initTimeoutMs = 20000,
+                            .deterministic = TUTTI_CONFIG_UNDEF_INT,
+                            .device = TUTTI_CONFIG_UNDEF_INT};
     for (size_t i = 0; i < sizeof disagreements / sizeof *disagreements; i++) {
         struct disagreement d = disagreements[i];
         config.algorithm = d.algorithm;
@@ -124,9 +128,13 @@ static void keep_buffers(int rank, tuttiComm_t comm, void *arg)
 TEST(mismatch, leaves_the_receive_buffers_untouched)
 {
     static const char *const algorithms[] = {"two_shot", "ring", "recursive_halving"};
-    tuttiConfig_t config = {
-        sizeof config, TUTTI_CONFIG_MAGIC,     TUTTI_VERSION_CODE,    10000, 20000, NULL,
-        NULL,          TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT};
+    tuttiConfig_t config = {.size = sizeof config,
+                            .magic = TUTTI_CONFIG_MAGIC,
+                            .version = TUTTI_VERSION_CODE,
+                            .timeoutMs = 10000,
+                            .initTimeoutMs = 20000,
+                            .deterministic = TUTTI_CONFIG_UNDEF_INT,
+                            .device = TUTTI_CONFIG_UNDEF_INT};
     for (int i = 0; i < 3; i++)
         for (int windows = 0; windows < 2; windows++) {
             bool arg = windows;
@@ -162,9 +170,13 @@ static void stay_away(int rank, tuttiComm_t comm, void *arg)
 
 TEST(mismatch, a_missing_rank_is_named_at_the_deadline)
 {
-    const tuttiConfig_t config = {
-        sizeof config, TUTTI_CONFIG_MAGIC,     TUTTI_VERSION_CODE,    300, 20000, NULL,
-        NULL,          TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT};
+    const tuttiConfig_t config = {.size = sizeof config,
+                                  .magic = TUTTI_CONFIG_MAGIC,
+                                  .version = TUTTI_VERSION_CODE,
+                                  .timeoutMs = 300,
+                                  .initTimeoutMs = 20000,
+                                  .deterministic = TUTTI_CONFIG_UNDEF_INT,
+                                  .device = TUTTI_CONFIG_UNDEF_INT};
     struct absence absence;
     pthread_barrier_init(&absence.over, NULL, NRANKS);
     as_threads(NRANKS, &config, stay_away, &absence);
@@ -173,9 +185,13 @@ TEST(mismatch, a_missing_rank_is_named_at_the_deadline)
 
 static void *join_late(void *arg)
 {
-    const tuttiConfig_t config = {
-        sizeof config, TUTTI_CONFIG_MAGIC,     TUTTI_VERSION_CODE,    1000, 700, NULL,
-        NULL,          TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT};
+    const tuttiConfig_t config = {.size = sizeof config,
+                                  .magic = TUTTI_CONFIG_MAGIC,
+                                  .version = TUTTI_VERSION_CODE,
+                                  .timeoutMs = 1000,
+                                  .initTimeoutMs = 700,
+                                  .deterministic = TUTTI_CONFIG_UNDEF_INT,
+                                  .device = TUTTI_CONFIG_UNDEF_INT};
     const struct {
         tuttiUniqueId id;
         int rank;

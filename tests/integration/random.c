@@ -16,9 +16,14 @@ static void run_random(int rank, tuttiComm_t comm, void *arg)
 TEST(random, a_thousand_collectives_of_five_threads_match_the_reference)
 {
     uint64_t seed = test_seed();
-    const tuttiConfig_t config = {
-        sizeof config, TUTTI_CONFIG_MAGIC,     TUTTI_VERSION_CODE,    60000, 20000, "random",
-        NULL,          TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT};
+    const tuttiConfig_t config = {.size = sizeof config,
+                                  .magic = TUTTI_CONFIG_MAGIC,
+                                  .version = TUTTI_VERSION_CODE,
+                                  .timeoutMs = 60000,
+                                  .initTimeoutMs = 20000,
+                                  .commName = "random",
+                                  .deterministic = TUTTI_CONFIG_UNDEF_INT,
+                                  .device = TUTTI_CONFIG_UNDEF_INT};
     as_threads(NRANKS, &config, run_random, &seed);
 }
 

@@ -9,9 +9,13 @@
 
 enum { NRANKS = 4, TOTAL = 100 };
 
-static const tuttiConfig_t config = {
-    sizeof config, TUTTI_CONFIG_MAGIC,     TUTTI_VERSION_CODE,    10000, 20000, NULL,
-    NULL,          TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT};
+static const tuttiConfig_t config = {.size = sizeof config,
+                                     .magic = TUTTI_CONFIG_MAGIC,
+                                     .version = TUTTI_VERSION_CODE,
+                                     .timeoutMs = 10000,
+                                     .initTimeoutMs = 20000,
+                                     .deterministic = TUTTI_CONFIG_UNDEF_INT,
+                                     .device = TUTTI_CONFIG_UNDEF_INT};
 
 static const size_t counts[NRANKS] = {0, 57, 1, 42};
 

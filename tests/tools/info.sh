@@ -19,6 +19,7 @@ info 2 "'extra' is no option" extra
 info 0 "features found" --cpu
 info 0 "TUTTI_TIMEOUT_MS=600000  (default)" --config
 info 0 '| `TUTTI_LOG` | LEVEL | `WARN` |' --config-markdown
+info 0 "NCCL_SOCKET_IFNAME" --nccl-env
 info 0 "choices for 2 ranks" --costs
 TUTTI_DETERMINISTIC=on info 0 "choices for 8 ranks on this host, deterministic" --costs
 info 0 "to rank 1" --links

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/config.h"
+
 static int compare(const void *left, const void *right)
 {
     const struct tt_rdma_candidate *a = left, *b = right;
@@ -49,7 +51,8 @@ tt_status tt_rdma_choose_ports(struct tt_rdma_candidate *ports, int number, cons
         length = strcspn(item, ",");
         for (int i = 0; i < number; i++)
             if (means(item, length, exact, &ports[i])) ports[i].named = found = true;
-        if (!found) return complain(list, item, length, ports, number);
+        if (!found && !tt_config_is_nccl(TT_CONFIG_RDMA_DEVICE)) /* NCCL passes names over */
+            return complain(list, item, length, ports, number);
     }
     int n = 0;
     for (int i = 0; i < number; i++)

@@ -291,7 +291,7 @@ static tt_status check_settings(void)
         const int64_t value = tt_config_int(ranges[i].key);
         if (value < ranges[i].least || value > ranges[i].most)
             return tt_fail(TT_ERR_ARGUMENT, "%s=%lld: expected %d to %d",
-                           tt_config_row(ranges[i].key)->name, (long long)value, ranges[i].least,
+                           tt_config_name(ranges[i].key), (long long)value, ranges[i].least,
                            ranges[i].most);
     }
     return TT_OK;

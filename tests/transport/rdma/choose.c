@@ -1,7 +1,9 @@
 /* Tests of choosing RDMA ports and pairing them with the peer's. Needs no device. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/config.h"
 #include "shim.h"
 #include "transport/rdma/rdma_choose.h"
 
@@ -62,6 +64,18 @@ TEST(rdma_choose, lists_what_there_is_when_a_name_does_not_exist)
     CHECK(strstr(tt_last_error(), "no RDMA device"));
     CHECK_EQ(tt_rdma_choose_ports(&none, 0, "", &n), TT_OK);
     CHECK_EQ(n, 0);
+}
+
+TEST(rdma_choose, passes_over_names_of_nccls_list_that_do_not_exist)
+{
+    setenv("NCCL_IB_HCA", "rxe7", 1); /* any: the list in force is NCCL's */
+    tt_config_reload_with_nccl(true);
+    CHECK_STR(chosen("rxe7,rxe1"), "rxe1/1");
+    CHECK_STR(chosen("=mlx5_1,mlx5_2:2"), "mlx5_2/2");
+    CHECK_STR(chosen("^eth0,rxe"), "mlx5_2/1 mlx5_2/2 mlx5_10/1");
+    CHECK_STR(chosen("rxe7"), "");
+    unsetenv("NCCL_IB_HCA");
+    tt_config_reload_with_nccl(false);
 }
 
 static const struct tt_gid link_local = {{0xfe, 0x80, [15] = 1}};

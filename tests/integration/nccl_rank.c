@@ -1,0 +1,92 @@
+/* A rank of a program for which NCCL's variables count:
+ *   nccl_rank env               joins as the launcher says; rank 0 prints algorithms and links
+ *   nccl_rank id RANK NRANKS    joins twice by a unique id of its own (NCCL_COMM_ID)
+ *   nccl_rank late              asks for NCCL's variables when the settings have been read
+ *   nccl_rank value NAME        prints the value of one of NCCL's variables */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tutti.h"
+
+static int fail(const char *what)
+{
+    fprintf(stderr, "nccl_rank: %s: %s\n", what, tuttiGetLastError(NULL));
+    return 1;
+}
+
+static int sum_is_right(tuttiComm_t comm, int rank, int nranks)
+{
+    float data[3] = {(float)rank, 1, 2};
+    if (tuttiAllReduce(data, data, 3, tuttiFloat32, tuttiSum, comm, NULL) != tuttiSuccess) return 0;
+    return data[0] == (float)(nranks * (nranks - 1) / 2) && data[1] == (float)nranks;
+}
+
+static void print_line(void *arg, const char *line)
+{
+    printf("%s%s\n", (const char *)arg, line);
+}
+
+static int join_by_launcher(void)
+{
+    static char link[] = "link ";
+    tuttiComm_t comm;
+    int rank, nranks;
+    if (tuttiCommInitEnv(&comm, NULL, NULL) != tuttiSuccess) return fail("init");
+    if (tuttiCommUserRank(comm, &rank) != tuttiSuccess) return fail("rank");
+    if (tuttiCommCount(comm, &nranks) != tuttiSuccess) return fail("count");
+    if (!sum_is_right(comm, rank, nranks)) return fail("all-reduce");
+    for (int i = 0; rank == 0 && i < tuttiNumCollectives; i++) {
+        const char *name = "?";
+        if (tuttiCommGetAlgorithm(comm, (tuttiCollective_t)i, 1 << 20, &name) != tuttiSuccess)
+            return fail("algorithm");
+        printf("%d %s\n", i, name);
+    }
+    if (rank == 0) (void)tuttiDescribe(tuttiDescribeLinks, comm, print_line, link);
+    fflush(stdout);
+    return tuttiCommDestroy(comm) != tuttiSuccess;
+}
+
+static int join_by_id(int rank, int nranks)
+{
+    for (int i = 0; i < 2; i++) {
+        tuttiUniqueId id;
+        tuttiComm_t comm;
+        if (tuttiGetUniqueId(&id) != tuttiSuccess) return fail("id");
+        if (tuttiCommInitRank(&comm, nranks, id, rank) != tuttiSuccess) return fail("init");
+        if (!sum_is_right(comm, rank, nranks)) return fail("all-reduce");
+        if (tuttiCommDestroy(comm) != tuttiSuccess) return fail("destroy");
+    }
+    printf("rank %d is right\n", rank);
+    return 0;
+}
+
+static int ask_late(void)
+{
+    static char nothing[] = "";
+    (void)tuttiDescribe(tuttiDescribeConfig, NULL, print_line, nothing);
+    if (tuttiUseNcclSettings() != tuttiInvalidUsage) return fail("late, and yet taken");
+    printf("%s\n", tuttiGetLastError(NULL));
+    return 0;
+}
+
+static int print_value(const char *name)
+{
+    char value[256];
+    if (tuttiGetNcclSetting(name, value, sizeof value) != tuttiSuccess) return fail("value");
+    printf("%s\n", value);
+    if (!value[0]) return 0;
+    return tuttiGetNcclSetting(name, value, strlen(value)) != tuttiInvalidArgument; /* no room */
+}
+
+int main(int argc, char **argv)
+{
+    const char *what = argc > 1 ? argv[1] : "";
+    if (!strcmp(what, "late")) return ask_late();
+    if (tuttiUseNcclSettings() != tuttiSuccess) return fail("settings");
+    if (!strcmp(what, "env")) return join_by_launcher();
+    if (!strcmp(what, "id") && argc == 4) return join_by_id(atoi(argv[2]), atoi(argv[3]));
+    if (!strcmp(what, "value") && argc == 3) return print_value(argv[2]);
+    fprintf(stderr, "nccl_rank: see the top of nccl_rank.c\n");
+    return 2;
+}

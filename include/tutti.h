@@ -231,13 +231,16 @@ TUTTI_API tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
  * memory of the child only; the parent's communicator goes on. */
 TUTTI_API tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
 
-/* Fails all calls in flight on `comm`, here and on the other ranks, and frees it. The others get
- * RemoteError, which names this rank. Any thread may call it, also while another destroys `comm`,
- * but no function that a stream runs: it waits until the calls in flight have returned and streams
- * have reached those issued. Then no call on `comm` may begin, and no group with one may end. */
+/* Fails this rank's calls in flight on `comm`, and frees it. The other ranks still get what this
+ * rank has done its part of; a call of theirs that needs more of it gets RemoteError at once, which
+ * names this rank. Any thread may call it, also while another destroys `comm`, but no function that
+ * a stream runs: it waits until the calls in flight have returned and streams have reached those
+ * issued. Then no call on `comm` may begin, and no group with one may end. */
 TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
 
-/* *result: tuttiSuccess, or the error with which `comm` has failed. */
+/* *result: tuttiSuccess, or the error with which `comm` has failed. Any thread may ask, also while
+ * another is in a call of `comm`. That a rank has died, left or aborted is no error before a call
+ * needs that rank. */
 TUTTI_API tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *result);
 
 /* The number of ranks; this rank; this rank's entry of `devices` (tuttiCommInitAll). */

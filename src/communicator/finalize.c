@@ -1,4 +1,7 @@
 /* The functions that finalize, destroy and abort communicators. */
+#include <stdio.h>
+
+#include "carrier/carried.h"
 #include "communicator/group.h"
 #include "executor/stream.h"
 
@@ -65,13 +68,16 @@ tuttiResult_t tuttiCommDestroy(tuttiComm_t comm)
     return tuttiSuccess;
 }
 
-static void fail_all_calls(tuttiComm_t comm)
+/* is_first: no other thread frees the communicator. */
+static void fail_own_calls(tuttiComm_t comm, bool is_first)
 {
-    char name[128];
+    char name[128], text[256];
+    const struct tt_carried *carried = tt_carried_of(&comm->core);
     tt_fabric_name_rank(comm->core.fabric, comm->core.rank, name, sizeof name);
+    snprintf(text, sizeof text, "%s aborted communicator %s", name, comm->core.name);
+    if (is_first && carried && carried->settle) carried->settle(&comm->core);
     tt_engine_enter(&comm->core.engine);
-    tt_ignore(tt_fabric_fail(comm->core.fabric, TT_ERR_REMOTE, "%s aborted communicator %s", name,
-                             comm->core.name));
+    tt_fabric_abort(comm->core.fabric, text);
     tt_engine_leave(&comm->core.engine);
 }
 
@@ -90,7 +96,7 @@ tuttiResult_t tuttiCommAbort(tuttiComm_t comm)
     tt_core_enter_call(&comm->core); /* a thread that destroys it waits */
     const unsigned ends = atomic_fetch_or(&comm->ends, TT_COMM_ENDS);
     if (!(ends & TT_COMM_GOES)) atomic_store(&comm->core.fabric->aborted, true);
-    if (!(ends & TT_COMM_LEAVES)) fail_all_calls(comm);
+    if (!(ends & TT_COMM_LEAVES)) fail_own_calls(comm, !ends);
     tt_core_leave_call(&comm->core);
     if (ends) return tuttiSuccess; /* the other thread frees it, soon now */
     tt_comm_await_calls(comm);

@@ -176,7 +176,7 @@ static tt_status ready(struct tt_work *work)
 static void next_step(struct tt_work *work, struct tt_position *at, uint32_t nsteps)
 {
     at->ready = at->nslots = 0;
-    at->entered = at->asked = at->borrows = false;
+    at->entered = at->asked = at->borrows = at->refers = false;
     work->progress++;
     if (++at->step < nsteps) return;
     at->step = 0;

@@ -131,8 +131,8 @@ static bool check_exchange_locked(struct tt_graphs *graphs, const struct seen *s
     return status < 0;
 }
 
-/* A rank is gone that the replay needs, or has aborted. False: none. *left: one has left that this
- * replay does not need. */
+/* A rank is gone that the replay needs. False: none. *left: one has left or aborted that this replay
+ * does not need. */
 static bool check_peers_locked(struct tt_graphs *graphs, const struct seen *seen, bool *left)
 {
     const struct tt_comm_core *comm = graphs->comm;
@@ -143,14 +143,12 @@ static bool check_peers_locked(struct tt_graphs *graphs, const struct seen *seen
         const bool needed =
             seen->runs && !seen->is_exchange && replays_of(comm, r) / 2 <= seen->nreplayed;
         const bool dead = needed && state == TT_RANK_HERE && tt_fabric_is_dead(comm->fabric, r);
-        *left = *left || state == TT_RANK_LEFT;
-        if (!dead && state != TT_RANK_ABORTED && (state != TT_RANK_LEFT || !needed)) continue;
+        const bool gone = state == TT_RANK_LEFT || state == TT_RANK_ABORTED;
+        *left = *left || gone;
+        if (!dead && (!gone || !needed)) continue;
         char name[128], text[MESSAGE];
         tt_fabric_name_rank(comm->fabric, r, name, sizeof name);
-        snprintf(text, sizeof text, "%s %s", name,
-                 dead                       ? "has died"
-                 : state == TT_RANK_ABORTED ? "aborted the communicator"
-                                            : "has left: it destroyed its communicator");
+        snprintf(text, sizeof text, "%s %s", name, tt_kernel_how_gone(comm, r));
         fail(graphs, TT_ERR_REMOTE, text);
         return true;
     }
@@ -281,9 +279,8 @@ static void fail_left_locked(const struct tt_graphs *graphs, uint64_t replay)
     int rank = tt_kernel_absent_rank(graphs->comm, exchange);
     if (rank < 0) rank = tt_kernel_absent_rank(graphs->comm, NULL);
     tt_fabric_name_rank(graphs->comm->fabric, rank, name, sizeof name);
-    snprintf(text, sizeof text,
-             "%s has left: it destroyed its communicator; a CUDA graph was replayed after that",
-             name);
+    snprintf(text, sizeof text, "%s %s; a CUDA graph was replayed after that", name,
+             tt_kernel_how_gone(graphs->comm, rank));
     fail(graphs, TT_ERR_REMOTE, text);
 }
 

@@ -145,12 +145,15 @@ typedef struct {
     int deterministic;     /* as TUTTI_DETERMINISTIC, the same on all ranks: 1 or 0 */
     int device; /* the rank's GPU, as CUDA numbers them; -1: none. Undefined: the parent's in a
                  * split, else that of the thread's current context, where the process uses CUDA */
+    int lateMs; /* a wait of so long is logged as a warning, which names the call and the ranks that
+                 * have not come, and again each time it has lasted twice as long; 0: never */
 } tuttiConfig_t;
 
 #define TUTTI_CONFIG_INITIALIZER                                                                   \
     {                                                                                              \
         sizeof(tuttiConfig_t), TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, TUTTI_CONFIG_UNDEF_INT,     \
-            TUTTI_CONFIG_UNDEF_INT, NULL, NULL, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT     \
+            TUTTI_CONFIG_UNDEF_INT, NULL, NULL, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT,    \
+            TUTTI_CONFIG_UNDEF_INT                                                                 \
     }
 
 /* A deterministic communicator (deterministic = 1, or TUTTI_DETERMINISTIC=on) makes every element

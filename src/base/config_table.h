@@ -12,6 +12,7 @@ X(LOG,            "TUTTI_LOG",            LEVEL,  "WARN",   "What is logged: NON
 X(LOG_FILE,       "TUTTI_LOG_FILE",       STRING, "",       "Where the log goes instead of stderr; %h is the host, %p the pid.")
 X(TIMEOUT_MS,     "TUTTI_TIMEOUT_MS",     INT,    "600000", "Deadline of every collective and of finalize, in milliseconds; 0 turns it off: then only a failed call, which waits for ranks that use its buffers, gives up, after 10 s.")
 X(INIT_TIMEOUT_MS,"TUTTI_INIT_TIMEOUT_MS",INT,    "600000", "Deadline of communicator init, in milliseconds; 0 turns it off.")
+X(LATE_MS,        "TUTTI_LATE_MS",        INT,    "0",      "After how long in one wait, in milliseconds, a warning names the call and the ranks that have not come, then each time the wait has lasted twice as long; 0: never.")
 X(ALGORITHM,      "TUTTI_ALGORITHM",      STRING, "",       "Forces algorithms: collective:name;... or one name for all, e.g. all_reduce:ring;broadcast:binomial.")
 X(COST_FILE,      "TUTTI_COST_FILE",      STRING, "",       "File of constants of the cost model, by which algorithms are chosen, in place of the shipped ones; the same on all ranks; tutti-plan tune writes it.")
 X(DETERMINISTIC,  "TUTTI_DETERMINISTIC",  BOOL,   "0",      "Reductions fold in rank order, whatever the size, algorithm and placement, so that results have the same bits; the same on all ranks.")

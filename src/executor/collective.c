@@ -37,6 +37,7 @@ static void prepare_rest(struct tt_work *work)
     work->status = TT_OK;
     work->deadline_ns = 0;
     work->progress = 0;
+    work->late.since_ns = 0;
     work->stream = NULL;
     work->portions = NULL;
     work->passed_over = false;

@@ -235,6 +235,7 @@ static void init(struct tt_work *work, struct tt_engine *engine, bool sends, cha
     work->turn = sends ? ++engine->sends_issued[peer] : ++engine->recvs_issued[peer];
     work->deadline_ns = 0;
     work->progress = 0;
+    work->late.since_ns = 0;
     work->stream = NULL;
     work->portions = NULL;
     work->p2p = (struct tt_p2p_work){.peer = peer,

@@ -217,9 +217,10 @@ TUTTI_API tuttiResult_t tuttiCommInitEnvMulti(tuttiComm_t *comms, int nlocal, co
 TUTTI_API tuttiResult_t tuttiGetLauncher(int *rank, int *nranks, int *localRank);
 
 /* Splits `comm`: the ranks with the same color form a new communicator, ordered by key, then by
- * their rank in `comm`. Collective over `comm`; not inside a group. Color TUTTI_SPLIT_NOCOLOR gives
- * *newcomm = NULL. config NULL: the settings of `comm`. InvalidArgument: color is negative
- * otherwise. */
+ * their rank in `comm`. Collective over `comm`. Color TUTTI_SPLIT_NOCOLOR gives *newcomm = NULL.
+ * config NULL: the settings of `comm`. Inside a group, also with inits, all of the group are made
+ * together at its end, before its calls are issued. InvalidArgument: color is negative otherwise.
+ */
 TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
                                        const tuttiConfig_t *config);
 
@@ -227,8 +228,8 @@ TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tut
  * (several ranks in one thread) it runs with the group. */
 TUTTI_API tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
 
-/* Completes all calls issued on `comm` and frees it. Not collective; not inside a group. NULL is
- * allowed.
+/* Completes all calls issued on `comm` and frees it. Not collective. NULL is allowed. Inside a
+ * group destroy and abort run at its end, after its calls, also where the group fails.
  *
  * A child made by fork must not use its parent's communicators. Destroy and abort in the child free
  * memory of the child only; the parent's communicator goes on. */

@@ -5,13 +5,6 @@
 #include "communicator/group.h"
 #include "executor/stream.h"
 
-/* The calls that a group holds back would be left without their communicator. */
-static tt_status check_not_in_group(const char *function)
-{
-    return tt_in_group() ? tt_fail(TT_ERR_USAGE, "%s inside a group: end the group first", function)
-                         : TT_OK;
-}
-
 /* Calls that are queued in the stream behind the function that calls this would never end. */
 static tt_status check_may_drain(tuttiComm_t comm, const char *function)
 {
@@ -44,28 +37,22 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm)
     return result;
 }
 
-tuttiResult_t tuttiCommDestroy(tuttiComm_t comm)
+/* ---- The end -------------------------------------------------------------------------------- */
+
+static tt_status destroy(tuttiComm_t comm)
 {
-    if (!comm) return tuttiSuccess;
-    tt_status status = tt_comm_check_handle(comm);
-    if (!status) status = check_not_in_group("tuttiCommDestroy");
-    if (status) return tt_result(__func__, status);
-    if (tt_comm_is_inherited(comm)) {
-        tt_comm_free_inherited(comm);
-        return tuttiSuccess;
-    }
-    status = check_may_drain(comm, "tuttiCommDestroy");
-    if (status) return tt_result(__func__, status);
+    tt_status status = TT_OK;
+    TT_TRY(check_may_drain(comm, "tuttiCommDestroy"));
     tt_core_enter_call(&comm->core); /* another thread that ends it does not free it meanwhile */
     if (atomic_fetch_or(&comm->ends, TT_COMM_ENDS))
         status =
             tt_fail(TT_ERR_USAGE, "communicator %s is being destroyed or aborted by another thread",
                     comm->core.name);
     tt_core_leave_call(&comm->core);
-    if (status) return tt_result(__func__, status);
+    if (status) return status;
     tt_comm_drain(comm);
     tt_comm_free(comm);
-    return tuttiSuccess;
+    return TT_OK;
 }
 
 /* is_first: no other thread frees the communicator. */
@@ -81,26 +68,44 @@ static void fail_own_calls(tuttiComm_t comm, bool is_first)
     tt_engine_leave(&comm->core.engine);
 }
 
-tuttiResult_t tuttiCommAbort(tuttiComm_t comm)
+static tt_status abort_comm(tuttiComm_t comm)
 {
-    if (!comm) return tuttiSuccess;
-    tt_status status = tt_comm_check_handle(comm);
-    if (!status) status = check_not_in_group("tuttiCommAbort");
-    if (status) return tt_result(__func__, status);
-    if (tt_comm_is_inherited(comm)) {
-        tt_comm_free_inherited(comm);
-        return tuttiSuccess;
-    }
-    status = check_may_drain(comm, "tuttiCommAbort");
-    if (status) return tt_result(__func__, status);
+    TT_TRY(check_may_drain(comm, "tuttiCommAbort"));
     tt_core_enter_call(&comm->core); /* a thread that destroys it waits */
     const unsigned ends = atomic_fetch_or(&comm->ends, TT_COMM_ENDS);
     if (!(ends & TT_COMM_GOES)) atomic_store(&comm->core.fabric->aborted, true);
     if (!(ends & TT_COMM_LEAVES)) fail_own_calls(comm, !ends);
     tt_core_leave_call(&comm->core);
-    if (ends) return tuttiSuccess; /* the other thread frees it, soon now */
+    if (ends) return TT_OK; /* the other thread frees it, soon now */
     tt_comm_await_calls(comm);
     tt_comm_drain(comm);
     tt_comm_free(comm);
-    return tuttiSuccess;
+    return TT_OK;
+}
+
+tt_status tt_end_comm(const struct tt_pending_end *end)
+{
+    TT_TRY(tt_comm_check_handle(end->comm)); /* a group may have ended it before */
+    if (tt_comm_is_inherited(end->comm)) {
+        tt_comm_free_inherited(end->comm);
+        return TT_OK;
+    }
+    return end->aborts ? abort_comm(end->comm) : destroy(end->comm);
+}
+
+static tt_status issue_end(tuttiComm_t comm, bool aborts)
+{
+    TT_TRY(tt_comm_check_handle(comm));
+    const struct tt_pending_end end = {.comm = comm, .aborts = aborts};
+    return tt_issue_end(&end);
+}
+
+tuttiResult_t tuttiCommDestroy(tuttiComm_t comm)
+{
+    return comm ? tt_group_result(__func__, issue_end(comm, false)) : tuttiSuccess;
+}
+
+tuttiResult_t tuttiCommAbort(tuttiComm_t comm)
+{
+    return comm ? tt_group_result(__func__, issue_end(comm, true)) : tuttiSuccess;
 }

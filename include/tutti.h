@@ -145,12 +145,15 @@ typedef struct {
     int deterministic;     /* as TUTTI_DETERMINISTIC, the same on all ranks: 1 or 0 */
     int device; /* the rank's GPU, as CUDA numbers them; -1: none. Undefined: the parent's in a
                  * split, else that of the thread's current context, where the process uses CUDA */
+    int lateMs; /* a wait of so long is logged as a warning, which names the call and the ranks that
+                 * have not come, and again each time it has lasted twice as long; 0: never */
 } tuttiConfig_t;
 
 #define TUTTI_CONFIG_INITIALIZER                                                                   \
     {                                                                                              \
         sizeof(tuttiConfig_t), TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, TUTTI_CONFIG_UNDEF_INT,     \
-            TUTTI_CONFIG_UNDEF_INT, NULL, NULL, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT     \
+            TUTTI_CONFIG_UNDEF_INT, NULL, NULL, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT,    \
+            TUTTI_CONFIG_UNDEF_INT                                                                 \
     }
 
 /* A deterministic communicator (deterministic = 1, or TUTTI_DETERMINISTIC=on) makes every element
@@ -214,9 +217,10 @@ TUTTI_API tuttiResult_t tuttiCommInitEnvMulti(tuttiComm_t *comms, int nlocal, co
 TUTTI_API tuttiResult_t tuttiGetLauncher(int *rank, int *nranks, int *localRank);
 
 /* Splits `comm`: the ranks with the same color form a new communicator, ordered by key, then by
- * their rank in `comm`. Collective over `comm`; not inside a group. Color TUTTI_SPLIT_NOCOLOR gives
- * *newcomm = NULL. config NULL: the settings of `comm`. InvalidArgument: color is negative
- * otherwise. */
+ * their rank in `comm`. Collective over `comm`. Color TUTTI_SPLIT_NOCOLOR gives *newcomm = NULL.
+ * config NULL: the settings of `comm`. Inside a group, also with inits, all of the group are made
+ * together at its end, before its calls are issued. InvalidArgument: color is negative otherwise.
+ */
 TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
                                        const tuttiConfig_t *config);
 
@@ -224,20 +228,23 @@ TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tut
  * (several ranks in one thread) it runs with the group. */
 TUTTI_API tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
 
-/* Completes all calls issued on `comm` and frees it. Not collective; not inside a group. NULL is
- * allowed.
+/* Completes all calls issued on `comm` and frees it. Not collective. NULL is allowed. Inside a
+ * group destroy and abort run at its end, after its calls, also where the group fails.
  *
  * A child made by fork must not use its parent's communicators. Destroy and abort in the child free
  * memory of the child only; the parent's communicator goes on. */
 TUTTI_API tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
 
-/* Fails all calls in flight on `comm`, here and on the other ranks, and frees it. The others get
- * RemoteError, which names this rank. Any thread may call it, also while another destroys `comm`,
- * but no function that a stream runs: it waits until the calls in flight have returned and streams
- * have reached those issued. Then no call on `comm` may begin, and no group with one may end. */
+/* Fails this rank's calls in flight on `comm`, and frees it. The other ranks still get what this
+ * rank has done its part of; a call of theirs that needs more of it gets RemoteError at once, which
+ * names this rank. Any thread may call it, also while another destroys `comm`, but no function that
+ * a stream runs: it waits until the calls in flight have returned and streams have reached those
+ * issued. Then no call on `comm` may begin, and no group with one may end. */
 TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
 
-/* *result: tuttiSuccess, or the error with which `comm` has failed. */
+/* *result: tuttiSuccess, or the error with which `comm` has failed. Any thread may ask, also while
+ * another is in a call of `comm`. That a rank has died, left or aborted is no error before a call
+ * needs that rank. */
 TUTTI_API tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *result);
 
 /* The number of ranks; this rank; this rank's entry of `devices` (tuttiCommInitAll). */

@@ -31,6 +31,8 @@ struct tt_carried {
     void (*leave)(struct tt_comm_core *core);
     /* What became of calls that were not issued here, now. */
     void (*look)(struct tt_comm_core *core);
+    /* Before an abort: calls that the GPU has ended are done when this returns. NULL: they are. */
+    void (*settle)(struct tt_comm_core *core);
     size_t (*bytes)(const struct tt_comm_core *core);
     /* "by kernels". */
     void (*describe)(const struct tt_comm_core *core, char *text, size_t size);

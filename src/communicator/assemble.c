@@ -146,6 +146,7 @@ static tt_status attach(struct tt_making *making)
     TT_TRY(tt_engine_init(&comm->core.engine, comm->core.fabric, comm->core.timeout_ms,
                           comm->core.name));
     comm->core.engine.algorithm_name = algorithm_name;
+    comm->core.engine.late_ms = making->config->late_ms;
     return making->wires ? start_wires(making) : TT_OK;
 }
 

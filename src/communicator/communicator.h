@@ -96,7 +96,7 @@ static inline tuttiComm_t tt_comm_of(struct tt_comm_core *core)
 
 /* The settings of a communicator, from tuttiConfig_t and the config table. */
 struct tt_comm_config {
-    int64_t timeout_ms, init_timeout_ms;
+    int64_t timeout_ms, init_timeout_ms, late_ms;
     char name[TT_COMM_NAME];
     const struct tt_algorithm *forced[TT_NCOLLECTIVES];
     bool oversubscribed; /* from a parent */

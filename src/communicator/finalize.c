@@ -1,13 +1,9 @@
 /* The functions that finalize, destroy and abort communicators. */
+#include <stdio.h>
+
+#include "carrier/carried.h"
 #include "communicator/group.h"
 #include "executor/stream.h"
-
-/* The calls that a group holds back would be left without their communicator. */
-static tt_status check_not_in_group(const char *function)
-{
-    return tt_in_group() ? tt_fail(TT_ERR_USAGE, "%s inside a group: end the group first", function)
-                         : TT_OK;
-}
 
 /* Calls that are queued in the stream behind the function that calls this would never end. */
 static tt_status check_may_drain(tuttiComm_t comm, const char *function)
@@ -41,60 +37,75 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm)
     return result;
 }
 
-tuttiResult_t tuttiCommDestroy(tuttiComm_t comm)
+/* ---- The end -------------------------------------------------------------------------------- */
+
+static tt_status destroy(tuttiComm_t comm)
 {
-    if (!comm) return tuttiSuccess;
-    tt_status status = tt_comm_check_handle(comm);
-    if (!status) status = check_not_in_group("tuttiCommDestroy");
-    if (status) return tt_result(__func__, status);
-    if (tt_comm_is_inherited(comm)) {
-        tt_comm_free_inherited(comm);
-        return tuttiSuccess;
-    }
-    status = check_may_drain(comm, "tuttiCommDestroy");
-    if (status) return tt_result(__func__, status);
+    tt_status status = TT_OK;
+    TT_TRY(check_may_drain(comm, "tuttiCommDestroy"));
     tt_core_enter_call(&comm->core); /* another thread that ends it does not free it meanwhile */
     if (atomic_fetch_or(&comm->ends, TT_COMM_ENDS))
         status =
             tt_fail(TT_ERR_USAGE, "communicator %s is being destroyed or aborted by another thread",
                     comm->core.name);
     tt_core_leave_call(&comm->core);
-    if (status) return tt_result(__func__, status);
+    if (status) return status;
     tt_comm_drain(comm);
     tt_comm_free(comm);
-    return tuttiSuccess;
+    return TT_OK;
 }
 
-static void fail_all_calls(tuttiComm_t comm)
+/* is_first: no other thread frees the communicator. */
+static void fail_own_calls(tuttiComm_t comm, bool is_first)
 {
-    char name[128];
+    char name[128], text[256];
+    const struct tt_carried *carried = tt_carried_of(&comm->core);
     tt_fabric_name_rank(comm->core.fabric, comm->core.rank, name, sizeof name);
+    snprintf(text, sizeof text, "%s aborted communicator %s", name, comm->core.name);
+    if (is_first && carried && carried->settle) carried->settle(&comm->core);
     tt_engine_enter(&comm->core.engine);
-    tt_ignore(tt_fabric_fail(comm->core.fabric, TT_ERR_REMOTE, "%s aborted communicator %s", name,
-                             comm->core.name));
+    tt_fabric_abort(comm->core.fabric, text);
     tt_engine_leave(&comm->core.engine);
+}
+
+static tt_status abort_comm(tuttiComm_t comm)
+{
+    TT_TRY(check_may_drain(comm, "tuttiCommAbort"));
+    tt_core_enter_call(&comm->core); /* a thread that destroys it waits */
+    const unsigned ends = atomic_fetch_or(&comm->ends, TT_COMM_ENDS);
+    if (!(ends & TT_COMM_GOES)) atomic_store(&comm->core.fabric->aborted, true);
+    if (!(ends & TT_COMM_LEAVES)) fail_own_calls(comm, !ends);
+    tt_core_leave_call(&comm->core);
+    if (ends) return TT_OK; /* the other thread frees it, soon now */
+    tt_comm_await_calls(comm);
+    tt_comm_drain(comm);
+    tt_comm_free(comm);
+    return TT_OK;
+}
+
+tt_status tt_end_comm(const struct tt_pending_end *end)
+{
+    TT_TRY(tt_comm_check_handle(end->comm)); /* a group may have ended it before */
+    if (tt_comm_is_inherited(end->comm)) {
+        tt_comm_free_inherited(end->comm);
+        return TT_OK;
+    }
+    return end->aborts ? abort_comm(end->comm) : destroy(end->comm);
+}
+
+static tt_status issue_end(tuttiComm_t comm, bool aborts)
+{
+    TT_TRY(tt_comm_check_handle(comm));
+    const struct tt_pending_end end = {.comm = comm, .aborts = aborts};
+    return tt_issue_end(&end);
+}
+
+tuttiResult_t tuttiCommDestroy(tuttiComm_t comm)
+{
+    return comm ? tt_group_result(__func__, issue_end(comm, false)) : tuttiSuccess;
 }
 
 tuttiResult_t tuttiCommAbort(tuttiComm_t comm)
 {
-    if (!comm) return tuttiSuccess;
-    tt_status status = tt_comm_check_handle(comm);
-    if (!status) status = check_not_in_group("tuttiCommAbort");
-    if (status) return tt_result(__func__, status);
-    if (tt_comm_is_inherited(comm)) {
-        tt_comm_free_inherited(comm);
-        return tuttiSuccess;
-    }
-    status = check_may_drain(comm, "tuttiCommAbort");
-    if (status) return tt_result(__func__, status);
-    tt_core_enter_call(&comm->core); /* a thread that destroys it waits */
-    const unsigned ends = atomic_fetch_or(&comm->ends, TT_COMM_ENDS);
-    if (!(ends & TT_COMM_GOES)) atomic_store(&comm->core.fabric->aborted, true);
-    if (!(ends & TT_COMM_LEAVES)) fail_all_calls(comm);
-    tt_core_leave_call(&comm->core);
-    if (ends) return tuttiSuccess; /* the other thread frees it, soon now */
-    tt_comm_await_calls(comm);
-    tt_comm_drain(comm);
-    tt_comm_free(comm);
-    return tuttiSuccess;
+    return comm ? tt_group_result(__func__, issue_end(comm, true)) : tuttiSuccess;
 }

@@ -10,8 +10,8 @@
 
 /* ---- What a group holds ---------------------------------------------------------------------- */
 
-/* In the order in which they are issued. */
-enum kind { INITS, CALLS, NKINDS };
+/* In the order in which they are issued. Splits are inits. */
+enum kind { INITS, CALLS, ENDS, NKINDS };
 
 /* The items of one kind. */
 struct list {
@@ -81,6 +81,32 @@ static void drop_calls(void *items, int number, bool are_entered)
     if (are_entered) tt_leave_calls(items, number);
 }
 
+/* The first failure; the others are ended all the same. */
+static tt_status issue_ends(void *items, int number, bool are_entered, bool counts)
+{
+    (void)are_entered, (void)counts;
+    const struct tt_pending_end *ends = items;
+    tt_status first = TT_OK;
+    char text[TT_ERROR_TEXT];
+    for (int i = 0; i < number; i++) {
+        const tt_status status = tt_end_comm(&ends[i]);
+        if (!status || first) continue;
+        first = status;
+        snprintf(text, sizeof text, "%s", tt_last_error());
+    }
+    if (first) tt_set_last_error(text);
+    return first;
+}
+
+/* The failure that the group has stays the thread's last error. */
+static void drop_ends(void *items, int number, bool are_entered)
+{
+    char text[TT_ERROR_TEXT];
+    snprintf(text, sizeof text, "%s", tt_last_error());
+    tt_ignore(issue_ends(items, number, are_entered, false));
+    tt_set_last_error(text);
+}
+
 static const struct kind_row kinds[NKINDS] = {
     [INITS] = {.size = sizeof(struct tt_pending_init),
                .is_secret = true,
@@ -90,6 +116,7 @@ static const struct kind_row kinds[NKINDS] = {
                .enter = enter_calls,
                .issue = issue_calls,
                .drop = drop_calls},
+    [ENDS] = {.size = sizeof(struct tt_pending_end), .issue = issue_ends, .drop = drop_ends},
 };
 
 struct group {
@@ -232,6 +259,16 @@ tt_status tt_issue_init(const struct tt_pending_init *init)
 {
     struct group *group = own_group();
     return group->depth ? keep_init(group, init) : tt_init_together(init, 1);
+}
+
+tt_status tt_issue_end(const struct tt_pending_end *end)
+{
+    struct group *group = own_group();
+    if (!group->depth) return tt_end_comm(end);
+    struct tt_pending_end *held = next_item(group, ENDS);
+    if (!held) return TT_ERR_SYSTEM;
+    *held = *end;
+    return TT_OK;
 }
 
 /* ---- Start and end --------------------------------------------------------------------------- */

@@ -1,4 +1,5 @@
-/* Groups: calls and inits that a thread holds back until the group's end. */
+/* Groups: what a thread holds back until the group's end: inits and splits, calls, and the ends of
+ * communicators. */
 #ifndef TT_COMMUNICATOR_GROUP_H
 #define TT_COMMUNICATOR_GROUP_H
 
@@ -24,12 +25,28 @@ TT_NODISCARD tt_status tt_issue(struct tt_pending_call *pending);
 /* A communicator to be made: now, or at the end of the group together with the others. */
 struct tt_pending_init {
     tuttiComm_t *comm;
+    tuttiComm_t parent; /* from which it is split; NULL: it is not, and has an id */
     struct tt_unique_id id;
     int rank, nranks;
+    int color, key;   /* of a split */
+    tt_status status; /* of a split: why this rank cannot take part; the others must learn that */
     struct tt_comm_config config;
 };
 TT_NODISCARD tt_status tt_issue_init(const struct tt_pending_init *init);
-/* Makes several communicators of this thread at once, each in a thread of its own. */
+/* Makes several communicators of this thread at once, each in a thread of its own; those that are
+ * split from one parent in one thread, one after the other. All are made or none is. */
 TT_NODISCARD tt_status tt_init_together(const struct tt_pending_init *inits, int ninits);
+/* By the calling thread. *comm is NULL where the color is TUTTI_SPLIT_NOCOLOR. */
+TT_NODISCARD tt_status tt_split(const struct tt_pending_init *init);
+
+/* The end of a communicator: now, or at the end of the group, after its calls, also where some of
+ * it has failed. */
+struct tt_pending_end {
+    tuttiComm_t comm;
+    bool aborts; /* else it is destroyed */
+};
+TT_NODISCARD tt_status tt_issue_end(const struct tt_pending_end *end);
+/* By the calling thread. */
+TT_NODISCARD tt_status tt_end_comm(const struct tt_pending_end *end);
 
 #endif

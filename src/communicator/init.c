@@ -47,6 +47,7 @@ static tt_status bootstrap_allgather(void *context, const void *mine, void *all,
 static tt_status init_rank(const struct tt_pending_init *init)
 {
     struct over_bootstrap over;
+    if (init->parent) return tt_split(init);
     const int64_t start_ns = tt_now_ns();
     TT_TRY(tt_bootstrap_create(&over.bootstrap, &init->id, init->rank, init->nranks,
                                tt_deadline_ns(init->config.init_timeout_ms)));
@@ -78,9 +79,9 @@ struct init_gate {
     char error[TT_ERROR_TEXT];
 };
 
-/* One init in a thread of its own. */
+/* One init in a thread of its own, or the splits of one parent. */
 struct init_thread {
-    const struct tt_pending_init *init;
+    const struct tt_pending_init *init, *end; /* the first one; behind the last one of all */
     struct init_gate *gate;
     pthread_t thread;
     bool started;
@@ -96,11 +97,14 @@ static void *run_init(void *argument)
     if (self->status) tt_set_last_error(self->gate->error);
     pthread_mutex_unlock(&self->gate->lock);
     if (!self->status) self->status = init_rank(self->init);
+    for (const struct tt_pending_init *next = self->init + 1;
+         self->init->parent && next < self->end; next++)
+        if (!self->status && next->parent == self->init->parent) self->status = init_rank(next);
     if (self->status) snprintf(self->error, sizeof self->error, "%s", tt_last_error());
     return NULL;
 }
 
-/* All or none: communicators that were made beside a failed one are freed again. */
+/* The first failure. */
 static tt_status collect(struct init_thread *threads, int nthreads)
 {
     const struct init_thread *failed = NULL;
@@ -109,13 +113,24 @@ static tt_status collect(struct init_thread *threads, int nthreads)
         if (threads[i].status && !failed) failed = &threads[i];
     }
     if (!failed) return TT_OK;
-    for (int i = 0; i < nthreads; i++) {
-        if (threads[i].status || !threads[i].started) continue;
-        tt_comm_free(*threads[i].init->comm);
-        *threads[i].init->comm = NULL;
-    }
     tt_set_last_error(failed->error);
     return failed->status;
+}
+
+/* Whether an earlier one is split from the same parent: then that one's thread makes this one. */
+static bool is_made_by_another(const struct tt_pending_init *inits, int i)
+{
+    int first = 0;
+    while (inits[i].parent && first < i && inits[first].parent != inits[i].parent) first++;
+    return inits[i].parent && first < i;
+}
+
+static void forget_all(const struct tt_pending_init *inits, int ninits)
+{
+    for (int i = 0; i < ninits; i++) {
+        tt_comm_free(*inits[i].comm);
+        *inits[i].comm = NULL;
+    }
 }
 
 static void start_locked(struct init_thread *self)
@@ -124,8 +139,9 @@ static void start_locked(struct init_thread *self)
     const int error = tt_thread_start(&self->thread, NULL, run_init, self);
     self->started = !error;
     if (!error) return;
-    gate->status = self->status = tt_fail_errno(
-        error, "cannot start a thread for the init of rank %d (ulimit -u?)", self->init->rank);
+    gate->status = self->status =
+        tt_fail_errno(error, "cannot start a thread for the init of rank %d (ulimit -u?)",
+                      self->init->parent ? self->init->parent->core.rank : self->init->rank);
     snprintf(gate->error, sizeof gate->error, "%s", tt_last_error());
     snprintf(self->error, sizeof self->error, "%s", tt_last_error());
 }
@@ -137,12 +153,15 @@ tt_status tt_init_together(const struct tt_pending_init *inits, int ninits)
     if (!threads) return tt_fail(TT_ERR_SYSTEM, "out of memory for the init of %d ranks", ninits);
     struct init_gate gate = {.lock = PTHREAD_MUTEX_INITIALIZER};
     pthread_mutex_lock(&gate.lock);
+    for (int i = 0; i < ninits; i++) *inits[i].comm = NULL;
     for (int i = 0; i < ninits && !gate.status; i++) {
-        threads[i] = (struct init_thread){.init = &inits[i], .gate = &gate};
+        if (is_made_by_another(inits, i)) continue;
+        threads[i] = (struct init_thread){.init = &inits[i], .end = inits + ninits, .gate = &gate};
         start_locked(&threads[i]);
     }
     pthread_mutex_unlock(&gate.lock);
     const tt_status status = collect(threads, ninits);
+    if (status) forget_all(inits, ninits);
     free(threads);
     return status;
 }

@@ -40,6 +40,7 @@ static tt_status read_struct(tuttiConfig_t *full, const tuttiConfig_t *config)
         return tt_fail(TT_ERR_ARGUMENT, "device is %d: give the number of a GPU, or -1 for none",
                        full->device);
     TT_TRY(check_timeout("timeoutMs", full->timeoutMs));
+    TT_TRY(check_timeout("lateMs", full->lateMs));
     return check_timeout("initTimeoutMs", full->initTimeoutMs);
 }
 
@@ -76,6 +77,8 @@ tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig
     fresh.init_timeout_ms =
         int_or(full.initTimeoutMs,
                parent ? parent->init_timeout_ms : tt_config_int(TT_CONFIG_INIT_TIMEOUT_MS));
+    fresh.late_ms = int_or(full.lateMs,
+                           parent ? parent->core.engine.late_ms : tt_config_int(TT_CONFIG_LATE_MS));
     snprintf(fresh.name, sizeof fresh.name, "%s",
              full.commName ? full.commName
              : parent      ? "split"

@@ -49,9 +49,9 @@ static tt_status check_choices(const struct tuttiComm *comm, const struct choice
     return TT_OK;
 }
 
-static tt_status split(tuttiComm_t comm, const struct choice *mine, tuttiComm_t *newcomm,
-                       const struct tt_comm_config *config)
+static tt_status split(const struct tt_pending_init *init, const struct choice *mine)
 {
+    tuttiComm_t comm = init->parent;
     const size_t n = (size_t)comm->core.nranks;
     struct choice *choices = calloc(n, sizeof *choices);
     int *members = calloc(n, sizeof *members);
@@ -66,44 +66,51 @@ static tt_status split(tuttiComm_t comm, const struct choice *mine, tuttiComm_t 
             wanted ? select_members(choices, comm->core.nranks, mine->color, members) : 0;
         for (int i = 0; i < nranks; i++)
             if (members[i] == comm->core.rank) rank = i;
-        const struct tt_participants participants = {.allgather = parent_allgather,
-                                                     .context = comm,
-                                                     .deadline_ns =
-                                                         tt_deadline_ns(config->init_timeout_ms),
-                                                     .nparticipants = comm->core.nranks,
-                                                     .key = comm->key,
-                                                     .members = members};
-        status = tt_comm_assemble(newcomm, &participants, rank, nranks, config);
+        const struct tt_participants participants = {
+            .allgather = parent_allgather,
+            .context = comm,
+            .deadline_ns = tt_deadline_ns(init->config.init_timeout_ms),
+            .nparticipants = comm->core.nranks,
+            .key = comm->key,
+            .members = members};
+        status = tt_comm_assemble(init->comm, &participants, rank, nranks, &init->config);
     }
     free(choices);
     free(members);
     return status;
 }
 
-tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
-                             const tuttiConfig_t *config)
+tt_status tt_split(const struct tt_pending_init *init)
 {
-    tt_status status = tt_comm_check(comm);
-    if (status) return tt_result(__func__, status);
-    if (!newcomm)
-        return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT, "tuttiCommSplit: newcomm is NULL"));
-    if (tt_in_group())
-        return tt_result(
-            __func__, tt_fail(TT_ERR_USAGE,
-                              "tuttiCommSplit inside a group: call it outside, one thread a rank"));
-    *newcomm = NULL;
-    if (color < 0 && color != TUTTI_SPLIT_NOCOLOR)
-        status =
-            tt_fail(TT_ERR_ARGUMENT, "color %d is negative and not TUTTI_SPLIT_NOCOLOR", color);
-    struct tt_comm_config settings = {0};
-    if (!status) status = tt_comm_config_init(&settings, config, comm);
+    tuttiComm_t comm = init->parent;
     const struct choice mine = {
-        .color = color, .key = key, .rank = comm->core.rank, .status = status};
+        .color = init->color, .key = init->key, .rank = comm->core.rank, .status = init->status};
     tt_core_enter_call(&comm->core);
     const struct tt_call_counts counts =
         comm->counts; /* these all-gathers are none of the user's calls */
-    status = split(comm, &mine, newcomm, &settings);
+    const tt_status status = split(init, &mine);
     comm->counts = counts;
     tt_core_leave_call(&comm->core);
-    return tt_result(__func__, status);
+    return status;
+}
+
+static tt_status issue_split(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
+                             const tuttiConfig_t *config)
+{
+    TT_TRY(tt_comm_check(comm));
+    if (!newcomm) return tt_fail(TT_ERR_ARGUMENT, "tuttiCommSplit: newcomm is NULL");
+    *newcomm = NULL;
+    struct tt_pending_init init = {.comm = newcomm, .parent = comm, .color = color, .key = key};
+    if (color < 0 && color != TUTTI_SPLIT_NOCOLOR)
+        init.status =
+            tt_fail(TT_ERR_ARGUMENT, "color %d is negative and not TUTTI_SPLIT_NOCOLOR", color);
+    if (!init.status) init.status = tt_comm_config_init(&init.config, config, comm);
+    if (init.status && tt_in_group()) return init.status; /* nothing of the group is issued */
+    return tt_issue_init(&init);
+}
+
+tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
+                             const tuttiConfig_t *config)
+{
+    return tt_group_result(__func__, issue_split(comm, color, key, newcomm, config));
 }

@@ -37,6 +37,7 @@ static void prepare_rest(struct tt_work *work)
     work->status = TT_OK;
     work->deadline_ns = 0;
     work->progress = 0;
+    work->late.since_ns = 0;
     work->stream = NULL;
     work->portions = NULL;
     work->passed_over = false;
@@ -176,7 +177,7 @@ static tt_status ready(struct tt_work *work)
 static void next_step(struct tt_work *work, struct tt_position *at, uint32_t nsteps)
 {
     at->ready = at->nslots = 0;
-    at->entered = at->asked = at->borrows = false;
+    at->entered = at->asked = at->borrows = at->refers = false;
     work->progress++;
     if (++at->step < nsteps) return;
     at->step = 0;

@@ -31,6 +31,7 @@ struct tt_engine {
     /* immutable after init */
     struct tt_fabric *fabric;
     int64_t timeout_ms;
+    int64_t late_ms;  /* after how long a wait is logged (late.h); 0: never */
     const char *name; /* of the communicator, for messages; the communicator's */
     /* The name of an algorithm, for messages; NULL, or returns NULL: unknown. */
     const char *(*algorithm_name)(enum tt_collective collective, uint64_t id);
@@ -57,6 +58,7 @@ struct tt_engine {
     struct tt_meeting *meetings; /* [channels]: of the ranks of this host */
     unsigned still;              /* turns in which nothing moved */
     int64_t report_ns; /* when other hosts are told where this rank is; 0: not decided yet */
+    int64_t quiet_ns;  /* until when no wait is logged: another one was */
     char *scratch;
     size_t scratch_bytes;
     struct tt_step_pointers *pointers; /* [channels] */

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "executor/internal.h"
 
 enum {
@@ -29,16 +30,43 @@ static bool has_timed_out(const struct tt_work *work)
            tt_expired(work->deadline_ns + beyond_ns);
 }
 
+/* Who waits, in what, and for whom. */
+struct wait_text {
+    char name[128], call[160], missing[640];
+};
+
+static void describe_wait(const struct tt_work *work, struct wait_text *text)
+{
+    const struct tt_fabric *fabric = work->engine->fabric;
+    text->missing[0] = '\0';
+    tt_fabric_name_rank(fabric, fabric->rank, text->name, sizeof text->name);
+    work->ops->describe(work, text->call, sizeof text->call);
+    work->ops->missing(work, text->missing, sizeof text->missing);
+}
+
 static tt_status time_out(struct tt_work *work)
 {
-    struct tt_fabric *fabric = work->engine->fabric;
-    char name[128], call[160], missing[640] = "";
-    tt_fabric_name_rank(fabric, fabric->rank, name, sizeof name);
-    work->ops->describe(work, call, sizeof call);
-    work->ops->missing(work, missing, sizeof missing);
-    return tt_fabric_fail(fabric, TT_ERR_TIMEOUT,
-                          "%s waited %lld ms in %s of communicator %s (TUTTI_TIMEOUT_MS)%s", name,
-                          (long long)work->engine->timeout_ms, call, work->engine->name, missing);
+    struct wait_text text;
+    describe_wait(work, &text);
+    return tt_fabric_fail(work->engine->fabric, TT_ERR_TIMEOUT,
+                          "%s waited %lld ms in %s of communicator %s (TUTTI_TIMEOUT_MS)%s",
+                          text.name, (long long)work->engine->timeout_ms, text.call,
+                          work->engine->name, text.missing);
+}
+
+/* Of calls that wait side by side one speaks for all. */
+static void say_if_late(struct tt_work *work)
+{
+    struct tt_engine *engine = work->engine;
+    struct wait_text text;
+    int64_t waited_ms;
+    if (!tt_late_is_due(&work->late, engine->late_ms, work->progress, &waited_ms) ||
+        !tt_expired(engine->quiet_ns))
+        return;
+    engine->quiet_ns = tt_deadline_ns(waited_ms / 2);
+    describe_wait(work, &text);
+    TT_WARN("%s has waited %lld ms in %s of communicator %s (TUTTI_LATE_MS)%s", text.name,
+            (long long)waited_ms, text.call, engine->name, text.missing);
 }
 
 tt_status tt_work_check(struct tt_work *work)
@@ -48,6 +76,7 @@ tt_status tt_work_check(struct tt_work *work)
     report(work->engine);
     TT_TRY(tt_fabric_check(work->engine->fabric));
     TT_TRY(work->ops->check(work));
+    if (started) say_if_late(work);
     return work->deadline_ns && has_timed_out(work) ? time_out(work) : TT_OK;
 }
 

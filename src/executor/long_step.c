@@ -225,7 +225,9 @@ tt_status tt_step_long(struct tt_work *work, int channel, const struct tt_progra
 {
     const char *reference = choose_targets(work, channel, step, spans);
     const bool borrows = work->collective.channels[channel].borrows;
-    const tt_status status = borrows ? tt_fabric_borrow(work->engine->fabric) : TT_OK;
+    const bool refers = work->collective.channels[channel].refers;
+    const struct tt_lenders source = {.seq = work->turn, .peer = -1};
+    tt_status status = borrows ? tt_fabric_borrow(work->engine->fabric, source) : TT_OK;
     if (status) return give_up_claims(work, channel, step, status);
     /* The messages of a copy leave before the result is stored, because the receivers wait for
      * them. A fold makes both at once. */
@@ -237,10 +239,14 @@ tt_status tt_step_long(struct tt_work *work, int channel, const struct tt_progra
     const int64_t begin_ns = store ? tt_look_begin() : 0;
     if (!makes_nothing(work, channel, step, reference)) compute(work, pass, spans);
     if (store) tt_look_end(store, spans->nbytes, begin_ns);
-    if (borrows) tt_fabric_give_back(work->engine->fabric);
+    if (borrows)
+        tt_fabric_give_back(work->engine->fabric);
+    else if (refers)
+        status = tt_fabric_check_source(work->engine->fabric, source);
+    if (status) return give_up_claims(work, channel, step, status);
     publish(work, channel, step, reference, spans->nbytes);
     pass.stores = true;
     pass.sends = false;
     if (sends_first) compute(work, pass, spans);
-    return TT_OK;
+    return sends_first && refers ? tt_fabric_check_source(work->engine->fabric, source) : TT_OK;
 }

@@ -176,12 +176,16 @@ static tt_status copy_some(struct tt_work *work, const struct tt_message *messag
     const size_t left = message->nbytes - own->taken;
     const size_t most = is_in_portions(work) && room < COPY_BYTES ? room : COPY_BYTES;
     const size_t nbytes = left < most ? left : most;
-    if (message->is_borrowed) TT_TRY(tt_fabric_borrow(fabric));
+    const struct tt_lenders source = {.peer = own->peer};
+    if (message->is_borrowed) TT_TRY(tt_fabric_borrow(fabric, source));
     if (!message->data)
         TT_AWAIT(own->link->ops->fetch(own->link, to, own->taken, nbytes));
     else if (nbytes && (const char *)message->data + own->taken != to) /* not delivered in place */
         tt_copy(to, (const char *)message->data + own->taken, nbytes, own->nontemporal);
-    if (message->is_borrowed) tt_fabric_give_back(fabric);
+    if (message->is_borrowed)
+        tt_fabric_give_back(fabric);
+    else if (message->is_reference)
+        TT_TRY(tt_fabric_check_source(fabric, source));
     own->taken += nbytes;
     own->offset += nbytes;
     return TT_OK;
@@ -232,6 +236,7 @@ static void init(struct tt_work *work, struct tt_engine *engine, bool sends, cha
     work->turn = sends ? ++engine->sends_issued[peer] : ++engine->recvs_issued[peer];
     work->deadline_ns = 0;
     work->progress = 0;
+    work->late.since_ns = 0;
     work->stream = NULL;
     work->portions = NULL;
     work->p2p = (struct tt_p2p_work){.peer = peer,
@@ -293,12 +298,12 @@ static tt_status flush(struct tt_work *work)
 }
 
 /* A receive that has all of its message, and waits only until it has left this rank, does not need
- * the sender any more, which may be gone. Aborts are looked for all the same. */
+ * the sender any more, which may be gone. */
 static tt_status check(struct tt_work *work)
 {
     const struct tt_p2p_work *own = &work->p2p;
-    const bool received = !own->sends && work->state == TT_WORK_LEAVING;
-    return tt_fabric_check_peers(work->engine->fabric, 0, received ? -1 : own->peer, own->sends);
+    if (!own->sends && work->state == TT_WORK_LEAVING) return TT_OK;
+    return tt_fabric_check_peers(work->engine->fabric, 0, own->peer, own->sends);
 }
 
 /* After a failure no message may be delivered to the caller's buffer any more. */

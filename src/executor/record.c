@@ -179,10 +179,19 @@ static void find_difference(const struct tt_fabric *fabric, int peer, struct ent
     }
 }
 
+static bool has_aborted(const struct tt_fabric *fabric, int rank)
+{
+    /* release: tt_fabric_abort, on_left of transport/record.c */
+    return atomic_load_explicit(&tt_fabric_record(fabric, rank)->state, memory_order_acquire) ==
+           TT_RANK_ABORTED;
+}
+
+/* What a rank that has aborted called is not to blame. */
 tt_status tt_collective_mismatch(struct tt_work *work, int peer)
 {
     struct tt_fabric *fabric = work->engine->fabric;
     char name[128], own_name[128], theirs[240], mine[240];
+    if (has_aborted(fabric, peer)) TT_TRY(tt_fabric_check_peers(fabric, work->turn, -1, false));
     if (may_explain_itself(work, peer)) return TT_IN_PROGRESS;
     const struct entered same = numbered(fabric, peer, work->turn);
     struct entered own = entered_of(work), other = same.seq ? same : latest_of(fabric, peer);

@@ -5,6 +5,7 @@
 #define TT_EXECUTOR_WORK_H
 
 #include "executor/engine.h"
+#include "executor/late.h"
 #include "executor/loaded.h"
 #include "program/resolve.h"
 
@@ -162,6 +163,7 @@ struct tt_work {
     uint64_t turn;       /* number among the calls it is ordered with, from 1 */
     int64_t deadline_ns; /* 0: not set yet: when the work starts, or `ready` before that */
     uint64_t progress;   /* grows whenever something moved */
+    struct tt_late late; /* its wait */
     bool passed_over;    /* tt_work_advance did nothing, because another thread had the engine */
     struct tt_stream *stream;     /* which is told the end (executor/stream.h); NULL: none */
     struct tt_portions *portions; /* through which the buffers pass; NULL: they do not */

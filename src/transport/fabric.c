@@ -85,13 +85,15 @@ static tt_status allocate(struct tt_fabric *fabric, const struct tt_peer_info *i
     const size_t nlocal = (size_t)fabric->nlocal;
     const bool alone = fabric->hosts->nhosts == 1;
     fabric->watches = calloc(nlocal, sizeof *fabric->watches);
+    fabric->own_abort = aligned_alloc(TT_CACHE_LINE, sizeof *fabric->own_abort);
     fabric->nentries = tt_entries_kept(infos[fabric->rank].nslots);
     if (!alone) fabric->remote = aligned_alloc(TT_CACHE_LINE, n * sizeof *fabric->remote);
     if (!alone)
         fabric->entries =
             aligned_alloc(TT_CACHE_LINE, n * fabric->nentries * sizeof *fabric->entries);
-    if (!fabric->watches || (!alone && (!fabric->remote || !fabric->entries)))
+    if (!fabric->watches || !fabric->own_abort || (!alone && (!fabric->remote || !fabric->entries)))
         return tt_fail(TT_ERR_SYSTEM, "out of memory for the links of %zu ranks", n);
+    *fabric->own_abort = (struct tt_failure){.state = 0};
     if (alone) return TT_OK;
     memset(fabric->remote, 0, n * sizeof *fabric->remote);
     memset(fabric->entries, 0, n * fabric->nentries * sizeof *fabric->entries);
@@ -178,6 +180,7 @@ tt_status tt_fabric_attach(struct tt_fabric *fabric, int64_t deadline_ns)
 {
     TT_TRY(tt_host_attach(&fabric->host, deadline_ns));
     fabric->segment = fabric->host.segment;
+    atomic_init(&fabric->seen, &fabric->segment->header->failure);
     struct tt_rank_record *record = &fabric->segment->header->records[fabric->local];
     record->pid = getpid();
     record->probe = (uint64_t)(uintptr_t)&fabric->peers[fabric->rank].secret;
@@ -225,6 +228,7 @@ void tt_fabric_free_inherited(struct tt_fabric *fabric)
     free(fabric->entries);
     free(fabric->remote);
     free(fabric->watches);
+    free(fabric->own_abort);
     free(fabric->peers);
     tt_hosts_destroy(fabric->hosts);
     free(fabric);
@@ -233,7 +237,8 @@ void tt_fabric_free_inherited(struct tt_fabric *fabric)
 size_t tt_fabric_bytes(const struct tt_fabric *fabric)
 {
     const size_t n = (size_t)fabric->nranks;
-    size_t nbytes = sizeof *fabric + n * sizeof *fabric->peers + tt_hosts_bytes(fabric->hosts) +
+    size_t nbytes = sizeof *fabric + sizeof *fabric->own_abort + n * sizeof *fabric->peers +
+                    tt_hosts_bytes(fabric->hosts) +
                     (size_t)fabric->nlocal * sizeof *fabric->watches + tt_host_bytes(&fabric->host);
     if (fabric->remote) nbytes += n * sizeof *fabric->remote;
     if (fabric->entries) nbytes += n * fabric->nentries * sizeof *fabric->entries;

@@ -43,11 +43,14 @@ struct tt_fabric {
     size_t nentries;
 
     bool told;                       /* the communicator's failure was sent to other hosts */
+    struct tt_failure *own_abort;    /* the failure of this rank's calls once it has aborted */
     char own_failure[TT_ERROR_TEXT]; /* the failure's text with what this rank adds */
     char reason[TT_REASON_TEXT];     /* for which this rank leaves; "": none is known */
     int64_t missed_ns; /* since when it waits for a rank that has left; 0: it does not */
 
     /* atomic */
+    /* The failure that this rank's calls see: the communicator's, in the segment, or own_abort */
+    _Atomic(struct tt_failure *) seen;
     _Atomic bool aborted;                                     /* by this rank */
     _Atomic bool has_own_failure;                             /* own_failure is written */
     _Atomic uint64_t nmessages, nbytes_copied, nbytes_direct; /* counters; one writer at a time */
@@ -68,8 +71,12 @@ void tt_fabric_finish(struct tt_fabric *fabric);
  * on failure. */
 TT_NODISCARD tt_status tt_fabric_start_wires(struct tt_fabric *fabric, struct tt_wires *wires,
                                              const struct tt_wires_info *infos);
-/* Marks this rank as having left: ranks that wait for it fail. */
+/* Marks this rank as having left, or aborted: ranks that wait for it fail. */
 void tt_fabric_leave(struct tt_fabric *fabric);
+/* This rank aborts: its own calls fail, and ranks that wait for it. The communicator does not fail
+ * for the others, so they still get what this rank has published; they read its memory no more. By
+ * the thread that runs this rank's work. Changes nothing where the communicator has failed. */
+void tt_fabric_abort(struct tt_fabric *fabric, const char *text);
 /* tt_fabric_leave, then ends the connections with other hosts, which may wait for these
  * (TUTTI_NET_TIMEOUT_MS) until another thread sets `aborted`. NULL is allowed. */
 void tt_fabric_disconnect(struct tt_fabric *fabric);
@@ -126,9 +133,12 @@ struct tt_entry *tt_fabric_entry(const struct tt_fabric *fabric, int rank, uint6
  * thread that runs this rank's work. */
 TT_NODISCARD tt_status tt_fabric_fail(struct tt_fabric *fabric, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* TT_OK, or the communicator's failure (its text as this thread's last error). A load; for every
- * turn of a wait. */
+/* TT_OK, or the communicator's failure or this rank's abort (its text as this thread's last error).
+ * A load; for every turn of a wait. */
 TT_NODISCARD tt_status tt_fabric_check(struct tt_fabric *fabric);
+/* The communicator's failure, whether or not this rank has aborted; TT_OK: none. *text, where it is
+ * not NULL: its text. */
+tt_status tt_fabric_failure(const struct tt_fabric *fabric, const char **text);
 /* A failure that this rank learned from its host goes on to the hosts it is connected with, once.
  * By the thread that runs this rank's work. */
 void tt_fabric_pass_on(struct tt_fabric *fabric);
@@ -143,24 +153,34 @@ TT_NODISCARD tt_status tt_fabric_miss_left(struct tt_fabric *fabric, int rank);
 void tt_fabric_give_reason(struct tt_fabric *fabric);
 /* Why this rank leaves, "" when no other communicator of this process has failed. */
 const char *tt_fabric_reason(struct tt_fabric *fabric);
-/* The failure's text, "" without one. */
+/* The text of tt_fabric_check, "" without a failure. */
 const char *tt_fabric_failure_text(const struct tt_fabric *fabric);
 
 /* Watches the other processes of this host. */
 void tt_fabric_watch(struct tt_fabric *fabric);
-/* Slow check (a system call): whether a rank that this one may wait for is gone. `seq`: the
- * collective being waited for (0: none); `peer`: the rank a point-to-point call waits for (-1:
- * none), to send to it or to receive; messages that the peer left in the link still count. Fails
- * the communicator and returns its status if so. */
+/* Slow check (a system call): whether a rank that this one may wait for is gone: has died, left or
+ * aborted. `seq`: the collective being waited for (0: none); it does not need a rank that has done
+ * its part. `peer`: the rank a point-to-point call waits for (-1: none), to send to it or to
+ * receive; messages that the peer left in the link still count. Fails the communicator and returns
+ * its status if so. */
 TT_NODISCARD tt_status tt_fabric_check_peers(struct tt_fabric *fabric, uint64_t seq, int peer,
                                              bool sending);
 
-/* Memory of other ranks of this process is read between borrow and give_back only: after a failure
- * these ranks may free it. borrow returns the failure, if there is one; then nothing may be read.
- */
-TT_NODISCARD tt_status tt_fabric_borrow(struct tt_fabric *fabric);
+/* What a call reads in memory of other ranks (seq, peer: as above). A rank whose call fails, or who
+ * aborts, may free the memory or use it otherwise; a rank that has done its part of a collective
+ * has no messages left there. */
+struct tt_lenders {
+    uint64_t seq;
+    int peer;
+};
+/* After reading memory of a rank of this host, before what was read is used: fails the communicator
+ * where a rank of the call has aborted. A load where none has. */
+TT_NODISCARD tt_status tt_fabric_check_source(struct tt_fabric *fabric, struct tt_lenders source);
+/* Memory of other ranks of this process is read between borrow and give_back only. borrow returns a
+ * failure, if there is one, or where a rank of the call has aborted; then nothing may be read. */
+TT_NODISCARD tt_status tt_fabric_borrow(struct tt_fabric *fabric, struct tt_lenders source);
 void tt_fabric_give_back(struct tt_fabric *fabric);
-/* After the failure: a rank of this process that may be reading memory of this one; -1: none. */
+/* After a failure: a rank of this process that may be reading memory of this one; -1: none. */
 int tt_fabric_reader(const struct tt_fabric *fabric);
 
 /* Whether the process of a rank of this host has died; system calls. */

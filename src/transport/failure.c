@@ -15,6 +15,8 @@ tt_status tt_fabric_fail(struct tt_fabric *fabric, int code, const char *format,
 {
     struct tt_failure *failure = &fabric->segment->header->failure;
     uint32_t none = 0;
+    if (atomic_load_explicit(&fabric->seen, memory_order_relaxed) != failure)
+        return tt_fabric_check(fabric); /* this rank has aborted: what its calls find concerns it */
     if (atomic_compare_exchange_strong_explicit(&failure->state, &none, 1, memory_order_acquire,
                                                 memory_order_acquire)) {
         char text[TT_ERROR_TEXT];
@@ -41,10 +43,37 @@ tt_status tt_fabric_fail(struct tt_fabric *fabric, int code, const char *format,
 
 tt_status tt_fabric_check(struct tt_fabric *fabric)
 {
-    const struct tt_failure *failure = &fabric->segment->header->failure;
+    /* release: tt_fabric_abort */
+    const struct tt_failure *failure = atomic_load_explicit(&fabric->seen, memory_order_acquire);
     if (atomic_load_explicit(&failure->state, memory_order_acquire) != 2) return TT_OK;
     tt_set_last_error(tt_fabric_failure_text(fabric));
     return failure->code;
+}
+
+tt_status tt_fabric_failure(const struct tt_fabric *fabric, const char **text)
+{
+    const struct tt_failure *failure = &fabric->segment->header->failure;
+    if (atomic_load_explicit(&failure->state, memory_order_acquire) != 2) return TT_OK;
+    if (text) *text = failure->text;
+    return failure->code;
+}
+
+/* A reader of memory first says that it reads, then looks for aborts; who aborts says so, then
+ * looks for readers (tt_fabric_reader): the fences order these, so one of the two sees the other.
+ */
+void tt_fabric_abort(struct tt_fabric *fabric, const char *text)
+{
+    struct tt_failure *abort = fabric->own_abort;
+    if (tt_fabric_check(fabric)) return;
+    snprintf(abort->text, sizeof abort->text, "%s", text);
+    abort->code = TT_ERR_REMOTE;
+    atomic_store_explicit(&abort->state, 2, memory_order_relaxed);
+    /* acquire: tt_fabric_check */
+    atomic_store_explicit(&fabric->seen, abort, memory_order_release);
+    /* acquire: end_of, aborted_in */
+    atomic_store_explicit(&fabric->record->state, TT_RANK_ABORTED, memory_order_release);
+    /* acquire: aborted_in */
+    atomic_fetch_add_explicit(&fabric->segment->header->naborted, 1, memory_order_seq_cst);
 }
 
 void tt_fabric_pass_on(struct tt_fabric *fabric)
@@ -57,13 +86,50 @@ void tt_fabric_pass_on(struct tt_fabric *fabric)
     tt_wires_send_failure(fabric->wires, failure->code, failure->text);
 }
 
+static bool is_awaited(const struct tt_rank_record *record, int r, uint64_t seq, int peer)
+{
+    return peer == r || (seq && atomic_load_explicit(&record->done, memory_order_acquire) < seq);
+}
+
+static tt_status fail_aborted(struct tt_fabric *fabric, int rank)
+{
+    char name[128];
+    tt_fabric_name_rank(fabric, rank, name, sizeof name);
+    return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s aborted the communicator", name);
+}
+
+/* A rank of this host that has aborted before it had done its part of the call; -1: none. */
+static int aborted_in(const struct tt_fabric *fabric, struct tt_lenders source)
+{
+    /* release: tt_fabric_abort */
+    if (!atomic_load_explicit(&fabric->segment->header->naborted, memory_order_acquire)) return -1;
+    for (int place = 0; place < fabric->nlocal; place++) {
+        const int rank = tt_fabric_rank_at(fabric, place);
+        const struct tt_rank_record *record = &fabric->segment->header->records[place];
+        /* release: tt_fabric_abort */
+        if (atomic_load_explicit(&record->state, memory_order_acquire) == TT_RANK_ABORTED &&
+            is_awaited(record, rank, source.seq, source.peer))
+            return rank;
+    }
+    return -1;
+}
+
+/* The bytes were read before the fence: by an aborted rank they may have been changed. */
+tt_status tt_fabric_check_source(struct tt_fabric *fabric, struct tt_lenders source)
+{
+    atomic_thread_fence(memory_order_acquire);
+    const int aborted = aborted_in(fabric, source);
+    return aborted < 0 ? TT_OK : fail_aborted(fabric, aborted);
+}
+
 /* A reader first says that it reads, then looks for a failure; who has seen the failure then looks
  * for readers: the fences order these, so one of the two sees the other. */
-tt_status tt_fabric_borrow(struct tt_fabric *fabric)
+tt_status tt_fabric_borrow(struct tt_fabric *fabric, struct tt_lenders source)
 {
     atomic_fetch_add_explicit(&fabric->record->reading, 1, memory_order_seq_cst);
     atomic_thread_fence(memory_order_seq_cst);
-    const tt_status status = tt_fabric_check(fabric);
+    tt_status status = tt_fabric_check(fabric);
+    if (!status) status = tt_fabric_check_source(fabric, source);
     if (status) tt_fabric_give_back(fabric);
     return status;
 }
@@ -102,7 +168,8 @@ void tt_fabric_add_to_failure(struct tt_fabric *fabric, const char *text)
 
 const char *tt_fabric_failure_text(const struct tt_fabric *fabric)
 {
-    const struct tt_failure *failure = &fabric->segment->header->failure;
+    /* release: tt_fabric_abort */
+    const struct tt_failure *failure = atomic_load_explicit(&fabric->seen, memory_order_acquire);
     /* release: tt_fabric_add_to_failure */
     if (atomic_load_explicit(&fabric->has_own_failure, memory_order_acquire))
         return fabric->own_failure;
@@ -135,11 +202,6 @@ static bool can_go_on(struct tt_fabric *fabric, int peer, bool sending)
     return sending ? link->ops->drained(link) : link->ops->peek(link, &message) != TT_IN_PROGRESS;
 }
 
-static bool is_awaited(const struct tt_rank_record *record, int r, uint64_t seq, int peer)
-{
-    return peer == r || (seq && atomic_load_explicit(&record->done, memory_order_acquire) < seq);
-}
-
 /* ---- Ranks that are gone --------------------------------------------------------------------- */
 
 const char *tt_fabric_reason(struct tt_fabric *fabric)
@@ -153,9 +215,9 @@ const char *tt_fabric_reason(struct tt_fabric *fabric)
 void tt_fabric_give_reason(struct tt_fabric *fabric)
 {
     struct tt_failure *told = &fabric->segment->header->reason;
-    const char *reason = tt_fabric_reason(fabric), *failure = tt_fabric_failure_text(fabric);
+    const char *reason = tt_fabric_reason(fabric), *failure = NULL;
     uint32_t none = 0;
-    if (failure[0]) tt_reason_note(failure);
+    if (tt_fabric_failure(fabric, &failure)) tt_reason_note(failure);
     if (!reason[0] || !atomic_compare_exchange_strong(&told->state, &none, 1)) return;
     snprintf(told->text, sizeof told->text, "%s", reason);
     /* acquire: reason_of */
@@ -213,7 +275,8 @@ tt_status tt_fabric_miss_left(struct tt_fabric *fabric, int rank)
     return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s %s", name, left);
 }
 
-/* How a rank is gone that has not done what is awaited of it; HERE: it is not. */
+/* How a rank is gone that has not done what is awaited of it; HERE: it is not, or does not matter.
+ */
 static enum tt_rank_state end_of(struct tt_fabric *fabric, int r, uint64_t seq, int peer,
                                  bool sending)
 {
@@ -222,12 +285,11 @@ static enum tt_rank_state end_of(struct tt_fabric *fabric, int r, uint64_t seq, 
     /* Messages that it sent before its end are read after that. */
     const uint32_t state = atomic_load_explicit(&record->state, memory_order_acquire);
     const bool awaited = is_awaited(record, r, seq, peer);
-    if (!dead && state != TT_RANK_ABORTED && state != TT_RANK_LEFT) return TT_RANK_HERE;
-    if (peer == r && (state == TT_RANK_LEFT || dead) && can_go_on(fabric, r, sending))
-        return TT_RANK_HERE;
-    if (state == TT_RANK_ABORTED) return TT_RANK_ABORTED;
-    if (state == TT_RANK_LEFT && awaited && r != fabric->rank) return TT_RANK_LEFT;
-    return dead && state == TT_RANK_HERE && awaited ? TT_RANK_ABSENT : TT_RANK_HERE;
+    const bool left = state == TT_RANK_ABORTED || state == TT_RANK_LEFT;
+    if ((!dead && !left) || !awaited || r == fabric->rank) return TT_RANK_HERE;
+    if (peer == r && can_go_on(fabric, r, sending)) return TT_RANK_HERE;
+    if (left) return (enum tt_rank_state)state;
+    return state == TT_RANK_HERE ? TT_RANK_ABSENT : TT_RANK_HERE;
 }
 
 /* Names a rank that has died or aborted before one that has left because of it. */
@@ -236,12 +298,9 @@ tt_status tt_fabric_check_peers(struct tt_fabric *fabric, uint64_t seq, int peer
     int left = -1;
     for (int r = 0; r < fabric->nranks; r++) {
         const enum tt_rank_state end = end_of(fabric, r, seq, peer, sending);
-        char name[128];
         if (end == TT_RANK_ABSENT) return fail_dead(fabric, r);
+        if (end == TT_RANK_ABORTED) return fail_aborted(fabric, r);
         if (end == TT_RANK_LEFT && left < 0) left = r;
-        if (end != TT_RANK_ABORTED) continue;
-        tt_fabric_name_rank(fabric, r, name, sizeof name);
-        return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s aborted the communicator", name);
     }
     const tt_status status = left < 0 ? TT_OK : tt_fabric_miss_left(fabric, left);
     return status == TT_IN_PROGRESS ? TT_OK : status;

@@ -54,7 +54,9 @@ struct tt_message {
     const void *data;   /* where it lies; NULL: only fetch can get it */
     size_t nbytes;      /* of a reference they may be more than slot_bytes */
     uint64_t signature; /* of the call it belongs to */
-    bool is_borrowed;   /* data is memory of a rank of this process, which may free it after a
+    bool is_reference;  /* the bytes lie in memory of the sender, which may change when it aborts
+                         * (tt_fabric_check_source) */
+    bool is_borrowed;   /* and that is memory of a rank of this process, which may free it after a
                          * failure (tt_fabric_borrow) */
 };
 

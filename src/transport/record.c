@@ -7,9 +7,9 @@ static tt_status check(void *fabric)
     return tt_fabric_check(fabric);
 }
 
-static bool has_failed(const void *fabric)
+static tt_status failure(const void *fabric, const char **text)
 {
-    return tt_fabric_failure_text(fabric)[0] != '\0';
+    return tt_fabric_failure(fabric, text);
 }
 
 static uint64_t entered(const void *owner)
@@ -81,7 +81,7 @@ tt_status tt_fabric_start_wires(struct tt_fabric *fabric, struct tt_wires *wires
                                               .hosts = fabric->hosts,
                                               .aborted = &fabric->aborted,
                                               .check = check,
-                                              .has_failed = has_failed,
+                                              .failure = failure,
                                               .entered = entered,
                                               .record = fill_record,
                                               .on_record = on_record,

@@ -67,9 +67,11 @@ struct tt_wires_client {
     const struct tt_room_context *context;
     const struct tt_hosts *hosts;
     const _Atomic bool *aborted; /* by this rank */
-    /* TT_OK, or the communicator's failure (its text as this thread's last error). */
+    /* TT_OK, or the failure that this rank's calls have: the communicator's, or its own abort (the
+     * text as this thread's last error). */
     tt_status (*check)(void *owner);
-    bool (*has_failed)(const void *owner);
+    /* TT_OK, or the communicator's failure, which all ranks learn. *text: if not NULL, its text. */
+    tt_status (*failure)(const void *owner, const char **text);
     /* entered: the latest collective that this rank has entered. record: fills all fields of its
      * record but the state. */
     uint64_t (*entered)(const void *owner);

@@ -103,9 +103,11 @@ static tt_status add_socket(struct tt_wire *wire, int fd, bool is_dialled)
     }
     wire->tcp.nopen++;
     TT_TRY(tt_wire_watch(wire->wires, fd, tcp, false, !is_dialled));
-    const tt_status failed = wire->wires->client->check(wire->wires->up->owner);
+    const char *text = NULL;
+    const tt_status failed = wire->wires->client->failure(wire->wires->up->owner, &text);
     if (failed) { /* the peer learns that, and nothing else */
-        tt_wires_send_failure(wire->wires, failed, tt_last_error());
+        tt_set_last_error(text);
+        tt_wires_send_failure(wire->wires, failed, text);
         return failed;
     }
     if (wire->tcp.nopen < wire->tcp.nsockets) return TT_OK;
@@ -374,10 +376,11 @@ tt_status tt_wire_attend(struct tt_wire *wire)
  * attempt. */
 static bool answer_failure(struct tt_wires *wires, struct tt_answer *answer, int rank)
 {
-    answer->status = wires->client->check(wires->up->owner);
+    const char *text = NULL;
+    answer->status = wires->client->failure(wires->up->owner, &text);
     if (!answer->status) return false;
     answer->failed = true;
-    snprintf(answer->text, sizeof answer->text, "%s", tt_last_error());
+    snprintf(answer->text, sizeof answer->text, "%s", text);
     if (wires->table[rank]) wires->table[rank]->is_told = true;
     return true;
 }

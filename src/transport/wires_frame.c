@@ -49,7 +49,7 @@ static tt_status take_record(struct tt_wire *wire, struct tt_tcp *tcp, const cha
     if (record.state == TT_RANK_HERE) return TT_OK;
     tcp->left = true;
     if (wire->end) wire->room->quiet(wire->end);
-    if (record.state != TT_RANK_ABORTED && !has_left_all_sockets(wire)) return TT_OK;
+    if (!has_left_all_sockets(wire)) return TT_OK;
     wire->peer_state = record.state;
     wires->client->on_left(wires->up->owner, wire->peer, record.state);
     return TT_OK;

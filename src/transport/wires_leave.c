@@ -177,14 +177,15 @@ void tt_wires_leave(struct tt_wires *wires)
     const struct tt_wires_client *client = wires->client;
     void *owner = wires->up->owner;
     const uint32_t state = atomic_load(client->aborted) ? TT_RANK_ABORTED : TT_RANK_LEFT;
-    const bool has_failed = client->has_failed(owner);
+    const bool has_failed = client->failure(owner, NULL);
     const int64_t start_ns = tt_now_ns();
     lose_closed(wires);
     finish_sending(wires, start_ns, has_failed);
     if (has_failed) tt_wires_call_hosts(wires, MOST_HOSTS);
     for (;;) {
-        const tt_status failed = client->check(owner);
-        if (failed) tt_wires_send_failure(wires, failed, tt_last_error());
+        const char *text = NULL;
+        const tt_status failed = client->failure(owner, &text);
+        if (failed) tt_wires_send_failure(wires, failed, text);
         for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
             announce_end(wire, state, failed);
         const bool told = has_announced(wires) && (!failed || all_told(wires));
@@ -207,7 +208,7 @@ static void wire_destroy(struct tt_wire *wire)
 void tt_wires_destroy(struct tt_wires *wires)
 {
     if (!wires) return;
-    if (wires->first || (wires->up && wires->client->has_failed(wires->up->owner)))
+    if (wires->first || (wires->up && wires->client->failure(wires->up->owner, NULL)))
         tt_wires_leave(wires);
     while (wires->first) {
         struct tt_wire *wire = wires->first;

@@ -68,19 +68,6 @@ TEST(held, memory_of_a_call_of_the_group_is_not_freed_before_its_end)
     CHECK_EQ(tuttiCommDestroy(comm), tuttiSuccess);
 }
 
-TEST(held, a_communicator_is_not_ended_in_a_group)
-{
-    tuttiComm_t comm, child = NULL;
-    REQUIRE(tuttiCommInitAll(&comm, 1, NULL) == tuttiSuccess);
-    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
-    CHECK_EQ(tuttiBarrier(comm, NULL), tuttiSuccess);
-    check_refused(tuttiCommDestroy(comm), "tuttiCommDestroy");
-    check_refused(tuttiCommAbort(comm), "tuttiCommAbort");
-    check_refused(tuttiCommSplit(comm, 0, 0, &child, NULL), "tuttiCommSplit");
-    CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
-    CHECK_EQ(tuttiCommDestroy(comm), tuttiSuccess);
-}
-
 /* As NCCL's: a call keeps what it needs of them. */
 TEST(held, operations_and_events_may_be_destroyed_in_a_group)
 {

@@ -1,9 +1,9 @@
 /* One rank of the integration tests that need processes: rank_program loop | loop_mixed |
  * loop_split | loop_with_child FD | many_communicators | held | random SEED NCALLS | hello | init |
- * init_stopping | cramped | disagree | stay_away | abort | abort_destroyed | quit | stuck HOW |
- * uncopied | unread HOW | rank_order MOST | averages SHARE | closed | closefrom; or all ranks:
- * rank_program crowd NRANKS COLLECTIVE. Exit 0: all was right; 3: a call failed and the last line
- * of stderr says how ("ERROR ..."); 4: wrong results. */
+ * init_stopping | cramped | disagree | stay_away | abort | abort_destroyed | abort_done ROUNDS |
+ * gone HOW | late HOW | quit | stuck HOW | uncopied | unread HOW | rank_order MOST | averages SHARE
+ * | closed | closefrom; or all ranks: rank_program crowd NRANKS COLLECTIVE. Exit 0: all was right;
+ * 3: a call failed and the last line of stderr says how ("ERROR ..."); 4: wrong results. */
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -17,6 +17,7 @@
 
 #include "averages.h"
 #include "crowd.h"
+#include "leaving.h"
 #include "random_calls.h"
 #include "rank_order.h"
 #include "standard.h"
@@ -457,6 +458,18 @@ static int abort_destroyed(tuttiComm_t comm)
     return destroyer.result == tuttiSuccess && aborted == tuttiSuccess ? RIGHT : WRONG;
 }
 
+static int right_unless(const char *wrong)
+{
+    if (wrong) fprintf(stderr, "WRONG %s\n", wrong);
+    return wrong ? WRONG : RIGHT;
+}
+
+static int destroyed(tuttiComm_t comm, const char *wrong)
+{
+    const int ended = right_unless(wrong);
+    return tuttiCommDestroy(comm) == tuttiSuccess ? ended : WRONG;
+}
+
 static int stuck_rank(tuttiComm_t comm, const char *how)
 {
     tuttiResult_t result = tuttiSuccess;
@@ -490,6 +503,10 @@ int main(int argc, char **argv)
     if (argc == 2 && !strcmp(argv[1], "stay_away")) return stay_away(comm);
     if (argc == 2 && !strcmp(argv[1], "abort")) return abort_last(comm);
     if (argc == 2 && !strcmp(argv[1], "abort_destroyed")) return abort_destroyed(comm);
+    if (argc == 3 && !strcmp(argv[1], "abort_done"))
+        return destroyed(comm, abort_done(comm, atoi(argv[2])));
+    if (argc == 3 && !strcmp(argv[1], "late")) return destroyed(comm, late(comm, argv[2]));
+    if (argc == 3 && !strcmp(argv[1], "gone")) return right_unless(gone(comm, argv[2]));
     if (argc == 2 && !strcmp(argv[1], "quit")) return quit(comm);
     if (argc == 3 && !strcmp(argv[1], "loop_with_child"))
         return loop_with_child(comm, atoi(argv[2]));
@@ -513,7 +530,7 @@ int main(int argc, char **argv)
     fprintf(stderr, "usage: rank_program loop | loop_mixed | loop_split | loop_with_child FD | "
                     "many_communicators | held | "
                     "random SEED NCALLS | hello | init | init_stopping | disagree | stay_away | "
-                    "abort | quit | stuck HOW | uncopied "
+                    "abort | abort_done ROUNDS | gone HOW | late HOW | quit | stuck HOW | uncopied "
                     "| unread HOW | rank_order MOST | averages SHARE | crowd NRANKS COLLECTIVE\n");
     return 2;
 }

@@ -39,6 +39,28 @@ TEST(fabric, sees_that_a_rank_left_only_when_it_is_awaited)
     tt_fabric_destroy(all.fabrics[0]);
 }
 
+TEST(fabric, an_abort_concerns_who_waits_for_the_rank_and_nobody_else)
+{
+    struct together all;
+    const struct tt_fabric_config config = together_config();
+    REQUIRE(together_open(&all, 2, &config));
+    struct tt_fabric **f = all.fabrics;
+    atomic_store(&f[1]->record->done, 3);
+    tt_fabric_abort(f[1], "rank 1 aborted");
+    CHECK_EQ(tt_fabric_check(f[1]), TT_ERR_REMOTE);
+    CHECK_STR(tt_last_error(), "rank 1 aborted");
+    CHECK_EQ(tt_fabric_failure(f[1], NULL), TT_OK);
+    CHECK_EQ(tt_fabric_check(f[0]), TT_OK);
+    CHECK_EQ(tt_fabric_check_peers(f[0], 3, -1, false), TT_OK);
+    CHECK_EQ(tt_fabric_check(f[0]), TT_OK);
+    CHECK_EQ(tt_fabric_fail(f[1], TT_ERR_TIMEOUT, "late"), TT_ERR_REMOTE);
+    CHECK_EQ(tt_fabric_check(f[0]), TT_OK);
+    CHECK_EQ(tt_fabric_check_peers(f[0], 4, -1, false), TT_ERR_REMOTE);
+    CHECK(strstr(tt_last_error(), "rank 1") && strstr(tt_last_error(), "aborted"));
+    CHECK_EQ(tt_fabric_check(f[0]), TT_ERR_REMOTE);
+    together_close(&all);
+}
+
 TEST(fabric, sees_the_death_of_a_process)
 {
     struct tt_peer_info infos[2];
@@ -210,21 +232,49 @@ TEST(fabric, refuses_ranks_with_different_settings)
     close(sockets[0]);
 }
 
+/* What a call reads that is the first collective of all. */
+static const struct tt_lenders all_of_first = {.seq = 1, .peer = -1};
+
 TEST(fabric, nobody_begins_to_read_memory_of_others_after_a_failure)
 {
     struct together all;
     const struct tt_fabric_config config = together_config();
     REQUIRE(together_open(&all, 3, &config));
     struct tt_fabric **f = all.fabrics;
-    CHECK_EQ(tt_fabric_borrow(f[1]), TT_OK);
+    CHECK_EQ(tt_fabric_borrow(f[1], all_of_first), TT_OK);
     CHECK_EQ(tt_fabric_reader(f[0]), 1);
     CHECK_EQ(tt_fabric_reader(f[1]), -1);
     CHECK_EQ(tt_fabric_fail(f[2], TT_ERR_REMOTE, "somebody left"), TT_ERR_REMOTE);
     CHECK_EQ(tt_fabric_reader(f[0]), 1); /* it has begun before */
     tt_fabric_give_back(f[1]);
     CHECK_EQ(tt_fabric_reader(f[0]), -1);
-    CHECK_EQ(tt_fabric_borrow(f[1]), TT_ERR_REMOTE);
+    CHECK_EQ(tt_fabric_borrow(f[1], all_of_first), TT_ERR_REMOTE);
     CHECK_STR(tt_last_error(), "somebody left");
     CHECK_EQ(tt_fabric_reader(f[0]), -1);
+    together_close(&all);
+}
+
+/* Of a collective of which rank 0 has done its part, and of a message of rank 2, nothing lies in
+ * memory of rank 0. */
+TEST(fabric, nobody_reads_memory_of_a_rank_that_has_aborted_in_the_call)
+{
+    struct together all;
+    const struct tt_fabric_config config = together_config();
+    REQUIRE(together_open(&all, 3, &config));
+    struct tt_fabric **f = all.fabrics;
+    const struct tt_lenders first = {.seq = 1, .peer = -1}, message = {.peer = 2};
+    atomic_store(&f[0]->record->done, 1);
+    CHECK_EQ(tt_fabric_check_source(f[1], (struct tt_lenders){.seq = 2, .peer = -1}), TT_OK);
+    tt_fabric_abort(f[0], "rank 0 aborted");
+    CHECK_EQ(tt_fabric_check_source(f[1], first), TT_OK);
+    CHECK_EQ(tt_fabric_borrow(f[1], first), TT_OK);
+    tt_fabric_give_back(f[1]);
+    CHECK_EQ(tt_fabric_borrow(f[1], message), TT_OK);
+    tt_fabric_give_back(f[1]);
+    CHECK_EQ(tt_fabric_borrow(f[1], (struct tt_lenders){.peer = 0}), TT_ERR_REMOTE);
+    CHECK(strstr(tt_last_error(), "rank 0"));
+    CHECK_EQ(tt_fabric_reader(f[0]), -1);
+    CHECK_EQ(tt_fabric_check_source(f[2], (struct tt_lenders){.seq = 2, .peer = -1}),
+             TT_ERR_REMOTE);
     together_close(&all);
 }

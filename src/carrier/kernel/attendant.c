@@ -248,6 +248,15 @@ void tt_attended_close(struct tt_attended_queue *queue)
     queue->attendant = NULL;
 }
 
+bool tt_attended_is_empty(struct tt_attended_queue *queue)
+{
+    struct tt_attendant *attendant = queue->attendant;
+    pthread_mutex_lock(&attendant->lock);
+    const bool is_empty = !queue->first;
+    pthread_mutex_unlock(&attendant->lock);
+    return is_empty;
+}
+
 void tt_attended_push(struct tt_attended_queue *queue, struct tt_attended_works *works)
 {
     struct tt_attendant *attendant = queue->attendant;

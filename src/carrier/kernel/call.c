@@ -146,12 +146,26 @@ int tt_kernel_absent_rank(const struct tt_comm_core *comm, const struct tt_group
     return -1;
 }
 
+const char *tt_kernel_how_gone(const struct tt_comm_core *comm, int rank)
+{
+    const struct tt_rank_record *record = tt_fabric_record(comm->fabric, rank);
+    /* release: tt_fabric_leave, tt_fabric_abort */
+    switch (atomic_load_explicit(&record->state, memory_order_acquire)) {
+    case TT_RANK_HERE:
+        return "has died";
+    case TT_RANK_ABORTED:
+        return "aborted the communicator";
+    default:
+        return "has left: it destroyed its communicator";
+    }
+}
+
 /* A rank that leaves first says so, then looks for ranks that use its memory (await_peers); here
  * the other way round, with fences in between: one of the two sees the other. */
 bool tt_kernel_may_use_peers(const struct tt_comm_core *comm,
                              const struct tt_group_exchange *exchange)
 {
-    if (tt_fabric_borrow(comm->fabric)) return false;
+    if (tt_fabric_borrow(comm->fabric, (struct tt_lenders){.peer = -1})) return false;
     if (tt_kernel_absent_rank(comm, exchange) < 0) return true;
     tt_fabric_give_back(comm->fabric);
     return false;
@@ -233,6 +247,7 @@ tt_status tt_kernel_fail_alone(const struct tt_comm_core *comm,
 {
     char name[128];
     TT_TRY(tt_fabric_check(comm->fabric));
-    tt_fabric_name_rank(comm->fabric, tt_kernel_absent_rank(comm, exchange), name, sizeof name);
-    return tt_fail(TT_ERR_REMOTE, "%s has left: it destroyed its communicator", name);
+    const int rank = tt_kernel_absent_rank(comm, exchange);
+    tt_fabric_name_rank(comm->fabric, rank, name, sizeof name);
+    return tt_fail(TT_ERR_REMOTE, "%s %s", name, tt_kernel_how_gone(comm, rank));
 }

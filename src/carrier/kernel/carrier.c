@@ -177,13 +177,19 @@ static bool use_peers(struct tt_pending_call *call)
     return call->uses_peers;
 }
 
+/* The number of the next call. */
+static uint64_t next_number(struct tt_kernel_part *on)
+{
+    return atomic_fetch_add_explicit(&on->issued, 1, memory_order_relaxed) + 1;
+}
+
 static void begin(struct tt_pending_call *call)
 {
     struct tt_kernel_part *on = call->comm->kernel;
     struct tt_kernel_work *work = place_of_work(call);
     const bool uses_peers = use_peers(call);
     tt_kernel_begin_collective(work, &on->life, &call->comm->engine, &call->call);
-    work->number = ++on->issued;
+    work->number = next_number(on);
     work->uses_peers = uses_peers;
     call->cached->last_turn = work->work.turn;
     join_stream(call);
@@ -195,7 +201,7 @@ static void begin_exchange(struct tt_pending_call *call)
     struct tt_kernel_part *on = call->comm->kernel;
     struct tt_kernel_work *work = place_of_work(call);
     const bool uses_peers = call->is_first && use_peers(call);
-    if (call->is_first) call->exchange->number = ++on->issued;
+    if (call->is_first) call->exchange->number = next_number(on);
     tt_kernel_begin_exchange(work, &on->life, &call->comm->engine, call->exchange, ++on->exchanges);
     work->uses_peers = uses_peers;
     join_stream(call);

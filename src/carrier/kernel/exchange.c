@@ -110,20 +110,23 @@ tt_status tt_exchange_mismatch(const struct tt_group_exchange *exchange, struct 
 static tt_status check_peer(struct tt_fabric *fabric, int peer, int64_t *gone_ns)
 {
     const struct tt_rank_record *record = tt_fabric_record(fabric, peer);
-    const bool left = atomic_load_explicit(&record->state, memory_order_acquire) == TT_RANK_LEFT;
-    if (!left && !tt_fabric_is_dead(fabric, peer)) return TT_OK;
+    /* release: tt_fabric_leave, tt_fabric_abort */
+    const uint32_t state = atomic_load_explicit(&record->state, memory_order_acquire);
+    const bool left = state == TT_RANK_LEFT, aborted = state == TT_RANK_ABORTED;
+    if (!left && !aborted && !tt_fabric_is_dead(fabric, peer)) return TT_OK;
     if (!*gone_ns) *gone_ns = tt_deadline_ns(GONE_MS);
     if (!tt_expired(*gone_ns)) return TT_OK;
     char name[128];
     tt_fabric_name_rank(fabric, peer, name, sizeof name);
-    return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s has %s", name,
-                          left ? "left: it destroyed its communicator" : "died");
+    return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s %s", name,
+                          aborted ? "aborted the communicator"
+                          : left  ? "has left: it destroyed its communicator"
+                                  : "has died");
 }
 
 tt_status tt_exchange_check(const struct tt_group_exchange *exchange, struct tt_fabric *fabric,
                             int64_t *gone_ns)
 {
-    TT_TRY(tt_fabric_check_peers(fabric, 0, -1, false)); /* aborts */
     const struct tt_device_flow *flow = next_missing(exchange, fabric, 0);
     for (; flow; flow = next_missing(exchange, fabric, after(exchange, flow)))
         TT_TRY(check_peer(fabric, (int)flow->peer, gone_ns));

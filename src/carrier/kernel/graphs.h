@@ -13,6 +13,7 @@
 
 #include "carrier/kernel/exchange.h"
 #include "carrier/kernel/kernel.h"
+#include "executor/late.h"
 
 /* In the numbers of captured exchanges. */
 #define TT_GRAPH_EXCHANGE_BIT (1ull << 63)
@@ -51,6 +52,7 @@ struct tt_graphs {
     bool *left;          /* [nranks]: which; behind them as many, for the attendant */
     uint64_t running;    /* nbegun of the replay that was seen to run; 0: none */
     int64_t deadline_ns, grace_ns;
+    struct tt_late late;                      /* the wait in that replay */
     const struct tt_group_exchange *exchange; /* of the replay that was seen to run; NULL: it has
                                                * none */
     int64_t gone_ns; /* until when that one's kernel may see what a rank did that is gone */

@@ -71,9 +71,9 @@ struct tt_kernel_part {
     struct tt_attended_queue queue;   /* the calls of the user's streams */
     struct tt_launching launching;    /* while the issuing thread is in the driver */
     struct tt_graphs *_Atomic graphs; /* graphs.h; NULL: no call was captured */
+    _Atomic uint64_t issued;          /* calls, but for captured ones; writer: the issuing thread */
     /* owner: the issuing thread */
-    uint64_t issued;    /* calls, but for captured ones */
-    uint64_t exchanges; /* of them exchanges: turns */
+    uint64_t exchanges; /* of the calls that are issued exchanges: turns */
     struct tt_launch_run run;
     struct tt_launches launches;
     uint64_t
@@ -121,6 +121,8 @@ void tt_kernel_unload(struct tt_comm_core *core, struct tt_cached *cached);
 /* A rank that has left, of the peers of the exchange, or of all (NULL); -1: all are here. */
 int tt_kernel_absent_rank(const struct tt_comm_core *core,
                           const struct tt_group_exchange *exchange);
+/* What became of a rank that is gone: "aborted the communicator", "has left: ...", "has died". */
+const char *tt_kernel_how_gone(const struct tt_comm_core *core, int rank);
 /* Says that kernels of this rank use memory of other ranks, until tt_fabric_give_back; false: the
  * communicator has failed, or such a rank has left it, as tt_kernel_fail_alone then says. */
 bool tt_kernel_may_use_peers(const struct tt_comm_core *core,

@@ -21,6 +21,10 @@
 enum { LEAVE_MS = 10000 };
 /* How long a rank that leaves waits for kernels of its own, which may wait for the user. */
 enum { OWN_MS = 1000 };
+/* How long a rank that aborts waits for calls of other ranks that it has done its part of. */
+enum { ABORT_MS = 1000 };
+/* How long a rank that aborts waits until the attendant has seen that its kernels have ended. */
+enum { SETTLE_MS = 1000 };
 
 /* ---- What kernels may use longer than their communicator lives ------------------------------ */
 
@@ -197,7 +201,7 @@ static bool has_done(const struct tt_comm_core *comm, int rank)
 
 static bool all_have_done(const struct tt_comm_core *comm)
 {
-    if (tt_fabric_failure_text(comm->fabric)[0]) return true;
+    if (tt_fabric_failure(comm->fabric, NULL)) return true;
     for (int r = 0; r < comm->nranks; r++)
         if (r != comm->rank && !has_done(comm, r)) return false;
     return true;
@@ -247,8 +251,11 @@ static bool outlives_call(struct tt_comm_core *comm)
  * False: a kernel may still use this rank's memory. */
 static bool await_peers(struct tt_comm_core *comm)
 {
-    const int64_t calls_ns = tt_deadline_ns(comm->timeout_ms > 0 ? comm->timeout_ms : LEAVE_MS);
-    const bool has_called = comm->kernel->issued || comm->kernel->graphs;
+    const bool aborts = tt_fabric_check(comm->fabric) && !tt_fabric_failure(comm->fabric, NULL);
+    const int64_t call_ms = comm->timeout_ms > 0 ? comm->timeout_ms : LEAVE_MS;
+    const int64_t calls_ns = tt_deadline_ns(aborts && call_ms > ABORT_MS ? ABORT_MS : call_ms);
+    const bool has_called =
+        atomic_load_explicit(&comm->kernel->issued, memory_order_relaxed) || comm->kernel->graphs;
     struct tt_pause pause = {0};
     while (has_called && !all_have_done(comm) && !tt_expired(calls_ns)) tt_pause(&pause);
     const int64_t kernels_ns = tt_deadline_ns(LEAVE_MS);
@@ -314,6 +321,19 @@ static void leave_part(struct tt_comm_core *comm)
     leave_to_kernels(on);
 }
 
+/* The attendant may not have looked yet at kernels that have ended. */
+static void settle(struct tt_comm_core *comm)
+{
+    struct tt_kernel_part *on = comm->kernel;
+    const int64_t deadline_ns = tt_deadline_ns(SETTLE_MS);
+    const uint64_t issued = atomic_load_explicit(&on->issued, memory_order_relaxed);
+    struct tt_pause pause = {0};
+    tt_graphs_look(comm);
+    while (__atomic_load_n(&on->life.report->ended, __ATOMIC_ACQUIRE) >= issued &&
+           !tt_attended_is_empty(&on->queue) && !tt_expired(deadline_ns))
+        tt_pause(&pause);
+}
+
 static size_t bytes(const struct tt_comm_core *comm)
 {
     (void)comm; /* what a rank has on its GPU is the GPU's memory */
@@ -346,6 +366,7 @@ const struct tt_carried tt_carried_kernel = {.offer_bytes = sizeof(struct tt_dev
                                              .end_turns = end_turns,
                                              .leave = leave_part,
                                              .look = tt_graphs_look,
+                                             .settle = settle,
                                              .bytes = bytes,
                                              .describe = describe,
                                              .register_memory = register_memory,

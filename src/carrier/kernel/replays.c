@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "carrier/gpu_watch.h"
 #include "device/device.h"
 
@@ -131,7 +132,7 @@ static bool check_exchange_locked(struct tt_graphs *graphs, const struct seen *s
     return status < 0;
 }
 
-/* A rank is gone that the replay needs, or has aborted. False: none. *left: one has left that this
+/* A rank is gone that the replay needs. False: none. *left: one has left or aborted that this
  * replay does not need. */
 static bool check_peers_locked(struct tt_graphs *graphs, const struct seen *seen, bool *left)
 {
@@ -143,14 +144,12 @@ static bool check_peers_locked(struct tt_graphs *graphs, const struct seen *seen
         const bool needed =
             seen->runs && !seen->is_exchange && replays_of(comm, r) / 2 <= seen->nreplayed;
         const bool dead = needed && state == TT_RANK_HERE && tt_fabric_is_dead(comm->fabric, r);
-        *left = *left || state == TT_RANK_LEFT;
-        if (!dead && state != TT_RANK_ABORTED && (state != TT_RANK_LEFT || !needed)) continue;
+        const bool gone = state == TT_RANK_LEFT || state == TT_RANK_ABORTED;
+        *left = *left || gone;
+        if (!dead && (!gone || !needed)) continue;
         char name[128], text[MESSAGE];
         tt_fabric_name_rank(comm->fabric, r, name, sizeof name);
-        snprintf(text, sizeof text, "%s %s", name,
-                 dead                       ? "has died"
-                 : state == TT_RANK_ABORTED ? "aborted the communicator"
-                                            : "has left: it destroyed its communicator");
+        snprintf(text, sizeof text, "%s %s", name, tt_kernel_how_gone(comm, r));
         fail(graphs, TT_ERR_REMOTE, text);
         return true;
     }
@@ -174,10 +173,13 @@ static void list_missing(const struct tt_comm_core *comm, uint64_t replay, char 
         snprintf(text, size, "; every rank has begun it");
 }
 
-static void time_out_locked(struct tt_graphs *graphs, const struct seen *seen)
+/* "rank 0 (...) VERB MS ms in replay number 3 ..., CALL, of communicator world (SETTING); ...". */
+static void describe_wait_locked(struct tt_graphs *graphs, const struct seen *seen,
+                                 const char *verb, int64_t waited_ms, const char *setting,
+                                 char text[2 * MESSAGE])
 {
     const struct tt_comm_core *comm = graphs->comm;
-    char name[128], call[240], number[64], missing[MESSAGE] = "", text[2 * MESSAGE];
+    char name[128], call[240], number[64], missing[MESSAGE] = "";
     tt_fabric_name_rank(comm->fabric, comm->rank, name, sizeof name);
     describe_locked(graphs, seen->captured, call, sizeof call);
     if (find_exchange_locked(graphs, seen->captured)) {
@@ -190,10 +192,26 @@ static void time_out_locked(struct tt_graphs *graphs, const struct seen *seen)
         snprintf(number, sizeof number, "replay number %llu of collectives of CUDA graphs",
                  (unsigned long long)seen->nreplayed + 1);
     }
-    snprintf(text, sizeof text,
-             "%s waited %lld ms in %s, %s, of communicator %s (TUTTI_TIMEOUT_MS)%s", name,
-             (long long)comm->timeout_ms, number, call, comm->name, missing);
+    snprintf(text, 2 * MESSAGE, "%s %s %lld ms in %s, %s, of communicator %s (%s)%s", name, verb,
+             (long long)waited_ms, number, call, comm->name, setting, missing);
+}
+
+static void time_out_locked(struct tt_graphs *graphs, const struct seen *seen)
+{
+    char text[2 * MESSAGE];
+    describe_wait_locked(graphs, seen, "waited", graphs->comm->timeout_ms, "TUTTI_TIMEOUT_MS",
+                         text);
     fail(graphs, TT_ERR_TIMEOUT, text);
+}
+
+static void say_if_late_locked(struct tt_graphs *graphs, const struct seen *seen)
+{
+    char text[2 * MESSAGE];
+    int64_t waited_ms;
+    if (!tt_late_is_due(&graphs->late, graphs->comm->engine.late_ms, seen->nbegun, &waited_ms))
+        return;
+    describe_wait_locked(graphs, seen, "has waited", waited_ms, "TUTTI_LATE_MS", text);
+    TT_WARN("%s", text);
 }
 
 static void check_deadline_locked(struct tt_graphs *graphs, const struct seen *seen)
@@ -201,6 +219,7 @@ static void check_deadline_locked(struct tt_graphs *graphs, const struct seen *s
     if (graphs->running != seen->nbegun)
         graphs->deadline_ns = tt_deadline_ns(graphs->comm->timeout_ms);
     graphs->running = seen->nbegun;
+    say_if_late_locked(graphs, seen);
     if (tt_expired(graphs->deadline_ns)) time_out_locked(graphs, seen);
 }
 
@@ -281,9 +300,8 @@ static void fail_left_locked(const struct tt_graphs *graphs, uint64_t replay)
     int rank = tt_kernel_absent_rank(graphs->comm, exchange);
     if (rank < 0) rank = tt_kernel_absent_rank(graphs->comm, NULL);
     tt_fabric_name_rank(graphs->comm->fabric, rank, name, sizeof name);
-    snprintf(text, sizeof text,
-             "%s has left: it destroyed its communicator; a CUDA graph was replayed after that",
-             name);
+    snprintf(text, sizeof text, "%s %s; a CUDA graph was replayed after that", name,
+             tt_kernel_how_gone(graphs->comm, rank));
     fail(graphs, TT_ERR_REMOTE, text);
 }
 

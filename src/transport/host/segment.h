@@ -3,7 +3,7 @@
  * It holds what each rank says about itself, the first failure of the communicator, the meeting
  * places and the links of every pair. Pages cost nothing until they are touched. Positions in the
  * segment are stored as offsets. An address in it (of a probe, of a reference, of a post) is used
- * by its own process only, or by process_vm_readv. Every word has one writer, except
+ * by its own process only, or by process_vm_readv. Every word has one writer, except `naborted`,
  * `failure.state`, the state of a post, the meeting's `arrived` and the words of sleepers (atomic
  * read-modify-write), and `published` with the result beside it, which the last to arrive writes.
  */
@@ -152,6 +152,7 @@ struct tt_segment_header {
     uint32_t version;
     int32_t nlocal, nchannels;
     uint32_t nslots, slot_bytes, meet_bytes;
+    _Atomic uint32_t naborted; /* ranks that have aborted; their records say so before */
     struct tt_failure failure;
     struct tt_failure reason;        /* for which a rank has left first that gives one
                                       * (transport/reason.h);        its code is not used */

@@ -251,7 +251,7 @@ static tt_status shm_peek(struct tt_link *link, struct tt_message *message)
         return TT_IN_PROGRESS; /* release: publish */
     message->signature = flag->signature;
     message->nbytes = (size_t)(flag->nbytes_kind >> 8);
-    message->is_borrowed = false;
+    message->is_reference = message->is_borrowed = false;
     switch ((enum tt_message_kind)(flag->nbytes_kind & 255)) {
     case TT_MESSAGE_INLINE:
         message->data = flag->data.bytes;
@@ -261,15 +261,17 @@ static tt_status shm_peek(struct tt_link *link, struct tt_message *message)
         return resolve_slot(shm, flag, message);
     case TT_MESSAGE_POINTER:
         message->data = (const void *)(uintptr_t)flag->data.at.offset;
-        message->is_borrowed = true;
+        message->is_reference = message->is_borrowed = true;
         break;
     case TT_MESSAGE_WINDOW:
+        message->is_reference = true;
         return tt_shm_find_in_window(shm, flag->data.at.window, flag->data.at.offset,
                                      message->nbytes, (char **)(uintptr_t)&message->data);
     case TT_MESSAGE_POSTED:
         message->data = shm->posted_to;
         break;
     default: /* TT_MESSAGE_REMOTE */
+        message->is_reference = true;
         message->data = NULL;
         break;
     }

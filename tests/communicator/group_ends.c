@@ -1,0 +1,170 @@
+/* Splits and ends of communicators inside a group: they run with the group. */
+#include <string.h>
+
+#include "shim.h"
+#include "tutti.h"
+
+enum { N = 4 };
+
+static void init_all(tuttiComm_t comms[N])
+{
+    REQUIRE(tuttiCommInitAll(comms, N, NULL) == tuttiSuccess);
+}
+
+static void end_all(const tuttiComm_t *comms, int n)
+{
+    for (int i = 0; i < n; i++) CHECK_EQ(tuttiCommDestroy(comms[i]), tuttiSuccess);
+}
+
+static void end_group(void)
+{
+    CHECK_MESSAGE(tuttiGroupEnd() == tuttiSuccess, "%s", tuttiGetLastError(NULL));
+}
+
+static bool is_gone(tuttiComm_t comm)
+{
+    int count;
+    return tuttiCommCount(comm, &count) == tuttiInvalidArgument;
+}
+
+/* All-reduces 1 on each; there are `nranks` ranks in each one's communicator. */
+static void check_work(const tuttiComm_t *comms, int n, int nranks)
+{
+    int data[2 * N];
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int i = 0; i < n; i++) {
+        data[i] = 1;
+        CHECK_EQ(tuttiAllReduce(&data[i], &data[i], 1, tuttiInt32, tuttiSum, comms[i], NULL),
+                 tuttiSuccess);
+    }
+    end_group();
+    for (int i = 0; i < n; i++) CHECK_EQ(data[i], nranks);
+}
+
+TEST(group_ends, one_thread_splits_several_ranks)
+{
+    tuttiComm_t comms[N], parts[N];
+    init_all(comms);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int r = 0; r < N; r++)
+        CHECK_EQ(tuttiCommSplit(comms[r], r % 2, -r, &parts[r], NULL), tuttiSuccess);
+    end_group();
+    for (int r = 0; r < N; r++) {
+        int rank = -1;
+        CHECK_EQ(tuttiCommUserRank(parts[r], &rank), tuttiSuccess);
+        CHECK_EQ(rank, r < 2); /* the greater rank has the lesser key */
+    }
+    check_work(parts, N, 2);
+    check_work(comms, N, N);
+    end_all(parts, N);
+    end_all(comms, N);
+}
+
+TEST(group_ends, splits_of_one_parent_and_inits_go_together)
+{
+    tuttiComm_t comms[N], halves[N], others[N], made[2];
+    tuttiUniqueId id;
+    init_all(comms);
+    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int r = 0; r < N; r++)
+        CHECK_EQ(tuttiCommSplit(comms[r], r / 2, 0, &halves[r], NULL), tuttiSuccess);
+    for (int r = 0; r < 2; r++) CHECK_EQ(tuttiCommInitRank(&made[r], 2, id, r), tuttiSuccess);
+    for (int r = 0; r < N; r++)
+        CHECK_EQ(tuttiCommSplit(comms[r], r ? 7 : TUTTI_SPLIT_NOCOLOR, 0, &others[r], NULL),
+                 tuttiSuccess);
+    end_group();
+    CHECK(!others[0]);
+    check_work(halves, N, 2);
+    check_work(others + 1, N - 1, N - 1);
+    check_work(made, 2, 2);
+    end_all(halves, N);
+    end_all(others + 1, N - 1);
+    end_all(made, 2);
+    end_all(comms, N);
+}
+
+/* A call of the group fails: nothing of it is made. */
+TEST(group_ends, a_split_with_a_wrong_color_fails_the_group)
+{
+    tuttiComm_t comms[N], parts[N];
+    init_all(comms);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int r = 0; r < N; r++)
+        CHECK_EQ(tuttiCommSplit(comms[r], r == 2 ? -9 : 0, 0, &parts[r], NULL),
+                 r == 2 ? tuttiInvalidArgument : tuttiSuccess);
+    CHECK_EQ(tuttiGroupEnd(), tuttiInvalidArgument);
+    CHECK_MESSAGE(strstr(tuttiGetLastError(NULL), "color -9"), "%s", tuttiGetLastError(NULL));
+    for (int r = 0; r < N; r++) CHECK(!parts[r]);
+    check_work(comms, N, N);
+    end_all(comms, N);
+}
+
+TEST(group_ends, communicators_are_finalized_and_destroyed_with_the_group)
+{
+    tuttiComm_t comms[N];
+    int data[N];
+    init_all(comms);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int r = 0; r < N; r++) {
+        data[r] = r;
+        CHECK_EQ(tuttiAllReduce(&data[r], &data[r], 1, tuttiInt32, tuttiSum, comms[r], NULL),
+                 tuttiSuccess);
+        CHECK_EQ(tuttiCommFinalize(comms[r]), tuttiSuccess);
+        CHECK_EQ(tuttiCommDestroy(comms[r]), tuttiSuccess);
+        CHECK(!is_gone(comms[r]));
+    }
+    end_group();
+    for (int r = 0; r < N; r++) {
+        CHECK_EQ(data[r], N * (N - 1) / 2);
+        CHECK(is_gone(comms[r]));
+    }
+}
+
+TEST(group_ends, communicators_are_aborted_with_the_group)
+{
+    tuttiComm_t comms[N];
+    tuttiStream_t streams[N];
+    int data[N];
+    init_all(comms);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int r = 0; r < N; r++) {
+        data[r] = 1;
+        REQUIRE(tuttiStreamCreate(&streams[r]) == tuttiSuccess);
+        if (r) /* rank 0 never comes */
+            CHECK_EQ(
+                tuttiAllReduce(&data[r], &data[r], 1, tuttiInt32, tuttiSum, comms[r], streams[r]),
+                tuttiSuccess);
+        CHECK_EQ(tuttiCommAbort(comms[r]), tuttiSuccess);
+    }
+    end_group();
+    for (int r = 0; r < N; r++) {
+        CHECK(is_gone(comms[r]));
+        CHECK_EQ(tuttiStreamSynchronize(streams[r]), r ? tuttiRemoteError : tuttiSuccess);
+        CHECK_EQ(tuttiStreamDestroy(streams[r]), tuttiSuccess);
+    }
+}
+
+TEST(group_ends, a_group_that_fails_ends_its_communicators_all_the_same)
+{
+    tuttiComm_t comms[N];
+    init_all(comms);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int r = 0; r < N; r++) CHECK_EQ(tuttiCommDestroy(comms[r]), tuttiSuccess);
+    CHECK_EQ(tuttiBroadcast(NULL, NULL, 1, tuttiInt32, N + 3, comms[0], NULL),
+             tuttiInvalidArgument);
+    CHECK_EQ(tuttiGroupEnd(), tuttiInvalidArgument);
+    CHECK_MESSAGE(strstr(tuttiGetLastError(NULL), "tuttiBroadcast"), "%s", tuttiGetLastError(NULL));
+    for (int r = 0; r < N; r++) CHECK(is_gone(comms[r]));
+}
+
+TEST(group_ends, a_communicator_that_is_destroyed_twice_in_a_group_is_an_error)
+{
+    tuttiComm_t comms[N];
+    init_all(comms);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int r = 0; r < N; r++) CHECK_EQ(tuttiCommDestroy(comms[r]), tuttiSuccess);
+    CHECK_EQ(tuttiCommDestroy(comms[1]), tuttiSuccess);
+    CHECK_EQ(tuttiGroupEnd(), tuttiInvalidArgument);
+    for (int r = 0; r < N; r++) CHECK(is_gone(comms[r]));
+}

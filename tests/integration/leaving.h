@@ -1,0 +1,18 @@
+/* Ranks that abort, end or stop while others still need them, or not. */
+#ifndef TT_TESTS_INTEGRATION_LEAVING_H
+#define TT_TESTS_INTEGRATION_LEAVING_H
+
+#include "tutti.h"
+
+/* `rounds` times: splits all ranks off, reduces among them, and aborts at once. Returns NULL, or
+ * what was wrong. */
+const char *abort_done(tuttiComm_t comm, int rounds);
+/* Of three ranks: the last one's process is gone after a barrier (how: "exits", "vanishes" without
+ * running what exit runs, or "aborts" before). The others see no error until a call needs it, and
+ * then its name soon. Returns NULL, or what was wrong; destroys comm. */
+const char *gone(tuttiComm_t comm, const char *how);
+/* The last rank stops before its second call, until it is continued; the others wait for it, in
+ * their threads or on streams (how: "stream"). Returns NULL, or what was wrong. */
+const char *late(tuttiComm_t comm, const char *how);
+
+#endif

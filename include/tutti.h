@@ -131,6 +131,7 @@ typedef enum {
 #define TUTTI_CONFIG_MAGIC 0x7475747469000001ull
 #define TUTTI_CONFIG_UNDEF_INT INT_MIN
 #define TUTTI_SPLIT_NOCOLOR (-1)
+#define TUTTI_DEVICE_CURRENT (-2)
 
 /* Per-communicator settings; start from TUTTI_CONFIG_INITIALIZER. Fields left undefined come from
  * the config table. Grows only at its end; `size` and `version` tell older callers from newer. */
@@ -143,8 +144,10 @@ typedef struct {
     const char *commName;  /* shown in errors and logs; copied */
     const char *algorithm; /* as TUTTI_ALGORITHM; copied */
     int deterministic;     /* as TUTTI_DETERMINISTIC, the same on all ranks: 1 or 0 */
-    int device; /* the rank's GPU, as CUDA numbers them; -1: none. Undefined: the parent's in a
-                 * split, else that of the thread's current context, where the process uses CUDA */
+    int device; /* the rank's GPU, as CUDA numbers them; -1: none. TUTTI_DEVICE_CURRENT: as CUDA's
+                 * runtime chooses, which loads the driver: that of the thread's current context,
+                 * else 0; -1 where the process can use no GPU. Undefined: the parent's in a split,
+                 * else that of the thread's current context, where the process uses CUDA */
 } tuttiConfig_t;
 
 #define TUTTI_CONFIG_INITIALIZER                                                                   \
@@ -190,9 +193,9 @@ TUTTI_API tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks, t
                                                 int rank, const tuttiConfig_t *config);
 
 /* Makes a communicator whose ranks are all in this process; comms[nranks] gets their handles.
- * devices[nranks]: the GPU of each rank; several ranks may share one. Where there is no such GPU,
- * the numbers are only what tuttiCommDevice tells. NULL: rank i has GPU i, where the process uses
- * CUDA and there are as many GPUs. */
+ * devices[nranks]: the GPU of each rank, or TUTTI_DEVICE_CURRENT; several ranks may share one.
+ * Where there is no such GPU, the numbers are only what tuttiCommDevice tells. NULL: rank i has GPU
+ * i, where the process uses CUDA and there are as many GPUs. */
 TUTTI_API tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int nranks, const int *devices);
 
 /* (tutti) Joins as the launcher's environment says: variables of tutti-run, torchrun, Slurm, Open
@@ -240,7 +243,8 @@ TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
 /* *result: tuttiSuccess, or the error with which `comm` has failed. */
 TUTTI_API tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *result);
 
-/* The number of ranks; this rank; this rank's entry of `devices` (tuttiCommInitAll). */
+/* The number of ranks; this rank; this rank's entry of `devices` (tuttiCommInitAll), or its GPU: 0
+ * where it has none, -1 where TUTTI_DEVICE_CURRENT has found none. */
 TUTTI_API tuttiResult_t tuttiCommCount(tuttiComm_t comm, int *nranks);
 TUTTI_API tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int *rank);
 TUTTI_API tuttiResult_t tuttiCommDevice(tuttiComm_t comm, int *device);

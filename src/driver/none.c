@@ -21,6 +21,11 @@ int tt_driver_current(void)
     return -1;
 }
 
+int tt_driver_default(void)
+{
+    return -1;
+}
+
 tt_status tt_driver_gpu(int number, struct tt_gpu *gpu)
 {
     (void)gpu;

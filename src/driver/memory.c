@@ -149,9 +149,9 @@ static void release(struct tt_context *context, enum which which)
     }
 }
 
-void tt_context_release_memory(struct tt_context *context)
+void tt_context_release_memory(struct tt_context *context, bool all)
 {
-    release(context, ALL);
+    release(context, all ? ALL : UNUSED);
 }
 
 /* In the context. */

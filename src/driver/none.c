@@ -52,7 +52,23 @@ tt_status tt_context_open(int gpu, struct tt_context **context)
     return tt_fail(TT_ERR_ARGUMENT, "GPU %d does not exist: %s", gpu, reason);
 }
 
+tt_status tt_context_hold(int gpu, struct tt_context **context)
+{
+    return tt_context_open(gpu, context);
+}
+
+tt_status tt_stream_find_id(int gpu, void *stream, uint64_t *id)
+{
+    (void)stream, (void)id;
+    return tt_fail(TT_ERR_ARGUMENT, "GPU %d does not exist: %s", gpu, reason);
+}
+
 /* No context was ever opened, so nobody calls what follows. */
+void tt_context_drop(struct tt_context *context)
+{
+    (void)context;
+}
+
 void tt_context_close(struct tt_context *context)
 {
     (void)context;
@@ -187,6 +203,11 @@ tt_status tt_context_stream_capturing(struct tt_context *context, void *stream, 
 }
 
 bool tt_context_is_legacy(const void *stream)
+{
+    return !stream;
+}
+
+bool tt_context_is_default(const void *stream)
 {
     return !stream;
 }

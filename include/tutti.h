@@ -340,9 +340,10 @@ TUTTI_API tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
  * returns before the difference is found: the next rank that takes one of its messages finds it.)
  *
  * Buffers may be memory of the rank's GPU (tuttiConfig_t). Then the stream is one of
- * tuttiStreamFromDevice; or NULL: the call follows the work of the legacy default stream, and
- * returns when it is complete. Where all ranks have a GPU of the same host, kernels carry such
- * calls and all ranks pass such memory; elsewhere a rank's may be its GPU's or its host's.
+ * tuttiStreamFromDevice or tuttiStreamOfDevice; or NULL: the call follows the work of the legacy
+ * default stream, and returns when it is complete. Where all ranks have a GPU of the same host,
+ * kernels carry such calls and all ranks pass such memory; elsewhere a rank's may be its GPU's or
+ * its host's.
  *
  * Buffers may be equal only as said under "in place"; any other overlap is InvalidArgument. Buffers
  * need no alignment. A call with count 0 moves nothing and its buffers may be NULL; all ranks make

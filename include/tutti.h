@@ -255,6 +255,13 @@ TUTTI_API tuttiResult_t tuttiCommDevice(tuttiComm_t comm, int *device);
  * messages are read and written there in place, without copies. 2 MiB and more are taken from the
  * system at once, in huge pages where it has them. SystemError when there is no memory. */
 TUTTI_API tuttiResult_t tuttiMemAlloc(void **memory, size_t nbytes);
+/* Allocates memory of GPU `device` that kernels of the other ranks of this host can address, in
+ * units of 2 MiB, not filled. TUTTI_DEVICE_CURRENT as in tuttiConfig_t; where that is none, and for
+ * device -1, the memory is tuttiMemAlloc's. InvalidArgument: there is no such GPU, or nbytes is 0
+ * for a GPU. SystemError: it has no memory left; the text says how much is free. */
+TUTTI_API tuttiResult_t tuttiDeviceMemAlloc(void **memory, size_t nbytes, int device);
+/* Of either; NULL is allowed. Memory of a GPU goes back to CUDA at once, by cuMemFree, which waits
+ * for all kernels of the process on that GPU. */
 TUTTI_API tuttiResult_t tuttiMemFree(void *memory);
 
 /* Makes memory usable in place. The host's, by the other ranks of this host, as tuttiMemAlloc's is:

@@ -43,6 +43,9 @@ void tt_context_leave_aside(struct tt_context *context, CUstreamCaptureMode mode
 
 struct tt_foreign_writes tt_context_ask_writes(const struct tt_cuda *cu, CUdevice device);
 
+/* In the context: cuMemAlloc has failed. Returns TT_ERR_SYSTEM where there is no memory. */
+tt_status tt_context_fail_allocation(struct tt_context *context, CUresult result, size_t nbytes);
+
 /* In the context: gives memory back to the driver: all of it, or what nobody uses. */
 void tt_context_release_memory(struct tt_context *context, bool all);
 

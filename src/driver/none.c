@@ -1,6 +1,7 @@
 /* In a build without CUDA's header there are no GPUs. */
 #include "driver/capture.h"
 #include "driver/context.h"
+#include "driver/device_memory.h"
 #include "driver/driver.h"
 
 static const char reason[] = "tutti was built without CUDA's header (cuda.h)";
@@ -50,6 +51,23 @@ tt_status tt_context_open(int gpu, struct tt_context **context)
 {
     (void)context;
     return tt_fail(TT_ERR_ARGUMENT, "GPU %d does not exist: %s", gpu, reason);
+}
+
+tt_status tt_driver_allocate(int gpu, size_t nbytes, void **memory)
+{
+    (void)nbytes, (void)memory;
+    return tt_fail(TT_ERR_ARGUMENT, "GPU %d does not exist: %s", gpu, reason);
+}
+
+bool tt_driver_find_memory(const void *memory, size_t *nbytes)
+{
+    (void)memory, (void)nbytes;
+    return false;
+}
+
+tt_status tt_driver_free(void *memory)
+{
+    return tt_fail(TT_ERR_ARGUMENT, "%p is no memory of a GPU: %s", memory, reason);
 }
 
 tt_status tt_context_hold(int gpu, struct tt_context **context)

@@ -144,6 +144,10 @@ static void without_gpus(void)
     tuttiComm_t comm = make(TUTTI_DEVICE_CURRENT, -1), comms[2];
     check_sum(comm, on_host);
     CHECK_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+    char *memory = NULL;
+    REQUIRE(tuttiDeviceMemAlloc((void **)&memory, 100, TUTTI_DEVICE_CURRENT) == tuttiSuccess);
+    memory[99] = 1;
+    CHECK_EQ(tuttiMemFree(memory), tuttiSuccess);
     REQUIRE(tuttiCommInitAll(comms, 2, (const int[]){TUTTI_DEVICE_CURRENT, 5}) == tuttiSuccess);
     for (int r = 0, told; r < 2; r++) {
         CHECK_EQ(tuttiCommDevice(comms[r], &told), tuttiSuccess);

@@ -131,6 +131,7 @@ typedef enum {
 #define TUTTI_CONFIG_MAGIC 0x7475747469000001ull
 #define TUTTI_CONFIG_UNDEF_INT INT_MIN
 #define TUTTI_SPLIT_NOCOLOR (-1)
+#define TUTTI_DEVICE_CURRENT (-2)
 
 /* Per-communicator settings; start from TUTTI_CONFIG_INITIALIZER. Fields left undefined come from
  * the config table. Grows only at its end; `size` and `version` tell older callers from newer. */
@@ -143,8 +144,10 @@ typedef struct {
     const char *commName;  /* shown in errors and logs; copied */
     const char *algorithm; /* as TUTTI_ALGORITHM; copied */
     int deterministic;     /* as TUTTI_DETERMINISTIC, the same on all ranks: 1 or 0 */
-    int device; /* the rank's GPU, as CUDA numbers them; -1: none. Undefined: the parent's in a
-                 * split, else that of the thread's current context, where the process uses CUDA */
+    int device; /* the rank's GPU, as CUDA numbers them; -1: none. TUTTI_DEVICE_CURRENT: as CUDA's
+                 * runtime chooses, which loads the driver: that of the thread's current context,
+                 * else 0; -1 where the process can use no GPU. Undefined: the parent's in a split,
+                 * else that of the thread's current context, where the process uses CUDA */
     int lateMs; /* a wait of so long is logged as a warning, which names the call and the ranks that
                  * have not come, and again each time it has lasted twice as long; 0: never */
 } tuttiConfig_t;
@@ -193,9 +196,9 @@ TUTTI_API tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks, t
                                                 int rank, const tuttiConfig_t *config);
 
 /* Makes a communicator whose ranks are all in this process; comms[nranks] gets their handles.
- * devices[nranks]: the GPU of each rank; several ranks may share one. Where there is no such GPU,
- * the numbers are only what tuttiCommDevice tells. NULL: rank i has GPU i, where the process uses
- * CUDA and there are as many GPUs. */
+ * devices[nranks]: the GPU of each rank, or TUTTI_DEVICE_CURRENT; several ranks may share one.
+ * Where there is no such GPU, the numbers are only what tuttiCommDevice tells. NULL: rank i has GPU
+ * i, where the process uses CUDA and there are as many GPUs. */
 TUTTI_API tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int nranks, const int *devices);
 
 /* (tutti) Joins as the launcher's environment says: variables of tutti-run, torchrun, Slurm, Open
@@ -247,7 +250,8 @@ TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
  * needs that rank. */
 TUTTI_API tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *result);
 
-/* The number of ranks; this rank; this rank's entry of `devices` (tuttiCommInitAll). */
+/* The number of ranks; this rank; this rank's entry of `devices` (tuttiCommInitAll), or its GPU: 0
+ * where it has none, -1 where TUTTI_DEVICE_CURRENT has found none. */
 TUTTI_API tuttiResult_t tuttiCommCount(tuttiComm_t comm, int *nranks);
 TUTTI_API tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int *rank);
 TUTTI_API tuttiResult_t tuttiCommDevice(tuttiComm_t comm, int *device);
@@ -258,6 +262,13 @@ TUTTI_API tuttiResult_t tuttiCommDevice(tuttiComm_t comm, int *device);
  * messages are read and written there in place, without copies. 2 MiB and more are taken from the
  * system at once, in huge pages where it has them. SystemError when there is no memory. */
 TUTTI_API tuttiResult_t tuttiMemAlloc(void **memory, size_t nbytes);
+/* Allocates memory of GPU `device` that kernels of the other ranks of this host can address, in
+ * units of 2 MiB, not filled. TUTTI_DEVICE_CURRENT as in tuttiConfig_t; where that is none, and for
+ * device -1, the memory is tuttiMemAlloc's. InvalidArgument: there is no such GPU, or nbytes is 0
+ * for a GPU. SystemError: it has no memory left; the text says how much is free. */
+TUTTI_API tuttiResult_t tuttiDeviceMemAlloc(void **memory, size_t nbytes, int device);
+/* Of either; NULL is allowed. Memory of a GPU goes back to CUDA at once, by cuMemFree, which waits
+ * for all kernels of the process on that GPU. */
 TUTTI_API tuttiResult_t tuttiMemFree(void *memory);
 
 /* Makes memory usable in place. The host's, by the other ranks of this host, as tuttiMemAlloc's is:
@@ -282,6 +293,12 @@ TUTTI_API tuttiResult_t tuttiStreamCreate(tuttiStream_t *stream);
  * tuttiStreamLaunch are for streams of the host: use CUDA's. */
 TUTTI_API tuttiResult_t tuttiStreamFromDevice(tuttiStream_t *stream, int device,
                                               void *deviceStream);
+/* The stream of a CUDA stream without making one: the same for the same CUDA stream, kept by the
+ * library, never destroyed by you, and anew when a CUDA stream was destroyed and another one has
+ * its handle. Made for being called before each call; costs one cuStreamGetId. deviceStream NULL:
+ * the legacy default stream, and then a call whose buffers are all pageable memory of the host runs
+ * as with stream NULL: it is complete when it returns. device -1 and NULL: *stream is NULL. */
+TUTTI_API tuttiResult_t tuttiStreamOfDevice(tuttiStream_t *stream, int device, void *deviceStream);
 /* Completes all work of the stream, then frees it; of a stream of tuttiStreamFromDevice, the calls
  * issued on it. NULL is allowed. InvalidUsage: a function that the stream runs calls it. */
 TUTTI_API tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream);
@@ -337,9 +354,10 @@ TUTTI_API tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
  * returns before the difference is found: the next rank that takes one of its messages finds it.)
  *
  * Buffers may be memory of the rank's GPU (tuttiConfig_t). Then the stream is one of
- * tuttiStreamFromDevice; or NULL: the call follows the work of the legacy default stream, and
- * returns when it is complete. Where all ranks have a GPU of the same host, kernels carry such
- * calls and all ranks pass such memory; elsewhere a rank's may be its GPU's or its host's.
+ * tuttiStreamFromDevice or tuttiStreamOfDevice; or NULL: the call follows the work of the legacy
+ * default stream, and returns when it is complete. Where all ranks have a GPU of the same host,
+ * kernels carry such calls and all ranks pass such memory; elsewhere a rank's may be its GPU's or
+ * its host's.
  *
  * Buffers may be equal only as said under "in place"; any other overlap is InvalidArgument. Buffers
  * need no alignment. A call with count 0 moves nothing and its buffers may be NULL; all ranks make

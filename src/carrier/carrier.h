@@ -268,11 +268,11 @@ static inline bool tt_may_be_on_gpu(const struct tt_comm_core *core, const struc
 /* Which carries calls on the memory of this rank's GPU; the host's, where there is none. */
 const struct tt_carrier *tt_carrier_of_gpu(const struct tt_comm_core *core);
 
-/* The carrier of the call; asks the driver whose memory the buffers are. Fails for buffers and
+/* The carrier of the call; asks the driver whose memory the buffers are. where->stream becomes NULL
+ * where the host carries the call and the stream stands for none then. Fails for buffers and
  * streams that do not fit one another or this rank. The choice of an algorithm comes after that,
  * and is the communicator's. */
-TT_NODISCARD tt_status tt_carrier_select(const struct tt_comm_core *core,
-                                         const struct tt_where *where,
+TT_NODISCARD tt_status tt_carrier_select(const struct tt_comm_core *core, struct tt_where *where,
                                          const struct tt_carrier **carrier);
 
 #endif

@@ -12,12 +12,24 @@ struct tt_gpu_stream {
     void *handle; /* CUstream; NULL: the legacy default stream */
     struct tt_stream_facts facts;
     uint64_t number; /* > 0; no other stream of the process has or had it */
+    /* of tt_gpu_stream_find: */
+    bool is_kept;
+    uint64_t id; /* tt_stream_find_id's; 0: a default stream */
+    struct tt_gpu_stream *next;
 };
 
 /* device_stream is a CUstream, or NULL: the legacy default stream; it stays the caller's, and must
  * live as long. Errors as tt_context_open. */
 TT_NODISCARD tt_status tt_gpu_stream_create(struct tt_stream **stream, int gpu,
                                             void *device_stream);
+/* The stream of a CUDA stream, made at the first call with it and kept: nobody destroys it. It is
+ * made anew, in the same memory where its calls have ended, when another CUDA stream has come to
+ * the address. made(stream) is called before any other thread can find a stream in new memory.
+ * Later calls take no memory, make at most one call of the driver where the thread has a current
+ * context, and take no lock where the thread has used the stream lately. Errors as
+ * tt_gpu_stream_create. */
+TT_NODISCARD tt_status tt_gpu_stream_find(struct tt_stream **stream, int gpu, void *device_stream,
+                                          tt_status (*made)(const void *stream));
 /* NULL: the stream is NULL, or one of the host. */
 const struct tt_gpu_stream *tt_gpu_stream_of(const struct tt_stream *stream);
 /* The CUDA stream of a call, whose stream is not the host's; NULL: the legacy default stream. */

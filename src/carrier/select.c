@@ -127,6 +127,34 @@ static bool is_empty_on_gpu(const struct tt_comm_core *core, const struct tt_whe
     return is_own_memory(core, where->input) || is_own_memory(core, where->output);
 }
 
+/* The default stream as tuttiStreamOfDevice(NULL) gives it: it stands for no stream where a call is
+ * the host's. */
+static bool may_be_none(const struct tt_where *where)
+{
+    const struct tt_gpu_stream *stream = tt_gpu_stream_of(where->stream);
+    return stream && stream->is_kept && !stream->handle;
+}
+
+/* Whether a pointer, of which the call uses nothing, is NULL or pageable memory of the host. */
+static bool is_of_host(const void *pointer)
+{
+    struct tt_pointer found;
+    if (!pointer) return true;
+    return !tt_driver_pointer(pointer, &found) && found.kind == TT_POINTER_HOST;
+}
+
+/* Whether all memory of the call is pageable memory of the host, or, where calls on a GPU cannot be
+ * carried out, any that the host can use; in, out: where there are such bytes. */
+static bool is_for_host(const struct tt_comm_core *core, const struct tt_where *where,
+                        const struct tt_pointer *in, const struct tt_pointer *out)
+{
+    if (!tt_carried_of(core)) return true;
+    if (where->in.nbytes && in->kind != TT_POINTER_HOST) return false;
+    if (where->out.nbytes && out->kind != TT_POINTER_HOST) return false;
+    if (where->in.nbytes || where->out.nbytes) return true;
+    return (where->input || where->output) && is_of_host(where->input) && is_of_host(where->output);
+}
+
 /* A call is on the GPU when its stream is a GPU's, or its buffers are and it has no stream. Fails
  * for buffers and streams that do not fit one another or this rank's GPU. */
 static tt_status is_on_gpu(const struct tt_comm_core *core, const struct tt_where *where,
@@ -138,8 +166,10 @@ static tt_status is_on_gpu(const struct tt_comm_core *core, const struct tt_wher
         out = in; /* in place: the driver is asked once */
     else
         TT_TRY(look_at(core, where, "recvbuff", &where->out, &out));
-    *on_gpu = in.kind == TT_POINTER_DEVICE || out.kind == TT_POINTER_DEVICE ||
-              tt_gpu_stream_of(where->stream) || is_empty_on_gpu(core, where);
+    *on_gpu =
+        in.kind == TT_POINTER_DEVICE || out.kind == TT_POINTER_DEVICE ||
+        (may_be_none(where) ? !is_for_host(core, where, &in, &out)
+                            : tt_gpu_stream_of(where->stream) || is_empty_on_gpu(core, where));
     TT_TRY(check_scalar(where, *on_gpu));
     if (!*on_gpu) return TT_OK;
     TT_TRY(check_stream(core, where));
@@ -150,12 +180,15 @@ static tt_status is_on_gpu(const struct tt_comm_core *core, const struct tt_wher
     return check_legacy(core, where);
 }
 
-tt_status tt_carrier_select(const struct tt_comm_core *core, const struct tt_where *where,
+tt_status tt_carrier_select(const struct tt_comm_core *core, struct tt_where *where,
                             const struct tt_carrier **carrier)
 {
     bool on_gpu;
     *carrier = &tt_carrier_host;
     TT_TRY(is_on_gpu(core, where, &on_gpu));
-    if (on_gpu) *carrier = tt_carrier_of_gpu(core);
+    if (on_gpu)
+        *carrier = tt_carrier_of_gpu(core);
+    else if (may_be_none(where))
+        where->stream = NULL;
     return TT_OK;
 }

@@ -39,7 +39,8 @@ __attribute__((noinline)) static tt_status issue_memo(tuttiComm_t comm, struct t
 
 /* The host carries the call, which is as the memo says. Outside groups, without a stream, most go
  * express: that way is short, so the others are functions of their own. */
-static tt_status issue_remembered(const struct tt_request *request, struct tt_memo *memo)
+static tt_status issue_remembered(const struct tt_request *request, struct tt_stream *stream,
+                                  struct tt_memo *memo)
 {
     tuttiComm_t comm = request->comm;
     const size_t before_own = (size_t)comm->core.rank * request->count * memo->element;
@@ -47,8 +48,7 @@ static tt_status issue_remembered(const struct tt_request *request, struct tt_me
     memo->call.input = request->input;
     memo->call.output = request->output;
     tt_count_call(&comm->counts.collectives[request->collective], memo->payload);
-    if (request->stream || tt_in_group() || comm->core.gate)
-        return issue_memo(comm, tt_request_stream(request), memo);
+    if (stream || tt_in_group() || comm->core.gate) return issue_memo(comm, stream, memo);
     if (memo->express && tt_engine_enter_if_idle(&comm->core.engine))
         return tt_express_run(&comm->core.engine, &memo->call, memo->express);
     return run_alone(comm, memo);
@@ -157,11 +157,10 @@ static tt_status check_and_issue(const struct tt_request *request, bool may_be_o
     struct tt_memo *memo =
         request->uneven ? NULL : &comm->memos[carrier->on_device][request->collective];
     if (memo && !is_remembered(memo, request)) TT_TRY(remember(request, &checked, carrier, memo));
-    if (memo && carrier == &tt_carrier_host) return issue_remembered(request, memo);
-    struct tt_pending_call pending = {.comm = &comm->core,
-                                      .carrier = carrier,
-                                      .stream = tt_request_stream(request),
-                                      .kind = TT_CALL_COLLECTIVE};
+    struct tt_stream *stream = checked.where.stream;
+    if (memo && carrier == &tt_carrier_host) return issue_remembered(request, stream, memo);
+    struct tt_pending_call pending = {
+        .comm = &comm->core, .carrier = carrier, .stream = stream, .kind = TT_CALL_COLLECTIVE};
     if (memo) {
         pending.call = memo->call;
         pending.cached = memo->cached;
@@ -175,10 +174,11 @@ static tt_status issue(const struct tt_request *request)
 {
     tuttiComm_t comm = request->comm;
     TT_TRY(tt_comm_check_call(comm, request->stream));
-    const bool may_be_on_gpu = tt_may_be_on_gpu(&comm->core, tt_request_stream(request));
+    struct tt_stream *stream = tt_request_stream(request);
+    const bool may_be_on_gpu = tt_may_be_on_gpu(&comm->core, stream);
     struct tt_memo *memo = &comm->memos[false][request->collective];
     if (!may_be_on_gpu && !request->uneven && is_remembered(memo, request))
-        return issue_remembered(request, memo);
+        return issue_remembered(request, stream, memo);
     tt_core_enter_call(&comm->core); /* a proof takes long enough to be aborted in */
     const tt_status status = check_and_issue(request, may_be_on_gpu);
     tt_core_leave_call(&comm->core);
@@ -192,20 +192,23 @@ tuttiResult_t tt_call_collective(const struct tt_request *request)
 
 /* ---- Messages ------------------------------------------------------------------------------- */
 
+/* *stream: that of the request; NULL, where the call has none. */
 static tt_status find_carrier(const struct tt_message_request *request, size_t nbytes,
-                              const struct tt_carrier **carrier)
+                              const struct tt_carrier **carrier, struct tt_stream **stream)
 {
     const struct tt_comm_core *core = &request->comm->core;
     const bool sends = request->kind == TT_CALL_SEND;
     const struct tt_extent extent = {(uintptr_t)request->data, nbytes}, none = {0, 0};
-    const struct tt_where where = {.function = request->function,
-                                   .input = sends ? request->data : NULL,
-                                   .output = sends ? NULL : request->data,
-                                   .in = sends ? extent : none,
-                                   .out = sends ? none : extent,
-                                   .stream = (struct tt_stream *)request->stream,
-                                   .may_be_empty = true};
-    return tt_carrier_select(core, &where, carrier);
+    struct tt_where where = {.function = request->function,
+                             .input = sends ? request->data : NULL,
+                             .output = sends ? NULL : request->data,
+                             .in = sends ? extent : none,
+                             .out = sends ? none : extent,
+                             .stream = *stream,
+                             .may_be_empty = true};
+    TT_TRY(tt_carrier_select(core, &where, carrier));
+    *stream = where.stream;
+    return TT_OK;
 }
 
 static tt_status issue_message(struct tt_pending_call *pending, const struct tt_carrier *carrier,
@@ -226,6 +229,7 @@ static tt_status check_message(const struct tt_message_request *request)
     const struct tt_carrier *carrier = &tt_carrier_host;
     const bool sends = request->kind == TT_CALL_SEND;
     const int peer = request->peer;
+    struct tt_stream *stream = (struct tt_stream *)request->stream;
     size_t element;
     TT_TRY(tt_request_type(request->function, request->type, &element));
     if (peer < 0 || peer >= comm->core.nranks)
@@ -237,8 +241,8 @@ static tt_status check_message(const struct tt_message_request *request)
     const size_t nbytes = request->count * element;
     TT_TRY(tt_request_buffer(request->function, sends ? "sendbuff" : "recvbuff", request->data,
                              nbytes));
-    if (tt_may_be_on_gpu(&comm->core, (struct tt_stream *)request->stream))
-        TT_TRY(find_carrier(request, nbytes, &carrier));
+    if (tt_may_be_on_gpu(&comm->core, stream))
+        TT_TRY(find_carrier(request, nbytes, &carrier, &stream));
     if (peer == comm->core.rank && !tt_in_group())
         return tt_fail(TT_ERR_USAGE,
                        "%s: rank %d sends to or receives from itself outside a group: it would "
@@ -247,7 +251,7 @@ static tt_status check_message(const struct tt_message_request *request)
     tt_count_call(sends ? &comm->counts.send : &comm->counts.recv, nbytes);
     struct tt_pending_call pending; /* member by member: `call` is large, and of collectives */
     pending.comm = &comm->core;
-    pending.stream = (struct tt_stream *)request->stream;
+    pending.stream = stream;
     pending.kind = request->kind;
     pending.data = request->data;
     pending.peer = peer;
@@ -271,6 +275,7 @@ tuttiResult_t tt_call_message(const struct tt_message_request *request)
 /* One side of an exchange: the next peer, and where its block lies. */
 struct side {
     const struct tt_uneven *uneven;
+    struct tt_stream *stream; /* of its messages */
     enum tt_call_kind kind;
     uintptr_t buffer;
     size_t packed; /* elements before the next peer's, where blocks are packed */
@@ -286,7 +291,7 @@ static tt_status issue_next(const struct tt_request *request, const struct tt_ca
     side->packed += count;
     struct tt_pending_call pending;
     pending.comm = &request->comm->core;
-    pending.stream = tt_request_stream(request);
+    pending.stream = side->stream;
     pending.kind = side->kind;
     pending.data = (void *)(count ? side->buffer + begin * element : 0);
     pending.peer = peer;
@@ -296,12 +301,14 @@ static tt_status issue_next(const struct tt_request *request, const struct tt_ca
 /* In a group. Each rank begins with the next one, so that no rank is everybody's first. */
 static tt_status issue_exchange(const struct tt_request *request, const struct tt_carrier *carrier,
                                 const struct tt_uneven *sent, const struct tt_uneven *received,
-                                size_t element)
+                                const struct tt_checked *checked)
 {
     const int nranks = request->comm->core.nranks, next = request->comm->core.rank + 1;
-    struct side sends = {sent, TT_CALL_SEND, (uintptr_t)request->input,
+    const size_t element = checked->blocks.element;
+    struct tt_stream *stream = checked->where.stream;
+    struct side sends = {sent, stream, TT_CALL_SEND, (uintptr_t)request->input,
                          tt_uneven_before(sent, next)},
-                recvs = {received, TT_CALL_RECV, (uintptr_t)request->output,
+                recvs = {received, stream, TT_CALL_RECV, (uintptr_t)request->output,
                          tt_uneven_before(received, next)};
     for (int i = 0; i < nranks; i++) {
         const int peer = (next + i) % nranks;
@@ -321,12 +328,11 @@ static tuttiResult_t exchange(const struct tt_request *request, const struct tt_
     if (!status && tt_may_be_on_gpu(core, tt_request_stream(request)))
         status = tt_carrier_select(core, &checked.where, &carrier);
     if (status) return tt_group_result(request->function, status);
-    const size_t element = checked.blocks.element;
     tt_count_call(&request->comm->counts.collectives[TT_ALL_TO_ALL],
-                  checked.blocks.total * element);
+                  checked.blocks.total * checked.blocks.element);
     tt_group_start();
     const tuttiResult_t issued = tt_group_result(
-        request->function, issue_exchange(request, carrier, sent, received, element));
+        request->function, issue_exchange(request, carrier, sent, received, &checked));
     const tuttiResult_t end = tt_group_end(false);
     return issued != tuttiSuccess ? issued : end;
 }

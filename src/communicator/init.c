@@ -214,6 +214,7 @@ tuttiResult_t tuttiCommInitRank(tuttiComm_t *comm, int nranks, tuttiUniqueId id,
 static int gpu_of(const int *devices, int i, int nlocal)
 {
     if (!devices) return tt_driver_is_in_use() && tt_driver_ngpus(NULL) >= nlocal ? i : -1;
+    if (devices[i] == TUTTI_DEVICE_CURRENT) return tt_driver_default();
     return devices[i] >= 0 && devices[i] < tt_driver_ngpus(NULL) ? devices[i] : -1;
 }
 
@@ -233,6 +234,8 @@ static tt_status init_several(tuttiComm_t *comms, int nlocal, const struct tt_un
         memcpy(&inits[i].id, id, sizeof *id); /* leaves no copy on the stack */
         inits[i].config.device = devices ? devices[i] : first + i;
         if (takes_gpus) inits[i].config.gpu = gpu_of(devices, i, nlocal);
+        if (inits[i].config.device == TUTTI_DEVICE_CURRENT)
+            inits[i].config.device = inits[i].config.gpu;
     }
     if (!status) status = tt_init_together(inits, nlocal);
     sodium_memzero(inits, (size_t)nlocal * sizeof *inits);

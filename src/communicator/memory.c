@@ -6,6 +6,7 @@
 #include "carrier/carried.h"
 #include "communicator/group.h"
 #include "communicator/request.h"
+#include "driver/device_memory.h"
 #include "driver/driver.h"
 
 tuttiResult_t tuttiMemAlloc(void **memory, size_t nbytes)
@@ -15,14 +16,34 @@ tuttiResult_t tuttiMemAlloc(void **memory, size_t nbytes)
     return tt_result(__func__, tt_window_create(memory, nbytes));
 }
 
-tuttiResult_t tuttiMemFree(void *memory)
+/* device: -1: none, so the memory is the host's. */
+static tt_status allocate_on(int device, size_t nbytes, void **memory)
+{
+    if (!memory) return tt_fail(TT_ERR_ARGUMENT, "tuttiDeviceMemAlloc: memory is NULL");
+    if (device == TUTTI_DEVICE_CURRENT) device = tt_driver_default();
+    return device == -1 ? tt_window_create(memory, nbytes)
+                        : tt_driver_allocate(device, nbytes, memory);
+}
+
+tuttiResult_t tuttiDeviceMemAlloc(void **memory, size_t nbytes, int device)
+{
+    return tt_result(__func__, allocate_on(device, nbytes, memory));
+}
+
+static tt_status free_memory(void *memory)
 {
     struct tt_window window;
-    tt_status status = TT_OK;
-    if (tt_in_group() && memory && tt_window_find(memory, 1, &window))
-        status = tt_group_check_memory("tuttiMemFree", memory, window.nbytes);
-    if (!status) status = tt_window_free(memory);
-    return tt_result(__func__, status);
+    size_t nbytes = 0;
+    const bool on_device = memory && tt_driver_find_memory(memory, &nbytes);
+    if (!on_device && tt_in_group() && memory && tt_window_find(memory, 1, &window))
+        nbytes = window.nbytes;
+    if (nbytes) TT_TRY(tt_group_check_memory("tuttiMemFree", memory, nbytes));
+    return on_device ? tt_driver_free(memory) : tt_window_free(memory);
+}
+
+tuttiResult_t tuttiMemFree(void *memory)
+{
+    return tt_result(__func__, free_memory(memory));
 }
 
 tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void *memory, size_t nbytes, void **handle)

@@ -7,6 +7,7 @@
 #include "carrier/carried.h"
 #include "communicator/communicator.h"
 #include "device/call.h"
+#include "driver/driver.h"
 
 static int64_t int_or(int value, int64_t otherwise)
 {
@@ -36,9 +37,11 @@ static tt_status read_struct(tuttiConfig_t *full, const tuttiConfig_t *config)
         full->deterministic != TUTTI_CONFIG_UNDEF_INT)
         return tt_fail(TT_ERR_ARGUMENT, "deterministic is %d: give 1 (on) or 0 (off)",
                        full->deterministic);
-    if (full->device < -1 && full->device != TUTTI_CONFIG_UNDEF_INT)
-        return tt_fail(TT_ERR_ARGUMENT, "device is %d: give the number of a GPU, or -1 for none",
-                       full->device);
+    if (full->device < TUTTI_DEVICE_CURRENT && full->device != TUTTI_CONFIG_UNDEF_INT)
+        return tt_fail(TT_ERR_ARGUMENT,
+                       "device is %d: give the number of a GPU, -1 for none, or "
+                       "TUTTI_DEVICE_CURRENT (%d)",
+                       full->device, TUTTI_DEVICE_CURRENT);
     TT_TRY(check_timeout("timeoutMs", full->timeoutMs));
     TT_TRY(check_timeout("lateMs", full->lateMs));
     return check_timeout("initTimeoutMs", full->initTimeoutMs);
@@ -66,6 +69,21 @@ static uint64_t number_of_thread(void)
     return mine;
 }
 
+/* *device: what tuttiCommDevice tells. */
+static int choose_gpu(int asked, const struct tuttiComm *parent, int *device)
+{
+    const bool undefined = asked == TUTTI_CONFIG_UNDEF_INT;
+    const int gpu = asked == TUTTI_DEVICE_CURRENT ? tt_driver_default()
+                    : !undefined                  ? asked
+                    : parent                      ? parent->core.gpu
+                                                  : tt_current_gpu();
+    *device = undefined && parent                        ? parent->device
+              : gpu < 0 && asked == TUTTI_DEVICE_CURRENT ? -1
+              : gpu < 0                                  ? 0
+                                                         : gpu;
+    return gpu;
+}
+
 tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig_t *config,
                               const struct tuttiComm *parent)
 {
@@ -91,13 +109,8 @@ tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig
     fresh.deterministic =
         int_or(full.deterministic,
                parent ? parent->setting.in_rank_order : tt_config_int(TT_CONFIG_DETERMINISTIC));
-    fresh.gpu = full.device != TUTTI_CONFIG_UNDEF_INT ? full.device
-                : parent                              ? parent->core.gpu
-                                                      : tt_current_gpu();
-    fresh.needs_gpu = full.device != TUTTI_CONFIG_UNDEF_INT && full.device >= 0;
-    fresh.device = parent && full.device == TUTTI_CONFIG_UNDEF_INT ? parent->device
-                   : fresh.gpu < 0                                 ? 0
-                                                                   : fresh.gpu;
+    fresh.gpu = choose_gpu(full.device, parent, &fresh.device);
+    fresh.needs_gpu = full.device >= 0;
     fresh.opener = number_of_thread();
     fresh.parent = parent ? &parent->core : NULL;
     if (!full.algorithm && tt_config_is_nccl(TT_CONFIG_ALGORITHM)) drop_unordered(&fresh);

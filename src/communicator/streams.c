@@ -60,6 +60,31 @@ tuttiResult_t tuttiStreamFromDevice(tuttiStream_t *stream, int device, void *dev
     return tt_result(__func__, status);
 }
 
+static tt_status keep_handle(const void *stream)
+{
+    return tt_handle_add(stream, TT_HANDLE_STREAM);
+}
+
+/* device -1: of a communicator that takes memory of the host only. */
+static tt_status find_stream(tuttiStream_t *stream, int device, void *deviceStream)
+{
+    struct tt_stream *found = NULL;
+    TT_TRY(need(stream, "tuttiStreamOfDevice", "stream"));
+    if (device == -1 && deviceStream)
+        return tt_fail(TT_ERR_ARGUMENT,
+                       "tuttiStreamOfDevice: device -1 is no GPU, so %p cannot be a stream of it: "
+                       "give the stream's GPU, or NULL",
+                       deviceStream);
+    if (device != -1) TT_TRY(tt_gpu_stream_find(&found, device, deviceStream, keep_handle));
+    *stream = (tuttiStream_t)found;
+    return TT_OK;
+}
+
+tuttiResult_t tuttiStreamOfDevice(tuttiStream_t *stream, int device, void *deviceStream)
+{
+    return tt_result(__func__, find_stream(stream, device, deviceStream));
+}
+
 /* What only streams of the host can do. */
 static tt_status need_host_stream(tuttiStream_t stream, const char *function, const char *instead)
 {
@@ -70,10 +95,19 @@ static tt_status need_host_stream(tuttiStream_t stream, const char *function, co
     return own->ops->need_tasks(own, function, instead);
 }
 
+static tt_status check_not_kept(const struct tt_stream *stream)
+{
+    const struct tt_gpu_stream *gpus = tt_gpu_stream_of(stream);
+    if (!gpus || !gpus->is_kept) return TT_OK;
+    return tt_fail(TT_ERR_USAGE, "tuttiStreamDestroy: the stream is one of tuttiStreamOfDevice, "
+                                 "which keeps it: destroy the CUDA stream only");
+}
+
 tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream)
 {
     if (!stream) return tuttiSuccess;
     tt_status status = check_stream(stream);
+    if (!status) status = check_not_kept(stream_of(stream));
     if (!status) status = tt_stream_check_outside(stream_of(stream), "tuttiStreamDestroy");
     if (!status) status = tt_group_check_stream("tuttiStreamDestroy", stream);
     if (status) return tt_result(__func__, status);

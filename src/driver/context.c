@@ -49,35 +49,63 @@ free_context:
     return status;
 }
 
-tt_status tt_context_open(int gpu, struct tt_context **context)
+static tt_status open_one(int gpu, bool holds, struct tt_context **context)
 {
     tt_process_lock(&lock);
     struct tt_context *found = contexts;
     while (found && found->gpu != gpu) found = found->next;
     const tt_status status = found ? TT_OK : open_locked(gpu, &found);
-    if (!status) found->nusers++;
+    if (!status) *(holds ? &found->nholders : &found->nusers) += 1;
     tt_process_unlock(&lock);
     if (!status) *context = found;
     return status;
 }
 
+tt_status tt_context_open(int gpu, struct tt_context **context)
+{
+    return open_one(gpu, false, context);
+}
+
+tt_status tt_context_hold(int gpu, struct tt_context **context)
+{
+    return open_one(gpu, true, context);
+}
+
 void tt_context_close(struct tt_context *context)
 {
+    CUstreamCaptureMode mode; /* freeing spoils captures of mode global */
     if (!context) return;
     tt_process_lock(&lock);
     const bool last = --context->nusers == 0;
-    if (last) {
-        struct tt_context **link = &contexts;
-        while (*link != context) link = &(*link)->next;
-        *link = context->next;
+    context->nholders += last;
+    tt_process_unlock(&lock);
+    if (!last) return;
+    if (!tt_context_enter_aside(context, &mode)) {
+        tt_context_release_memory(context, false);
+        tt_context_leave_aside(context, mode);
     }
+    tt_context_drop(context);
+}
+
+static void unlist_locked(const struct tt_context *context)
+{
+    struct tt_context **link = &contexts;
+    while (*link != context) link = &(*link)->next;
+    *link = context->next;
+}
+
+void tt_context_drop(struct tt_context *context)
+{
+    CUstreamCaptureMode mode;
+    tt_process_lock(&lock);
+    const bool last = --context->nholders == 0 && context->nusers == 0;
+    if (last) unlist_locked(context);
     tt_process_unlock(&lock);
     if (!last) return;
     const struct tt_cuda *cu = context->cu;
-    CUstreamCaptureMode mode; /* freeing spoils captures of mode global */
     if (!tt_context_enter_aside(context, &mode)) {
         for (int i = 0; i < context->nevents; i++) cu->EventDestroy(context->events[i]);
-        tt_context_release_memory(context);
+        tt_context_release_memory(context, true);
         cu->StreamDestroy(context->stream);
         tt_context_leave_aside(context, mode);
     }
@@ -225,6 +253,44 @@ bool tt_context_is_legacy(const void *stream)
     return !stream || stream == CU_STREAM_LEGACY;
 }
 
+bool tt_context_is_default(const void *stream)
+{
+    return tt_context_is_legacy(stream) || stream == CU_STREAM_PER_THREAD;
+}
+
+/* In the GPU's context. */
+static tt_status find_id_in(int gpu, CUstream stream, unsigned long long *id)
+{
+    struct tt_context *context;
+    TT_TRY(tt_context_hold(gpu, &context));
+    tt_status status = tt_context_enter(context);
+    if (!status) {
+        const CUresult result = context->cu->StreamGetId(stream, id);
+        tt_context_leave(context);
+        if (result != CUDA_SUCCESS) status = tt_cuda_fail(result, "cuStreamGetId");
+    }
+    tt_context_drop(context);
+    return status;
+}
+
+tt_status tt_stream_find_id(int gpu, void *stream, uint64_t *id)
+{
+    const struct tt_cuda *cu = tt_cuda_load();
+    unsigned long long found = 0;
+    CUdevice device;
+    if (!cu) return tt_cuda_device(gpu, &device); /* which fails */
+    const CUresult result = cu->StreamGetId(stream, &found);
+    if (result == CUDA_ERROR_INVALID_HANDLE)
+        return tt_fail(TT_ERR_ARGUMENT, "%p is no CUDA stream: never made, or destroyed already",
+                       stream);
+    if (result == CUDA_ERROR_INVALID_CONTEXT) /* the thread has no current one */
+        TT_TRY(find_id_in(gpu, stream, &found));
+    else if (result != CUDA_SUCCESS)
+        return tt_cuda_fail(result, "cuStreamGetId");
+    *id = found;
+    return TT_OK;
+}
+
 tt_status tt_context_check_stream(struct tt_context *context, void *stream,
                                   struct tt_stream_facts *facts)
 {
@@ -233,7 +299,7 @@ tt_status tt_context_check_stream(struct tt_context *context, void *stream,
     *facts = (struct tt_stream_facts){.is_legacy = tt_context_is_legacy(stream),
                                       .is_each_threads = stream == CU_STREAM_PER_THREAD,
                                       .blocks = true};
-    if (facts->is_legacy || facts->is_each_threads) return TT_OK;
+    if (tt_context_is_default(stream)) return TT_OK;
     TT_TRY(tt_context_enter(context));
     CUresult result = context->cu->StreamGetCtx(stream, &owner);
     if (result == CUDA_SUCCESS) result = context->cu->StreamGetPriority(stream, &facts->priority);

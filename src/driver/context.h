@@ -21,6 +21,10 @@ TT_NODISCARD tt_status tt_context_open(int gpu, struct tt_context **context);
 /* The last one gives all memory back to the driver and releases the context; it may wait until no
  * kernel of the context runs. NULL is allowed. */
 void tt_context_close(struct tt_context *context);
+/* As open and close, for who has no memory of tt_context_allocate and tt_context_allocate_host:
+ * where only such users are left, that memory goes back to the driver too. */
+TT_NODISCARD tt_status tt_context_hold(int gpu, struct tt_context **context);
+void tt_context_drop(struct tt_context *context);
 int tt_context_gpu(const struct tt_context *context);
 
 /* Makes the context the thread's current one until tt_context_leave, for calls of the driver. */
@@ -91,6 +95,8 @@ TT_NODISCARD tt_status tt_context_stream_synchronize(struct tt_context *context,
 TT_NODISCARD tt_status tt_context_stream_query(struct tt_context *context, void *stream);
 /* The legacy default stream. */
 bool tt_context_is_legacy(const void *stream);
+/* That, or the per-thread one: nobody makes or destroys them. */
+bool tt_context_is_default(const void *stream);
 /* Whether the stream is being captured into a graph; the legacy stream: whether a capture forbids
  * its use. */
 TT_NODISCARD tt_status tt_context_stream_capturing(struct tt_context *context, void *stream,
@@ -102,6 +108,10 @@ struct tt_stream_facts {
     bool is_each_threads; /* the per-thread default stream: another one in each thread */
     bool blocks;          /* it and the legacy default stream wait for one another */
 };
+/* *id: a number that no other stream of this process has or had, of a stream that is none of the
+ * default ones. One call of the driver where the thread has a current context, any GPU's. gpu: the
+ * stream's. What is no stream need not be found: the driver may read through it. */
+TT_NODISCARD tt_status tt_stream_find_id(int gpu, void *stream, uint64_t *id);
 /* ARGUMENT: the stream is none of this context. The default streams are of any. */
 TT_NODISCARD tt_status tt_context_check_stream(struct tt_context *context, void *stream,
                                                struct tt_stream_facts *facts);

@@ -27,7 +27,7 @@ struct tt_context {
     CUstream stream; /* for fills and copies */
     struct tt_foreign_writes writes;
     /* guarded by the lock of context.c */
-    int nusers;
+    int nusers, nholders; /* opens and holds that are not closed and dropped */
     struct tt_context *next;
     int nevents; /* that nobody uses at present */
     CUevent events[TT_MOST_EVENTS];
@@ -43,7 +43,10 @@ void tt_context_leave_aside(struct tt_context *context, CUstreamCaptureMode mode
 
 struct tt_foreign_writes tt_context_ask_writes(const struct tt_cuda *cu, CUdevice device);
 
-/* In the context, which has no user any more: gives the memory back to the driver. */
-void tt_context_release_memory(struct tt_context *context);
+/* In the context: cuMemAlloc has failed. Returns TT_ERR_SYSTEM where there is no memory. */
+tt_status tt_context_fail_allocation(struct tt_context *context, CUresult result, size_t nbytes);
+
+/* In the context: gives memory back to the driver: all of it, or what nobody uses. */
+void tt_context_release_memory(struct tt_context *context, bool all);
 
 #endif

@@ -22,6 +22,9 @@ int tt_driver_ngpus(const char **why);
 bool tt_driver_is_in_use(void);
 /* The GPU of the calling thread's current context; -1: there is no context, or no GPU. */
 int tt_driver_current(void);
+/* The GPU that CUDA's runtime would use: that of the calling thread's current context, else 0; -1:
+ * this process can use no GPU. The first call loads the driver. */
+int tt_driver_default(void);
 
 /* A GPU, as the driver describes it. Plain data. */
 struct tt_gpu {

@@ -29,6 +29,13 @@ int tt_driver_current(void)
     return -1;
 }
 
+int tt_driver_default(void)
+{
+    if (tt_driver_ngpus(NULL) == 0) return -1;
+    const int current = tt_driver_current();
+    return current < 0 ? 0 : current;
+}
+
 tt_status tt_driver_gpu(int number, struct tt_gpu *gpu)
 {
     const struct tt_cuda *cu = tt_cuda_load();

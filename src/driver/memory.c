@@ -69,14 +69,16 @@ static tt_status fill(struct tt_context *context, enum kind kind, void *memory, 
     return TT_OK;
 }
 
-static tt_status fail_allocation(struct tt_context *context, enum kind kind, CUresult result,
-                                 size_t nbytes)
+static tt_status fail_on_host(CUresult result, size_t nbytes)
+{
+    if (result != CUDA_ERROR_OUT_OF_MEMORY) return tt_cuda_fail(result, "cuMemHostAlloc");
+    return tt_fail(TT_ERR_SYSTEM, "out of memory for %zu bytes of pinned host memory", nbytes);
+}
+
+tt_status tt_context_fail_allocation(struct tt_context *context, CUresult result, size_t nbytes)
 {
     size_t available = 0, total = 0;
-    if (result != CUDA_ERROR_OUT_OF_MEMORY)
-        return tt_cuda_fail(result, kind == ON_DEVICE ? "cuMemAlloc" : "cuMemHostAlloc");
-    if (kind == ON_HOST)
-        return tt_fail(TT_ERR_SYSTEM, "out of memory for %zu bytes of pinned host memory", nbytes);
+    if (result != CUDA_ERROR_OUT_OF_MEMORY) return tt_cuda_fail(result, "cuMemAlloc");
     context->cu->MemGetInfo(&available, &total);
     return tt_fail(TT_ERR_SYSTEM,
                    "GPU %d is out of memory: %zu bytes were asked for, %zu of %zu are free",
@@ -149,9 +151,9 @@ static void release(struct tt_context *context, enum which which)
     }
 }
 
-void tt_context_release_memory(struct tt_context *context)
+void tt_context_release_memory(struct tt_context *context, bool all)
 {
-    release(context, ALL);
+    release(context, all ? ALL : UNUSED);
 }
 
 /* In the context. */
@@ -169,7 +171,8 @@ static tt_status make(struct tt_context *context, enum kind kind, size_t nbytes,
     }
     if (result != CUDA_SUCCESS) {
         free(held);
-        return fail_allocation(context, kind, result, nbytes);
+        return kind == ON_HOST ? fail_on_host(result, nbytes)
+                               : tt_context_fail_allocation(context, result, nbytes);
     }
     enlist(context, held);
     *out = held;

@@ -1,6 +1,7 @@
 /* In a build without CUDA's header there are no GPUs. */
 #include "driver/capture.h"
 #include "driver/context.h"
+#include "driver/device_memory.h"
 #include "driver/driver.h"
 
 static const char reason[] = "tutti was built without CUDA's header (cuda.h)";
@@ -17,6 +18,11 @@ bool tt_driver_is_in_use(void)
 }
 
 int tt_driver_current(void)
+{
+    return -1;
+}
+
+int tt_driver_default(void)
 {
     return -1;
 }
@@ -47,7 +53,40 @@ tt_status tt_context_open(int gpu, struct tt_context **context)
     return tt_fail(TT_ERR_ARGUMENT, "GPU %d does not exist: %s", gpu, reason);
 }
 
+tt_status tt_driver_allocate(int gpu, size_t nbytes, void **memory)
+{
+    (void)nbytes, (void)memory;
+    return tt_fail(TT_ERR_ARGUMENT, "GPU %d does not exist: %s", gpu, reason);
+}
+
+bool tt_driver_find_memory(const void *memory, size_t *nbytes)
+{
+    (void)memory, (void)nbytes;
+    return false;
+}
+
+tt_status tt_driver_free(void *memory)
+{
+    return tt_fail(TT_ERR_ARGUMENT, "%p is no memory of a GPU: %s", memory, reason);
+}
+
+tt_status tt_context_hold(int gpu, struct tt_context **context)
+{
+    return tt_context_open(gpu, context);
+}
+
+tt_status tt_stream_find_id(int gpu, void *stream, uint64_t *id)
+{
+    (void)stream, (void)id;
+    return tt_fail(TT_ERR_ARGUMENT, "GPU %d does not exist: %s", gpu, reason);
+}
+
 /* No context was ever opened, so nobody calls what follows. */
+void tt_context_drop(struct tt_context *context)
+{
+    (void)context;
+}
+
 void tt_context_close(struct tt_context *context)
 {
     (void)context;
@@ -182,6 +221,11 @@ tt_status tt_context_stream_capturing(struct tt_context *context, void *stream, 
 }
 
 bool tt_context_is_legacy(const void *stream)
+{
+    return !stream;
+}
+
+bool tt_context_is_default(const void *stream)
 {
     return !stream;
 }

@@ -5,14 +5,17 @@
 
 #include "program/lower.h"
 
-enum { CACHE_LINE = 64 };
+/* LEAST_OF_GPUS: a block of threads takes so many bytes at once, a few of them a thread. With more
+ * blocks of threads a call would be no faster, and take multiprocessors from other kernels. */
+enum { CACHE_LINE = 64, LEAST_OF_GPUS = 2048 };
 
 /* As many copies as there are channels for; but of a block of `longest` elements each channel of
- * each copy must get at least one cache line. */
+ * each copy must get at least one cache line, or what a GPU takes at once. */
 static int32_t choose_copies(const struct tt_program *program, const struct tt_limits *limits,
                              size_t longest, size_t element)
 {
-    const size_t useful = longest * element / CACHE_LINE / (size_t)program->nchannels;
+    const size_t least = limits->of_gpus ? LEAST_OF_GPUS : CACHE_LINE;
+    const size_t useful = longest * element / least / (size_t)program->nchannels;
     const size_t most = limits->copies > 1 ? (size_t)limits->copies : 1;
     return useful < 1 ? 1 : (int32_t)(useful < most ? useful : most);
 }

@@ -23,6 +23,7 @@ static _Thread_local int ncalls;
 COUNTED(PointerGetAttributes,
         (unsigned n, CUpointer_attribute *attributes, void **data, CUdeviceptr pointer),
         (n, attributes, data, pointer))
+COUNTED(StreamGetId, (CUstream stream, unsigned long long *id), (stream, id))
 COUNTED(CtxPushCurrent, (CUcontext context), (context))
 COUNTED(CtxPopCurrent, (CUcontext * context), (context))
 COUNTED(StreamIsCapturing, (CUstream stream, CUstreamCaptureStatus *status), (stream, status))
@@ -56,6 +57,7 @@ static void replace(void)
     for (size_t at = 0; at < sizeof *driver; at += sizeof other)
         memcpy((char *)driver + at, &other, sizeof other);
     driver->PointerGetAttributes = count_PointerGetAttributes;
+    driver->StreamGetId = count_StreamGetId;
     driver->CtxPushCurrent = count_CtxPushCurrent;
     driver->CtxPopCurrent = count_CtxPopCurrent;
     driver->StreamIsCapturing = count_StreamIsCapturing;
@@ -66,24 +68,31 @@ static void replace(void)
     driver->LaunchKernel = count_LaunchKernel;
 }
 
-static void call(const struct gpu_rank *rank, const int *in, int *out, tuttiStream_t stream)
+/* is_bare: the stream is found by the CUDA stream's handle. */
+static void call(const struct gpu_rank *rank, const int *in, int *out,
+                 const struct streams *streams, bool is_bare)
 {
+    tuttiStream_t stream = streams->stream;
+    if (is_bare)
+        check_success(rank, tuttiStreamOfDevice(&stream, rank->gpu, streams->cuda),
+                      "find a stream");
     check_success(rank, tuttiAllReduce(in, out, COUNT, tuttiInt32, tuttiSum, rank->comm, stream),
                   "all-reduce");
 }
 
-static void count_calls(struct gpu_rank *rank)
+/* The driver's calls of one all-reduce on a stream. */
+static int count(struct gpu_rank *rank, const int *in, int *out, const struct streams *streams,
+                 bool is_bare)
 {
     pthread_barrier_t *together = rank->arg;
-    int *in = make_ints(rank, rank->rank + 1, COUNT), *out = make_ints(rank, 0, COUNT);
-    struct streams streams = make_streams(rank);
-    for (int i = 0; i < 2; i++) call(rank, in, out, streams.stream); /* of a size seen before */
-    check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
+    for (int i = 0; i < 2; i++) call(rank, in, out, streams, is_bare); /* of a size seen before */
+    check_success(rank, tuttiStreamSynchronize(streams->stream), "synchronize");
     pthread_barrier_wait(together);
     if (rank->rank == 0) replace();
     pthread_barrier_wait(together);
+    ncalls = 0;
     counts = true;
-    call(rank, in, out, streams.stream);
+    call(rank, in, out, streams, is_bare);
     counts = false;
     CHECK_MESSAGE(ncalls <= MOST_CALLS, "rank %d: %d calls of the driver, expected at most %d",
                   rank->rank, ncalls, MOST_CALLS);
@@ -91,8 +100,18 @@ static void count_calls(struct gpu_rank *rank)
     pthread_barrier_wait(together);
     if (rank->rank == 0) *table() = real;
     pthread_barrier_wait(together);
-    check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
+    check_success(rank, tuttiStreamSynchronize(streams->stream), "synchronize");
     check_ints(rank, out, 3, COUNT);
+    return ncalls;
+}
+
+static void count_calls(struct gpu_rank *rank)
+{
+    int *in = make_ints(rank, rank->rank + 1, COUNT), *out = make_ints(rank, 0, COUNT);
+    struct streams streams = make_streams(rank);
+    gpu_use(rank->gpu);
+    const int usual = count(rank, in, out, &streams, false);
+    CHECK_EQ(count(rank, in, out, &streams, true), usual + 1);
     destroy_streams(rank, &streams);
     gpu_free(in);
     gpu_free(out);

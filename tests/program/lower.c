@@ -299,17 +299,23 @@ TEST(program, walks_through_blocks_of_different_lengths_from_a_copied_table)
 TEST(program, a_binding_has_the_copies_that_there_is_room_and_data_for)
 {
     const struct tt_shape shape = {.collective = TT_ALL_GATHER, .nranks = 3};
-    const struct tt_limits limits = {.slot_bytes = 4096, .meet_bytes = 4096, .copies = 6};
-    /* Elements of 4 bytes; a block is not split further than into lines of 64 bytes. */
+    /* Elements of 4 bytes; a block is not split further than into lines of 64 bytes, on GPUs into
+     * parts of 2 KiB. */
     static const struct {
         size_t count;
         int copies;
-    } cases[] = {{0, 1}, {1, 1}, {31, 1}, {32, 2}, {79, 4}, {96, 6}, {100000, 6}};
+        bool of_gpus;
+    } cases[] = {{0, 1, false},   {1, 1, false},    {31, 1, false},     {32, 2, false},
+                 {79, 4, false},  {96, 6, false},   {100000, 6, false}, {0, 1, true},
+                 {96, 1, true},   {1023, 1, true},  {1024, 2, true},    {3071, 5, true},
+                 {3072, 6, true}, {100000, 6, true}};
     struct pair pair;
     struct tt_binding binding, *uneven;
     REQUIRE(pair_init(&pair, tt_algorithm_find(TT_ALL_GATHER, "ring"), &shape, 1, 100, 1));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const size_t counts[] = {0, cases[i].count, 0};
+        const struct tt_limits limits = {
+            .slot_bytes = 4096, .meet_bytes = 4096, .copies = 6, .of_gpus = cases[i].of_gpus};
         REQUIRE(tt_program_bind(pair.program, cases[i].count, 4, &limits, &binding) == TT_OK);
         CHECK_EQ(binding.copies, cases[i].copies);
         const struct tt_counts own = {.counts = counts};

@@ -210,7 +210,11 @@ static inline bool vg_known(const struct vg_block_clock *block, uint32_t thread,
                             uint32_t other, uint32_t epoch)
 {
     if (serial < block->grid->known_below) return true;
-    if (serial == block->serial && (other == thread || epoch <= block->floor)) return true;
+    if (serial == block->serial) {
+        if (other == thread || epoch <= block->floor) return true;
+        /* What a thread gives away ends its epoch: nobody else knows the present one. */
+        if (epoch >= block->threads[other].epoch) return false;
+    }
     return epoch <= vg_clock_epoch(block->threads[thread].known, serial, other);
 }
 

@@ -1,0 +1,111 @@
+/* Device memory for users. Other ranks get at it as at memory of contexts: by its address in this
+ * process, by a handle of the driver's in others. */
+#include "driver/device_memory.h"
+
+#include <stdlib.h>
+
+#include "base/process_lock.h"
+#include "driver/context_internal.h"
+
+struct user_memory {
+    struct user_memory *next;
+    struct tt_context *context; /* held */
+    void *memory;
+    size_t nbytes;
+};
+
+static struct tt_process_lock lock = TT_PROCESS_LOCK;
+static struct user_memory *first; /* guarded by lock */
+
+/* In the context. What the library itself keeps and does not use goes back to the driver first. */
+static tt_status allocate(struct tt_context *context, size_t nbytes, void **memory)
+{
+    CUdeviceptr made = 0;
+    CUresult result = context->cu->MemAlloc(&made, nbytes);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+        tt_context_release_memory(context, false);
+        result = context->cu->MemAlloc(&made, nbytes);
+    }
+    if (result != CUDA_SUCCESS) return tt_context_fail_allocation(context, result, nbytes);
+    *memory = (void *)(uintptr_t)made;
+    return TT_OK;
+}
+
+static tt_status fill(struct user_memory *user)
+{
+    CUstreamCaptureMode mode;
+    TT_TRY(tt_context_enter_aside(user->context, &mode));
+    const tt_status status = allocate(user->context, user->nbytes, &user->memory);
+    tt_context_leave_aside(user->context, mode);
+    return status;
+}
+
+static tt_status make(int gpu, size_t nbytes, struct user_memory *user)
+{
+    *user = (struct user_memory){.nbytes = nbytes};
+    TT_TRY(tt_context_hold(gpu, &user->context));
+    const tt_status status = fill(user);
+    if (status) tt_context_drop(user->context);
+    return status;
+}
+
+tt_status tt_driver_allocate(int gpu, size_t nbytes, void **memory)
+{
+    const size_t unit = TT_CONTEXT_SHARED;
+    if (!nbytes) return tt_fail(TT_ERR_ARGUMENT, "0 bytes of memory of GPU %d: ask for more", gpu);
+    if (nbytes > SIZE_MAX - unit)
+        return tt_fail(TT_ERR_ARGUMENT, "%zu bytes of memory are more than can be had", nbytes);
+    struct user_memory *user = malloc(sizeof *user);
+    if (!user)
+        return tt_fail(TT_ERR_SYSTEM, "out of memory for an entry of %zu bytes", sizeof *user);
+    const tt_status status = make(gpu, (nbytes + unit - 1) / unit * unit, user);
+    if (status) {
+        free(user);
+        return status;
+    }
+    *memory = user->memory;
+    tt_process_lock(&lock);
+    user->next = first;
+    first = user;
+    tt_process_unlock(&lock);
+    return TT_OK;
+}
+
+static struct user_memory **find_locked(const void *memory)
+{
+    struct user_memory **at = &first;
+    while (*at && (*at)->memory != memory) at = &(*at)->next;
+    return at;
+}
+
+bool tt_driver_find_memory(const void *memory, size_t *nbytes)
+{
+    tt_process_lock_shared(&lock);
+    const struct user_memory *user = *find_locked(memory);
+    if (user) *nbytes = user->nbytes;
+    tt_process_unlock(&lock);
+    return user;
+}
+
+tt_status tt_driver_free(void *memory)
+{
+    tt_process_lock(&lock);
+    struct user_memory **at = find_locked(memory), *user = *at;
+    if (user) *at = user->next;
+    tt_process_unlock(&lock);
+    if (!user)
+        return tt_fail(TT_ERR_ARGUMENT,
+                       "%p was not given by tuttiDeviceMemAlloc, or was freed "
+                       "already",
+                       memory);
+    CUstreamCaptureMode mode;
+    tt_status status = tt_context_enter_aside(user->context, &mode);
+    if (!status) {
+        const CUresult result = user->context->cu->MemFree((CUdeviceptr)(uintptr_t)memory);
+        tt_context_leave_aside(user->context, mode);
+        if (result != CUDA_SUCCESS) status = tt_cuda_fail(result, "cuMemFree");
+    }
+    tt_context_drop(user->context);
+    free(user);
+    return status;
+}

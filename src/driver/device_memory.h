@@ -1,0 +1,21 @@
+/* Device memory for users: kernels of all GPUs of this process that reach its GPU can use it, and
+ * other processes can open it, as memory of tt_context_allocate. Needs no CUDA header. Any thread.
+ * Errors as driver/context.h. */
+#ifndef TT_DRIVER_DEVICE_MEMORY_H
+#define TT_DRIVER_DEVICE_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/status.h"
+
+/* Not filled; whole units of TT_CONTEXT_SHARED bytes, so that nobody else's memory is shared with
+ * it. ARGUMENT: 0 bytes; no such GPU. SYSTEM: out of memory; the text says how much is free. */
+TT_NODISCARD tt_status tt_driver_allocate(int gpu, size_t nbytes, void **memory);
+/* Whether create has given exactly this address. */
+bool tt_driver_find_memory(const void *memory, size_t *nbytes);
+/* Gives it back to the driver at once: waits until no kernel of the context runs. ARGUMENT: not
+ * given by create, or freed already. */
+TT_NODISCARD tt_status tt_driver_free(void *memory);
+
+#endif

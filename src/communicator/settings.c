@@ -40,6 +40,9 @@ static tt_status read_struct(tuttiConfig_t *full, const tuttiConfig_t *config)
         return tt_fail(TT_ERR_ARGUMENT, "device is %d: give the number of a GPU, or -1 for none",
                        full->device);
     TT_TRY(check_timeout("timeoutMs", full->timeoutMs));
+    if (full->overlaps != 0 && full->overlaps != 1 && full->overlaps != TUTTI_CONFIG_UNDEF_INT)
+        return tt_fail(TT_ERR_ARGUMENT, "overlaps is %d: give 1 (buffers may overlap) or 0",
+                       full->overlaps);
     return check_timeout("initTimeoutMs", full->initTimeoutMs);
 }
 
@@ -75,6 +78,7 @@ tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig
     fresh.deterministic =
         int_or(full.deterministic,
                parent ? parent->setting.in_rank_order : tt_config_int(TT_CONFIG_DETERMINISTIC));
+    fresh.overlaps = int_or(full.overlaps, parent && parent->overlaps);
     fresh.gpu = full.device != TUTTI_CONFIG_UNDEF_INT ? full.device
                 : parent                              ? parent->core.gpu
                                                       : tt_current_gpu();

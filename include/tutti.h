@@ -143,11 +143,11 @@ typedef struct {
     const char *commName;  /* shown in errors and logs; copied */
     const char *algorithm; /* as TUTTI_ALGORITHM; copied */
     int deterministic;     /* as TUTTI_DETERMINISTIC, the same on all ranks: 1 or 0 */
-    int device;   /* the rank's GPU, as CUDA numbers them; -1: none. Undefined: the parent's in a
-                   * split, else that of the thread's current context, where the process uses CUDA */
-    int overlaps; /* 1: buffers of a collective may overlap in any way, and then the data that
-                   * result are undefined; 0: as said under "Collectives". Undefined: the parent's
-                   * in a split, else 0 */
+    int device; /* the rank's GPU, as CUDA numbers them; -1: none. Undefined: the parent's in a
+                 * split, else that of the thread's current context, where the process uses CUDA */
+    /* 1: buffers of a collective may overlap in any way, and then the data that result are
+     * undefined; 0: as said under "Collectives". Undefined: the parent's in a split, else 0 */
+    int overlaps;
 } tuttiConfig_t;
 
 #define TUTTI_CONFIG_INITIALIZER                                                                   \

@@ -78,7 +78,6 @@ tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig
     fresh.deterministic =
         int_or(full.deterministic,
                parent ? parent->setting.in_rank_order : tt_config_int(TT_CONFIG_DETERMINISTIC));
-    fresh.overlaps = int_or(full.overlaps, parent && parent->overlaps);
     fresh.gpu = full.device != TUTTI_CONFIG_UNDEF_INT ? full.device
                 : parent                              ? parent->core.gpu
                                                       : tt_current_gpu();
@@ -89,6 +88,7 @@ tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig
     fresh.opener = number_of_thread();
     fresh.parent = parent ? &parent->core : NULL;
     fresh.costs = parent ? &parent->costs : NULL;
+    fresh.overlaps = int_or(full.overlaps, parent && parent->overlaps);
     for (int i = 0; i < TT_NCOLLECTIVES; i++)
         TT_TRY(tt_comm_check_order(fresh.forced[i], fresh.deterministic));
     *settings = fresh;

@@ -30,7 +30,6 @@ void tt_face_fail_group(ncclResult_t result)
 
 ncclResult_t pncclGroupStart(void)
 {
-    tt_face_use_settings();
     group.depth++;
     return tt_face_end(tuttiGroupStart());
 }

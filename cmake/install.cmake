@@ -7,6 +7,11 @@ install(TARGETS tutti EXPORT tutti-targets LIBRARY DESTINATION ${CMAKE_INSTALL_L
 install(TARGETS tutti_static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES include/tutti.h include/tutti_plan.h TYPE INCLUDE)
 
+if(TARGET tutti_nccl)
+    install(TARGETS tutti_nccl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+    install(FILES include/nccl.h TYPE INCLUDE)
+endif()
+
 get_property(tools DIRECTORY tools PROPERTY BUILDSYSTEM_TARGETS)
 install(TARGETS ${tools} RUNTIME)
 

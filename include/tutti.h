@@ -150,13 +150,16 @@ typedef struct {
                  * else that of the thread's current context, where the process uses CUDA */
     int lateMs; /* a wait of so long is logged as a warning, which names the call and the ranks that
                  * have not come, and again each time it has lasted twice as long; 0: never */
+    /* 1: buffers of a collective may overlap in any way, and then the data that result are
+     * undefined; 0: as said under "Collectives". Undefined: the parent's in a split, else 0 */
+    int overlaps;
 } tuttiConfig_t;
 
 #define TUTTI_CONFIG_INITIALIZER                                                                   \
     {                                                                                              \
         sizeof(tuttiConfig_t), TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, TUTTI_CONFIG_UNDEF_INT,     \
             TUTTI_CONFIG_UNDEF_INT, NULL, NULL, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT,    \
-            TUTTI_CONFIG_UNDEF_INT                                                                 \
+            TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT                                         \
     }
 
 /* A deterministic communicator (deterministic = 1, or TUTTI_DETERMINISTIC=on) makes every element
@@ -359,12 +362,12 @@ TUTTI_API tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
  * kernels carry such calls and all ranks pass such memory; elsewhere a rank's may be its GPU's or
  * its host's.
  *
- * Buffers may be equal only as said under "in place"; any other overlap is InvalidArgument. Buffers
- * need no alignment. A call with count 0 moves nothing and its buffers may be NULL; all ranks make
- * it, and their calls are compared. A call that fails returns when no other rank reads or writes
- * its buffers any more, or at its deadline (10 s after the failure where there is no deadline):
- * then the error says which rank may still use them; keep the buffers until that rank has returned
- * or its process has ended.
+ * Buffers may be equal only as said under "in place"; any other overlap is InvalidArgument (but see
+ * tuttiConfig_t's overlaps). Buffers need no alignment. A call with count 0 moves nothing and its
+ * buffers may be NULL; all ranks make it, and their calls are compared. A call that fails returns
+ * when no other rank reads or writes its buffers any more, or at its deadline (10 s after the
+ * failure where there is no deadline): then the error says which rank may still use them; keep the
+ * buffers until that rank has returned or its process has ended.
  *
  * Errors of all collectives: InvalidArgument for a type, operation, root or buffer that cannot be
  * right; it leaves the communicator as it was. InvalidUsage as above, RemoteError when a rank has

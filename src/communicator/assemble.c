@@ -34,6 +34,7 @@ static tuttiComm_t blank(int rank, int nranks, const struct tt_comm_config *conf
     comm->core.nranks = nranks;
     comm->process = getpid();
     comm->device = config->device;
+    comm->overlaps = config->overlaps;
     comm->core.gpu = config->gpu;
     comm->core.timeout_ms = config->timeout_ms;
     comm->init_timeout_ms = config->init_timeout_ms;

@@ -62,6 +62,7 @@ struct tuttiComm {
     struct tt_comm_core core; /* first: its address is the communicator's */
     /* immutable after init */
     int device;
+    bool overlaps; /* buffers of a call may overlap in any way */
     pid_t process; /* that made it: in a child made by fork it is another */
     int64_t init_timeout_ms;
     uint8_t key[TT_KEY_BYTES]; /* secret; of its connections and of communicators split from it */
@@ -101,6 +102,7 @@ struct tt_comm_config {
     const struct tt_algorithm *forced[TT_NCOLLECTIVES];
     bool oversubscribed; /* from a parent */
     bool deterministic;
+    bool overlaps;
     int device;                        /* what tuttiCommDevice says */
     int gpu;                           /* -1: none */
     bool needs_gpu;                    /* the config names it: init fails where it cannot be used */

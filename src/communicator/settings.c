@@ -44,6 +44,9 @@ static tt_status read_struct(tuttiConfig_t *full, const tuttiConfig_t *config)
                        full->device, TUTTI_DEVICE_CURRENT);
     TT_TRY(check_timeout("timeoutMs", full->timeoutMs));
     TT_TRY(check_timeout("lateMs", full->lateMs));
+    if (full->overlaps != 0 && full->overlaps != 1 && full->overlaps != TUTTI_CONFIG_UNDEF_INT)
+        return tt_fail(TT_ERR_ARGUMENT, "overlaps is %d: give 1 (buffers may overlap) or 0",
+                       full->overlaps);
     return check_timeout("initTimeoutMs", full->initTimeoutMs);
 }
 
@@ -115,6 +118,7 @@ tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig
     fresh.parent = parent ? &parent->core : NULL;
     if (!full.algorithm && tt_config_is_nccl(TT_CONFIG_ALGORITHM)) drop_unordered(&fresh);
     fresh.costs = parent ? &parent->costs : NULL;
+    fresh.overlaps = int_or(full.overlaps, parent && parent->overlaps);
     for (int i = 0; i < TT_NCOLLECTIVES; i++)
         TT_TRY(tt_comm_check_order(fresh.forced[i], fresh.deterministic));
     *settings = fresh;

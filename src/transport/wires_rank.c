@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/private_fd.h"
@@ -196,7 +198,8 @@ void tt_wires_wait(struct tt_wires *wires, int64_t timeout_us)
         }
     const struct timespec timeout = {.tv_sec = timeout_us / 1000000,
                                      .tv_nsec = timeout_us % 1000000 * 1000};
-    const int n = epoll_pwait2(wires->epoll, &ready, 1, &timeout, NULL);
+    /* glibc has the call's function from 2.35 on only: libnccl.so.2 must load with 2.34. */
+    const long n = syscall(SYS_epoll_pwait2, wires->epoll, &ready, 1, &timeout, NULL, 0);
     if (n == 1 && *(enum tt_watched *)ready.data.ptr == TT_WATCHED_ROOM) clear(ready.data.ptr);
 }
 

@@ -26,6 +26,12 @@ consume "pkg-config, static" bash -c '"$0" tests/house/consumer/consumer.c -o "$
     $(pkg-config --cflags tutti) $(pkg-config --libs --static tutti | sed "s/-ltutti/-l:libtutti.a/")' "$CC" "$work"
 consume "pkg-config, static, run" "$work/static"
 
+# NCCL's library and header, where the build has them.
+if [ -e "$BINARY/lib/libnccl.so.2" ]; then
+    consume "libnccl.so.2" "$CC" tests/nccl/program.c -o "$work/nccl" -I"$work/prefix/include" -L"$library" -lnccl
+    consume "libnccl.so.2, run" env LD_LIBRARY_PATH="$library" "$work/nccl"
+fi
+
 # Nothing installed remembers where it was built.
 hits=$(grep -rlF -e "$BINARY" -e "$SOURCE" "$work/prefix/include" "$library/cmake" "$library/pkgconfig" || true)
 [ -z "$hits" ] || fail "the build's path is in $hits"

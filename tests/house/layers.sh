@@ -15,6 +15,7 @@ folder_of() {
     local rest=${1#*/}
     case $1 in
     include/tutti.h) folder=tutti.h ;;
+    include/nccl.h) folder=nccl.h ;;
     vgpu/probes/*) folder=vgpu/probes ;;
     tools/fit/*) folder=tools/fit ;;
     src/transport/*/* | src/carrier/*/*) folder=${rest%%/*} rest=${rest#*/} folder+=/${rest%%/*} ;;

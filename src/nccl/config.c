@@ -188,7 +188,7 @@ ncclResult_t tt_face_new_settings(const char *function, const ncclConfig_t *conf
     *settings = (tuttiConfig_t)TUTTI_CONFIG_INITIALIZER;
     if (!has_timeout) settings->timeoutMs = 0;
     if (!has_late) settings->lateMs = LATE_MS;
-    settings->device = tt_face_current_device();
+    settings->device = TUTTI_DEVICE_CURRENT;
     settings->overlaps = 1;
     return tt_face_read_config(function, config, settings);
 }

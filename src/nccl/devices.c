@@ -4,38 +4,6 @@
 
 #include "nccl/face.h"
 
-#ifdef TUTTI_DEVICE_CURRENT
-int tt_face_current_device(void)
-{
-    return TUTTI_DEVICE_CURRENT;
-}
-
-static tuttiResult_t find(tuttiStream_t *found, int device, cudaStream_t stream)
-{
-    return tuttiStreamOfDevice(found, device, stream);
-}
-
-tuttiResult_t tt_face_allocate(void **memory, size_t nbytes)
-{
-    return tuttiDeviceMemAlloc(memory, nbytes, TUTTI_DEVICE_CURRENT);
-}
-#else
-int tt_face_current_device(void)
-{
-    return TUTTI_CONFIG_UNDEF_INT;
-}
-
-static tuttiResult_t find(tuttiStream_t *found, int device, cudaStream_t stream)
-{
-    return stream ? tuttiStreamFromDevice(found, device, stream) : tuttiSuccess;
-}
-
-tuttiResult_t tt_face_allocate(void **memory, size_t nbytes)
-{
-    return tuttiMemAlloc(memory, nbytes);
-}
-#endif
-
 _Atomic bool tt_face_has_gpus;
 static pthread_once_t looked = PTHREAD_ONCE_INIT;
 
@@ -65,13 +33,6 @@ ncclResult_t tt_face_find_stream(ncclComm_t comm, cudaStream_t stream, tuttiStre
     if (!stream && !atomic_load_explicit(&tt_face_has_gpus, memory_order_relaxed))
         return ncclSuccess;
     tuttiResult_t result = tuttiCommDevice(tt_face_comm(comm), &device);
-    if (!result) result = find(found, device, stream);
+    if (!result) result = tuttiStreamOfDevice(found, device, stream);
     return tt_face_end(result);
-}
-
-void tt_face_use_settings(void)
-{
-#ifdef TUTTI_HAVE_NCCL_SETTINGS
-    (void)tuttiUseNcclSettings();
-#endif
 }

@@ -18,7 +18,10 @@
     extern __typeof__(pnccl##name) nccl##name __attribute__((weak, alias("pnccl" #name)));
 
 /* Turns the settings of NCCL on. Every function that may be the first to call tutti does so. */
-void tt_face_use_settings(void);
+static inline void tt_face_use_settings(void)
+{
+    (void)tuttiUseNcclSettings();
+}
 
 /* The handles are tutti's own. */
 static inline tuttiComm_t tt_face_comm(ncclComm_t comm)
@@ -55,10 +58,6 @@ ncclResult_t tt_face_new_settings(const char *function, const ncclConfig_t *conf
                                   tuttiConfig_t *settings);
 ncclResult_t tt_face_check_call_config(const char *function, const ncclCollConfig_t *config);
 
-/* For tuttiConfig_t: the GPU that CUDA's runtime would choose. */
-int tt_face_current_device(void);
-/* Memory of that GPU; where there is none, of the host. */
-tuttiResult_t tt_face_allocate(void **memory, size_t nbytes);
 /* Whether CUDA's driver is here and has a GPU, so that communicators may have one. False until the
  * first call of tt_face_look_for_gpus, which returns it. */
 extern _Atomic bool tt_face_has_gpus;

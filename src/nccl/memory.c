@@ -5,7 +5,7 @@ ncclResult_t pncclMemAlloc(void **ptr, size_t size)
 {
     tt_face_use_settings();
     if (!ptr) return tt_face_refuse(ncclInvalidArgument, "ncclMemAlloc: ptr is NULL");
-    return tt_face_end(tt_face_allocate(ptr, size));
+    return tt_face_end(tuttiDeviceMemAlloc(ptr, size, TUTTI_DEVICE_CURRENT));
 }
 
 ncclResult_t pncclMemFree(void *ptr)

@@ -1,6 +1,7 @@
 /* libnccl.so.2 as a C program uses it that was compiled with include/nccl.h, on memory of the host:
  * configs of every version, what the face refuses, groups, and that what comes later says so. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "nccl.h"
@@ -357,4 +358,39 @@ TEST(nccl_memory, is_allocated_registered_and_freed)
     CHECK(ncclMemFree(NULL) == ncclSuccess);
     CHECK(ncclMemAlloc(NULL, 16) == ncclInvalidArgument);
     CHECK(ncclCommDestroy(comm) == ncclSuccess);
+}
+
+/* ---- Settings ------------------------------------------------------------------------------- */
+
+/* Before the settings are read; it has no effect here. */
+__attribute__((constructor)) static void set_variable(void)
+{
+    setenv("NCCL_IB_TC", "104", 1);
+}
+
+TEST(nccl_parameters, are_the_variables_as_they_were_given)
+{
+    const char **keys, *text;
+    int nkeys, length, found = 0;
+    REQUIRE(ncclParamGetAllParameterKeys(&keys, &nkeys) == ncclSuccess);
+    for (int i = 0; i < nkeys; i++) found += !strcmp(keys[i], "NCCL_IB_TC");
+    CHECK(found == 1 && nkeys > 50);
+    ncclParamHandle_t handle;
+    int8_t small = 0;
+    uint64_t large = 0;
+    char raw[8];
+    REQUIRE(ncclParamBind(&handle, "NCCL_IB_TC") == ncclSuccess);
+    CHECK(ncclParamGetI8(handle, &small) == ncclSuccess && small == 104);
+    CHECK(ncclParamGetU64(handle, &large) == ncclSuccess && large == 104);
+    CHECK(ncclParamGetStr(handle, &text) == ncclSuccess && !strcmp(text, "104"));
+    CHECK(ncclParamGet(handle, raw, sizeof raw, &length) == ncclSuccess && length == 4);
+    CHECK(!strcmp(raw, "104"));
+    CHECK(ncclParamGet(handle, raw, 3, &length) == ncclInvalidArgument);
+    CHECK(ncclParamGetParameter("NCCL_IB_TC", &text, &length) == ncclSuccess && length == 3);
+    CHECK(ncclParamGetParameter("NCCL_NO_SUCH", &text, &length) == ncclInvalidArgument);
+    CHECK(says("NCCL_NO_SUCH"));
+    CHECK(ncclParamBind(&handle, "NCCL_ALGO_TYPO") == ncclInvalidArgument);
+    REQUIRE(ncclParamBind(&handle, "NCCL_SOCKET_NTHREADS") == ncclSuccess);
+    CHECK(ncclParamGetI32(handle, &length) == ncclInvalidArgument); /* is not set */
+    CHECK(says("expected a number"));
 }

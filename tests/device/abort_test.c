@@ -4,7 +4,7 @@
 #include "ranks_on_gpus.h"
 #include "shim.h"
 
-enum { ROUNDS = 300, MOST = 30000 };
+enum { ROUNDS = 100, MOST = 30000 };
 
 /* Lines, slots, and several rounds of slots. */
 static const size_t counts[] = {2, 3000, MOST};

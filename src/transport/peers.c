@@ -29,7 +29,7 @@ tt_status tt_peer_info_init(struct tt_peer_info *info, const struct tt_fabric_co
                                 .process_id = process_id ^ (uint64_t)getpid(),
                                 .pid = getpid(),
                                 .nslots = (uint32_t)config->nslots,
-                                .wire_slots = (uint32_t)config->wire_slots,
+                                .slots_setting = (uint32_t)config->slots_setting,
                                 .slot_bytes = (uint32_t)config->slot_bytes,
                                 .meet_bytes = (uint32_t)config->meet_bytes,
                                 .nchannels = (uint32_t)config->nchannels,
@@ -78,8 +78,8 @@ static tt_status check_costs(const struct tt_peer_info *infos, int rank)
 tt_status tt_peers_check_settings(const struct tt_peer_info *infos, int nranks)
 {
     for (int r = 1; r < nranks; r++) {
-        TT_TRY(check_setting("TUTTI_SLOTS", infos, r, infos[r].nslots, infos[0].nslots));
-        TT_TRY(check_setting("TUTTI_SLOTS", infos, r, infos[r].wire_slots, infos[0].wire_slots));
+        TT_TRY(
+            check_setting("TUTTI_SLOTS", infos, r, infos[r].slots_setting, infos[0].slots_setting));
         TT_TRY(
             check_setting("TUTTI_SLOT_BYTES", infos, r, infos[r].slot_bytes, infos[0].slot_bytes));
         TT_TRY(

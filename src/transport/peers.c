@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -18,6 +19,16 @@ static void draw_process_id(void)
 {
     if (getrandom(&process_id, sizeof process_id, 0) != sizeof process_id)
         process_id = (uint64_t)tt_now_ns() << 20 ^ (uint64_t)getpid();
+}
+
+/* Half of the address space is left to the rest of the process. */
+static uint64_t most_bytes(void)
+{
+    struct rlimit space = {.rlim_cur = RLIM_INFINITY}, file = {.rlim_cur = RLIM_INFINITY};
+    (void)getrlimit(RLIMIT_AS, &space);
+    (void)getrlimit(RLIMIT_FSIZE, &file);
+    const uint64_t most = space.rlim_cur == RLIM_INFINITY ? UINT64_MAX : space.rlim_cur / 2;
+    return file.rlim_cur != RLIM_INFINITY && file.rlim_cur < most ? file.rlim_cur : most;
 }
 
 tt_status tt_peer_info_init(struct tt_peer_info *info, const struct tt_fabric_config *config,
@@ -37,6 +48,7 @@ tt_status tt_peer_info_init(struct tt_peer_info *info, const struct tt_fabric_co
                                 .deterministic = config->deterministic,
                                 .costs = config->costs,
                                 .gpu = config->gpu,
+                                .most_bytes = most_bytes(),
                                 .oversubscribed = config->oversubscribed,
                                 .always_spin = config->always_spin};
     if (getrandom(&mine.secret, sizeof mine.secret, 0) != sizeof mine.secret)

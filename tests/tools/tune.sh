@@ -35,9 +35,11 @@ plan 1 "'/nonexistent/costs' cannot be written: No such file or directory" tune 
 plan 1 "'$work' cannot be written: it is there, and is no regular file" tune --output "$work"
 plan 1 "'/dev/null' cannot be written: it is there, and is no regular file" tune --output /dev/null
 
-# It measures, within its time, and writes a file that communicators read.
+# It measures, within its time, and writes a file that communicators read, where a symbolic link points.
+: >"$work/costs"
+ln -s costs "$work/link"
 start=$(date +%s)
-"$PLAN" tune --seconds 4 --ranks 2 --output "$work/costs" >"$work/out" 2>"$work/err"
+"$PLAN" tune --seconds 4 --ranks 2 --output "$work/link" >"$work/out" 2>"$work/err"
 expect "code of tune" 0 $?
 took=$(($(date +%s) - start))
 [ "$took" -le 8 ] || expect "seconds of tune --seconds 4" "at most 8" "$took"
@@ -50,7 +52,9 @@ else
     contains "table" "shipped  constants: " "$work/out"
     contains "table" "measured constants: " "$work/out"
 fi
-contains "table" "Written to $work/costs" "$work/out"
+contains "table" "Written to $work/link" "$work/out"
+expect "the link, written through" costs "$(readlink "$work/link")"
+rm -f "$work/link"
 contains "file" "# Measured by tutti-plan tune, tutti " "$work/costs"
 contains "file" "2 ranks." "$work/costs"
 expect "constants of the file" "action byte_long byte_put byte_reduced byte_result byte_sent link link_one_way meeting meeting_rank net_byte net_link net_message turn_link turn_meeting" \

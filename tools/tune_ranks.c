@@ -106,11 +106,18 @@ static bool reap(const struct tune_job *job, pid_t *pids, int *nalive)
     for (int r = 0; r < job->nranks; r++) {
         int status;
         if (pids[r] <= 0) continue;
-        if (waitpid(pids[r], &status, WNOHANG) != pids[r]) {
+        const pid_t ended = waitpid(pids[r], &status, WNOHANG);
+        if (ended == 0) {
             ++*nalive;
             continue;
         }
-        pids[r] = 0;
+        pids[r] = 0; /* the number may be another process's from now on */
+        if (ended < 0) {
+            fprintf(stderr, "tutti-plan: how rank %d of %d ended is not known: %s\n", r,
+                    job->nranks, strerror(errno));
+            fine = false;
+            continue;
+        }
         if (WIFSIGNALED(status))
             fprintf(stderr, "tutti-plan: rank %d of %d was killed by signal %d (%s)\n", r,
                     job->nranks, WTERMSIG(status), strsignal(WTERMSIG(status)));
@@ -123,8 +130,10 @@ static void kill_all(const struct tune_job *job, pid_t *pids)
 {
     for (int r = 0; r < job->nranks; r++)
         if (pids[r] > 0) kill(pids[r], SIGKILL);
-    for (int r = 0; r < job->nranks; r++)
+    for (int r = 0; r < job->nranks; r++) {
         while (pids[r] > 0 && waitpid(pids[r], NULL, 0) < 0 && errno == EINTR) continue;
+        pids[r] = 0;
+    }
 }
 
 /* Waits until all ranks have ended well, one has failed, the time is over or a signal comes; the
@@ -251,6 +260,8 @@ int tune_ranks(int nranks, int64_t ns, struct tune_times *all)
     }
     job->nranks = nranks;
     job->is_bound = nranks <= cores_find(job->cores, TUNE_MOST_RANKS);
+    /* Where it is ignored, as the parent may have left it, no exit code is kept for waitpid. */
+    signal(SIGCHLD, SIG_DFL);
     add_points(job);
     job->end_ns = tune_now_ns() + ns;
     const bool fine = run_all(job, &all->signal);

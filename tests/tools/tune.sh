@@ -75,6 +75,11 @@ contains "stdout" "byte_sent     = " "$work/costs"
 lacks "stdout" "times of algorithms" "$work/costs"
 contains "stderr" "times of algorithms" "$work/err"
 
+# Who starts it may ignore SIGCHLD.
+env --ignore-signal=CHLD "$PLAN" tune --seconds 4 --ranks 2 >"$work/out" 2>&1
+expect "code of tune where SIGCHLD is ignored" 0 $?
+lacks "tune where SIGCHLD is ignored" "did not end in time" "$work/out"
+
 # A rank that dies ends all with an error and no file; a signal likewise, and tune dies of it.
 for ends in rank tune; do
     rm -f "$work/costs"

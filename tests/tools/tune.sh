@@ -67,9 +67,11 @@ contains "tutti-info with the file" "constants of the host: TUTTI_COST_FILE=$wor
 TUTTI_COST_FILE=$work/costs "$RUN" -n 2 "$INFO" --links >"$work/out" 2>&1
 expect "code of two ranks with the file" 0 $?
 
-# Without --output the file goes to stdout, and the table to stderr. A damaged file in use does not keep tune from measuring.
+# Without --output the file goes to stdout, and the table to stderr. A damaged file in use does not keep tune from measuring, whether the
+# environment or a settings file names it.
 echo "link = fast" >"$work/damaged"
-TUTTI_COST_FILE=$work/damaged "$PLAN" tune --seconds 4 --ranks 2 >"$work/costs" 2>"$work/err"
+echo "TUTTI_COST_FILE=$work/damaged" >"$work/conf"
+TUTTI_COST_FILE=$work/damaged TUTTI_CONF_FILE=$work/conf "$PLAN" tune --seconds 4 --ranks 2 >"$work/costs" 2>"$work/err"
 expect "code of tune to stdout" 0 $?
 contains "stdout" "byte_sent     = " "$work/costs"
 lacks "stdout" "times of algorithms" "$work/costs"

@@ -273,7 +273,7 @@ int tune_ranks(int nranks, int64_t ns, struct tune_times *all)
         return PLAN_WRONG;
     }
     job->nranks = nranks;
-    job->is_bound = nranks <= cores_find(job->cores, TUNE_MOST_RANKS);
+    job->is_bound = nranks <= cores_find_allowed(job->cores, TUNE_MOST_RANKS);
     /* Where it is ignored, as the parent may have left it, no exit code is kept for waitpid. */
     signal(SIGCHLD, SIG_DFL);
     add_points(job);

@@ -103,6 +103,24 @@ for ends in rank tune; do
     [ ! -e "$work/costs" ] || expect "file of tune that was ended ($ends)" none "$(cat "$work/costs")"
 done
 
+# Ranks stay on the CPUs on which tune may run. They are bound before they map their memory.
+cpu=$(taskset -cp $$ | sed 's/.*: *//; s/[,-].*//')
+taskset -c "$cpu" "$PLAN" tune --seconds 60 --ranks 2 >"$work/out" 2>&1 &
+tune=$!
+two() {
+    children $tune >"$work/ranks" && [ "$(wc -w <"$work/ranks")" -eq 2 ] || return 1
+    for rank in $(cat "$work/ranks"); do
+        grep -q tutti-segment "/proc/$rank/maps" 2>/dev/null || return 1
+    done
+}
+await two
+for rank in $(cat "$work/ranks"); do
+    expect "CPUs of a rank" "$cpu" "$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' "/proc/$rank/status")"
+done
+kill -TERM $tune
+wait $tune
+left "tune on one CPU"
+
 # tune dies of SIGKILL: its ranks do, too.
 "$PLAN" tune --seconds 60 --ranks 4 >"$work/out" 2>&1 &
 tune=$!

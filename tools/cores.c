@@ -1,6 +1,8 @@
 /* Finds the cores of this machine with hwloc, where there is one. */
 #include "cores.h"
 
+#include <stdlib.h>
+
 #ifdef TUTTI_HAVE_HWLOC
 #include <hwloc.h>
 #include <hwloc/glibc-sched.h>
@@ -43,3 +45,24 @@ int cores_find(cpu_set_t *cores, int most)
 }
 
 #endif
+
+int cores_find_allowed(cpu_set_t *cores, int most)
+{
+    cpu_set_t allowed;
+    const int ncores = cores_find(NULL, 0);
+    cpu_set_t *all = calloc((size_t)ncores + 1, sizeof *all);
+    int number = 0;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || !all ||
+        cores_find(all, ncores) != ncores) {
+        free(all);
+        return 0;
+    }
+    for (int i = 0; i < ncores; i++) {
+        CPU_AND(&all[i], &all[i], &allowed);
+        if (CPU_COUNT(&all[i]) == 0) continue;
+        if (number < most) cores[number] = all[i];
+        number++;
+    }
+    free(all);
+    return number;
+}

@@ -8,4 +8,7 @@
  * cores there are; 0: they are not known, because this was built without hwloc. */
 int cores_find(cpu_set_t *cores, int most);
 
+/* As cores_find, but of the cores and CPUs on which this process may run. */
+int cores_find_allowed(cpu_set_t *cores, int most);
+
 #endif

@@ -44,15 +44,21 @@ static FILE *open_beside(const char *path, char name[PATH_MAX])
     return file;
 }
 
+/* Writes through symbolic links: the file that `path` names in the end, if there is one. */
+static const char *follow(const char *path, char target[PATH_MAX])
+{
+    return realpath(path, target) ? target : path;
+}
+
 /* Before anything is measured: whether a file can be made there. */
 static int check_output(const char *path)
 {
-    char name[PATH_MAX];
+    char name[PATH_MAX], target[PATH_MAX];
     struct stat there;
     if (is_stdout(path)) return PLAN_DONE;
     if (stat(path, &there) == 0 && !S_ISREG(there.st_mode))
         return fail_output(path, "it is there, and is no regular file; '-' is the standard output");
-    FILE *file = open_beside(path, name);
+    FILE *file = open_beside(follow(path, target), name);
     if (!file) return fail_output(path, strerror(errno));
     fclose(file);
     unlink(name);
@@ -63,17 +69,18 @@ static int check_output(const char *path)
  * ranks of another user believe root's file. */
 static int write_output(const char *path, const char *text)
 {
-    char name[PATH_MAX];
+    char name[PATH_MAX], target[PATH_MAX];
     if (is_stdout(path)) {
         fputs(text, stdout);
         return PLAN_DONE;
     }
-    FILE *file = open_beside(path, name);
+    const char *end = follow(path, target);
+    FILE *file = open_beside(end, name);
     if (!file) return fail_output(path, strerror(errno));
     bool fine = fputs(text, file) >= 0 && fflush(file) == 0 && fchmod(fileno(file), 0644) == 0 &&
                 fsync(fileno(file)) == 0;
     if (fclose(file)) fine = false;
-    if (fine && rename(name, path) == 0) return PLAN_DONE;
+    if (fine && rename(name, end) == 0) return PLAN_DONE;
     const int error = errno;
     unlink(name);
     return fail_output(path, strerror(error));

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -73,13 +74,26 @@ static void add_points(struct tune_job *job)
 
 /* ---- Processes ------------------------------------------------------------------------------ */
 
+/* A file of constants chooses nothing here, and a damaged one is to be replaced. A file without
+ * lines stands in for those that the environment or a settings file names; it stays open until the
+ * rank ends. */
+static void choose_shipped_constants(void)
+{
+    char path[64];
+    const int fd = memfd_create("costs", MFD_CLOEXEC);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (fd >= 0 && fchmod(fd, 0600) == 0 && access(path, R_OK) == 0)
+        (void)setenv("TUTTI_COST_FILE", path, 1);
+    else
+        (void)unsetenv("TUTTI_COST_FILE");
+}
+
 static _Noreturn void become_rank(struct tune_job *job, int rank, pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(PLAN_WRONG); /* it had ended before prctl */
     sigprocmask(SIG_SETMASK, &job->mask, NULL);
-    /* A file of constants chooses nothing here, and a damaged one is to be replaced. */
-    unsetenv("TUTTI_COST_FILE");
+    choose_shipped_constants();
     if (rank > 0) close(job->id_pipe[1]); /* so that reads end when rank 0 has died */
     _exit(tune_rank(job, rank));
 }
@@ -106,11 +120,18 @@ static bool reap(const struct tune_job *job, pid_t *pids, int *nalive)
     for (int r = 0; r < job->nranks; r++) {
         int status;
         if (pids[r] <= 0) continue;
-        if (waitpid(pids[r], &status, WNOHANG) != pids[r]) {
+        const pid_t ended = waitpid(pids[r], &status, WNOHANG);
+        if (ended == 0) {
             ++*nalive;
             continue;
         }
-        pids[r] = 0;
+        pids[r] = 0; /* the number may be another process's from now on */
+        if (ended < 0) {
+            fprintf(stderr, "tutti-plan: how rank %d of %d ended is not known: %s\n", r,
+                    job->nranks, strerror(errno));
+            fine = false;
+            continue;
+        }
         if (WIFSIGNALED(status))
             fprintf(stderr, "tutti-plan: rank %d of %d was killed by signal %d (%s)\n", r,
                     job->nranks, WTERMSIG(status), strsignal(WTERMSIG(status)));
@@ -123,8 +144,10 @@ static void kill_all(const struct tune_job *job, pid_t *pids)
 {
     for (int r = 0; r < job->nranks; r++)
         if (pids[r] > 0) kill(pids[r], SIGKILL);
-    for (int r = 0; r < job->nranks; r++)
+    for (int r = 0; r < job->nranks; r++) {
         while (pids[r] > 0 && waitpid(pids[r], NULL, 0) < 0 && errno == EINTR) continue;
+        pids[r] = 0;
+    }
 }
 
 /* Waits until all ranks have ended well, one has failed, the time is over or a signal comes; the
@@ -250,7 +273,9 @@ int tune_ranks(int nranks, int64_t ns, struct tune_times *all)
         return PLAN_WRONG;
     }
     job->nranks = nranks;
-    job->is_bound = nranks <= cores_find(job->cores, TUNE_MOST_RANKS);
+    job->is_bound = nranks <= cores_find_allowed(job->cores, TUNE_MOST_RANKS);
+    /* Where it is ignored, as the parent may have left it, no exit code is kept for waitpid. */
+    signal(SIGCHLD, SIG_DFL);
     add_points(job);
     job->end_ns = tune_now_ns() + ns;
     const bool fine = run_all(job, &all->signal);

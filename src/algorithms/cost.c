@@ -156,17 +156,18 @@ static double wait_of(const struct tt_model_part *part, const struct load *load,
                           : costs->at[TT_COST_LINK].value);
 }
 
-/* Of a message, what is beyond so many bytes costs byte_long: the receiver reads the beginning
- * while the sender still writes. */
+/* Of a message inside a host, what is beyond so many bytes costs byte_long: the receiver reads the
+ * beginning while the sender still writes. */
 static const double LONG_BYTES = 16 << 10;
 
 /* The mean cost of a byte that is sent. */
-static double byte_sent_of(const struct load *load, const struct tt_costs *costs, bool meets)
+static double byte_sent_of(const struct tt_model_part *part, const struct load *load,
+                           const struct tt_costs *costs, bool meets)
 {
     const struct tt_cost *more = &costs->at[TT_COST_BYTE_LONG];
     const double first = costs->at[meets ? TT_COST_BYTE_PUT : TT_COST_BYTE_SENT].value;
     const double message = load->message / load->rounds;
-    if (meets || !more->name || message <= LONG_BYTES) return first;
+    if (meets || part->between || !more->name || message <= LONG_BYTES) return first;
     return more->value + (first - more->value) * LONG_BYTES / message;
 }
 
@@ -199,7 +200,7 @@ static double cost_with(const struct tt_model_part *part, const struct tt_settin
     const bool to_root =
         part->one_way && tt_collective_row(part->algorithm->collective)->output_at_root_only;
     if (!part->one_way) load.busiest.sent += lag_of(&load, meets) * load.message / load.rounds;
-    const double byte = byte_sent_of(&load, costs, meets);
+    const double byte = byte_sent_of(part, &load, costs, meets);
     const double own = time_of(&load.busiest, load.rounds, costs, byte, to_root && !meets, blocks);
     const double all = time_of(&load.together, load.rounds, costs, byte, false, blocks);
     const double other = part->counted ? fmax(0, all - own) / (part->on_host - 1) : own;

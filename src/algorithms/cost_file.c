@@ -90,6 +90,11 @@ static tt_status read_lines(char *text, size_t length, const char *path, struct 
             return tt_fail(TT_ERR_ARGUMENT,
                            "TUTTI_COST_FILE=%.400s, line %d has %zu bytes: a line has at most %d",
                            path, at.line, n, TT_COST_LINE);
+        if (text + n == end)
+            return tt_fail(TT_ERR_ARGUMENT,
+                           "TUTTI_COST_FILE=%.400s, line %d ends without a newline: the file may "
+                           "have been cut; tutti-plan tune writes one, or add a newline",
+                           path, at.line);
         text[n] = '\0';
         TT_TRY(read_line(&at, text, costs, seen));
         text = next;

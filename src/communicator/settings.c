@@ -204,7 +204,7 @@ tt_status tt_comm_links_init(struct tt_comm_links *out, const struct tt_comm_con
                               : 0;
     struct tt_comm_links links = {
         .fabric = {.nslots = nslots ? nslots : TT_SLOTS_INSIDE,
-                   .wire_slots = nslots ? nslots : TT_SLOTS_BETWEEN,
+                   .slots_setting = nslots,
                    .slot_bytes =
                        bounded(TT_CONFIG_SLOT_BYTES, TT_MIN_SLOT_BYTES, 4 << 20, TT_CACHE_LINE),
                    .meet_bytes = bounded(TT_CONFIG_MEET_BYTES, 1024, 1 << 20, TT_CACHE_LINE),
@@ -226,7 +226,7 @@ tt_status tt_comm_links_init(struct tt_comm_links *out, const struct tt_comm_con
         TT_TRY(tt_costs_read(tt_config_string(TT_CONFIG_COST_FILE), &links.costs));
     links.fabric.costs = tt_costs_checksum(&links.costs);
     TT_TRY(read_waiting(&links.fabric));
-    links.wires.nslots = links.fabric.wire_slots;
+    links.wires.nslots = nslots ? nslots : TT_SLOTS_BETWEEN;
     links.wires.slot_bytes = links.fabric.slot_bytes;
     *out = links;
     return TT_OK;

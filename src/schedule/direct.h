@@ -1,9 +1,13 @@
 /* Messages sent by reference: what happens before what, and which memory is still to be read.
  *
  * A rank's clock says for every rank how many of its steps have surely been done. It travels with
- * every message, so a write to referenced memory is safe in every execution exactly when the
- * writer's clock holds the step in which the receiver took the message. How deep links are plays no
- * part. */
+ * every message, so a write to referenced memory is safe in every execution when the writer's clock
+ * holds the step in which the receiver took the message. How deep links are plays no part.
+ *
+ * A message says that the steps before its own are done. It says that of its own step, too, but not
+ * where that is a copy with a place to store it: the executor sends first, then reads the source
+ * again and stores it. A fold has read its sources when it sends; its result may be stored later,
+ * so only a message of a later step says that the place of the result is free. */
 #ifndef TT_SCHEDULE_DIRECT_H
 #define TT_SCHEDULE_DIRECT_H
 

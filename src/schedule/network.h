@@ -4,7 +4,9 @@
  * have room and sends together. Whatever terminates so terminates with deeper links, with steps
  * that take and send one peer after the other, and with links of two messages from which a message
  * is released only after its step has sent: each of these can imitate this execution, and of a Kahn
- * network all executions end alike. */
+ * network all executions end alike. A step of the executor may send before it stores its result;
+ * as only its own rank's later steps read what it stores, that changes nothing here. Memory that
+ * other ranks read or write is direct.h's part. */
 #ifndef TT_SCHEDULE_NETWORK_H
 #define TT_SCHEDULE_NETWORK_H
 

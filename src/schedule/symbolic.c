@@ -273,7 +273,9 @@ tt_status tt_symbolic_write(struct tt_symbolic *run, const struct tt_action *act
     cell->name = name;
     cell->step = action->index;
     cell->write_mark = run->action;
-    cell->own_done = (uint32_t)action->index + 1;
+    /* A fold that sends has read its sources then, but may store its result later (link_step.c). */
+    const bool late = action->step->op == TT_FOLD && action->step->send.number > 0;
+    cell->own_done = (uint32_t)action->index + (late ? 2 : 1);
     return TT_OK;
 }
 

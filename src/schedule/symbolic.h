@@ -14,7 +14,7 @@ struct tt_cell {
     int32_t name, step;             /* as what it was written last, and in which step */
     uint32_t read_mark, write_mark; /* the last action that touched it */
     int32_t read_at;                /* at which place of its span */
-    uint32_t own_done; /* steps that its rank had done with the last one that touched it */
+    uint32_t own_done; /* steps that its rank has done when none that touched it goes on */
 };
 
 struct tt_rank_memory {
@@ -31,6 +31,7 @@ struct tt_named_value {
 /* Owned by the links and receivers it is on the way to. */
 struct tt_parcel {
     int32_t nreceivers, number, sender, step;
+    int32_t last_done; /* the sender's last step that is done when this arrives; -1: none */
     struct tt_clock *clock;
     struct tt_reference *reference; /* NULL: copied at the send */
     struct tt_named_value blocks[];

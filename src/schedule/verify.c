@@ -32,7 +32,7 @@ static tt_status open_parcel(struct tt_symbolic *run, const struct tt_action *ac
         if (parcel->reference->readings[i].peer == action->rank)
             parcel->reference->readings[i].done = (uint32_t)action->index + 1;
     if (run->clocks && !tt_clock_learn(&run->ranks[action->rank].clock, parcel->clock,
-                                       run->shape->nranks, parcel->sender, parcel->step))
+                                       run->shape->nranks, parcel->sender, parcel->last_done))
         return tt_symbolic_no_memory();
     return TT_OK;
 }
@@ -121,6 +121,13 @@ static tt_status make_block(struct tt_symbolic *run, const struct link_action *l
     return TT_OK;
 }
 
+/* Whether the executor may read the step's sources again, and store them, after its messages have
+ * left (long_step.c, link_step.c). */
+static bool stores_late(const struct tt_step *step)
+{
+    return step->op == TT_COPY && step->dst.number > 0;
+}
+
 static tt_status pack_parcel(struct tt_symbolic *run, const struct link_action *link, void **sent)
 {
     const struct tt_action *action = &link->action;
@@ -131,6 +138,7 @@ static tt_status pack_parcel(struct tt_symbolic *run, const struct link_action *
                                  .number = link->number,
                                  .sender = action->rank,
                                  .step = action->index,
+                                 .last_done = action->index - (stores_late(action->step) ? 1 : 0),
                                  .clock = tt_clock_share(run->ranks[action->rank].clock)};
     for (size_t i = 0; i < number; i++) parcel->blocks[i] = run->result[i];
     *sent = parcel;

@@ -48,6 +48,17 @@ static tt_status find_hosts(struct tt_fabric *fabric)
 
 /* Address space that the links of one host may take. */
 static const size_t links_budget = (size_t)64 << 30;
+/* Where TUTTI_SLOTS does not say how many slots there are, no more than these bytes, nor than the
+ * limits of any rank allow, are spent on more than TT_SLOTS_BETWEEN. */
+static const size_t default_budget = (size_t)1 << 30;
+
+static size_t slots_budget(const struct tt_fabric *fabric)
+{
+    size_t budget = default_budget;
+    for (int r = 0; r < fabric->nranks; r++)
+        if (fabric->peers[r].most_bytes < budget) budget = fabric->peers[r].most_bytes;
+    return budget;
+}
 
 /* The links of a host with very many ranks get smaller slots. The host with most ranks decides for
  * all hosts: rounds are cut by the size of a slot. */
@@ -60,8 +71,15 @@ static struct tt_segment_layout choose_layout(const struct tt_fabric *fabric,
                                        .nslots = config->nslots,
                                        .slot_bytes = config->slot_bytes,
                                        .meet_bytes = config->meet_bytes};
+    if (!config->slots_setting) tt_segment_spare(&layout, most, slots_budget(fabric));
+    const size_t spared = layout.nslots;
     tt_segment_fit(&layout, most, links_budget);
-    if (layout.slot_bytes != config->slot_bytes || layout.nslots != config->nslots)
+    if (layout.slot_bytes == config->slot_bytes && layout.nslots == spared &&
+        spared != config->nslots)
+        TT_INFO("%d ranks on a host: links have %zu slots instead of %zu, to save memory; "
+                "TUTTI_SLOTS sets their number",
+                most, spared, config->nslots);
+    else if (layout.slot_bytes != config->slot_bytes || layout.nslots != config->nslots)
         TT_INFO("%d ranks on a host: links have %zu slots of %zu bytes instead of TUTTI_SLOTS=%zu "
                 "of TUTTI_SLOT_BYTES=%zu, to fit into %zu GiB of address space",
                 most, layout.nslots, layout.slot_bytes, config->nslots, config->slot_bytes,

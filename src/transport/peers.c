@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -20,6 +21,16 @@ static void draw_process_id(void)
         process_id = (uint64_t)tt_now_ns() << 20 ^ (uint64_t)getpid();
 }
 
+/* Half of the address space is left to the rest of the process. */
+static uint64_t most_bytes(void)
+{
+    struct rlimit space = {.rlim_cur = RLIM_INFINITY}, file = {.rlim_cur = RLIM_INFINITY};
+    (void)getrlimit(RLIMIT_AS, &space);
+    (void)getrlimit(RLIMIT_FSIZE, &file);
+    const uint64_t most = space.rlim_cur == RLIM_INFINITY ? UINT64_MAX : space.rlim_cur / 2;
+    return file.rlim_cur != RLIM_INFINITY && file.rlim_cur < most ? file.rlim_cur : most;
+}
+
 tt_status tt_peer_info_init(struct tt_peer_info *info, const struct tt_fabric_config *config,
                             int *fd_socket)
 {
@@ -29,7 +40,7 @@ tt_status tt_peer_info_init(struct tt_peer_info *info, const struct tt_fabric_co
                                 .process_id = process_id ^ (uint64_t)getpid(),
                                 .pid = getpid(),
                                 .nslots = (uint32_t)config->nslots,
-                                .wire_slots = (uint32_t)config->wire_slots,
+                                .slots_setting = (uint32_t)config->slots_setting,
                                 .slot_bytes = (uint32_t)config->slot_bytes,
                                 .meet_bytes = (uint32_t)config->meet_bytes,
                                 .nchannels = (uint32_t)config->nchannels,
@@ -37,6 +48,7 @@ tt_status tt_peer_info_init(struct tt_peer_info *info, const struct tt_fabric_co
                                 .deterministic = config->deterministic,
                                 .costs = config->costs,
                                 .gpu = config->gpu,
+                                .most_bytes = most_bytes(),
                                 .oversubscribed = config->oversubscribed,
                                 .always_spin = config->always_spin};
     if (getrandom(&mine.secret, sizeof mine.secret, 0) != sizeof mine.secret)
@@ -78,8 +90,8 @@ static tt_status check_costs(const struct tt_peer_info *infos, int rank)
 tt_status tt_peers_check_settings(const struct tt_peer_info *infos, int nranks)
 {
     for (int r = 1; r < nranks; r++) {
-        TT_TRY(check_setting("TUTTI_SLOTS", infos, r, infos[r].nslots, infos[0].nslots));
-        TT_TRY(check_setting("TUTTI_SLOTS", infos, r, infos[r].wire_slots, infos[0].wire_slots));
+        TT_TRY(
+            check_setting("TUTTI_SLOTS", infos, r, infos[r].slots_setting, infos[0].slots_setting));
         TT_TRY(
             check_setting("TUTTI_SLOT_BYTES", infos, r, infos[r].slot_bytes, infos[0].slot_bytes));
         TT_TRY(

@@ -13,10 +13,10 @@
 /* Settings of one rank's fabric. Plain data. */
 struct tt_fabric_config {
     size_t nslots, slot_bytes, meet_bytes; /* the same on all ranks, as is nchannels */
-    size_t wire_slots;                     /* between hosts; the fabric only compares it */
-    int nchannels;       /* of two ranks: TUTTI_CHANNELS and the one of point to point */
-    int copies;          /* of a collective's program that run side by side; 0: as 1 */
-    bool oversubscribed; /* known from a parent communicator */
+    size_t slots_setting; /* TUTTI_SLOTS; 0: nslots is the default, and may become less */
+    int nchannels;        /* of two ranks: TUTTI_CHANNELS and the one of point to point */
+    int copies;           /* of a collective's program that run side by side; 0: as 1 */
+    bool oversubscribed;  /* known from a parent communicator */
     bool allow_window, allow_cma;
     bool always_spin;   /* whatever the number of cores */
     bool deterministic; /* of the communicator; the fabric only compares it */
@@ -32,9 +32,10 @@ struct tt_peer_info {
     struct tt_fd_address fd_address;
     int32_t pid;
     int32_t status; /* of getting this far; not TT_OK: the rest does not count */
-    uint32_t nslots, wire_slots, slot_bytes, meet_bytes, nchannels, copies, deterministic, costs;
+    uint32_t nslots, slots_setting, slot_bytes, meet_bytes, nchannels, copies, deterministic, costs;
     int32_t gpu;
     uint8_t oversubscribed, always_spin; /* as in its config */
+    uint64_t most_bytes;                 /* of a shared file that it may map, by its limits */
     uint64_t cpus[16];                   /* CPUs this process may run on, one bit each */
     char host[64];
 };

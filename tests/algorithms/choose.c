@@ -266,6 +266,26 @@ static const struct tt_algorithm *choice_on(const struct tt_hosts *placed,
     return tt_choose(&shape, &gigabit, nbytes);
 }
 
+/* byte_long is measured on one host, where the receiver reads while the sender writes. */
+TEST(choose, long_messages_between_hosts_cost_no_byte_long)
+{
+    struct tt_costs other = tt_shipped_costs;
+    other.at[TT_COST_BYTE_LONG].value *= 10;
+    struct tt_setting setting = hosts, inside = host;
+    struct tt_hosts *placed = hosts_of("ab");
+    struct tt_shape shape = {.collective = TT_ALL_REDUCE, .nranks = 2, .hosts = placed};
+    const struct tt_algorithm *ring = tt_algorithm_find(TT_ALL_REDUCE, "ring");
+    const double us = tt_cost_us(ring, &shape, &setting, MIB);
+    setting.costs = &other;
+    CHECK_MESSAGE(tt_cost_us(ring, &shape, &setting, MIB) == us, "%g us became %g", us,
+                  tt_cost_us(ring, &shape, &setting, MIB));
+    shape.hosts = NULL;
+    const double us_inside = tt_cost_us(ring, &shape, &inside, MIB);
+    inside.costs = &other;
+    CHECK(tt_cost_us(ring, &shape, &inside, MIB) > us_inside);
+    tt_hosts_destroy(placed);
+}
+
 TEST(choose, takes_what_can_be_on_the_hosts)
 {
     const size_t sizes[] = {0, 8, 4096, MIB, (size_t)1 << 32};

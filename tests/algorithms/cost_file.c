@@ -41,7 +41,7 @@ static bool equal(const struct tt_costs *a, const struct tt_costs *b)
 TEST(cost_file, replaces_what_it_names_and_leaves_the_rest_as_shipped)
 {
     struct tt_costs costs, expected = tt_shipped_costs;
-    REQUIRE(read_text("# of a machine\n\n link=0.5 # us\r\n\tbyte_sent  =  1.5e-4\nnet_link = 12",
+    REQUIRE(read_text("# of a machine\n\n link=0.5 # us\r\n\tbyte_sent  =  1.5e-4\nnet_link = 12\n",
                       &costs) == TT_OK);
     expected.at[TT_COST_LINK].value = 0.5;
     expected.at[TT_COST_BYTE_SENT].value = 1.5e-4;
@@ -93,6 +93,7 @@ TEST(cost_file, a_line_that_is_wrong_is_named)
         {"link = 1 2\n", "line 1", "the value is '1 2'"},
         {"link = 1us\n", "line 1", "the value is '1us'"},
         {"link = 1 = 2\n", "line 1", "the value is '1 = 2'"},
+        {"link = 1\nnet_link = 12", "line 2", "ends without a newline"},
         {"link = 1\naction = 2\nlink = 1\n", "line 3", "an earlier line has the constant 'link'"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -112,6 +113,7 @@ TEST(cost_file, a_line_too_long_and_a_zero_byte_are_refused)
     struct tt_costs costs;
     char text[TT_COST_LINE + 16] = "link = 1 #";
     memset(text + strlen(text), 'x', TT_COST_LINE - strlen(text));
+    text[TT_COST_LINE] = '\n';
     CHECK(read_text(text, &costs) == TT_OK);
     text[TT_COST_LINE] = 'x';
     CHECK(read_text(text, &costs) == TT_ERR_ARGUMENT);

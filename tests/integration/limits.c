@@ -116,6 +116,16 @@ TEST(limits, a_small_address_space_works_or_says_so)
            hello("RLIMIT_AS", small_address_space, NULL), NRANKS);
 }
 
+/* 16 slots of a link would take 100 MB. */
+TEST(limits, links_have_fewer_slots_where_files_or_addresses_are_small)
+{
+    static const char *const info[] = {"TUTTI_LOG=INFO", NULL};
+    file_size = 64u << 20;
+    CHECK_EQ(hello("RLIMIT_FSIZE 64 MiB", small_files, info), NRANKS);
+    CHECK_MESSAGE(strstr(job.ranks[0].text, "slots instead of 16, to save memory; TUTTI_SLOTS"),
+                  "rank 0 said:\n%s", job.ranks[0].text);
+}
+
 /* Shared memory counts as a file. The kernel would end the process by SIGXFSZ. */
 TEST(limits, small_files_are_an_error_on_all_ranks_that_names_the_limit)
 {
@@ -123,8 +133,8 @@ TEST(limits, small_files_are_an_error_on_all_ranks_that_names_the_limit)
     CHECK_EQ(hello("RLIMIT_FSIZE 64 KiB", small_files, NULL), 0);
     for (int r = 0; r < NRANKS; r++) {
         const char *error = strstr(job.ranks[r].text, "ERROR ");
-        CHECK_MESSAGE(error && strstr(error, "ulimit -f"), "rank %d said:\n%s", r,
-                      job.ranks[r].text);
+        CHECK_MESSAGE(error && strstr(error, "ulimit -f") && strstr(error, "TUTTI_SLOTS"),
+                      "rank %d said:\n%s", r, job.ranks[r].text);
     }
 }
 

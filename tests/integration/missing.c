@@ -157,6 +157,25 @@ TEST(missing, ranks_with_different_constants_of_the_cost_model_are_named)
     unlink(other_costs);
 }
 
+static void take_16_slots(void)
+{
+    if (is_chosen()) setenv("TUTTI_SLOTS", "16", 1);
+}
+
+/* As many as links of one host have where nothing is set. */
+TEST(missing, ranks_with_different_slots_are_named_with_what_is_set)
+{
+    static struct job job;
+    const char *const extra[] = {"TUTTI_INIT_TIMEOUT_MS=60000", NULL};
+    for (int i = 0; i < NLAYOUTS; i++) {
+        chosen = (int)strlen(layouts[i]) - 1;
+        REQUIRE(job_start_prepared(&job, layouts[i], init, extra, take_16_slots));
+        CHECK_MESSAGE(job_wait(&job, 20000), "a rank waited for the deadline");
+        check_all_say(&job, "has TUTTI_SLOTS=0, rank ");
+        check_all_say(&job, "has 16: give all ranks the same");
+    }
+}
+
 TEST(missing, a_rank_whose_file_of_constants_is_wrong_is_named)
 {
     static struct job job;

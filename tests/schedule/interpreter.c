@@ -29,6 +29,7 @@ struct link {
 struct worker {
     int rank, channel, index, nsteps, peer;
     bool entered;
+    bool stores_late; /* its messages leave before its result is stored */
     enum phase phase;
     struct tt_step step;
     struct message taken[MOST_RANKS], result;
@@ -160,6 +161,13 @@ static void take_source(struct machine *machine, struct worker *worker, struct m
     *source = (struct message){.number = 0};
 }
 
+static struct message copy_message(const struct machine *machine, const struct message *message)
+{
+    struct message copy = {.elements = get(machine->total), .number = message->number};
+    if (copy.number) memcpy(copy.elements, message->elements, copy.number * sizeof *copy.elements);
+    return copy;
+}
+
 static struct worker *worker_of(struct machine *machine, int rank, int channel)
 {
     return &machine->workers[rank * machine->geometry.nchannels + channel];
@@ -197,7 +205,9 @@ static void write_to_posts(struct machine *machine, const struct worker *worker)
     }
 }
 
-static void compute(struct machine *machine, struct worker *worker)
+/* The sources of the step, together. What was sent by reference is read where it lies, again if
+ * this is called twice. */
+static void make_result(struct machine *machine, struct worker *worker)
 {
     const struct tt_step *step = &worker->step;
     worker->result = (struct message){.number = 0};
@@ -206,15 +216,41 @@ static void compute(struct machine *machine, struct worker *worker)
         take_source(machine, worker, &local);
     }
     for (int i = 0; i < step->recv.number; i++) {
-        struct message *taken = &worker->taken[i];
-        if (taken->sender) *taken = read_span(machine, taken->sender, &taken->span);
-        if (taken->posted) *taken = read_span(machine, worker, &step->dst);
+        const struct message *taken = &worker->taken[i];
+        struct message source = {.number = 0};
+        if (taken->sender)
+            source = read_span(machine, taken->sender, &taken->span);
+        else if (taken->posted)
+            source = read_span(machine, worker, &step->dst);
+        else if (taken->elements)
+            source = copy_message(machine, taken);
+        if (source.elements) take_source(machine, worker, &source);
     }
-    for (int i = 0; i < step->recv.number; i++)
-        if (worker->taken[i].elements) take_source(machine, worker, &worker->taken[i]);
     finish(step, &worker->result);
-    write_span(machine, worker, &step->dst, &worker->result);
+}
+
+static void compute(struct machine *machine, struct worker *worker)
+{
+    const struct tt_step *step = &worker->step;
+    make_result(machine, worker);
+    worker->stores_late =
+        step->dst.number > 0 && step->send.number > 0 && draw(&machine->seed) % 2 == 0;
+    if (!worker->stores_late) write_span(machine, worker, &step->dst, &worker->result);
     write_to_posts(machine, worker);
+}
+
+/* When its messages have left, a copy reads its source again to store it; a fold has its result. */
+static void end_sending(struct machine *machine, struct worker *worker)
+{
+    const struct tt_step *step = &worker->step;
+    if (worker->stores_late && step->op == TT_COPY) {
+        free(worker->result.elements);
+        make_result(machine, worker);
+    }
+    if (worker->stores_late) write_span(machine, worker, &step->dst, &worker->result);
+    for (int i = 0; i < step->recv.number; i++) free(worker->taken[i].elements);
+    free(worker->result.elements);
+    worker->result = (struct message){.number = 0};
 }
 
 static bool move_taking(struct machine *machine, struct worker *worker)
@@ -248,8 +284,7 @@ static bool move_sending(struct machine *machine, struct worker *worker)
 {
     const struct tt_peers *peers = &worker->step.send;
     if (worker->peer == peers->number) {
-        free(worker->result.elements);
-        worker->result = (struct message){.number = 0};
+        end_sending(machine, worker);
         worker->phase = START;
         worker->index++;
         return true;
@@ -266,15 +301,13 @@ static bool move_sending(struct machine *machine, struct worker *worker)
         *copy = (struct message){.posted = true};
         return true;
     }
-    if (sends_reference(machine, &worker->step)) {
+    if (!worker->stores_late && sends_reference(machine, &worker->step)) {
         const struct tt_step *step = &worker->step;
         *copy =
             (struct message){.sender = worker, .span = step->dst.number ? step->dst : step->local};
         return true;
     }
-    *copy = (struct message){.elements = get(machine->total), .number = worker->result.number};
-    if (copy->number)
-        memcpy(copy->elements, worker->result.elements, copy->number * sizeof *copy->elements);
+    *copy = copy_message(machine, &worker->result);
     return true;
 }
 
@@ -520,8 +553,9 @@ static void tear_down(struct machine *machine, bool in_place)
     }
     for (int i = 0; i < machine->nworkers; i++) {
         struct worker *worker = &machine->workers[i];
-        for (int k = 0; k < worker->step.recv.number && worker->phase == TAKING; k++)
-            if (k < worker->peer) free(worker->taken[k].elements);
+        for (int k = 0; k < worker->step.recv.number; k++)
+            if (worker->phase == SENDING || (worker->phase == TAKING && k < worker->peer))
+                free(worker->taken[k].elements);
         free(worker->result.elements);
     }
     for (int c = 0; c < MOST_CHANNELS; c++)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "hand.h"
+#include "interpreter.h"
 #include "schedule/schedule.h"
 #include "shim.h"
 
@@ -284,18 +285,18 @@ TEST(direct, an_answer_counts_only_when_it_is_sent_after_the_reading)
 
 /* ---- Posts ---------------------------------------------------------------------------------- */
 
-static void check_posts(const struct line *lines, int nlines, bool safe, const char *text)
+static void check_posts(const struct hand *hand, bool safe, const char *text)
 {
-    const struct hand hand = {.shape = {.collective = TT_ALL_GATHER, .nranks = 2, .root = 0},
-                              .lines = lines,
-                              .nlines = nlines};
-    const struct tt_steps steps = hand_steps(&hand);
+    const struct tt_steps steps = hand_steps(hand);
     struct tt_verify_report report;
     const tt_status status = tt_verify(&steps, 5, &report);
     CHECK_MESSAGE(status == TT_OK, "%s", report.text);
     CHECK_EQ(report.post_safe, safe);
     CHECK_MESSAGE(safe ? !report.post[0] : strstr(report.post, text) != NULL, "%s", report.post);
 }
+
+#define GATHER2 .shape = {.collective = TT_ALL_GATHER, .nranks = 2, .root = 0}
+#define ALL2 .shape = {.collective = TT_ALL_REDUCE, .nranks = 2, .root = 0}
 
 /* Rank 1 uses the place of rank 0's block for something else before that block comes. */
 static const struct line own_use_lines[] = {
@@ -308,7 +309,7 @@ static const struct line own_use_lines[] = {
 
 TEST(posts, are_refused_for_memory_that_the_receiver_itself_uses_before)
 {
-    check_posts(own_use_lines, 5, false,
+    check_posts(&(struct hand){GATHER2, LINES(own_use_lines)}, false,
                 "rank 1 channel 0 step 2: rank 0 may not write OUTPUT[0] itself in its step 0, as "
                 "its own rank 1 may still use that memory");
 }
@@ -316,17 +317,58 @@ TEST(posts, are_refused_for_memory_that_the_receiver_itself_uses_before)
 /* Rank 1 uses the memory before, but rank 0 sends when rank 1 has said, with its own block, that
  * the place is free. */
 static const struct line answered_lines[] = {
-    {0, 0, {.local = IN(0), .dst = OUT(0)}},
-    {0, 0, {.recv = PEER(1), .dst = OUT(1)}},
-    {0, 0, {.local = OUT(0), .send = PEER(1)}},
-    {1, 0, {.local = IN(1), .dst = OUT(0)}},
-    {1, 0, {.local = OUT(0), .dst = OUT(1), .send = PEER(0)}},
+    {0, 0, {.local = IN(0), .dst = OUT(0)}},    {0, 0, {.recv = PEER(1), .dst = OUT(1)}},
+    {0, 0, {.local = OUT(0), .send = PEER(1)}}, {1, 0, {.local = IN(1), .dst = OUT(0)}},
+    {1, 0, {.local = OUT(0), .dst = OUT(1)}},   {1, 0, {.local = OUT(1), .send = PEER(0)}},
     {1, 0, {.recv = PEER(0), .dst = OUT(0)}},
 };
 
 TEST(posts, are_allowed_when_the_sender_knows_that_the_memory_is_free)
 {
-    check_posts(answered_lines, 6, true, "");
+    check_posts(&(struct hand){GATHER2, LINES(answered_lines)}, true, "");
+}
+
+/* Rank 1 sends its block, from which rank 0 sees that it may send its own, before rank 1 has stored
+ * that block at the place of rank 0's. */
+static const struct line late_store_lines[] = {
+    {0, 0, {.local = IN(0), .dst = OUT(0)}},
+    {0, 0, {.recv = PEER(1), .dst = OUT(1)}},
+    {0, 0, {.local = IN(0), .send = PEER(1)}},
+    {1, 0, {.local = IN(1), .dst = OUT(0), .send = PEER(0)}},
+    {1, 0, {.local = IN(1), .dst = OUT(1)}},
+    {1, 0, {.recv = PEER(0), .dst = OUT(0)}},
+};
+
+/* Rank 1 sends a sum, which rank 0 finishes and sends back, before rank 1 has stored it. */
+static const struct line late_fold_lines[] = {
+    {0, 0, {.local = IN(0), .send = PEER(1)}},
+    {0, 0, {.recv = PEER(1), .finish = true, .dst = OUT(0), .send = PEER(1)}},
+    {1, 0, {.recv = PEER(0), .op = TT_FOLD, .local = IN(0), .dst = OUT(0), .send = PEER(0)}},
+    {1, 0, {.recv = PEER(0), .dst = OUT(0)}},
+};
+
+/* Whether some execution with posts goes wrong. */
+static bool goes_wrong_with_posts(const struct hand *hand)
+{
+    const struct tt_steps steps = hand_steps(hand);
+    bool wrong = false;
+    for (uint64_t seed = 1; seed <= 200 && !wrong; seed++)
+        wrong = interpret(&steps, &(struct run){.count = 5, .posts = true, .seed = seed}) != NULL;
+    return wrong;
+}
+
+TEST(posts, are_refused_for_memory_in_which_the_receiver_stores_after_it_has_sent)
+{
+    const struct hand copy = {GATHER2, LINES(late_store_lines)};
+    CHECK(goes_wrong_with_posts(&copy));
+    check_posts(&copy, false,
+                "rank 1 channel 0 step 2: rank 0 may not write OUTPUT[0] itself in its step 2, as "
+                "its own rank 1 may still use that memory");
+    const struct hand fold = {ALL2, LINES(late_fold_lines)};
+    CHECK(goes_wrong_with_posts(&fold));
+    check_posts(&fold, false,
+                "rank 1 channel 0 step 1: rank 0 may not write OUTPUT[0] itself in its step 1, as "
+                "its own rank 1 may still use that memory");
 }
 
 /* ---- Printing ------------------------------------------------------------------------------- */

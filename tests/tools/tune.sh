@@ -35,9 +35,11 @@ plan 1 "'/nonexistent/costs' cannot be written: No such file or directory" tune 
 plan 1 "'$work' cannot be written: it is there, and is no regular file" tune --output "$work"
 plan 1 "'/dev/null' cannot be written: it is there, and is no regular file" tune --output /dev/null
 
-# It measures, within its time, and writes a file that communicators read.
+# It measures, within its time, and writes a file that communicators read, where a symbolic link points.
+: >"$work/costs"
+ln -s costs "$work/link"
 start=$(date +%s)
-"$PLAN" tune --seconds 4 --ranks 2 --output "$work/costs" >"$work/out" 2>"$work/err"
+"$PLAN" tune --seconds 4 --ranks 2 --output "$work/link" >"$work/out" 2>"$work/err"
 expect "code of tune" 0 $?
 took=$(($(date +%s) - start))
 [ "$took" -le 8 ] || expect "seconds of tune --seconds 4" "at most 8" "$took"
@@ -50,7 +52,9 @@ else
     contains "table" "shipped  constants: " "$work/out"
     contains "table" "measured constants: " "$work/out"
 fi
-contains "table" "Written to $work/costs" "$work/out"
+contains "table" "Written to $work/link" "$work/out"
+expect "the link, written through" costs "$(readlink "$work/link")"
+rm -f "$work/link"
 contains "file" "# Measured by tutti-plan tune, tutti " "$work/costs"
 contains "file" "2 ranks." "$work/costs"
 expect "constants of the file" "action byte_long byte_put byte_reduced byte_result byte_sent link link_one_way meeting meeting_rank net_byte net_link net_message turn_link turn_meeting" \
@@ -63,13 +67,20 @@ contains "tutti-info with the file" "constants of the host: TUTTI_COST_FILE=$wor
 TUTTI_COST_FILE=$work/costs "$RUN" -n 2 "$INFO" --links >"$work/out" 2>&1
 expect "code of two ranks with the file" 0 $?
 
-# Without --output the file goes to stdout, and the table to stderr. A damaged file in use does not keep tune from measuring.
+# Without --output the file goes to stdout, and the table to stderr. A damaged file in use does not keep tune from measuring, whether the
+# environment or a settings file names it.
 echo "link = fast" >"$work/damaged"
-TUTTI_COST_FILE=$work/damaged "$PLAN" tune --seconds 4 --ranks 2 >"$work/costs" 2>"$work/err"
+echo "TUTTI_COST_FILE=$work/damaged" >"$work/conf"
+TUTTI_COST_FILE=$work/damaged TUTTI_CONF_FILE=$work/conf "$PLAN" tune --seconds 4 --ranks 2 >"$work/costs" 2>"$work/err"
 expect "code of tune to stdout" 0 $?
 contains "stdout" "byte_sent     = " "$work/costs"
 lacks "stdout" "times of algorithms" "$work/costs"
 contains "stderr" "times of algorithms" "$work/err"
+
+# Who starts it may ignore SIGCHLD.
+env --ignore-signal=CHLD "$PLAN" tune --seconds 4 --ranks 2 >"$work/out" 2>&1
+expect "code of tune where SIGCHLD is ignored" 0 $?
+lacks "tune where SIGCHLD is ignored" "did not end in time" "$work/out"
 
 # A rank that dies ends all with an error and no file; a signal likewise, and tune dies of it.
 for ends in rank tune; do
@@ -91,6 +102,24 @@ for ends in rank tune; do
     left "tune that was ended ($ends)"
     [ ! -e "$work/costs" ] || expect "file of tune that was ended ($ends)" none "$(cat "$work/costs")"
 done
+
+# Ranks stay on the CPUs on which tune may run. They are bound before they map their memory.
+cpu=$(taskset -cp $$ | sed 's/.*: *//; s/[,-].*//')
+taskset -c "$cpu" "$PLAN" tune --seconds 60 --ranks 2 >"$work/out" 2>&1 &
+tune=$!
+two() {
+    children $tune >"$work/ranks" && [ "$(wc -w <"$work/ranks")" -eq 2 ] || return 1
+    for rank in $(cat "$work/ranks"); do
+        grep -q tutti-segment "/proc/$rank/maps" 2>/dev/null || return 1
+    done
+}
+await two
+for rank in $(cat "$work/ranks"); do
+    expect "CPUs of a rank" "$cpu" "$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' "/proc/$rank/status")"
+done
+kill -TERM $tune
+wait $tune
+left "tune on one CPU"
 
 # tune dies of SIGKILL: its ranks do, too.
 "$PLAN" tune --seconds 60 --ranks 4 >"$work/out" 2>&1 &

@@ -58,9 +58,19 @@ static void take_slots(struct tt_segment_layout *layout, size_t a_link, size_t l
     while (link_stride(layout) > a_link && layout->nslots > least) layout->nslots--;
 }
 
+static size_t link_budget(const struct tt_segment_layout *layout, int nlocal, size_t budget)
+{
+    return budget / ((size_t)nlocal * (size_t)nlocal * (size_t)layout->nchannels);
+}
+
+void tt_segment_spare(struct tt_segment_layout *layout, int nlocal, size_t budget)
+{
+    take_slots(layout, link_budget(layout, nlocal, budget), TT_SLOTS_BETWEEN);
+}
+
 void tt_segment_fit(struct tt_segment_layout *layout, int nlocal, size_t budget)
 {
-    const size_t a_link = budget / ((size_t)nlocal * (size_t)nlocal * (size_t)layout->nchannels);
+    const size_t a_link = link_budget(layout, nlocal, budget);
     take_slots(layout, a_link, TT_SLOTS_BETWEEN);
     while (link_stride(layout) > a_link && layout->slot_bytes > TT_MIN_SLOT_BYTES) {
         const size_t half = layout->slot_bytes / 2 / TT_CACHE_LINE * TT_CACHE_LINE;
@@ -90,7 +100,9 @@ static tt_status map(struct tt_segment *segment, int fd)
         mmap(NULL, segment->nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (memory == MAP_FAILED)
         return tt_fail_errno(
-            errno, "cannot map %zu bytes of address space for the host segment (ulimit -v?)",
+            errno,
+            "cannot map %zu bytes of address space for the host segment (ulimit -v?); a smaller "
+            "TUTTI_SLOTS or TUTTI_SLOT_BYTES takes less",
             segment->nbytes);
     madvise(memory, segment->nbytes, MADV_DONTDUMP); /* a core would have its holes too */
     segment->header = memory;
@@ -127,8 +139,10 @@ tt_status tt_segment_create(uint64_t id, const struct tt_segment_layout *layout,
         goto free_segment;
     }
     if (tt_truncate(segment->fd, (off_t)segment->nbytes)) {
-        status = tt_fail_errno(errno, "cannot size shared memory to %zu bytes%s", segment->nbytes,
-                               tt_write_limit(errno));
+        status = tt_fail_errno(errno,
+                               "cannot size shared memory to %zu bytes%s; a smaller TUTTI_SLOTS or "
+                               "TUTTI_SLOT_BYTES takes less",
+                               segment->nbytes, tt_write_limit(errno));
         goto close_fd;
     }
     status = map(segment, segment->fd);

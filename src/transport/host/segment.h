@@ -183,6 +183,9 @@ struct tt_segment_layout {
  * allows (2,364 with three channels in 64 GiB) exceed the budget. */
 void tt_segment_fit(struct tt_segment_layout *layout, int nlocal, size_t budget);
 
+/* Takes slots away, down to TT_SLOTS_BETWEEN, while the links take more than `budget` bytes. */
+void tt_segment_spare(struct tt_segment_layout *layout, int nlocal, size_t budget);
+
 /* Creates and maps a segment; id is unique among the segments of this host that this process may
  * see. TT_ERR_USAGE with fewer than TT_MIN_SLOTS slots, or when the number of channels is not
  * TT_MIN_CHANNELS to TT_MAX_CHANNELS. */

@@ -158,6 +158,25 @@ TEST(segment, is_fitted_into_a_budget_by_six_slots_then_smaller_ones_and_never_f
     }
 }
 
+TEST(segment, spares_slots_but_not_below_those_between_hosts)
+{
+    static const struct {
+        int nlocal;
+        size_t nslots, then_nslots;
+    } cases[] = {{2, 16, 16}, {13, 16, 16}, {16, 16, 10}, {21, 16, 6}, {242, 16, 6}, {242, 4, 4}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tt_segment_layout spared = {.nlocal = 1,
+                                           .nchannels = 3,
+                                           .nslots = cases[i].nslots,
+                                           .slot_bytes = 128 << 10,
+                                           .meet_bytes = 512};
+        tt_segment_spare(&spared, cases[i].nlocal, (size_t)1 << 30);
+        CHECK_MESSAGE(spared.nslots == cases[i].then_nslots && spared.slot_bytes == 128 << 10,
+                      "%d ranks, %zu slots became %zu of %zu bytes", cases[i].nlocal,
+                      cases[i].nslots, spared.nslots, spared.slot_bytes);
+    }
+}
+
 /* Whether a core dump leaves out the mapping that begins at `memory`. */
 static bool is_left_out_of_core(const void *memory)
 {

@@ -83,29 +83,37 @@ static tt_status abort_comm(tuttiComm_t comm)
     return TT_OK;
 }
 
-tt_status tt_end_comm(const struct tt_pending_end *end)
+static tt_status end_by(tuttiComm_t comm, tt_status (*end)(tuttiComm_t comm))
 {
-    TT_TRY(tt_comm_check_handle(end->comm)); /* a group may have ended it before */
-    if (tt_comm_is_inherited(end->comm)) {
-        tt_comm_free_inherited(end->comm);
-        return TT_OK;
-    }
-    return end->aborts ? abort_comm(end->comm) : destroy(end->comm);
+    TT_TRY(tt_comm_check_handle(comm)); /* a group may have ended it before */
+    if (!tt_comm_is_inherited(comm)) return end(comm);
+    tt_comm_free_inherited(comm);
+    return TT_OK;
 }
 
-static tt_status issue_end(tuttiComm_t comm, bool aborts)
+static tt_status end_by_destroy(tuttiComm_t comm)
+{
+    return end_by(comm, destroy);
+}
+
+static tt_status end_by_abort(tuttiComm_t comm)
+{
+    return end_by(comm, abort_comm);
+}
+
+static tt_status issue_end(tuttiComm_t comm, tt_status (*end)(tuttiComm_t comm))
 {
     TT_TRY(tt_comm_check_handle(comm));
-    const struct tt_pending_end end = {.comm = comm, .aborts = aborts};
-    return tt_issue_end(&end);
+    const struct tt_pending_end pending = {.end = end, .comm = comm};
+    return tt_issue_end(&pending);
 }
 
 tuttiResult_t tuttiCommDestroy(tuttiComm_t comm)
 {
-    return comm ? tt_group_result(__func__, issue_end(comm, false)) : tuttiSuccess;
+    return comm ? tt_group_result(__func__, issue_end(comm, end_by_destroy)) : tuttiSuccess;
 }
 
 tuttiResult_t tuttiCommAbort(tuttiComm_t comm)
 {
-    return comm ? tt_group_result(__func__, issue_end(comm, true)) : tuttiSuccess;
+    return comm ? tt_group_result(__func__, issue_end(comm, end_by_abort)) : tuttiSuccess;
 }

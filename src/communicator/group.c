@@ -89,7 +89,7 @@ static tt_status issue_ends(void *items, int number, bool are_entered, bool coun
     tt_status first = TT_OK;
     char text[TT_ERROR_TEXT];
     for (int i = 0; i < number; i++) {
-        const tt_status status = tt_end_comm(&ends[i]);
+        const tt_status status = ends[i].end(ends[i].comm);
         if (!status || first) continue;
         first = status;
         snprintf(text, sizeof text, "%s", tt_last_error());
@@ -264,7 +264,7 @@ tt_status tt_issue_init(const struct tt_pending_init *init)
 tt_status tt_issue_end(const struct tt_pending_end *end)
 {
     struct group *group = own_group();
-    if (!group->depth) return tt_end_comm(end);
+    if (!group->depth) return end->end(end->comm);
     struct tt_pending_end *held = next_item(group, ENDS);
     if (!held) return TT_ERR_SYSTEM;
     *held = *end;

@@ -24,6 +24,8 @@ TT_NODISCARD tt_status tt_issue(struct tt_pending_call *pending);
 
 /* A communicator to be made: now, or at the end of the group together with the others. */
 struct tt_pending_init {
+    /* By the calling thread; NULL: as tuttiCommInitRank. */
+    tt_status (*make)(const struct tt_pending_init *init);
     tuttiComm_t *comm;
     tuttiComm_t parent; /* from which it is split; NULL: it is not, and has an id */
     struct tt_unique_id id;
@@ -36,17 +38,13 @@ TT_NODISCARD tt_status tt_issue_init(const struct tt_pending_init *init);
 /* Makes several communicators of this thread at once, each in a thread of its own; those that are
  * split from one parent in one thread, one after the other. All are made or none is. */
 TT_NODISCARD tt_status tt_init_together(const struct tt_pending_init *inits, int ninits);
-/* By the calling thread. *comm is NULL where the color is TUTTI_SPLIT_NOCOLOR. */
-TT_NODISCARD tt_status tt_split(const struct tt_pending_init *init);
 
 /* The end of a communicator: now, or at the end of the group, after its calls, also where some of
  * it has failed. */
 struct tt_pending_end {
+    tt_status (*end)(tuttiComm_t comm); /* by the calling thread */
     tuttiComm_t comm;
-    bool aborts; /* else it is destroyed */
 };
 TT_NODISCARD tt_status tt_issue_end(const struct tt_pending_end *end);
-/* By the calling thread. */
-TT_NODISCARD tt_status tt_end_comm(const struct tt_pending_end *end);
 
 #endif

@@ -47,7 +47,7 @@ static tt_status bootstrap_allgather(void *context, const void *mine, void *all,
 static tt_status init_rank(const struct tt_pending_init *init)
 {
     struct over_bootstrap over;
-    if (init->parent) return tt_split(init);
+    if (init->make) return init->make(init);
     const int64_t start_ns = tt_now_ns();
     TT_TRY(tt_bootstrap_create(&over.bootstrap, &init->id, init->rank, init->nranks,
                                tt_deadline_ns(init->config.init_timeout_ms)));

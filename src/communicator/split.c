@@ -80,7 +80,8 @@ static tt_status split(const struct tt_pending_init *init, const struct choice *
     return status;
 }
 
-tt_status tt_split(const struct tt_pending_init *init)
+/* *comm is NULL where the color is TUTTI_SPLIT_NOCOLOR. */
+static tt_status make(const struct tt_pending_init *init)
 {
     tuttiComm_t comm = init->parent;
     const struct choice mine = {
@@ -100,7 +101,8 @@ static tt_status issue_split(tuttiComm_t comm, int color, int key, tuttiComm_t *
     TT_TRY(tt_comm_check(comm));
     if (!newcomm) return tt_fail(TT_ERR_ARGUMENT, "tuttiCommSplit: newcomm is NULL");
     *newcomm = NULL;
-    struct tt_pending_init init = {.comm = newcomm, .parent = comm, .color = color, .key = key};
+    struct tt_pending_init init = {
+        .make = make, .comm = newcomm, .parent = comm, .color = color, .key = key};
     if (color < 0 && color != TUTTI_SPLIT_NOCOLOR)
         init.status =
             tt_fail(TT_ERR_ARGUMENT, "color %d is negative and not TUTTI_SPLIT_NOCOLOR", color);

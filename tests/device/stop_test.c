@@ -31,6 +31,7 @@ TEST(stop, a_call_does_not_leave_its_kernel_before_that_is_told_to_wait_for_nobo
     struct tt_segment_header *header = calloc(1, sizeof *header);
     struct tt_segment segment = {.header = header};
     struct tt_fabric fabric = {.record = &record, .segment = &segment, .peers = &peer};
+    atomic_init(&fabric.seen, &segment.header->failure);
     struct tt_engine engine = {.fabric = &fabric, .timeout_ms = 1};
     struct tt_device_report report = {.nbegun = 1, .begun = 1};
     struct tt_kernel_life life = {.report = &report, .nborrowed = 1};

@@ -34,6 +34,7 @@ static void set_up_rank(int r)
     memset(rank->engines, 0, sizeof rank->engines);
     rank->other_turns = 0;
     rank->fabric.segment = rank->fabric.host.segment = tt_model_segment;
+    atomic_init(&rank->fabric.seen, &tt_model_segment->header->failure);
     rank->fabric.record = &tt_model_segment->header->records[r];
     rank->fabric.host.context = &rank->fabric.context;
     rank->fabric.context = (struct tt_room_context){.rank = r,

@@ -63,6 +63,7 @@ TEST(bad_input, null_where_a_result_goes)
     float ms;
     tuttiRedOp_t op;
     void *memory;
+    char text[8];
     tuttiStream_t stream;
     tuttiEvent_t event;
     tuttiPlan_t plan;
@@ -85,6 +86,12 @@ TEST(bad_input, null_where_a_result_goes)
     WRONG_ARGUMENT(tuttiStreamCreate(NULL), "NULL");
     WRONG_ARGUMENT(tuttiStreamFromDevice(NULL, 0, NULL), "NULL");
     WRONG_ARGUMENT(tuttiStreamFromDevice(&stream, -1, NULL), "GPU -1 does not exist");
+    WRONG_ARGUMENT(tuttiStreamOfDevice(NULL, 0, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiStreamOfDevice(&stream, -3, NULL), "-3");
+    WRONG_ARGUMENT(tuttiDeviceMemAlloc(NULL, 1, -1), "NULL");
+    WRONG_ARGUMENT(tuttiDeviceMemAlloc(&memory, 1, -3), "-3");
+    WRONG_ARGUMENT(tuttiGetNcclSetting("NCCL_NIX", text, sizeof text), "NCCL_NIX");
+    WRONG_ARGUMENT(tuttiGetNcclSetting("NCCL_DEBUG", text, 0), "no room");
     WRONG_ARGUMENT(tuttiEventCreate(NULL), "NULL");
     WRONG_ARGUMENT(tuttiStreamLaunch(NULL, NULL, NULL), "NULL");
     WRONG_ARGUMENT(tuttiEventRecord(NULL, NULL), "NULL");
@@ -334,8 +341,9 @@ TEST(bad_input, handles_of_nothing)
 
 /* These have no argument that they refuse. */
 static const char *const never_refuse[] = {
-    "tuttiStreamDestroy", "tuttiStreamSynchronize", "tuttiStreamQuery", "tuttiEventDestroy",
-    "tuttiGroupStart",    "tuttiGroupEnd",          "tuttiGetLauncher", NULL};
+    "tuttiStreamDestroy", "tuttiStreamSynchronize", "tuttiStreamQuery",
+    "tuttiEventDestroy",  "tuttiGroupStart",        "tuttiGroupEnd",
+    "tuttiGetLauncher",   "tuttiUseNcclSettings",   NULL};
 
 static bool is_in(const char *const *list, const char *name)
 {

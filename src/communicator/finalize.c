@@ -59,10 +59,10 @@ static tt_status destroy(tuttiComm_t comm)
 static void fail_own_calls(tuttiComm_t comm, bool is_first)
 {
     char name[128], text[256];
-    const struct tt_carried *carried = tt_carried_of(&comm->core);
+    const struct tt_carried *carried = is_first ? tt_carried_of(&comm->core) : NULL;
     tt_fabric_name_rank(comm->core.fabric, comm->core.rank, name, sizeof name);
     snprintf(text, sizeof text, "%s aborted communicator %s", name, comm->core.name);
-    if (is_first && carried && carried->settle) carried->settle(&comm->core);
+    if (carried && carried->settle) carried->settle(&comm->core);
     tt_engine_enter(&comm->core.engine);
     tt_fabric_abort(comm->core.fabric, text);
     tt_engine_leave(&comm->core.engine);

@@ -63,7 +63,7 @@ static void say_if_late(struct tt_work *work)
     if (!tt_late_is_due(&work->late, engine->late_ms, work->progress, &waited_ms) ||
         !tt_expired(engine->quiet_ns))
         return;
-    engine->quiet_ns = tt_deadline_ns(waited_ms / 2);
+    engine->quiet_ns = tt_deadline_ns(waited_ms / 2 + 1);
     describe_wait(work, &text);
     TT_WARN("%s has waited %lld ms in %s of communicator %s (TUTTI_LATE_MS)%s", text.name,
             (long long)waited_ms, text.call, engine->name, text.missing);

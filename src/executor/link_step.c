@@ -104,7 +104,7 @@ TT_INLINED tt_status gather_messages(struct tt_work *work, int channel,
         if (nbytes >= TT_DIRECT_MIN_BYTES && step->op == TT_FOLD)
             tt_fetch_to_read(message.data, nbytes, TT_FETCH_LATE);
         at->borrows |= message.is_borrowed;
-        at->refers |= message.is_reference;
+        at->refers |= message.is_reference && !message.is_borrowed;
         at->ready = i + 1;
         work->progress++;
     }

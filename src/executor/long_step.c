@@ -239,10 +239,8 @@ tt_status tt_step_long(struct tt_work *work, int channel, const struct tt_progra
     const int64_t begin_ns = store ? tt_look_begin() : 0;
     if (!makes_nothing(work, channel, step, reference)) compute(work, pass, spans);
     if (store) tt_look_end(store, spans->nbytes, begin_ns);
-    if (borrows)
-        tt_fabric_give_back(work->engine->fabric);
-    else if (refers)
-        status = tt_fabric_check_source(work->engine->fabric, source);
+    if (borrows) tt_fabric_give_back(work->engine->fabric);
+    if (refers) status = tt_fabric_check_source(work->engine->fabric, source);
     if (status) return give_up_claims(work, channel, step, status);
     publish(work, channel, step, reference, spans->nbytes);
     pass.stores = true;

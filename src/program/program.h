@@ -224,8 +224,8 @@ struct tt_position {
     uint8_t entered; /* MEET: the own part is in */
     uint8_t asked;   /* the message of the present step may be delivered in place */
     uint8_t posted;  /* the posts of the present round have been made */
-    uint8_t refers;  /* a message of the present step lies in memory of another rank (executor), */
-    uint8_t borrows; /* and that is one of this process */
+    uint8_t refers;  /* a message of the present step lies in memory of a rank of another process */
+    uint8_t borrows; /* a message of the present step lies in memory of another rank of this one */
     uint8_t done;
 };
 

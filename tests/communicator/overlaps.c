@@ -58,11 +58,11 @@ TEST(overlaps, are_inherited_by_a_split)
     REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
     REQUIRE(tuttiCommInitRankConfig(&comm, 1, id, 0, &config) == tuttiSuccess);
     REQUIRE(tuttiCommSplit(comm, 0, 0, &part, NULL) == tuttiSuccess);
-    CHECK_EQ(tuttiAlltoAll(data, data + 1, N, tuttiInt32, part, NULL), tuttiSuccess);
+    CHECK_EQ(tuttiAlltoAll(data, data, N, tuttiInt32, part, NULL), tuttiSuccess);
     CHECK_EQ(tuttiCommDestroy(part), tuttiSuccess);
     config.overlaps = 0;
     REQUIRE(tuttiCommSplit(comm, 0, 0, &part, &config) == tuttiSuccess);
-    CHECK_EQ(tuttiAlltoAll(data, data + 1, N, tuttiInt32, part, NULL), tuttiInvalidArgument);
+    CHECK_EQ(tuttiAlltoAll(data, data, N, tuttiInt32, part, NULL), tuttiInvalidArgument);
     CHECK_EQ(tuttiCommDestroy(part), tuttiSuccess);
     CHECK_EQ(tuttiCommDestroy(comm), tuttiSuccess);
 }

@@ -134,7 +134,7 @@ TEST(nccl_gpus, a_stream_that_is_none_is_an_error_of_the_call)
     struct ranks ranks = {0};
     setup(&ranks);
     use_gpu(&ranks, 0);
-    CUstream gone;
+    CUstream gone = NULL;
     CALL(cuStreamCreate, &gone, CU_STREAM_NON_BLOCKING);
     CALL(cuStreamDestroy_v2, gone);
     void *data = (void *)(uintptr_t)ranks.data[0];

@@ -236,7 +236,7 @@ tt_status tt_step_long(struct tt_work *work, int channel, const struct tt_progra
     struct pass pass = {.step = step, .channel = channel, .stores = !sends_first, .sends = true};
     struct tt_shared_store *store =
         sends_first || !step->dst.number ? looked_at(work, channel, step, reference, spans) : NULL;
-    const int64_t begin_ns = store ? tt_look_begin() : 0;
+    const int64_t begin_ns = store ? tt_now_ns() : 0;
     if (!makes_nothing(work, channel, step, reference)) compute(work, pass, spans);
     if (store) tt_look_end(store, spans->nbytes, begin_ns);
     if (borrows) tt_fabric_give_back(work->engine->fabric);

@@ -3,6 +3,8 @@
 
 #include <stdatomic.h>
 
+#include "base/clock.h"
+
 enum {
     /* A plain store is slow that takes longer than these nanoseconds, and so many a KiB: 6 GB/s. */
     SLOW_NS = 60,
@@ -39,7 +41,7 @@ void tt_look_end(struct tt_shared_store *store, size_t nbytes, int64_t begin_ns)
 
 void tt_store_and_look(struct tt_shared_store *store, void *to, const void *from, size_t nbytes)
 {
-    const int64_t begin_ns = tt_look_begin();
+    const int64_t begin_ns = tt_now_ns();
     tt_copy(to, from, nbytes, false);
     tt_look_end(store, nbytes, begin_ns);
 }

@@ -10,7 +10,6 @@
 #ifndef TT_EXECUTOR_SHARED_STORE_H
 #define TT_EXECUTOR_SHARED_STORE_H
 
-#include "base/clock.h"
 #include "datatype/datatype.h"
 #include "transport/link.h"
 
@@ -23,8 +22,7 @@ static inline bool tt_store_is_past_caches(const struct tt_shared_store *store, 
     return store && store->past_caches && nbytes >= TT_PAST_CACHES_MIN_BYTES;
 }
 
-/* Whether this message is to be looked at: stored plainly, between tt_look_begin and tt_look_end.
- */
+/* Whether this message is to be looked at: stored plainly and timed, for tt_look_end. */
 static inline bool tt_store_is_due(struct tt_shared_store *store, size_t nbytes)
 {
     if (!store || nbytes < TT_PAST_CACHES_MIN_BYTES) return false;
@@ -33,12 +31,7 @@ static inline bool tt_store_is_due(struct tt_shared_store *store, size_t nbytes)
     return false;
 }
 
-static inline int64_t tt_look_begin(void)
-{
-    return tt_now_ns();
-}
-
-/* The message, which has been stored since begin_ns. */
+/* After a message that was due: it has been stored since begin_ns (tt_now_ns). */
 void tt_look_end(struct tt_shared_store *store, size_t nbytes, int64_t begin_ns);
 
 /* Copies a message and looks at it. */

@@ -11,14 +11,7 @@
 
 enum { NRANKS = 4, NCALLS = SANITIZED ? 60 : 250, COUNT = 4096 };
 
-static const tuttiConfig_t config = {.size = sizeof config,
-                                     .magic = TUTTI_CONFIG_MAGIC,
-                                     .version = TUTTI_VERSION_CODE,
-                                     .timeoutMs = 60000,
-                                     .initTimeoutMs = 20000,
-                                     .commName = "copies",
-                                     .deterministic = TUTTI_CONFIG_UNDEF_INT,
-                                     .device = TUTTI_CONFIG_UNDEF_INT};
+static const tuttiConfig_t config = CONFIG_WITHIN(60000, 20000, .commName = "copies");
 
 /* Runs the body on communicators with so many channels and copies. */
 static void with(int nranks, int channels, int copies,

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "shim.h"
 
 enum { NBYTES = 16384, SLOW_NS = 1000000 };

@@ -7,13 +7,7 @@
 
 enum { GUARD = 0x5a };
 
-static const tuttiConfig_t config = {.size = sizeof config,
-                                     .magic = TUTTI_CONFIG_MAGIC,
-                                     .version = TUTTI_VERSION_CODE,
-                                     .timeoutMs = 10000,
-                                     .initTimeoutMs = 20000,
-                                     .deterministic = TUTTI_CONFIG_UNDEF_INT,
-                                     .device = TUTTI_CONFIG_UNDEF_INT};
+static const tuttiConfig_t config = CONFIG_WITHIN(10000, 20000);
 
 static tuttiResult_t call(tuttiCollective_t collective, const int *in, int *out, size_t count,
                           tuttiComm_t comm, tuttiStream_t stream)

@@ -13,13 +13,7 @@
 
 enum { NRANKS = 4, COUNT = 64 };
 
-static const tuttiConfig_t config = {.size = sizeof config,
-                                     .magic = TUTTI_CONFIG_MAGIC,
-                                     .version = TUTTI_VERSION_CODE,
-                                     .timeoutMs = 20000,
-                                     .initTimeoutMs = 20000,
-                                     .deterministic = TUTTI_CONFIG_UNDEF_INT,
-                                     .device = TUTTI_CONFIG_UNDEF_INT};
+static const tuttiConfig_t config = CONFIG_WITHIN(20000, 20000);
 
 /* ---- Algorithms that differ ----------------------------------------------------------------- */
 

@@ -192,13 +192,7 @@ enum { FEW_RANKS = 6, OTHER_USER = 48213 };
 /* Inits all ranks of a group without a deadline, when only some of their threads can be started. */
 static void init_with_few_threads(void)
 {
-    const tuttiConfig_t config = {.size = sizeof config,
-                                  .magic = TUTTI_CONFIG_MAGIC,
-                                  .version = TUTTI_VERSION_CODE,
-                                  .timeoutMs = 0,
-                                  .initTimeoutMs = 0,
-                                  .deterministic = TUTTI_CONFIG_UNDEF_INT,
-                                  .device = TUTTI_CONFIG_UNDEF_INT};
+    const tuttiConfig_t config = CONFIG_WITHIN(0, 0);
     tuttiComm_t comms[FEW_RANKS] = {NULL};
     tuttiUniqueId id;
     if (tuttiGetUniqueId(&id) || setuid(OTHER_USER)) _exit(126);

@@ -87,13 +87,7 @@ static void disagree(int rank, tuttiComm_t comm, void *arg)
 
 TEST(mismatch, ranks_that_disagree_all_see_both_sides)
 {
-    tuttiConfig_t config = {.size = sizeof config,
-                            .magic = TUTTI_CONFIG_MAGIC,
-                            .version = TUTTI_VERSION_CODE,
-                            .timeoutMs = 10000,
-                            .initTimeoutMs = 20000,
-                            .deterministic = TUTTI_CONFIG_UNDEF_INT,
-                            .device = TUTTI_CONFIG_UNDEF_INT};
+    tuttiConfig_t config = CONFIG_WITHIN(10000, 20000);
     for (size_t i = 0; i < sizeof disagreements / sizeof *disagreements; i++) {
         struct disagreement d = disagreements[i];
         config.algorithm = d.algorithm;
@@ -128,13 +122,7 @@ static void keep_buffers(int rank, tuttiComm_t comm, void *arg)
 TEST(mismatch, leaves_the_receive_buffers_untouched)
 {
     static const char *const algorithms[] = {"two_shot", "ring", "recursive_halving"};
-    tuttiConfig_t config = {.size = sizeof config,
-                            .magic = TUTTI_CONFIG_MAGIC,
-                            .version = TUTTI_VERSION_CODE,
-                            .timeoutMs = 10000,
-                            .initTimeoutMs = 20000,
-                            .deterministic = TUTTI_CONFIG_UNDEF_INT,
-                            .device = TUTTI_CONFIG_UNDEF_INT};
+    tuttiConfig_t config = CONFIG_WITHIN(10000, 20000);
     for (int i = 0; i < 3; i++)
         for (int windows = 0; windows < 2; windows++) {
             bool arg = windows;
@@ -170,13 +158,7 @@ static void stay_away(int rank, tuttiComm_t comm, void *arg)
 
 TEST(mismatch, a_missing_rank_is_named_at_the_deadline)
 {
-    const tuttiConfig_t config = {.size = sizeof config,
-                                  .magic = TUTTI_CONFIG_MAGIC,
-                                  .version = TUTTI_VERSION_CODE,
-                                  .timeoutMs = 300,
-                                  .initTimeoutMs = 20000,
-                                  .deterministic = TUTTI_CONFIG_UNDEF_INT,
-                                  .device = TUTTI_CONFIG_UNDEF_INT};
+    const tuttiConfig_t config = CONFIG_WITHIN(300, 20000);
     struct absence absence;
     pthread_barrier_init(&absence.over, NULL, NRANKS);
     as_threads(NRANKS, &config, stay_away, &absence);
@@ -185,13 +167,7 @@ TEST(mismatch, a_missing_rank_is_named_at_the_deadline)
 
 static void *join_late(void *arg)
 {
-    const tuttiConfig_t config = {.size = sizeof config,
-                                  .magic = TUTTI_CONFIG_MAGIC,
-                                  .version = TUTTI_VERSION_CODE,
-                                  .timeoutMs = 1000,
-                                  .initTimeoutMs = 700,
-                                  .deterministic = TUTTI_CONFIG_UNDEF_INT,
-                                  .device = TUTTI_CONFIG_UNDEF_INT};
+    const tuttiConfig_t config = CONFIG_WITHIN(1000, 700);
     const struct {
         tuttiUniqueId id;
         int rank;

@@ -16,14 +16,7 @@ static void run_random(int rank, tuttiComm_t comm, void *arg)
 TEST(random, a_thousand_collectives_of_five_threads_match_the_reference)
 {
     uint64_t seed = test_seed();
-    const tuttiConfig_t config = {.size = sizeof config,
-                                  .magic = TUTTI_CONFIG_MAGIC,
-                                  .version = TUTTI_VERSION_CODE,
-                                  .timeoutMs = 60000,
-                                  .initTimeoutMs = 20000,
-                                  .commName = "random",
-                                  .deterministic = TUTTI_CONFIG_UNDEF_INT,
-                                  .device = TUTTI_CONFIG_UNDEF_INT};
+    const tuttiConfig_t config = CONFIG_WITHIN(60000, 20000, .commName = "random");
     as_threads(NRANKS, &config, run_random, &seed);
 }
 

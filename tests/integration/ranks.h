@@ -15,6 +15,15 @@ enum { SANITIZED = 1 };
 enum { SANITIZED = 0 };
 #endif
 
+/* Initializes a tuttiConfig_t with deadlines of calls and of init, in milliseconds (0: none), and
+ * with the fields that follow, as in .commName = "x". */
+#define CONFIG_WITHIN(call_ms, init_ms, ...)                                                       \
+    {                                                                                              \
+        .size = sizeof(tuttiConfig_t), .magic = TUTTI_CONFIG_MAGIC, .version = TUTTI_VERSION_CODE, \
+        .timeoutMs = (call_ms), .initTimeoutMs = (init_ms),                                        \
+        .deterministic = TUTTI_CONFIG_UNDEF_INT, .device = TUTTI_CONFIG_UNDEF_INT, __VA_ARGS__     \
+    }
+
 /* Runs body(rank, comm, arg) in nranks threads and joins them; init and destroy are checked. config
  * may be NULL. */
 void as_threads(int nranks, const tuttiConfig_t *config,

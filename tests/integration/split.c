@@ -116,13 +116,7 @@ static void *wait_for_abort(void *argument)
 TEST(split, an_abort_frees_those_who_wait)
 {
     enum { N = 4 };
-    const tuttiConfig_t config = {.size = sizeof config,
-                                  .magic = TUTTI_CONFIG_MAGIC,
-                                  .version = TUTTI_VERSION_CODE,
-                                  .timeoutMs = 20000,
-                                  .initTimeoutMs = 20000,
-                                  .deterministic = TUTTI_CONFIG_UNDEF_INT,
-                                  .device = TUTTI_CONFIG_UNDEF_INT};
+    const tuttiConfig_t config = CONFIG_WITHIN(20000, 20000);
     for (int aborter = 0; aborter < N; aborter += 3) {
         tuttiComm_t comms[N];
         tuttiUniqueId id;

@@ -249,12 +249,6 @@ static void fail_on_stream(int rank, tuttiComm_t comm, void *arg)
 
 TEST(streams, the_error_of_a_collective_comes_out_at_synchronize)
 {
-    const tuttiConfig_t config = {.size = sizeof config,
-                                  .magic = TUTTI_CONFIG_MAGIC,
-                                  .version = TUTTI_VERSION_CODE,
-                                  .timeoutMs = 20000,
-                                  .initTimeoutMs = 20000,
-                                  .deterministic = TUTTI_CONFIG_UNDEF_INT,
-                                  .device = TUTTI_CONFIG_UNDEF_INT};
+    const tuttiConfig_t config = CONFIG_WITHIN(20000, 20000);
     as_threads(NRANKS, &config, fail_on_stream, NULL);
 }

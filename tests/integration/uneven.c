@@ -9,13 +9,7 @@
 
 enum { NRANKS = 4, TOTAL = 100 };
 
-static const tuttiConfig_t config = {.size = sizeof config,
-                                     .magic = TUTTI_CONFIG_MAGIC,
-                                     .version = TUTTI_VERSION_CODE,
-                                     .timeoutMs = 10000,
-                                     .initTimeoutMs = 20000,
-                                     .deterministic = TUTTI_CONFIG_UNDEF_INT,
-                                     .device = TUTTI_CONFIG_UNDEF_INT};
+static const tuttiConfig_t config = CONFIG_WITHIN(10000, 20000);
 
 static const size_t counts[NRANKS] = {0, 57, 1, 42};
 

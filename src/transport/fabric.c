@@ -137,6 +137,7 @@ static tt_status make_host_room(struct tt_fabric *fabric, const struct tt_fabric
                                         .segment_id = members[0].probe,
                                         .allow_window = config->allow_window,
                                         .allow_cma = config->allow_cma,
+                                        .oversubscribed = fabric->oversubscribed,
                                         .nlocal = fabric->nlocal,
                                         .local = fabric->local,
                                         .members = members,
@@ -151,8 +152,9 @@ static tt_status begin(struct tt_fabric *fabric, const struct tt_peer_info *info
                        const struct tt_fabric_config *config)
 {
     TT_TRY(allocate(fabric, infos));
-    TT_TRY(make_host_room(fabric, config));
     const struct tt_hosts *hosts = fabric->hosts;
+    fabric->oversubscribed = tt_peers_oversubscribed(infos, hosts, hosts->host_of[fabric->rank]);
+    TT_TRY(make_host_room(fabric, config));
     TT_TRY(tt_peers_check_settings(infos, fabric->nranks));
     TT_TRY(tt_peers_check_hosts(infos, hosts));
     for (int h = 0; h < hosts->nhosts; h++) {
@@ -160,7 +162,6 @@ static tt_status begin(struct tt_fabric *fabric, const struct tt_peer_info *info
         fabric->some_oversubscribed |= tt_peers_oversubscribed(infos, hosts, h);
         if (per_core > fabric->ranks_per_core) fabric->ranks_per_core = per_core;
     }
-    fabric->oversubscribed = tt_peers_oversubscribed(infos, hosts, hosts->host_of[fabric->rank]);
     if (fabric->local != 0) return TT_OK;
     const struct tt_segment_layout layout = choose_layout(fabric, config);
     return tt_host_create(&fabric->host, &layout);

@@ -28,6 +28,7 @@ struct tt_host_config {
     uint64_t secret;     /* the communicator's: comes with each descriptor */
     uint64_t segment_id; /* random, of this host's segment */
     bool allow_window, allow_cma;
+    bool oversubscribed;                  /* ranks of this host share cores */
     int nlocal, local;                    /* number of ranks of this host, and place of this one */
     const struct tt_host_member *members; /* [nlocal] by place, copied */
     const int32_t *place_of;              /* [nranks], borrowed: the place of a rank of this host */

@@ -14,7 +14,7 @@
 enum { SHARED_BYTES = 2048, MOST_SHARING = 8 };
 
 /* rewind_slots */
-enum { LONG_BYTES = 16384, FEW_SLOTS = 6 };
+enum { LONG_BYTES = 16384, FEW_SLOTS = 6, FEW_LONG_SLOTS = 2 };
 
 /* The receiver reports messages that lie in their flags, and all but the first in a slot that is
  * shared, in groups of so many, so that `taken` goes to the sender that much less often. Others are
@@ -78,10 +78,13 @@ static bool shares_slot(const struct tt_shm_link *shm, size_t nbytes)
 /* A link that has used a few slots for messages of some KiB begins at the first one again, if all
  * messages are taken: these few stay in the caches. Long messages go through all slots, which are
  * more than a core's second cache holds: a slot that the receiver's cache still has is slow to
- * write. */
+ * write. Ranks that share cores share caches too: there long messages begin again even sooner,
+ * since the slots of all links together are many times what the caches hold. */
 static void rewind_slots(struct tt_shm_link *shm, size_t nbytes)
 {
-    if (nbytes >= LONG_BYTES || shm->slot < FEW_SLOTS) return;
+    const bool is_long = nbytes >= LONG_BYTES;
+    if (is_long && !shm->room->config.oversubscribed) return;
+    if (shm->slot < (is_long ? FEW_LONG_SLOTS : FEW_SLOTS)) return;
     if (shm->slots_used) look_at_taken(shm);
     if (shm->slots_used) return;
     shm->slot = 0;

@@ -133,6 +133,40 @@ TEST(links, have_room_for_any_message_when_all_are_taken_however_few_slots_there
     together_close(&all);
 }
 
+/* How many places a sender of long messages uses whose receiver takes each at once. */
+static int count_places(bool oversubscribed, size_t nbytes)
+{
+    struct together all;
+    struct tt_fabric_config config = together_config();
+    config.slot_bytes = 16384;
+    CHECK(together_open(&all, 2, &config));
+    all.fabrics[0]->host.config.oversubscribed = oversubscribed;
+    struct tt_link *tx = tt_fabric_tx(all.fabrics[0], 1, 0),
+                   *rx = tt_fabric_rx(all.fabrics[1], 0, 0);
+    const char *places[4] = {NULL};
+    struct tt_message message;
+    int nplaces = 0;
+    for (int sent = 0; sent < 12; sent++) {
+        const char *slot = tx->ops->slot(tx, nbytes);
+        int at = 0;
+        while (at < nplaces && places[at] != slot) at++;
+        if (at == nplaces && nplaces < 4) places[nplaces++] = slot;
+        tx->ops->publish(tx, nbytes, 1);
+        CHECK(rx->ops->peek(rx, &message) == TT_OK);
+        rx->ops->release(rx);
+    }
+    together_close(&all);
+    return nplaces;
+}
+
+TEST(links, of_ranks_that_share_cores_keep_long_messages_in_two_slots)
+{
+    CHECK_EQ(count_places(false, 16384), 4); /* all slots */
+    CHECK_EQ(count_places(true, 16384), 2);
+    CHECK_EQ(count_places(false, 8192), 4); /* begins again after six slots, but has four */
+    CHECK_EQ(count_places(true, 8192), 4);
+}
+
 /* Messages of any length up to `most`, of which now and then all are taken, and slots that are
  * asked for and not filled. Each byte of a message is checked when it is taken. */
 static void use_slots_again(size_t nslots, size_t slot_bytes, unsigned seed)

@@ -10,7 +10,7 @@ static void run_calls(int rank, tuttiComm_t comm, void *arg)
 {
     (void)rank;
     _Atomic int *nwrong = arg;
-    *nwrong += average_calls(comm, SANITIZED ? 5 : 2);
+    *nwrong += average_calls(comm, SANITIZED ? 12 : 2);
 }
 
 TEST(averages, of_threads_are_finite_with_every_algorithm_and_type)

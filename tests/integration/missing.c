@@ -101,7 +101,7 @@ TEST(missing, a_rank_that_stops_during_init_is_named_by_all)
     const char *const extra[] = {"TUTTI_INIT_TIMEOUT_MS=700", NULL};
     uint64_t state = test_seed();
     int nfailed = 0;
-    const int nturns = SANITIZED ? 7 : 28, most = 10 * nturns; /* most: where all came too late */
+    const int nturns = SANITIZED ? 7 : 14, most = 10 * nturns; /* most: where all came too late */
     for (int turn = 0; turn < (nfailed ? nturns : most) && !tt_test_failed(); turn++) {
         const char *layout = layouts[turn % NLAYOUTS];
         char name[24];

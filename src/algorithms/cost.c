@@ -18,8 +18,7 @@
  *               rounds * actions * action          steps, or messages sent and received where they
  *                                                  are more
  *             + bytes sent * byte_sent             with those that fill a pipeline: lag messages;
- *                                                  byte_long beyond the first 16 KiB of a message,
- *                                                  but see CACHED_BYTES;
+ *                                                  byte_long beyond the first 16 KiB of a message;
  *                                                  in a meeting bytes put in * byte_put
  *             + bytes reduced * byte_reduced
  *             + bytes of the result * byte_result
@@ -161,17 +160,6 @@ static double wait_of(const struct tt_model_part *part, const struct load *load,
  * beginning while the sender still writes. */
 static const double LONG_BYTES = 16 << 10;
 
-/* Ranks that share a core share its caches. Where each sends more than this at once to several
- * others, long messages cost byte_sent throughout: they have left the caches when their receivers
- * run. */
-static const double CACHED_BYTES = 256 << 10;
-
-/* Bytes that a rank sends before it has to wait. */
-static double sent_at_once(const struct tt_model_part *part, const struct load *load)
-{
-    return sent_of(&part->formula) / fmax(1, load->depth) * load->message / load->rounds;
-}
-
 /* The mean cost of a byte that is sent. */
 static double byte_sent_of(const struct tt_model_part *part, const struct load *load,
                            const struct tt_costs *costs, bool meets)
@@ -180,8 +168,6 @@ static double byte_sent_of(const struct tt_model_part *part, const struct load *
     const double first = costs->at[meets ? TT_COST_BYTE_PUT : TT_COST_BYTE_SENT].value;
     const double message = load->message / load->rounds;
     if (meets || part->between || !more->name || message <= LONG_BYTES) return first;
-    if (part->per_core > 1 && !part->one_way && sent_at_once(part, load) > CACHED_BYTES)
-        return first;
     return more->value + (first - more->value) * LONG_BYTES / message;
 }
 

@@ -27,6 +27,8 @@ enum {
     SLEEP_NS = 50000,              /* where nobody wakes this rank */
     MOST_SLEEP_NS = 1000000,       /* where somebody does: failures and deadlines are seen */
     SLOW_YIELD_NS = 200000,
+    SHARED_SLOW_YIELD_NS = 2000000, /* ranks share cores: one that copies a long message is no
+                                     * other program */
     /* How long waits sleep after a slow yield; twice as long each time that the first yields after
      * it are slow again. */
     CROWDED_NS = 20000000,
@@ -144,7 +146,8 @@ static void yield(struct tt_engine *engine)
     const int64_t begin_ns = tt_now_ns();
     sched_yield();
     const int64_t end_ns = tt_now_ns();
-    if (end_ns - begin_ns > SLOW_YIELD_NS)
+    const bool shared = engine->fabric->oversubscribed;
+    if (end_ns - begin_ns > (shared ? SHARED_SLOW_YIELD_NS : SLOW_YIELD_NS))
         note_slow_yield(engine, begin_ns, end_ns);
     else
         note_quick_yield(engine);

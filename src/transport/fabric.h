@@ -183,6 +183,19 @@ void tt_fabric_give_back(struct tt_fabric *fabric);
 /* After a failure: a rank of this process that may be reading memory of this one; -1: none. */
 int tt_fabric_reader(const struct tt_fabric *fabric);
 
+/* The bit of a rank of this host in a set of lenders. Ranks may share one. */
+uint64_t tt_fabric_lender(const struct tt_fabric *fabric, int rank);
+/* From now on a kernel of this rank may use memory of these ranks of this host, until
+ * tt_fabric_end_kernel. Then look for a failure, and for lenders that are gone. By the issuing
+ * thread; end: any thread. */
+void tt_fabric_begin_kernel(struct tt_fabric *fabric, uint64_t lenders);
+void tt_fabric_end_kernel(struct tt_fabric *fabric);
+/* After a failure, or when this rank has left or aborted: whether kernels of another rank may still
+ * use memory of this one. */
+bool tt_fabric_is_used_by(const struct tt_fabric *fabric, int rank);
+/* Such a rank of this process; -1: none. */
+int tt_fabric_user(const struct tt_fabric *fabric);
+
 /* Whether the process of a rank of this host has died; system calls. */
 bool tt_fabric_is_dead(const struct tt_fabric *fabric, int rank);
 

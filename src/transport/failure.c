@@ -148,8 +148,7 @@ int tt_fabric_reader(const struct tt_fabric *fabric)
         const int rank = tt_fabric_rank_at(fabric, place);
         const struct tt_rank_record *record = &fabric->segment->header->records[place];
         if (rank != fabric->rank && fabric->peers[rank].process_id == process_id &&
-            (atomic_load_explicit(&record->reading, memory_order_acquire) ||
-             atomic_load_explicit(&record->captured, memory_order_acquire)))
+            atomic_load_explicit(&record->reading, memory_order_acquire))
             return rank;
     }
     return -1;

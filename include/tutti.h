@@ -245,7 +245,8 @@ TUTTI_API tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
  * rank has done its part of; a call of theirs that needs more of it gets RemoteError at once, which
  * names this rank. Any thread may call it, also while another destroys `comm`, but no function that
  * a stream runs: it waits until the calls in flight have returned and streams have reached those
- * issued. Then no call on `comm` may begin, and no group with one may end. */
+ * issued, and until other hosts have what calls have sent that are done. Then no call on `comm` may
+ * begin, and no group with one may end. */
 TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
 
 /* *result: tuttiSuccess, or the error with which `comm` has failed. Any thread may ask, also while

@@ -51,7 +51,8 @@ struct tt_fabric {
     /* atomic */
     /* The failure that this rank's calls see: the communicator's, in the segment, or own_abort */
     _Atomic(struct tt_failure *) seen;
-    _Atomic bool aborted;                                     /* by this rank */
+    _Atomic bool aborted; /* by this rank */
+    _Atomic bool hurries; /* what this rank has sent may be of calls that failed (wires.h) */
     _Atomic bool has_own_failure;                             /* own_failure is written */
     _Atomic uint64_t nmessages, nbytes_copied, nbytes_direct; /* counters; one writer at a time */
 };
@@ -77,6 +78,9 @@ void tt_fabric_leave(struct tt_fabric *fabric);
  * for the others, so they still get what this rank has published; they read its memory no more. By
  * the thread that runs this rank's work. Changes nothing where the communicator has failed. */
 void tt_fabric_abort(struct tt_fabric *fabric, const char *text);
+/* While this rank has aborted and waits: tells ranks of other hosts that have connected since. With
+ * wires only; by the thread that runs this rank's work. */
+void tt_fabric_tell_abort(struct tt_fabric *fabric);
 /* tt_fabric_leave, then ends the connections with other hosts, which may wait for these
  * (TUTTI_NET_TIMEOUT_MS) until another thread sets `aborted`. NULL is allowed. */
 void tt_fabric_disconnect(struct tt_fabric *fabric);

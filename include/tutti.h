@@ -496,6 +496,13 @@ typedef enum {
 TUTTI_API tuttiResult_t tuttiDescribe(tuttiDescribe_t what, tuttiComm_t comm,
                                       void (*emit)(void *arg, const char *line), void *arg);
 
+/* *isGiven: 1 when the setting (TUTTI_...) has a value of the user's, else 0: its default holds.
+ * InvalidArgument: there is no such setting. */
+TUTTI_API tuttiResult_t tuttiIsSettingGiven(const char *name, int *isGiven);
+
+/* *count: of the GPUs that CUDA's driver finds; where that is 0, tuttiDescribeGpus says why. */
+TUTTI_API tuttiResult_t tuttiGetDeviceCount(int *count);
+
 /* Lets NCCL's variables (NCCL_... in the environment, in $NCCL_CONF_FILE or ~/.nccl.conf, and in
  * /etc/nccl.conf) set what they mean here (docs/nccl-settings.md): a TUTTI_ setting wins. Lines of
  * the log then have NCCL's form. Call it before any other function; InvalidUsage: the settings have

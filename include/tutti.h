@@ -245,7 +245,8 @@ TUTTI_API tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
  * rank has done its part of; a call of theirs that needs more of it gets RemoteError at once, which
  * names this rank. Any thread may call it, also while another destroys `comm`, but no function that
  * a stream runs: it waits until the calls in flight have returned and streams have reached those
- * issued. Then no call on `comm` may begin, and no group with one may end. */
+ * issued, and until other hosts have what calls have sent that are done. Then no call on `comm` may
+ * begin, and no group with one may end. */
 TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
 
 /* *result: tuttiSuccess, or the error with which `comm` has failed. Any thread may ask, also while
@@ -494,6 +495,13 @@ typedef enum {
 /* Calls emit(arg, line) for each line of the text, without newline. comm: NULL, but for links. */
 TUTTI_API tuttiResult_t tuttiDescribe(tuttiDescribe_t what, tuttiComm_t comm,
                                       void (*emit)(void *arg, const char *line), void *arg);
+
+/* *isGiven: 1 when the setting (TUTTI_...) has a value of the user's, else 0: its default holds.
+ * InvalidArgument: there is no such setting. */
+TUTTI_API tuttiResult_t tuttiIsSettingGiven(const char *name, int *isGiven);
+
+/* *count: of the GPUs that CUDA's driver finds; where that is 0, tuttiDescribeGpus says why. */
+TUTTI_API tuttiResult_t tuttiGetDeviceCount(int *count);
 
 /* Lets NCCL's variables (NCCL_... in the environment, in $NCCL_CONF_FILE or ~/.nccl.conf, and in
  * /etc/nccl.conf) set what they mean here (docs/nccl-settings.md): a TUTTI_ setting wins. Lines of

@@ -121,7 +121,9 @@ static void in_child(void)
     if (null >= 0) close(null);
     nholds = 0; /* of threads that the child does not have */
     free_low_numbers_locked();
-    /* Anew, not unlocked: its owner is the thread that forked, which has another id here. */
+    /* Anew: its owner is the thread that forked, which has another id here, so it stays locked. But
+     * ThreadSanitizer takes that for the same thread, and must see that the lock is free. */
+    if (locked_by_fork) pthread_mutex_unlock(&lock);
     lock = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
     locked_by_fork = false;
     errno = error;

@@ -25,6 +25,7 @@ static uint32_t slowest_mbit(const struct tt_wires_info *infos, int nranks)
 
 static tuttiComm_t blank(int rank, int nranks, const struct tt_comm_config *config)
 {
+    static _Atomic uint64_t nmade;
     tuttiComm_t comm = calloc(1, sizeof *comm);
     if (!comm || tt_handle_add(comm, TT_HANDLE_COMM)) {
         free(comm);
@@ -32,6 +33,7 @@ static tuttiComm_t blank(int rank, int nranks, const struct tt_comm_config *conf
     }
     comm->core.rank = rank;
     comm->core.nranks = nranks;
+    comm->number = atomic_fetch_add_explicit(&nmade, 1, memory_order_relaxed) + 1;
     comm->process = getpid();
     comm->device = config->device;
     comm->overlaps = config->overlaps;

@@ -61,6 +61,7 @@ enum {
 struct tuttiComm {
     struct tt_comm_core core; /* first: its address is the communicator's */
     /* immutable after init */
+    uint64_t number; /* of those of the process: no other one has it */
     int device;
     bool overlaps; /* buffers of a call may overlap in any way */
     pid_t process; /* that made it: in a child made by fork it is another */

@@ -218,3 +218,28 @@ tuttiResult_t tuttiDescribe(tuttiDescribe_t what, tuttiComm_t comm,
     }
     return tt_result(__func__, describe(what, comm, &output));
 }
+
+tuttiResult_t tuttiIsSettingGiven(const char *name, int *isGiven)
+{
+    int key = 0;
+    if (!name || !isGiven)
+        return tt_result(__func__,
+                         tt_fail(TT_ERR_ARGUMENT, "tuttiIsSettingGiven: name or isGiven is NULL"));
+    while (key < TT_CONFIG_COUNT && strcmp(tt_config_row((enum tt_config_key)key)->name, name) != 0)
+        key++;
+    if (key == TT_CONFIG_COUNT)
+        return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT,
+                                           "tuttiIsSettingGiven: '%.100s' is no setting "
+                                           "(tutti-info lists them)",
+                                           name));
+    *isGiven = strcmp(tt_config_source((enum tt_config_key)key), "default") != 0;
+    return tuttiSuccess;
+}
+
+tuttiResult_t tuttiGetDeviceCount(int *count)
+{
+    if (!count)
+        return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT, "tuttiGetDeviceCount: count is NULL"));
+    *count = tt_driver_ngpus(NULL);
+    return tuttiSuccess;
+}

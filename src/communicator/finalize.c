@@ -1,6 +1,7 @@
 /* The functions that finalize, destroy and abort communicators. */
 #include <stdio.h>
 
+#include "base/pause.h"
 #include "carrier/carried.h"
 #include "communicator/group.h"
 #include "executor/stream.h"
@@ -39,6 +40,16 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm)
 
 /* ---- The end -------------------------------------------------------------------------------- */
 
+/* A group may have ended it before. */
+static tt_status check_is_there(const struct tt_pending_end *pending)
+{
+    TT_TRY(tt_comm_check_handle(pending->comm));
+    if (pending->comm->number == pending->number) return TT_OK;
+    return tt_fail(TT_ERR_ARGUMENT,
+                   "%p is another communicator than when the group got it: that one was destroyed",
+                   (void *)pending->comm);
+}
+
 static tt_status destroy(tuttiComm_t comm)
 {
     tt_status status = TT_OK;
@@ -55,6 +66,14 @@ static tt_status destroy(tuttiComm_t comm)
     return TT_OK;
 }
 
+static tt_status end_by_destroy(struct tt_pending_end *pending)
+{
+    TT_TRY(check_is_there(pending));
+    if (!tt_comm_is_inherited(pending->comm)) return destroy(pending->comm);
+    tt_comm_free_inherited(pending->comm);
+    return TT_OK;
+}
+
 /* is_first: no other thread frees the communicator. */
 static void fail_own_calls(tuttiComm_t comm, bool is_first)
 {
@@ -68,52 +87,83 @@ static void fail_own_calls(tuttiComm_t comm, bool is_first)
     tt_engine_leave(&comm->core.engine);
 }
 
-static tt_status abort_comm(tuttiComm_t comm)
+/* Whether the abort ends more than this rank's use of a communicator that is at rest. */
+static bool interrupts(tuttiComm_t comm, unsigned ends)
 {
-    TT_TRY(check_may_drain(comm, "tuttiCommAbort"));
+    return ends || atomic_load_explicit(&comm->core.engine.outstanding, memory_order_acquire);
+}
+
+/* Returns in what the communicator was before. */
+static unsigned interrupt(tuttiComm_t comm)
+{
+    struct tt_fabric *fabric = comm->core.fabric;
     tt_core_enter_call(&comm->core); /* a thread that destroys it waits */
     const unsigned ends = atomic_fetch_or(&comm->ends, TT_COMM_ENDS);
-    if (!(ends & TT_COMM_GOES)) atomic_store(&comm->core.fabric->aborted, true);
+    if (!(ends & TT_COMM_GOES)) {
+        if (interrupts(comm, ends)) atomic_store(&fabric->hurries, true);
+        atomic_store(&fabric->aborted, true);
+    }
     if (!(ends & TT_COMM_LEAVES)) fail_own_calls(comm, !ends);
     tt_core_leave_call(&comm->core);
-    if (ends) return TT_OK; /* the other thread frees it, soon now */
+    return ends;
+}
+
+static void begin_abort(struct tt_pending_end *pending)
+{
+    if (check_is_there(pending) || tt_comm_is_inherited(pending->comm) ||
+        check_may_drain(pending->comm, "tuttiCommAbort"))
+        return; /* end_by_abort says why */
+    pending->endings = interrupt(pending->comm);
+    pending->has_begun = true;
+}
+
+/* Streams may not have reached the calls yet: meanwhile ranks of other hosts learn of the abort. */
+static void drain_aborted(tuttiComm_t comm)
+{
+    struct tt_pause pause = {0};
+    while (!tt_engine_idle(&comm->core.engine)) {
+        tt_pause(&pause);
+        if (!comm->core.fabric->wires) continue;
+        tt_engine_enter(&comm->core.engine);
+        tt_fabric_tell_abort(comm->core.fabric);
+        tt_engine_leave(&comm->core.engine);
+    }
+}
+
+static tt_status end_by_abort(struct tt_pending_end *pending)
+{
+    tuttiComm_t comm = pending->comm;
+    if (!pending->has_begun) {
+        TT_TRY(check_is_there(pending));
+        if (tt_comm_is_inherited(comm)) {
+            tt_comm_free_inherited(comm);
+            return TT_OK;
+        }
+        TT_TRY(check_may_drain(comm, "tuttiCommAbort"));
+        pending->endings = interrupt(comm);
+    }
+    if (pending->endings) return TT_OK; /* the other thread frees it, soon now */
     tt_comm_await_calls(comm);
-    tt_comm_drain(comm);
+    drain_aborted(comm);
     tt_comm_free(comm);
     return TT_OK;
 }
 
-static tt_status end_by(tuttiComm_t comm, tt_status (*end)(tuttiComm_t comm))
+static tt_status issue_end(struct tt_pending_end *pending)
 {
-    TT_TRY(tt_comm_check_handle(comm)); /* a group may have ended it before */
-    if (!tt_comm_is_inherited(comm)) return end(comm);
-    tt_comm_free_inherited(comm);
-    return TT_OK;
-}
-
-static tt_status end_by_destroy(tuttiComm_t comm)
-{
-    return end_by(comm, destroy);
-}
-
-static tt_status end_by_abort(tuttiComm_t comm)
-{
-    return end_by(comm, abort_comm);
-}
-
-static tt_status issue_end(tuttiComm_t comm, tt_status (*end)(tuttiComm_t comm))
-{
-    TT_TRY(tt_comm_check_handle(comm));
-    const struct tt_pending_end pending = {.end = end, .comm = comm};
-    return tt_issue_end(&pending);
+    TT_TRY(tt_comm_check_handle(pending->comm));
+    pending->number = pending->comm->number;
+    return tt_issue_end(pending);
 }
 
 tuttiResult_t tuttiCommDestroy(tuttiComm_t comm)
 {
-    return comm ? tt_group_result(__func__, issue_end(comm, end_by_destroy)) : tuttiSuccess;
+    struct tt_pending_end pending = {.end = end_by_destroy, .comm = comm};
+    return comm ? tt_group_result(__func__, issue_end(&pending)) : tuttiSuccess;
 }
 
 tuttiResult_t tuttiCommAbort(tuttiComm_t comm)
 {
-    return comm ? tt_group_result(__func__, issue_end(comm, end_by_abort)) : tuttiSuccess;
+    struct tt_pending_end pending = {.begin = begin_abort, .end = end_by_abort, .comm = comm};
+    return comm ? tt_group_result(__func__, issue_end(&pending)) : tuttiSuccess;
 }

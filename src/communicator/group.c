@@ -81,15 +81,18 @@ static void drop_calls(void *items, int number, bool are_entered)
     if (are_entered) tt_leave_calls(items, number);
 }
 
-/* The first failure; the others are ended all the same. */
+/* The first failure; the others are ended all the same. Calls of one communicator may wait behind
+ * those of another: so all begin before one waits. */
 static tt_status issue_ends(void *items, int number, bool are_entered, bool counts)
 {
     (void)are_entered, (void)counts;
-    const struct tt_pending_end *ends = items;
+    struct tt_pending_end *ends = items;
     tt_status first = TT_OK;
     char text[TT_ERROR_TEXT];
+    for (int i = 0; i < number; i++)
+        if (ends[i].begin) ends[i].begin(&ends[i]);
     for (int i = 0; i < number; i++) {
-        const tt_status status = ends[i].end(ends[i].comm);
+        const tt_status status = ends[i].end(&ends[i]);
         if (!status || first) continue;
         first = status;
         snprintf(text, sizeof text, "%s", tt_last_error());
@@ -261,10 +264,13 @@ tt_status tt_issue_init(const struct tt_pending_init *init)
     return group->depth ? keep_init(group, init) : tt_init_together(init, 1);
 }
 
-tt_status tt_issue_end(const struct tt_pending_end *end)
+tt_status tt_issue_end(struct tt_pending_end *end)
 {
     struct group *group = own_group();
-    if (!group->depth) return end->end(end->comm);
+    if (!group->depth) {
+        if (end->begin) end->begin(end);
+        return end->end(end);
+    }
     struct tt_pending_end *held = next_item(group, ENDS);
     if (!held) return TT_ERR_SYSTEM;
     *held = *end;

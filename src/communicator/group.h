@@ -42,9 +42,15 @@ TT_NODISCARD tt_status tt_init_together(const struct tt_pending_init *inits, int
 /* The end of a communicator: now, or at the end of the group, after its calls, also where some of
  * it has failed. */
 struct tt_pending_end {
-    tt_status (*end)(tuttiComm_t comm); /* by the calling thread */
+    /* By the calling thread. begin: what the end does without waiting, before any end of the group
+     * waits; NULL: nothing. */
+    void (*begin)(struct tt_pending_end *pending);
+    tt_status (*end)(struct tt_pending_end *pending);
     tuttiComm_t comm;
+    uint64_t number;  /* of the communicator: another may be made at its address meanwhile */
+    bool has_begun;   /* begin has found the communicator, which may end */
+    unsigned endings; /* then: what it was in before (TT_COMM_ENDS) */
 };
-TT_NODISCARD tt_status tt_issue_end(const struct tt_pending_end *end);
+TT_NODISCARD tt_status tt_issue_end(struct tt_pending_end *end);
 
 #endif

@@ -124,6 +124,8 @@ void tt_copy_to(const struct tt_target *targets, int ntargets, const void *src, 
 /* Copies nbytes that do not overlap. With nontemporal the stores go past the caches; a fence before
  * the return makes a later release store publish them. */
 void tt_copy(void *dst, const void *src, size_t nbytes, bool nontemporal);
+/* Whether the instruction set in use has such stores; else tt_copy does the same in both ways. */
+bool tt_copies_past_caches(void);
 
 /* Copies nbytes that do not overlap, most often few. */
 static inline void tt_copy_short(void *dst, const void *src, size_t nbytes)

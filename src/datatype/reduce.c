@@ -229,3 +229,8 @@ void tt_copy(void *dst, const void *src, size_t nbytes, bool nontemporal)
 {
     copy(tt_kernels_in_use(), dst, src, nbytes, nontemporal);
 }
+
+bool tt_copies_past_caches(void)
+{
+    return tt_kernels_in_use() != &tt_kernels_scalar;
+}

@@ -67,10 +67,19 @@ tt_status tt_await_writers(struct tt_work *work)
                            "end that process before the buffer's memory is used again");
 }
 
-tt_status tt_await_readers(struct tt_work *work)
+static tt_status await_reader(struct tt_work *work, int reader)
 {
-    const int reader = tt_fabric_reader(work->engine->fabric);
     if (reader < 0) return TT_OK;
     return give_up_waiting(work, reader, "reading this rank's buffers",
                            "keep them until that rank has returned");
+}
+
+tt_status tt_await_readers(struct tt_work *work)
+{
+    return await_reader(work, tt_fabric_reader(work->engine->fabric));
+}
+
+tt_status tt_await_kernels(struct tt_work *work)
+{
+    return await_reader(work, tt_fabric_user(work->engine->fabric));
 }

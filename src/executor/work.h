@@ -245,8 +245,10 @@ bool tt_is_unheard(const struct tt_fabric *fabric, int rank);
 /* Whether a rank gives no sign of waiting: it is stopped, or does something else. Nothing is known
  * of one that is unheard. */
 bool tt_is_silent(const struct tt_fabric *fabric, int rank);
-/* Waits, after a failure, for ranks of this process that read the caller's buffers. */
+/* Waits, after a failure, for ranks of this process that read the caller's buffers, or whose
+ * kernels may. */
 TT_NODISCARD tt_status tt_await_readers(struct tt_work *work);
+TT_NODISCARD tt_status tt_await_kernels(struct tt_work *work);
 
 /* How long a call waits, at its deadline, for peers that use its buffers. */
 enum { TT_GRACE_MS = 50 };

@@ -158,23 +158,15 @@ ncclResult_t tt_face_check_call_config(const char *function, const ncclCollConfi
 /* ---- What a new communicator has ------------------------------------------------------------ */
 
 static pthread_once_t looked = PTHREAD_ONCE_INIT;
-static bool has_timeout, has_late; /* TUTTI_TIMEOUT_MS, TUTTI_LATE_MS is set */
+static int has_timeout, has_late; /* TUTTI_TIMEOUT_MS, TUTTI_LATE_MS is given */
 
 /* Without a deadline a line says who is missing. */
 enum { LATE_MS = 60000 };
 
-/* A line of the config table: NAME=value  (source) */
-static void look_for_timeout(void *none, const char *line)
-{
-    static const char timeout[] = "TUTTI_TIMEOUT_MS=", late[] = "TUTTI_LATE_MS=";
-    (void)none;
-    if (!strncmp(line, timeout, sizeof timeout - 1)) has_timeout = !strstr(line, "(default)");
-    if (!strncmp(line, late, sizeof late - 1)) has_late = !strstr(line, "(default)");
-}
-
 static void look(void)
 {
-    (void)tuttiDescribe(tuttiDescribeConfig, NULL, look_for_timeout, NULL);
+    (void)tuttiIsSettingGiven("TUTTI_TIMEOUT_MS", &has_timeout);
+    (void)tuttiIsSettingGiven("TUTTI_LATE_MS", &has_late);
 }
 
 /* As in NCCL there is no deadline, unless the user sets one, and buffers may overlap. A wait of a

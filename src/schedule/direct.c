@@ -22,13 +22,13 @@ static bool make_own(struct tt_clock **clock, int nranks)
 }
 
 bool tt_clock_learn(struct tt_clock **clock, const struct tt_clock *other, int nranks, int rank,
-                    int step)
+                    uint32_t at)
 {
     if (!make_own(clock, nranks)) return false;
-    uint32_t *at = (*clock)->at;
-    for (int i = 0; other && i < nranks; i++) at[i] = at[i] > other->at[i] ? at[i] : other->at[i];
-    const uint32_t done = (uint32_t)step + 1;
-    if (done > at[rank]) at[rank] = done;
+    uint32_t *known = (*clock)->at;
+    for (int i = 0; other && i < nranks; i++)
+        known[i] = known[i] > other->at[i] ? known[i] : other->at[i];
+    if (at > known[rank]) known[rank] = at;
     return true;
 }
 
@@ -48,7 +48,7 @@ const struct tt_reading *tt_reference_pending(const struct tt_reference *referen
 {
     for (int i = 0; i < reference->npeers; i++) {
         const struct tt_reading *reading = &reference->readings[i];
-        if (!reading->done || !clock || clock->at[reading->peer] < reading->done) return reading;
+        if (!reading->done || tt_clock_done(clock, reading->peer) < reading->done) return reading;
     }
     return NULL;
 }

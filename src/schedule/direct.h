@@ -20,7 +20,8 @@
 /* Shared by all who saw the same; copied by who sees more. */
 struct tt_clock {
     int32_t nowners;
-    uint32_t at[];
+    uint32_t at[]; /* of each rank: twice the steps that it has done, and 1 more if it has begun the
+                    * next one */
 };
 
 /* One step's message by reference, on its way to one or more receivers. In verify's arena. */
@@ -39,10 +40,15 @@ struct tt_references {
     struct tt_references *next;
 };
 
-/* From now on *clock knows what `other` knows, and that `rank` has done its steps 0 to `step`. NULL
- * stands for a clock that knows of no one. *clock may move. False without memory. */
+/* From now on *clock knows what `other` knows, and how far `rank` is, as in `at`. NULL stands for a
+ * clock that knows of no one. *clock may move. False without memory. */
 bool tt_clock_learn(struct tt_clock **clock, const struct tt_clock *other, int nranks, int rank,
-                    int step);
+                    uint32_t at);
+/* Steps that the rank has done. clock may be NULL. */
+static inline uint32_t tt_clock_done(const struct tt_clock *clock, int rank)
+{
+    return clock ? clock->at[rank] / 2 : 0;
+}
 struct tt_clock *tt_clock_share(struct tt_clock *clock);
 void tt_clock_release(struct tt_clock *clock);
 

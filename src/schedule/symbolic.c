@@ -303,7 +303,7 @@ static bool is_read_before(const struct tt_reading *reading, const struct tt_par
 {
     if (!reading->done) return false;
     if (reading->peer != parcel->sender)
-        return parcel->clock && parcel->clock->at[reading->peer] >= reading->done;
+        return tt_clock_done(parcel->clock, reading->peer) >= reading->done;
     const uint32_t done = (uint32_t)parcel->step + 1;
     return reading->done < done || (reading->done == done && from == to);
 }
@@ -320,8 +320,7 @@ void tt_symbolic_post(struct tt_symbolic *run, const struct tt_action *action,
         run->needs_clocks = true;
         return;
     }
-    const uint32_t known = parcel->clock ? parcel->clock->at[action->rank] : 0;
-    if (cell->own_done > known) {
+    if (cell->own_done > tt_clock_done(parcel->clock, action->rank)) {
         refute_post(run, action, parcel, i, "its own rank", action->rank);
         return;
     }

@@ -168,7 +168,8 @@ static tt_status take(struct table *table, int member)
     return TT_OK;
 }
 
-/* All members know what any of them knew. */
+/* All members know what any of them knew, and that all have done the steps before the meeting. A
+ * member may take its result later than others do: so none knows more of the meeting itself. */
 static tt_status meet_clocks(struct table *table)
 {
     struct tt_symbolic *run = table->run;
@@ -176,7 +177,7 @@ static tt_status meet_clocks(struct table *table)
     for (int i = 0; i < table->members->number; i++) {
         const struct tt_action action = action_of(table, i);
         if (!tt_clock_learn(&common, run->ranks[action.rank].clock, run->shape->nranks, action.rank,
-                            action.index)) {
+                            2 * (uint32_t)action.index + 1)) {
             tt_clock_release(common);
             return tt_symbolic_no_memory();
         }

@@ -31,8 +31,9 @@ static tt_status open_parcel(struct tt_symbolic *run, const struct tt_action *ac
     for (int i = 0; parcel->reference && i < parcel->reference->npeers; i++)
         if (parcel->reference->readings[i].peer == action->rank)
             parcel->reference->readings[i].done = (uint32_t)action->index + 1;
-    if (run->clocks && !tt_clock_learn(&run->ranks[action->rank].clock, parcel->clock,
-                                       run->shape->nranks, parcel->sender, parcel->last_done))
+    if (run->clocks &&
+        !tt_clock_learn(&run->ranks[action->rank].clock, parcel->clock, run->shape->nranks,
+                        parcel->sender, 2 * (uint32_t)(parcel->last_done + 1)))
         return tt_symbolic_no_memory();
     return TT_OK;
 }

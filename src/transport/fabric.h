@@ -51,7 +51,8 @@ struct tt_fabric {
     /* atomic */
     /* The failure that this rank's calls see: the communicator's, in the segment, or own_abort */
     _Atomic(struct tt_failure *) seen;
-    _Atomic bool aborted;                                     /* by this rank */
+    _Atomic bool aborted; /* by this rank */
+    _Atomic bool hurries; /* what this rank has sent may be of calls that failed (wires.h) */
     _Atomic bool has_own_failure;                             /* own_failure is written */
     _Atomic uint64_t nmessages, nbytes_copied, nbytes_direct; /* counters; one writer at a time */
 };
@@ -77,6 +78,9 @@ void tt_fabric_leave(struct tt_fabric *fabric);
  * for the others, so they still get what this rank has published; they read its memory no more. By
  * the thread that runs this rank's work. Changes nothing where the communicator has failed. */
 void tt_fabric_abort(struct tt_fabric *fabric, const char *text);
+/* While this rank has aborted and waits: tells ranks of other hosts that have connected since. With
+ * wires only; by the thread that runs this rank's work. */
+void tt_fabric_tell_abort(struct tt_fabric *fabric);
 /* tt_fabric_leave, then ends the connections with other hosts, which may wait for these
  * (TUTTI_NET_TIMEOUT_MS) until another thread sets `aborted`. NULL is allowed. */
 void tt_fabric_disconnect(struct tt_fabric *fabric);
@@ -182,6 +186,19 @@ TT_NODISCARD tt_status tt_fabric_borrow(struct tt_fabric *fabric, struct tt_lend
 void tt_fabric_give_back(struct tt_fabric *fabric);
 /* After a failure: a rank of this process that may be reading memory of this one; -1: none. */
 int tt_fabric_reader(const struct tt_fabric *fabric);
+
+/* The bit of a rank of this host in a set of lenders. Ranks may share one. */
+uint64_t tt_fabric_lender(const struct tt_fabric *fabric, int rank);
+/* From now on a kernel of this rank may use memory of these ranks of this host, until
+ * tt_fabric_end_kernel. Then look for a failure, and for lenders that are gone. By the issuing
+ * thread; end: any thread. */
+void tt_fabric_begin_kernel(struct tt_fabric *fabric, uint64_t lenders);
+void tt_fabric_end_kernel(struct tt_fabric *fabric);
+/* After a failure, or when this rank has left or aborted: whether kernels of another rank may still
+ * use memory of this one. */
+bool tt_fabric_is_used_by(const struct tt_fabric *fabric, int rank);
+/* Such a rank of this process; -1: none. */
+int tt_fabric_user(const struct tt_fabric *fabric);
 
 /* Whether the process of a rank of this host has died; system calls. */
 bool tt_fabric_is_dead(const struct tt_fabric *fabric, int rank);

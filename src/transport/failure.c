@@ -64,6 +64,7 @@ tt_status tt_fabric_failure(const struct tt_fabric *fabric, const char **text)
 void tt_fabric_abort(struct tt_fabric *fabric, const char *text)
 {
     struct tt_failure *abort = fabric->own_abort;
+    atomic_store(&fabric->aborted, true);
     if (tt_fabric_check(fabric)) return;
     snprintf(abort->text, sizeof abort->text, "%s", text);
     abort->code = TT_ERR_REMOTE;
@@ -74,6 +75,14 @@ void tt_fabric_abort(struct tt_fabric *fabric, const char *text)
     atomic_store_explicit(&fabric->record->state, TT_RANK_ABORTED, memory_order_release);
     /* acquire: aborted_in */
     atomic_fetch_add_explicit(&fabric->segment->header->naborted, 1, memory_order_seq_cst);
+    if (fabric->wires) tt_wires_announce(fabric->wires);
+}
+
+void tt_fabric_tell_abort(struct tt_fabric *fabric)
+{
+    if (tt_fabric_failure(fabric, NULL)) return;
+    tt_ignore(tt_wires_progress(fabric->wires));
+    tt_wires_announce(fabric->wires);
 }
 
 void tt_fabric_pass_on(struct tt_fabric *fabric)
@@ -148,8 +157,7 @@ int tt_fabric_reader(const struct tt_fabric *fabric)
         const int rank = tt_fabric_rank_at(fabric, place);
         const struct tt_rank_record *record = &fabric->segment->header->records[place];
         if (rank != fabric->rank && fabric->peers[rank].process_id == process_id &&
-            (atomic_load_explicit(&record->reading, memory_order_acquire) ||
-             atomic_load_explicit(&record->captured, memory_order_acquire)))
+            atomic_load_explicit(&record->reading, memory_order_acquire))
             return rank;
     }
     return -1;

@@ -80,6 +80,7 @@ tt_status tt_fabric_start_wires(struct tt_fabric *fabric, struct tt_wires *wires
     fabric->client = (struct tt_wires_client){.context = &fabric->context,
                                               .hosts = fabric->hosts,
                                               .aborted = &fabric->aborted,
+                                              .hurries = &fabric->hurries,
                                               .check = check,
                                               .failure = failure,
                                               .entered = entered,

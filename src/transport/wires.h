@@ -67,6 +67,7 @@ struct tt_wires_client {
     const struct tt_room_context *context;
     const struct tt_hosts *hosts;
     const _Atomic bool *aborted; /* by this rank */
+    const _Atomic bool *hurries; /* what this rank has sent may be of calls that failed */
     /* TT_OK, or the failure that this rank's calls have: the communicator's, or its own abort (the
      * text as this thread's last error). */
     tt_status (*check)(void *owner);
@@ -92,9 +93,14 @@ struct tt_wires_client {
  * another host cannot be reached at all (no common address family, only loopback): names it. */
 TT_NODISCARD tt_status tt_wires_start(struct tt_wires *wires, const struct tt_wires_client *client,
                                       const struct tt_wires_info *infos);
+/* Announces the end of this rank to all peers that are connected, behind what was sent, without
+ * waiting: to each once. After that nothing may be sent but what is queued. */
+void tt_wires_announce(struct tt_wires *wires);
 /* Announces the end of this rank to all peers, or the communicator's failure also to hosts with
- * which no rank of this one is connected, and waits (bounded) until the kernel has sent all
- * buffered bytes: then the process may end. */
+ * which no rank of this one is connected, and waits (bounded) until the peers' kernels have
+ * acknowledged all bytes: then the process may end. It waits for TUTTI_NET_TIMEOUT_MS, but after a
+ * failure for a second only; while this rank hurries, for a second in which nothing is
+ * acknowledged. */
 void tt_wires_leave(struct tt_wires *wires);
 /* tt_wires_leave, then closes and frees. NULL is allowed. */
 void tt_wires_destroy(struct tt_wires *wires);

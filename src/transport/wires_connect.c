@@ -182,7 +182,8 @@ static tt_status fail_refused(const struct tt_dial *dial)
     tt_room_name(wires->up, dial->wire->peer, name, sizeof name);
     if (lost) return tt_room_fail(wires->up, TT_ERR_REMOTE, "%s; %s is gone, too", lost, name);
     snprintf(text, sizeof text,
-             "nothing listens there any more: it has died or destroyed its communicator");
+             "nothing listens there any more: it has died, or destroyed or aborted its "
+             "communicator");
     for (const struct tt_wire *at = wires->first; at; at = at->following) {
         const size_t used = strlen(text);
         if (at == dial->wire || !at->dial.refused_ns) continue;

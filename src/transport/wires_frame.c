@@ -153,8 +153,8 @@ static void explain_end(struct tt_wire *wire, const struct tt_tcp *tcp, int erro
                  "somebody or something changed it underway",
                  name, route);
     else
-        snprintf(wire->gone, sizeof wire->gone, "%s has died: its connection (%s) was %s", name,
-                 route,
+        snprintf(wire->gone, sizeof wire->gone, "%s has died%s: its connection (%s) was %s", name,
+                 error == ECONNRESET ? ", or failed or aborted while it was sending" : "", route,
                  !error                ? "closed"
                  : error == ECONNRESET ? "reset (if it lives, its own error says why)"
                                        : strerror_r(error, words, sizeof words));

@@ -12,8 +12,7 @@
 #include "base/private_fd.h"
 #include "transport/wires_internal.h"
 
-#define FAILED_LEAVE_NS                                                                            \
-    INT64_C(1000000000) /* for leaving after a failure: the peers may have stopped reading */
+#define HASTE_NS INT64_C(1000000000) /* for leaving where the peers may have stopped reading */
 
 enum { MOST_HOSTS = 64 }; /* of those that hear of a failure without being connected */
 
@@ -52,7 +51,7 @@ void tt_wires_send_record(struct tt_wires *wires)
 {
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
         struct tt_tcp *tcp = &wire->tcp.sockets[0];
-        if (wire->state == TT_WIRE_UP && tcp->fd >= 0 && !tcp->count)
+        if (wire->state == TT_WIRE_UP && tcp->fd >= 0 && !tcp->count && !wire->nannounced)
             push_record(wire, tcp, TT_RANK_HERE);
     }
 }
@@ -81,42 +80,53 @@ static void lose_closed(struct tt_wires *wires)
 
 /* ---- The end -------------------------------------------------------------------------------- */
 
+/* How a rank leaves, and since when. */
+struct leaving {
+    bool has_failed; /* the communicator */
+    int64_t start_ns;
+    int64_t moved_ns; /* when peers last acknowledged something */
+    size_t unsent;    /* bytes and frames that they had not */
+};
+
 /* Whether the peers have acknowledged all bytes sent, after reading all bytes that came: closing
  * then loses nothing. */
-static bool is_drained(struct tt_wires *wires)
+static bool is_drained(struct tt_wires *wires, struct leaving *leaving)
 {
-    bool done = true;
+    size_t unsent = 0;
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
         for (int i = 0; i < wire->tcp.nopen; i++) {
             struct tt_tcp *tcp = &wire->tcp.sockets[i];
             tt_ignore(tt_tcp_flush(tcp));
             tt_ignore(tt_tcp_read(tcp));
-            done &= tt_tcp_unsent(tcp) == 0;
+            unsent += tt_tcp_unsent(tcp);
         }
-    return done;
+    if (unsent != leaving->unsent) leaving->moved_ns = tt_now_ns();
+    leaving->unsent = unsent;
+    return !unsent;
 }
 
 /* Whether a rank that leaves has waited for its peers for long enough. They may have stopped
- * reading: so it does not wait for long after a failure, nor once another thread aborts what this
- * one destroys. */
-static bool has_waited(const struct tt_wires *wires, int64_t start_ns, bool has_failed)
+ * reading: so it does not wait for long after a failure, nor for what calls have sent that it has
+ * aborted, nor once another thread aborts what this one destroys. But what calls have sent that
+ * have ended reaches peers that read late, too. */
+static bool has_waited(const struct tt_wires *wires, const struct leaving *leaving)
 {
-    const bool haste = has_failed || atomic_load(wires->client->aborted);
-    const int64_t most_ns =
-        haste && FAILED_LEAVE_NS < wires->timeout_ns ? FAILED_LEAVE_NS : wires->timeout_ns;
-    return tt_now_ns() - start_ns >= most_ns;
+    const int64_t now_ns = tt_now_ns();
+    const bool hurries = atomic_load(wires->client->hurries);
+    return now_ns - leaving->start_ns >= wires->timeout_ns ||
+           (leaving->has_failed && now_ns - leaving->start_ns >= HASTE_NS) ||
+           (hurries && now_ns - leaving->moved_ns >= HASTE_NS);
 }
 
 /* The last record goes over the sockets and must not overtake data that goes over another
  * transport. */
-static void finish_sending(struct tt_wires *wires, int64_t start_ns, bool has_failed)
+static void finish_sending(struct tt_wires *wires, const struct leaving *leaving)
 {
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
         if (!wire->is_agreed) continue;
         wire->room->quiet(wire->end);
         struct tt_pause pause = {0};
-        while (!wire->room->sent(wire->end) && !has_waited(wires, start_ns, has_failed))
-            tt_pause(&pause);
+        while (!wire->room->sent(wire->end) && !has_waited(wires, leaving)) tt_pause(&pause);
     }
 }
 
@@ -172,25 +182,43 @@ static bool has_announced(const struct tt_wires *wires)
     return all;
 }
 
+static uint32_t last_state(const struct tt_wires *wires)
+{
+    return atomic_load(wires->client->aborted) ? TT_RANK_ABORTED : TT_RANK_LEFT;
+}
+
+void tt_wires_announce(struct tt_wires *wires)
+{
+    lose_closed(wires);
+    for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
+        if (wire->is_agreed) wire->room->quiet(wire->end);
+        if (!wire->is_agreed || wire->room->sent(wire->end))
+            announce_end(wire, last_state(wires), false);
+    }
+}
+
 void tt_wires_leave(struct tt_wires *wires)
 {
     const struct tt_wires_client *client = wires->client;
     void *owner = wires->up->owner;
-    const uint32_t state = atomic_load(client->aborted) ? TT_RANK_ABORTED : TT_RANK_LEFT;
-    const bool has_failed = client->failure(owner, NULL);
-    const int64_t start_ns = tt_now_ns();
+    const int64_t now_ns = tt_now_ns();
+    struct leaving leaving = {
+        .has_failed = client->failure(owner, NULL), .start_ns = now_ns, .moved_ns = now_ns};
     lose_closed(wires);
-    finish_sending(wires, start_ns, has_failed);
-    if (has_failed) tt_wires_call_hosts(wires, MOST_HOSTS);
+    finish_sending(wires, &leaving);
+    if (leaving.has_failed) tt_wires_call_hosts(wires, MOST_HOSTS);
     for (;;) {
         const char *text = NULL;
         const tt_status failed = client->failure(owner, &text);
         if (failed) tt_wires_send_failure(wires, failed, text);
         for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
-            announce_end(wire, state, failed);
+            announce_end(wire, last_state(wires), failed);
         const bool told = has_announced(wires) && (!failed || all_told(wires));
-        if ((is_drained(wires) && told) || has_waited(wires, start_ns, has_failed)) return;
-        if (failed) tell_failure(wires);
+        if ((is_drained(wires, &leaving) && told) || has_waited(wires, &leaving)) return;
+        if (failed)
+            tell_failure(wires);
+        else if (atomic_load(client->aborted)) /* others may connect, because they need this rank */
+            tt_ignore(tt_wires_progress(wires));
         tt_wires_wait(wires, 1000);
     }
 }

@@ -29,7 +29,7 @@ static void end(struct tt_kernel_work *work, tt_status status)
 /* Until then other ranks keep the memory that it uses. */
 TEST(kernel_work, a_kernel_that_runs_longer_than_its_call_uses_memory_of_others_until_it_ends)
 {
-    struct tt_rank_record record = {.reading = 2}; /* two calls */
+    struct tt_rank_record record = {.kernels = 2}; /* two calls */
     struct tt_segment_header *header = calloc(1, sizeof *header);
     struct tt_segment segment = {.header = header};
     struct tt_fabric fabric = {.record = &record, .segment = &segment};
@@ -40,14 +40,14 @@ TEST(kernel_work, a_kernel_that_runs_longer_than_its_call_uses_memory_of_others_
     begin(&work, &life, &engine, 1);
     work.uses_peers = true;
     end(&work, TT_ERR_TIMEOUT);
-    CHECK_EQ(atomic_load(&record.reading), 2);
+    CHECK_EQ(atomic_load(&record.kernels), 2);
     begin(&work, &life, &engine, 2);
     work.uses_peers = true;
     end(&work, TT_OK);
-    CHECK_EQ(atomic_load(&record.reading), 1);
+    CHECK_EQ(atomic_load(&record.kernels), 1);
     tt_kernel_leave_all_peers(&life, &fabric);
     tt_kernel_leave_all_peers(&life, &fabric);
-    CHECK_EQ(atomic_load(&record.reading), 0);
+    CHECK_EQ(atomic_load(&record.kernels), 0);
     free(header);
 }
 

@@ -157,6 +157,39 @@ TEST(describe, nccls_variables_are_listed_with_what_they_set)
     CHECK(!strstr(described(tuttiDescribeNcclSettings, NULL)->text, "NCCL_SOCKET_IFNAME=lo"));
 }
 
+static int is_given(const char *name)
+{
+    int given = -1;
+    CHECK_EQ(tuttiIsSettingGiven(name, &given), tuttiSuccess);
+    return given;
+}
+
+TEST(describe, a_setting_is_given_by_its_own_name_or_by_nccls)
+{
+    setenv("TUTTI_LATE_MS", "0", 1); /* as by default */
+    setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+    tt_config_reload();
+    CHECK_EQ(is_given("TUTTI_LATE_MS"), 1);
+    CHECK_EQ(is_given("TUTTI_SOCKET_INTERFACE"), 0);
+    tt_config_reload_with_nccl(true);
+    CHECK_EQ(is_given("TUTTI_SOCKET_INTERFACE"), 1);
+    unsetenv("TUTTI_LATE_MS");
+    unsetenv("NCCL_SOCKET_IFNAME");
+    tt_config_reload_with_nccl(false);
+    CHECK_EQ(is_given("TUTTI_LATE_MS"), 0);
+    CHECK_EQ(is_given("TUTTI_SOCKET_INTERFACE"), 0);
+}
+
+TEST(describe, there_are_as_many_gpus_as_are_listed)
+{
+    int count = -1, nlines = 0;
+    CHECK_EQ(tuttiGetDeviceCount(&count), tuttiSuccess);
+    const char *text = described(tuttiDescribeGpus, NULL)->text;
+    for (const char *at = text; (at = strstr(at, "GPU ")); at++)
+        nlines += at == text || at[-1] == '\n';
+    CHECK_EQ(count, nlines);
+}
+
 TEST(describe, topology_and_cpu_say_something)
 {
     const struct lines *lines = described(tuttiDescribeTopology, NULL);

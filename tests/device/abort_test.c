@@ -1,7 +1,13 @@
-/* Ranks on GPUs that abort as soon as their stream has done a call: the others finish it. */
+/* Ranks on GPUs that abort: what they have done their part of the others finish, and an abort waits
+ * for nobody who does without the rank. */
+#include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 
-#include "ranks_on_gpus.h"
+#include "base/clock.h"
+#include "communicator/communicator.h"
+#include "driven.h"
+#include "graphs.h"
 #include "shim.h"
 
 enum { ROUNDS = 100, MOST = 30000 };
@@ -55,4 +61,106 @@ TEST(device_abort, two_ranks_abort_as_soon_as_they_have_reduced)
 TEST(device_abort, four_ranks_on_two_gpus_abort_as_soon_as_they_have_reduced)
 {
     on_gpus(4, 2, NULL, reduce_and_abort, NULL);
+}
+
+/* ---- Who does without the rank --------------------------------------------------------------- */
+
+/* An abort that waits for more than its peers' looks waits for the deadline. */
+enum { DEADLINE_MS = 30000, SOON_MS = 10000 };
+
+struct waiter {
+    tuttiComm_t comm;
+    tuttiResult_t result;
+};
+
+/* In memory of the host: a message to rank 1, and one from it that never comes. */
+static void *send_and_receive(void *argument)
+{
+    struct waiter *waiter = argument;
+    int begun = 1, never = 0;
+    gpu_use(0);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    CHECK_EQ(tuttiSend(&begun, 1, tuttiInt32, 1, waiter->comm, NULL), tuttiSuccess);
+    CHECK_EQ(tuttiRecv(&never, 1, tuttiInt32, 1, waiter->comm, NULL), tuttiSuccess);
+    waiter->result = tuttiGroupEnd();
+    return NULL;
+}
+
+static void check_soon(int64_t began_ns, const char *what)
+{
+    const int64_t ms = (tt_now_ns() - began_ns) / 1000000;
+    CHECK_MESSAGE(ms < SOON_MS, "%s took %lld ms", what, (long long)ms);
+}
+
+/* While it has a call that cannot end. */
+static void abort_first(struct driven *d)
+{
+    struct waiter waiter = {.comm = d->comms[0]};
+    pthread_t thread;
+    int begun = 0;
+    REQUIRE(pthread_create(&thread, NULL, send_and_receive, &waiter) == 0);
+    CHECK_EQ(tuttiRecv(&begun, 1, tuttiInt32, 0, d->comms[1], NULL), tuttiSuccess);
+    const int64_t began_ns = tt_now_ns();
+    CHECK_EQ(tuttiCommAbort(d->comms[0]), tuttiSuccess);
+    d->comms[0] = NULL;
+    pthread_join(thread, NULL);
+    check_soon(began_ns, "the abort");
+    CHECK_EQ(waiter.result, tuttiRemoteError);
+}
+
+TEST(device_abort, waits_for_no_rank_that_has_captured_calls)
+{
+    struct driven d;
+    if (!driven_begin_with(&d, 2, 1, DEADLINE_MS)) return;
+    const struct gpu_rank rank = {.rank = 1, .nranks = 2, .comm = d.comms[1]};
+    const struct both stream = {d.device_streams[1], d.streams[1]};
+    gpu_use(0);
+    CUgraphExec graph = capture_sum(&rank, &stream, (float *)d.memory[1], 100);
+    abort_first(&d);
+    CALL(cuGraphExecDestroy, graph);
+    driven_finish(&d);
+}
+
+TEST(device_abort, waits_for_no_kernel_that_does_without_the_rank)
+{
+    struct driven d;
+    if (!driven_begin_with(&d, 3, 1, DEADLINE_MS)) return;
+    CHECK_EQ(tuttiRecv(d.memory[1], DRIVEN_N, tuttiInt32, 2, d.comms[1], d.streams[1]),
+             tuttiSuccess);
+    abort_first(&d);
+    CHECK_EQ(tuttiSend(d.memory[2], DRIVEN_N, tuttiInt32, 1, d.comms[2], d.streams[2]),
+             tuttiSuccess);
+    for (int r = 1; r < 3; r++)
+        CHECK_MESSAGE(tuttiStreamSynchronize(d.streams[r]) == tuttiSuccess, "rank %d: %s", r,
+                      tuttiGetLastError(d.comms[r]));
+    driven_finish(&d);
+}
+
+static void *destroy(void *argument)
+{
+    struct waiter *waiter = argument;
+    gpu_use(0);
+    waiter->result = tuttiCommDestroy(waiter->comm);
+    return NULL;
+}
+
+/* Rank 1 stays away from a broadcast of which rank 0 has done its part. */
+TEST(device_abort, ends_a_destroy_that_waits_for_the_other_ranks)
+{
+    struct driven d;
+    pthread_t thread;
+    if (!driven_begin_with(&d, 2, 1, DEADLINE_MS)) return;
+    CHECK_EQ(tuttiBroadcast(d.memory[0], d.memory[0], 4, tuttiInt32, 0, d.comms[0], d.streams[0]),
+             tuttiSuccess);
+    CHECK_EQ(tuttiStreamSynchronize(d.streams[0]), tuttiSuccess);
+    struct waiter waiter = {.comm = d.comms[0]};
+    REQUIRE(pthread_create(&thread, NULL, destroy, &waiter) == 0);
+    while (!atomic_load(&waiter.comm->ends)) sched_yield();
+    const int64_t began_ns = tt_now_ns();
+    CHECK_EQ(tuttiCommAbort(d.comms[0]), tuttiSuccess);
+    d.comms[0] = NULL;
+    pthread_join(thread, NULL);
+    check_soon(began_ns, "the destroy");
+    CHECK_EQ(waiter.result, tuttiSuccess);
+    driven_finish(&d);
 }

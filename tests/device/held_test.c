@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "driven.h"
@@ -275,9 +276,11 @@ ABORTED(an_abort_ends_a_replay, replay_graph)
 
 /* A driver that holds up the thread that launches, until the launched kernel has ended. */
 static __typeof__(cuEventRecord) *real_record;
+static _Atomic bool records;
 
 static CUresult CUDAAPI wait_and_record(CUevent event, CUstream stream)
 {
+    atomic_store(&records, true);
     (void)RESULT(cuCtxSynchronize);
     return real_record(event, stream);
 }
@@ -310,6 +313,42 @@ TEST(held_launches, messages_end_at_the_deadline)
 TEST(held_launches, a_call_without_a_stream_ends_at_the_deadline)
 {
     is_launched_slowly(alone_without_stream);
+}
+
+/* The call cannot end without rank 1, which aborts while the driver holds up the thread of rank 0.
+ */
+static void loses_its_peer(issue call)
+{
+    struct job job;
+    pthread_t thread;
+    if (!begin(&job, 2 * PATIENCE_MS, NULL, call)) return;
+    struct tt_cuda *driver = (struct tt_cuda *)(uintptr_t)tt_cuda_load();
+    real_record = driver->EventRecord;
+    atomic_store(&records, false);
+    driver->EventRecord = wait_and_record;
+    CHECK(pthread_create(&thread, NULL, make_call, &job) == 0);
+    const int64_t deadline_ns = tt_deadline_ns(PATIENCE_MS);
+    while (!atomic_load(&records) && !tt_expired(deadline_ns)) sched_yield();
+    CHECK(atomic_load(&records));
+    job.since_ns = tt_now_ns();
+    CHECK_EQ(tuttiCommAbort(job.d.comms[1]), tuttiSuccess);
+    job.d.comms[1] = NULL;
+    pthread_join(thread, NULL);
+    CHECK_EQ(tuttiStreamSynchronize(stream_of(&job)), tuttiRemoteError);
+    CHECK_MESSAGE(strstr(tuttiGetLastError(job.d.comms[0]), "aborted the communicator"), "%s",
+                  tuttiGetLastError(job.d.comms[0]));
+    driver->EventRecord = real_record;
+    end(&job);
+}
+
+TEST(held_launches, a_collective_ends_when_a_peer_aborts)
+{
+    loses_its_peer(collective);
+}
+
+TEST(held_launches, messages_end_when_a_peer_aborts)
+{
+    loses_its_peer(messages);
 }
 
 /* A driver that does not say whether an event has happened. */

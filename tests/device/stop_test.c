@@ -27,7 +27,7 @@ TEST(stop, a_call_does_not_leave_its_kernel_before_that_is_told_to_wait_for_nobo
 {
     struct tt_device *device = NULL;
     struct tt_peer_info peer = {.process_id = 1};
-    struct tt_rank_record record = {.reading = 1};
+    struct tt_rank_record record = {.kernels = 1};
     struct tt_segment_header *header = calloc(1, sizeof *header);
     struct tt_segment segment = {.header = header};
     struct tt_fabric fabric = {.record = &record, .segment = &segment, .peers = &peer};
@@ -47,7 +47,7 @@ TEST(stop, a_call_does_not_leave_its_kernel_before_that_is_told_to_wait_for_nobo
         work.number = 1;
         work.uses_peers = true;
         give_up(&work.work, &report);
-        CHECK_EQ(atomic_load(&record.reading), 1);
+        CHECK_EQ(atomic_load(&record.kernels), 1);
         CHECK(strstr(fabric.own_failure, "keep them until the stream is done"));
     }
     tt_gpu_watch_put(life.watch);

@@ -25,8 +25,21 @@ static uint32_t look_quickly(struct tt_shared_store *store)
     return look(store, -INT64_C(1000000000));
 }
 
+TEST(shared_store, looks_no_more_where_no_store_goes_past_the_caches)
+{
+    struct tt_shared_store store = {0};
+    if (tt_copies_past_caches()) SKIP("the CPU has stores past the caches (TUTTI_CPU=scalar)");
+    look(&store, SLOW_NS);
+    for (int i = 0; i < 5000; i++) CHECK(!tt_store_is_due(&store, NBYTES));
+    CHECK(!store.past_caches);
+}
+
+#define NEED_PAST_CACHES()                                                                         \
+    if (!tt_copies_past_caches()) SKIP("the instruction set in use has no stores past the caches")
+
 TEST(shared_store, stays_plain_while_plain_stores_are_quick)
 {
+    NEED_PAST_CACHES();
     struct tt_shared_store store = {0};
     CHECK_EQ(look_quickly(&store), 0);
     for (int i = 0; i < 20; i++) {
@@ -38,6 +51,7 @@ TEST(shared_store, stays_plain_while_plain_stores_are_quick)
 
 TEST(shared_store, goes_past_the_caches_after_three_slow_looks_in_a_row)
 {
+    NEED_PAST_CACHES();
     struct tt_shared_store store = {0};
     for (int i = 0; i < 5; i++) { /* a page fault now and then says nothing */
         look(&store, SLOW_NS);
@@ -56,6 +70,7 @@ TEST(shared_store, goes_past_the_caches_after_three_slow_looks_in_a_row)
 
 TEST(shared_store, looks_become_rare_and_bring_plain_stores_back)
 {
+    NEED_PAST_CACHES();
     struct tt_shared_store store = {0};
     for (int i = 0; i < 3; i++) look(&store, SLOW_NS);
     REQUIRE(store.past_caches);

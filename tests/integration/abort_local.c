@@ -91,14 +91,20 @@ TEST(abort_local, four_ranks_abort_as_soon_as_they_have_reduced)
     abort_after_reducing(4);
 }
 
-/* rank_program ends well on these hosts. */
-static void check_job(const char *hosts, const char *const *args)
+/* rank_program ends well on these hosts. settings: NULL, or of two more variables. */
+static void check_job_with(const char *hosts, const char *const *args, const char *const *settings)
 {
     static struct job job;
-    const char *const extra[] = {"TUTTI_TIMEOUT_MS=30000", NULL};
+    const char *const extra[] = {"TUTTI_TIMEOUT_MS=30000", settings ? settings[0] : NULL,
+                                 settings ? settings[1] : NULL, NULL};
     REQUIRE(job_start_on(&job, hosts, args, extra));
     CHECK_MESSAGE(job_wait(&job, 240000), "%s on %s: some rank did not end", args[0], hosts);
     job_check_exit(&job, 0);
+}
+
+static void check_job(const char *hosts, const char *const *args)
+{
+    check_job_with(hosts, args, NULL);
 }
 
 static void abort_processes(const char *hosts, int rounds)
@@ -252,6 +258,88 @@ TEST(abort_local, a_message_in_memory_of_a_rank_that_aborts_is_not_read)
         check_named(&receiver, tuttiRecv(data, LONG_BYTES, tuttiUint8, 1, comms[0], NULL), 1,
                     began_ms);
         CHECK_EQ(tuttiCommDestroy(comms[0]), tuttiSuccess);
+    }
+}
+
+TEST(abort_local, memory_of_a_rank_that_aborts_may_be_gone)
+{
+    check_job_with("aa", (const char *const[]){"aborting", "unmapped", NULL},
+                   (const char *const[]){"TUTTI_TRANSPORT=shm,cma", NULL});
+}
+
+/* ---- Other hosts ----------------------------------------------------------------------------- */
+
+TEST(abort_local, other_hosts_learn_of_an_abort_whose_streams_still_wait)
+{
+    check_job("ab", (const char *const[]){"aborting", "connected", NULL});
+    check_job("ab", (const char *const[]){"aborting", "unconnected", NULL});
+}
+
+TEST(abort_local, what_was_sent_to_other_hosts_before_the_abort_is_received_late_too)
+{
+    check_job_with("ab", (const char *const[]){"aborting", "unread", NULL},
+                   (const char *const[]){"TUTTI_SLOTS=64", "TUTTI_SLOT_BYTES=32K"});
+}
+
+/* ---- Groups ---------------------------------------------------------------------------------- */
+
+/* The call of the first communicator waits in the stream behind one of the second. */
+TEST(abort_local, aborts_of_a_group_do_not_wait_for_one_another)
+{
+    tuttiComm_t first[2], second[2];
+    tuttiStream_t stream;
+    int data = 1;
+    REQUIRE(tuttiCommInitAll(first, 2, NULL) == tuttiSuccess);
+    REQUIRE(tuttiCommInitAll(second, 2, NULL) == tuttiSuccess);
+    REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+    CHECK_EQ(tuttiRecv(&data, 1, tuttiInt32, 1, second[0], stream), tuttiSuccess);
+    CHECK_EQ(tuttiRecv(&data, 1, tuttiInt32, 1, first[0], stream), tuttiSuccess);
+    const int64_t began_ms = now_ms();
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    CHECK_EQ(tuttiCommAbort(first[0]), tuttiSuccess);
+    CHECK_EQ(tuttiCommAbort(second[0]), tuttiSuccess);
+    CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
+    CHECK_MESSAGE(now_ms() - began_ms < SOON_MS, "the aborts took %lld ms",
+                  (long long)(now_ms() - began_ms));
+    CHECK_EQ(tuttiStreamSynchronize(stream), tuttiRemoteError);
+    CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
+    CHECK_EQ(tuttiCommDestroy(first[1]), tuttiSuccess);
+    CHECK_EQ(tuttiCommDestroy(second[1]), tuttiSuccess);
+}
+
+/* A communicator that another thread ends, and one that is made at its address. */
+struct replacement {
+    tuttiComm_t ended, made[64];
+    int nmade;
+};
+
+static void *end_and_make(void *argument)
+{
+    struct replacement *replacement = argument;
+    const int most = (int)(sizeof replacement->made / sizeof *replacement->made);
+    CHECK_EQ(tuttiCommDestroy(replacement->ended), tuttiSuccess);
+    while (replacement->nmade < most) {
+        tuttiComm_t *made = &replacement->made[replacement->nmade++];
+        CHECK_EQ(tuttiCommInitAll(made, 1, NULL), tuttiSuccess);
+        if (*made == replacement->ended || tt_test_failed()) return NULL;
+    }
+    return NULL;
+}
+
+TEST(abort_local, a_group_ends_no_communicator_that_was_made_at_the_address_of_another)
+{
+    struct replacement replacement = {.nmade = 0};
+    pthread_t thread;
+    tuttiResult_t async;
+    REQUIRE(tuttiCommInitAll(&replacement.ended, 1, NULL) == tuttiSuccess);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    CHECK_EQ(tuttiCommAbort(replacement.ended), tuttiSuccess);
+    REQUIRE(pthread_create(&thread, NULL, end_and_make, &replacement) == 0);
+    pthread_join(thread, NULL);
+    CHECK_EQ(tuttiGroupEnd(), tuttiInvalidArgument);
+    for (int i = 0; i < replacement.nmade; i++) {
+        CHECK_EQ(tuttiCommGetAsyncError(replacement.made[i], &async), tuttiSuccess);
+        CHECK_EQ(tuttiCommDestroy(replacement.made[i]), tuttiSuccess);
     }
 }
 

@@ -92,6 +92,9 @@ TEST(bad_input, null_where_a_result_goes)
     WRONG_ARGUMENT(tuttiDeviceMemAlloc(&memory, 1, -3), "-3");
     WRONG_ARGUMENT(tuttiGetNcclSetting("NCCL_NIX", text, sizeof text), "NCCL_NIX");
     WRONG_ARGUMENT(tuttiGetNcclSetting("NCCL_DEBUG", text, 0), "no room");
+    WRONG_ARGUMENT(tuttiIsSettingGiven("TUTTI_NIX", &rank), "TUTTI_NIX");
+    WRONG_ARGUMENT(tuttiIsSettingGiven("TUTTI_TIMEOUT_MS", NULL), "NULL");
+    WRONG_ARGUMENT(tuttiGetDeviceCount(NULL), "NULL");
     WRONG_ARGUMENT(tuttiEventCreate(NULL), "NULL");
     WRONG_ARGUMENT(tuttiStreamLaunch(NULL, NULL, NULL), "NULL");
     WRONG_ARGUMENT(tuttiEventRecord(NULL, NULL), "NULL");

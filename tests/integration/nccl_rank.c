@@ -2,10 +2,13 @@
  *   nccl_rank env               joins as the launcher says; rank 0 prints algorithms and links
  *   nccl_rank id RANK NRANKS    joins twice by a unique id of its own (NCCL_COMM_ID)
  *   nccl_rank late              asks for NCCL's variables when the settings have been read
+ *   nccl_rank wait              is two ranks, of which one comes half a second later than the other
  *   nccl_rank value NAME        prints the value of one of NCCL's variables */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "tutti.h"
 
@@ -70,6 +73,29 @@ static int ask_late(void)
     return 0;
 }
 
+static void *meet(void *comm)
+{
+    return (void *)(size_t)tuttiBarrier(comm, NULL);
+}
+
+static int wait_for_rank(void)
+{
+    tuttiComm_t comms[2];
+    pthread_t thread;
+    struct timespec until;
+    void *result;
+    if (tuttiCommInitAll(comms, 2, NULL) != tuttiSuccess) return fail("init");
+    if (pthread_create(&thread, NULL, meet, comms[0])) return 1;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 500000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    if (!pthread_timedjoin_np(thread, &result, &until)) return fail("nobody was waited for");
+    if (tuttiBarrier(comms[1], NULL) != tuttiSuccess) return fail("barrier");
+    pthread_join(thread, &result);
+    return result || tuttiCommDestroy(comms[0]) || tuttiCommDestroy(comms[1]);
+}
+
 static int print_value(const char *name)
 {
     char value[256];
@@ -85,6 +111,7 @@ int main(int argc, char **argv)
     if (!strcmp(what, "late")) return ask_late();
     if (tuttiUseNcclSettings() != tuttiSuccess) return fail("settings");
     if (!strcmp(what, "env")) return join_by_launcher();
+    if (!strcmp(what, "wait")) return wait_for_rank();
     if (!strcmp(what, "id") && argc == 4) return join_by_id(atoi(argv[2]), atoi(argv[3]));
     if (!strcmp(what, "value") && argc == 3) return print_value(argv[2]);
     fprintf(stderr, "nccl_rank: see the top of nccl_rank.c\n");

@@ -100,6 +100,14 @@ NCCL_SOCKET_IFNAME=lo "$RANK_PROGRAM" late >"$work/out" 2>&1
 expect "code when it is late" 0 $?
 contains "too late" "call it before any other function" "$work/out"
 
+# ---- A rank that is late --------------------------------------------------------------------------
+TUTTI_LATE_MS=20 "$RANK_PROGRAM" wait >"$work/out" 2>"$work/err"
+expect "code of a wait" 0 $?
+contains "who is late, where NCCL_DEBUG is unset" "(TUTTI_LATE_MS); rank 1 (" "$work/err"
+TUTTI_LATE_MS=20 NCCL_DEBUG=NONE "$RANK_PROGRAM" wait >"$work/out" 2>"$work/err"
+expect "code of a wait that is not logged" 0 $?
+expect "what NCCL_DEBUG=NONE lets through" "" "$(cat "$work/err")"
+
 # ---- Files, in their order ------------------------------------------------------------------------
 unset NCCL_CONF_FILE
 printf 'NCCL_IB_SL=1\nNCCL_IB_TC=1\n' >"$work/.nccl.conf"

@@ -7,7 +7,7 @@
 #include "schedule/network.h"
 
 enum { MOST_DEPTH = 3 };
-enum phase { START, TAKING, SENDING, MEETING, ENDED };
+enum phase { START, TAKING, SENDING, MEETING, LEAVING, ENDED };
 
 struct worker;
 
@@ -38,13 +38,12 @@ struct worker {
 struct machine {
     const struct tt_steps *steps;
     struct tt_geometry geometry;
-    int nranks, depth, lazy; /* the worker that moves only when no other can; -1: none */
+    int nranks, nworkers, depth, lazy; /* the worker that moves only when no other can; -1: none */
     bool direct, posts;
     size_t total, slot; /* elements of all blocks; of a scratch slot */
     uint64_t seed;
     uint64_t *original[MOST_RANKS], *input[MOST_RANKS], *output[MOST_RANKS], *scratch[MOST_RANKS];
     struct worker workers[MOST_RANKS * MOST_CHANNELS];
-    int nworkers;
     struct link links[MOST_CHANNELS][MOST_RANKS][MOST_RANKS];
     const char *wrong;
 };
@@ -342,8 +341,8 @@ static void add_put(struct machine *machine, const struct worker *worker, int ra
         sum->elements[sum->number + i] += puts[rank].elements[at + i];
 }
 
-static void take_from_meeting(struct machine *machine, const struct worker *worker,
-                              const struct message *puts)
+static struct message take_from_meeting(struct machine *machine, const struct worker *worker,
+                                        const struct message *puts)
 {
     const struct tt_step *step = &worker->step;
     struct message taken = {.elements = get(machine->total)};
@@ -363,23 +362,20 @@ static void take_from_meeting(struct machine *machine, const struct worker *work
         taken.number += tt_geometry_part(&machine->geometry, name, worker->channel, &begin);
     }
     finish(step, &taken);
-    if (!machine->wrong) write_span(machine, worker, &step->dst, &taken);
-    free(taken.elements);
+    return taken;
 }
 
 static bool same_meeting(const struct machine *machine, const struct worker *a,
                          const struct worker *b)
 {
     const struct tt_peers *of_a = &a->step.recv, *of_b = &b->step.recv;
-    if (b->phase != MEETING || a->step.op != b->step.op || of_a->number != of_b->number)
-        return false;
-    for (int i = 0; i < of_a->number; i++)
-        if (tt_peer_at(of_a, i, machine->nranks) != tt_peer_at(of_b, i, machine->nranks))
-            return false;
-    return true;
+    bool same = b->phase == MEETING && a->step.op == b->step.op && of_a->number == of_b->number;
+    for (int i = 0; same && i < of_a->number; i++)
+        same = tt_peer_at(of_a, i, machine->nranks) == tt_peer_at(of_b, i, machine->nranks);
+    return same;
 }
 
-/* When all members are there, the last to look does it for all. */
+/* The last member to come computes for all; each stores its result in a move of its own. */
 static bool move_meeting(struct machine *machine, struct worker *worker)
 {
     const struct tt_peers members = worker->step.recv;
@@ -396,15 +392,20 @@ static bool move_meeting(struct machine *machine, struct worker *worker)
     for (int i = 0; i < members.number; i++) {
         const int rank = tt_peer_at(&members, i, machine->nranks);
         struct worker *member = worker_of(machine, rank, worker->channel);
-        take_from_meeting(machine, member, puts);
-    }
-    for (int i = 0; i < members.number; i++) {
-        struct worker *member =
-            worker_of(machine, tt_peer_at(&members, i, machine->nranks), worker->channel);
-        member->phase = START;
-        member->index++;
+        member->result = take_from_meeting(machine, member, puts);
+        member->phase = LEAVING;
     }
     for (int rank = 0; rank < machine->nranks; rank++) free(puts[rank].elements);
+    return true;
+}
+
+static bool move_leaving(struct machine *machine, struct worker *worker)
+{
+    if (!machine->wrong) write_span(machine, worker, &worker->step.dst, &worker->result);
+    free(worker->result.elements);
+    worker->result = (struct message){.number = 0};
+    worker->phase = START;
+    worker->index++;
     return true;
 }
 
@@ -438,6 +439,8 @@ static bool move(struct machine *machine, struct worker *worker)
         return move_sending(machine, worker);
     case MEETING:
         return move_meeting(machine, worker);
+    case LEAVING:
+        return move_leaving(machine, worker);
     default:
         return false;
     }

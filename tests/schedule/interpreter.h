@@ -3,9 +3,10 @@
  * Every rank and channel goes on by the smallest of moves (take one message, send one message), in
  * an order drawn at random, over links of one to three messages; in half of the runs one of them
  * moves only when no other can. A step that stores and sends does either first, drawn at random; a
- * copy that sends first reads its source again. Elements are random 64-bit numbers; a reduction is
- * a pre-multiplied sum (what is read from INPUT is scaled); to finish is an invertible map, so that
- * nothing wrong can come out right but by a chance of 2^-64. */
+ * copy that sends first reads its source again. Members of a meeting store their results one by
+ * one. Elements are random 64-bit numbers; a reduction is a pre-multiplied sum (what is read from
+ * INPUT is scaled); to finish is an invertible map, so that nothing wrong can come out right but by
+ * a chance of 2^-64. */
 #ifndef TT_TESTS_SCHEDULE_INTERPRETER_H
 #define TT_TESTS_SCHEDULE_INTERPRETER_H
 

@@ -371,6 +371,44 @@ TEST(posts, are_refused_for_memory_in_which_the_receiver_stores_after_it_has_sen
                 "its own rank 1 may still use that memory");
 }
 
+/* Rank 0 finishes the sum of the meeting and sends it, before rank 1 has stored that sum. */
+static const struct line late_meeting_lines[] = {
+    {0,
+     0,
+     {.kind = TT_STEP_MEET, .op = TT_FOLD, .recv = PEERS(0, 2), .local = IN(0), .dst = OUT(0)}},
+    {0, 0, {.local = OUT(0), .finish = true, .dst = OUT(0), .send = PEER(1)}},
+    {1,
+     0,
+     {.kind = TT_STEP_MEET, .op = TT_FOLD, .recv = PEERS(0, 2), .local = IN(0), .dst = OUT(0)}},
+    {1, 0, {.recv = PEER(0), .dst = OUT(0)}},
+};
+
+/* Rank 1 says that it has stored the sum of the meeting before rank 0 sends the finished one. */
+static const struct line answered_meeting_lines[] = {
+    {0,
+     0,
+     {.kind = TT_STEP_MEET, .op = TT_FOLD, .recv = PEERS(0, 2), .local = IN(0), .dst = OUT(0)}},
+    {0, 0, {.recv = PEER(1), .finish = true, .dst = OUT(0)}},
+    {0, 0, {.local = OUT(0), .send = PEER(1)}},
+    {1,
+     0,
+     {.kind = TT_STEP_MEET, .op = TT_FOLD, .recv = PEERS(0, 2), .local = IN(0), .dst = OUT(0)}},
+    {1, 0, {.local = OUT(0), .send = PEER(0)}},
+    {1, 0, {.recv = PEER(0), .dst = OUT(0)}},
+};
+
+TEST(posts, are_refused_for_memory_in_which_the_receiver_stores_the_result_of_a_meeting)
+{
+    const struct hand late = {ALL2, LINES(late_meeting_lines)};
+    CHECK(goes_wrong_with_posts(&late));
+    check_posts(&late, false,
+                "rank 1 channel 0 step 1: rank 0 may not write OUTPUT[0] itself in its step 1, as "
+                "its own rank 1 may still use that memory");
+    const struct hand answered = {ALL2, LINES(answered_meeting_lines)};
+    CHECK(!goes_wrong_with_posts(&answered));
+    check_posts(&answered, true, "");
+}
+
 /* ---- Printing ------------------------------------------------------------------------------- */
 
 static void collect(void *arg, const char *line)

@@ -254,6 +254,45 @@ TEST(fabric, nobody_begins_to_read_memory_of_others_after_a_failure)
     together_close(&all);
 }
 
+TEST(fabric, a_rank_that_aborts_waits_only_for_kernels_that_may_use_its_memory)
+{
+    struct together all;
+    const struct tt_fabric_config config = together_config();
+    REQUIRE(together_open(&all, 3, &config));
+    struct tt_fabric **f = all.fabrics;
+    tt_fabric_begin_kernel(f[1], tt_fabric_lender(f[1], 2));
+    CHECK_EQ(tt_fabric_user(f[0]), -1);
+    CHECK_EQ(tt_fabric_user(f[2]), 1);
+    tt_fabric_begin_kernel(f[1], UINT64_MAX); /* a collective's */
+    CHECK_EQ(tt_fabric_user(f[0]), 1);
+    tt_fabric_abort(f[0], "rank 0 aborted");
+    CHECK_EQ(tt_fabric_user(f[0]), 1);
+    CHECK_EQ(tt_fabric_reader(f[0]), -1); /* kernels do not use memory of the host */
+    for (int i = 0; i < 2; i++) tt_fabric_end_kernel(f[1]);
+    tt_fabric_begin_kernel(f[1], tt_fabric_lender(f[1], 2));
+    CHECK_EQ(tt_fabric_user(f[0]), -1);
+    tt_fabric_end_kernel(f[1]);
+    together_close(&all);
+}
+
+TEST(fabric, a_rank_that_aborts_waits_for_graphs_until_they_are_closed_to_it)
+{
+    struct together all;
+    const struct tt_fabric_config config = together_config();
+    REQUIRE(together_open(&all, 3, &config));
+    struct tt_fabric **f = all.fabrics;
+    CHECK_EQ(tt_fabric_user(f[0]), -1);
+    atomic_store(&f[1]->record->captured, 1);
+    CHECK_EQ(tt_fabric_user(f[0]), 1);
+    CHECK_EQ(tt_fabric_reader(f[0]), -1);
+    tt_fabric_abort(f[0], "rank 0 aborted");
+    CHECK_EQ(tt_fabric_user(f[0]), 1);
+    atomic_store(&f[1]->record->captured, 2);
+    CHECK_EQ(tt_fabric_user(f[0]), -1);
+    CHECK_EQ(tt_fabric_user(f[2]), 1); /* which has not left */
+    together_close(&all);
+}
+
 /* Of a collective of which rank 0 has done its part, and of a message of rank 2, nothing lies in
  * memory of rank 0. */
 TEST(fabric, nobody_reads_memory_of_a_rank_that_has_aborted_in_the_call)

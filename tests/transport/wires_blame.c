@@ -176,3 +176,33 @@ TEST(wires_blame, who_is_refused_names_a_rank_that_has_died)
     check_text(text, "rank 2 (host ");
     close_all(&all);
 }
+
+/* Rank 0 has aborted, and waits for its streams: it neither leaves nor reads. */
+TEST(wires_blame, an_abort_is_known_at_once_behind_what_was_sent)
+{
+    struct wired all;
+    struct tt_message message;
+    REQUIRE(open_all(&all, 2) && connect_ranks(&all, 0, 1));
+    struct tt_fabric *fabric = all.ranks.fabrics[1];
+    struct tt_link *tx = tt_wires_tx(all.wires[0], 1, 1), *rx = tt_wires_rx(all.wires[1], 0, 1);
+    int *slot = wired_slot(&all, 0, 1, 1, sizeof *slot);
+    REQUIRE(slot);
+    *slot = 77;
+    tx->ops->publish(tx, sizeof *slot, 1);
+    tt_fabric_abort(all.ranks.fabrics[0], "rank 0 aborted");
+    tt_wires_announce(all.wires[0]);
+    tt_wires_send_record(all.wires[0]);
+    const struct tt_rank_record *seen = tt_fabric_record(fabric, 0);
+    const int64_t deadline = tt_deadline_ns(20000);
+    while (atomic_load(&seen->state) != TT_RANK_ABORTED && !tt_expired(deadline))
+        REQUIRE(tt_wires_progress(all.wires[1]) >= 0);
+    CHECK_EQ(atomic_load(&seen->state), TT_RANK_ABORTED);
+    REQUIRE(rx->ops->peek(rx, &message) == TT_OK);
+    CHECK_EQ(*(const int *)message.data, 77);
+    rx->ops->release(rx);
+    CHECK_EQ(tt_fabric_check(fabric), TT_OK);
+    CHECK_EQ(tt_fabric_check_peers(fabric, 1, -1, false), TT_ERR_REMOTE);
+    CHECK_MESSAGE(strstr(tt_last_error(), "rank 0 (host ") && strstr(tt_last_error(), "aborted"),
+                  "%s", tt_last_error());
+    close_all(&all);
+}

@@ -160,14 +160,21 @@ const char *tt_kernel_how_gone(const struct tt_comm_core *comm, int rank)
     }
 }
 
-/* A rank that leaves first says so, then looks for ranks that use its memory (await_peers); here
- * the other way round, with fences in between: one of the two sees the other. */
+static uint64_t lenders_of(const struct tt_comm_core *comm,
+                           const struct tt_group_exchange *exchange)
+{
+    uint64_t lenders = exchange ? 0 : UINT64_MAX;
+    for (int i = 0; exchange && i < exchange->ncalls; i++)
+        lenders |= tt_fabric_lender(comm->fabric, exchange->calls[i].peer);
+    return lenders;
+}
+
 bool tt_kernel_may_use_peers(const struct tt_comm_core *comm,
                              const struct tt_group_exchange *exchange)
 {
-    if (tt_fabric_borrow(comm->fabric, (struct tt_lenders){.peer = -1})) return false;
-    if (tt_kernel_absent_rank(comm, exchange) < 0) return true;
-    tt_fabric_give_back(comm->fabric);
+    tt_fabric_begin_kernel(comm->fabric, lenders_of(comm, exchange));
+    if (!tt_fabric_check(comm->fabric) && tt_kernel_absent_rank(comm, exchange) < 0) return true;
+    tt_fabric_end_kernel(comm->fabric);
     return false;
 }
 

@@ -226,9 +226,9 @@ static void follow(struct tt_calls *calls)
 {
     for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
         struct tt_kernel_part *on = call->comm->kernel;
+        if (call->stream) tt_launching_end(&on->launching);
         if (on->batch) tt_attended_push(&on->queue, &on->batch->attended);
         on->batch = NULL;
-        if (call->stream) tt_launching_end(&on->launching);
     }
 }
 

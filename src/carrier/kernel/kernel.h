@@ -123,8 +123,9 @@ int tt_kernel_absent_rank(const struct tt_comm_core *core,
                           const struct tt_group_exchange *exchange);
 /* What became of a rank that is gone: "aborted the communicator", "has left: ...", "has died". */
 const char *tt_kernel_how_gone(const struct tt_comm_core *core, int rank);
-/* Says that kernels of this rank use memory of other ranks, until tt_fabric_give_back; false: the
- * communicator has failed, or such a rank has left it, as tt_kernel_fail_alone then says. */
+/* Says that kernels of this rank use memory of other ranks: of the peers of the exchange, or of all
+ * (NULL), until tt_fabric_end_kernel; false: the communicator has failed, or such a rank has left
+ * it, as tt_kernel_fail_alone then says. */
 bool tt_kernel_may_use_peers(const struct tt_comm_core *core,
                              const struct tt_group_exchange *exchange);
 TT_NODISCARD tt_status tt_kernel_fail_alone(const struct tt_comm_core *core,

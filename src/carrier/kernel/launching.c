@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "carrier/kernel/exchange.h"
 #include "carrier/kernel/kernel.h"
 
 /* Between two looks; so many looks without a launch, after which the attendant must be told. */
@@ -54,13 +55,27 @@ struct tt_needs tt_launching_needs(const struct tt_launching *launching)
                              .peer = launching->comm->rank};
 }
 
+/* A rank is gone that has not done its part of the exchange. */
+static void check_exchange(struct tt_launching *launching)
+{
+    struct tt_engine *engine = &launching->comm->engine;
+    pthread_mutex_lock(&launching->lock);
+    if (launching->exchange) {
+        tt_engine_enter(engine);
+        tt_ignore(tt_exchange_check(launching->exchange, engine->fabric, &launching->gone_ns));
+        tt_engine_leave(engine);
+    }
+    pthread_mutex_unlock(&launching->lock);
+}
+
 /* The thread has been in this launch since the last look. */
 static void check(struct tt_launching *launching)
 {
     struct tt_comm_core *comm = launching->comm;
     const struct tt_needs needs = tt_launching_needs(launching);
-    if (!has_failed(comm) && (!needs.collective || !tt_engine_check(&comm->engine, &needs)))
-        check_deadline(launching);
+    if (!has_failed(comm) && needs.collective) tt_ignore(tt_engine_check(&comm->engine, &needs));
+    if (!has_failed(comm)) check_exchange(launching);
+    if (!has_failed(comm)) check_deadline(launching);
     if (has_failed(comm)) tt_kernel_abort(&comm->kernel->life, &launching->grace_ns);
 }
 
@@ -91,6 +106,7 @@ static int64_t look(struct tt_attended *attended)
         return BUSY_NS;
     }
     launching->nbegun = 0;
+    launching->gone_ns = 0;
     launching->deadline_ns = tt_deadline_ns(launching->comm->timeout_ms);
     if (!same) launching->nquiet = 0;
     return may_sleep(launching) ? INT64_MAX : LOOK_NS;
@@ -99,6 +115,7 @@ static int64_t look(struct tt_attended *attended)
 void tt_launching_open(struct tt_launching *launching, struct tt_comm_core *comm,
                        struct tt_attendant *attendant)
 {
+    pthread_mutex_init(&launching->lock, NULL);
     launching->attended.look = look;
     launching->comm = comm;
     launching->attendant = attendant;
@@ -110,6 +127,7 @@ void tt_launching_close(struct tt_launching *launching)
 {
     if (!launching->comm) return;
     tt_unattend(launching->attendant, &launching->attended);
+    pthread_mutex_destroy(&launching->lock);
     launching->comm = NULL;
 }
 
@@ -124,8 +142,16 @@ void tt_launching_begin(struct tt_launching *launching, bool collective)
         tt_attendant_tell(launching->attendant, &launching->attended);
 }
 
+void tt_launching_exchange(struct tt_launching *launching, const struct tt_group_exchange *exchange)
+{
+    pthread_mutex_lock(&launching->lock);
+    launching->exchange = exchange;
+    pthread_mutex_unlock(&launching->lock);
+}
+
 void tt_launching_end(struct tt_launching *launching)
 {
-    if (is_inside(atomic_load_explicit(&launching->number, memory_order_relaxed)))
-        atomic_fetch_add_explicit(&launching->number, 1, memory_order_release);
+    if (!is_inside(atomic_load_explicit(&launching->number, memory_order_relaxed))) return;
+    tt_launching_exchange(launching, NULL);
+    atomic_fetch_add_explicit(&launching->number, 1, memory_order_release);
 }

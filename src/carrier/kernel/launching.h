@@ -4,10 +4,13 @@
 #ifndef TT_CARRIER_KERNEL_LAUNCHING_H
 #define TT_CARRIER_KERNEL_LAUNCHING_H
 
+#include <pthread.h>
+
 #include "carrier/kernel/attendant.h"
 #include "executor/work.h"
 
 struct tt_comm_core;
+struct tt_group_exchange;
 
 /* Part of struct tt_kernel_part. */
 struct tt_launching {
@@ -19,10 +22,14 @@ struct tt_launching {
     _Atomic uint64_t number;  /* of launches that have begun or ended: odd in between */
     _Atomic bool is_attended; /* the attendant looks; else it must be told */
     _Atomic bool collective;  /* the launch has calls that need all ranks */
+    /* guarded by lock */
+    pthread_mutex_t lock;
+    const struct tt_group_exchange *exchange; /* of the launch, with its table; NULL: none so far */
     /* owner: the attendant */
     uint64_t seen, nbegun;
     int nquiet;
     int64_t deadline_ns, grace_ns;
+    int64_t gone_ns; /* of the exchange: tt_exchange_check */
 };
 
 void tt_launching_open(struct tt_launching *launching, struct tt_comm_core *comm,
@@ -30,11 +37,14 @@ void tt_launching_open(struct tt_launching *launching, struct tt_comm_core *comm
 /* Before the communicator goes. Not opened is allowed. */
 void tt_launching_close(struct tt_launching *launching);
 
-/* By the issuing thread: around all calls of the driver of a launch, until the works of its calls
+/* By the issuing thread: around all calls of the driver of a launch, before the works of its calls
  * are looked after. Begins for each call of the launch; ends as often or once. */
 void tt_launching_begin(struct tt_launching *launching, bool collective);
 void tt_launching_end(struct tt_launching *launching);
-/* In between: whom the calls of the launch need. Of sends and receives their works know. */
+/* In between: the launch has this exchange, whose table is made. */
+void tt_launching_exchange(struct tt_launching *launching,
+                           const struct tt_group_exchange *exchange);
+/* In between: whom the collectives of the launch need. */
 struct tt_needs tt_launching_needs(const struct tt_launching *launching);
 
 #endif

@@ -21,8 +21,9 @@
 enum { LEAVE_MS = 10000 };
 /* How long a rank that leaves waits for kernels of its own, which may wait for the user. */
 enum { OWN_MS = 1000 };
-/* How long a rank that aborts waits for calls of other ranks that it has done its part of. */
-enum { ABORT_MS = 1000 };
+/* How long a rank that aborts waits for calls of other ranks that it has done its part of; and for
+ * kernels, of which those end meanwhile that need the rank (GONE_MS, GRACE_MS). */
+enum { ABORT_MS = 1000, ABORT_KERNELS_MS = 4000 };
 /* How long a rank that aborts waits until the attendant has seen that its kernels have ended. */
 enum { SETTLE_MS = 1000 };
 
@@ -207,30 +208,11 @@ static bool all_have_done(const struct tt_comm_core *comm)
     return true;
 }
 
-static uint32_t count_left(const struct tt_comm_core *comm)
-{
-    uint32_t n = 0;
-    for (int r = 0; r < comm->nranks; r++)
-        n += atomic_load_explicit(&tt_fabric_record(comm->fabric, r)->state,
-                                  memory_order_acquire) != TT_RANK_HERE;
-    return n;
-}
-
-/* Whether the rank has kernels which may use memory of this rank, which has left. First `reading`,
- * which covers the time until `captured` is set (replays.c). The ranks that a rank has counted as
- * left are among those that are counted here later: if they are as many, this one is among them. */
-static bool uses_peers(const struct tt_comm_core *comm, int rank)
-{
-    const struct tt_rank_record *record = tt_fabric_record(comm->fabric, rank);
-    if (atomic_load_explicit(&record->reading, memory_order_acquire)) return true;
-    const uint32_t captured = atomic_load_explicit(&record->captured, memory_order_acquire);
-    return captured && captured - 1 < count_left(comm);
-}
-
 static bool any_uses_peers(const struct tt_comm_core *comm)
 {
     for (int r = 0; r < comm->nranks; r++)
-        if (r != comm->rank && uses_peers(comm, r) && !tt_fabric_is_dead(comm->fabric, r))
+        if (r != comm->rank && tt_fabric_is_used_by(comm->fabric, r) &&
+            !tt_fabric_is_dead(comm->fabric, r))
             return true;
     return false;
 }
@@ -245,22 +227,39 @@ static bool outlives_call(struct tt_comm_core *comm)
     return false;
 }
 
+/* How long a rank that leaves waits: from now on, and from when it is seen to have aborted. */
+struct patience {
+    int64_t deadline_ns, abort_ms;
+    bool has_aborted;
+};
+
+/* Another thread may abort while this one waits. */
+static bool may_wait(const struct tt_comm_core *comm, struct patience *patience)
+{
+    if (!patience->has_aborted && atomic_load(&comm->fabric->aborted)) {
+        const int64_t deadline_ns = tt_deadline_ns(patience->abort_ms);
+        if (deadline_ns < patience->deadline_ns) patience->deadline_ns = deadline_ns;
+        patience->has_aborted = true;
+    }
+    return !tt_expired(patience->deadline_ns);
+}
+
 /* Other ranks write to this rank's memory when they take its messages, perhaps long after this
  * rank's part of a call has ended: so it waits for those calls. A rank that makes another call
  * afterwards gets an error (may_use_peers); until its kernels have ended they may use the memory.
  * False: a kernel may still use this rank's memory. */
 static bool await_peers(struct tt_comm_core *comm)
 {
-    const bool aborts = tt_fabric_check(comm->fabric) && !tt_fabric_failure(comm->fabric, NULL);
     const int64_t call_ms = comm->timeout_ms > 0 ? comm->timeout_ms : LEAVE_MS;
-    const int64_t calls_ns = tt_deadline_ns(aborts && call_ms > ABORT_MS ? ABORT_MS : call_ms);
+    struct patience patience = {.deadline_ns = tt_deadline_ns(call_ms), .abort_ms = ABORT_MS};
     const bool has_called =
         atomic_load_explicit(&comm->kernel->issued, memory_order_relaxed) || comm->kernel->graphs;
     struct tt_pause pause = {0};
-    while (has_called && !all_have_done(comm) && !tt_expired(calls_ns)) tt_pause(&pause);
-    const int64_t kernels_ns = tt_deadline_ns(LEAVE_MS);
+    while (has_called && !all_have_done(comm) && may_wait(comm, &patience)) tt_pause(&pause);
     tt_fabric_leave(comm->fabric);
-    while ((outlives_call(comm) || any_uses_peers(comm)) && !tt_expired(kernels_ns))
+    patience =
+        (struct patience){.deadline_ns = tt_deadline_ns(LEAVE_MS), .abort_ms = ABORT_KERNELS_MS};
+    while ((outlives_call(comm) || any_uses_peers(comm)) && may_wait(comm, &patience))
         tt_pause(&pause);
     return !any_uses_peers(comm);
 }
@@ -321,16 +320,21 @@ static void leave_part(struct tt_comm_core *comm)
     leave_to_kernels(on);
 }
 
+/* Asked anew each time: another thread may be issuing a call. */
+static bool has_ended_all(const struct tt_kernel_part *on)
+{
+    return __atomic_load_n(&on->life.report->ended, __ATOMIC_ACQUIRE) >=
+           atomic_load_explicit(&on->issued, memory_order_relaxed);
+}
+
 /* The attendant may not have looked yet at kernels that have ended. */
 static void settle(struct tt_comm_core *comm)
 {
     struct tt_kernel_part *on = comm->kernel;
     const int64_t deadline_ns = tt_deadline_ns(SETTLE_MS);
-    const uint64_t issued = atomic_load_explicit(&on->issued, memory_order_relaxed);
     struct tt_pause pause = {0};
     tt_graphs_look(comm);
-    while (__atomic_load_n(&on->life.report->ended, __ATOMIC_ACQUIRE) >= issued &&
-           !tt_attended_is_empty(&on->queue) && !tt_expired(deadline_ns))
+    while (has_ended_all(on) && !tt_attended_is_empty(&on->queue) && !tt_expired(deadline_ns))
         tt_pause(&pause);
 }
 

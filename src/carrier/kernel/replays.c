@@ -239,7 +239,7 @@ static void check_gpu_locked(const struct tt_graphs *graphs)
 static void publish_use(const struct tt_graphs *graphs, uint32_t captured)
 {
     atomic_store_explicit(&graphs->comm->fabric->record->captured, captured,
-                          memory_order_release); /* acquire: uses_peers of part.c */
+                          memory_order_release); /* acquire: tt_fabric_is_used_by */
 }
 
 /* A replay that begins from now on sees the word and ends; so does what runs. */
@@ -361,7 +361,7 @@ static tt_status begin_use(const struct tt_graphs *graphs, const struct tt_group
     if (!tt_kernel_may_use_peers(graphs->comm, exchange))
         return tt_kernel_fail_alone(graphs->comm, exchange);
     publish_use(graphs, 1);
-    tt_fabric_give_back(graphs->comm->fabric);
+    tt_fabric_end_kernel(graphs->comm->fabric);
     return TT_OK;
 }
 

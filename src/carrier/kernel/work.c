@@ -40,7 +40,7 @@ static bool take_borrowed(struct tt_kernel_life *life)
 
 void tt_kernel_leave_all_peers(struct tt_kernel_life *life, struct tt_fabric *fabric)
 {
-    while (take_borrowed(life)) tt_fabric_give_back(fabric);
+    while (take_borrowed(life)) tt_fabric_end_kernel(fabric);
 }
 
 /* A kernel that begins from now on sees the word before it uses any buffer: it writes nbegun, then
@@ -203,17 +203,19 @@ static tt_status await_kernel(struct tt_kernel_work *mine)
     return TT_OK;
 }
 
+/* A kernel ends when nobody reads what it has sent by reference any more, unless it was told 2. */
 static tt_status stop(struct tt_work *work)
 {
+    const struct tt_kernel_work *mine = own(work);
     TT_AWAIT(await_kernel(own(work)));
-    return tt_await_readers(work);
+    return read_word(&mine->life->report->abort) < 2 ? TT_OK : tt_await_kernels(work);
 }
 
 /* The call's kernel has ended: it uses memory of other ranks no longer. */
 static void leave_peers(struct tt_kernel_work *mine)
 {
     if (mine->uses_peers && take_borrowed(mine->life))
-        tt_fabric_give_back(mine->work.engine->fabric);
+        tt_fabric_end_kernel(mine->work.engine->fabric);
     mine->uses_peers = false;
 }
 

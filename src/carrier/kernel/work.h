@@ -16,8 +16,8 @@ struct tt_kernel_life {
     struct tt_device_report *report; /* pinned host memory */
     struct tt_gpu_watch *watch;      /* whether the GPU is lost */
     int gpu;
-    /* atomic: calls whose kernels may use memory of other ranks (tt_fabric_borrow); those that
-     * failed, until no kernel of the rank can */
+    /* atomic: calls whose kernels may use memory of other ranks (tt_fabric_begin_kernel); those
+     * that failed, until no kernel of the rank can */
     _Atomic int nborrowed;
     _Atomic uint64_t exchanges_done;
 };

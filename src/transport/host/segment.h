@@ -36,8 +36,7 @@ struct tt_rank_record {
     uint64_t probe; /* address of a word that a peer may try to read (cross-memory attach) */
     _Atomic uint32_t state;
     _Atomic uint32_t nshown;   /* windows that others have passed to it */
-    _Atomic uint32_t reading;  /* not 0: this rank, or its kernels, use memory of other ranks of its
-                                * process */
+    _Atomic uint32_t reading;  /* not 0: this rank reads memory of other ranks of its process */
     _Atomic uint32_t captured; /* 0: no call of a CUDA graph uses memory of other ranks; else 1 +
                                 * how many ranks have left whose memory none uses any more */
     _Atomic uint64_t done;     /* sequence number of the last collective completed, 0: none */
@@ -47,6 +46,10 @@ struct tt_rank_record {
     _Atomic int64_t seen_ns;
     _Atomic uint64_t replays; /* twice the collectives of CUDA graphs that its GPU has ended, and 1
                                * while it runs one */
+    /* Calls whose kernels use memory of other ranks, and of which ranks: one bit each (kernels.c)
+     */
+    _Alignas(TT_CACHE_LINE) _Atomic uint32_t kernels;
+    _Atomic uint64_t lenders;
 };
 
 /* Flags of a link, a power of two, at least as many as slots. A small message travels in its flag

@@ -281,6 +281,19 @@ static tt_status shm_peek(struct tt_link *link, struct tt_message *message)
     return TT_OK;
 }
 
+/* Memory that was to be read by process_vm_readv cannot be; `why`: the system's reason. */
+static tt_status fail_fetch(const struct tt_shm_link *shm, const char *why)
+{
+    char name[128];
+    tt_room_name(shm->room->context, shm->link.peer, name, sizeof name);
+    /* What it sent may be gone since its call has failed. */
+    /* release: tt_fabric_abort */
+    if (atomic_load_explicit(&shm->room->segment->header->records[shm->place].state,
+                             memory_order_acquire) == TT_RANK_ABORTED)
+        return tt_fail(TT_ERR_REMOTE, "%s aborted the communicator", name);
+    return tt_fail(TT_ERR_REMOTE, "%s has died, or lets nobody read its memory: %s", name, why);
+}
+
 static tt_status shm_fetch(struct tt_link *link, void *to, size_t offset, size_t nbytes)
 {
     struct tt_shm_link *shm = tt_shm_of(link);
@@ -293,10 +306,9 @@ static tt_status shm_fetch(struct tt_link *link, void *to, size_t offset, size_t
     const tt_status status = tt_cma_read(shm->room->segment->header->records[shm->place].pid,
                                          flag_of(shm)->data.at.offset + offset, to, nbytes);
     if (!status) return TT_OK;
-    char name[128], why[256];
-    tt_room_name(shm->room->context, link->peer, name, sizeof name);
+    char why[256];
     snprintf(why, sizeof why, "%s", tt_last_error());
-    return tt_fail(TT_ERR_REMOTE, "%s has died, or lets nobody read its memory: %s", name, why);
+    return fail_fetch(shm, why);
 }
 
 static void shm_release(struct tt_link *link)

@@ -22,6 +22,7 @@ void tt_face_fail_group(ncclResult_t result)
     if (!group.depth || group.failed) return;
     tt_face_note_failure(result);
     (void)tuttiBarrier(NULL, NULL); /* is refused, so tutti's group fails */
+    (void)tt_face_refuse(result, "%s", group.text);
 }
 
 ncclResult_t pncclGroupStart(void)

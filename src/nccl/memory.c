@@ -4,6 +4,10 @@
 ncclResult_t pncclMemAlloc(void **ptr, size_t size)
 {
     if (!ptr) return tt_face_refuse(ncclInvalidArgument, "ncclMemAlloc: ptr is NULL");
+    if (!size) { /* as cudaMalloc has it */
+        *ptr = NULL;
+        return ncclSuccess;
+    }
     return tt_face_end_as("ncclMemAlloc", tuttiDeviceMemAlloc(ptr, size, TUTTI_DEVICE_CURRENT));
 }
 

@@ -70,9 +70,11 @@ TEST(nccl_hostile, a_group_ends_with_its_first_failure)
         CHECK(values[0] == 1 && values[1] == 2);
     }
     sum_pair(comms, values); /* no elements, on what is no communicator */
-    CHECK(ncclAllReduce(values, values, 0, ncclInt, ncclSum, NULL, NULL) == ncclInvalidArgument);
+    CHECK(ncclAllReduce(values, values, 0, ncclInt, ncclSum, (ncclComm_t)values, NULL) ==
+          ncclInvalidArgument);
+    CHECK(says(" is no communicator"));
     CHECK(ncclGroupEnd() == ncclInvalidArgument);
-    CHECK(says("ncclAllReduce: the communicator is NULL"));
+    CHECK(says(" is no communicator"));
     CHECK(values[0] == 1 && values[1] == 2);
     destroy_pair(comms);
 }
@@ -121,6 +123,14 @@ TEST(nccl_hostile, a_wrong_root_is_refused_without_elements_too)
         CHECK(ncclScatter(NULL, NULL, 0, ncclInt, root, comm, NULL) == expected);
     }
     CHECK(ncclCommDestroy(comm) == ncclSuccess);
+}
+
+TEST(nccl_hostile, memory_of_no_bytes_is_null)
+{
+    void *memory = &memory;
+    CHECK(ncclMemAlloc(&memory, 0) == ncclSuccess);
+    CHECK(!memory);
+    CHECK(ncclMemFree(memory) == ncclSuccess);
 }
 
 /* ---- Parameters ----------------------------------------------------------------------------- */

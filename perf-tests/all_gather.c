@@ -3,13 +3,14 @@
 
 static tuttiResult_t launch(const struct perf_call *call)
 {
-    return tuttiAllGather(call->send, call->recv, call->count, call->type, call->comm,
-                          call->stream);
+    return call->library->all_gather(call->send, call->recv, call->count, call->type, call->comm,
+                                     call->stream);
 }
 
 static const struct perf_collective all_gather = {
     .name = "all_gather",
     .collective = tuttiCollAllGather,
+    .nccl = "ncclAllGather",
     .gets_blocks = true,
     .volume = perf_volume_all,
     .factor = perf_factor_others,

@@ -3,8 +3,8 @@
 
 static tuttiResult_t launch(const struct perf_call *call)
 {
-    return tuttiAllGatherV(call->send, call->recv, call->recv_counts, NULL, call->type, call->comm,
-                           call->stream);
+    return call->library->all_gatherv(call->send, call->recv, call->recv_counts, NULL, call->type,
+                                      call->comm, call->stream);
 }
 
 static const struct perf_collective all_gatherv = {

@@ -3,12 +3,14 @@
 
 static tuttiResult_t launch(const struct perf_call *call)
 {
-    return tuttiAlltoAll(call->send, call->recv, call->count, call->type, call->comm, call->stream);
+    return call->library->all_to_all(call->send, call->recv, call->count, call->type, call->comm,
+                                     call->stream);
 }
 
 static const struct perf_collective alltoall = {
     .name = "alltoall",
     .collective = tuttiCollAllToAll,
+    .nccl = "ncclAlltoAll",
     .sends_blocks = true,
     .gets_blocks = true,
     .never_in_place = true,

@@ -3,8 +3,9 @@
 
 static tuttiResult_t launch(const struct perf_call *call)
 {
-    return tuttiAlltoAllV(call->send, call->send_counts, NULL, call->recv, call->recv_counts, NULL,
-                          call->type, call->comm, call->stream);
+    return call->library->all_to_allv(call->send, call->send_counts, NULL, call->recv,
+                                      call->recv_counts, NULL, call->type, call->comm,
+                                      call->stream);
 }
 
 static const struct perf_collective alltoallv = {

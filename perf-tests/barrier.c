@@ -3,7 +3,7 @@
 
 static tuttiResult_t launch(const struct perf_call *call)
 {
-    return tuttiBarrier(call->comm, call->stream);
+    return call->library->barrier(call->comm, call->stream);
 }
 
 static const struct perf_collective barrier = {

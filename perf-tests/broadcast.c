@@ -3,8 +3,8 @@
 
 static tuttiResult_t launch(const struct perf_call *call)
 {
-    return tuttiBroadcast(call->send, call->recv, call->count, call->type, call->root, call->comm,
-                          call->stream);
+    return call->library->broadcast(call->send, call->recv, call->count, call->type, call->root,
+                                    call->comm, call->stream);
 }
 
 static void expected(const struct perf_data *data, size_t first, size_t count, void *want)
@@ -15,6 +15,7 @@ static void expected(const struct perf_data *data, size_t first, size_t count, v
 static const struct perf_collective broadcast = {
     .name = "broadcast",
     .collective = tuttiCollBroadcast,
+    .nccl = "ncclBroadcast",
     .rooted = true,
     .volume = perf_volume_one,
     .factor = perf_factor_one,

@@ -4,13 +4,14 @@
 static tuttiResult_t launch(const struct perf_call *call)
 {
     void *recv = call->rank == call->root ? call->recv : NULL;
-    return tuttiGather(call->send, recv, call->count, call->type, call->root, call->comm,
-                       call->stream);
+    return call->library->gather(call->send, recv, call->count, call->type, call->root, call->comm,
+                                 call->stream);
 }
 
 static const struct perf_collective gather = {
     .name = "gather",
     .collective = tuttiCollGather,
+    .nccl = "ncclGather",
     .rooted = true,
     .gets_blocks = true,
     .volume = perf_volume_all,

@@ -4,8 +4,8 @@
 static tuttiResult_t launch(const struct perf_call *call)
 {
     void *recv = call->rank == call->root ? call->recv : NULL;
-    return tuttiGatherV(call->send, recv, call->recv_counts, NULL, call->type, call->root,
-                        call->comm, call->stream);
+    return call->library->gatherv(call->send, recv, call->recv_counts, NULL, call->type, call->root,
+                                  call->comm, call->stream);
 }
 
 static const struct perf_collective gatherv = {

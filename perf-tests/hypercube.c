@@ -31,8 +31,8 @@ static tuttiResult_t send_blocks(const struct perf_call *call, int block, int nb
     if (block + nblocks > call->nranks) nblocks = call->nranks - block;
     if (nblocks <= 0) return tuttiSuccess;
     const char *from = (const char *)call->recv + (size_t)block * call->count * call->type_bytes;
-    return tuttiSend(from, (size_t)nblocks * call->count, call->type, peer, call->comm,
-                     call->stream);
+    return call->library->send(from, (size_t)nblocks * call->count, call->type, peer, call->comm,
+                               call->stream);
 }
 
 static tuttiResult_t receive_blocks(const struct perf_call *call, int block, int nblocks, int peer)
@@ -40,7 +40,8 @@ static tuttiResult_t receive_blocks(const struct perf_call *call, int block, int
     if (block + nblocks > call->nranks) nblocks = call->nranks - block;
     if (nblocks <= 0) return tuttiSuccess;
     char *to = (char *)call->recv + (size_t)block * call->count * call->type_bytes;
-    return tuttiRecv(to, (size_t)nblocks * call->count, call->type, peer, call->comm, call->stream);
+    return call->library->recv(to, (size_t)nblocks * call->count, call->type, peer, call->comm,
+                               call->stream);
 }
 
 /* Own block to its place (unless it lies there), and ranks that are no corners to theirs. */
@@ -49,15 +50,16 @@ static tuttiResult_t place(const struct perf_call *call, int corners)
     char *own = (char *)call->recv + (size_t)call->rank * call->count * call->type_bytes;
     tuttiResult_t result = tuttiSuccess;
     if (call->send != own) {
-        result =
-            tuttiSend(call->send, call->count, call->type, call->rank, call->comm, call->stream);
+        result = call->library->send(call->send, call->count, call->type, call->rank, call->comm,
+                                     call->stream);
         if (result != tuttiSuccess) return result;
-        result = tuttiRecv(own, call->count, call->type, call->rank, call->comm, call->stream);
+        result =
+            call->library->recv(own, call->count, call->type, call->rank, call->comm, call->stream);
         if (result != tuttiSuccess) return result;
     }
     if (call->rank >= corners) {
-        return tuttiSend(call->send, call->count, call->type, call->rank - corners, call->comm,
-                         call->stream);
+        return call->library->send(call->send, call->count, call->type, call->rank - corners,
+                                   call->comm, call->stream);
     }
     if (call->rank + corners < call->nranks) {
         return receive_blocks(call, call->rank + corners, 1, call->rank + corners);
@@ -99,7 +101,7 @@ static tuttiResult_t launch(const struct perf_call *call)
 {
     int corners = corners_of(call->nranks);
     int mask = call->phase > 0 ? 1 << (call->phase - 1) : 0;
-    tuttiResult_t result = tuttiGroupStart();
+    tuttiResult_t result = call->library->group_start();
     if (result != tuttiSuccess) return result;
     if (call->phase == 0) {
         result = place(call, corners);
@@ -108,12 +110,13 @@ static tuttiResult_t launch(const struct perf_call *call)
     } else if (call->rank < corners) {
         result = exchange(call, corners, mask);
     }
-    return perf_group_end(result);
+    return perf_group_end(call->library, result);
 }
 
 static const struct perf_collective hypercube = {
     .name = "hypercube",
     .collective = PERF_NO_COLLECTIVE,
+    .nccl = "ncclSend",
     .gets_blocks = true,
     .volume = perf_volume_others,
     .factor = perf_factor_one,

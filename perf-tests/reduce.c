@@ -3,8 +3,8 @@
 
 static tuttiResult_t launch(const struct perf_call *call)
 {
-    return tuttiReduce(call->send, call->recv, call->count, call->type, call->op, call->root,
-                       call->comm, call->stream);
+    return call->library->reduce(call->send, call->recv, call->count, call->type, call->op,
+                                 call->root, call->comm, call->stream);
 }
 
 static void expected(const struct perf_data *data, size_t first, size_t count, void *want)
@@ -21,6 +21,7 @@ static void expected(const struct perf_data *data, size_t first, size_t count, v
 static const struct perf_collective reduce = {
     .name = "reduce",
     .collective = tuttiCollReduce,
+    .nccl = "ncclReduce",
     .reduces = true,
     .rooted = true,
     .volume = perf_volume_one,

@@ -3,13 +3,14 @@
 
 static tuttiResult_t launch(const struct perf_call *call)
 {
-    return tuttiReduceScatter(call->send, call->recv, call->count, call->type, call->op, call->comm,
-                              call->stream);
+    return call->library->reduce_scatter(call->send, call->recv, call->count, call->type, call->op,
+                                         call->comm, call->stream);
 }
 
 static const struct perf_collective reduce_scatter = {
     .name = "reduce_scatter",
     .collective = tuttiCollReduceScatter,
+    .nccl = "ncclReduceScatter",
     .reduces = true,
     .sends_blocks = true,
     .volume = perf_volume_all,

@@ -3,8 +3,8 @@
 
 static tuttiResult_t launch(const struct perf_call *call)
 {
-    return tuttiReduceScatterV(call->send, call->recv, call->recv_counts, call->type, call->op,
-                               call->comm, call->stream);
+    return call->library->reduce_scatterv(call->send, call->recv, call->recv_counts, call->type,
+                                          call->op, call->comm, call->stream);
 }
 
 static const struct perf_collective reduce_scatterv = {

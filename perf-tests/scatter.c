@@ -4,13 +4,14 @@
 static tuttiResult_t launch(const struct perf_call *call)
 {
     const void *send = call->rank == call->root ? call->send : NULL;
-    return tuttiScatter(send, call->recv, call->count, call->type, call->root, call->comm,
-                        call->stream);
+    return call->library->scatter(send, call->recv, call->count, call->type, call->root, call->comm,
+                                  call->stream);
 }
 
 static const struct perf_collective scatter = {
     .name = "scatter",
     .collective = tuttiCollScatter,
+    .nccl = "ncclScatter",
     .rooted = true,
     .sends_blocks = true,
     .volume = perf_volume_all,

@@ -4,8 +4,8 @@
 static tuttiResult_t launch(const struct perf_call *call)
 {
     const void *send = call->rank == call->root ? call->send : NULL;
-    return tuttiScatterV(send, call->recv, call->send_counts, NULL, call->type, call->root,
-                         call->comm, call->stream);
+    return call->library->scatterv(send, call->recv, call->send_counts, NULL, call->type,
+                                   call->root, call->comm, call->stream);
 }
 
 static const struct perf_collective scatterv = {

@@ -73,6 +73,7 @@ static void prepare_calls(struct perf_worker *worker, const struct perf_row *row
             .root = row->root,
             .rank = rank->rank,
             .nranks = worker->run->nranks,
+            .library = worker->run->options->library,
             .comm = rank->comm,
             .stream = rank->stream,
             .send_counts = worker->counts + (size_t)(2 * i) * (size_t)worker->run->nranks,
@@ -107,12 +108,13 @@ static tuttiResult_t launch_phase(struct perf_worker *worker)
     const struct perf_collective *collective = worker->run->collective;
     if (worker->nranks == 1) return collective->launch(&worker->calls[0]);
 
+    const struct perf_library *library = worker->run->options->library;
     tuttiResult_t result = tuttiSuccess;
-    PERF_TRY(tuttiGroupStart());
+    PERF_TRY(library->group_start());
     for (int i = 0; i < worker->nranks && result == tuttiSuccess; i++) {
         result = collective->launch(&worker->calls[i]);
     }
-    return perf_group_end(result);
+    return perf_group_end(library, result);
 }
 
 /* One call of the collective on every rank here. */
@@ -160,14 +162,14 @@ static tuttiResult_t iterate(struct perf_worker *worker, const struct perf_row *
     bool group = options->aggregate > 1 && !wait && worker->run->collective->phases == NULL;
     size_t first = (size_t)iteration * (size_t)options->aggregate;
     tuttiResult_t result = tuttiSuccess;
-    if (group) PERF_TRY(tuttiGroupStart());
+    if (group) PERF_TRY(options->library->group_start());
     for (int i = 0; i < options->aggregate && result == tuttiSuccess; i++) {
         result = launch(worker, row, in_place, place(rotation, first + (size_t)i));
         if (!wait || result != tuttiSuccess) continue;
         PERF_TRY(perf_worker_wait(worker));
         if (options->blocking == PERF_BLOCKING_BARRIER) PERF_TRY(perf_worker_barrier(worker));
     }
-    return group ? perf_group_end(result) : result;
+    return group ? perf_group_end(options->library, result) : result;
 }
 
 /* Between two iterations with --work: waits for the calls, then computes. Adds the seconds of the

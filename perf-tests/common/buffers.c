@@ -41,7 +41,8 @@ tuttiResult_t perf_buffers_open(struct perf_worker *worker, struct perf_rank *ra
         }
         PERF_TRY(perf_buffers_fill(worker, rank, rank->memory[i], FILLER, nbytes));
         if (worker->run->options->registration > 0) {
-            PERF_TRY(tuttiCommRegister(rank->comm, rank->memory[i], nbytes, &rank->handle[i]));
+            PERF_TRY(worker->run->options->library->register_memory(rank->comm, rank->memory[i],
+                                                                    nbytes, &rank->handle[i]));
         }
     }
     rank->send = (unsigned char *)rank->memory[0] + PERF_GUARD;

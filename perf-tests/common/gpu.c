@@ -146,13 +146,27 @@ static tuttiResult_t enter(const struct perf_gpu *gpu)
         if (enter(gpu) != tuttiSuccess) return tuttiUnhandledDeviceError;                          \
     } while (0)
 
-tuttiResult_t perf_gpu_open(struct perf_gpu *gpu, int number)
+static tuttiResult_t retain(int number, void **context)
 {
     int device;
+    DRIVER_TRY(driver.get_device(&device, number), "cuDeviceGet");
+    DRIVER_TRY(driver.retain(context, device), "cuDevicePrimaryCtxRetain");
+    return tuttiSuccess;
+}
+
+tuttiResult_t perf_gpu_enter(int number)
+{
+    struct perf_gpu gpu = {.number = number};
+    const tuttiResult_t result = retain(number, &gpu.context);
+    return result == tuttiSuccess ? enter(&gpu) : result;
+}
+
+tuttiResult_t perf_gpu_open(struct perf_gpu *gpu, int number)
+{
     void *context;
     gpu->number = number;
-    DRIVER_TRY(driver.get_device(&device, number), "cuDeviceGet");
-    DRIVER_TRY(driver.retain(&context, device), "cuDevicePrimaryCtxRetain");
+    const tuttiResult_t result = retain(number, &context);
+    if (result != tuttiSuccess) return result;
     gpu->context = context;
     ENTER(gpu);
     DRIVER_TRY(driver.stream_create(&gpu->stream, NON_BLOCKING), "cuStreamCreate");

@@ -28,6 +28,10 @@ void perf_gpu_describe(int number, char *name, size_t name_bytes, char *pci, siz
 /* Whether that is the name of a virtual GPU, whose times say nothing about GPUs (vgpu). */
 bool perf_gpu_is_virtual(const char *name);
 
+/* After perf_gpu_load. Makes the primary context of a GPU current in this thread, and keeps it
+ * until the process ends. */
+tuttiResult_t perf_gpu_enter(int number);
+
 /* After perf_gpu_load. Retains the context and makes the stream. */
 tuttiResult_t perf_gpu_open(struct perf_gpu *gpu, int number);
 void perf_gpu_close(struct perf_gpu *gpu);

@@ -56,6 +56,7 @@ enum {
     SPREAD,
     HOGS,
     WORK,
+    LIBRARY,
     VERSION_TEXT
 };
 
@@ -118,6 +119,7 @@ static const struct row rows[] = {
     {SPREAD, "spread", WORD, FIELD(spread_name), 0, 0, "even linear one"},
     {HOGS, "hogs", INT, FIELD(hogs), 0, PERF_MOST_HOGS, NULL},
     {WORK, "work", INT, FIELD(work_us), 0, 10000000, NULL},
+    {LIBRARY, "library", TEXT, FIELD(library_path), 0, 0, NULL},
     {'h', "help", HELP, 0, 0, 0, NULL},
     {VERSION_TEXT, "version", VERSION, 0, 0, 0, NULL},
 };
@@ -166,6 +168,10 @@ static const char help_text[] =
     "GPUs "
     "in\n"
     "                             turn, so that several may share one (host)\n"
+    "      --library PATH         measure the libnccl.so.2 at PATH through NCCL's functions: "
+    "tutti's "
+    "with\n"
+    "                             either memory, NVIDIA's with --device cuda (tutti itself)\n"
     "      --algorithm NAME       force an algorithm\n"
     "      --transport NAME       shm, window or cma between local ranks; tcp or rdma between all\n"
     "                             ranks, also those of one host: each needs a process of its own\n"
@@ -211,6 +217,7 @@ static void set_defaults(struct perf_options *options)
         .align_bytes = 16,
         .seed = 1,
         .min_bandwidth = -1,
+        .library = &perf_tutti,
     };
 }
 
@@ -317,6 +324,47 @@ static bool agree_on_gpus(struct perf_value *about, struct perf_options *options
     return true;
 }
 
+/* What a library of NCCL's rules out. */
+static bool agree_with_nccl(struct perf_value *about, const struct perf_options *options,
+                            const struct perf_collective *collective)
+{
+    const struct {
+        bool given;
+        const char *name, *why;
+    } options_of_tutti[] = {
+        {options->algorithm != NULL, "--algorithm", "NCCL chooses itself: set NCCL_ALGO"},
+        {options->transport != NULL, "--transport", "NCCL chooses itself: set its variables"},
+        {options->timeout_s > 0, "-T", "NCCL's calls have no deadline: leave it out"},
+        {options->tutti_memory, "--memory", "tuttiMemAlloc is tutti's: leave it out"},
+        {options->registration == 2, "-R", "tuttiMemAlloc is tutti's: use -R 1"},
+        {options->own_streams && !options->on_gpus, "--stream",
+         "NCCL's streams are CUDA's: add --device cuda"},
+        {!options->own_streams && options->on_gpus, "--stream",
+         "calls are on a stream of each rank: leave it out"},
+    };
+    about->name = "--library";
+    if (collective->nccl == NULL)
+        return perf_value_refuse(about, "NCCL has no %s: leave it out", collective->name);
+    for (size_t i = 0; i < sizeof(options_of_tutti) / sizeof(options_of_tutti[0]); i++) {
+        if (!options_of_tutti[i].given) continue;
+        about->name = options_of_tutti[i].name;
+        return perf_value_refuse(about, "with --library %s", options_of_tutti[i].why);
+    }
+    const struct perf_type *type = options->type < 0 ? NULL : &perf_types[options->type];
+    const struct perf_op *op = options->op < 0 ? NULL : &perf_ops[options->op];
+    if (type != NULL && (int)type->type >= options->library->ntypes) {
+        about->name = "-d";
+        return perf_value_refuse(about, "NCCL has no %s: use another type with --library",
+                                 type->name);
+    }
+    if (collective->reduces && op != NULL && (int)op->op >= options->library->nops) {
+        about->name = "-o";
+        return perf_value_refuse(about, "NCCL has no %s: use another operation with --library",
+                                 op->name);
+    }
+    return true;
+}
+
 /* What computing between iterations rules out. */
 static bool agree_on_work(struct perf_value *about, const struct perf_options *options)
 {
@@ -376,6 +424,9 @@ static bool agree(char *error, size_t nbytes, struct perf_options *options,
         options->graphs = 0;
     }
     if (options->work_us > 0 && !agree_on_work(&about, options)) return false;
+    if (options->library_path != NULL) options->library = &perf_nccl;
+    if (options->library_path != NULL && !agree_with_nccl(&about, options, collective))
+        return false;
     options->spread = spread_of(options->spread_name);
     if (options->registration == 2) options->tutti_memory = true;
     return true;

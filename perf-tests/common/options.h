@@ -59,6 +59,8 @@ struct perf_options {
     uint64_t seed;
     double min_bandwidth; /* GB/s; negative: not checked */
     const char *json_path;
+    const char *library_path;           /* NULL: tutti */
+    const struct perf_library *library; /* what is measured */
     const char *algorithm;
     const char *transport;
     const char *spread_name; /* NULL: linear */

@@ -1,11 +1,12 @@
 /* What the perf programs share: the description of a collective, which each program fills in, and
- * the driver that measures and checks it. Uses tutti.h only. */
+ * the driver that measures and checks it. Uses tutti.h and nccl.h only. */
 #ifndef TT_PERF_PERF_H
 #define TT_PERF_PERF_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "common/library.h"
 #include "common/verify.h"
 #include "tutti.h"
 
@@ -26,7 +27,8 @@ struct perf_call {
     /* [nranks] elements, where each rank has a count of its own: what this rank sends and gets of
      * every rank, or, not pairwise, twice the same. Packed. */
     const size_t *send_counts, *recv_counts;
-    tuttiComm_t comm;
+    const struct perf_library *library;
+    tuttiComm_t comm; /* of this library, like the stream */
     tuttiStream_t stream;
 };
 
@@ -38,6 +40,7 @@ struct perf_call {
 struct perf_collective {
     const char *name; /* "all_reduce" */
     int collective;   /* tuttiCollective_t, or PERF_NO_COLLECTIVE when made of sends and receives */
+    const char *nccl; /* the function of NCCL's that does it; NULL: NCCL lacks it */
     bool reduces;     /* takes an operation */
     bool rooted;      /* takes a root */
     bool sends_blocks;            /* a block for every rank in the send buffer */
@@ -89,10 +92,6 @@ struct perf_blocks perf_blocks_of(const struct perf_collective *collective,
 /* By blocks, the block's count is rounded down to `align` bytes (at least one element). */
 struct perf_layout perf_layout_of(const struct perf_collective *collective, size_t size,
                                   size_t type_bytes, size_t align, int nranks);
-
-/* Ends a group whose calls came to `result`, also when that is an error. Returns the first failure.
- */
-tuttiResult_t perf_group_end(tuttiResult_t result);
 
 /* The whole program: parses, runs, reports; returns the exit code (0 right, 1 wrong or failed, 2
  * usage). */

@@ -23,27 +23,21 @@ void perf_make_room(int nlocal)
 /* ---- Control between the ranks -----------------------------------------------------------------
  */
 
-tuttiResult_t perf_group_end(tuttiResult_t result)
-{
-    tuttiResult_t ended = tuttiGroupEnd();
-    return result != tuttiSuccess ? result : ended;
-}
-
 tuttiResult_t perf_worker_barrier(struct perf_worker *worker)
 {
     tuttiResult_t result = tuttiSuccess;
     PERF_TRY(tuttiGroupStart());
     for (int i = 0; i < worker->nranks && result == tuttiSuccess; i++) {
-        result = tuttiBarrier(worker->ranks[i].comm, NULL);
+        result = tuttiBarrier(worker->ranks[i].control, NULL);
     }
-    return perf_group_end(result);
+    return perf_group_end(&perf_tutti, result);
 }
 
 tuttiResult_t perf_worker_wait(struct perf_worker *worker)
 {
     for (int i = 0; i < worker->nranks; i++) {
-        if (worker->ranks[i].stream == NULL) continue;
-        PERF_TRY(tuttiStreamSynchronize(worker->ranks[i].stream));
+        const struct perf_rank *rank = &worker->ranks[i];
+        PERF_TRY(worker->run->options->library->wait(rank->comm, &rank->gpu, rank->stream));
     }
     return tuttiSuccess;
 }
@@ -98,9 +92,9 @@ static tuttiResult_t reduce(struct perf_worker *worker, uint64_t *bits, tuttiDat
     PERF_TRY(tuttiGroupStart());
     for (int i = 0; i < worker->nranks && result == tuttiSuccess; i++) {
         uint64_t *value = &worker->control[i];
-        result = tuttiAllReduce(value, value, 1, type, op, worker->ranks[i].comm, NULL);
+        result = tuttiAllReduce(value, value, 1, type, op, worker->ranks[i].control, NULL);
     }
-    PERF_TRY(perf_group_end(result));
+    PERF_TRY(perf_group_end(&perf_tutti, result));
     *bits = worker->control[0];
     return tuttiSuccess;
 }
@@ -136,9 +130,9 @@ tuttiResult_t perf_worker_gather(struct perf_worker *worker, const void *own, vo
     for (int i = 0; i < worker->nranks && result == tuttiSuccess; i++) {
         const unsigned char *from = (const unsigned char *)own + (size_t)i * nbytes;
         void *to = i == 0 ? all : others + total * (size_t)(i - 1);
-        result = tuttiAllGather(from, to, nbytes, tuttiUint8, worker->ranks[i].comm, NULL);
+        result = tuttiAllGather(from, to, nbytes, tuttiUint8, worker->ranks[i].control, NULL);
     }
-    result = perf_group_end(result);
+    result = perf_group_end(&perf_tutti, result);
     free(others);
     return result;
 }
@@ -200,7 +194,7 @@ static void describe(const struct perf_worker *worker, const struct perf_rank *r
 {
     *device = (struct perf_device){
         .rank = rank->rank, .group = worker->run->process, .pid = (int)getpid()};
-    if (tuttiCommDevice(rank->comm, &device->device) != tuttiSuccess) device->device = -1;
+    if (tuttiCommDevice(rank->control, &device->device) != tuttiSuccess) device->device = -1;
     if (gethostname(device->host, sizeof(device->host)) != 0) strcpy(device->host, "?");
     device->host[sizeof(device->host) - 1] = '\0';
     if (worker->run->options->on_gpus) {
@@ -241,15 +235,16 @@ static int gpu_of(const struct perf_run *run, int local)
 
 tuttiResult_t perf_run_join(struct perf_run *run, int first, int number)
 {
+    const struct perf_library *library = run->options->library;
     tuttiResult_t result = tuttiSuccess;
-    PERF_TRY(tuttiGroupStart());
+    PERF_TRY(library->group_start());
     for (int i = first; i < first + number && result == tuttiSuccess; i++) {
         tuttiConfig_t config = run->config;
         if (run->options->on_gpus) config.device = gpu_of(run, i);
         int rank = run->process * run->nlocal + i;
-        result = tuttiCommInitRankConfig(&run->comms[i], run->nranks, run->id, rank, &config);
+        result = library->init_rank(&run->comms[i], run->nranks, run->id, rank, &config);
     }
-    return perf_group_end(result);
+    return perf_group_end(library, result);
 }
 
 static bool allocate(struct perf_worker *worker)
@@ -290,7 +285,7 @@ static tuttiResult_t open_stream(const struct perf_worker *worker, struct perf_r
     if (options->on_gpus) PERF_TRY(perf_gpu_open(&rank->gpu, gpu_of(run, local)));
     if (!options->own_streams) return tuttiSuccess;
     if (!options->on_gpus) return tuttiStreamCreate(&rank->stream);
-    PERF_TRY(tuttiStreamFromDevice(&rank->stream, rank->gpu.number, rank->gpu.stream));
+    PERF_TRY(options->library->stream_of_gpu(&rank->stream, rank->gpu.number, rank->gpu.stream));
     return options->per_iteration ? open_events(worker, rank) : tuttiSuccess;
 }
 
@@ -325,6 +320,7 @@ tuttiResult_t perf_worker_open(struct perf_worker *worker)
     for (int i = 0; i < worker->nranks; i++) {
         worker->ranks[i].rank = run->process * run->nlocal + first + i;
         worker->ranks[i].comm = run->comms[first + i];
+        worker->ranks[i].control = (run->controls != NULL ? run->controls : run->comms)[first + i];
     }
     PERF_TRY(result);
     for (int i = 0; i < worker->nranks; i++) {
@@ -337,13 +333,16 @@ tuttiResult_t perf_worker_open(struct perf_worker *worker)
 
 static void close_rank(struct perf_worker *worker, struct perf_rank *rank)
 {
+    const struct perf_library *library = worker->run->options->library;
     bool failed = worker->status != tuttiSuccess;
-    if (failed && rank->comm != NULL) (void)tuttiCommAbort(rank->comm);
-    (void)tuttiStreamDestroy(rank->stream);
+    if (failed && rank->comm != NULL) (void)library->abort(rank->comm);
+    (void)library->destroy_stream(rank->stream);
     for (int i = 0; i < 2 && !failed; i++) {
-        if (rank->handle[i] != NULL) (void)tuttiCommDeregister(rank->comm, rank->handle[i]);
+        if (rank->handle[i] != NULL) (void)library->deregister_memory(rank->comm, rank->handle[i]);
     }
-    if (!failed) (void)tuttiCommDestroy(rank->comm);
+    if (!failed) (void)library->destroy(rank->comm);
+    if (rank->control == rank->comm) return;
+    (void)(failed ? tuttiCommAbort : tuttiCommDestroy)(rank->control);
 }
 
 void perf_worker_close(struct perf_worker *worker)

@@ -34,8 +34,11 @@ struct perf_run {
     int ngpus;         /* of this host; with on_gpus */
     tuttiConfig_t config;
     char algorithm[128]; /* "all_reduce:ring": what config points to */
-    tuttiUniqueId id;    /* with parallel_init, or on_gpus */
-    tuttiComm_t *comms;  /* nlocal */
+    tuttiUniqueId id;    /* where perf_run_join makes the communicators */
+    tuttiComm_t *comms;  /* nlocal; of the library that is measured */
+    /* nlocal; of tutti, on memory of the host, with --library: over these the ranks meet and
+     * exchange what they report. NULL: comms do that too. */
+    tuttiComm_t *controls;
     double init_seconds;
     size_t resident_at_start;
     size_t buffer_bytes; /* that a rank may use in each direction */
@@ -43,9 +46,11 @@ struct perf_run {
 
 struct perf_rank {
     int rank;
-    tuttiComm_t comm;
+    tuttiComm_t comm;     /* of the library that is measured */
+    tuttiComm_t control;  /* of tutti; may be the same */
     struct perf_gpu gpu;  /* with on_gpus */
-    tuttiStream_t stream; /* NULL: calls run in the thread, or on the legacy stream of the GPU */
+    tuttiStream_t stream; /* of that library. NULL: calls run in the thread, or on the legacy stream
+                             of the GPU */
     tuttiRedOp_t op;      /* of the rows at hand */
     void *memory[2];     /* send and receive buffer, guards and room for misalignment around them */
     void *handle[2];     /* with registration */

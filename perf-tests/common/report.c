@@ -65,7 +65,13 @@ bool perf_report_open(struct perf_report *report, FILE *out, const struct perf_o
     write_environment(json);
     int version = 0;
     if (tuttiGetVersion(&version) != tuttiSuccess) version = 0;
-    perf_json_string(json, "nccl_version", NULL);
+    const int nccl_version = options->library->nccl_version();
+    if (nccl_version > 0) {
+        perf_json_integer(json, "nccl_version", nccl_version);
+    } else {
+        perf_json_string(json, "nccl_version", NULL);
+    }
+    perf_json_string(json, "library", options->library->path());
     perf_json_integer(json, "tutti_version", version);
     return true;
 }
@@ -135,6 +141,8 @@ static void print_options(const struct perf_report *report)
     if (tuttiGetVersion(&version) != tuttiSuccess) version = 0;
     fprintf(out, "# tutti-perf version %d.%d.%d tutti-headers=%d tutti-library=%d\n", TUTTI_MAJOR,
             TUTTI_MINOR, TUTTI_PATCH, TUTTI_VERSION_CODE, version);
+    const char *title = options->library->title();
+    if (title != NULL) fprintf(out, "# Library: %s\n", title);
     fprintf(out, "# Collective test starting: %s_perf\n", report->collective->name);
     bool factor = options->step_factor > 1;
     fprintf(
@@ -393,7 +401,8 @@ static void print_memory(const struct perf_report *report, const struct perf_mem
     fprintf(report->out,
             "# %-20s : Initialization %s | User-Allocated %s | Collective %s | Total %s\n",
             "Memory usage", texts[0], texts[1], texts[2], texts[3]);
-    fprintf(report->out, "# %-20s : %s (address space)\n", "Communicators", texts[4]);
+    if (memory->communicators > 0)
+        fprintf(report->out, "# %-20s : %s (address space)\n", "Communicators", texts[4]);
 }
 
 void perf_report_choice(struct perf_report *report, size_t nbytes, const char *algorithm)

@@ -57,8 +57,8 @@ static tuttiResult_t make_op(struct perf_worker *worker, const struct perf_row *
         if (row->op == NULL || row->op->kind != PERF_MULSUM) continue;
         uint64_t scalar;
         perf_mulsum_scalar(row->type, rank->rank, &scalar);
-        PERF_TRY(tuttiRedOpCreatePreMulSum(&rank->op, &scalar, row->type->type,
-                                           tuttiScalarHostImmediate, rank->comm));
+        PERF_TRY(worker->run->options->library->make_op(&rank->op, &scalar, row->type->type,
+                                                        tuttiScalarHostImmediate, rank->comm));
     }
     return tuttiSuccess;
 }
@@ -67,7 +67,8 @@ static tuttiResult_t destroy_op(struct perf_worker *worker, const struct perf_ro
 {
     if (row->op == NULL || row->op->kind != PERF_MULSUM) return tuttiSuccess;
     for (int i = 0; i < worker->nranks; i++) {
-        PERF_TRY(tuttiRedOpDestroy(worker->ranks[i].op, worker->ranks[i].comm));
+        const struct perf_rank *rank = &worker->ranks[i];
+        PERF_TRY(worker->run->options->library->destroy_op(rank->op, rank->comm));
     }
     return tuttiSuccess;
 }
@@ -105,6 +106,7 @@ static tuttiResult_t run_ops(struct perf_worker *worker, struct perf_row *row)
     for (int op = 0; op < PERF_NOPS; op++) {
         if (run->options->op != PERF_ALL && run->options->op != op) continue;
         if (!perf_op_supports(&perf_ops[op], row->type)) continue;
+        if ((int)perf_ops[op].op >= run->options->library->nops) continue;
         row->op = &perf_ops[op];
         PERF_TRY(run_roots(worker, row));
     }
@@ -119,6 +121,7 @@ static tuttiResult_t run_types(struct perf_worker *worker)
 
     for (int type = 0; type < PERF_NTYPES; type++) {
         if (run->options->type != PERF_ALL && run->options->type != type) continue;
+        if ((int)perf_types[type].type >= run->options->library->ntypes) continue;
         row.type = &perf_types[type];
         PERF_TRY(run_ops(worker, &row));
     }
@@ -139,9 +142,10 @@ static tuttiResult_t measure_memory(struct perf_worker *worker, struct perf_memo
     memory->buffers = (double)buffers;
     memory->collectives = now > before ? (double)(now - before) : 0;
     memory->communicators = 0;
-    for (int i = 0; i < worker->nranks; i++) {
+    const struct perf_library *library = run->options->library;
+    for (int i = 0; i < worker->nranks && library->counters != NULL; i++) {
         tuttiCounters_t counters;
-        PERF_TRY(tuttiCommCounters(worker->ranks[i].comm, &counters));
+        PERF_TRY(library->counters(worker->ranks[i].comm, &counters));
         memory->communicators += (double)counters.memoryBytes * run->options->threads;
     }
     PERF_TRY(perf_worker_reduce_number(worker, &memory->initialization, tuttiMax));
@@ -155,10 +159,12 @@ static tuttiResult_t report_choices(const struct perf_worker *worker, struct per
     const struct perf_run *run = worker->run;
     const char *last = "";
     size_t size = run->options->min_bytes;
-    if (run->collective->collective == PERF_NO_COLLECTIVE) return tuttiSuccess;
+    const struct perf_library *library = run->options->library;
+    if (run->collective->collective == PERF_NO_COLLECTIVE || library->get_algorithm == NULL)
+        return tuttiSuccess;
     do {
         const char *name;
-        PERF_TRY(tuttiCommGetAlgorithm(
+        PERF_TRY(library->get_algorithm(
             worker->ranks[0].comm, (tuttiCollective_t)run->collective->collective, size, &name));
         if (strcmp(name, last) != 0) perf_report_choice(report, size, name);
         last = name;
@@ -185,14 +191,21 @@ static tuttiResult_t work(struct perf_worker *worker)
     return perf_worker_barrier(worker);
 }
 
-/* The library's account of what went wrong, unless the worker has its own. */
+/* What the library that is measured says last, or tutti, over which the ranks meet. */
+static const char *last_error(const struct perf_run *run, const struct perf_rank *rank)
+{
+    const char *text = run->options->library->last_error(rank == NULL ? NULL : rank->comm);
+    return text[0] != '\0' ? text : tuttiGetLastError(rank == NULL ? NULL : rank->control);
+}
+
+/* The libraries' account of what went wrong, unless the worker has its own. */
 static void explain(struct perf_worker *worker)
 {
     const char *text = perf_gpu_error();
     for (int i = 0; worker->ranks != NULL && i < worker->nranks && text[0] == '\0'; i++) {
-        if (worker->ranks[i].comm != NULL) text = tuttiGetLastError(worker->ranks[i].comm);
+        if (worker->ranks[i].comm != NULL) text = last_error(worker->run, &worker->ranks[i]);
     }
-    if (text[0] == '\0') text = tuttiGetLastError(NULL);
+    if (text[0] == '\0') text = last_error(worker->run, NULL);
     if (text[0] == '\0') text = tuttiGetErrorString(worker->status);
     if (worker->error[0] == '\0') snprintf(worker->error, sizeof(worker->error), "%s", text);
 }
@@ -214,20 +227,46 @@ static void *run_worker(void *argument)
 /* ---- The program -------------------------------------------------------------------------------
  */
 
-/* Carries a unique id from process 0 to the others, through memory of the host. */
-static tuttiResult_t share_id(struct perf_run *run)
+/* Carries a unique id from rank 0 to all, over communicators of this process's ranks. */
+static tuttiResult_t share_id(struct perf_run *run, const tuttiComm_t *comms, int ncomms)
+{
+    tuttiUniqueId *ids = calloc((size_t)ncomms, sizeof(*ids));
+    if (ids == NULL) return tuttiSystemError;
+    tuttiResult_t result = tuttiSuccess;
+    if (run->process == 0) result = run->options->library->get_id(&ids[0]);
+    if (result == tuttiSuccess) result = tuttiGroupStart();
+    if (result == tuttiSuccess) {
+        for (int i = 0; i < ncomms && result == tuttiSuccess; i++) {
+            result = tuttiBroadcast(&ids[i], &ids[i], sizeof(*ids), tuttiUint8, 0, comms[i], NULL);
+        }
+        result = perf_group_end(&perf_tutti, result);
+    }
+    run->id = ids[0];
+    free(ids);
+    return result;
+}
+
+/* Carries the id through memory of the host, between processes that have no communicator yet. */
+static tuttiResult_t share_id_first(struct perf_run *run)
 {
     tuttiComm_t processes;
     tuttiConfig_t config = run->config;
     config.device = -1;
     PERF_TRY(tuttiCommInitEnv(&processes, NULL, &config));
-    tuttiResult_t result = run->process == 0 ? tuttiGetUniqueId(&run->id) : tuttiSuccess;
-    if (result == tuttiSuccess) {
-        result =
-            tuttiBroadcast(&run->id, &run->id, sizeof(run->id), tuttiUint8, 0, processes, NULL);
-    }
+    tuttiResult_t result = share_id(run, &processes, 1);
     tuttiResult_t destroyed = tuttiCommDestroy(processes);
     return result != tuttiSuccess ? result : destroyed;
+}
+
+/* With --library: communicators of tutti's, for all that is not measured. */
+static tuttiResult_t join_controls(struct perf_run *run)
+{
+    tuttiConfig_t config = run->config;
+    config.device = -1;
+    run->controls = calloc((size_t)run->nlocal, sizeof(*run->controls));
+    if (run->controls == NULL) return tuttiSystemError;
+    PERF_TRY(tuttiCommInitEnvMulti(run->controls, run->nlocal, NULL, &config));
+    return share_id(run, run->controls, run->nlocal);
 }
 
 static tuttiResult_t join(struct perf_run *run)
@@ -241,11 +280,15 @@ static tuttiResult_t join(struct perf_run *run)
     }
     run->comms = calloc((size_t)run->nlocal, sizeof(*run->comms));
     if (run->comms == NULL) return tuttiSystemError;
-    if (options->parallel_init || options->on_gpus) PERF_TRY(share_id(run));
+    if (options->library != &perf_tutti) {
+        PERF_TRY(join_controls(run));
+    } else if (options->parallel_init || options->on_gpus) {
+        PERF_TRY(share_id_first(run));
+    }
     if (options->parallel_init) return tuttiSuccess;
 
     double start = perf_now();
-    if (options->on_gpus) { /* each rank names its GPU */
+    if (options->on_gpus || run->controls != NULL) { /* each rank names its GPU, or has an id */
         PERF_TRY(perf_run_join(run, 0, run->nlocal));
     } else {
         PERF_TRY(tuttiCommInitEnvMulti(run->comms, run->nlocal, NULL, &run->config));
@@ -297,8 +340,10 @@ static int run_all(struct perf_run *run)
 {
     run->resident_at_start = perf_resident_bytes();
     if (join(run) != tuttiSuccess) {
-        fprintf(stderr, "%s_perf: %s\n", run->collective->name, tuttiGetLastError(NULL));
-        if (run->report != NULL) (void)perf_report_close(run->report, tuttiGetLastError(NULL));
+        const char *error = perf_gpu_error()[0] != '\0' ? perf_gpu_error() : last_error(run, NULL);
+        fprintf(stderr, "%s_perf: %s\n", run->collective->name, error);
+        if (run->report != NULL) (void)perf_report_close(run->report, error);
+        free(run->controls);
         free(run->comms);
         return EXIT_WRONG;
     }
@@ -324,6 +369,7 @@ static int run_all(struct perf_run *run)
         code = EXIT_WRONG;
     }
     free(workers);
+    free(run->controls);
     free(run->comms);
     return code;
 }
@@ -456,6 +502,10 @@ int perf_main(const struct perf_collective *collective, int argc, char **argv)
         code = EXIT_WRONG;
     } else if (options.on_gpus && perf_gpu_load(&run.ngpus) != tuttiSuccess) {
         fprintf(stderr, "%s_perf: --device cuda: %s\n", collective->name, perf_gpu_error());
+        code = EXIT_WRONG;
+    } else if (options.library_path != NULL &&
+               !perf_nccl_load(options.library_path, collective->nccl, error, sizeof(error))) {
+        fprintf(stderr, "%s_perf: %s\n", collective->name, error);
         code = EXIT_WRONG;
     } else {
         code = start(&run, argc, argv);

@@ -42,21 +42,26 @@ static ncclResult_t check_op(const char *function, ncclRedOp_t op)
 
 /* What is seldom: an error, no elements, a CUDA stream. Returns whether the call goes on. */
 __attribute__((noinline)) static bool look(struct call *call, const char *function, size_t count,
-                                           ncclComm_t comm, cudaStream_t stream)
+                                           int root, ncclComm_t comm, cudaStream_t stream)
 {
     int nranks;
     call->result = tt_face_check_type(function, (ncclDataType_t)call->type);
     if (!call->result) call->result = check_op(function, (ncclRedOp_t)call->op);
-    if (!call->result) call->result = tt_face_end(tuttiCommCount(call->comm, &nranks));
-    if (!call->result && count) call->result = tt_face_find_stream(comm, stream, &call->stream);
+    if (!call->result) call->result = tt_face_end_as(function, tuttiCommCount(call->comm, &nranks));
+    if (!call->result && (root < 0 || root >= nranks))
+        call->result = tt_face_refuse(ncclInvalidArgument, "%s: root %d is not in 0..%d", function,
+                                      root, nranks - 1);
+    if (!call->result && count)
+        call->result = tt_face_find_stream(function, comm, stream, &call->stream);
     if (call->result) tt_face_fail_group(call->result);
     return !call->result && count;
 }
 
 /* Whether the call goes on; else call->result is its result. A collective of no elements is done.
- */
+ * Only its root is looked at then (0: it has none). */
 static inline bool begins(struct call *call, const char *function, size_t count,
-                          ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+                          ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t comm,
+                          cudaStream_t stream)
 {
     call->type = (tuttiDataType_t)type;
     call->op = (tuttiRedOp_t)op;
@@ -65,7 +70,7 @@ static inline bool begins(struct call *call, const char *function, size_t count,
     const bool no_stream =
         !stream && !atomic_load_explicit(&tt_face_has_gpus, memory_order_relaxed);
     if (__builtin_expect(is_type(type) && is_op(op) && count && no_stream, 1)) return true;
-    return look(call, function, count, comm, stream);
+    return look(call, function, count, root, comm, stream);
 }
 
 ncclResult_t pncclReduce(const void *sendbuff, void *recvbuff, size_t count,
@@ -73,8 +78,8 @@ ncclResult_t pncclReduce(const void *sendbuff, void *recvbuff, size_t count,
                          cudaStream_t stream)
 {
     struct call call;
-    if (!begins(&call, "ncclReduce", count, datatype, op, comm, stream)) return call.result;
-    return tt_face_end(
+    if (!begins(&call, "ncclReduce", count, datatype, op, root, comm, stream)) return call.result;
+    return tt_face_end_call(
         tuttiReduce(sendbuff, recvbuff, count, call.type, call.op, root, call.comm, call.stream));
 }
 
@@ -82,16 +87,19 @@ ncclResult_t pncclBcast(void *buff, size_t count, ncclDataType_t datatype, int r
                         ncclComm_t comm, cudaStream_t stream)
 {
     struct call call;
-    if (!begins(&call, "ncclBcast", count, datatype, ncclSum, comm, stream)) return call.result;
-    return tt_face_end(tuttiBroadcast(buff, buff, count, call.type, root, call.comm, call.stream));
+    if (!begins(&call, "ncclBcast", count, datatype, ncclSum, root, comm, stream))
+        return call.result;
+    return tt_face_end_call_as(
+        "ncclBcast", tuttiBroadcast(buff, buff, count, call.type, root, call.comm, call.stream));
 }
 
 ncclResult_t pncclBroadcast(const void *sendbuff, void *recvbuff, size_t count,
                             ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream)
 {
     struct call call;
-    if (!begins(&call, "ncclBroadcast", count, datatype, ncclSum, comm, stream)) return call.result;
-    return tt_face_end(
+    if (!begins(&call, "ncclBroadcast", count, datatype, ncclSum, root, comm, stream))
+        return call.result;
+    return tt_face_end_call(
         tuttiBroadcast(sendbuff, recvbuff, count, call.type, root, call.comm, call.stream));
 }
 
@@ -100,8 +108,8 @@ ncclResult_t pncclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
                             cudaStream_t stream)
 {
     struct call call;
-    if (!begins(&call, "ncclAllReduce", count, datatype, op, comm, stream)) return call.result;
-    return tt_face_end(
+    if (!begins(&call, "ncclAllReduce", count, datatype, op, 0, comm, stream)) return call.result;
+    return tt_face_end_call(
         tuttiAllReduce(sendbuff, recvbuff, count, call.type, call.op, call.comm, call.stream));
 }
 
@@ -110,19 +118,19 @@ ncclResult_t pncclReduceScatter(const void *sendbuff, void *recvbuff, size_t rec
                                 cudaStream_t stream)
 {
     struct call call;
-    if (!begins(&call, "ncclReduceScatter", recvcount, datatype, op, comm, stream))
+    if (!begins(&call, "ncclReduceScatter", recvcount, datatype, op, 0, comm, stream))
         return call.result;
-    return tt_face_end(tuttiReduceScatter(sendbuff, recvbuff, recvcount, call.type, call.op,
-                                          call.comm, call.stream));
+    return tt_face_end_call(tuttiReduceScatter(sendbuff, recvbuff, recvcount, call.type, call.op,
+                                               call.comm, call.stream));
 }
 
 ncclResult_t pncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
                             ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream)
 {
     struct call call;
-    if (!begins(&call, "ncclAllGather", sendcount, datatype, ncclSum, comm, stream))
+    if (!begins(&call, "ncclAllGather", sendcount, datatype, ncclSum, 0, comm, stream))
         return call.result;
-    return tt_face_end(
+    return tt_face_end_call(
         tuttiAllGather(sendbuff, recvbuff, sendcount, call.type, call.comm, call.stream));
 }
 
@@ -130,16 +138,19 @@ ncclResult_t pncclAlltoAll(const void *sendbuff, void *recvbuff, size_t count,
                            ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream)
 {
     struct call call;
-    if (!begins(&call, "ncclAlltoAll", count, datatype, ncclSum, comm, stream)) return call.result;
-    return tt_face_end(tuttiAlltoAll(sendbuff, recvbuff, count, call.type, call.comm, call.stream));
+    if (!begins(&call, "ncclAlltoAll", count, datatype, ncclSum, 0, comm, stream))
+        return call.result;
+    return tt_face_end_call(
+        tuttiAlltoAll(sendbuff, recvbuff, count, call.type, call.comm, call.stream));
 }
 
 ncclResult_t pncclGather(const void *sendbuff, void *recvbuff, size_t count,
                          ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream)
 {
     struct call call;
-    if (!begins(&call, "ncclGather", count, datatype, ncclSum, comm, stream)) return call.result;
-    return tt_face_end(
+    if (!begins(&call, "ncclGather", count, datatype, ncclSum, root, comm, stream))
+        return call.result;
+    return tt_face_end_call(
         tuttiGather(sendbuff, recvbuff, count, call.type, root, call.comm, call.stream));
 }
 
@@ -147,8 +158,9 @@ ncclResult_t pncclScatter(const void *sendbuff, void *recvbuff, size_t count,
                           ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream)
 {
     struct call call;
-    if (!begins(&call, "ncclScatter", count, datatype, ncclSum, comm, stream)) return call.result;
-    return tt_face_end(
+    if (!begins(&call, "ncclScatter", count, datatype, ncclSum, root, comm, stream))
+        return call.result;
+    return tt_face_end_call(
         tuttiScatter(sendbuff, recvbuff, count, call.type, root, call.comm, call.stream));
 }
 
@@ -231,16 +243,16 @@ ncclResult_t pncclSend(const void *sendbuff, size_t count, ncclDataType_t dataty
                        ncclComm_t comm, cudaStream_t stream)
 {
     struct call call;
-    if (!begins(&call, "ncclSend", 1, datatype, ncclSum, comm, stream)) return call.result;
-    return tt_face_end(tuttiSend(sendbuff, count, call.type, peer, call.comm, call.stream));
+    if (!begins(&call, "ncclSend", 1, datatype, ncclSum, 0, comm, stream)) return call.result;
+    return tt_face_end_call(tuttiSend(sendbuff, count, call.type, peer, call.comm, call.stream));
 }
 
 ncclResult_t pncclRecv(void *recvbuff, size_t count, ncclDataType_t datatype, int peer,
                        ncclComm_t comm, cudaStream_t stream)
 {
     struct call call;
-    if (!begins(&call, "ncclRecv", 1, datatype, ncclSum, comm, stream)) return call.result;
-    return tt_face_end(tuttiRecv(recvbuff, count, call.type, peer, call.comm, call.stream));
+    if (!begins(&call, "ncclRecv", 1, datatype, ncclSum, 0, comm, stream)) return call.result;
+    return tt_face_end_call(tuttiRecv(recvbuff, count, call.type, peer, call.comm, call.stream));
 }
 
 #define TT_IN_COLLECTIVES TT_FACE_TWIN

@@ -22,7 +22,6 @@ static tuttiUniqueId take_id(ncclUniqueId *id)
 
 ncclResult_t pncclGetUniqueId(ncclUniqueId *uniqueId)
 {
-    tt_face_use_settings();
     if (!uniqueId) return tt_face_refuse(ncclInvalidArgument, "ncclGetUniqueId: uniqueId is NULL");
     tuttiUniqueId own;
     const tuttiResult_t result = tuttiGetUniqueId(&own);
@@ -37,8 +36,8 @@ static ncclResult_t init_rank(const char *function, ncclComm_t *comm, int nranks
     tuttiConfig_t settings;
     const ncclResult_t refused = tt_face_new_settings(function, config, &settings);
     if (refused) return refused;
-    return tt_face_end(
-        tuttiCommInitRankConfig(place_of(comm), nranks, take_id(id), rank, &settings));
+    return tt_face_end_call_as(
+        function, tuttiCommInitRankConfig(place_of(comm), nranks, take_id(id), rank, &settings));
 }
 
 ncclResult_t pncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank)
@@ -82,6 +81,12 @@ ncclResult_t pncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
                               "ncclCommInitAll: comm is %p and ndev %d: expected a place for 1 or "
                               "more communicators",
                               (void *)comm, ndev);
+    for (int i = 0; devlist && i < ndev; i++)
+        if (devlist[i] < 0)
+            return tt_face_refuse(ncclInvalidArgument,
+                                  "ncclCommInitAll: devlist[%d] is %d: expected the number of a "
+                                  "GPU",
+                                  i, devlist[i]);
     tuttiResult_t result = tuttiGetUniqueId(&id);
     if (result) return tt_face_failed(result);
     (void)tuttiGroupStart();
@@ -91,7 +96,7 @@ ncclResult_t pncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
     }
     explicit_bzero(&id, sizeof id);
     const tuttiResult_t ended = tuttiGroupEnd();
-    return tt_face_end(result ? result : ended);
+    return tt_face_end_call_as("ncclCommInitAll", result ? result : ended);
 }
 
 ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
@@ -100,13 +105,13 @@ ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *new
     tuttiConfig_t settings = TUTTI_CONFIG_INITIALIZER; /* all else is the parent's */
     const ncclResult_t refused = tt_face_read_config("ncclCommSplit", config, &settings);
     if (refused) return refused;
-    return tt_face_end(
+    return tt_face_end_call(
         tuttiCommSplit(tt_face_comm(comm), color, key, place_of(newcomm), &settings));
 }
 
 ncclResult_t pncclCommFinalize(ncclComm_t comm)
 {
-    return tt_face_end(tuttiCommFinalize(tt_face_comm(comm)));
+    return tt_face_end_call_as("ncclCommFinalize", tuttiCommFinalize(tt_face_comm(comm)));
 }
 
 ncclResult_t pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
@@ -115,8 +120,10 @@ ncclResult_t pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
     if (!asyncError)
         return tt_face_refuse(ncclInvalidArgument, "ncclCommGetAsyncError: asyncError is NULL");
     const tuttiResult_t result = tuttiCommGetAsyncError(tt_face_comm(comm), &found);
-    if (!result) *asyncError = (ncclResult_t)found;
-    return tt_face_end(result);
+    if (result) return tt_face_failed(result);
+    *asyncError = (ncclResult_t)found;
+    if (found) (void)tt_face_failed(found); /* ncclGetLastError says why */
+    return ncclSuccess;
 }
 
 ncclResult_t pncclCommCount(const ncclComm_t comm, int *count)
@@ -126,7 +133,7 @@ ncclResult_t pncclCommCount(const ncclComm_t comm, int *count)
 
 ncclResult_t pncclCommCuDevice(const ncclComm_t comm, int *device)
 {
-    return tt_face_end(tuttiCommDevice(tt_face_comm(comm), device));
+    return tt_face_end_as("ncclCommCuDevice", tuttiCommDevice(tt_face_comm(comm), device));
 }
 
 ncclResult_t pncclCommUserRank(const ncclComm_t comm, int *rank)

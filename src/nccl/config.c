@@ -157,6 +157,12 @@ ncclResult_t tt_face_check_call_config(const char *function, const ncclCollConfi
 
 /* ---- What a new communicator has ------------------------------------------------------------ */
 
+/* Before all calls: whichever is the first may read the settings, if only to log its error. */
+__attribute__((constructor)) static void use_settings(void)
+{
+    (void)tuttiUseNcclSettings();
+}
+
 static pthread_once_t looked = PTHREAD_ONCE_INIT;
 static int has_timeout, has_late; /* TUTTI_TIMEOUT_MS, TUTTI_LATE_MS is given */
 
@@ -174,7 +180,6 @@ static void look(void)
 ncclResult_t tt_face_new_settings(const char *function, const ncclConfig_t *config,
                                   tuttiConfig_t *settings)
 {
-    tt_face_use_settings();
     (void)pthread_once(&looked, look);
     (void)tt_face_look_for_gpus();
     *settings = (tuttiConfig_t)TUTTI_CONFIG_INITIALIZER;

@@ -19,13 +19,19 @@ bool tt_face_look_for_gpus(void)
     return atomic_load_explicit(&tt_face_has_gpus, memory_order_relaxed);
 }
 
-ncclResult_t tt_face_find_stream(ncclComm_t comm, cudaStream_t stream, tuttiStream_t *found)
+ncclResult_t tt_face_find_stream(const char *function, ncclComm_t comm, cudaStream_t stream,
+                                 tuttiStream_t *found)
 {
     int device;
     *found = NULL;
-    if (!stream && !atomic_load_explicit(&tt_face_has_gpus, memory_order_relaxed))
-        return ncclSuccess;
-    tuttiResult_t result = tuttiCommDevice(tt_face_comm(comm), &device);
-    if (!result) result = tuttiStreamOfDevice(found, device, stream);
-    return tt_face_end(result);
+    const bool has_gpus = atomic_load_explicit(&tt_face_has_gpus, memory_order_relaxed);
+    if (!stream && !has_gpus) return ncclSuccess;
+    const tuttiResult_t result = tuttiCommDevice(tt_face_comm(comm), &device);
+    if (result) return tt_face_end_as(function, result);
+    if (stream && (!has_gpus || device < 0))
+        return tt_face_refuse(ncclInvalidArgument,
+                              "%s: stream %p: the rank has no GPU, so it takes no CUDA stream: "
+                              "pass NULL",
+                              function, (void *)stream);
+    return tt_face_end_as(function, tuttiStreamOfDevice(found, device, stream));
 }

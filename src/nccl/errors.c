@@ -10,17 +10,43 @@
 /* Programs decide by this number what they may call. */
 enum { REPORTED_VERSION = 23007 };
 
+#define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
 _Static_assert((int)ncclNumResults == (int)tuttiNumResults, "the results have the same values");
 
 /* Of this thread. */
 static _Thread_local struct {
-    bool is_own; /* `text` is the last error, else tutti has it */
+    bool is_own;          /* `text` is the last error, else tutti has it */
+    const char *function; /* by which tutti's text begins; NULL: the name that tutti has for it */
     char text[1024];
 } last;
 
 ncclResult_t tt_face_failed(tuttiResult_t result)
 {
     last.is_own = false;
+    last.function = NULL;
+    return (ncclResult_t)result;
+}
+
+ncclResult_t tt_face_end_as(const char *function, tuttiResult_t result)
+{
+    if (!result) return ncclSuccess;
+    (void)tt_face_failed(result);
+    last.function = function;
+    return (ncclResult_t)result;
+}
+
+ncclResult_t tt_face_end_call_as(const char *function, tuttiResult_t result)
+{
+    const ncclResult_t ended = tt_face_end_as(function, result);
+    if (ended) tt_face_note_failure(ended);
+    return ended;
+}
+
+ncclResult_t tt_face_call_failed(tuttiResult_t result)
+{
+    (void)tt_face_failed(result);
+    tt_face_note_failure((ncclResult_t)result);
     return (ncclResult_t)result;
 }
 
@@ -69,16 +95,40 @@ const char *pncclGetErrorString(ncclResult_t result)
     }
 }
 
+/* A text of tutti's with NCCL's names, in last.text. */
+static void translate(const char *text)
+{
+    static const struct {
+        const char *ours, *theirs;
+    } names[] = {{"tutti", "nccl"}, {"TUTTI_SPLIT_", "NCCL_SPLIT_"}};
+    size_t used = 0;
+    const size_t word = strspn(text, LETTERS);
+    if (last.function && text[word] == ':') {
+        used = (size_t)snprintf(last.text, sizeof last.text, "%s", last.function);
+        text += word;
+    }
+    for (bool begins = true; *text && used < sizeof last.text - 1;) {
+        const char *copied = text;
+        size_t length = 1;
+        for (size_t i = 0; begins && i < sizeof names / sizeof names[0]; i++) {
+            const size_t ours = strlen(names[i].ours);
+            if (strncmp(text, names[i].ours, ours) != 0 || !isupper((unsigned char)text[ours]))
+                continue;
+            copied = names[i].theirs;
+            length = ours;
+        }
+        begins = !isalnum((unsigned char)*text);
+        used += (size_t)snprintf(last.text + used, sizeof last.text - used, "%.*s",
+                                 copied == text ? 1 : (int)strlen(copied), copied);
+        text += length;
+    }
+    last.text[used < sizeof last.text ? used : sizeof last.text - 1] = '\0';
+}
+
+/* A copy: programs read it also after they have destroyed the communicator. */
 const char *pncclGetLastError(ncclComm_t comm)
 {
-    static const char ours[] = "tutti", theirs[] = "nccl";
-    const size_t length = sizeof ours - 1;
-    if (last.is_own) return last.text;
-    const char *text = tuttiGetLastError(tt_face_comm(comm));
-    const bool names_function =
-        !strncmp(text, ours, length) && isupper((unsigned char)text[length]);
-    if (!names_function) return text;
-    snprintf(last.text, sizeof last.text, "%s%s", theirs, text + length);
+    if (!last.is_own) translate(tuttiGetLastError(tt_face_comm(comm)));
     return last.text;
 }
 

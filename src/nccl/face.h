@@ -17,12 +17,6 @@
 #define TT_FACE_TWIN(name)                                                                         \
     extern __typeof__(pnccl##name) nccl##name __attribute__((weak, alias("pnccl" #name)));
 
-/* Turns the settings of NCCL on. Every function that may be the first to call tutti does so. */
-static inline void tt_face_use_settings(void)
-{
-    (void)tuttiUseNcclSettings();
-}
-
 /* The handles are tutti's own. */
 static inline tuttiComm_t tt_face_comm(ncclComm_t comm)
 {
@@ -37,13 +31,26 @@ static inline ncclResult_t tt_face_end(tuttiResult_t result)
     return __builtin_expect(result == tuttiSuccess, 1) ? ncclSuccess : tt_face_failed(result);
 }
 
+/* Ends a function for which tutti has another name. */
+ncclResult_t tt_face_end_as(const char *function, tuttiResult_t result);
+/* A call that a group holds: where it fails, this thread's open group ends with the first failure.
+ */
+ncclResult_t tt_face_end_call_as(const char *function, tuttiResult_t result);
+ncclResult_t tt_face_call_failed(tuttiResult_t result);
+static inline ncclResult_t tt_face_end_call(tuttiResult_t result)
+{
+    return __builtin_expect(result == tuttiSuccess, 1) ? ncclSuccess : tt_face_call_failed(result);
+}
+
 /* Ends a function that the face refuses: `format` is what ncclGetLastError says. An open group of
  * this thread fails with it. */
 ncclResult_t tt_face_refuse(ncclResult_t result, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* After the sentence is there: where this thread has a group open, that issues nothing, and ends
- * with the first such result and sentence. */
+/* After the sentence is there: where this thread has a group open, that ends with the first such
+ * result and sentence. Tutti's group knows of its own failures; tt_face_fail_group tells it of
+ * others, so that it issues nothing. */
+void tt_face_note_failure(ncclResult_t result);
 void tt_face_fail_group(ncclResult_t result);
 
 /* NCCL's own types only: tutti has more. */
@@ -64,6 +71,7 @@ extern _Atomic bool tt_face_has_gpus;
 bool tt_face_look_for_gpus(void);
 /* The stream of tutti for a CUDA stream of the communicator's GPU. For NULL the default stream, on
  * which calls on memory of the host are complete on return; NULL where there is no GPU. */
-ncclResult_t tt_face_find_stream(ncclComm_t comm, cudaStream_t stream, tuttiStream_t *found);
+ncclResult_t tt_face_find_stream(const char *function, ncclComm_t comm, cudaStream_t stream,
+                                 tuttiStream_t *found);
 
 #endif

@@ -3,9 +3,12 @@
 
 ncclResult_t pncclMemAlloc(void **ptr, size_t size)
 {
-    tt_face_use_settings();
     if (!ptr) return tt_face_refuse(ncclInvalidArgument, "ncclMemAlloc: ptr is NULL");
-    return tt_face_end(tuttiDeviceMemAlloc(ptr, size, TUTTI_DEVICE_CURRENT));
+    if (!size) { /* as cudaMalloc has it */
+        *ptr = NULL;
+        return ncclSuccess;
+    }
+    return tt_face_end_as("ncclMemAlloc", tuttiDeviceMemAlloc(ptr, size, TUTTI_DEVICE_CURRENT));
 }
 
 ncclResult_t pncclMemFree(void *ptr)

@@ -49,6 +49,7 @@ TT_IN_COMMUNICATORS(CommUserRank)
 
 TT_IN_GROUPS(GroupStart)
 TT_IN_GROUPS(GroupEnd)
+TT_IN_GROUPS(GroupSimulateEnd) /* comes later, but ends the group */
 TT_IN_GROUPS(CommDestroy)
 TT_IN_GROUPS(CommAbort)
 
@@ -117,7 +118,6 @@ TT_LATER(WinGetUserPtr, "registering a window", (ncclComm_t comm, ncclWindow_t w
 TT_LATER(PutSignal, "one-sided communication", (const void *memory, size_t count, ncclDataType_t type, int peer, ncclWindow_t window, size_t offset, int signal, int context, unsigned int flags, ncclComm_t comm, cudaStream_t stream))
 TT_LATER(Signal, "one-sided communication", (int peer, int signal, int context, unsigned int flags, ncclComm_t comm, cudaStream_t stream))
 TT_LATER(WaitSignal, "one-sided communication", (int nsignals, ncclWaitSignalDesc_t *signals, ncclComm_t comm, cudaStream_t stream))
-TT_LATER(GroupSimulateEnd, "estimating the time of a group", (ncclSimInfo_t *info))
 TT_LATER(SetEncryption, "setting the encryption by a call (use TUTTI_ENCRYPT and TUTTI_JOB_KEY)", (const ncclEncryptionConfig_t *config))
 TT_LATER(DevCommCreate, "the device API", (ncclComm_t comm, const struct ncclDevCommRequirements *requirements, struct ncclDevComm *made))
 TT_LATER(DevCommDestroy, "the device API", (ncclComm_t comm, const struct ncclDevComm *made))

@@ -1,5 +1,6 @@
 /* NCCL's access to its settings by name. A parameter is one of the variables NCCL_... that tutti
  * knows; its value is the text that the variable was given. */
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -32,16 +33,29 @@ static const char *find_key(const char *key)
 /* The value of a variable of list_keys. */
 static ncclResult_t read_value(const char *function, const char *key, char value[VALUE_BYTES])
 {
-    tt_face_use_settings();
     if (!find_key(key))
         return tt_face_refuse(ncclInvalidArgument, "%s: '%s' is no variable of NCCL's", function,
                               key ? key : "");
     return tt_face_end(tuttiGetNcclSetting(key, value, VALUE_BYTES));
 }
 
+/* A handle is the address of a name in the list; NULL: it is none. */
 static const char *key_of(ncclParamHandle_t handle)
 {
-    return (const char *)handle;
+    (void)pthread_once(&listed, list_keys);
+    for (int i = 0; i < nkeys; i++)
+        if (keys[i] == (const char *)handle) return keys[i];
+    return NULL;
+}
+
+static ncclResult_t read_by_handle(const char *function, ncclParamHandle_t handle,
+                                   char value[VALUE_BYTES])
+{
+    const char *key = key_of(handle);
+    if (key) return read_value(function, key, value);
+    return tt_face_refuse(ncclInvalidArgument,
+                          "%s: %p is no handle: expected one that ncclParamBind gave", function,
+                          (void *)handle);
 }
 
 ncclResult_t pncclParamBind(ncclParamHandle_t *out, const char *key)
@@ -61,13 +75,13 @@ static ncclResult_t read_number(const char *function, ncclParamHandle_t handle, 
 {
     char value[VALUE_BYTES], *end = value;
     if (!out) return tt_face_refuse(ncclInvalidArgument, "%s: out is NULL", function);
-    const ncclResult_t result = read_value(function, key_of(handle), value);
+    const ncclResult_t result = read_by_handle(function, handle, value);
     if (result) return result;
-    const bool is_negative = value[0] == '-';
+    const bool is_negative = value[0] == '-', is_number = !isspace((unsigned char)value[0]);
     errno = 0;
     *number = is_negative ? (uint64_t)strtoll(value, &end, 0) : strtoull(value, &end, 0);
     const bool fits = is_negative ? (int64_t)*number >= least : *number <= most;
-    if (value[0] && !*end && !errno && fits) return ncclSuccess;
+    if (value[0] && is_number && !*end && !errno && fits) return ncclSuccess;
     return tt_face_refuse(ncclInvalidArgument,
                           "%s: %s is '%s': expected a number from %" PRId64 " to %" PRIu64,
                           function, key_of(handle), value, least, most);
@@ -97,7 +111,7 @@ static _Thread_local char of_handle[VALUE_BYTES], of_key[VALUE_BYTES];
 ncclResult_t pncclParamGetStr(ncclParamHandle_t h, const char **out)
 {
     if (!out) return tt_face_refuse(ncclInvalidArgument, "ncclParamGetStr: out is NULL");
-    const ncclResult_t result = read_value("ncclParamGetStr", key_of(h), of_handle);
+    const ncclResult_t result = read_by_handle("ncclParamGetStr", h, of_handle);
     if (!result) *out = of_handle;
     return result;
 }
@@ -105,7 +119,7 @@ ncclResult_t pncclParamGetStr(ncclParamHandle_t h, const char **out)
 ncclResult_t pncclParamGet(ncclParamHandle_t h, void *out, int maxLen, int *len)
 {
     char value[VALUE_BYTES];
-    const ncclResult_t result = read_value("ncclParamGet", key_of(h), value);
+    const ncclResult_t result = read_by_handle("ncclParamGet", h, value);
     if (result) return result;
     const size_t nbytes = strlen(value) + 1;
     if (!out || !len || maxLen < 0 || (size_t)maxLen < nbytes)

@@ -76,7 +76,7 @@ ncclResult_t pncclCommQueryProperties(ncclComm_t comm, struct ncclCommProperties
     tuttiResult_t result = tuttiCommUserRank(own, &rank);
     if (!result) result = tuttiCommCount(own, &nranks);
     if (!result) result = tuttiCommDevice(own, &device);
-    if (result) return tt_face_failed(result);
+    if (result) return tt_face_end_as("ncclCommQueryProperties", result);
     memset(&properties->rank, 0, properties->size - offsetof(struct ncclCommProperties, rank));
     properties->rank = rank;
     properties->nRanks = nranks;

@@ -27,7 +27,8 @@ expect 0 '^[0-9]+ passed, 0 failed, [0-9]+ not supported, 0 left out' --short
 lines 'passed +one GPU +first +all_reduce, threads: 2' 'passed +one GPU +matrix +all_reduce, threads: 2' \
     'passed +all GPUs +processes +all_reduce, processes: 2' 'passed +one GPU +mixed +a rank of a GPU and one of the host' \
     'passed +one GPU +failures +death in a kernel' 'passed +one GPU +large' 'passed +one GPU +times +a copy of 8K .* [0-9.]+ GB/s' \
-    'passed +one GPU +times +all_gather, threads: 2' '  \| +8192 B +[0-9.]+ us  algbw' 'The GPUs are virtual'
+    'passed +one GPU +times +all_gather, threads: 2' 'passed +one GPU +library +ctypes client, processes: 2' \
+    'passed +one GPU +library +sendrecv, one thread: 2' 'passed +one GPU +library +all_reduce, processes: 2' '  \| +8192 B +[0-9.]+ us  algbw' 'The GPUs are virtual'
 if command -v python3 >/dev/null; then
     python3 - "$out/gpu-run.json" <<'END' || failed=1
 import json, sys
@@ -45,6 +46,16 @@ LD_LIBRARY_PATH=$NO_KERNELS:$LD_LIBRARY_PATH expect 1 '^4 passed, 10 failed, 0 n
 lines 'failed +one GPU +first +all_reduce, threads: 1 .* its calls did not go to kernels' \
     'failed +one GPU +failures +abort in a kernel .* its calls did not go to kernels' \
     'passed +one GPU +mixed +all_reduce through the host, threads: 2'
+
+# nccl-tests run with libnccl.so.2.
+mkdir "$out/nccl-tests"
+printf '#!/bin/sh\necho "preloaded: $LD_PRELOAD, $*"\necho "# Out of bounds values : 0 OK"\n' >"$out/nccl-tests/all_reduce_perf"
+chmod +x "$out/nccl-tests/all_reduce_perf"
+expect 0 '^[78] passed, 0 failed' --short --parts library --nccl-tests "$out/nccl-tests"
+lines 'passed +one GPU +library +nccl-tests: all_reduce_perf, GPUs: 1'
+tar -xOzf "$out/logs.tar.gz" ./one-GPU-library-nccl-tests--all_reduce_perf--GPUs--1.log | grep -qx "preloaded: .*/lib/libnccl.so.2, -g 1 -b 8 -e 64K -f 8" ||
+    { echo "nccl-tests did not run with libnccl.so.2" && failed=1; }
+expect 2 "there is no $out/none/all_reduce_perf" --short --nccl-tests "$out/none"
 
 # The long form, with programs that only say what such programs would: its runs, results and counts.
 mkdir "$out/bin" "$out/tests" "$out/lib" "$out/tools"
@@ -67,7 +78,7 @@ printf '#!/bin/sh\nexit 1\n' >"$out/tools/nvidia-cuda-mps-control"
 chmod +x "$out"/*/*
 for program in all_gather broadcast reduce_scatter reduce alltoall scatter gather barrier sendrecv all_gatherv reduce_scatterv \
     gatherv scatterv alltoallv hypercube; do ln -s all_reduce_perf "$out/bin/${program}_perf"; done
-PATH=$out/tools:$PATH expect 1 '^167 passed, 9 failed, 8 not supported, 12 left out' --prebuilt "$out"
+PATH=$out/tools:$PATH expect 1 '^167 passed, 9 failed, 8 not supported, 13 left out' --prebuilt "$out"
 lines "failed +one GPU +matrix +alltoall, threads: 2 .* status 1: rank 0: it 'failed'" \
     'left out +one GPU +matrix +hypercube, threads: 8 .* two runs like it did not end' \
     'passed +one GPU +matrix +hypercube, threads: 4' \

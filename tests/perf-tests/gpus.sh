@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The perf tests on memory of GPUs, here virtual ones. BIN: the build's bin; SHORT: a library for LD_PRELOAD, short_call.c.
+# The perf tests on memory of GPUs, here virtual ones. BIN: the build's bin; SHORT: a library for LD_PRELOAD, short_call.c; LIBRARY:
+# libnccl.so.2, or empty.
 set -uo pipefail
 failed=0
 folder=$(mktemp -d)
@@ -59,6 +60,17 @@ run = json.load(open(sys.argv[1]))
 print(run["config"]["device"], run["config"]["virtual_gpus"], run["config"]["devices"][0]["device_info"])
 assert 0 < run["results"][0]["out_of_place_per_iter"]["min_us"] < 1e8' "$folder/x.json"
 else echo "skipped: no python3 to read the JSON with"; fi
+
+# Through libnccl.so.2: ranks of one thread, threads, processes; graphs.
+if [ -n "$LIBRARY" ]; then
+    expect 0 "$right" "$BIN/all_reduce_perf" "${small[@]}" -g 2 --library "$LIBRARY"
+    has "^# Library: NCCL .* of tutti, $LIBRARY$"
+    has 'Rank  1 .* device  1 \[7f00:01:00.0\] tutti virtual GPU'
+    expect 0 "$right" "$BIN/reduce_scatter_perf" "${small[@]}" -g 2 -d bfloat16 -o mulsum --library "$LIBRARY"
+    expect 0 "$right" "$BIN/tutti-run" -n 2 "$BIN/sendrecv_perf" "${small[@]}" --library "$LIBRARY"
+    expect 0 "$right" "$BIN/all_gather_perf" "${small[@]}" -t 2 -p 1 -G 2 -R 1 --library "$LIBRARY"
+    expect 2 "--stream: with --library calls are on a stream" "$BIN/all_reduce_perf" "${small[@]}" --stream null --library "$LIBRARY"
+else echo "skipped: no libnccl.so.2 to run through"; fi
 
 # A result that is wrong on the GPU is noticed, and so are a missing driver and a missing GPU.
 expect 1 "FAILED" env LD_PRELOAD="$SHORT" ASAN_OPTIONS=verify_asan_link_order=0 "$BIN/all_reduce_perf" "${small[@]}" -t 2

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# PyTorch with libnccl.so.2 preloaded: torch.cuda.nccl.unique_id() gives an id of tutti's. Exit status 77: there is no PyTorch with CUDA.
+# LIBRARY: the library; PYTHON: a python3 that has torch (else the one in the user's cache, tutti-torch, else python3).
+# With --measure: the time, the processor's time and the most memory of `import torch` with this library and without, in turns; the least of 5.
+set -euo pipefail
+: "${LIBRARY:?}"
+cached=${XDG_CACHE_HOME:-$HOME/.cache}/tutti-torch/bin/python3
+[ -x "$cached" ] || cached=python3
+PYTHON=${PYTHON:-$cached}
+if ! "$PYTHON" -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("torch"))' 2>/dev/null; then
+    echo "skipped: $PYTHON has no torch"
+    exit 77
+fi
+program='import resource, sys, time
+begun, used = time.monotonic(), time.process_time()
+import torch
+seconds, used = time.monotonic() - begun, time.process_time() - used
+if not hasattr(torch._C, "_nccl_unique_id"): sys.exit("no NCCL")
+id = torch.cuda.nccl.unique_id()
+print(bytes(id[:4]).hex(), torch.__version__, round(seconds, 2), round(used, 2), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)'
+
+# turn COMMAND...: prints the first four bytes of an id, the version, seconds, the processor's seconds, MiB.
+turn() {
+    "$@" "$PYTHON" -c "$program" 2>"$errors" && return
+    grep -q '^no NCCL$' "$errors" && echo "skipped: this PyTorch was built without NCCL" && exit 77
+    cat "$errors" >&2 && return 1
+}
+
+errors=$(mktemp)
+trap 'rm -f "$errors"' EXIT
+said=$(turn env LD_PRELOAD="$LIBRARY") || { status=$? && echo "$said" && exit $status; }
+read -r magic version _ <<<"$said"
+echo "torch $version: the id begins with $magic"
+[ "$magic" = 64497554 ] || { echo "expected 64497554, an id of tutti's" >&2 && exit 1; }
+[ "${1-}" = --measure ] || exit 0
+for _ in 1 2 3 4 5; do
+    echo "ours $(turn env LD_PRELOAD="$LIBRARY")"
+    echo "NVIDIA's $(turn env LD_PRELOAD=)"
+done | awk '
+    function least(value, which, what) { if (!((which, what) in of) || value < of[which, what]) of[which, what] = value }
+    { least($4 + 0, $1, "s"); least($5 + 0, $1, "cpu"); least($6 + 0, $1, "mib"); names[$1] }
+    END { for (which in names) print which ": import torch " of[which, "s"] " s, " of[which, "cpu"] " s of a processor, " of[which, "mib"] " MiB" }'

@@ -234,6 +234,10 @@ TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tut
  * (several ranks in one thread) it runs with the group. */
 TUTTI_API tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
 
+/* As tuttiCommFinalize, but it waits for no other rank: so one thread may finalize its ranks one
+ * after another. Not collective. Inside a group it is tuttiCommFinalize. */
+TUTTI_API tuttiResult_t tuttiCommFinalizeLocal(tuttiComm_t comm);
+
 /* Completes all calls issued on `comm` and frees it. Not collective. NULL is allowed. Inside a
  * group destroy and abort run at its end, after its calls, also where the group fails.
  *

@@ -38,6 +38,19 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm)
     return result;
 }
 
+tuttiResult_t tuttiCommFinalizeLocal(tuttiComm_t comm)
+{
+    if (tt_in_group()) return tuttiCommFinalize(comm);
+    tt_status status = tt_comm_check(comm);
+    if (!status) status = check_may_drain(comm, __func__);
+    if (status) return tt_group_result(__func__, status);
+    tt_core_enter_call(&comm->core);
+    tt_comm_drain(comm);
+    comm->finalized = true;
+    tt_core_leave_call(&comm->core);
+    return tuttiSuccess;
+}
+
 /* ---- The end -------------------------------------------------------------------------------- */
 
 /* A group may have ended it before. */

@@ -111,7 +111,7 @@ ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *new
 
 ncclResult_t pncclCommFinalize(ncclComm_t comm)
 {
-    return tt_face_end_call_as("ncclCommFinalize", tuttiCommFinalize(tt_face_comm(comm)));
+    return tt_face_end_call_as("ncclCommFinalize", tuttiCommFinalizeLocal(tt_face_comm(comm)));
 }
 
 ncclResult_t pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)

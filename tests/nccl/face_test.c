@@ -301,6 +301,27 @@ TEST(nccl_communicators, end_with_the_group_in_which_they_are_destroyed_or_abort
     CHECK(ncclCommAbort(NULL) == ncclSuccess);
 }
 
+/* As programs do that have all GPUs in one thread: no group, so none may wait for the next. */
+TEST(nccl_communicators, of_one_thread_are_finalized_one_after_another)
+{
+    ncclComm_t comms[2];
+    float values[2] = {1, 2};
+    make_pair(comms);
+    CHECK(ncclGroupStart() == ncclSuccess);
+    for (int i = 0; i < 2; i++)
+        CHECK(ncclAllReduce(&values[i], &values[i], 1, ncclFloat, ncclSum, comms[i], NULL) ==
+              ncclSuccess);
+    CHECK(ncclGroupEnd() == ncclSuccess);
+    for (int i = 0; i < 2; i++) {
+        CHECK(ncclCommFinalize(comms[i]) == ncclSuccess);
+        CHECK(ncclAllReduce(&values[i], &values[i], 1, ncclFloat, ncclSum, comms[i], NULL) ==
+              ncclInvalidUsage);
+        CHECK(says("finalized: only destroy may follow"));
+        CHECK(ncclCommDestroy(comms[i]) == ncclSuccess);
+        CHECK(values[i] == 3);
+    }
+}
+
 TEST(nccl_communicators, are_made_with_one_of_several_ids)
 {
     ncclUniqueId ids[2];

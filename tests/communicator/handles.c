@@ -60,6 +60,7 @@ static void try_communicator(tuttiComm_t c)
     REFUSED(tuttiRecv(x, 1, tuttiFloat32, 0, c, NULL));
     REFUSED(tuttiCommSplit(c, 0, 0, &child, NULL));
     REFUSED(tuttiCommFinalize(c));
+    REFUSED(tuttiCommFinalizeLocal(c));
     REFUSED(tuttiCommDestroy(c));
     REFUSED(tuttiCommAbort(c));
     REFUSED(tuttiCommGetAsyncError(c, &result));

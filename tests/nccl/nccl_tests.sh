@@ -2,7 +2,7 @@
 # Builds NVIDIA's nccl-tests as they are, for virtual GPUs, and runs them through libnccl.so.2: a line of a table for each run. Not a part of
 # ./check: it takes most of an hour. docs/nccl-tests.md has what it printed.
 # usage: tests/nccl/nccl_tests.sh NCCL_TESTS [BUILD]
-#   NCCL_TESTS   the source of nccl-tests; it is built there, in build_vgpu
+#   NCCL_TESTS   the source of nccl-tests; it is built there, in build_vgpu and build_vgpu_mpi, unless it was
 #   BUILD        the build of this project, default build
 #   NCCL_INCLUDE the folder of NVIDIA's nccl.h, default that of version 2.30.7 in the cache
 #   NVCC         nvcc of CUDA 13, default that of PATH
@@ -18,9 +18,10 @@ for file in "$build/vgpu/libcudart.so.13" "$build/lib/libnccl.so.2" "$include/nc
     [ -e "$file" ] || { echo "there is no $file" >&2 && exit 1; }
 done
 
-# make_tests FOLDER OPTIONS...: builds the programs in NCCL_TESTS/FOLDER.
+# make_tests FOLDER OPTIONS...: builds the programs in NCCL_TESTS/FOLDER, unless they are there.
 make_tests() {
     local to=$tests/$1 home=$tests/$1/nccl_home
+    [ ! -x "$to/${programs[-1]}_perf" ] || return 0
     mkdir -p "$home"
     ln -sfn "$include" "$home/include"
     ln -sfn "$build/lib" "$home/lib"
@@ -29,12 +30,13 @@ make_tests() {
         { tail -n 20 "$to.log" >&2 && exit 1; }
 }
 make_tests build_vgpu
-mpi=$(command -v mpicc || true)
-if [ -n "$mpi" ]; then
-    make_tests build_vgpu_mpi MPI=1 NVLDFLAGS_MPI= MPI_HOME="$(dirname "$(mpicc --showme:incdirs | cut -d' ' -f1)")"
-fi
+mpi=$(mpicc --showme:incdirs 2>/dev/null | cut -d' ' -f1) # Open MPI's; its mpirun is found in PATH
+[ -e "$mpi/mpi.h" ] || { mpi='' && echo "no Open MPI with headers: the lines with mpirun are left out" >&2; }
+[ -z "$mpi" ] || make_tests build_vgpu_mpi MPI=1 MPI_HOME="${mpi%/*}"
 
 export VGPU_DEVICES=8 LD_LIBRARY_PATH=$build/vgpu:$build/lib OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+# In place these receive into what they send, and have no right result (#wrong is N/A): the virtual GPU reports that as a race, status 86.
+racing=(sendrecv alltoallv)
 failed=0
 echo "| program | options | ranks | seconds | result |"
 echo "|---|---|---|---|---|"
@@ -53,6 +55,8 @@ try() {
     status=$?
     if [ $status = 0 ] && grep -q 'Out of bounds values : 0 OK' <<<"$output"; then
         result='0 wrong'
+    elif [ $status = 86 ] && grep -q 'Out of bounds values : 0 OK' <<<"$output" && [[ " ${racing[*]} " = *" $name "* ]]; then
+        result='0 wrong; in place the test itself races'
     else
         result="status $status: $(grep -m 1 -E 'vgpu: [a-z]+: |NCCL failure|failure|FAILED|WARN|rror' <<<"$output" | tr '|' '/' | cut -c1-160)"
         failed=$((failed + 1))
@@ -66,9 +70,11 @@ try all_reduce 2 -g 2 -b 8 -e 4K -f 8 -n 1 -w 1 -d all -o all
 for name in "${programs[@]}"; do
     try "$name" 1 -g 1 -b 1K -e 1K -n 2 -w 1
     try "$name" 2 -g 2 -b 8 -e 4K -f 8 -n 2 -w 1
-    try "$name" 4 -g 4 -b 1K -e 1K -n 2 -w 1
+    # The rounds of hypercube depend on each other. A thread with several GPUs puts them into one group, in which nothing has an order.
+    [ "$name" = hypercube ] || try "$name" 4 -g 4 -b 1K -e 1K -n 2 -w 1
     try "$name" 2 -t 2 -g 1 -b 1K -e 1K -n 2 -w 1
-    try "$name" 4 -t 2 -g 2 -b 1K -e 1K -n 2 -w 1
+    [ "$name" = hypercube ] || try "$name" 4 -t 2 -g 2 -b 1K -e 1K -n 2 -w 1
+    [ "$name" != hypercube ] || try "$name" 4 -t 4 -g 1 -b 1K -e 1K -n 2 -w 1
     try "$name" 2 -g 2 -G 2 -b 1K -e 1K -n 2 -w 1
     try "$name" 2 -g 2 -R 1 -b 1K -e 1K -n 2 -w 1
     [ -z "$mpi" ] || try "$name" 2 mpirun -n 2 -g 1 -b 1K -e 1K -n 2 -w 1

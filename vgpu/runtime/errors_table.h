@@ -135,4 +135,3 @@ ERROR(cudaErrorInvalidResourceType, NULL),
 ERROR(cudaErrorInvalidResourceConfiguration, NULL),
 ERROR(cudaErrorUnknown, "unknown error"),
 ERROR(cudaErrorApiFailureBase, NULL),
-    // clang-format on

@@ -10,9 +10,9 @@ fail() {
     exit 1
 }
 
-# compile NAME OPTIONS...
+# compile NAME OPTIONS...: linked to the virtual GPU's runtime, as the folder of nvcc may have no library.
 compile() {
-    "$nvcc" -std=c++17 -cudart shared -o "$work/$1" "$source/vgpu/runtime/program.cu" "${@:2}" -w || fail "nvcc fails: ${*:2}"
+    "$nvcc" -std=c++17 -cudart shared -cudadevrt none -L"$build/vgpu" -o "$work/$1" "$source/vgpu/runtime/program.cu" "${@:2}" -w || fail "nvcc fails: ${*:2}"
 }
 
 # run NAME OPTIONS...: sets output and status.

@@ -151,7 +151,8 @@ static CUresult load_locked(struct fat *fat)
     return result;
 }
 
-/* Managed variables of the fat binary get their memory; the driver has none for them. */
+/* nvcc's code calls this before the first use of a managed variable, whose host pointer stays NULL:
+ * the driver has no memory for such variables. */
 char __cudaInitModule(void **handle)
 {
     static bool said;

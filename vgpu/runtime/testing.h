@@ -22,7 +22,7 @@ extern char rt_variable; /* four words: 7, 8, 9, 10 */
 void rt_register(void);
 /* Runs the body in a child on two GPUs, where the kernels are registered, and expects no report. */
 void rt_run(void (*body)(void));
-/* The same; its exit status, and what it wrote to standard error. */
+/* As rt_run, whatever the child reports: its exit status, and its standard error in text. */
 int rt_run_text(void (*body)(void), char *text, size_t room);
 
 /* <<<grid, block, 0, stream>>> of kernels of one block dimension, as nvcc's code makes it. */

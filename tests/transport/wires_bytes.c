@@ -42,6 +42,7 @@ static void exchange_through_tiny_buffers(uint64_t records_a_key)
 {
     static char data[65536];
     struct wired all;
+    int nwaiting = 0;
     struct tt_wires_config config = wired_config();
     config.records_a_key = records_a_key;
     REQUIRE(wired_open(&all, 2, &config));
@@ -56,13 +57,14 @@ static void exchange_through_tiny_buffers(uint64_t records_a_key)
             wired_fill(data, nbytes, turn + i);
             REQUIRE(publish(&all, data, nbytes));
         }
-        CHECK(!tt_wires_flushed(all.wires[0])); /* or the buffers are not tiny */
+        nwaiting += !tt_wires_flushed(all.wires[0]);
         for (unsigned i = 0; i < 3; i++) {
             wired_fill(data, nbytes, turn + i);
             CHECK(receive(&all, data, nbytes));
         }
     }
-    if (records_a_key) /* 30 messages of four records at least */
+    CHECK(nwaiting > 0); /* the kernel lets the receiver's buffer grow: it may take some turns */
+    if (records_a_key)   /* 30 messages of four records at least */
         CHECK(tt_tls_updates(all.wires[0]->table[1]->tcp.sockets[0].tls) >= 120 / records_a_key);
     wired_close(&all);
 }

@@ -21,19 +21,17 @@ static _Thread_local struct {
     char text[1024];
 } last;
 
-ncclResult_t tt_face_failed(tuttiResult_t result)
-{
-    last.is_own = false;
-    last.function = NULL;
-    return (ncclResult_t)result;
-}
-
 ncclResult_t tt_face_end_as(const char *function, tuttiResult_t result)
 {
     if (!result) return ncclSuccess;
-    (void)tt_face_failed(result);
+    last.is_own = false;
     last.function = function;
     return (ncclResult_t)result;
+}
+
+ncclResult_t tt_face_failed(tuttiResult_t result)
+{
+    return tt_face_end_as(NULL, result);
 }
 
 ncclResult_t tt_face_end_call_as(const char *function, tuttiResult_t result)
@@ -41,13 +39,6 @@ ncclResult_t tt_face_end_call_as(const char *function, tuttiResult_t result)
     const ncclResult_t ended = tt_face_end_as(function, result);
     if (ended) tt_face_note_failure(ended);
     return ended;
-}
-
-ncclResult_t tt_face_call_failed(tuttiResult_t result)
-{
-    (void)tt_face_failed(result);
-    tt_face_note_failure((ncclResult_t)result);
-    return (ncclResult_t)result;
 }
 
 ncclResult_t tt_face_refuse(ncclResult_t result, const char *format, ...)

@@ -31,15 +31,15 @@ static inline ncclResult_t tt_face_end(tuttiResult_t result)
     return __builtin_expect(result == tuttiSuccess, 1) ? ncclSuccess : tt_face_failed(result);
 }
 
-/* Ends a function for which tutti has another name. */
+/* Ends a function for which tutti has another name; NULL: it has the same. */
 ncclResult_t tt_face_end_as(const char *function, tuttiResult_t result);
 /* A call that a group holds: where it fails, this thread's open group ends with the first failure.
  */
 ncclResult_t tt_face_end_call_as(const char *function, tuttiResult_t result);
-ncclResult_t tt_face_call_failed(tuttiResult_t result);
 static inline ncclResult_t tt_face_end_call(tuttiResult_t result)
 {
-    return __builtin_expect(result == tuttiSuccess, 1) ? ncclSuccess : tt_face_call_failed(result);
+    return __builtin_expect(result == tuttiSuccess, 1) ? ncclSuccess
+                                                       : tt_face_end_call_as(NULL, result);
 }
 
 /* Ends a function that the face refuses: `format` is what ncclGetLastError says. An open group of

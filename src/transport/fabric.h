@@ -184,6 +184,9 @@ TT_NODISCARD tt_status tt_fabric_check_source(struct tt_fabric *fabric, struct t
  * failure, if there is one, or where a rank of the call has aborted; then nothing may be read. */
 TT_NODISCARD tt_status tt_fabric_borrow(struct tt_fabric *fabric, struct tt_lenders source);
 void tt_fabric_give_back(struct tt_fabric *fabric);
+/* The first other rank of this process of which this holds; -1: none. */
+int tt_fabric_find_beside(const struct tt_fabric *fabric,
+                          bool (*holds)(const struct tt_fabric *fabric, int rank));
 /* After a failure: a rank of this process that may be reading memory of this one; -1: none. */
 int tt_fabric_reader(const struct tt_fabric *fabric);
 

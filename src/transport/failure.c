@@ -145,22 +145,33 @@ tt_status tt_fabric_borrow(struct tt_fabric *fabric, struct tt_lenders source)
 
 void tt_fabric_give_back(struct tt_fabric *fabric)
 {
-    /* acquire: tt_fabric_reader */
+    /* acquire: reads */
     atomic_fetch_sub_explicit(&fabric->record->reading, 1, memory_order_release);
+}
+
+int tt_fabric_find_beside(const struct tt_fabric *fabric,
+                          bool (*holds)(const struct tt_fabric *fabric, int rank))
+{
+    const uint64_t process_id = fabric->peers[fabric->rank].process_id;
+    for (int place = 0; place < fabric->nlocal; place++) {
+        const int rank = tt_fabric_rank_at(fabric, place);
+        if (rank != fabric->rank && fabric->peers[rank].process_id == process_id &&
+            holds(fabric, rank))
+            return rank;
+    }
+    return -1;
+}
+
+static bool reads(const struct tt_fabric *fabric, int rank)
+{
+    /* release: tt_fabric_give_back */
+    return atomic_load_explicit(&tt_fabric_record(fabric, rank)->reading, memory_order_acquire);
 }
 
 int tt_fabric_reader(const struct tt_fabric *fabric)
 {
-    const uint64_t process_id = fabric->peers[fabric->rank].process_id;
     atomic_thread_fence(memory_order_seq_cst);
-    for (int place = 0; place < fabric->nlocal; place++) {
-        const int rank = tt_fabric_rank_at(fabric, place);
-        const struct tt_rank_record *record = &fabric->segment->header->records[place];
-        if (rank != fabric->rank && fabric->peers[rank].process_id == process_id &&
-            atomic_load_explicit(&record->reading, memory_order_acquire))
-            return rank;
-    }
-    return -1;
+    return tt_fabric_find_beside(fabric, reads);
 }
 
 void tt_fabric_add_to_failure(struct tt_fabric *fabric, const char *text)

@@ -60,12 +60,5 @@ bool tt_fabric_is_used_by(const struct tt_fabric *fabric, int rank)
 
 int tt_fabric_user(const struct tt_fabric *fabric)
 {
-    const uint64_t process_id = fabric->peers[fabric->rank].process_id;
-    for (int place = 0; place < fabric->nlocal; place++) {
-        const int rank = tt_fabric_rank_at(fabric, place);
-        if (rank != fabric->rank && fabric->peers[rank].process_id == process_id &&
-            tt_fabric_is_used_by(fabric, rank))
-            return rank;
-    }
-    return -1;
+    return tt_fabric_find_beside(fabric, tt_fabric_is_used_by);
 }

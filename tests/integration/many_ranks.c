@@ -59,7 +59,8 @@ TEST(many_ranks, all_reduce_over_rings_and_halves)
 {
     static const char *const ring[] = {"TUTTI_ALGORITHM=all_reduce:ring", NULL};
     static const char *const halves[] = {"TUTTI_ALGORITHM=all_reduce:recursive_halving", NULL};
+    const char *nranks = SANITIZED ? "61" : "242";
     static struct job job;
-    run_crowd(&job, SANITIZED ? "61" : "242", "all_reduce", RIGHT, ring);
-    run_crowd(&job, SANITIZED ? "61" : "242", "all_reduce", RIGHT, halves);
+    run_crowd(&job, nranks, "all_reduce", RIGHT, ring);
+    run_crowd(&job, nranks, "all_reduce", RIGHT, halves);
 }

@@ -5,24 +5,8 @@
 #include <string.h>
 
 #include "nccl.h"
+#include "pair.h"
 #include "shim.h"
-
-static bool says(const char *part)
-{
-    if (strstr(ncclGetLastError(NULL), part)) return true;
-    printf("the last error is: %s\n", ncclGetLastError(NULL));
-    return false;
-}
-
-static void make_pair(ncclComm_t comms[2])
-{
-    REQUIRE(ncclCommInitAll(comms, 2, NULL) == ncclSuccess);
-}
-
-static void destroy_pair(ncclComm_t comms[2])
-{
-    for (int i = 0; i < 2; i++) CHECK(ncclCommDestroy(comms[i]) == ncclSuccess);
-}
 
 static void sum_pair(ncclComm_t comms[2], int values[2])
 {

@@ -1,22 +1,10 @@
 #!/usr/bin/env bash
 # What the programs exit with, and that only rank 0 speaks.
 set -uo pipefail
-bin=$1 failed=0
+. "$(dirname "$0")/expect.sh"
+bin=$1
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-
-# expect CODE TEXT COMMAND...: the exit code, and the text in what it writes.
-expect() {
-    local code=$1 text=$2 status=0 output
-    shift 2
-    output=$("$@" 2>&1) || status=$?
-    if [ "$status" -ne "$code" ] || ! grep -qF -- "$text" <<<"$output"; then
-        echo "expected code $code with '$text', got $status with:"
-        echo "  $*"
-        head -n 20 <<<"$output" | sed 's/^/  | /'
-        failed=1
-    fi
-}
 
 small=(-b 64 -e 64 -n 2)
 expect 0 "Out of bounds values : 0 OK" "$bin/all_reduce_perf" "${small[@]}" -t 2

@@ -2,29 +2,9 @@
 # The perf tests on memory of GPUs, here virtual ones. BIN: the build's bin; SHORT: a library for LD_PRELOAD, short_call.c; LIBRARY:
 # libnccl.so.2, or empty.
 set -uo pipefail
-failed=0
+. "$(dirname "$0")/expect.sh"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-
-# expect CODE TEXT COMMAND...: the exit code, and the text in what it writes.
-expect() {
-    local code=$1 text=$2 status=0
-    shift 2
-    output=$(timeout --kill-after=5 100 "$@" 2>&1) || status=$?
-    if [ "$status" -ne "$code" ] || ! grep -qF -- "$text" <<<"$output"; then
-        echo "expected code $code with '$text', got $status with:"
-        echo "  $*"
-        tail -n 20 <<<"$output" | sed 's/^/  | /'
-        failed=1
-    fi
-}
-
-# has PATTERN: the last output has such a line.
-has() {
-    grep -qE -- "$1" <<<"$output" && return
-    echo "no line '$1' in:" && tail -n 30 <<<"$output" | sed 's/^/  | /'
-    failed=1
-}
 
 right='Out of bounds values : 0 OK'
 small=(--device cuda -b 260 -e 260 -n 1 -w 0 --rotate 4K --align 1)

@@ -2,27 +2,7 @@
 # The perf tests through a library of NCCL's (--library). BIN: the build's bin; LIBRARY: libnccl.so.2; OLD: one without ncclAlltoAll, which is
 # not tutti's (old_nccl.c).
 set -uo pipefail
-failed=0
-
-# expect CODE TEXT COMMAND...: the exit code, and the text in what it writes.
-expect() {
-    local code=$1 text=$2 status=0
-    shift 2
-    output=$(timeout --kill-after=5 100 "$@" 2>&1) || status=$?
-    if [ "$status" -ne "$code" ] || ! grep -qF -- "$text" <<<"$output"; then
-        echo "expected code $code with '$text', got $status with:"
-        echo "  $*"
-        tail -n 20 <<<"$output" | sed 's/^/  | /'
-        failed=1
-    fi
-}
-
-# has PATTERN: the last output has such a line.
-has() {
-    grep -qE -- "$1" <<<"$output" && return
-    echo "no line '$1' in:" && tail -n 30 <<<"$output" | sed 's/^/  | /'
-    failed=1
-}
+. "$(dirname "$0")/expect.sh"
 
 right='Out of bounds values : 0 OK'
 small=(-b 264 -e 264 -n 2 --rotate 4K --align 1 --library "$LIBRARY")

@@ -198,7 +198,8 @@ static const char *last_error(const struct perf_run *run, const struct perf_rank
     return text[0] != '\0' ? text : tuttiGetLastError(rank == NULL ? NULL : rank->control);
 }
 
-/* The libraries' account of what went wrong, unless the worker has its own. */
+/* Gives a worker without an error text one: of the GPU, the measured library, tutti, or the name of
+ * the result. */
 static void explain(struct perf_worker *worker)
 {
     const char *text = perf_gpu_error();

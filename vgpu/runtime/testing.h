@@ -17,7 +17,7 @@ extern char rt_meet;   /* (out): all blocks meet in the grid's workspace; out[bl
                           there; only for cooperative launches */
 extern char rt_big;    /* (): 1,000 bytes of shared memory */
 extern char rt_absent; /* registered, but not in the PTX */
-extern char rt_variable; /* four words: 7, 8, 9, 10 */
+extern char rt_variable; /* stands for a variable of the kernels: the numbers 7, 8, 9 and 10 */
 
 void rt_register(void);
 /* Runs the body in a child on two GPUs, where the kernels are registered, and expects no report. */

@@ -254,7 +254,8 @@ struct vg_history;
 struct vg_more {
     struct vg_history *histories;
     uint32_t n, room;
-    struct vg_access *at; /* further accesses that a later one may race with */
+    uint32_t nwrites, nstrong; /* of the n */
+    struct vg_access *at;      /* further accesses that a later one may race with */
 };
 enum { VG_PAGE_WORDS = 1024, VG_MORE_ACCESSES = 12 };
 struct vg_notes {
@@ -290,8 +291,17 @@ static inline bool vg_settled(const struct vg_block_clock *block, uint32_t threa
            (access->epoch <= block->floor || vg_access_thread(access) == thread);
 }
 
-/* vg_note of the simple case: a weak access of whole words that have at most one write and one
- * read, both settled. False: not simple. */
+/* Whether a weak access has nothing to look at but the cell's own write and read. A weak read does
+ * not care for further reads, a weak write ends the word's histories. */
+static inline bool vg_stands_alone(const struct vg_cell *cell, enum vg_action action)
+{
+    if (cell->more == NULL) return true;
+    return action == VG_READS ? cell->more->nwrites == 0
+                              : cell->more->n == 0 && cell->more->histories == NULL;
+}
+
+/* vg_note of the simple case: a weak access of whole words whose last write and last read are
+ * settled, and that have no further accesses which it could race with. False: not simple. */
 static inline bool vg_note_simple(struct vg_block_clock *block, uint32_t thread,
                                   const struct vg_region *region, uint64_t offset,
                                   const struct vg_how *how, enum vg_action action)
@@ -311,7 +321,7 @@ static inline bool vg_note_simple(struct vg_block_clock *block, uint32_t thread,
                                    .kind = seen->kind[action]};
     cell += word % VG_PAGE_WORDS;
     for (const struct vg_cell *end = cell + how->nbytes / 4; cell < end; cell++) {
-        if (cell->more != NULL || !vg_settled(block, thread, &cell->write) ||
+        if (!vg_stands_alone(cell, action) || !vg_settled(block, thread, &cell->write) ||
             !vg_settled(block, thread, &cell->read))
             return false;
         if (action == VG_READS) {

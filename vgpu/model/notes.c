@@ -82,7 +82,7 @@ void vg_model_share(struct vg_model *model, struct vg_region *region)
             struct vg_cell *cell = &page->cells[j];
             cell->write = cell->read = (struct vg_access){0};
             if (cell->more == NULL) continue;
-            cell->more->n = 0;
+            cell->more->n = cell->more->nwrites = cell->more->nstrong = 0;
             vg_histories_share(&cell->more->histories, &model->published);
         }
     }
@@ -209,10 +209,18 @@ static struct vg_access *worst(const struct note *note, struct vg_more *more)
     struct vg_model *model = note->block->model;
     struct vg_access *strong_ones[VG_MORE_ACCESSES];
     uint32_t n = 0;
-    for (uint32_t i = 0; i < more->n; i++)
+    for (uint32_t i = 0; more->nstrong > 0 && i < more->n; i++)
         if (strong(&model->kinds[more->at[i].kind].how)) strong_ones[n++] = &more->at[i];
     return n > 0 ? strong_ones[vg_random_below(model, n)]
                  : &more->at[vg_random_below(model, more->n)];
+}
+
+/* The access comes (sign 1) or goes (-1). */
+static void count(const struct note *note, struct vg_more *more, const struct vg_access *access,
+                  int sign)
+{
+    if (writes(note, access)) more->nwrites += (uint32_t)sign;
+    if (strong(&note->block->model->kinds[access->kind].how)) more->nstrong += (uint32_t)sign;
 }
 
 static void push(const struct note *note, const struct vg_access *access)
@@ -221,7 +229,10 @@ static void push(const struct note *note, const struct vg_access *access)
     if (more->n == VG_MORE_ACCESSES) {
         struct vg_access *old = worst(note, more);
         const struct vg_how *its = &note->block->model->kinds[old->kind].how;
-        if (strong(its) || !strong(&note->block->model->kinds[access->kind].how)) *old = *access;
+        if (!strong(its) && strong(&note->block->model->kinds[access->kind].how)) return;
+        count(note, more, old, -1);
+        count(note, more, access, 1);
+        *old = *access;
         return;
     }
     if (more->n == more->room) {
@@ -232,6 +243,7 @@ static void push(const struct note *note, const struct vg_access *access)
         more->at = at;
         more->room = room;
     }
+    count(note, more, access, 1);
     more->at[more->n++] = *access;
 }
 
@@ -287,6 +299,7 @@ static void add_write(const struct note *note)
         struct vg_access *old = &more->at[i];
         if (weak) old->bits &= left;
         if (vg_access_mask(old) == 0 || covered(note, old) || same_place(old, &note->mine)) {
+            count(note, more, old, -1);
             *old = more->at[--n];
             more->n = n;
         } else {
@@ -307,7 +320,9 @@ static void note_word(struct note *note)
     const bool write = writes(note, &note->mine);
     check(note, &cell->write);
     if (write) check(note, &cell->read);
-    for (uint32_t i = 0; cell->more != NULL && i < cell->more->n; i++)
+    const uint32_t nmore =
+        cell->more != NULL && (write || cell->more->nwrites > 0) ? cell->more->n : 0;
+    for (uint32_t i = 0; i < nmore; i++)
         if (write || writes(note, &cell->more->at[i])) check(note, &cell->more->at[i]);
     if (write)
         add_write(note);

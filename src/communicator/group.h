@@ -28,6 +28,7 @@ struct tt_pending_init {
     tt_status (*make)(const struct tt_pending_init *init);
     tuttiComm_t *comm;
     tuttiComm_t parent; /* from which it is split; NULL: it is not, and has an id */
+    uint64_t number;    /* of the parent: another may be made at its address meanwhile */
     struct tt_unique_id id;
     int rank, nranks;
     int color, key;   /* of a split */

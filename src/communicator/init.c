@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/thread.h"
+#include "communicator/calling.h"
 #include "communicator/group.h"
 #include "driver/driver.h"
 #include "net/handshake.h"
@@ -305,10 +306,10 @@ tuttiResult_t tuttiGetLauncher(int *rank, int *nranks, int *localRank)
 /* A number of the communicator's, by its place in the struct. */
 static tt_status report(tuttiComm_t comm, const char *what, int *place, size_t offset)
 {
-    TT_TRY(tt_comm_check_handle(comm));
-    if (!place) return tt_fail(TT_ERR_ARGUMENT, "the place for the %s is NULL", what);
-    *place = *(const int *)(const void *)((const char *)comm + offset);
-    return TT_OK;
+    TT_TRY(tt_comm_enter_to_ask(comm));
+    if (place) *place = *(const int *)(const void *)((const char *)comm + offset);
+    tt_core_leave_call(&comm->core);
+    return place ? TT_OK : tt_fail(TT_ERR_ARGUMENT, "the place for the %s is NULL", what);
 }
 
 tuttiResult_t tuttiCommCount(tuttiComm_t comm, int *nranks)

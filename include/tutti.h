@@ -259,6 +259,9 @@ TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
  * needs that rank. */
 TUTTI_API tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *result);
 
+/* Success where a call on `comm` may begin now, else what the call would return. */
+TUTTI_API tuttiResult_t tuttiCommCheck(tuttiComm_t comm);
+
 /* The number of ranks; this rank; this rank's entry of `devices` (tuttiCommInitAll), or its GPU: 0
  * where it has none, -1 where TUTTI_DEVICE_CURRENT has found none. */
 TUTTI_API tuttiResult_t tuttiCommCount(tuttiComm_t comm, int *nranks);
@@ -346,6 +349,9 @@ TUTTI_API tuttiResult_t tuttiEventElapsedTime(float *ms, tuttiEvent_t start, tut
  * for events and operations. */
 TUTTI_API tuttiResult_t tuttiGroupStart(void);
 TUTTI_API tuttiResult_t tuttiGroupEnd(void);
+/* Fails this thread's open group like a call that is refused; `text` says why. InvalidUsage always:
+ * also the result of the group's end, which issues nothing. For libraries over this one. */
+TUTTI_API tuttiResult_t tuttiGroupFail(const char *text);
 
 /* ---- Operations ----------------------------------------------------------------------------- */
 

@@ -2,7 +2,7 @@
 #include "communicator/calling.h"
 
 #include <linux/membarrier.h>
-#include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include "base/pause.h"
 #include "base/process_lock.h"
 
-enum { NRETIRED = 64 };
+enum { NRETIRED = 16 };
 
 static struct tt_process_lock lock = TT_PROCESS_LOCK;
 static tuttiComm_t retired[NRETIRED]; /* guarded by lock */
@@ -104,6 +104,18 @@ void tt_comm_await_calls(tuttiComm_t comm)
         tt_pause(&pause);
 }
 
+tuttiComm_t tt_comm_blank(void)
+{
+    void *memory = mmap(NULL, sizeof(struct tuttiComm), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+void tt_comm_free_blank(tuttiComm_t comm)
+{
+    if (comm) munmap(comm, sizeof *comm);
+}
+
 void tt_comm_retire(tuttiComm_t comm)
 {
     tt_process_lock(&lock);
@@ -111,5 +123,5 @@ void tt_comm_retire(tuttiComm_t comm)
     tuttiComm_t oldest = *place;
     *place = comm;
     tt_process_unlock(&lock);
-    free(oldest);
+    tt_comm_free_blank(oldest);
 }

@@ -70,7 +70,12 @@ TT_NODISCARD tt_status tt_comm_enter_to_ask(tuttiComm_t comm);
 /* The end has all for itself when this returns: `why`, a bit of `ends` that keeps others out, was
  * set, and all who had come before have gone. */
 void tt_comm_shut(tuttiComm_t comm, unsigned why);
-/* Frees the struct, of which all else is freed, when some 64 more have come here: a thread that has
+/* A struct of zeros; NULL: there is no memory. It is no memory of the heap: what is retired would
+ * keep the heaps of threads that have ended. */
+tuttiComm_t tt_comm_blank(void);
+/* Of a struct whose handle nobody has had. */
+void tt_comm_free_blank(tuttiComm_t comm);
+/* Frees the struct, of which all else is freed, when 16 more have come here: a thread that has
  * found the handle before it was removed may still look at it. */
 void tt_comm_retire(tuttiComm_t comm);
 

@@ -127,13 +127,13 @@ static unsigned interrupt(tuttiComm_t comm)
     return ends;
 }
 
-static void begin_abort(struct tt_pending_end *pending)
+static tt_status begin_abort(struct tt_pending_end *pending)
 {
-    if (check_is_there(pending) || tt_comm_is_inherited(pending->comm) ||
-        check_may_drain(pending->comm, "tuttiCommAbort"))
-        return; /* end_by_abort says why */
+    TT_TRY(check_is_there(pending));
+    if (tt_comm_is_inherited(pending->comm)) return TT_OK;
+    TT_TRY(check_may_drain(pending->comm, "tuttiCommAbort"));
     pending->endings = interrupt(pending->comm);
-    pending->has_begun = true;
+    return TT_OK;
 }
 
 /* Streams may not have reached the calls yet: meanwhile ranks of other hosts learn of the abort. */
@@ -152,16 +152,12 @@ static void drain_aborted(tuttiComm_t comm)
 static tt_status end_by_abort(struct tt_pending_end *pending)
 {
     tuttiComm_t comm = pending->comm;
-    if (!pending->has_begun) {
-        TT_TRY(check_is_there(pending));
-        if (tt_comm_is_inherited(comm)) {
-            tt_comm_free_inherited(comm);
-            return TT_OK;
-        }
-        TT_TRY(check_may_drain(comm, "tuttiCommAbort"));
-        pending->endings = interrupt(comm);
-    }
     if (pending->endings) return TT_OK; /* the other thread frees it, soon now */
+    if (tt_comm_is_inherited(comm)) {
+        TT_TRY(check_is_there(pending)); /* the group may have ended it twice */
+        tt_comm_free_inherited(comm);
+        return TT_OK;
+    }
     tt_comm_await_calls(comm);
     drain_aborted(comm);
     tt_comm_free(comm);

@@ -113,6 +113,13 @@ static void drop_calls(void *items, int number, enum tt_call_hold hold)
     tt_let_go(items, number, hold);
 }
 
+static void keep_first(tt_status status, tt_status *first, char text[TT_ERROR_TEXT])
+{
+    if (!status || *first) return;
+    *first = status;
+    snprintf(text, TT_ERROR_TEXT, "%s", tt_last_error());
+}
+
 /* The first failure; the others are ended all the same. Calls of one communicator may wait behind
  * those of another: so all begin before one waits. */
 static tt_status issue_ends(void *items, int number, enum tt_call_hold hold, bool counts)
@@ -121,14 +128,12 @@ static tt_status issue_ends(void *items, int number, enum tt_call_hold hold, boo
     struct tt_pending_end *ends = items;
     tt_status first = TT_OK;
     char text[TT_ERROR_TEXT];
-    for (int i = 0; i < number; i++)
-        if (ends[i].begin) ends[i].begin(&ends[i]);
     for (int i = 0; i < number; i++) {
-        const tt_status status = ends[i].end(&ends[i]);
-        if (!status || first) continue;
-        first = status;
-        snprintf(text, sizeof text, "%s", tt_last_error());
+        if (ends[i].begin) ends[i].refused = ends[i].begin(&ends[i]);
+        keep_first(ends[i].refused, &first, text);
     }
+    for (int i = 0; i < number; i++)
+        if (!ends[i].refused) keep_first(ends[i].end(&ends[i]), &first, text);
     if (first) tt_set_last_error(text);
     return first;
 }
@@ -222,8 +227,11 @@ static tt_status keep_call(struct group *group, const struct tt_pending_call *pe
     return TT_OK;
 }
 
+/* Far more inits than can be made fail before they take memory. */
 static tt_status keep_init(struct group *group, const struct tt_pending_init *init)
 {
+    const struct list *inits = &group->lists[INITS];
+    if (inits->number == inits->room) TT_TRY(tt_init_check_number(inits->number + 1));
     struct tt_pending_init *held = next_item(group, INITS);
     if (!held) return TT_ERR_SYSTEM;
     *held = *init;
@@ -298,7 +306,7 @@ tt_status tt_issue_end(struct tt_pending_end *end)
 {
     struct group *group = own_group();
     if (!group->depth) {
-        if (end->begin) end->begin(end);
+        if (end->begin) TT_TRY(end->begin(end));
         return end->end(end);
     }
     struct tt_pending_end *held = next_item(group, ENDS);
@@ -335,6 +343,15 @@ static tt_status hold(struct group *group, tt_status status, enum tt_call_hold *
         *how = TT_HOLD_COUNT;
     }
     return status ? status : held;
+}
+
+tuttiResult_t tuttiGroupFail(const char *text)
+{
+    if (!text) return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT, "text is NULL"));
+    if (!tt_in_group())
+        return tt_result(__func__, tt_fail(TT_ERR_USAGE, "tuttiGroupFail: this thread has no open "
+                                                         "group"));
+    return tt_group_result(__func__, tt_fail(TT_ERR_USAGE, "%s", text));
 }
 
 /* After a failure the rest is dropped. */

@@ -23,7 +23,7 @@ static inline _Atomic uintptr_t *tt_recent_of(uintptr_t entry)
     return tt_recent_handles[(entry >> 4) * 0x9e3779b97f4a7c15u >> 54];
 }
 
-/* Registers what malloc() gave and the user will get. */
+/* Registers what the user will get; its address is a multiple of 16. */
 TT_NODISCARD tt_status tt_handle_add(const void *handle, enum tt_handle_kind kind);
 /* Before what the handle stands for is freed. NULL, and what was never added, are allowed. */
 void tt_handle_remove(const void *handle, enum tt_handle_kind kind);

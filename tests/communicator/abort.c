@@ -165,5 +165,17 @@ static void abort_while_calling(int after)
 
 TEST(abort, may_come_at_any_moment_of_small_calls)
 {
-    for (int i = 0; i < 100 && !tt_test_failed(); i++) abort_while_calling(i * 17);
+    for (int i = 0; i < ROUNDS && !tt_test_failed(); i++) abort_while_calling(500 + i);
+}
+
+TEST(abort, a_check_says_what_a_call_would_return)
+{
+    tuttiComm_t comms[2];
+    REQUIRE(tuttiCommInitAll(comms, 2, NULL) == tuttiSuccess);
+    CHECK_EQ(tuttiCommCheck(comms[0]), tuttiSuccess);
+    CHECK_EQ(tuttiCommFinalizeLocal(comms[0]), tuttiSuccess);
+    CHECK_EQ(tuttiCommCheck(comms[0]), tuttiInvalidUsage);
+    CHECK_EQ(tuttiCommAbort(comms[1]), tuttiSuccess);
+    CHECK_EQ(tuttiCommCheck(comms[1]), tuttiInvalidArgument);
+    CHECK_EQ(tuttiCommDestroy(comms[0]), tuttiSuccess);
 }

@@ -241,22 +241,26 @@ TUTTI_API tuttiResult_t tuttiCommFinalizeLocal(tuttiComm_t comm);
 /* Completes all calls issued on `comm` and frees it. Not collective. NULL is allowed. Inside a
  * group destroy and abort run at its end, after its calls, also where the group fails.
  *
- * A child made by fork must not use its parent's communicators. Destroy and abort in the child free
- * memory of the child only; the parent's communicator goes on. */
+ * Calls of a child made by fork on its parent's communicators are InvalidUsage. Destroy and abort
+ * in the child free memory of the child only; the parent's communicator goes on. */
 TUTTI_API tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
 
 /* Fails this rank's calls in flight on `comm`, and frees it. The other ranks still get what this
  * rank has done its part of; a call of theirs that needs more of it gets RemoteError at once, which
  * names this rank. Any thread may call it, also while another destroys `comm`, but no function that
  * a stream runs: it waits until the calls in flight have returned and streams have reached those
- * issued, and until other hosts have what calls have sent that are done. Then no call on `comm` may
- * begin, and no group with one may end. */
+ * issued, and until other hosts have what calls have sent that are done. A call on `comm` that
+ * begins meanwhile is RemoteError, later InvalidArgument; so is the end of a group that holds one.
+ */
 TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
 
 /* *result: tuttiSuccess, or the error with which `comm` has failed. Any thread may ask, also while
  * another is in a call of `comm`. That a rank has died, left or aborted is no error before a call
  * needs that rank. */
 TUTTI_API tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *result);
+
+/* Success where a call on `comm` may begin now, else what the call would return. */
+TUTTI_API tuttiResult_t tuttiCommCheck(tuttiComm_t comm);
 
 /* The number of ranks; this rank; this rank's entry of `devices` (tuttiCommInitAll), or its GPU: 0
  * where it has none, -1 where TUTTI_DEVICE_CURRENT has found none. */
@@ -345,6 +349,9 @@ TUTTI_API tuttiResult_t tuttiEventElapsedTime(float *ms, tuttiEvent_t start, tut
  * for events and operations. */
 TUTTI_API tuttiResult_t tuttiGroupStart(void);
 TUTTI_API tuttiResult_t tuttiGroupEnd(void);
+/* Fails this thread's open group like a call that is refused; `text` says why. InvalidUsage always:
+ * also the result of the group's end, which issues nothing. For libraries over this one. */
+TUTTI_API tuttiResult_t tuttiGroupFail(const char *text);
 
 /* ---- Operations ----------------------------------------------------------------------------- */
 

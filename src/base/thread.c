@@ -1,7 +1,12 @@
-/* Starts a thread with all signals blocked that belong to the application. */
+/* Starts threads with all signals blocked that belong to the application; how many there can be. */
 #include "base/thread.h"
 
+#include <limits.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include "base/open.h"
 
 /* Signals that a thread's own instructions raise. */
 static const int of_faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
@@ -17,4 +22,35 @@ int tt_thread_start(pthread_t *thread, const pthread_attr_t *attributes, void *(
     const int error = pthread_create(thread, attributes, run, argument);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error;
+}
+
+/* LONG_MAX where there is no such file. */
+static long read_number(const char *path)
+{
+    char text[32];
+    const long number = tt_read_text(path, text, sizeof text) > 0 ? strtol(text, NULL, 10) : 0;
+    return number > 0 ? number : LONG_MAX;
+}
+
+long tt_thread_limit(const char **limit)
+{
+    enum { MAPPINGS = 2 }; /* of a thread: its stack, and a page that guards it */
+    static const struct {
+        const char *path, *name;
+        int uses; /* what a thread takes of it */
+    } files[] = {{"/proc/sys/kernel/threads-max", "kernel.threads-max", 1},
+                 {"/proc/sys/kernel/pid_max", "kernel.pid_max", 1},
+                 {"/proc/sys/vm/max_map_count", "vm.max_map_count", MAPPINGS}};
+    struct rlimit user;
+    long least = LONG_MAX;
+    *limit = "no limit";
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        const long most = read_number(files[i].path) / files[i].uses;
+        if (most >= least) continue;
+        least = most;
+        *limit = files[i].name;
+    }
+    if (getrlimit(RLIMIT_NPROC, &user) || user.rlim_cur >= (rlim_t)least) return least;
+    *limit = "ulimit -u";
+    return (long)user.rlim_cur;
 }

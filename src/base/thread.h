@@ -11,4 +11,8 @@
 int tt_thread_start(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
                     void *argument);
 
+/* How many threads this process can have at most, by the limits of the system and the user. *limit:
+ * the name of the least of these. */
+long tt_thread_limit(const char **limit);
+
 #endif

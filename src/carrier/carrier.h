@@ -59,8 +59,8 @@ struct tt_comm_core {
     _Atomic int calls; /* between tt_core_enter_call and tt_core_leave_call */
 };
 
-/* Between these an abort by another thread does not free the communicator: for calls that use it
- * for long before they have a turn, or again after waiting in it. */
+/* Between these an end by another thread does not free the communicator: for functions that use it
+ * without calls of their own, and for calls that use it again after waiting in it. */
 static inline void tt_core_enter_call(struct tt_comm_core *core)
 {
     atomic_fetch_add_explicit(&core->calls, 1, memory_order_relaxed);
@@ -122,6 +122,7 @@ struct tt_pending_call {
     /* of its group */
     struct tt_pending_call *next; /* of the carrier's calls */
     struct tt_work *work;         /* reserved; NULL: the carrier has its memory */
+    uint64_t number;              /* of the communicator, where the call is held back */
     bool is_gone;                 /* gathered into another call, or captured */
     bool is_deferred;             /* gets its turn when its stream has come to it (tt_gate) */
     uint64_t capture;             /* of its stream into a CUDA graph (struct tt_capture); 0: none */

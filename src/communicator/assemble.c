@@ -9,7 +9,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/private_fd.h"
-#include "communicator/handles.h"
+#include "communicator/calling.h"
 #include "communicator/making.h"
 
 /* The slowest network that any rank has, in Mbit/s; 0: unknown. */
@@ -26,9 +26,9 @@ static uint32_t slowest_mbit(const struct tt_wires_info *infos, int nranks)
 static tuttiComm_t blank(int rank, int nranks, const struct tt_comm_config *config)
 {
     static _Atomic uint64_t nmade;
-    tuttiComm_t comm = calloc(1, sizeof *comm);
+    tuttiComm_t comm = tt_comm_blank();
     if (!comm || tt_handle_add(comm, TT_HANDLE_COMM)) {
-        free(comm);
+        tt_comm_free_blank(comm);
         return NULL;
     }
     comm->core.rank = rank;

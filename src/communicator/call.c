@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "communicator/calling.h"
+
 /* ---- Calls like the last one ---------------------------------------------------------------- */
 
 /* A pre-multiplied sum is looked up each time: it may have been destroyed, its scalar may have
@@ -18,10 +20,8 @@ static bool is_remembered(const struct tt_memo *memo, const struct tt_request *r
 __attribute__((noinline)) static tt_status run_alone(tuttiComm_t comm, const struct tt_memo *memo)
 {
     struct tt_work work;
-    tt_core_enter_call(&comm->core);
     tt_work_collective(&work, &comm->core.engine, &memo->call);
     memo->cached->last_turn = work.turn;
-    tt_core_leave_call(&comm->core);
     return tt_run(&work, false);
 }
 
@@ -170,24 +170,26 @@ static tt_status check_and_issue(const struct tt_request *request, bool may_be_o
     return issue_prepared(request, &checked, &pending);
 }
 
-static tt_status issue(const struct tt_request *request)
+/* comm: the request's. */
+static tt_status issue(const struct tt_request *request, tuttiComm_t comm)
 {
-    tuttiComm_t comm = request->comm;
-    TT_TRY(tt_comm_check_call(comm, request->stream));
     struct tt_stream *stream = tt_request_stream(request);
     const bool may_be_on_gpu = tt_may_be_on_gpu(&comm->core, stream);
     struct tt_memo *memo = &comm->memos[false][request->collective];
     if (!may_be_on_gpu && !request->uneven && is_remembered(memo, request))
         return issue_remembered(request, stream, memo);
-    tt_core_enter_call(&comm->core); /* a proof takes long enough to be aborted in */
-    const tt_status status = check_and_issue(request, may_be_on_gpu);
-    tt_core_leave_call(&comm->core);
-    return status;
+    return check_and_issue(request, may_be_on_gpu);
 }
 
 tuttiResult_t tt_call_collective(const struct tt_request *request)
 {
-    return tt_group_result(request->function, issue(request));
+    tuttiComm_t comm = request->comm;
+    tt_status status = tt_comm_begin_call(comm, request->stream);
+    if (!status) {
+        status = issue(request, comm);
+        tt_comm_end_call(comm);
+    }
+    return tt_group_result(request->function, status);
 }
 
 /* ---- Messages ------------------------------------------------------------------------------- */
@@ -261,12 +263,10 @@ static tt_status check_message(const struct tt_message_request *request)
 tuttiResult_t tt_call_message(const struct tt_message_request *request)
 {
     tuttiComm_t comm = request->comm;
-    tt_status status = tt_comm_check_call(comm, request->stream);
+    tt_status status = tt_comm_begin_call(comm, request->stream);
     if (status) return tt_group_result(request->function, status);
-    const bool enters = !tt_in_group(); /* a group enters its calls when it ends */
-    if (enters) tt_core_enter_call(&comm->core);
     status = check_message(request);
-    if (enters) tt_core_leave_call(&comm->core);
+    tt_comm_end_call(comm);
     return tt_group_result(request->function, status);
 }
 
@@ -341,10 +341,11 @@ tuttiResult_t tt_call_exchange(const struct tt_request *request, const struct tt
                                const struct tt_uneven *received)
 {
     tuttiComm_t comm = request->comm;
-    const tt_status status = tt_comm_check_call(comm, request->stream);
+    const tt_status status = tt_comm_begin_call(comm, request->stream);
     if (status) return tt_group_result(request->function, status);
-    tt_core_enter_call(&comm->core);
+    tt_core_enter_call(&comm->core); /* the end of the exchange's group ends `calling` */
     const tuttiResult_t result = exchange(request, sent, received);
     tt_core_leave_call(&comm->core);
+    tt_comm_end_call(comm);
     return result;
 }

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include "algorithms/algorithms.h"
 #include "algorithms/costs.h"
@@ -55,11 +56,18 @@ enum {
     TT_COMM_ENDS = 1,   /* a thread destroys or aborts it, and frees it. Fail its calls */
     TT_COMM_LEAVES = 2, /* there are no calls; peers are told. Make it give up waiting for them */
     TT_COMM_GOES = 4,   /* all is freed. Nothing */
+    /* Why no call may begin. Not of the end alone */
+    TT_COMM_ABORTED = 8,    /* with ENDS: by an abort */
+    TT_COMM_FREES = 16,     /* functions that only ask may not begin either */
+    TT_COMM_FINALIZED = 32, /* calls of an open group still may */
 };
 
 /* Owned by the user's handle. */
 struct tuttiComm {
     struct tt_comm_core core; /* first: its address is the communicator's */
+    /* atomic */
+    _Atomic unsigned ends; /* TT_COMM_ENDS and so on; 0: calls may begin */
+    _Atomic bool calling;  /* owner: the issuing thread. A call is under way (calling.h) */
     /* immutable after init */
     uint64_t number; /* of those of the process: no other one has it */
     int device;
@@ -83,9 +91,6 @@ struct tuttiComm {
     struct tt_dynamic_op dynamic_ops[TT_MAX_DYNAMIC_OPS];
     struct tt_registration *registrations;
     struct tt_call_counts counts;
-    bool finalized;
-    /* atomic */
-    _Atomic unsigned ends; /* TT_COMM_ENDS and so on */
     /* of the list of those that announce their end when the process ends */
     struct tuttiComm *alive_next;
 };
@@ -138,13 +143,8 @@ struct tt_participants {
 /* How every entry point ends: the public result of its status. The text of an argument error begins
  * with "function: " afterwards. */
 tuttiResult_t tt_result(const char *function, tt_status status);
-/* TT_OK when comm is a live communicator, else TT_ERR_ARGUMENT (NULL, destroyed) or the error it is
- * in. */
-TT_NODISCARD tt_status tt_comm_check(tuttiComm_t comm);
 /* TT_OK when comm is a live communicator, also one that has failed, else TT_ERR_ARGUMENT. */
 TT_NODISCARD tt_status tt_comm_check_handle(tuttiComm_t comm);
-/* Of a call: comm as tt_comm_check, and the stream is a live one, or NULL. */
-TT_NODISCARD tt_status tt_comm_check_call(tuttiComm_t comm, tuttiStream_t stream);
 
 /* Reads config (may be NULL) over the parent's or the config table's values. TT_ERR_ARGUMENT for a
  * bad struct. */
@@ -178,7 +178,10 @@ void tt_comm_forget(tuttiComm_t comm);
 /* Frees; nothing may be outstanding. NULL is allowed. */
 void tt_comm_free(tuttiComm_t comm);
 /* Whether this process is a child made by fork and its parent made the communicator. */
-bool tt_comm_is_inherited(const struct tuttiComm *comm);
+static inline bool tt_comm_is_inherited(const struct tuttiComm *comm)
+{
+    return comm->process != getpid();
+}
 /* Frees an inherited communicator: memory of this process. Neither waits for calls of the parent
  * nor changes what the parent shares with other ranks. */
 void tt_comm_free_inherited(tuttiComm_t comm);

@@ -1,7 +1,7 @@
 /* tuttiCommCallCounters: the calls that were made on a communicator, and their payload. */
 #include <string.h>
 
-#include "communicator/communicator.h"
+#include "communicator/calling.h"
 
 _Static_assert((int)TT_NCOLLECTIVES <= TUTTI_CALL_COUNTERS_COLLECTIVES, "each has a counter");
 
@@ -17,8 +17,8 @@ static tt_status check_counters(const tuttiCallCounters_t *counters)
 
 tuttiResult_t tuttiCommCallCounters(tuttiComm_t comm, tuttiCallCounters_t *counters)
 {
-    tt_status status = tt_comm_check_handle(comm);
-    if (!status) status = check_counters(counters);
+    tt_status status = check_counters(counters);
+    if (!status) status = tt_comm_enter_to_ask(comm);
     if (status) return tt_result(__func__, status);
     const struct tt_call_counts *counts = &comm->counts;
     tuttiCallCounters_t all = {.size = counters->size,
@@ -28,6 +28,7 @@ tuttiResult_t tuttiCommCallCounters(tuttiComm_t comm, tuttiCallCounters_t *count
                                .recv = counts->recv,
                                .groups = counts->groups};
     memcpy(all.collectives, counts->collectives, sizeof counts->collectives);
+    tt_core_leave_call(&comm->core);
     memcpy(counters, &all, counters->size < sizeof all ? counters->size : sizeof all);
     return tuttiSuccess;
 }

@@ -1,5 +1,5 @@
 /* tuttiDescribe: what is here, in words. */
-#include "communicator/communicator.h"
+#include "communicator/calling.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -212,11 +212,11 @@ tuttiResult_t tuttiDescribe(tuttiDescribe_t what, tuttiComm_t comm,
         return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT,
                                            "tuttiDescribe: emit is NULL; expected a function "
                                            "that takes one line"));
-    if (comm) {
-        const tt_status status = tt_comm_check_handle(comm);
-        if (status != TT_OK) return tt_result(__func__, status);
-    }
-    return tt_result(__func__, describe(what, comm, &output));
+    tt_status status = comm ? tt_comm_enter_to_ask(comm) : TT_OK;
+    if (status) return tt_result(__func__, status);
+    status = describe(what, comm, &output);
+    if (comm) tt_core_leave_call(&comm->core);
+    return tt_result(__func__, status);
 }
 
 tuttiResult_t tuttiIsSettingGiven(const char *name, int *isGiven)

@@ -1,24 +1,16 @@
 /* The end of a communicator: who waits for whom, and what is freed in which order. */
 #include <sodium.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/pause.h"
 #include "carrier/carried.h"
-#include "communicator/communicator.h"
+#include "communicator/calling.h"
 #include "communicator/handles.h"
 
 void tt_comm_drain(tuttiComm_t comm)
 {
     struct tt_pause pause = {0};
     while (!tt_engine_idle(&comm->core.engine)) tt_pause(&pause);
-}
-
-void tt_comm_await_calls(tuttiComm_t comm)
-{
-    struct tt_pause pause = {0};
-    /* release: tt_core_leave_call */
-    while (atomic_load_explicit(&comm->core.calls, memory_order_acquire)) tt_pause(&pause);
 }
 
 /* Aborts by other threads that came before are waited for. */
@@ -32,6 +24,7 @@ void tt_comm_free(tuttiComm_t comm)
 {
     if (!comm) return;
     const struct tt_carried *carried = tt_carried_of(&comm->core);
+    tt_comm_shut(comm, TT_COMM_ENDS | TT_COMM_FREES);
     tt_comm_forget(comm);
     if (carried) carried->end_turns(&comm->core);
     tt_comm_deregister_all(comm);
@@ -45,12 +38,7 @@ void tt_comm_free(tuttiComm_t comm)
     sodium_memzero(comm->key, sizeof comm->key);
     tt_comm_await_calls(comm);
     tt_handle_remove(comm, TT_HANDLE_COMM);
-    free(comm);
-}
-
-bool tt_comm_is_inherited(const struct tuttiComm *comm)
-{
-    return comm->process != getpid();
+    tt_comm_retire(comm);
 }
 
 /* The struct stays in the list of communicators, and registered windows stay: the locks of both may

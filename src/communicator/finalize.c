@@ -3,6 +3,7 @@
 
 #include "base/pause.h"
 #include "carrier/carried.h"
+#include "communicator/calling.h"
 #include "communicator/group.h"
 #include "executor/stream.h"
 
@@ -21,16 +22,22 @@ static tuttiResult_t finalize(tuttiComm_t comm)
 {
     const tuttiResult_t result = tuttiBarrier(comm, NULL);
     if (!tt_in_group()) tt_comm_drain(comm);
-    comm->finalized = !tt_in_group() || result == tuttiSuccess;
+    if (!tt_in_group() || result == tuttiSuccess) atomic_fetch_or(&comm->ends, TT_COMM_FINALIZED);
     return result;
+}
+
+static tt_status enter_to_finalize(tuttiComm_t comm, const char *function)
+{
+    TT_TRY(tt_comm_enter(comm));
+    const tt_status status = check_may_drain(comm, function);
+    if (status) tt_core_leave_call(&comm->core);
+    return status;
 }
 
 tuttiResult_t tuttiCommFinalize(tuttiComm_t comm)
 {
-    tt_status status = tt_comm_check(comm);
-    if (!status) status = check_may_drain(comm, "tuttiCommFinalize");
+    const tt_status status = enter_to_finalize(comm, __func__);
     if (status) return tt_group_result(__func__, status);
-    tt_core_enter_call(&comm->core);
     const struct tt_call_counts counts = comm->counts; /* the barrier is none of the user's calls */
     const tuttiResult_t result = finalize(comm);
     comm->counts = counts;
@@ -41,12 +48,10 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm)
 tuttiResult_t tuttiCommFinalizeLocal(tuttiComm_t comm)
 {
     if (tt_in_group()) return tuttiCommFinalize(comm);
-    tt_status status = tt_comm_check(comm);
-    if (!status) status = check_may_drain(comm, __func__);
+    const tt_status status = enter_to_finalize(comm, __func__);
     if (status) return tt_group_result(__func__, status);
-    tt_core_enter_call(&comm->core);
     tt_comm_drain(comm);
-    comm->finalized = true;
+    atomic_fetch_or(&comm->ends, TT_COMM_FINALIZED);
     tt_core_leave_call(&comm->core);
     return tuttiSuccess;
 }
@@ -68,7 +73,7 @@ static tt_status destroy(tuttiComm_t comm)
     tt_status status = TT_OK;
     TT_TRY(check_may_drain(comm, "tuttiCommDestroy"));
     tt_core_enter_call(&comm->core); /* another thread that ends it does not free it meanwhile */
-    if (atomic_fetch_or(&comm->ends, TT_COMM_ENDS))
+    if (atomic_fetch_or(&comm->ends, TT_COMM_ENDS) & TT_COMM_ENDS)
         status =
             tt_fail(TT_ERR_USAGE, "communicator %s is being destroyed or aborted by another thread",
                     comm->core.name);
@@ -111,7 +116,8 @@ static unsigned interrupt(tuttiComm_t comm)
 {
     struct tt_fabric *fabric = comm->core.fabric;
     tt_core_enter_call(&comm->core); /* a thread that destroys it waits */
-    const unsigned ends = atomic_fetch_or(&comm->ends, TT_COMM_ENDS);
+    const unsigned ends =
+        atomic_fetch_or(&comm->ends, TT_COMM_ENDS | TT_COMM_ABORTED) & ~(unsigned)TT_COMM_FINALIZED;
     if (!(ends & TT_COMM_GOES)) {
         if (interrupts(comm, ends)) atomic_store(&fabric->hurries, true);
         atomic_store(&fabric->aborted, true);
@@ -121,13 +127,13 @@ static unsigned interrupt(tuttiComm_t comm)
     return ends;
 }
 
-static void begin_abort(struct tt_pending_end *pending)
+static tt_status begin_abort(struct tt_pending_end *pending)
 {
-    if (check_is_there(pending) || tt_comm_is_inherited(pending->comm) ||
-        check_may_drain(pending->comm, "tuttiCommAbort"))
-        return; /* end_by_abort says why */
+    TT_TRY(check_is_there(pending));
+    if (tt_comm_is_inherited(pending->comm)) return TT_OK;
+    TT_TRY(check_may_drain(pending->comm, "tuttiCommAbort"));
     pending->endings = interrupt(pending->comm);
-    pending->has_begun = true;
+    return TT_OK;
 }
 
 /* Streams may not have reached the calls yet: meanwhile ranks of other hosts learn of the abort. */
@@ -146,16 +152,12 @@ static void drain_aborted(tuttiComm_t comm)
 static tt_status end_by_abort(struct tt_pending_end *pending)
 {
     tuttiComm_t comm = pending->comm;
-    if (!pending->has_begun) {
-        TT_TRY(check_is_there(pending));
-        if (tt_comm_is_inherited(comm)) {
-            tt_comm_free_inherited(comm);
-            return TT_OK;
-        }
-        TT_TRY(check_may_drain(comm, "tuttiCommAbort"));
-        pending->endings = interrupt(comm);
-    }
     if (pending->endings) return TT_OK; /* the other thread frees it, soon now */
+    if (tt_comm_is_inherited(comm)) {
+        TT_TRY(check_is_there(pending)); /* the group may have ended it twice */
+        tt_comm_free_inherited(comm);
+        return TT_OK;
+    }
     tt_comm_await_calls(comm);
     drain_aborted(comm);
     tt_comm_free(comm);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "communicator/calling.h"
 #include "communicator/issue.h"
 
 /* ---- What a group holds ---------------------------------------------------------------------- */
@@ -22,22 +23,20 @@ struct list {
 struct kind_row {
     size_t size;    /* of an item */
     bool is_secret; /* memory that is left is wiped */
-    /* Before others are issued: until they are issued, an abort waits. NULL: nothing */
-    void (*enter)(void *items, int number);
     /* counts: the group is the user's, which the counts of communicators have */
-    tt_status (*issue)(void *items, int number, bool are_entered, bool counts);
-    void (*drop)(void *items, int number, bool are_entered);
+    tt_status (*issue)(void *items, int number, enum tt_call_hold hold, bool counts);
+    void (*drop)(void *items, int number, enum tt_call_hold hold);
 };
 
-static tt_status issue_inits(void *items, int number, bool are_entered, bool counts)
+static tt_status issue_inits(void *items, int number, enum tt_call_hold hold, bool counts)
 {
-    (void)are_entered, (void)counts;
+    (void)hold, (void)counts;
     return tt_init_together(items, number);
 }
 
-static void drop_inits(void *items, int number, bool are_entered)
+static void drop_inits(void *items, int number, enum tt_call_hold hold)
 {
-    (void)items, (void)number, (void)are_entered;
+    (void)items, (void)number, (void)hold;
 }
 
 /* The calls find their bindings where these are now, and hold their programs no longer: from here
@@ -51,9 +50,42 @@ static void release_programs(struct tt_pending_call *calls, int ncalls)
     }
 }
 
-static void enter_calls(void *items, int number)
+/* Of the group, since then another thread may have ended the communicator. TT_OK: tt_comm_end_call
+ * must follow. */
+static tt_status hold_call(const struct tt_pending_call *call)
 {
-    tt_enter_calls(items, number);
+    tuttiComm_t comm = tt_comm_of(call->comm);
+    if (!tt_handle_is_recent(comm, TT_HANDLE_COMM)) TT_TRY(tt_comm_find_for_calls(comm));
+    TT_TRY(tt_comm_mark_call(comm, TT_COMM_FINALIZED));
+    if (comm->number == call->number) return TT_OK;
+    tt_comm_end_call(comm);
+    return tt_fail(TT_ERR_ARGUMENT, "%p is another communicator than when the group got a call",
+                   (void *)comm);
+}
+
+/* Holds the communicators of the calls. Calls whose communicator has ended leave the list. */
+static tt_status hold_calls(struct list *list)
+{
+    struct tt_pending_call *calls = (struct tt_pending_call *)(void *)list->items;
+    tt_status first = TT_OK, status = TT_OK;
+    int nheld = 0;
+    char text[TT_ERROR_TEXT];
+    for (int i = 0; i < list->number; i++) {
+        if (i == 0 || calls[i].comm != calls[i - 1].comm) status = hold_call(&calls[i]);
+        if (!status) {
+            if (nheld != i) calls[nheld] = calls[i];
+            nheld++;
+            continue;
+        }
+        if (tt_call_has_table(&calls[i])) free((void *)(uintptr_t)calls[i].call.binding);
+        if (first) continue;
+        first = status;
+        snprintf(text, sizeof text, "a communicator of the group ended before the group: %s",
+                 tt_last_error());
+    }
+    list->number = nheld;
+    if (first) tt_set_last_error(text);
+    return first;
 }
 
 /* Counts the group once for each communicator. */
@@ -67,46 +99,51 @@ static void count_group(const struct tt_pending_call *calls, int ncalls)
     for (int i = 0; i < ncalls; i++) tt_comm_of(calls[i].comm)->counts.is_grouped = false;
 }
 
-static tt_status issue_calls(void *items, int number, bool are_entered, bool counts)
+static tt_status issue_calls(void *items, int number, enum tt_call_hold hold, bool counts)
 {
     release_programs(items, number);
     if (counts) count_group(items, number);
-    return tt_issue_calls(items, number, are_entered);
+    return tt_issue_calls(items, number, hold);
 }
 
-static void drop_calls(void *items, int number, bool are_entered)
+static void drop_calls(void *items, int number, enum tt_call_hold hold)
 {
     release_programs(items, number);
     tt_drop_calls(items, number);
-    if (are_entered) tt_leave_calls(items, number);
+    tt_let_go(items, number, hold);
+}
+
+static void keep_first(tt_status status, tt_status *first, char text[TT_ERROR_TEXT])
+{
+    if (!status || *first) return;
+    *first = status;
+    snprintf(text, TT_ERROR_TEXT, "%s", tt_last_error());
 }
 
 /* The first failure; the others are ended all the same. Calls of one communicator may wait behind
  * those of another: so all begin before one waits. */
-static tt_status issue_ends(void *items, int number, bool are_entered, bool counts)
+static tt_status issue_ends(void *items, int number, enum tt_call_hold hold, bool counts)
 {
-    (void)are_entered, (void)counts;
+    (void)hold, (void)counts;
     struct tt_pending_end *ends = items;
     tt_status first = TT_OK;
     char text[TT_ERROR_TEXT];
-    for (int i = 0; i < number; i++)
-        if (ends[i].begin) ends[i].begin(&ends[i]);
     for (int i = 0; i < number; i++) {
-        const tt_status status = ends[i].end(&ends[i]);
-        if (!status || first) continue;
-        first = status;
-        snprintf(text, sizeof text, "%s", tt_last_error());
+        if (ends[i].begin) ends[i].refused = ends[i].begin(&ends[i]);
+        keep_first(ends[i].refused, &first, text);
     }
+    for (int i = 0; i < number; i++)
+        if (!ends[i].refused) keep_first(ends[i].end(&ends[i]), &first, text);
     if (first) tt_set_last_error(text);
     return first;
 }
 
 /* The failure that the group has stays the thread's last error. */
-static void drop_ends(void *items, int number, bool are_entered)
+static void drop_ends(void *items, int number, enum tt_call_hold hold)
 {
     char text[TT_ERROR_TEXT];
     snprintf(text, sizeof text, "%s", tt_last_error());
-    tt_ignore(issue_ends(items, number, are_entered, false));
+    tt_ignore(issue_ends(items, number, hold, false));
     tt_set_last_error(text);
 }
 
@@ -115,10 +152,7 @@ static const struct kind_row kinds[NKINDS] = {
                .is_secret = true,
                .issue = issue_inits,
                .drop = drop_inits},
-    [CALLS] = {.size = sizeof(struct tt_pending_call),
-               .enter = enter_calls,
-               .issue = issue_calls,
-               .drop = drop_calls},
+    [CALLS] = {.size = sizeof(struct tt_pending_call), .issue = issue_calls, .drop = drop_calls},
     [ENDS] = {.size = sizeof(struct tt_pending_end), .issue = issue_ends, .drop = drop_ends},
 };
 
@@ -184,6 +218,7 @@ static tt_status keep_call(struct group *group, const struct tt_pending_call *pe
     struct tt_pending_call *held = next_item(group, CALLS);
     if (!held) return TT_ERR_SYSTEM;
     memcpy(held, pending, offsetof(struct tt_pending_call, call));
+    held->number = tt_comm_of(pending->comm)->number;
     if (pending->kind != TT_CALL_COLLECTIVE) return TT_OK;
     held->call = pending->call;
     held->cached = pending->cached;
@@ -192,8 +227,11 @@ static tt_status keep_call(struct group *group, const struct tt_pending_call *pe
     return TT_OK;
 }
 
+/* Far more inits than can be made fail before they take memory. */
 static tt_status keep_init(struct group *group, const struct tt_pending_init *init)
 {
+    const struct list *inits = &group->lists[INITS];
+    if (inits->number == inits->room) TT_TRY(tt_init_check_number(inits->number + 1));
     struct tt_pending_init *held = next_item(group, INITS);
     if (!held) return TT_ERR_SYSTEM;
     *held = *init;
@@ -252,7 +290,7 @@ tuttiResult_t tt_group_result(const char *function, tt_status status)
 tt_status tt_issue(struct tt_pending_call *pending)
 {
     struct group *group = own_group();
-    if (!group->depth) return tt_issue_calls(pending, 1, false);
+    if (!group->depth) return tt_issue_calls(pending, 1, TT_HOLD_CALL);
     const tt_status status = keep_call(group, pending);
     if (status) tt_drop_calls(pending, 1);
     return status;
@@ -268,7 +306,7 @@ tt_status tt_issue_end(struct tt_pending_end *end)
 {
     struct group *group = own_group();
     if (!group->depth) {
-        if (end->begin) end->begin(end);
+        if (end->begin) TT_TRY(end->begin(end));
         return end->end(end);
     }
     struct tt_pending_end *held = next_item(group, ENDS);
@@ -290,19 +328,44 @@ tuttiResult_t tuttiGroupStart(void)
     return tuttiSuccess;
 }
 
+/* Keeps the error that the group has. Splits make calls on their parents, which would end the hold
+ * of a mark. */
+static tt_status hold(struct group *group, tt_status status, enum tt_call_hold *how)
+{
+    struct list *calls = &group->lists[CALLS];
+    *how = TT_HOLD_MARK;
+    if (!calls->number) return status;
+    const tt_status held = hold_calls(calls);
+    if (status) tt_set_last_error(group->error);
+    if (group->lists[INITS].number && !status && !held) {
+        tt_enter_calls(held_calls(group), calls->number);
+        tt_let_go(held_calls(group), calls->number, TT_HOLD_MARK);
+        *how = TT_HOLD_COUNT;
+    }
+    return status ? status : held;
+}
+
+tuttiResult_t tuttiGroupFail(const char *text)
+{
+    if (!text) return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT, "text is NULL"));
+    if (!tt_in_group())
+        return tt_result(__func__, tt_fail(TT_ERR_USAGE, "tuttiGroupFail: this thread has no open "
+                                                         "group"));
+    return tt_group_result(__func__, tt_fail(TT_ERR_USAGE, "%s", text));
+}
+
 /* After a failure the rest is dropped. */
 static tt_status issue_or_drop(struct group *group, tt_status status, bool counts)
 {
-    bool are_entered = false;
-    for (int k = 1; k < NKINDS && group->lists[0].number && !status; k++, are_entered = true)
-        if (kinds[k].enter) kinds[k].enter(group->lists[k].items, group->lists[k].number);
+    enum tt_call_hold how;
+    status = hold(group, status, &how);
     for (int k = 0; k < NKINDS; k++) {
         const struct list *list = &group->lists[k];
         if (!list->number) continue;
         if (status)
-            kinds[k].drop(list->items, list->number, are_entered);
+            kinds[k].drop(list->items, list->number, how);
         else
-            status = kinds[k].issue(list->items, list->number, are_entered, counts);
+            status = kinds[k].issue(list->items, list->number, how, counts);
     }
     return status;
 }

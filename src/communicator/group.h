@@ -28,6 +28,7 @@ struct tt_pending_init {
     tt_status (*make)(const struct tt_pending_init *init);
     tuttiComm_t *comm;
     tuttiComm_t parent; /* from which it is split; NULL: it is not, and has an id */
+    uint64_t number;    /* of the parent: another may be made at its address meanwhile */
     struct tt_unique_id id;
     int rank, nranks;
     int color, key;   /* of a split */
@@ -38,18 +39,20 @@ TT_NODISCARD tt_status tt_issue_init(const struct tt_pending_init *init);
 /* Makes several communicators of this thread at once, each in a thread of its own; those that are
  * split from one parent in one thread, one after the other. All are made or none is. */
 TT_NODISCARD tt_status tt_init_together(const struct tt_pending_init *inits, int ninits);
+/* Whether the process can have as many threads, by what the system says. */
+TT_NODISCARD tt_status tt_init_check_number(int ninits);
 
 /* The end of a communicator: now, or at the end of the group, after its calls, also where some of
  * it has failed. */
 struct tt_pending_end {
     /* By the calling thread. begin: what the end does without waiting, before any end of the group
-     * waits; NULL: nothing. */
-    void (*begin)(struct tt_pending_end *pending);
+     * waits; NULL: nothing. Where it fails there is no end. */
+    tt_status (*begin)(struct tt_pending_end *pending);
     tt_status (*end)(struct tt_pending_end *pending);
     tuttiComm_t comm;
-    uint64_t number;  /* of the communicator: another may be made at its address meanwhile */
-    bool has_begun;   /* begin has found the communicator, which may end */
-    unsigned endings; /* then: what it was in before (TT_COMM_ENDS) */
+    uint64_t number;   /* of the communicator: another may be made at its address meanwhile */
+    unsigned endings;  /* since begin: in what it was before (TT_COMM_ENDS); 0: its end is ours */
+    tt_status refused; /* by begin */
 };
 TT_NODISCARD tt_status tt_issue_end(struct tt_pending_end *end);
 

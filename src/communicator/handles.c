@@ -61,8 +61,22 @@ static bool make_room_locked(void)
     return true;
 }
 
+static void forget_recent(void)
+{
+    for (int i = 0; i < TT_RECENT_HANDLES; i++)
+        for (int k = 0; k < 2; k++)
+            atomic_store_explicit(&tt_recent_handles[i][k], 0, memory_order_relaxed);
+}
+
+static void install_fork_handler(void)
+{
+    (void)pthread_atfork(NULL, NULL, forget_recent);
+}
+
 tt_status tt_handle_add(const void *handle, enum tt_handle_kind kind)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, install_fork_handler);
     tt_process_lock(&lock);
     const bool have = make_room_locked();
     if (have) {
@@ -97,13 +111,20 @@ static void note_locked(uintptr_t entry)
     atomic_store_explicit(&recent[0], entry, memory_order_relaxed);
 }
 
+/* A child may ask about a communicator of its parent, and end it. It makes no calls, so each use
+ * looks here. */
+static bool is_inherited(const void *handle, enum tt_handle_kind kind)
+{
+    return kind == TT_HANDLE_COMM && tt_comm_is_inherited(handle);
+}
+
 tt_status tt_handle_find(const void *handle, enum tt_handle_kind kind)
 {
     const uintptr_t entry = entry_of(handle, kind);
     if (!handle) return tt_fail(TT_ERR_ARGUMENT, "the %s is NULL", names[kind]);
     tt_process_lock(&lock);
     const bool is_live = (uintptr_t)handle % 16 == 0 && table && *place_of(table, entry) == entry;
-    if (is_live) note_locked(entry);
+    if (is_live && !is_inherited(handle, kind)) note_locked(entry);
     tt_process_unlock(&lock);
     if (is_live) return TT_OK;
     return tt_fail(TT_ERR_ARGUMENT, "%p is no %s: never made, or destroyed already", handle,
@@ -113,19 +134,4 @@ tt_status tt_handle_find(const void *handle, enum tt_handle_kind kind)
 tt_status tt_comm_check_handle(tuttiComm_t comm)
 {
     return tt_handle_check(comm, TT_HANDLE_COMM);
-}
-
-tt_status tt_comm_check(tuttiComm_t comm)
-{
-    TT_TRY(tt_handle_check(comm, TT_HANDLE_COMM));
-    if (comm->finalized)
-        return tt_fail(TT_ERR_USAGE, "communicator %s was finalized: only destroy may follow",
-                       comm->core.name);
-    return tt_fabric_check(comm->core.fabric);
-}
-
-tt_status tt_comm_check_call(tuttiComm_t comm, tuttiStream_t stream)
-{
-    if (stream) TT_TRY(tt_handle_check(stream, TT_HANDLE_STREAM));
-    return tt_comm_check(comm);
 }

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/thread.h"
+#include "communicator/calling.h"
 #include "communicator/group.h"
 #include "driver/driver.h"
 #include "net/handshake.h"
@@ -146,9 +147,21 @@ static void start_locked(struct init_thread *self)
     snprintf(self->error, sizeof self->error, "%s", tt_last_error());
 }
 
+tt_status tt_init_check_number(int ninits)
+{
+    const char *limit;
+    const long most = tt_thread_limit(&limit);
+    if (ninits <= most) return TT_OK;
+    return tt_fail(TT_ERR_USAGE,
+                   "%d ranks are to be made in this process, each by a thread, and it can have at "
+                   "most %ld threads (%s): raise that, or use more processes",
+                   ninits, most, limit);
+}
+
 tt_status tt_init_together(const struct tt_pending_init *inits, int ninits)
 {
     if (ninits == 1) return init_rank(inits);
+    TT_TRY(tt_init_check_number(ninits));
     struct init_thread *threads = calloc((size_t)ninits, sizeof *threads);
     if (!threads) return tt_fail(TT_ERR_SYSTEM, "out of memory for the init of %d ranks", ninits);
     struct init_gate gate = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -246,6 +259,7 @@ static tt_status init_several(tuttiComm_t *comms, int nlocal, const struct tt_un
 tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int nranks, const int *devices)
 {
     tt_status status = check_place(comms, nranks, 0);
+    if (!status) status = tt_init_check_number(nranks);
     struct tt_unique_id id;
     tt_sleep_register_process();
     if (!status) status = tt_unique_id_create(&id);
@@ -305,10 +319,17 @@ tuttiResult_t tuttiGetLauncher(int *rank, int *nranks, int *localRank)
 /* A number of the communicator's, by its place in the struct. */
 static tt_status report(tuttiComm_t comm, const char *what, int *place, size_t offset)
 {
-    TT_TRY(tt_comm_check_handle(comm));
-    if (!place) return tt_fail(TT_ERR_ARGUMENT, "the place for the %s is NULL", what);
-    *place = *(const int *)(const void *)((const char *)comm + offset);
-    return TT_OK;
+    TT_TRY(tt_comm_enter_to_ask(comm));
+    if (place) *place = *(const int *)(const void *)((const char *)comm + offset);
+    tt_core_leave_call(&comm->core);
+    return place ? TT_OK : tt_fail(TT_ERR_ARGUMENT, "the place for the %s is NULL", what);
+}
+
+tuttiResult_t tuttiCommCheck(tuttiComm_t comm)
+{
+    const tt_status status = tt_comm_enter(comm);
+    if (!status) tt_core_leave_call(&comm->core);
+    return tt_result(__func__, status);
 }
 
 tuttiResult_t tuttiCommCount(tuttiComm_t comm, int *nranks)

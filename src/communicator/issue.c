@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "communicator/calling.h"
 #include "executor/express.h"
 
 void tt_enter_calls(const struct tt_pending_call *calls, int ncalls)
@@ -11,9 +12,14 @@ void tt_enter_calls(const struct tt_pending_call *calls, int ncalls)
     for (int i = 0; i < ncalls; i++) tt_core_enter_call(calls[i].comm);
 }
 
-void tt_leave_calls(const struct tt_pending_call *calls, int ncalls)
+void tt_let_go(const struct tt_pending_call *calls, int ncalls, enum tt_call_hold hold)
 {
-    for (int i = 0; i < ncalls; i++) tt_core_leave_call(calls[i].comm);
+    if (hold == TT_HOLD_CALL) return;
+    for (int i = 0; i < ncalls; i++)
+        if (hold == TT_HOLD_COUNT)
+            tt_core_leave_call(calls[i].comm);
+        else if (i == 0 || calls[i].comm != calls[i - 1].comm)
+            tt_comm_end_call(tt_comm_of(calls[i].comm));
 }
 
 /* ---- Few calls of the host without streams --------------------------------------------------- */
@@ -50,25 +56,23 @@ static bool are_few(const struct tt_pending_call *calls, int ncalls, bool *only_
     return true;
 }
 
-/* Issues a few calls, without memory of the heap. While this thread holds the engine, an abort by
- * another one waits for it. */
+/* Issues a few calls, without memory of the heap. */
 static tt_status issue_few(struct tt_pending_call *calls, int ncalls, bool only_p2p,
-                           bool are_entered)
+                           enum tt_call_hold hold)
 {
     struct tt_work works[TT_FEW_CALLS];
     struct tt_engine *engine = &calls[0].comm->engine;
     int nworks = 0;
-    if (only_p2p && !are_entered && tt_engine_enter_if_idle(engine)) {
+    if (only_p2p && tt_engine_enter_if_idle(engine)) {
         nworks = run_express(calls, ncalls, works);
         tt_engine_leave(engine);
     } else {
-        if (!are_entered) tt_enter_calls(calls, ncalls);
         for (; nworks < ncalls; nworks++) {
             calls[nworks].work = &works[nworks];
             tt_carrier_host.begin(&calls[nworks]);
         }
-        tt_leave_calls(calls, ncalls);
     }
+    tt_let_go(calls, ncalls, hold);
     for (int i = 0; i < nworks - 1; i++) works[i].next = &works[i + 1];
     return nworks ? tt_run(works, false) : TT_OK;
 }
@@ -308,7 +312,7 @@ static tt_status run_own(struct issue *issue)
     return status;
 }
 
-static tt_status issue_by_carrier(struct tt_pending_call *calls, int ncalls)
+static tt_status issue_by_carrier(struct tt_pending_call *calls, int ncalls, enum tt_call_hold hold)
 {
     struct issue issue;
     sort(&issue, calls, ncalls);
@@ -320,17 +324,16 @@ static tt_status issue_by_carrier(struct tt_pending_call *calls, int ncalls)
         link_own(&issue);
     }
     leave(&issue);
-    tt_leave_calls(calls, ncalls);
+    tt_let_go(calls, ncalls, hold);
     if (!status) status = run_own(&issue);
     free(issue.memory);
     for (int i = 0; i < issue.nparts; i++) free(issue.parts[i].calls.memory);
     return status;
 }
 
-tt_status tt_issue_calls(struct tt_pending_call *calls, int ncalls, bool are_entered)
+tt_status tt_issue_calls(struct tt_pending_call *calls, int ncalls, enum tt_call_hold hold)
 {
     bool only_p2p;
-    if (are_few(calls, ncalls, &only_p2p)) return issue_few(calls, ncalls, only_p2p, are_entered);
-    if (!are_entered) tt_enter_calls(calls, ncalls);
-    return issue_by_carrier(calls, ncalls);
+    return are_few(calls, ncalls, &only_p2p) ? issue_few(calls, ncalls, only_p2p, hold)
+                                             : issue_by_carrier(calls, ncalls, hold);
 }

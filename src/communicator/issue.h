@@ -8,13 +8,18 @@
 /* The calls that fit memory which the caller has anyway. */
 enum { TT_FEW_CALLS = 4 };
 
-/* Runs the calls, or queues them in their streams. are_entered: the caller has entered them
- * (tt_core_enter_call). They are left once they have their turns. Tables of blocks are the calls'
- * from here on, also when it fails. */
-TT_NODISCARD tt_status tt_issue_calls(struct tt_pending_call *calls, int ncalls, bool are_entered);
+/* What keeps another thread from freeing the communicators of calls until these have their turns:
+ * the mark of the one call that the user makes, which outlasts it; the marks of a group's calls
+ * (tt_comm_mark_call); or counts (tt_core_enter_call), one for each call. */
+enum tt_call_hold { TT_HOLD_CALL, TT_HOLD_MARK, TT_HOLD_COUNT };
+
+/* Runs the calls, or queues them in their streams. Lets go of the communicators once the calls have
+ * their turns. Tables of blocks are the calls' from here on, also when it fails. */
+TT_NODISCARD tt_status tt_issue_calls(struct tt_pending_call *calls, int ncalls,
+                                      enum tt_call_hold hold);
 /* Of calls that will not be issued, frees what they have. */
 void tt_drop_calls(struct tt_pending_call *calls, int ncalls);
 void tt_enter_calls(const struct tt_pending_call *calls, int ncalls);
-void tt_leave_calls(const struct tt_pending_call *calls, int ncalls);
+void tt_let_go(const struct tt_pending_call *calls, int ncalls, enum tt_call_hold hold);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "base/output.h"
 #include "carrier/carried.h"
+#include "communicator/calling.h"
 #include "communicator/group.h"
 #include "communicator/request.h"
 #include "driver/device_memory.h"
@@ -48,7 +49,8 @@ tuttiResult_t tuttiMemFree(void *memory)
 
 tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void *memory, size_t nbytes, void **handle)
 {
-    tt_status status = tt_comm_check(comm);
+    tt_status status = tt_comm_enter(comm);
+    if (status) return tt_result(__func__, status);
     if (!status && (!memory || !nbytes || !handle))
         status = tt_fail(TT_ERR_ARGUMENT,
                          "tuttiCommRegister: memory %p, %zu bytes, handle %p: none may be 0",
@@ -56,24 +58,30 @@ tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void *memory, size_t nbytes, v
     if (!status) status = tt_request_buffer(__func__, "memory", memory, nbytes);
     if (!status) status = tt_comm_register(comm, memory, nbytes);
     if (!status) *handle = comm->registrations;
+    tt_core_leave_call(&comm->core);
     return tt_result(__func__, status);
 }
 
-tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle)
+static tt_status deregister(tuttiComm_t comm, void *handle)
 {
-    tt_status status = tt_comm_check_handle(comm);
-    if (status) return tt_result(__func__, status);
     struct tt_registration **link = &comm->registrations;
     while (*link && *link != handle) link = &(*link)->next;
     struct tt_registration *made = *link;
     if (!made)
-        return tt_result(__func__,
-                         tt_fail(TT_ERR_ARGUMENT, "%p is no registration of communicator %s",
-                                 handle, comm->core.name));
-    status = tt_group_check_memory("tuttiCommDeregister", made->memory, made->nbytes);
-    if (status) return tt_result(__func__, status);
+        return tt_fail(TT_ERR_ARGUMENT, "%p is no registration of communicator %s", handle,
+                       comm->core.name);
+    TT_TRY(tt_group_check_memory("tuttiCommDeregister", made->memory, made->nbytes));
     tt_comm_deregister(comm, link);
-    return tuttiSuccess;
+    return TT_OK;
+}
+
+tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle)
+{
+    tt_status status = tt_comm_enter_to_ask(comm);
+    if (status) return tt_result(__func__, status);
+    status = deregister(comm, handle);
+    tt_core_leave_call(&comm->core);
+    return tt_result(__func__, status);
 }
 
 /* Whether the host can read a scalar. Where no driver answers, no memory is a GPU's. */
@@ -91,7 +99,6 @@ static tt_status check_readable(const void *scalar)
 static tt_status create_op(tuttiRedOp_t *op, const void *scalar, tuttiDataType_t type,
                            tuttiScalarResidence_t residence, tuttiComm_t comm)
 {
-    TT_TRY(tt_comm_check(comm));
     if (!op || !scalar)
         return tt_fail(TT_ERR_ARGUMENT,
                        "tuttiRedOpCreatePreMulSum: op %p, scalar %p: neither may be NULL",
@@ -120,20 +127,25 @@ static tt_status create_op(tuttiRedOp_t *op, const void *scalar, tuttiDataType_t
 tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t *op, void *scalar, tuttiDataType_t type,
                                         tuttiScalarResidence_t residence, tuttiComm_t comm)
 {
-    return tt_result(__func__, create_op(op, scalar, type, residence, comm));
+    tt_status status = tt_comm_enter(comm);
+    if (status) return tt_result(__func__, status);
+    status = create_op(op, scalar, type, residence, comm);
+    tt_core_leave_call(&comm->core);
+    return tt_result(__func__, status);
 }
 
 tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm)
 {
-    const tt_status status = tt_comm_check_handle(comm);
+    const tt_status status = tt_comm_enter_to_ask(comm);
     if (status) return tt_result(__func__, status);
     const int slot = (int)op - tuttiFirstDynamicRedOp;
-    if (slot < 0 || slot >= TT_MAX_DYNAMIC_OPS || !comm->dynamic_ops[slot].used)
-        return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT,
-                                           "operation %d was not made by tuttiRedOpCreatePreMulSum",
-                                           (int)op));
-    comm->dynamic_ops[slot].used = false;
-    return tuttiSuccess;
+    const bool is_made = slot >= 0 && slot < TT_MAX_DYNAMIC_OPS && comm->dynamic_ops[slot].used;
+    if (is_made) comm->dynamic_ops[slot].used = false;
+    tt_core_leave_call(&comm->core);
+    if (is_made) return tuttiSuccess;
+    return tt_result(__func__,
+                     tt_fail(TT_ERR_ARGUMENT,
+                             "operation %d was not made by tuttiRedOpCreatePreMulSum", (int)op));
 }
 
 /* What this rank's end takes: its own structures, and its share of the segment (which takes memory
@@ -152,10 +164,10 @@ static uint64_t held_bytes(struct tuttiComm *comm)
 
 tuttiResult_t tuttiCommCounters(tuttiComm_t comm, tuttiCounters_t *counters)
 {
-    const tt_status status = tt_comm_check_handle(comm);
-    if (status) return tt_result(__func__, status);
     if (!counters)
         return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT, "tuttiCommCounters: counters is NULL"));
+    const tt_status status = tt_comm_enter_to_ask(comm);
+    if (status) return tt_result(__func__, status);
     *counters = (tuttiCounters_t){
         .collectives =
             atomic_load_explicit(&comm->core.engine.collectives_done, memory_order_acquire),
@@ -171,6 +183,7 @@ tuttiResult_t tuttiCommCounters(tuttiComm_t comm, tuttiCounters_t *counters)
         .initJoinNs = comm->init.join_ns,
         .initNs = comm->init.total_ns,
     };
+    tt_core_leave_call(&comm->core);
     return tuttiSuccess;
 }
 

@@ -4,7 +4,7 @@
 
 #include "base/status.h"
 #include "carrier/carried.h"
-#include "communicator/communicator.h"
+#include "communicator/calling.h"
 
 static tuttiResult_t code_of(tt_status status)
 {
@@ -83,23 +83,24 @@ const char *tuttiGetErrorString(tuttiResult_t result)
 
 const char *tuttiGetLastError(tuttiComm_t comm)
 {
-    if (comm && tt_comm_check_handle(comm) == TT_OK) {
-        const char *text = tt_fabric_failure_text(comm->core.fabric);
-        if (text[0]) return text;
-    }
-    return tt_last_error();
+    if (!comm || tt_comm_enter_to_ask(comm)) return tt_last_error();
+    static _Thread_local char text[TT_ERROR_TEXT]; /* the communicator may end while it is read */
+    snprintf(text, sizeof text, "%s", tt_fabric_failure_text(comm->core.fabric));
+    tt_core_leave_call(&comm->core);
+    return text[0] ? text : tt_last_error();
 }
 
 tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *result)
 {
-    tt_status status = tt_comm_check_handle(comm);
-    if (status) return tt_result(__func__, status);
     if (!result)
         return tt_result(__func__,
                          tt_fail(TT_ERR_ARGUMENT, "tuttiCommGetAsyncError: result is NULL"));
+    const tt_status status = tt_comm_enter_to_ask(comm);
+    if (status) return tt_result(__func__, status);
     const struct tt_carried *carried = tt_carried_of(&comm->core);
     if (carried && carried->look) carried->look(&comm->core);
     tt_engine_look(&comm->core.engine); /* a watchdog asks while nothing else does */
     *result = code_of(tt_fabric_check(comm->core.fabric));
+    tt_core_leave_call(&comm->core);
     return tuttiSuccess;
 }

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "carrier/carried.h"
-#include "communicator/communicator.h"
+#include "communicator/calling.h"
 #include "program/first_use.h"
 #include "program/lower.h"
 
@@ -257,44 +257,48 @@ static tt_status check_collective(tuttiCollective_t collective)
                    tuttiNumCollectives - 1);
 }
 
-tuttiResult_t tuttiCommSetAlgorithm(tuttiComm_t comm, tuttiCollective_t collective,
-                                    const char *name)
+static tt_status set_algorithm(tuttiComm_t comm, tuttiCollective_t collective, const char *name)
 {
-    tt_status status = tt_comm_check_handle(comm);
-    if (!status) status = check_collective(collective);
-    if (status) return tt_result(__func__, status);
+    TT_TRY(check_collective(collective));
     const enum tt_collective kind = (enum tt_collective)collective;
     const struct tt_algorithm *algorithm = name ? tt_algorithm_find(kind, name) : NULL;
     if (name && !algorithm) {
         char names[512];
         tt_algorithm_names(kind, names, sizeof names);
-        return tt_result(__func__,
-                         tt_fail(TT_ERR_ARGUMENT, "%s has no algorithm '%s': there are %s",
-                                 tt_collective_name(kind), name, names));
+        return tt_fail(TT_ERR_ARGUMENT, "%s has no algorithm '%s': there are %s",
+                       tt_collective_name(kind), name, names);
     }
     const struct tt_shape shape = shape_of(comm, kind, 0);
     const char *refusal = algorithm ? tt_refusal(algorithm, &shape) : NULL;
-    if (refusal)
-        return tt_result(
-            __func__, tt_fail(TT_ERR_USAGE, "%s:%s %s", tt_collective_name(kind), name, refusal));
-    status = tt_comm_check_order(algorithm, comm->setting.in_rank_order);
-    if (status) return tt_result(__func__, status);
+    if (refusal) return tt_fail(TT_ERR_USAGE, "%s:%s %s", tt_collective_name(kind), name, refusal);
+    TT_TRY(tt_comm_check_order(algorithm, comm->setting.in_rank_order));
     comm->forced[kind] = algorithm;
     comm->memos[false][kind].cached = comm->memos[true][kind].cached = NULL;
-    return tuttiSuccess;
+    return TT_OK;
+}
+
+tuttiResult_t tuttiCommSetAlgorithm(tuttiComm_t comm, tuttiCollective_t collective,
+                                    const char *name)
+{
+    tt_status status = tt_comm_enter_to_ask(comm);
+    if (status) return tt_result(__func__, status);
+    status = set_algorithm(comm, collective, name);
+    tt_core_leave_call(&comm->core);
+    return tt_result(__func__, status);
 }
 
 tuttiResult_t tuttiCommGetAlgorithm(tuttiComm_t comm, tuttiCollective_t collective, size_t nbytes,
                                     const char **algorithm)
 {
-    tt_status status = tt_comm_check_handle(comm);
-    if (!status) status = check_collective(collective);
+    tt_status status = check_collective(collective);
     if (!status && !algorithm)
         status = tt_fail(TT_ERR_ARGUMENT, "tuttiCommGetAlgorithm: algorithm is NULL");
+    if (!status) status = tt_comm_enter_to_ask(comm);
     if (status) return tt_result(__func__, status);
     const struct tt_selection of = {.collective = (enum tt_collective)collective,
                                     .nbytes = nbytes,
                                     .carrier = tt_carrier_of_gpu(&comm->core)};
     *algorithm = choose(comm, &of)->name;
+    tt_core_leave_call(&comm->core);
     return tuttiSuccess;
 }

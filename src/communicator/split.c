@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "communicator/calling.h"
 #include "communicator/group.h"
 
 static tt_status parent_allgather(void *context, const void *mine, void *all, size_t nbytes)
@@ -80,13 +81,25 @@ static tt_status split(const struct tt_pending_init *init, const struct choice *
     return status;
 }
 
+/* Of a group, since then another thread may have ended the parent. */
+static tt_status enter_parent(const struct tt_pending_init *init)
+{
+    TT_TRY(tt_comm_enter(init->parent));
+    if (init->parent->number == init->number) return TT_OK;
+    tt_core_leave_call(&init->parent->core);
+    return tt_fail(TT_ERR_ARGUMENT,
+                   "%p is another communicator than when the group got its split: that one was "
+                   "destroyed",
+                   (void *)init->parent);
+}
+
 /* *comm is NULL where the color is TUTTI_SPLIT_NOCOLOR. */
 static tt_status make(const struct tt_pending_init *init)
 {
     tuttiComm_t comm = init->parent;
+    TT_TRY(enter_parent(init));
     const struct choice mine = {
         .color = init->color, .key = init->key, .rank = comm->core.rank, .status = init->status};
-    tt_core_enter_call(&comm->core);
     const struct tt_call_counts counts =
         comm->counts; /* these all-gathers are none of the user's calls */
     const tt_status status = split(init, &mine);
@@ -98,11 +111,14 @@ static tt_status make(const struct tt_pending_init *init)
 static tt_status issue_split(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
                              const tuttiConfig_t *config)
 {
-    TT_TRY(tt_comm_check(comm));
     if (!newcomm) return tt_fail(TT_ERR_ARGUMENT, "tuttiCommSplit: newcomm is NULL");
     *newcomm = NULL;
-    struct tt_pending_init init = {
-        .make = make, .comm = newcomm, .parent = comm, .color = color, .key = key};
+    struct tt_pending_init init = {.make = make,
+                                   .comm = newcomm,
+                                   .parent = comm,
+                                   .number = comm->number,
+                                   .color = color,
+                                   .key = key};
     if (color < 0 && color != TUTTI_SPLIT_NOCOLOR)
         init.status =
             tt_fail(TT_ERR_ARGUMENT, "color %d is negative and not TUTTI_SPLIT_NOCOLOR", color);
@@ -111,8 +127,17 @@ static tt_status issue_split(tuttiComm_t comm, int color, int key, tuttiComm_t *
     return tt_issue_init(&init);
 }
 
+static tt_status enter_and_issue(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
+                                 const tuttiConfig_t *config)
+{
+    TT_TRY(tt_comm_enter(comm));
+    const tt_status status = issue_split(comm, color, key, newcomm, config);
+    tt_core_leave_call(&comm->core);
+    return status;
+}
+
 tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
                              const tuttiConfig_t *config)
 {
-    return tt_group_result(__func__, issue_split(comm, color, key, newcomm, config));
+    return tt_group_result(__func__, enter_and_issue(comm, color, key, newcomm, config));
 }

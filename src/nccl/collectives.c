@@ -48,6 +48,8 @@ __attribute__((noinline)) static bool look(struct call *call, const char *functi
     call->result = tt_face_check_type(function, (ncclDataType_t)call->type);
     if (!call->result) call->result = check_op(function, (ncclRedOp_t)call->op);
     if (!call->result) call->result = tt_face_end_as(function, tuttiCommCount(call->comm, &nranks));
+    if (!call->result && !count)
+        call->result = tt_face_end_as(function, tuttiCommCheck(call->comm));
     if (!call->result && (root < 0 || root >= nranks))
         call->result = tt_face_refuse(ncclInvalidArgument, "%s: root %d is not in 0..%d", function,
                                       root, nranks - 1);

@@ -21,7 +21,7 @@ void tt_face_fail_group(ncclResult_t result)
 {
     if (!group.depth || group.failed) return;
     tt_face_note_failure(result);
-    (void)tuttiBarrier(NULL, NULL); /* is refused, so tutti's group fails */
+    (void)tuttiGroupFail(group.text);
     (void)tt_face_refuse(result, "%s", group.text);
 }
 

@@ -140,6 +140,13 @@ TT_NODISCARD tt_status tt_fabric_fail(struct tt_fabric *fabric, int code, const 
 /* TT_OK, or the communicator's failure or this rank's abort (its text as this thread's last error).
  * A load; for every turn of a wait. */
 TT_NODISCARD tt_status tt_fabric_check(struct tt_fabric *fabric);
+/* Whether tt_fabric_check fails. */
+static inline bool tt_fabric_has_failed(const struct tt_fabric *fabric)
+{
+    /* release: tt_fabric_abort */
+    const struct tt_failure *failure = atomic_load_explicit(&fabric->seen, memory_order_acquire);
+    return atomic_load_explicit(&failure->state, memory_order_acquire) == 2;
+}
 /* The communicator's failure, whether or not this rank has aborted; TT_OK: none. *text, where it is
  * not NULL: its text. */
 tt_status tt_fabric_failure(const struct tt_fabric *fabric, const char **text);

@@ -43,11 +43,10 @@ tt_status tt_fabric_fail(struct tt_fabric *fabric, int code, const char *format,
 
 tt_status tt_fabric_check(struct tt_fabric *fabric)
 {
-    /* release: tt_fabric_abort */
-    const struct tt_failure *failure = atomic_load_explicit(&fabric->seen, memory_order_acquire);
-    if (atomic_load_explicit(&failure->state, memory_order_acquire) != 2) return TT_OK;
+    if (!tt_fabric_has_failed(fabric)) return TT_OK;
     tt_set_last_error(tt_fabric_failure_text(fabric));
-    return failure->code;
+    /* release: tt_fabric_abort */
+    return atomic_load_explicit(&fabric->seen, memory_order_acquire)->code;
 }
 
 tt_status tt_fabric_failure(const struct tt_fabric *fabric, const char **text)

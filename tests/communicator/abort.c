@@ -62,6 +62,11 @@ static void *receive_from_1(void *argument)
     return NULL;
 }
 
+static bool is_in_use(tuttiComm_t comm)
+{
+    return atomic_load(&comm->core.calls) || atomic_load(&comm->calling);
+}
+
 /* Rank 0 makes the call, for which rank 1 never comes, and is aborted as soon as it is under way:
  * perhaps before it has a turn. */
 static void abort_during(void *(*call)(void *))
@@ -71,7 +76,7 @@ static void abort_during(void *(*call)(void *))
     REQUIRE(tuttiCommInitAll(comms, 2, NULL) == tuttiSuccess);
     REQUIRE(pthread_create(&thread, NULL, call, comms[0]) == 0);
     const int64_t deadline = tt_deadline_ns(PATIENCE_MS);
-    while (!atomic_load(&comms[0]->core.calls) && !tt_expired(deadline)) sched_yield();
+    while (!is_in_use(comms[0]) && !tt_expired(deadline)) sched_yield();
     CHECK(!tt_expired(deadline));
     CHECK_EQ(tuttiCommAbort(comms[0]), tuttiSuccess);
     pthread_join(thread, NULL);
@@ -111,4 +116,66 @@ TEST(abort, waits_until_a_send_has_returned)
 TEST(abort, waits_until_a_receive_has_returned)
 {
     for (int i = 0; i < ROUNDS && !tt_test_failed(); i++) abort_during(receive_from_1);
+}
+
+/* ---- Between calls -------------------------------------------------------------------------- */
+
+struct caller {
+    tuttiComm_t comm;
+    _Atomic int ncalls;
+    tuttiResult_t result; /* of the last call */
+};
+
+static void *call_again_and_again(void *argument)
+{
+    struct caller *caller = argument;
+    double in = 1, out;
+    while (!(caller->result =
+                 tuttiAllReduce(&in, &out, 1, tuttiFloat64, tuttiSum, caller->comm, NULL)))
+        atomic_fetch_add_explicit(&caller->ncalls, 1, memory_order_relaxed);
+    return NULL;
+}
+
+static void *abort_it(void *argument)
+{
+    CHECK_EQ(tuttiCommAbort(argument), tuttiSuccess);
+    return NULL;
+}
+
+/* Two ranks make small calls without end, and other threads abort both after some of them. */
+static void abort_while_calling(int after)
+{
+    tuttiComm_t comms[2];
+    pthread_t callers[2], aborters[2];
+    struct caller of[2] = {{.result = tuttiSuccess}, {.result = tuttiSuccess}};
+    REQUIRE(tuttiCommInitAll(comms, 2, NULL) == tuttiSuccess);
+    for (int r = 0; r < 2; r++) {
+        of[r].comm = comms[r];
+        REQUIRE(pthread_create(&callers[r], NULL, call_again_and_again, &of[r]) == 0);
+    }
+    const int64_t deadline = tt_deadline_ns(PATIENCE_MS);
+    while (atomic_load(&of[0].ncalls) < after && !tt_expired(deadline)) sched_yield();
+    for (int r = 0; r < 2; r++)
+        REQUIRE(pthread_create(&aborters[r], NULL, abort_it, comms[r]) == 0);
+    for (int r = 0; r < 2; r++) pthread_join(aborters[r], NULL);
+    for (int r = 0; r < 2; r++) pthread_join(callers[r], NULL);
+    for (int r = 0; r < 2; r++)
+        CHECK(of[r].result == tuttiRemoteError || of[r].result == tuttiInvalidArgument);
+}
+
+TEST(abort, may_come_at_any_moment_of_small_calls)
+{
+    for (int i = 0; i < ROUNDS && !tt_test_failed(); i++) abort_while_calling(500 + i);
+}
+
+TEST(abort, a_check_says_what_a_call_would_return)
+{
+    tuttiComm_t comms[2];
+    REQUIRE(tuttiCommInitAll(comms, 2, NULL) == tuttiSuccess);
+    CHECK_EQ(tuttiCommCheck(comms[0]), tuttiSuccess);
+    CHECK_EQ(tuttiCommFinalizeLocal(comms[0]), tuttiSuccess);
+    CHECK_EQ(tuttiCommCheck(comms[0]), tuttiInvalidUsage);
+    CHECK_EQ(tuttiCommAbort(comms[1]), tuttiSuccess);
+    CHECK_EQ(tuttiCommCheck(comms[1]), tuttiInvalidArgument);
+    CHECK_EQ(tuttiCommDestroy(comms[0]), tuttiSuccess);
 }

@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -59,6 +60,73 @@ TEST(fork, a_child_that_aborts_a_communicator_leaves_its_parents_as_it_is)
 TEST(fork, a_child_that_ends_a_communicator_waits_for_no_call_of_its_parent)
 {
     end_in_child(tuttiCommAbort, true);
+}
+
+/* ---- Calls ---------------------------------------------------------------------------------- */
+
+static bool is_refused(tuttiResult_t result)
+{
+    return result == tuttiInvalidUsage &&
+           strstr(tuttiGetLastError(NULL), "make one after the fork");
+}
+
+/* Every function that makes a call, on a communicator of the parent that has just been used. */
+static int call_in_child(tuttiComm_t comm)
+{
+    const size_t counts[2] = {1, 1};
+    int data[2] = {1, 2}, other[2], nranks = 0;
+    tuttiComm_t part;
+    alarm(20);
+    if (!is_refused(tuttiAllReduce(data, data, 1, tuttiInt32, tuttiSum, comm, NULL))) return 1;
+    if (tuttiCommCount(comm, &nranks) || nranks != 2) return 2; /* asking is no call */
+    if (!is_refused(tuttiAllReduce(data, data, 1, tuttiInt32, tuttiSum, comm, NULL))) return 3;
+    if (!is_refused(tuttiSend(data, 1, tuttiInt32, 1, comm, NULL))) return 4;
+    if (!is_refused(
+            tuttiAlltoAllV(data, counts, NULL, other, counts, NULL, tuttiInt32, comm, NULL)))
+        return 5;
+    if (!is_refused(tuttiCommSplit(comm, 0, 0, &part, NULL))) return 6;
+    if (!is_refused(tuttiCommFinalize(comm))) return 7;
+    return tuttiCommDestroy(comm) ? 8 : 0;
+}
+
+static void check_child(pid_t child)
+{
+    int how = -1;
+    REQUIRE(child > 0);
+    REQUIRE(waitpid(child, &how, 0) == child);
+    CHECK_MESSAGE(WIFEXITED(how) && WEXITSTATUS(how) == 0, "the child ended with status %#x", how);
+}
+
+TEST(fork, a_child_that_calls_on_a_communicator_of_its_parent_gets_an_error_at_once)
+{
+    tuttiComm_t comms[2];
+    REQUIRE(tuttiCommInitAll(comms, 2, NULL) == tuttiSuccess);
+    REQUIRE(both_reduce(comms));
+    const pid_t child = fork();
+    if (child == 0) _exit(call_in_child(comms[0]));
+    check_child(child);
+    CHECK(both_reduce(comms));
+    for (int r = 0; r < 2; r++) CHECK_EQ(tuttiCommDestroy(comms[r]), tuttiSuccess);
+}
+
+TEST(fork, a_child_that_ends_a_group_of_its_parent_gets_an_error_at_once)
+{
+    tuttiComm_t comms[2];
+    int data[2] = {3, 4};
+    REQUIRE(tuttiCommInitAll(comms, 2, NULL) == tuttiSuccess);
+    REQUIRE(tuttiGroupStart() == tuttiSuccess);
+    for (int r = 0; r < 2; r++)
+        CHECK_EQ(tuttiAllReduce(&data[r], &data[r], 1, tuttiInt32, tuttiSum, comms[r], NULL),
+                 tuttiSuccess);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        _exit(is_refused(tuttiGroupEnd()) ? 0 : 1);
+    }
+    check_child(child);
+    CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
+    CHECK(data[0] == 7 && data[1] == 7);
+    for (int r = 0; r < 2; r++) CHECK_EQ(tuttiCommDestroy(comms[r]), tuttiSuccess);
 }
 
 /* ---- Locks that a thread of the parent holds ------------------------------------------------ */

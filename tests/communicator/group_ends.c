@@ -1,5 +1,7 @@
 /* Splits and ends of communicators inside a group: they run with the group. */
+#include <pthread.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "shim.h"
 #include "tutti.h"
@@ -167,4 +169,107 @@ TEST(group_ends, a_communicator_that_is_destroyed_twice_in_a_group_is_an_error)
     CHECK_EQ(tuttiCommDestroy(comms[1]), tuttiSuccess);
     CHECK_EQ(tuttiGroupEnd(), tuttiInvalidArgument);
     for (int r = 0; r < N; r++) CHECK(is_gone(comms[r]));
+}
+
+/* ---- Ended by another thread, before the group ends ------------------------------------------ */
+
+static void *destroy_it(void *argument)
+{
+    CHECK_EQ(tuttiCommDestroy(argument), tuttiSuccess);
+    return NULL;
+}
+
+static void *abort_it(void *argument)
+{
+    CHECK_EQ(tuttiCommAbort(argument), tuttiSuccess);
+    return NULL;
+}
+
+static void end_in_a_thread(tuttiComm_t comm, void *(*end)(void *))
+{
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, NULL, end, comm) == 0);
+    pthread_join(thread, NULL);
+}
+
+/* The group holds calls of all kinds on two ranks; then one of them goes. */
+static void end_before_the_group(void *(*end)(void *))
+{
+    const size_t counts[N] = {1, 1, 1, 1};
+    tuttiComm_t comms[N];
+    int data[2][N] = {{1}, {1}};
+    init_all(comms);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int r = 0; r < 2; r++) {
+        CHECK_EQ(tuttiAllReduce(data[r], data[r], 1, tuttiInt32, tuttiSum, comms[r], NULL),
+                 tuttiSuccess);
+        CHECK_EQ(tuttiSend(data[r], 1, tuttiInt32, 3, comms[r], NULL), tuttiSuccess);
+        CHECK_EQ(tuttiAllGatherV(&data[r][r], data[r], counts, NULL, tuttiInt32, comms[r], NULL),
+                 tuttiSuccess);
+    }
+    end_in_a_thread(comms[0], end);
+    CHECK_EQ(tuttiGroupEnd(), tuttiInvalidArgument);
+    CHECK_MESSAGE(strstr(tuttiGetLastError(NULL), "ended before the group") != NULL, "%s",
+                  tuttiGetLastError(NULL));
+    end_all(comms + 1, N - 1);
+}
+
+TEST(group_ends, calls_of_a_communicator_that_another_thread_has_destroyed_are_an_error)
+{
+    end_before_the_group(destroy_it);
+}
+
+TEST(group_ends, calls_of_a_communicator_that_another_thread_has_aborted_are_an_error)
+{
+    end_before_the_group(abort_it);
+}
+
+TEST(group_ends, a_split_of_a_communicator_that_another_thread_has_destroyed_is_an_error)
+{
+    tuttiComm_t comm, part;
+    REQUIRE(tuttiCommInitAll(&comm, 1, NULL) == tuttiSuccess);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    CHECK_EQ(tuttiCommSplit(comm, 0, 0, &part, NULL), tuttiSuccess);
+    end_in_a_thread(comm, destroy_it);
+    CHECK_EQ(tuttiGroupEnd(), tuttiInvalidArgument);
+}
+
+/* ---- What fails before it is tried ----------------------------------------------------------- */
+
+TEST(group_ends, more_inits_than_the_process_can_have_threads_are_refused_at_once)
+{
+    enum { MOST = 20, TOO_MANY = 33 };
+    struct rlimit before, few;
+    tuttiComm_t comms[TOO_MANY];
+    tuttiUniqueId id;
+    REQUIRE(getrlimit(RLIMIT_NPROC, &before) == 0);
+    few = before;
+    few.rlim_cur = MOST;
+    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    REQUIRE(setrlimit(RLIMIT_NPROC, &few) == 0);
+    const tuttiResult_t all = tuttiCommInitAll(comms, TOO_MANY, NULL);
+    CHECK(strstr(tuttiGetLastError(NULL), "at most 20 threads (ulimit -u)") != NULL);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    tuttiResult_t one = tuttiSuccess;
+    for (int r = 0; r < TOO_MANY && !one; r++) one = tuttiCommInitRank(&comms[r], TOO_MANY, id, r);
+    CHECK_EQ(tuttiGroupEnd(), tuttiInvalidUsage);
+    CHECK(strstr(tuttiGetLastError(NULL), "at most 20 threads (ulimit -u)") != NULL);
+    CHECK_EQ(setrlimit(RLIMIT_NPROC, &before), 0);
+    CHECK_EQ(all, tuttiInvalidUsage);
+    CHECK_EQ(one, tuttiInvalidUsage);
+}
+
+TEST(group_ends, a_group_that_was_failed_issues_nothing)
+{
+    tuttiComm_t comm;
+    int value = 7, out = 0;
+    REQUIRE(tuttiCommInitAll(&comm, 1, NULL) == tuttiSuccess);
+    CHECK_EQ(tuttiGroupFail("none is open"), tuttiInvalidUsage);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    CHECK_EQ(tuttiAllReduce(&value, &out, 1, tuttiInt32, tuttiSum, comm, NULL), tuttiSuccess);
+    CHECK_EQ(tuttiGroupFail("100% refused"), tuttiInvalidUsage);
+    CHECK_EQ(tuttiGroupEnd(), tuttiInvalidUsage);
+    CHECK_EQ(strcmp(tuttiGetLastError(NULL), "100% refused"), 0);
+    CHECK_EQ(out, 0);
+    CHECK_EQ(tuttiCommDestroy(comm), tuttiSuccess);
 }

@@ -136,6 +136,8 @@ TEST(bad_input, null_communicators_are_refused_and_freed_alike)
     CHECK_EQ(tuttiPlanDestroy(NULL), tuttiSuccess);
     WRONG_ARGUMENT(tuttiCommFinalize(NULL), "NULL");
     WRONG_ARGUMENT(tuttiCommFinalizeLocal(NULL), "NULL");
+    WRONG_ARGUMENT(tuttiCommCheck(NULL), "NULL");
+    WRONG_ARGUMENT(tuttiGroupFail(NULL), "NULL");
     WRONG_ARGUMENT(tuttiCommCount(NULL, &number), "NULL");
     WRONG_ARGUMENT(tuttiCommUserRank(NULL, &number), "NULL");
     WRONG_ARGUMENT(tuttiCommDevice(NULL, &number), "NULL");
@@ -323,6 +325,7 @@ TEST(bad_input, handles_of_nothing)
     void *handle;
     WRONG_ARGUMENT(tuttiCommFinalize(comm), "no communicator");
     WRONG_ARGUMENT(tuttiCommFinalizeLocal(comm), "no communicator");
+    WRONG_ARGUMENT(tuttiCommCheck(comm), "no communicator");
     WRONG_ARGUMENT(tuttiCommDestroy(comm), "no communicator");
     WRONG_ARGUMENT(tuttiCommAbort(comm), "no communicator");
     WRONG_ARGUMENT(tuttiCommSplit(comm, 0, 0, &other, NULL), "no communicator");

@@ -196,7 +196,7 @@ static void init_with_few_threads(void)
     tuttiComm_t comms[FEW_RANKS] = {NULL};
     tuttiUniqueId id;
     if (tuttiGetUniqueId(&id) || setuid(OTHER_USER)) _exit(126);
-    limit(RLIMIT_NPROC, 4); /* this thread, the unique id's, and two more */
+    limit(RLIMIT_NPROC, FEW_RANKS); /* this thread, the unique id's, and four more */
     tuttiGroupStart();
     for (int r = 0; r < FEW_RANKS; r++)
         if (tuttiCommInitRankConfig(&comms[r], FEW_RANKS, id, r, &config)) _exit(125);

@@ -18,6 +18,7 @@
 
 #include "aborting.h"
 #include "averages.h"
+#include "communicator/communicator.h"
 #include "crowd.h"
 #include "leaving.h"
 #include "random_calls.h"
@@ -213,8 +214,9 @@ static tuttiResult_t use(tuttiComm_t comm, char *data, size_t nbytes)
     return result;
 }
 
-/* Whether the communicator says how much it has taken: from malloc() and its share of the segment.
- * The tolerance is what malloc() itself adds to each piece: more with the thread sanitizer's. */
+/* Whether the communicator says how much it has taken: from malloc() and by its struct, and its
+ * share of the segment. The tolerance is what malloc() itself adds to each piece: more with the
+ * thread sanitizer's. */
 static bool says(tuttiComm_t comm, const char *when, size_t heap, size_t share)
 {
     tuttiCounters_t counters;
@@ -239,7 +241,7 @@ static int held(tuttiComm_t comm)
     if (posix_memalign((void **)&data, 4096, NBYTES)) return WRONG;
     memset(data, 1, NBYTES);
     if (use(comm, data, NBYTES)) return failed(comm, tuttiSystemError);
-    const size_t before = allocated(), mapped = mapped_segments();
+    const size_t before = allocated() - sizeof *comm, mapped = mapped_segments();
     if (tuttiCommSplit(comm, 0, 0, &other, NULL)) return failed(comm, tuttiSystemError);
     const size_t share = (mapped_segments() - mapped) / nlocal;
     const bool when_made = says(other, "made", allocated() - before, share);

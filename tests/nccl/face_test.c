@@ -233,6 +233,9 @@ TEST(nccl_calls, of_no_elements_return_at_once)
     CHECK(ncclAllReduce(NULL, NULL, 0, ncclInt, ncclSum, NULL, NULL) == ncclInvalidArgument);
     CHECK(ncclAllReduce(NULL, NULL, 0, (ncclDataType_t)12, ncclSum, comms[0], NULL) ==
           ncclInvalidArgument);
+    CHECK(ncclCommFinalize(comms[0]) == ncclSuccess);
+    CHECK(ncclAllReduce(NULL, NULL, 0, ncclInt, ncclSum, comms[0], NULL) == ncclInvalidUsage);
+    CHECK(says("was finalized"));
     destroy_pair(comms);
 }
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "nccl.h"
 #include "pair.h"
@@ -61,6 +62,34 @@ TEST(nccl_hostile, a_group_ends_with_its_first_failure)
     CHECK(says(" is no communicator"));
     CHECK(values[0] == 1 && values[1] == 2);
     destroy_pair(comms);
+}
+
+TEST(nccl_hostile, a_refusal_in_a_group_fails_it)
+{
+    ncclComm_t comm;
+    float value = 1;
+    REQUIRE(ncclCommInitAll(&comm, 1, NULL) == ncclSuccess);
+    CHECK(ncclGroupStart() == ncclSuccess);
+    CHECK(ncclAllReduce(&value, &value, 1, (ncclDataType_t)13, ncclSum, comm, NULL) ==
+          ncclInvalidArgument);
+    CHECK(ncclGroupEnd() == ncclInvalidArgument);
+    CHECK(ncclCommDestroy(comm) == ncclSuccess);
+}
+
+/* The standard error is that of the process when it began: so another one runs the test above. */
+TEST(nccl_hostile, a_refusal_in_a_group_is_logged_once_by_its_own_sentence)
+{
+    char path[512] = "", command[1024], log[8192];
+    REQUIRE(readlink("/proc/self/exe", path, sizeof path - 1) > 0);
+    snprintf(command, sizeof command, "'%s' --gtest_filter=*.a_refusal_in_a_group_fails_it 2>&1",
+             path);
+    FILE *output = popen(command, "re");
+    REQUIRE(output != NULL);
+    log[fread(log, 1, sizeof log - 1, output)] = 0;
+    CHECK(pclose(output) == 0);
+    const char *begin = strstr(log, "[ RUN "), *first = begin ? strstr(begin, "type 13") : NULL;
+    CHECK_MESSAGE(first != NULL && !strstr(first + 1, "type 13") && !strstr(begin, "is NULL"),
+                  "the log is: %s", log);
 }
 
 /* ---- Texts ---------------------------------------------------------------------------------- */

@@ -25,19 +25,20 @@ static void register_process(void)
     refused = membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) ? errno : 0;
 }
 
-void tt_sleep_register_process(void)
+bool tt_sleep_register_process(void)
 {
     pthread_once(&registered, register_process);
+    return !refused;
 }
 
 void tt_sleep_open(struct tt_sleep *sleep, const struct tt_segment *segment, int own)
 {
-    tt_sleep_register_process();
+    const bool wakes = tt_sleep_register_process();
     sleep->sleepers = tt_segment_sleepers(segment);
     sleep->nlocal = segment->header->nlocal;
     sleep->own = own;
     sleep->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    if (!refused) /* acquire: tt_sleep_finish */
+    if (wakes) /* acquire: tt_sleep_finish */
         atomic_store_explicit(&sleep->sleepers->each[own].wakes, 1, memory_order_release);
     errno = refused;
     if (refused)

@@ -60,8 +60,9 @@ struct tt_sleep {
 };
 
 /* Registers this process for the barrier, once. That takes some microseconds while the process has
- * one thread, later some milliseconds: so an init does this before it starts threads. */
-void tt_sleep_register_process(void);
+ * one thread, later some milliseconds: so an init does this before it starts threads. False: the
+ * kernel refuses. */
+bool tt_sleep_register_process(void);
 /* Registers this process, and says in the segment whether that succeeded. */
 void tt_sleep_open(struct tt_sleep *sleep, const struct tt_segment *segment, int own);
 /* After all ranks of the host have opened theirs. */

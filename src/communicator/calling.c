@@ -1,0 +1,127 @@
+/* Keeps a communicator for those who use it, until they have gone. */
+#include "communicator/calling.h"
+
+#include <linux/membarrier.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/pause.h"
+#include "base/process_lock.h"
+
+enum { NRETIRED = 16 };
+
+static struct tt_process_lock lock = TT_PROCESS_LOCK;
+static tuttiComm_t retired[NRETIRED]; /* guarded by lock */
+static unsigned nretired;             /* guarded by lock: ever */
+
+tt_status tt_comm_find_for_calls(tuttiComm_t comm)
+{
+    TT_TRY(tt_comm_check_handle(comm));
+    if (!tt_comm_is_inherited(comm)) return TT_OK;
+    return tt_fail(TT_ERR_USAGE,
+                   "communicator %s was made by process %d, and this is process %d, its child: a "
+                   "child made by fork can only destroy or abort it; make one after the fork",
+                   comm->core.name, (int)comm->process, (int)getpid());
+}
+
+static tt_status fail_ended(tuttiComm_t comm, unsigned ends)
+{
+    if (ends & TT_COMM_ABORTED)
+        return tt_fail(TT_ERR_REMOTE, "rank %d aborted communicator %s in another thread",
+                       comm->core.rank, comm->core.name);
+    if (ends != TT_COMM_FINALIZED)
+        return tt_fail(TT_ERR_USAGE, "communicator %s is being destroyed by another thread",
+                       comm->core.name);
+    return tt_fail(TT_ERR_USAGE, "communicator %s was finalized: only destroy may follow",
+                   comm->core.name);
+}
+
+tt_status tt_comm_fail_ended(tuttiComm_t comm, unsigned ends)
+{
+    tt_comm_end_call(comm);
+    return fail_ended(comm, ends);
+}
+
+tt_status tt_comm_fail_call(tuttiComm_t comm)
+{
+    const tt_status status = tt_fabric_check(comm->core.fabric);
+    tt_comm_end_call(comm);
+    return status;
+}
+
+/* The count is changed before `ends` is loaded, tt_comm_shut changes `ends` before it loads the
+ * count: one of the two sees the other. */
+static tt_status enter(tuttiComm_t comm, unsigned may)
+{
+    atomic_fetch_add_explicit(&comm->core.calls, 1, memory_order_seq_cst);
+    const unsigned ends = atomic_load_explicit(&comm->ends, memory_order_seq_cst) & ~may;
+    if (!ends) return TT_OK;
+    tt_core_leave_call(&comm->core);
+    return fail_ended(comm, ends);
+}
+
+tt_status tt_comm_enter(tuttiComm_t comm)
+{
+    TT_TRY(tt_comm_find_for_calls(comm));
+    TT_TRY(enter(comm, 0));
+    const tt_status status = tt_fabric_check(comm->core.fabric);
+    if (status) tt_core_leave_call(&comm->core);
+    return status;
+}
+
+tt_status tt_comm_enter_to_ask(tuttiComm_t comm)
+{
+    TT_TRY(tt_comm_check_handle(comm));
+    return enter(comm, ~(unsigned)TT_COMM_FREES);
+}
+
+/* Where the kernel refuses the barrier, what the threads have stored is taken to be visible after
+ * a while: processors keep no store back for long. */
+static void fence_all_threads(void)
+{
+    const struct timespec while_ = {.tv_nsec = 10000000};
+    if (tt_sleep_register_process() &&
+        !syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0))
+        return;
+    nanosleep(&while_, NULL);
+}
+
+void tt_comm_shut(tuttiComm_t comm, unsigned why)
+{
+    atomic_fetch_or(&comm->ends, why); /* acquire: tt_comm_mark_call */
+    fence_all_threads();
+    tt_comm_await_calls(comm);
+}
+
+void tt_comm_await_calls(tuttiComm_t comm)
+{
+    struct tt_pause pause = {0};
+    /* release: tt_core_leave_call, tt_comm_end_call */
+    while (atomic_load(&comm->core.calls) ||
+           atomic_load_explicit(&comm->calling, memory_order_acquire))
+        tt_pause(&pause);
+}
+
+tuttiComm_t tt_comm_blank(void)
+{
+    void *memory = mmap(NULL, sizeof(struct tuttiComm), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+void tt_comm_free_blank(tuttiComm_t comm)
+{
+    if (comm) munmap(comm, sizeof *comm);
+}
+
+void tt_comm_retire(tuttiComm_t comm)
+{
+    tt_process_lock(&lock);
+    tuttiComm_t *place = &retired[nretired++ % NRETIRED];
+    tuttiComm_t oldest = *place;
+    *place = comm;
+    tt_process_unlock(&lock);
+    tt_comm_free_blank(oldest);
+}

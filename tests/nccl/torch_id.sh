@@ -1,16 +1,10 @@
 #!/usr/bin/env bash
 # PyTorch with libnccl.so.2 preloaded: torch.cuda.nccl.unique_id() gives an id of tutti's. Exit status 77: there is no PyTorch with CUDA.
-# LIBRARY: the library; PYTHON: a python3 that has torch (else the one in the user's cache, tutti-torch, else python3).
+# LIBRARY: the library; PYTHON: see torch.sh.
 # With --measure: the time, the processor's time and the most memory of `import torch` with this library and without, in turns; the least of 5.
 set -euo pipefail
 : "${LIBRARY:?}"
-cached=${XDG_CACHE_HOME:-$HOME/.cache}/tutti-torch/bin/python3
-[ -x "$cached" ] || cached=python3
-PYTHON=${PYTHON:-$cached}
-if ! "$PYTHON" -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("torch"))' 2>/dev/null; then
-    echo "skipped: $PYTHON has no torch"
-    exit 77
-fi
+. "$(dirname "$0")/torch.sh"
 program='import resource, sys, time
 begun, used = time.monotonic(), time.process_time()
 import torch

@@ -10,6 +10,7 @@ static tt_status parent_allgather(void *context, const void *mine, void *all, si
     tuttiComm_t comm = context;
     const tuttiResult_t result = tuttiAllGather(mine, all, nbytes, tuttiUint8, comm, NULL);
     if (result == tuttiSuccess) return TT_OK;
+    if (result == tuttiRemoteError) return TT_ERR_REMOTE; /* also before an abort has failed it */
     const tt_status failure = tt_fabric_check(comm->core.fabric);
     return failure ? failure : TT_ERR_INTERNAL;
 }

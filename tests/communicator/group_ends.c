@@ -257,6 +257,9 @@ TEST(group_ends, more_inits_than_the_process_can_have_threads_are_refused_at_onc
     CHECK_EQ(setrlimit(RLIMIT_NPROC, &before), 0);
     CHECK_EQ(all, tuttiInvalidUsage);
     CHECK_EQ(one, tuttiInvalidUsage);
+    /* An id that nobody uses keeps a thread. */
+    CHECK_EQ(tuttiCommInitRank(&comms[0], 1, id, 0), tuttiSuccess);
+    CHECK_EQ(tuttiCommDestroy(comms[0]), tuttiSuccess);
 }
 
 TEST(group_ends, a_group_that_was_failed_issues_nothing)

@@ -7,8 +7,11 @@ here=$(cd "$(dirname "$0")" && pwd)
 . "$here/torch.sh"
 folder=$(mktemp -d)
 pids=() failed=0
-trap 'kill -9 "${pids[@]}" 2>/dev/null; rm -rf "$folder"' EXIT
+trap 'end_all; rm -rf "$folder"' EXIT
 export VGPU_REPORT=$folder/reports TUTTI_DEVICE_KERNELS=require OMP_NUM_THREADS=1
+
+# timeout leads a process group with the rank.
+end_all() { kill -9 -- "${pids[@]/#/-}" 2>/dev/null; }
 
 wrong() {
     echo "WRONG $*"
@@ -55,7 +58,7 @@ raises() {
         tail -n 20 "$folder/$rank"
     done
     echo "$way, TORCH_DIST_USE_NCCL2=$new: $((SECONDS - begun)) s; $(grep -ohE 'raised after [0-9.]+ s|due to (error|timeout)' "$folder/0" | head -n 1)"
-    kill -9 "${pids[@]}" 2>/dev/null
+    end_all
     wait "${pids[@]}" 2>/dev/null
 }
 

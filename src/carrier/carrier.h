@@ -63,7 +63,7 @@ struct tt_comm_core {
  * without calls of their own, and for calls that use it again after waiting in it. */
 static inline void tt_core_enter_call(struct tt_comm_core *core)
 {
-    atomic_fetch_add_explicit(&core->calls, 1, memory_order_relaxed);
+    atomic_fetch_add(&core->calls, 1); /* before what follows: communicator/calling.c */
 }
 
 static inline void tt_core_leave_call(struct tt_comm_core *core)

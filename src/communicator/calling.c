@@ -1,10 +1,8 @@
 /* Keeps a communicator for those who use it, until they have gone. */
 #include "communicator/calling.h"
 
-#include <linux/membarrier.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -56,7 +54,7 @@ tt_status tt_comm_fail_call(tuttiComm_t comm)
  * count: one of the two sees the other. */
 static tt_status enter(tuttiComm_t comm, unsigned may)
 {
-    atomic_fetch_add_explicit(&comm->core.calls, 1, memory_order_seq_cst);
+    tt_core_enter_call(&comm->core);
     const unsigned ends = atomic_load_explicit(&comm->ends, memory_order_seq_cst) & ~may;
     if (!ends) return TT_OK;
     tt_core_leave_call(&comm->core);
@@ -78,15 +76,20 @@ tt_status tt_comm_enter_to_ask(tuttiComm_t comm)
     return enter(comm, ~(unsigned)TT_COMM_FREES);
 }
 
+tt_status tt_comm_check_number(tuttiComm_t comm, uint64_t number)
+{
+    if (comm->number == number) return TT_OK;
+    return tt_fail(TT_ERR_ARGUMENT,
+                   "%p is another communicator than when the group got it: that one was destroyed",
+                   (void *)comm);
+}
+
 /* Where the kernel refuses the barrier, what the threads have stored is taken to be visible after
  * a while: processors keep no store back for long. */
 static void fence_all_threads(void)
 {
-    const struct timespec while_ = {.tv_nsec = 10000000};
-    if (tt_sleep_register_process() &&
-        !syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0))
-        return;
-    nanosleep(&while_, NULL);
+    const struct timespec pause = {.tv_nsec = 10000000};
+    if (!tt_sleep_fence_processes()) nanosleep(&pause, NULL);
 }
 
 void tt_comm_shut(tuttiComm_t comm, unsigned why)

@@ -143,6 +143,8 @@ struct tt_participants {
 /* How every entry point ends: the public result of its status. The text of an argument error begins
  * with "function: " afterwards. */
 tuttiResult_t tt_result(const char *function, tt_status status);
+/* The status of an entry point that the library itself has called. */
+TT_NODISCARD tt_status tt_status_of(tuttiResult_t result);
 /* TT_OK when comm is a live communicator, also one that has failed, else TT_ERR_ARGUMENT. */
 TT_NODISCARD tt_status tt_comm_check_handle(tuttiComm_t comm);
 

@@ -62,10 +62,7 @@ tuttiResult_t tuttiCommFinalizeLocal(tuttiComm_t comm)
 static tt_status check_is_there(const struct tt_pending_end *pending)
 {
     TT_TRY(tt_comm_check_handle(pending->comm));
-    if (pending->comm->number == pending->number) return TT_OK;
-    return tt_fail(TT_ERR_ARGUMENT,
-                   "%p is another communicator than when the group got it: that one was destroyed",
-                   (void *)pending->comm);
+    return tt_comm_check_number(pending->comm, pending->number);
 }
 
 static tt_status destroy(tuttiComm_t comm)

@@ -57,10 +57,9 @@ static tt_status hold_call(const struct tt_pending_call *call)
     tuttiComm_t comm = tt_comm_of(call->comm);
     if (!tt_handle_is_recent(comm, TT_HANDLE_COMM)) TT_TRY(tt_comm_find_for_calls(comm));
     TT_TRY(tt_comm_mark_call(comm, TT_COMM_FINALIZED));
-    if (comm->number == call->number) return TT_OK;
-    tt_comm_end_call(comm);
-    return tt_fail(TT_ERR_ARGUMENT, "%p is another communicator than when the group got a call",
-                   (void *)comm);
+    const tt_status status = tt_comm_check_number(comm, call->number);
+    if (status) tt_comm_end_call(comm);
+    return status;
 }
 
 /* Holds the communicators of the calls. Calls whose communicator has ended leave the list. */

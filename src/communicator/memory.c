@@ -51,7 +51,7 @@ tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void *memory, size_t nbytes, v
 {
     tt_status status = tt_comm_enter(comm);
     if (status) return tt_result(__func__, status);
-    if (!status && (!memory || !nbytes || !handle))
+    if (!memory || !nbytes || !handle)
         status = tt_fail(TT_ERR_ARGUMENT,
                          "tuttiCommRegister: memory %p, %zu bytes, handle %p: none may be 0",
                          memory, nbytes, (void *)handle);

@@ -30,6 +30,13 @@ static tuttiResult_t code_of(tt_status status)
     }
 }
 
+tt_status tt_status_of(tuttiResult_t result)
+{
+    for (tt_status status = TT_IN_PROGRESS; status >= TT_ERR_TIMEOUT; status--)
+        if (code_of(status) == result) return status;
+    return TT_ERR_INTERNAL;
+}
+
 /* An argument error of a function that several entry points share does not name the one called. */
 static void name_function(const char *function)
 {

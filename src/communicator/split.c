@@ -7,12 +7,7 @@
 
 static tt_status parent_allgather(void *context, const void *mine, void *all, size_t nbytes)
 {
-    tuttiComm_t comm = context;
-    const tuttiResult_t result = tuttiAllGather(mine, all, nbytes, tuttiUint8, comm, NULL);
-    if (result == tuttiSuccess) return TT_OK;
-    if (result == tuttiRemoteError) return TT_ERR_REMOTE; /* also before an abort has failed it */
-    const tt_status failure = tt_fabric_check(comm->core.fabric);
-    return failure ? failure : TT_ERR_INTERNAL;
+    return tt_status_of(tuttiAllGather(mine, all, nbytes, tuttiUint8, context, NULL));
 }
 
 struct choice {
@@ -86,12 +81,9 @@ static tt_status split(const struct tt_pending_init *init, const struct choice *
 static tt_status enter_parent(const struct tt_pending_init *init)
 {
     TT_TRY(tt_comm_enter(init->parent));
-    if (init->parent->number == init->number) return TT_OK;
-    tt_core_leave_call(&init->parent->core);
-    return tt_fail(TT_ERR_ARGUMENT,
-                   "%p is another communicator than when the group got its split: that one was "
-                   "destroyed",
-                   (void *)init->parent);
+    const tt_status status = tt_comm_check_number(init->parent, init->number);
+    if (status) tt_core_leave_call(&init->parent->core);
+    return status;
 }
 
 /* *comm is NULL where the color is TUTTI_SPLIT_NOCOLOR. */

@@ -291,8 +291,8 @@ static inline bool vg_settled(const struct vg_block_clock *block, uint32_t threa
            (access->epoch <= block->floor || vg_access_thread(access) == thread);
 }
 
-/* Whether a weak access has nothing to look at but the cell's own write and read. A weak read does
- * not care for further reads, a weak write ends the word's histories. */
+/* Whether a weak access races with nothing but, perhaps, the cell's own write and read. A read
+ * races with no further reads; a write would have to look at all, and ends the word's histories. */
 static inline bool vg_stands_alone(const struct vg_cell *cell, enum vg_action action)
 {
     if (cell->more == NULL) return true;
@@ -300,8 +300,9 @@ static inline bool vg_stands_alone(const struct vg_cell *cell, enum vg_action ac
                               : cell->more->n == 0 && cell->more->histories == NULL;
 }
 
-/* vg_note of the simple case: a weak access of whole words whose last write and last read are
- * settled, and that have no further accesses which it could race with. False: not simple. */
+/* Notes an access as vg_note does, where that is simple: the access is weak and of whole words,
+ * each word's last write and last read are settled, and no further access of a word could race with
+ * this one. False: nothing was noted of the word that is not so, nor of those behind it. */
 static inline bool vg_note_simple(struct vg_block_clock *block, uint32_t thread,
                                   const struct vg_region *region, uint64_t offset,
                                   const struct vg_how *how, enum vg_action action)

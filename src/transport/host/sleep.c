@@ -31,6 +31,11 @@ bool tt_sleep_register_process(void)
     return !refused;
 }
 
+bool tt_sleep_fence_processes(void)
+{
+    return tt_sleep_register_process() && !membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+}
+
 void tt_sleep_open(struct tt_sleep *sleep, const struct tt_segment *segment, int own)
 {
     const bool wakes = tt_sleep_register_process();

@@ -63,6 +63,9 @@ struct tt_sleep {
  * one thread, later some milliseconds: so an init does this before it starts threads. False: the
  * kernel refuses. */
 bool tt_sleep_register_process(void);
+/* Puts a full fence into every thread of this process, and of all others that are registered.
+ * False: the kernel refuses. */
+bool tt_sleep_fence_processes(void);
 /* Registers this process, and says in the segment whether that succeeded. */
 void tt_sleep_open(struct tt_sleep *sleep, const struct tt_segment *segment, int own);
 /* After all ranks of the host have opened theirs. */

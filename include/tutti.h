@@ -183,6 +183,9 @@ TUTTI_API const char *tuttiGetErrorString(tuttiResult_t result);
 /* The text of the last error: of `comm` when it has failed, else of the calling thread; "" when
  * there was none. `comm` may be NULL. Valid until this thread's next call. */
 TUTTI_API const char *tuttiGetLastError(tuttiComm_t comm);
+/* For libraries over this one: `text` becomes this thread's last error, and a warning in the log.
+ * Returns `result`, which must be an error. */
+TUTTI_API tuttiResult_t tuttiRefuse(tuttiResult_t result, const char *text);
 
 /* ---- Communicators -------------------------------------------------------------------------- */
 
@@ -349,9 +352,10 @@ TUTTI_API tuttiResult_t tuttiEventElapsedTime(float *ms, tuttiEvent_t start, tut
  * for events and operations. */
 TUTTI_API tuttiResult_t tuttiGroupStart(void);
 TUTTI_API tuttiResult_t tuttiGroupEnd(void);
-/* Fails this thread's open group like a call that is refused; `text` says why. InvalidUsage always:
- * also the result of the group's end, which issues nothing. For libraries over this one. */
-TUTTI_API tuttiResult_t tuttiGroupFail(const char *text);
+/* For libraries over this one, whose calls may fail before they come here: where `result` is an
+ * error and this thread has an open group, that issues nothing, and its end returns `result` with
+ * this thread's last error, unless the group has failed already. Returns `result`. */
+TUTTI_API tuttiResult_t tuttiGroupFail(tuttiResult_t result);
 
 /* ---- Operations ----------------------------------------------------------------------------- */
 

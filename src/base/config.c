@@ -16,6 +16,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "base/names.h"
 #include "base/nccl_settings.h"
 #include "base/settings_file.h"
 #include "base/stderr.h"
@@ -298,6 +299,7 @@ static void load(void)
     tt_stderr_remember();
     if (!atomic_compare_exchange_strong(&state, &unread, READ) && unread == UNREAD_WITH_NCCL)
         state = READ_WITH_NCCL;
+    tt_user_names_nccl(state == READ_WITH_NCCL);
     refused_file[0] = '\0';
     for (int i = 0; i < TT_CONFIG_COUNT; i++) {
         free(values[i].text);
@@ -324,7 +326,9 @@ static void load(void)
 bool tt_config_use_nccl(void)
 {
     int now = UNREAD;
-    return atomic_compare_exchange_strong(&state, &now, UNREAD_WITH_NCCL) || now != READ;
+    const bool does = atomic_compare_exchange_strong(&state, &now, UNREAD_WITH_NCCL) || now != READ;
+    if (does) tt_user_names_nccl(true); /* also for errors before the settings are read */
+    return does;
 }
 
 bool tt_config_with_nccl(void)

@@ -16,6 +16,7 @@
 #include "base/config.h"
 #include "base/escape.h"
 #include "base/log_subsystems.h"
+#include "base/names.h"
 #include "base/nccl_settings.h"
 #include "base/open.h"
 #include "base/stderr.h"
@@ -163,7 +164,7 @@ void tt_log(enum tt_log_level level, const char *file, int line, const char *for
     if (level == TT_LOG_INFO && !(tt_subsystem_of(file) & subsystems)) return;
     const int saved_errno = errno;
     const char *base = strrchr(file, '/');
-    char text[1536], event[1536], place[128] = "";
+    char text[1536], event[1536], named[1536], place[128] = "";
     if (level == TT_LOG_WARN) snprintf(place, sizeof place, "%s:%d", base ? base + 1 : file, line);
     size_t used = (size_t)begin_line(text, sizeof text, level, place);
     va_list args;
@@ -171,7 +172,8 @@ void tt_log(enum tt_log_level level, const char *file, int line, const char *for
     errno = saved_errno; /* for %m */
     vsnprintf(event, sizeof event, format, args);
     va_end(args);
-    used += tt_escape(text + used, sizeof text - used, event);
+    tt_user_names(named, sizeof named, event);
+    used += tt_escape(text + used, sizeof text - used, named);
     if (has_nccls_form && place[0] && used + strlen(place) + 4 < sizeof text)
         used += (size_t)snprintf(text + used, sizeof text - used, " (%s)", place);
     if (used > sizeof text - 2) used = sizeof text - 2;

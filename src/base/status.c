@@ -8,6 +8,7 @@
 
 #include "base/escape.h"
 #include "base/log.h"
+#include "base/names.h"
 
 static _Thread_local char last_error[TT_ERROR_TEXT];
 
@@ -47,5 +48,6 @@ const char *tt_last_error(void)
 void tt_set_last_error(const char *text)
 {
     char shown[TT_ERROR_TEXT]; /* text may be last_error */
-    memcpy(last_error, shown, tt_escape(shown, sizeof shown, text) + 1);
+    tt_escape(shown, sizeof shown, text);
+    tt_user_names(last_error, sizeof last_error, shown);
 }

@@ -141,7 +141,7 @@ struct tt_participants {
 };
 
 /* How every entry point ends: the public result of its status. The text of an argument error begins
- * with "function: " afterwards. */
+ * with "function: " afterwards (NULL: it has its name). */
 tuttiResult_t tt_result(const char *function, tt_status status);
 /* The status of an entry point that the library itself has called. */
 TT_NODISCARD tt_status tt_status_of(tuttiResult_t result);

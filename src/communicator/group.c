@@ -344,13 +344,10 @@ static tt_status hold(struct group *group, tt_status status, enum tt_call_hold *
     return status ? status : held;
 }
 
-tuttiResult_t tuttiGroupFail(const char *text)
+tuttiResult_t tuttiGroupFail(tuttiResult_t result)
 {
-    if (!text) return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT, "text is NULL"));
-    if (!tt_in_group())
-        return tt_result(__func__, tt_fail(TT_ERR_USAGE, "tuttiGroupFail: this thread has no open "
-                                                         "group"));
-    return tt_group_result(__func__, tt_fail(TT_ERR_USAGE, "%s", text));
+    if (result == tuttiSuccess || !tt_in_group()) return result;
+    return tt_group_result(NULL, tt_status_of(result));
 }
 
 /* After a failure the rest is dropped. */

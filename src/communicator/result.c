@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/names.h"
 #include "base/status.h"
 #include "carrier/carried.h"
 #include "communicator/calling.h"
@@ -41,17 +42,27 @@ tt_status tt_status_of(tuttiResult_t result)
 static void name_function(const char *function)
 {
     const char *text = tt_last_error();
-    const size_t length = strlen(function);
-    char named[TT_ERROR_TEXT];
-    if (!strncmp(text, function, length) && text[length] == ':') return;
-    snprintf(named, sizeof named, "%s: %.*s", function, (int)(sizeof named - length - 3), text);
+    char name[64], named[TT_ERROR_TEXT];
+    const size_t length = tt_user_names(name, sizeof name, function);
+    if (!strncmp(text, name, length) && text[length] == ':') return;
+    snprintf(named, sizeof named, "%s: %.*s", name, (int)(sizeof named - length - 3), text);
     tt_set_last_error(named);
 }
 
 tuttiResult_t tt_result(const char *function, tt_status status)
 {
-    if (status == TT_ERR_ARGUMENT) name_function(function);
+    if (status == TT_ERR_ARGUMENT && function) name_function(function);
     return code_of(status);
+}
+
+tuttiResult_t tuttiRefuse(tuttiResult_t result, const char *text)
+{
+    if (result <= tuttiSuccess || result >= tuttiNumResults || result == tuttiInProgress || !text)
+        return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT,
+                                           "result %d with text %s: expected an "
+                                           "error and a text",
+                                           (int)result, text ? text : "NULL"));
+    return tt_result(NULL, tt_fail(tt_status_of(result), "%s", text));
 }
 
 tuttiResult_t tuttiGetVersion(int *version)
@@ -92,7 +103,7 @@ const char *tuttiGetLastError(tuttiComm_t comm)
 {
     if (!comm || tt_comm_enter_to_ask(comm)) return tt_last_error();
     static _Thread_local char text[TT_ERROR_TEXT]; /* the communicator may end while it is read */
-    snprintf(text, sizeof text, "%s", tt_fabric_failure_text(comm->core.fabric));
+    tt_user_names(text, sizeof text, tt_fabric_failure_text(comm->core.fabric));
     tt_core_leave_call(&comm->core);
     return text[0] ? text : tt_last_error();
 }

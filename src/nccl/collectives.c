@@ -55,7 +55,7 @@ __attribute__((noinline)) static bool look(struct call *call, const char *functi
                                       root, nranks - 1);
     if (!call->result && count)
         call->result = tt_face_find_stream(function, comm, stream, &call->stream);
-    if (call->result) tt_face_fail_group(call->result);
+    if (call->result) tt_face_end_call(call->result);
     return !call->result && count;
 }
 
@@ -81,7 +81,7 @@ ncclResult_t pncclReduce(const void *sendbuff, void *recvbuff, size_t count,
 {
     struct call call;
     if (!begins(&call, "ncclReduce", count, datatype, op, root, comm, stream)) return call.result;
-    return tt_face_end_call(
+    return tt_face_end(
         tuttiReduce(sendbuff, recvbuff, count, call.type, call.op, root, call.comm, call.stream));
 }
 
@@ -91,7 +91,7 @@ ncclResult_t pncclBcast(void *buff, size_t count, ncclDataType_t datatype, int r
     struct call call;
     if (!begins(&call, "ncclBcast", count, datatype, ncclSum, root, comm, stream))
         return call.result;
-    return tt_face_end_call_as(
+    return tt_face_end_as(
         "ncclBcast", tuttiBroadcast(buff, buff, count, call.type, root, call.comm, call.stream));
 }
 
@@ -101,7 +101,7 @@ ncclResult_t pncclBroadcast(const void *sendbuff, void *recvbuff, size_t count,
     struct call call;
     if (!begins(&call, "ncclBroadcast", count, datatype, ncclSum, root, comm, stream))
         return call.result;
-    return tt_face_end_call(
+    return tt_face_end(
         tuttiBroadcast(sendbuff, recvbuff, count, call.type, root, call.comm, call.stream));
 }
 
@@ -111,7 +111,7 @@ ncclResult_t pncclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
 {
     struct call call;
     if (!begins(&call, "ncclAllReduce", count, datatype, op, 0, comm, stream)) return call.result;
-    return tt_face_end_call(
+    return tt_face_end(
         tuttiAllReduce(sendbuff, recvbuff, count, call.type, call.op, call.comm, call.stream));
 }
 
@@ -122,8 +122,8 @@ ncclResult_t pncclReduceScatter(const void *sendbuff, void *recvbuff, size_t rec
     struct call call;
     if (!begins(&call, "ncclReduceScatter", recvcount, datatype, op, 0, comm, stream))
         return call.result;
-    return tt_face_end_call(tuttiReduceScatter(sendbuff, recvbuff, recvcount, call.type, call.op,
-                                               call.comm, call.stream));
+    return tt_face_end(tuttiReduceScatter(sendbuff, recvbuff, recvcount, call.type, call.op,
+                                          call.comm, call.stream));
 }
 
 ncclResult_t pncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
@@ -132,7 +132,7 @@ ncclResult_t pncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcou
     struct call call;
     if (!begins(&call, "ncclAllGather", sendcount, datatype, ncclSum, 0, comm, stream))
         return call.result;
-    return tt_face_end_call(
+    return tt_face_end(
         tuttiAllGather(sendbuff, recvbuff, sendcount, call.type, call.comm, call.stream));
 }
 
@@ -142,8 +142,7 @@ ncclResult_t pncclAlltoAll(const void *sendbuff, void *recvbuff, size_t count,
     struct call call;
     if (!begins(&call, "ncclAlltoAll", count, datatype, ncclSum, 0, comm, stream))
         return call.result;
-    return tt_face_end_call(
-        tuttiAlltoAll(sendbuff, recvbuff, count, call.type, call.comm, call.stream));
+    return tt_face_end(tuttiAlltoAll(sendbuff, recvbuff, count, call.type, call.comm, call.stream));
 }
 
 ncclResult_t pncclGather(const void *sendbuff, void *recvbuff, size_t count,
@@ -152,7 +151,7 @@ ncclResult_t pncclGather(const void *sendbuff, void *recvbuff, size_t count,
     struct call call;
     if (!begins(&call, "ncclGather", count, datatype, ncclSum, root, comm, stream))
         return call.result;
-    return tt_face_end_call(
+    return tt_face_end(
         tuttiGather(sendbuff, recvbuff, count, call.type, root, call.comm, call.stream));
 }
 
@@ -162,7 +161,7 @@ ncclResult_t pncclScatter(const void *sendbuff, void *recvbuff, size_t count,
     struct call call;
     if (!begins(&call, "ncclScatter", count, datatype, ncclSum, root, comm, stream))
         return call.result;
-    return tt_face_end_call(
+    return tt_face_end(
         tuttiScatter(sendbuff, recvbuff, count, call.type, root, call.comm, call.stream));
 }
 
@@ -246,7 +245,7 @@ ncclResult_t pncclSend(const void *sendbuff, size_t count, ncclDataType_t dataty
 {
     struct call call;
     if (!begins(&call, "ncclSend", 1, datatype, ncclSum, 0, comm, stream)) return call.result;
-    return tt_face_end_call(tuttiSend(sendbuff, count, call.type, peer, call.comm, call.stream));
+    return tt_face_end(tuttiSend(sendbuff, count, call.type, peer, call.comm, call.stream));
 }
 
 ncclResult_t pncclRecv(void *recvbuff, size_t count, ncclDataType_t datatype, int peer,
@@ -254,7 +253,7 @@ ncclResult_t pncclRecv(void *recvbuff, size_t count, ncclDataType_t datatype, in
 {
     struct call call;
     if (!begins(&call, "ncclRecv", 1, datatype, ncclSum, 0, comm, stream)) return call.result;
-    return tt_face_end_call(tuttiRecv(recvbuff, count, call.type, peer, call.comm, call.stream));
+    return tt_face_end(tuttiRecv(recvbuff, count, call.type, peer, call.comm, call.stream));
 }
 
 #define TT_IN_COLLECTIVES TT_FACE_TWIN

@@ -35,8 +35,8 @@ static ncclResult_t init_rank(const char *function, ncclComm_t *comm, int nranks
 {
     tuttiConfig_t settings;
     const ncclResult_t refused = tt_face_new_settings(function, config, &settings);
-    if (refused) return refused;
-    return tt_face_end_call_as(
+    if (refused) return tt_face_end_call(refused);
+    return tt_face_end_as(
         function, tuttiCommInitRankConfig(place_of(comm), nranks, take_id(id), rank, &settings));
 }
 
@@ -57,9 +57,9 @@ ncclResult_t pncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myra
 {
     static const char function[] = "ncclCommInitRankScalable";
     if (nId < 1 || nId > nranks || !commIds)
-        return tt_face_refuse(ncclInvalidArgument,
-                              "%s: nId is %d and commIds %p: expected 1 to %d ids", function, nId,
-                              (void *)commIds, nranks);
+        return tt_face_end_call(tt_face_refuse(ncclInvalidArgument,
+                                               "%s: nId is %d and commIds %p: expected 1 to %d ids",
+                                               function, nId, (void *)commIds, nranks));
     ncclUniqueId first = commIds[0];
     return init_rank(function, newcomm, nranks, &first, myrank, config);
 }
@@ -76,9 +76,9 @@ ncclResult_t pncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
     tuttiUniqueId id;
     const ncclResult_t refused = tt_face_new_settings("ncclCommInitAll", NULL, &settings);
     if (refused) return refused;
-    if (!comm || ndev < 1)
+    if (!comm || ndev < 0)
         return tt_face_refuse(ncclInvalidArgument,
-                              "ncclCommInitAll: comm is %p and ndev %d: expected a place for 1 or "
+                              "ncclCommInitAll: comm is %p and ndev %d: expected a place for 0 or "
                               "more communicators",
                               (void *)comm, ndev);
     for (int i = 0; devlist && i < ndev; i++)
@@ -87,6 +87,7 @@ ncclResult_t pncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
                                   "ncclCommInitAll: devlist[%d] is %d: expected the number of a "
                                   "GPU",
                                   i, devlist[i]);
+    if (!ndev) return ncclSuccess;
     tuttiResult_t result = tuttiGetUniqueId(&id);
     if (result) return tt_face_failed(result);
     (void)tuttiGroupStart();
@@ -96,7 +97,7 @@ ncclResult_t pncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
     }
     explicit_bzero(&id, sizeof id);
     const tuttiResult_t ended = tuttiGroupEnd();
-    return tt_face_end_call_as("ncclCommInitAll", result ? result : ended);
+    return tt_face_end_as("ncclCommInitAll", result ? result : ended);
 }
 
 ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
@@ -104,14 +105,14 @@ ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *new
 {
     tuttiConfig_t settings = TUTTI_CONFIG_INITIALIZER; /* all else is the parent's */
     const ncclResult_t refused = tt_face_read_config("ncclCommSplit", config, &settings);
-    if (refused) return refused;
-    return tt_face_end_call(
+    if (refused) return tt_face_end_call(refused);
+    return tt_face_end(
         tuttiCommSplit(tt_face_comm(comm), color, key, place_of(newcomm), &settings));
 }
 
 ncclResult_t pncclCommFinalize(ncclComm_t comm)
 {
-    return tt_face_end_call_as("ncclCommFinalize", tuttiCommFinalizeLocal(tt_face_comm(comm)));
+    return comm ? tt_face_end(tuttiCommFinalizeLocal(tt_face_comm(comm))) : ncclSuccess;
 }
 
 ncclResult_t pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
@@ -133,7 +134,7 @@ ncclResult_t pncclCommCount(const ncclComm_t comm, int *count)
 
 ncclResult_t pncclCommCuDevice(const ncclComm_t comm, int *device)
 {
-    return tt_face_end_as("ncclCommCuDevice", tuttiCommDevice(tt_face_comm(comm), device));
+    return tt_face_end(tuttiCommDevice(tt_face_comm(comm), device));
 }
 
 ncclResult_t pncclCommUserRank(const ncclComm_t comm, int *rank)

@@ -40,7 +40,7 @@ static const struct field fields[] = {
     FIELD(nChannelsPerNetPeer, 22800, 1, INT_MAX),
     FIELD(nvlinkCentricSched, 22800, 0, 1),
     FIELD(graphUsageMode, 22900, 0, 2),
-    FIELD(numRmaCtx, 22900, 1, INT_MAX),
+    FIELD(numRmaCtx, 22900, 0, INT_MAX),
     FIELD(maxP2pPeers, 23000, 1, INT_MAX),
     FIELD(graphStreamOrdering, 23005, 0, 1),
 #undef FIELD
@@ -126,7 +126,7 @@ static const struct field call_fields[] = {
 #undef FIELD
 };
 
-ncclResult_t tt_face_check_call_config(const char *function, const ncclCollConfig_t *config)
+static ncclResult_t check_call_config(const char *function, const ncclCollConfig_t *config)
 {
     static const char initializer[] = "NCCL_COLLCONFIG_INITIALIZER";
     const size_t least = offsetof(ncclCollConfig_t, launchCompletionEvent);
@@ -153,6 +153,11 @@ ncclResult_t tt_face_check_call_config(const char *function, const ncclCollConfi
                               "libnccl.so.2: record an event behind the call",
                               function);
     return ncclSuccess;
+}
+
+ncclResult_t tt_face_check_call_config(const char *function, const ncclCollConfig_t *config)
+{
+    return tt_face_end_call(check_call_config(function, config));
 }
 
 /* ---- What a new communicator has ------------------------------------------------------------ */

@@ -48,6 +48,7 @@ struct ncclCommProperties {
 #define TT_LATER(name, what, parameters)                                                           \
     ncclResult_t nccl##name parameters;                                                            \
     ncclResult_t pnccl##name parameters;
+#define TT_LATER_CALL TT_LATER
 #include "nccl/names_table.h"
 
 #define TT_FACE_BOTH(result, name, parameters)                                                     \

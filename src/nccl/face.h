@@ -31,27 +31,19 @@ static inline ncclResult_t tt_face_end(tuttiResult_t result)
     return __builtin_expect(result == tuttiSuccess, 1) ? ncclSuccess : tt_face_failed(result);
 }
 
-/* Ends a function for which tutti has another name; NULL: it has the same. */
+/* Ends a function whose sentence must not have tutti's name for it. */
 ncclResult_t tt_face_end_as(const char *function, tuttiResult_t result);
-/* A call that a group holds: where it fails, this thread's open group ends with the first failure.
- */
-ncclResult_t tt_face_end_call_as(const char *function, tuttiResult_t result);
-static inline ncclResult_t tt_face_end_call(tuttiResult_t result)
-{
-    return __builtin_expect(result == tuttiSuccess, 1) ? ncclSuccess
-                                                       : tt_face_end_call_as(NULL, result);
-}
 
-/* Ends a function that the face refuses: `format` is what ncclGetLastError says. An open group of
- * this thread fails with it. */
+/* Ends a function that the face refuses: `format` is what ncclGetLastError and the log say. */
 ncclResult_t tt_face_refuse(ncclResult_t result, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* After the sentence is there: where this thread has a group open, that ends with the first such
- * result and sentence. Tutti's group knows of its own failures; tt_face_fail_group tells it of
- * others, so that it issues nothing. */
-void tt_face_note_failure(ncclResult_t result);
-void tt_face_fail_group(ncclResult_t result);
+/* Ends a call that a group would hold, also where the face has refused it: an open group of this
+ * thread fails with the same sentence. */
+static inline ncclResult_t tt_face_end_call(ncclResult_t result)
+{
+    return (ncclResult_t)tuttiGroupFail((tuttiResult_t)result);
+}
 
 /* NCCL's own types only: tutti has more. */
 ncclResult_t tt_face_check_type(const char *function, ncclDataType_t type);

@@ -16,4 +16,10 @@ static ncclResult_t later(const char *function, const char *what)
         return later("nccl" #name, what);                                                          \
     }                                                                                              \
     TT_FACE_TWIN(name)
+#define TT_LATER_CALL(name, what, parameters)                                                      \
+    ncclResult_t pnccl##name parameters                                                            \
+    {                                                                                              \
+        return tt_face_end_call(later("nccl" #name, what));                                        \
+    }                                                                                              \
+    TT_FACE_TWIN(name)
 #include "nccl/names_table.h"

@@ -8,7 +8,7 @@ ncclResult_t pncclMemAlloc(void **ptr, size_t size)
         *ptr = NULL;
         return ncclSuccess;
     }
-    return tt_face_end_as("ncclMemAlloc", tuttiDeviceMemAlloc(ptr, size, TUTTI_DEVICE_CURRENT));
+    return tt_face_end(tuttiDeviceMemAlloc(ptr, size, TUTTI_DEVICE_CURRENT));
 }
 
 ncclResult_t pncclMemFree(void *ptr)
@@ -23,7 +23,28 @@ ncclResult_t pncclCommRegister(const ncclComm_t comm, void *buff, size_t size, v
 
 ncclResult_t pncclCommDeregister(const ncclComm_t comm, void *handle)
 {
-    return tt_face_end(tuttiCommDeregister(tt_face_comm(comm), handle));
+    return handle ? tt_face_end(tuttiCommDeregister(tt_face_comm(comm), handle)) : ncclSuccess;
+}
+
+/* There are no windows yet. A NULL is what NCCL gives where memory cannot be symmetric: programs
+ * then use the memory without a window. */
+ncclResult_t pncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win,
+                                     int winFlags)
+{
+    static const char function[] = "ncclCommWindowRegister";
+    (void)buff, (void)size, (void)winFlags;
+    if (!win) return tt_face_refuse(ncclInvalidArgument, "%s: win is NULL", function);
+    *win = NULL;
+    return tt_face_end_as(function, tuttiCommCheck(tt_face_comm(comm)));
+}
+
+ncclResult_t pncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win)
+{
+    (void)comm;
+    if (!win) return ncclSuccess;
+    return tt_face_refuse(ncclInvalidArgument,
+                          "ncclCommWindowDeregister: win is %p: this library has made no window",
+                          (void *)win);
 }
 
 ncclResult_t pncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t datatype,

@@ -3,7 +3,8 @@
  * leaves all other rows out.
  *
  * TT_LATER(Name, what, parameters): a function that does not exist yet: it returns
- * ncclInvalidUsage, and ncclGetLastError says that `what` is not there. */
+ * ncclInvalidUsage, and ncclGetLastError says that `what` is not there. TT_LATER_CALL: one that
+ * a group would hold, so an open group fails with it. */
 /* clang-format off */
 #ifndef TT_IN_ERRORS
 #define TT_IN_ERRORS(name)
@@ -28,6 +29,9 @@
 #endif
 #ifndef TT_LATER
 #define TT_LATER(name, what, parameters)
+#endif
+#ifndef TT_LATER_CALL
+#define TT_LATER_CALL(name, what, parameters)
 #endif
 
 TT_IN_ERRORS(GetVersion)
@@ -57,6 +61,8 @@ TT_IN_MEMORY(MemAlloc)
 TT_IN_MEMORY(MemFree)
 TT_IN_MEMORY(CommRegister)
 TT_IN_MEMORY(CommDeregister)
+TT_IN_MEMORY(CommWindowRegister)
+TT_IN_MEMORY(CommWindowDeregister)
 TT_IN_MEMORY(RedOpCreatePreMulSum)
 TT_IN_MEMORY(RedOpDestroy)
 
@@ -105,19 +111,17 @@ TT_IN_PARAMETERS(ParamGetParameter)
 TT_IN_PARAMETERS(ParamGetAllParameterKeys)
 TT_IN_PARAMETERS(ParamDumpAll)
 
-TT_LATER(CommShrink, "shrinking a communicator", (ncclComm_t comm, int *ranks, int nranks, ncclComm_t *made, ncclConfig_t *config, int flags))
+TT_LATER_CALL(CommShrink, "shrinking a communicator", (ncclComm_t comm, int *ranks, int nranks, ncclComm_t *made, ncclConfig_t *config, int flags))
 TT_LATER(CommGetUniqueId, "growing a communicator", (ncclComm_t comm, ncclUniqueId *id))
-TT_LATER(CommGrow, "growing a communicator", (ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank, ncclComm_t *made, ncclConfig_t *config))
+TT_LATER_CALL(CommGrow, "growing a communicator", (ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank, ncclComm_t *made, ncclConfig_t *config))
 TT_LATER(CommRevoke, "revoking a communicator", (ncclComm_t comm, int flags))
 TT_LATER(CommSuspend, "suspending a communicator", (ncclComm_t comm, int flags))
 TT_LATER(CommResume, "resuming a communicator", (ncclComm_t comm))
 TT_LATER(CommMemStats, "counting the memory of a communicator", (ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value))
-TT_LATER(CommWindowRegister, "registering a window", (ncclComm_t comm, void *memory, size_t nbytes, ncclWindow_t *window, int flags))
-TT_LATER(CommWindowDeregister, "registering a window", (ncclComm_t comm, ncclWindow_t window))
 TT_LATER(WinGetUserPtr, "registering a window", (ncclComm_t comm, ncclWindow_t window, void **memory))
-TT_LATER(PutSignal, "one-sided communication", (const void *memory, size_t count, ncclDataType_t type, int peer, ncclWindow_t window, size_t offset, int signal, int context, unsigned int flags, ncclComm_t comm, cudaStream_t stream))
-TT_LATER(Signal, "one-sided communication", (int peer, int signal, int context, unsigned int flags, ncclComm_t comm, cudaStream_t stream))
-TT_LATER(WaitSignal, "one-sided communication", (int nsignals, ncclWaitSignalDesc_t *signals, ncclComm_t comm, cudaStream_t stream))
+TT_LATER_CALL(PutSignal, "one-sided communication", (const void *memory, size_t count, ncclDataType_t type, int peer, ncclWindow_t window, size_t offset, int signal, int context, unsigned int flags, ncclComm_t comm, cudaStream_t stream))
+TT_LATER_CALL(Signal, "one-sided communication", (int peer, int signal, int context, unsigned int flags, ncclComm_t comm, cudaStream_t stream))
+TT_LATER_CALL(WaitSignal, "one-sided communication", (int nsignals, ncclWaitSignalDesc_t *signals, ncclComm_t comm, cudaStream_t stream))
 TT_LATER(SetEncryption, "setting the encryption by a call (use TUTTI_ENCRYPT and TUTTI_JOB_KEY)", (const ncclEncryptionConfig_t *config))
 TT_LATER(DevCommCreate, "the device API", (ncclComm_t comm, const struct ncclDevCommRequirements *requirements, struct ncclDevComm *made))
 TT_LATER(DevCommDestroy, "the device API", (ncclComm_t comm, const struct ncclDevComm *made))
@@ -143,3 +147,4 @@ TT_LATER(GinInboxA2ACreateRequirement, "the device API", (struct ncclTeam peers,
 #undef TT_IN_TEAMS
 #undef TT_IN_PARAMETERS
 #undef TT_LATER
+#undef TT_LATER_CALL

@@ -267,11 +267,13 @@ TEST(group_ends, a_group_that_was_failed_issues_nothing)
     tuttiComm_t comm;
     int value = 7, out = 0;
     REQUIRE(tuttiCommInitAll(&comm, 1, NULL) == tuttiSuccess);
-    CHECK_EQ(tuttiGroupFail("none is open"), tuttiInvalidUsage);
+    CHECK_EQ(tuttiGroupFail(tuttiRemoteError), tuttiRemoteError); /* none is open */
     CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
     CHECK_EQ(tuttiAllReduce(&value, &out, 1, tuttiInt32, tuttiSum, comm, NULL), tuttiSuccess);
-    CHECK_EQ(tuttiGroupFail("100% refused"), tuttiInvalidUsage);
-    CHECK_EQ(tuttiGroupEnd(), tuttiInvalidUsage);
+    CHECK_EQ(tuttiGroupFail(tuttiSuccess), tuttiSuccess);
+    CHECK_EQ(tuttiGroupFail(tuttiRefuse(tuttiSystemError, "100% refused")), tuttiSystemError);
+    CHECK_EQ(tuttiGroupFail(tuttiRefuse(tuttiTimeout, "too late")), tuttiTimeout);
+    CHECK_EQ(tuttiGroupEnd(), tuttiSystemError);
     CHECK_EQ(strcmp(tuttiGetLastError(NULL), "100% refused"), 0);
     CHECK_EQ(out, 0);
     CHECK_EQ(tuttiCommDestroy(comm), tuttiSuccess);

@@ -137,7 +137,9 @@ TEST(bad_input, null_communicators_are_refused_and_freed_alike)
     WRONG_ARGUMENT(tuttiCommFinalize(NULL), "NULL");
     WRONG_ARGUMENT(tuttiCommFinalizeLocal(NULL), "NULL");
     WRONG_ARGUMENT(tuttiCommCheck(NULL), "NULL");
-    WRONG_ARGUMENT(tuttiGroupFail(NULL), "NULL");
+    WRONG_ARGUMENT(tuttiRefuse(tuttiInvalidUsage, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiRefuse(tuttiSuccess, "refused"), "result 0");
+    WRONG_ARGUMENT(tuttiRefuse((tuttiResult_t)99, "refused"), "result 99");
     WRONG_ARGUMENT(tuttiCommCount(NULL, &number), "NULL");
     WRONG_ARGUMENT(tuttiCommUserRank(NULL, &number), "NULL");
     WRONG_ARGUMENT(tuttiCommDevice(NULL, &number), "NULL");
@@ -348,10 +350,11 @@ TEST(bad_input, handles_of_nothing)
 }
 
 /* These have no argument that they refuse. */
-static const char *const never_refuse[] = {
-    "tuttiStreamDestroy", "tuttiStreamSynchronize", "tuttiStreamQuery",
-    "tuttiEventDestroy",  "tuttiGroupStart",        "tuttiGroupEnd",
-    "tuttiGetLauncher",   "tuttiUseNcclSettings",   NULL};
+static const char *const never_refuse[] = {"tuttiStreamDestroy", "tuttiStreamSynchronize",
+                                           "tuttiStreamQuery",   "tuttiEventDestroy",
+                                           "tuttiGroupStart",    "tuttiGroupEnd",
+                                           "tuttiGetLauncher",   "tuttiUseNcclSettings",
+                                           "tuttiGroupFail",     NULL};
 
 static bool is_in(const char *const *list, const char *name)
 {

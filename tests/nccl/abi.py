@@ -119,7 +119,7 @@ def check_page(newest):
     page = open(os.path.join(SOURCE, "docs/nccl.md")).read()
     rows = dict(re.findall(r"^\| `(nccl\w+)` \| (.*?) \|", page, re.M))
     table = open(os.path.join(SOURCE, "src/nccl/names_table.h")).read()
-    later = {"nccl" + name for name in re.findall(r"^TT_LATER\((\w+),", table, re.M)}
+    later = {"nccl" + name for name in re.findall(r"^TT_LATER(?:_CALL)?\((\w+),", table, re.M)}
     wanted = {name for (kind, name) in newest if kind == "name" and name.startswith("nccl")}
     for name in sorted(wanted | set(rows)):
         if (name in wanted) != (name in rows):

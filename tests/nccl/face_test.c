@@ -147,6 +147,7 @@ TEST(nccl_names, that_come_later_say_so)
         void (*function)(void);
     } later[] = {
 #define TT_LATER(name, what, parameters) {"nccl" #name, (void (*)(void))nccl##name},
+#define TT_LATER_CALL TT_LATER
 #include "nccl/names_table.h"
     };
     for (size_t i = 0; i < sizeof later / sizeof later[0]; i++) {

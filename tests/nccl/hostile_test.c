@@ -24,10 +24,11 @@ TEST(nccl_hostile, a_simulated_end_ends_the_group_and_issues_nothing)
     ncclComm_t comms[2];
     int values[2] = {1, 2};
     make_pair(comms);
-    CHECK(ncclGroupSimulateEnd(NULL) == ncclInvalidUsage);
-    CHECK(says("is not there yet"));
+    CHECK(ncclGroupSimulateEnd(NULL) == ncclInvalidUsage); /* there is none */
+    CHECK(says("without ncclGroupStart"));
     sum_pair(comms, values);
     CHECK(ncclGroupSimulateEnd(NULL) == ncclInvalidUsage);
+    CHECK(says("is not there yet"));
     CHECK(values[0] == 1 && values[1] == 2);
     sum_pair(comms, values);
     CHECK(ncclGroupEnd() == ncclSuccess);
@@ -76,19 +77,85 @@ TEST(nccl_hostile, a_refusal_in_a_group_fails_it)
     CHECK(ncclCommDestroy(comm) == ncclSuccess);
 }
 
-/* The standard error is that of the process when it began: so another one runs the test above. */
-TEST(nccl_hostile, a_refusal_in_a_group_is_logged_once_by_its_own_sentence)
+/* A refused call that a group would not hold leaves the group as it is. */
+TEST(nccl_hostile, a_refusal_of_what_is_no_call_leaves_the_group)
 {
-    char path[512] = "", command[1024], log[8192];
+    ncclComm_t comms[2];
+    ncclUniqueId id;
+    ncclResult_t state;
+    int values[2] = {1, 2}, number;
+    void *memory;
+    make_pair(comms);
+    sum_pair(comms, values);
+    CHECK(ncclGetVersion(NULL) == ncclInvalidArgument);
+    CHECK(ncclGetUniqueId(NULL) == ncclInvalidArgument);
+    CHECK(ncclCommCount(NULL, &number) == ncclInvalidArgument);
+    CHECK(ncclCommGetAsyncError(NULL, &state) == ncclInvalidArgument);
+    CHECK(ncclMemAlloc(NULL, 1) == ncclInvalidArgument);
+    CHECK(ncclCommRegister(comms[0], NULL, 1, &memory) == ncclInvalidArgument);
+    CHECK(ncclCommGetUniqueId(comms[0], &id) == ncclInvalidUsage);
+    CHECK(ncclParamGetI8(NULL, NULL) == ncclInvalidArgument);
+    CHECK(ncclGroupEnd() == ncclSuccess);
+    CHECK(values[0] == 3 && values[1] == 3);
+    destroy_pair(comms);
+}
+
+TEST(nccl_hostile, what_comes_later_and_is_a_call_fails_the_group)
+{
+    ncclComm_t comms[2];
+    int values[2] = {1, 2};
+    make_pair(comms);
+    sum_pair(comms, values);
+    CHECK(ncclSignal(0, 0, 0, 0, comms[0], NULL) == ncclInvalidUsage);
+    CHECK(ncclGroupEnd() == ncclInvalidUsage);
+    CHECK(says("ncclSignal: one-sided communication is not there yet"));
+    CHECK(values[0] == 1 && values[1] == 2);
+    destroy_pair(comms);
+}
+
+/* What one test logs, in a process of its own: the standard error is that of the process when it
+ * began. */
+static void run_test(const char *name, char *log, size_t size)
+{
+    char path[512] = "", command[1024];
     REQUIRE(readlink("/proc/self/exe", path, sizeof path - 1) > 0);
-    snprintf(command, sizeof command, "'%s' --gtest_filter=*.a_refusal_in_a_group_fails_it 2>&1",
-             path);
+    snprintf(command, sizeof command, "NCCL_DEBUG=WARN '%s' --gtest_filter=*.%s 2>&1", path, name);
     FILE *output = popen(command, "re");
     REQUIRE(output != NULL);
-    log[fread(log, 1, sizeof log - 1, output)] = 0;
+    log[fread(log, 1, size - 1, output)] = 0;
     CHECK(pclose(output) == 0);
-    const char *begin = strstr(log, "[ RUN "), *first = begin ? strstr(begin, "type 13") : NULL;
-    CHECK_MESSAGE(first != NULL && !strstr(first + 1, "type 13") && !strstr(begin, "is NULL"),
+    const char *begin = strstr(log, "[ RUN ");
+    REQUIRE(begin != NULL);
+    memmove(log, begin, strlen(begin) + 1);
+}
+
+static int times_in(const char *text, const char *part)
+{
+    int times = 0;
+    while ((text = strstr(text, part))) text++, times++;
+    return times;
+}
+
+TEST(nccl_hostile, a_refusal_is_logged_once_by_its_own_sentence)
+{
+    char log[16384];
+    run_test("a_refusal_in_a_group_fails_it", log, sizeof log);
+    CHECK_MESSAGE(times_in(log, "NCCL WARN ncclAllReduce: type 13 is none of") == 1 &&
+                      times_in(log, "NCCL WARN") == 1,
+                  "the log is: %s", log);
+    run_test("a_refusal_of_what_is_no_call_leaves_the_group", log, sizeof log);
+    CHECK_MESSAGE(times_in(log, "NCCL WARN ncclGetVersion: version is NULL") == 1 &&
+                      times_in(log, "NCCL WARN") == 8,
+                  "the log is: %s", log);
+}
+
+TEST(nccl_hostile, the_log_has_the_names_of_nccl_only)
+{
+    char log[16384];
+    run_test("errors_have_the_names_of_nccl_only", log, sizeof log);
+    CHECK_MESSAGE(times_in(log, "NCCL WARN") == 8 &&
+                      times_in(log, "that ncclGetUniqueId made") == 1 &&
+                      times_in(log, "NCCL_SPLIT_NOCOLOR") == 1 && !times_in(log, " tutti"),
                   "the log is: %s", log);
 }
 
@@ -118,6 +185,26 @@ TEST(nccl_hostile, errors_have_the_names_of_nccl_only)
     CHECK(says("ncclAllReduce: stream "));
     CHECK(ncclGroupEnd() == ncclInvalidUsage);
     CHECK(says("ncclGroupEnd without ncclGroupStart"));
+    CHECK(ncclCommDestroy(comm) == ncclSuccess);
+}
+
+TEST(nccl_hostile, what_is_null_or_empty_is_taken_as_nccl_takes_it)
+{
+    ncclComm_t comm, *const place = &comm;
+    ncclWindow_t window = (ncclWindow_t)place;
+    int value = 1;
+    REQUIRE(ncclCommInitAll(place, 1, NULL) == ncclSuccess);
+    CHECK(ncclCommFinalize(NULL) == ncclSuccess);
+    CHECK(ncclCommInitAll(place, 0, NULL) == ncclSuccess);
+    CHECK(ncclCommInitAll(NULL, 0, NULL) == ncclInvalidArgument);
+    CHECK(ncclCommDeregister(comm, NULL) == ncclSuccess);
+    CHECK(ncclCommWindowRegister(comm, &value, sizeof value, &window, 0) == ncclSuccess);
+    CHECK(window == NULL);
+    CHECK(ncclCommWindowDeregister(comm, window) == ncclSuccess);
+    CHECK(ncclCommWindowDeregister(comm, (ncclWindow_t)place) == ncclInvalidArgument);
+    CHECK(ncclCommWindowRegister(comm, &value, sizeof value, NULL, 0) == ncclInvalidArgument);
+    CHECK(ncclCommWindowRegister(NULL, &value, sizeof value, &window, 0) == ncclInvalidArgument);
+    CHECK(says("ncclCommWindowRegister: "));
     CHECK(ncclCommDestroy(comm) == ncclSuccess);
 }
 

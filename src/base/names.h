@@ -1,0 +1,15 @@
+/* The names in texts for the user: those of the functions that the user calls. */
+#ifndef TT_BASE_NAMES_H
+#define TT_BASE_NAMES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Whether the user calls NCCL's functions (the config knows). */
+void tt_user_names_nccl(bool does);
+/* Copies text. Where the user calls NCCL's functions, those of tutti, its types and its values get
+ * NCCL's names. Writes at most size bytes (1 or more), the
+ * last of them 0; what does not fit is left out. Returns the length. `to` is not part of `from`. */
+size_t tt_user_names(char *to, size_t size, const char *from);
+
+#endif

@@ -482,8 +482,8 @@ TUTTI_API tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream);
 
 /* Point to point: messages between two ranks arrive in the order sent. Both ranks give the same
  * number of bytes, also when it is 0 (else InvalidUsage). A send may block until its receive is
- * called, so wrap exchanges in a group. A rank may send to itself inside a group. Other errors as
- * collectives. */
+ * called, so wrap exchanges in a group. A rank may send to itself if the group has the receive too
+ * (else InvalidUsage). Other errors as collectives. */
 TUTTI_API tuttiResult_t tuttiSend(const void *sendbuff, size_t count, tuttiDataType_t type,
                                   int peer, tuttiComm_t comm, tuttiStream_t stream);
 TUTTI_API tuttiResult_t tuttiRecv(void *recvbuff, size_t count, tuttiDataType_t type, int peer,

@@ -40,6 +40,10 @@ struct tt_costs {
  * (enum tt_gpu_protocol), which no file replaces. */
 extern const struct tt_costs tt_shipped_costs, tt_gpu_costs[];
 
+/* The shipped constants for ranks whose CPUs all copy by the instruction for strings
+ * (tt_copies_are_strings), or not all. */
+struct tt_costs tt_costs_shipped(bool copy_strings);
+
 /* Whether a constant is of messages between hosts, which the ranks of one host cannot measure. */
 bool tt_cost_is_between_hosts(enum tt_cost_key key);
 
@@ -47,8 +51,8 @@ bool tt_cost_is_between_hosts(enum tt_cost_key key);
 uint32_t tt_costs_checksum(const struct tt_costs *costs);
 
 /* The constants line by line for tutti-info, with the shipped value where it is another. */
-void tt_costs_describe(const struct tt_costs *costs, void (*emit)(void *arg, const char *line),
-                       void *arg);
+void tt_costs_describe(const struct tt_costs *costs, const struct tt_costs *shipped,
+                       void (*emit)(void *arg, const char *line), void *arg);
 
 /* ---- The file ------------------------------------------------------------------------------- */
 

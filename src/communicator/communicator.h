@@ -48,7 +48,9 @@ struct tt_memo {
 struct tt_call_counts {
     tuttiCallCount_t collectives[TT_NCOLLECTIVES], send, recv;
     uint64_t groups;
-    bool is_grouped; /* the group that ends has been counted */
+    /* of the group that ends: */
+    bool is_grouped; /* it has been counted */
+    int unpaired;    /* sends of the rank to itself, less the receives */
 };
 
 /* How far the end of a communicator is, and what an abort by another thread may still do. */

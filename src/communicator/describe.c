@@ -148,15 +148,18 @@ static void describe_choices(const struct tt_output *output, tuttiComm_t comm,
 static tt_status describe_costs(const struct tt_output *output, tuttiComm_t comm)
 {
     const char *path = tt_config_string(TT_CONFIG_COST_FILE);
-    struct tt_costs costs;
+    const bool strings =
+        !path[0] && (comm ? comm->core.fabric->all_copy_strings : tt_copies_are_strings());
+    const struct tt_costs shipped = tt_costs_shipped(strings);
+    struct tt_costs costs = shipped;
     int nranks = 0;
     if (comm)
         costs = comm->costs;
-    else
+    else if (path[0])
         TT_TRY(tt_costs_read(path, &costs));
     tt_say(output, "constants of the host: %s%s", path[0] ? "TUTTI_COST_FILE=" : "as shipped",
            path);
-    tt_costs_describe(&costs, output->emit, output->arg);
+    tt_costs_describe(&costs, &shipped, output->emit, output->arg);
     if (comm) {
         if (tuttiCommCount(comm, &nranks) == tuttiSuccess)
             describe_choices(output, comm, &costs, nranks);

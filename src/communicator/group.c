@@ -98,11 +98,33 @@ static void count_group(const struct tt_pending_call *calls, int ncalls)
     for (int i = 0; i < ncalls; i++) tt_comm_of(calls[i].comm)->counts.is_grouped = false;
 }
 
-static tt_status issue_calls(void *items, int number, enum tt_call_hold hold, bool counts)
+static bool is_to_itself(const struct tt_pending_call *call)
 {
-    release_programs(items, number);
-    if (counts) count_group(items, number);
-    return tt_issue_calls(items, number, hold);
+    return (call->kind == TT_CALL_SEND || call->kind == TT_CALL_RECV) &&
+           call->peer == call->comm->rank;
+}
+
+/* A message of a rank to itself without its partner would be waited for, since the thread that
+ * waits is the one that would make the other call. */
+static tt_status check_own_messages(const struct tt_pending_call *calls, int ncalls)
+{
+    tt_status status = TT_OK;
+    for (int i = 0; i < ncalls; i++)
+        if (is_to_itself(&calls[i]))
+            tt_comm_of(calls[i].comm)->counts.unpaired += calls[i].kind == TT_CALL_SEND ? 1 : -1;
+    for (int i = 0; i < ncalls; i++) {
+        if (!is_to_itself(&calls[i])) continue;
+        int *unpaired = &tt_comm_of(calls[i].comm)->counts.unpaired;
+        if (*unpaired && !status)
+            status = tt_fail(TT_ERR_USAGE,
+                             "the group has %d %s rank %d %s itself that no %s in it matches: make "
+                             "both in the same group",
+                             abs(*unpaired), *unpaired > 0 ? "sends of" : "receives of",
+                             calls[i].comm->rank, *unpaired > 0 ? "to" : "from",
+                             *unpaired > 0 ? "receive" : "send");
+        *unpaired = 0;
+    }
+    return status;
 }
 
 static void drop_calls(void *items, int number, enum tt_call_hold hold)
@@ -110,6 +132,18 @@ static void drop_calls(void *items, int number, enum tt_call_hold hold)
     release_programs(items, number);
     tt_drop_calls(items, number);
     tt_let_go(items, number, hold);
+}
+
+static tt_status issue_calls(void *items, int number, enum tt_call_hold hold, bool counts)
+{
+    const tt_status status = check_own_messages(items, number);
+    if (status) {
+        drop_calls(items, number, hold);
+        return status;
+    }
+    release_programs(items, number);
+    if (counts) count_group(items, number);
+    return tt_issue_calls(items, number, hold);
 }
 
 static void keep_first(tt_status status, tt_status *first, char text[TT_ERROR_TEXT])

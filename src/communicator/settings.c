@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "carrier/carried.h"
 #include "communicator/communicator.h"
+#include "datatype/datatype.h"
 #include "device/call.h"
 #include "driver/driver.h"
 
@@ -213,6 +214,7 @@ tt_status tt_comm_links_init(struct tt_comm_links *out, const struct tt_comm_con
                    .copies = (int)bounded(TT_CONFIG_COPIES, 1, TT_MAX_CHANNELS - 1, 1),
                    .oversubscribed = config->oversubscribed,
                    .deterministic = config->deterministic,
+                   .copies_strings = tt_copies_are_strings(),
                    .allow_window = !inside || lists(list, "window"),
                    .allow_cma = lists(list, "cma")},
         .wires = {.allowed = between ? tt_transports_named(list) : UINT32_MAX},

@@ -2,6 +2,7 @@
  * are NaN, zero or out of range. A single source without scalar or division is copied bit for bit.
  */
 #include <assert.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/prefetch.h"
@@ -46,12 +47,31 @@ static bool changes_single(enum tt_op op)
            op == TT_LOGICAL_XOR;
 }
 
+/* From the first whole cache line of dst on. */
+static void copy_string(void *dst, const void *src, size_t nbytes)
+{
+#if defined(__x86_64__)
+    const size_t head = -(uintptr_t)dst % CACHE_LINE;
+    void *to = (char *)dst + head;
+    const void *from = (const char *)src + head;
+    size_t left = nbytes - head;
+    memcpy(dst, src, head);
+    __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(left) : : "memory");
+#else
+    memcpy(dst, src, nbytes);
+#endif
+}
+
 static void copy(const struct tt_kernels *kernels, void *dst, const void *src, size_t nbytes,
                  bool nontemporal)
 {
     if (dst == src || nbytes == 0) return;
     if (!nontemporal) {
-        kernels->copy(dst, src, nbytes);
+        if (nbytes >= STRING_MIN_BYTES &&
+            atomic_load_explicit(&tt_copies_by_string, memory_order_relaxed))
+            copy_string(dst, src, nbytes);
+        else
+            kernels->copy(dst, src, nbytes);
         return;
     }
     kernels->stream(dst, src, nbytes);
@@ -228,6 +248,16 @@ void tt_copy_to(const struct tt_target *targets, int ntargets, const void *src, 
 void tt_copy(void *dst, const void *src, size_t nbytes, bool nontemporal)
 {
     copy(tt_kernels_in_use(), dst, src, nbytes, nontemporal);
+}
+
+void tt_copy_shared(void *dst, const void *src, size_t nbytes)
+{
+    if (nbytes && dst != src) tt_kernels_in_use()->copy(dst, src, nbytes);
+}
+
+bool tt_copies_are_strings(void)
+{
+    return tt_kernels_in_use() && atomic_load_explicit(&tt_copies_by_string, memory_order_relaxed);
 }
 
 bool tt_copies_past_caches(void)

@@ -45,8 +45,10 @@ static inline void tt_store_shared(struct tt_shared_store *store, void *to, cons
         tt_copy_short(to, from, nbytes);
     else if (tt_store_is_due(store, nbytes))
         tt_store_and_look(store, to, from, nbytes);
+    else if (store->past_caches)
+        tt_copy(to, from, nbytes, true);
     else
-        tt_copy(to, from, nbytes, store->past_caches);
+        tt_copy_shared(to, from, nbytes);
 }
 
 #endif

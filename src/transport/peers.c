@@ -50,7 +50,8 @@ tt_status tt_peer_info_init(struct tt_peer_info *info, const struct tt_fabric_co
                                 .gpu = config->gpu,
                                 .most_bytes = most_bytes(),
                                 .oversubscribed = config->oversubscribed,
-                                .always_spin = config->always_spin};
+                                .always_spin = config->always_spin,
+                                .copies_strings = config->copies_strings};
     if (getrandom(&mine.secret, sizeof mine.secret, 0) != sizeof mine.secret)
         return tt_fail_errno(errno, "getrandom failed");
     if (gethostname(mine.host, sizeof mine.host - 1)) snprintf(mine.host, sizeof mine.host, "?");

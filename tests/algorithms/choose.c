@@ -537,6 +537,19 @@ TEST(choose, gpus_take_lines_for_short_messages)
     }
 }
 
+/* Ranks on CPUs of several kinds choose by the same constants: those that hold for any CPU. */
+TEST(choose, by_constants_of_the_cpu)
+{
+    const struct tt_costs any = tt_costs_shipped(false), strings = tt_costs_shipped(true);
+    CHECK_EQ(tt_costs_checksum(&any), tt_costs_checksum(&tt_shipped_costs));
+    for (int i = 0; i < TT_NCOSTS; i++) {
+        CHECK(!strings.at[i].name == !any.at[i].name);
+        if (any.at[i].name) CHECK(!strcmp(strings.at[i].name, any.at[i].name));
+        if (any.at[i].name) CHECK(strings.at[i].value > 0);
+    }
+    CHECK(strings.at[TT_COST_LINK].value < any.at[TT_COST_LINK].value);
+}
+
 static void count_line(void *arg, const char *line)
 {
     CHECK(line[0] != '\0');
@@ -546,6 +559,6 @@ static void count_line(void *arg, const char *line)
 TEST(choose, describes_its_constants)
 {
     int nlines = 0;
-    tt_costs_describe(&tt_shipped_costs, count_line, &nlines);
+    tt_costs_describe(&tt_shipped_costs, &tt_shipped_costs, count_line, &nlines);
     CHECK(nlines >= 5);
 }

@@ -278,3 +278,46 @@ TEST(group_ends, a_group_that_was_failed_issues_nothing)
     CHECK_EQ(out, 0);
     CHECK_EQ(tuttiCommDestroy(comm), tuttiSuccess);
 }
+
+/* Sends `nsends` and receives `nreceives` messages of a rank to itself in one group. */
+static tuttiResult_t to_itself(tuttiComm_t comm, int nsends, int nreceives)
+{
+    static int sent[8], received[8];
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int i = 0; i < nreceives; i++)
+        CHECK_EQ(tuttiRecv(&received[i], 1, tuttiInt32, 0, comm, NULL), tuttiSuccess);
+    for (int i = 0; i < nsends; i++) {
+        sent[i] = i + 1;
+        received[i] = 0;
+        CHECK_EQ(tuttiSend(&sent[i], 1, tuttiInt32, 0, comm, NULL), tuttiSuccess);
+    }
+    const tuttiResult_t result = tuttiGroupEnd();
+    for (int i = 0; !result && i < nreceives; i++) CHECK_EQ(received[i], i + 1);
+    return result;
+}
+
+static bool says(const char *part)
+{
+    return strstr(tuttiGetLastError(NULL), part) != NULL;
+}
+
+TEST(group_ends, a_message_to_oneself_without_its_partner_is_refused)
+{
+    tuttiComm_t comms[2];
+    int value = 1, other = 0;
+    for (int i = 0; i < 2; i++) REQUIRE(tuttiCommInitAll(&comms[i], 1, NULL) == tuttiSuccess);
+    CHECK_EQ(to_itself(comms[0], 1, 0), tuttiInvalidUsage);
+    CHECK(says("1 sends of rank 0 to itself that no receive"));
+    CHECK_EQ(to_itself(comms[0], 2, 5), tuttiInvalidUsage);
+    CHECK(says("3 receives of rank 0 from itself that no send"));
+    CHECK_EQ(to_itself(comms[0], 8, 8), tuttiSuccess);
+    CHECK_EQ(tuttiGroupStart(),
+             tuttiSuccess); /* of two communicators, which have no partner each */
+    CHECK_EQ(tuttiSend(&value, 1, tuttiInt32, 0, comms[0], NULL), tuttiSuccess);
+    CHECK_EQ(tuttiRecv(&other, 1, tuttiInt32, 0, comms[1], NULL), tuttiSuccess);
+    CHECK_EQ(tuttiGroupEnd(), tuttiInvalidUsage);
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(to_itself(comms[i], 1, 1), tuttiSuccess); /* nothing is left of what was refused */
+        CHECK_EQ(tuttiCommDestroy(comms[i]), tuttiSuccess);
+    }
+}

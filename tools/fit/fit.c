@@ -7,6 +7,7 @@
 #include "algorithms/fit.h"
 #include "base/clock.h"
 #include "base/config.h"
+#include "datatype/datatype.h"
 
 static const int64_t MOST_NS = 2000000000; /* of the search; it takes 0.1 s */
 enum { MOST_SETTINGS = 64 };
@@ -86,16 +87,16 @@ static void print_rating(FILE *table, const char *of, const struct tt_fit_rating
             worst->algorithm->name, worst->nbytes, worst->nranks);
 }
 
-static void print_table(FILE *table, const struct tt_costs *found)
+static void print_table(FILE *table, const struct tt_costs *shipped, const struct tt_costs *found)
 {
     fprintf(table, "%-13s %12s %12s   (microseconds)\n", "constant", "shipped", "measured");
     for (int i = 0; i < TT_NCOSTS; i++) {
-        const double shipped = tt_shipped_costs.at[i].value, value = found->at[i].value;
-        if (!tt_shipped_costs.at[i].name) continue;
-        if (value != shipped)
-            fprintf(table, "%-13s %12.6f %12.6f\n", found->at[i].name, shipped, value);
+        const double before = shipped->at[i].value, value = found->at[i].value;
+        if (!shipped->at[i].name) continue;
+        if (value != before)
+            fprintf(table, "%-13s %12.6f %12.6f\n", found->at[i].name, before, value);
         else
-            fprintf(table, "%-13s %12.6f %12s\n", found->at[i].name, shipped, "-");
+            fprintf(table, "%-13s %12.6f %12s\n", found->at[i].name, before, "-");
     }
 }
 
@@ -105,32 +106,35 @@ static void write_line(void *file, const char *line)
 }
 
 /* The lines of the file, which the comment explains. */
-static void keep_shipped(const char *why, FILE *table, FILE *file)
+static void keep_shipped(const char *why, const struct tt_costs *shipped, FILE *table, FILE *file)
 {
     fprintf(table, "%s: the shipped constants are kept.\n", why);
     fprintf(file, "# %s: these are the shipped constants.\n", why);
-    tt_costs_print(&tt_shipped_costs, write_line, file);
+    tt_costs_print(shipped, write_line, file);
 }
 
 static void report(const struct tt_fit *fit, const struct tt_timing *timings, FILE *table,
                    FILE *file)
 {
-    const struct tt_costs found = tt_fit_search(fit, &tt_shipped_costs, tt_now_ns() + MOST_NS);
+    const struct tt_costs before = tt_costs_shipped(tt_copies_are_strings());
+    const struct tt_costs found = tt_fit_search(fit, &before, tt_now_ns() + MOST_NS);
     const struct tt_fit_rating rating = tt_fit_rate(fit, &found);
-    const struct tt_fit_rating shipped = tt_fit_rate(fit, &tt_shipped_costs);
-    print_table(table, &found);
+    const struct tt_fit_rating shipped = tt_fit_rate(fit, &before);
+    print_table(table, &before, &found);
     fputs("time of the chosen algorithm / time of the fastest one:\n", table);
     print_rating(table, "shipped ", &shipped, timings);
     print_rating(table, "measured", &rating, timings);
     if (is_no_worse(&rating, &shipped))
         tt_costs_print(&found, write_line, file);
     else
-        keep_shipped("The measured constants choose worse than the shipped ones", table, file);
+        keep_shipped("The measured constants choose worse than the shipped ones", &before, table,
+                     file);
 }
 
 void fit_nothing(FILE *table, FILE *file)
 {
-    keep_shipped("Fewer than a third of the times can be believed", table, file);
+    const struct tt_costs shipped = tt_costs_shipped(tt_copies_are_strings());
+    keep_shipped("Fewer than a third of the times can be believed", &shipped, table, file);
 }
 
 bool fit_constants(const struct fit_time *times, int ntimes, FILE *table, FILE *file)

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 namespace {
 unsigned nasked; // by tt_test_share, in the running test
@@ -64,6 +65,11 @@ extern "C" bool tt_test_share(unsigned n)
     // A scrambled number: a plain count would take the same places of every inner loop that n divides.
     const unsigned scrambled = (nasked * 2654435761u ^ nasked >> 3) * 2246822519u >> 16;
     return !tt_test_sanitized() || nasked++ == 0 || scrambled % n == 0;
+}
+
+extern "C" void tt_test_pause(void)
+{
+    usleep(100);
 }
 
 int main(int argc, char **argv)

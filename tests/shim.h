@@ -21,6 +21,10 @@ bool tt_test_sanitized(void); /* whether the library is built with a sanitizer *
  * path once, not every combination: there the first part that a test asks for runs, and of the
  * others one of n, always the same ones. For one thread of a test. */
 bool tt_test_share(unsigned n);
+/* For a loop that waits for another thread, process or the kernel: gives the processor up for a
+ * tenth of a millisecond. With sched_yield alone such a loop takes a core for as long as it waits.
+ */
+void tt_test_pause(void);
 
 #ifdef __cplusplus
 }

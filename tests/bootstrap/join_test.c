@@ -1,6 +1,5 @@
 /* Tests of joining: ranks as threads find each other, gather bytes, and fail in bounded time. */
 #include <pthread.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -255,7 +254,7 @@ TEST(join, no_descriptor_is_left_over)
     const int before = count_descriptors();
     join_all(40, 8);
     /* The root's thread may be a little behind. */
-    while (count_descriptors() > before && !tt_expired(patience_ns)) sched_yield();
+    while (count_descriptors() > before && !tt_expired(patience_ns)) tt_test_pause();
     CHECK(count_descriptors() <= before);
 }
 

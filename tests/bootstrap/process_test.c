@@ -1,5 +1,4 @@
 /* Ranks as processes, where it matters: death, limits. */
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -193,7 +192,7 @@ TEST(process, ids_that_nobody_joins_share_a_thread_and_take_a_descriptor_each)
     expect_ranks(runs, IDS, TT_OK, NULL);
     while ((count_threads() > threads || count_descriptors() > descriptors) &&
            !tt_expired(patience_ns))
-        sched_yield(); /* until the deadline of the others */
+        tt_test_pause(); /* until the deadline of the others */
     CHECK(count_threads() <= threads);
     CHECK(count_descriptors() <= descriptors);
     struct rank_run late = rank_run_of(&ids[1], 0, 1);

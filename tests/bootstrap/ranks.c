@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,7 +67,7 @@ void run_rank(struct rank_run *run)
     if (run->status != TT_OK) snprintf(run->text, sizeof run->text, "%s", tt_last_error());
     if (run->try_again && bootstrap && gather(run, bootstrap, 9) != run->status) run->wrong = -1;
     for (int i = 0; run->stay_for && (i < 1 || i < run->nstay_for); i++)
-        while (&run->stay_for[i] != run && !atomic_load(&run->stay_for[i].ended)) sched_yield();
+        while (&run->stay_for[i] != run && !atomic_load(&run->stay_for[i].ended)) tt_test_pause();
     if (bootstrap) run->counts = tt_bootstrap_counts(bootstrap);
     tt_bootstrap_destroy(bootstrap);
     run->took_ns = tt_now_ns() - start;

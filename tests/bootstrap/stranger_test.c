@@ -4,7 +4,6 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -341,7 +340,7 @@ TEST(stranger, under_thousands_of_connections_the_ranks_still_get_in)
     REQUIRE(tt_unique_id_create(&flood.id) == TT_OK);
     REQUIRE(pthread_create(&thread, NULL, pour, &flood) == 0);
     const int64_t patience_ns = tt_deadline_ns(20000);
-    while (atomic_load(&flood.nopened) <= flood.most && !tt_expired(patience_ns)) sched_yield();
+    while (atomic_load(&flood.nopened) <= flood.most && !tt_expired(patience_ns)) tt_test_pause();
     CHECK(atomic_load(&flood.nopened) > flood.most);
     const int held = count_descriptors() - before - flood.most;
     CHECK_MESSAGE(held < TT_MAX_PENDING + 16, "the root holds %d descriptors", held);

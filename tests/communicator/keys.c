@@ -1,7 +1,6 @@
 /* Keys are gone from this process' memory once nobody needs them. */
 #include <fcntl.h>
 #include <pthread.h>
-#include <sched.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -154,7 +153,7 @@ static bool is_alone(void)
 static void check_gone(const struct wanted *wanted, const char *what)
 {
     const int64_t late = tt_deadline_ns(20000);
-    while (!is_alone() && !tt_expired(late)) sched_yield();
+    while (!is_alone() && !tt_expired(late)) tt_test_pause();
     const int found = count_copies(wanted, what);
     CHECK_MESSAGE(found == 0, "%s: %d copies are left", what, found);
 }

@@ -1,7 +1,6 @@
 /* Ranks on GPUs that abort: what they have done their part of the others finish, and an abort waits
  * for nobody who does without the rank. */
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -155,7 +154,7 @@ TEST(device_abort, ends_a_destroy_that_waits_for_the_other_ranks)
     CHECK_EQ(tuttiStreamSynchronize(d.streams[0]), tuttiSuccess);
     struct waiter waiter = {.comm = d.comms[0]};
     REQUIRE(pthread_create(&thread, NULL, destroy, &waiter) == 0);
-    while (!atomic_load(&waiter.comm->ends)) sched_yield();
+    while (!atomic_load(&waiter.comm->ends)) tt_test_pause();
     const int64_t began_ns = tt_now_ns();
     CHECK_EQ(tuttiCommAbort(d.comms[0]), tuttiSuccess);
     d.comms[0] = NULL;

@@ -1,6 +1,5 @@
 /* Captured calls that cannot succeed: what the errors say, and that nothing hangs. */
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -374,7 +373,7 @@ TEST(device_graph_errors, a_forked_child_leaves_its_parents_graphs_and_is_told_w
     _Atomic bool *gone = staged ? &staged->graphs->list->gone : &graphs->list->gone;
     CHECK_EQ(tuttiCommDestroy(rank.comm), tuttiSuccess);
     close_one(&rank, &one);
-    while (!atomic_load(gone)) sched_yield();
+    while (!atomic_load(gone)) tt_test_pause();
     pthread_mutex_lock(lock);
     const pid_t child = fork();
     if (child == 0) {

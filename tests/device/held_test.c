@@ -2,7 +2,6 @@
  * a call of the driver that waits for the GPU, and holds the driver's lock (VGPU_DRIVER_LOCK). Rank
  * 1 of two stays away; each call of rank 0 must end at the deadline all the same. */
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -207,7 +206,7 @@ static void await_hold(struct holder *holder)
     const int64_t deadline_ns = tt_deadline_ns(PATIENCE_MS);
     int64_t ns = 0;
     while (ns < HELD_MS * INT64_C(1000000) && !tt_expired(deadline_ns)) {
-        sched_yield();
+        tt_test_pause();
         const int64_t since_ns = atomic_load(&holder->since_ns);
         ns = since_ns ? tt_now_ns() - since_ns : 0;
     }
@@ -328,7 +327,7 @@ static void loses_its_peer(issue call)
     driver->EventRecord = wait_and_record;
     CHECK(pthread_create(&thread, NULL, make_call, &job) == 0);
     const int64_t deadline_ns = tt_deadline_ns(PATIENCE_MS);
-    while (!atomic_load(&records) && !tt_expired(deadline_ns)) sched_yield();
+    while (!atomic_load(&records) && !tt_expired(deadline_ns)) tt_test_pause();
     CHECK(atomic_load(&records));
     job.since_ns = tt_now_ns();
     CHECK_EQ(tuttiCommAbort(job.d.comms[1]), tuttiSuccess);
@@ -357,7 +356,7 @@ static _Atomic bool answers;
 
 static CUresult CUDAAPI answer_late(CUevent event)
 {
-    while (!atomic_load(&answers)) sched_yield();
+    while (!atomic_load(&answers)) tt_test_pause();
     return real_query(event);
 }
 

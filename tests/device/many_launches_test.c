@@ -1,6 +1,5 @@
 /* Launches of a rank that have not ended: at most TT_MOST_LAUNCHES. */
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 
 #include "base/clock.h"
@@ -60,7 +59,7 @@ static bool begin_many(struct issuer *issuer, struct driven *d)
     CHECK(pthread_create(&issuer->thread, NULL, issue_many, issuer) == 0);
     const volatile bool *has_warned = &d->comms[0]->core.kernel->launches.has_warned;
     const int64_t deadline_ns = tt_deadline_ns(PATIENCE_MS);
-    while (!*has_warned && !tt_expired(deadline_ns)) sched_yield();
+    while (!*has_warned && !tt_expired(deadline_ns)) tt_test_pause();
     CHECK(*has_warned);
     CHECK_EQ(atomic_load(&nlaunched), TT_MOST_LAUNCHES);
     return true;

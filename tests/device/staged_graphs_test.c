@@ -1,7 +1,6 @@
 /* Staged calls that are captured into CUDA graphs and replayed: right, in order with the
  * communicator's other calls, and what happens when they cannot succeed. */
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -203,7 +202,7 @@ static void close_graphs(tuttiComm_t comm)
     pthread_mutex_lock(&graphs->lock);
     graphs->closing = true;
     pthread_mutex_unlock(&graphs->lock);
-    while (!atomic_load(&graphs->closed)) sched_yield();
+    while (!atomic_load(&graphs->closed)) tt_test_pause();
 }
 
 TEST(staged_graphs, a_replay_that_begins_while_its_communicator_goes_does_nothing)

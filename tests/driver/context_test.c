@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -410,7 +409,7 @@ TEST(context, an_object_that_a_graph_refuses_is_released_and_its_owner_not_told)
     CHECK_EQ(ngone, 0);
     CALL(cuGraphDestroy, graph);
     const int64_t late = tt_deadline_ns(20000); /* another thread calls */
-    while (!ngone && !tt_expired(late)) sched_yield();
+    while (!ngone && !tt_expired(late)) tt_test_pause();
     CHECK_EQ(ngone, 1);
     tt_context_close(context);
 }

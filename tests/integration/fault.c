@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -215,7 +214,7 @@ TEST(fault, a_call_without_a_deadline_that_fails_does_not_wait_for_ever_for_a_ra
     static struct job job;
     REQUIRE(start_stuck(&job, "stop", "TUTTI_TIMEOUT_MS=0"));
     const int64_t deadline = now_ms() + 30000;
-    while (!has_stopped(job.ranks[WRITER].pid) && now_ms() < deadline) sched_yield();
+    while (!has_stopped(job.ranks[WRITER].pid) && now_ms() < deadline) tt_test_pause();
     REQUIRE(kill(job.ranks[2].pid, SIGKILL) == 0);
     CHECK(ends_within(&job, 0, 60000));
     REQUIRE(kill(job.ranks[WRITER].pid, SIGKILL) == 0);

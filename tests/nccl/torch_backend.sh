@@ -69,14 +69,14 @@ says() {
     tail -n 20 "$folder/$1"
 }
 
-# raises WAY N NEW PYTORCHS OURS VARIABLE...: each rank but the last ends within LIMIT seconds (20) of the fault, and says both patterns:
+# raises WAY N NEW PYTORCHS OURS VARIABLE...: each rank but the last ends within 20 s of the fault, and says both patterns:
 # PyTorch's text and tutti's, which names the last rank. On a busy machine it may take longer, by the time that the ranks took to start.
 raises() {
     local way=$1 n=$2 new=$3 pytorchs=$4 ours=$5 rank limit begun=$SECONDS fault
     shift 5
     start "$n" torch_fault.py WAY="$way" TORCH_DIST_USE_NCCL2="$new" "$@"
     timeout 120 tail -n +1 --pid="${pids[n - 1]}" -f "$folder/$((n - 1))" | grep -q '^the fault comes$'
-    fault=$SECONDS limit=$((${LIMIT-20} + SECONDS - begun))
+    fault=$SECONDS limit=$((SECONDS - begun + 20))
     for ((rank = 0; rank < n - 1; rank++)); do
         timeout $((fault + limit - SECONDS)) tail --pid="${pids[rank]}" -f /dev/null ||
             wrong "rank $rank has not ended $limit s after the fault"
@@ -118,13 +118,14 @@ as_documented docs/nccl.md
 as_documented README.md
 died='rank 2 \(host .*, pid [0-9]+\) has died'
 raises kill 3 0 'raised after .*NCCL error in' "$died"
-# CleanUpOnly: the communicator is aborted, and the process lives. PyTorch's default ends the process 15 s after it has seen the error.
-raises kill 3 1 'raised after .*NCCL' "$died" TORCH_NCCL_ASYNC_ERROR_HANDLING=2
-LIMIT=35 raises kill 3 1 'raised after .*NCCL|Aborting process on rank [01] due to error' "$died"
+# The new backend, by default: the watchdog ends the process, this long after it has seen the error.
+raises kill 3 1 'raised after .*NCCL|Aborting process on rank [01] due to error' "$died" TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC=1000
+# CleanUpOnly: the watchdog aborts the communicator, and the process lives. The old backend first waits four times the last one's time, for
+# other ranks to write their traces.
+settings=(TORCH_NCCL_ASYNC_ERROR_HANDLING=2 TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC=100)
+raises kill 3 1 'raised after .*NCCL' "$died" "${settings[@]}"
 late='rank 1 \(host .*, pid [0-9]+\) has not entered it'
-# The old backend waits four times the last one's time, for other ranks to write their traces, before it aborts.
-settings=(TUTTI_LATE_MS=5000 TORCH_NCCL_ASYNC_ERROR_HANDLING=2 TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC=100)
-raises sleep 2 0 'raised after .*NCCL communicator was aborted on rank 0' "$late" "${settings[@]}"
-raises sleep 2 1 'raised after .*NCCL operation timed out' "$late" "${settings[@]}"
+raises sleep 2 0 'raised after .*NCCL communicator was aborted on rank 0' "$late" "${settings[@]}" TUTTI_LATE_MS=5000
+raises sleep 2 1 'raised after .*NCCL operation timed out' "$late" "${settings[@]}" TUTTI_LATE_MS=5000
 [ ! -s "$folder/reports" ] || { wrong "the virtual GPU has reports:" && head -c 2000 "$folder/reports"; }
 exit $failed

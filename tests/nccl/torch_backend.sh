@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# PyTorch's own backend "nccl", old and new, on virtual GPUs: every operation, the line of the docs for torchrun, a rank that is killed,
-# a rank that comes too late.
-# LIBRARY: libnccl.so.2; VGPU: the folder of the virtual GPU; SOURCE: the project; PYTHON: see torch.sh. Exit status 77: there is no
-# PyTorch with CUDA. With --measure: how long two ranks take for init_process_group and the first all_reduce, best and median of 5.
+# PyTorch's own backend "nccl", old and new, on virtual GPUs: every operation, a rank that is killed, a rank that comes too late.
+# LIBRARY: libnccl.so.2; VGPU: the folder of the virtual GPU; PYTHON: see torch.sh. Exit status 77: there is no PyTorch with CUDA.
+# With --measure: how long two ranks take for init_process_group and the first all_reduce, best and median of 5.
 set -uo pipefail
-: "${LIBRARY:?}" "${VGPU:?}" "${SOURCE:?}"
+: "${LIBRARY:?}" "${VGPU:?}"
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/torch.sh"
 folder=$(mktemp -d)
@@ -46,22 +45,6 @@ operations() {
     echo "operations of $1 ranks, TORCH_DIST_USE_NCCL2=$2: $((SECONDS - begun)) s"
 }
 
-# as_documented FILE: the command of FILE (docs/nccl.md, README.md) that has torchrun, as it stands there, in a folder that has `build` and
-# job.py; job.py is that of docs/nccl.md.
-as_documented() {
-    local line job=$folder/root/job.py begun=$SECONDS
-    mkdir -p "$folder/root/build/lib"
-    ln -sf "$LIBRARY" "$folder/root/build/lib/libnccl.so.2"
-    ln -sfn "$VGPU" "$folder/root/build/vgpu"
-    sed -n '/^    # job.py/,/^$/ s/^    //p' "$SOURCE/docs/nccl.md" >"$job"
-    line=$(sed -n '/^    build.*vgpu-run .*LD_PRELOAD/ { :more; /\\$/ { N; b more }; p }' "$SOURCE/$1")
-    case $line in *torchrun*) ;; *) wrong "$1 has no command with torchrun" ;; esac
-    (cd "$folder/root" && PATH=$(dirname "$PYTHON"):$PATH timeout 120 bash -c "$line") >"$folder/said" 2>&1 &&
-        [ "$(grep -c '^rank [01] of 2: \[3.0, 3.0\]$' "$folder/said")" -eq 2 ] ||
-        wrong "the command of $1: $line; it says:" "$(tail -n 20 "$folder/said")"
-    echo "the command of $1: $((SECONDS - begun)) s"
-}
-
 # says RANK PATTERN
 says() {
     grep -qE "$2" "$folder/$1" && return
@@ -101,10 +84,7 @@ measure() {
         END { print "TORCH_DIST_USE_NCCL2=" new ": init_process_group and the first all_reduce take " of[1] " s, median " of[3] " s; " mib " MiB a rank" }'
 }
 
-if ! "$PYTHON" -W ignore -c 'import sys, torch.distributed as d; sys.exit(not d.is_nccl_available())'; then
-    echo "skipped: this PyTorch was built without CUDA or NCCL"
-    exit 77
-fi
+need_nccl
 if [ "${1-}" = --measure ]; then
     measure 1
     measure 0
@@ -114,8 +94,6 @@ for n in 2 4; do
     operations $n 1
     operations $n 0
 done
-as_documented docs/nccl.md
-as_documented README.md
 died='rank 2 \(host .*, pid [0-9]+\) has died'
 raises kill 3 0 'raised after .*NCCL error in' "$died"
 # The new backend, by default: the watchdog ends the process, this long after it has seen the error.

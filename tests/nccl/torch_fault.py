@@ -1,7 +1,7 @@
 """PyTorch's backend "nccl" when a rank dies (`WAY=kill`) or comes too late (`WAY=sleep`): the last rank does so in mid-job.
 
-The others call all_reduce until PyTorch raises; they print after how many seconds, and the text, and end with status 3. The last rank
-says when the fault comes.
+The ranks call all_reduce until PyTorch raises; they print after how many seconds, and the text, and end with status 3. The last rank says
+when the fault comes; it sleeps until the file WAKE is there.
 """
 
 import datetime
@@ -38,7 +38,8 @@ if rank == nranks - 1 and kills:
     threading.Timer(0.5, kill).start()
 elif rank == nranks - 1:
     print("the fault comes", flush=True)
-    time.sleep(60)  # the test ends it before
+    while not os.path.exists(os.environ["WAKE"]) and time.monotonic() < begun + 60:
+        time.sleep(0.1)
 try:
     while True:
         reduce(x)

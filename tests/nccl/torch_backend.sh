@@ -45,13 +45,6 @@ operations() {
     echo "operations of $1 ranks, TORCH_DIST_USE_NCCL2=$2: $((SECONDS - begun)) s"
 }
 
-# says RANK PATTERN
-says() {
-    grep -qE "$2" "$folder/$1" && return
-    wrong "rank $1 does not say '$2':"
-    tail -n 20 "$folder/$1"
-}
-
 # ends RANK SECONDS PATTERN...: the rank ends before SECONDS, of those that `tick` counts, and says the patterns.
 ends() {
     local rank=$1 seconds=$2 pattern

@@ -2,6 +2,7 @@
 #include "communicator/calling.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,22 +26,27 @@ tt_status tt_comm_find_for_calls(tuttiComm_t comm)
                    comm->core.name, (int)comm->process, (int)getpid());
 }
 
+/* The caller is still counted or marked: without TT_COMM_FREES the fabric stays until it leaves. */
 static tt_status fail_ended(tuttiComm_t comm, unsigned ends)
 {
+    const char *failure = comm->failure;
+    if (!(ends & TT_COMM_FREES) && !tt_fabric_failure(comm->core.fabric, &failure)) failure = "";
+    const char *joint = *failure ? "; it had failed: " : "";
     if (ends & TT_COMM_ABORTED)
-        return tt_fail(TT_ERR_REMOTE, "rank %d aborted communicator %s in another thread",
-                       comm->core.rank, comm->core.name);
+        return tt_fail(TT_ERR_REMOTE, "rank %d aborted communicator %s in another thread%s%s",
+                       comm->core.rank, comm->core.name, joint, failure);
     if (ends != TT_COMM_FINALIZED)
-        return tt_fail(TT_ERR_USAGE, "communicator %s is being destroyed by another thread",
-                       comm->core.name);
+        return tt_fail(TT_ERR_USAGE, "communicator %s is being destroyed by another thread%s%s",
+                       comm->core.name, joint, failure);
     return tt_fail(TT_ERR_USAGE, "communicator %s was finalized: only destroy may follow",
                    comm->core.name);
 }
 
 tt_status tt_comm_fail_ended(tuttiComm_t comm, unsigned ends)
 {
+    const tt_status status = fail_ended(comm, ends);
     tt_comm_end_call(comm);
-    return fail_ended(comm, ends);
+    return status;
 }
 
 tt_status tt_comm_fail_call(tuttiComm_t comm)
@@ -57,8 +63,9 @@ static tt_status enter(tuttiComm_t comm, unsigned may)
     tt_core_enter_call(&comm->core);
     const unsigned ends = atomic_load_explicit(&comm->ends, memory_order_seq_cst) & ~may;
     if (!ends) return TT_OK;
+    const tt_status status = fail_ended(comm, ends);
     tt_core_leave_call(&comm->core);
-    return fail_ended(comm, ends);
+    return status;
 }
 
 tt_status tt_comm_enter(tuttiComm_t comm)
@@ -141,4 +148,15 @@ void tt_comm_retire(tuttiComm_t comm)
     *place = comm;
     tt_process_unlock(&lock);
     tt_comm_free_blank(oldest);
+}
+
+tt_status tt_comm_fail_removed(const void *handle)
+{
+    char failure[sizeof(((tuttiComm_t)0)->failure)] = "";
+    tt_process_lock(&lock);
+    for (int i = 0; handle && i < NRETIRED; i++)
+        if (retired[i] == handle) memcpy(failure, retired[i]->failure, sizeof failure);
+    tt_process_unlock(&lock);
+    return tt_fail(TT_ERR_ARGUMENT, "%p is no communicator: never made, or destroyed already%s%s",
+                   handle, *failure ? "; it had failed: " : "", failure);
 }

@@ -24,8 +24,7 @@
 /* The seldom part of tt_handle_check for a communicator on which calls are to be made: one of a
  * parent process is an error. */
 TT_NODISCARD tt_status tt_comm_find_for_calls(tuttiComm_t comm);
-/* Clears the mark, and says why no call may begin; `ends` is not 0. Uses the struct
- * alone. */
+/* Clears the mark, and says why no call may begin; `ends` is not 0. */
 TT_NODISCARD tt_status tt_comm_fail_ended(tuttiComm_t comm, unsigned ends);
 
 static inline void tt_comm_end_call(tuttiComm_t comm)
@@ -82,5 +81,8 @@ void tt_comm_free_blank(tuttiComm_t comm);
 /* Frees the struct, of which all else is freed, when 16 more have come here: a thread that has
  * found the handle before it was removed may still look at it. */
 void tt_comm_retire(tuttiComm_t comm);
+/* TT_ERR_ARGUMENT: the handle is of no communicator. Says how that had failed which it was of, if
+ * its struct is still there. */
+TT_NODISCARD tt_status tt_comm_fail_removed(const void *handle);
 
 #endif

@@ -95,6 +95,8 @@ struct tuttiComm {
     struct tt_call_counts counts;
     /* of the list of those that announce their end when the process ends */
     struct tuttiComm *alive_next;
+    /* owner: the thread that ends it, until TT_COMM_FREES is set; immutable then */
+    char failure[512]; /* "": it had not failed */
 };
 
 /* Whose core this is. */

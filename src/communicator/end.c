@@ -1,5 +1,6 @@
 /* The end of a communicator: who waits for whom, and what is freed in which order. */
 #include <sodium.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/pause.h"
@@ -20,10 +21,19 @@ static void go_on_to(tuttiComm_t comm, unsigned end)
     tt_comm_await_calls(comm);
 }
 
+static void note_failure(tuttiComm_t comm)
+{
+    const char *text;
+    const struct tt_fabric *fabric = comm->core.fabric; /* not whole where init failed */
+    if (!fabric || !fabric->segment || !tt_fabric_failure(fabric, &text)) return;
+    snprintf(comm->failure, sizeof comm->failure, "%.*s", (int)sizeof comm->failure - 1, text);
+}
+
 void tt_comm_free(tuttiComm_t comm)
 {
     if (!comm) return;
     const struct tt_carried *carried = tt_carried_of(&comm->core);
+    note_failure(comm);
     tt_comm_shut(comm, TT_COMM_ENDS | TT_COMM_FREES);
     tt_comm_forget(comm);
     if (carried) carried->end_turns(&comm->core);

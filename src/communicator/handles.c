@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/process_lock.h"
-#include "communicator/communicator.h"
+#include "communicator/calling.h"
 
 /* Owned by this file; the last one is never freed. */
 struct table {
@@ -127,6 +127,7 @@ tt_status tt_handle_find(const void *handle, enum tt_handle_kind kind)
     if (is_live && !is_inherited(handle, kind)) note_locked(entry);
     tt_process_unlock(&lock);
     if (is_live) return TT_OK;
+    if (kind == TT_HANDLE_COMM) return tt_comm_fail_removed(handle);
     return tt_fail(TT_ERR_ARGUMENT, "%p is no %s: never made, or destroyed already", handle,
                    names[kind]);
 }

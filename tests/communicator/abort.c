@@ -1,6 +1,7 @@
 /* An abort by another thread while a call of several steps is under way. */
 #include <pthread.h>
 #include <sched.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "communicator/communicator.h"
@@ -116,6 +117,27 @@ TEST(abort, waits_until_a_send_has_returned)
 TEST(abort, waits_until_a_receive_has_returned)
 {
     for (int i = 0; i < ROUNDS && !tt_test_failed(); i++) abort_during(receive_from_1);
+}
+
+/* A watchdog aborts the communicator while the thread that makes calls goes on. */
+TEST(abort, of_a_failed_communicator_leaves_its_failure_to_other_threads)
+{
+    static const char failure[] = "it had failed: rank 7 has died";
+    tuttiComm_t comms[2];
+    tuttiResult_t found;
+    REQUIRE(tuttiCommInitAll(comms, 2, NULL) == tuttiSuccess);
+    tt_ignore(tt_fabric_fail(comms[1]->core.fabric, TT_ERR_REMOTE, "rank 7 has died"));
+    const unsigned ends = atomic_fetch_or(&comms[0]->ends, TT_COMM_ENDS | TT_COMM_ABORTED);
+    CHECK_EQ(tuttiBarrier(comms[0], NULL), tuttiRemoteError);
+    CHECK(strstr(tuttiGetLastError(NULL), "in another thread"));
+    CHECK(strstr(tuttiGetLastError(NULL), failure));
+    atomic_store(&comms[0]->ends, ends);
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(tuttiCommAbort(comms[i]), tuttiSuccess);
+        CHECK_EQ(tuttiCommGetAsyncError(comms[i], &found), tuttiInvalidArgument);
+        CHECK(strstr(tuttiGetLastError(NULL), "destroyed already"));
+        CHECK(strstr(tuttiGetLastError(NULL), failure));
+    }
 }
 
 /* ---- Between calls -------------------------------------------------------------------------- */

@@ -7,3 +7,9 @@ if ! "$PYTHON" -c 'import importlib.util, sys; sys.exit(not importlib.util.find_
     echo "skipped: $PYTHON has no torch"
     exit 77
 fi
+
+need_nccl() {
+    "$PYTHON" -W ignore -c 'import sys, torch.distributed as d; sys.exit(not d.is_nccl_available())' && return
+    echo "skipped: this PyTorch was built without CUDA or NCCL"
+    exit 77
+}

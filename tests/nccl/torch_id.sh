@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # PyTorch with libnccl.so.2 preloaded: torch.cuda.nccl.unique_id() gives an id of tutti's. Exit status 77: there is no PyTorch with CUDA.
 # LIBRARY: the library; PYTHON: see torch.sh.
-# With --measure: the time, the processor's time and the most memory of `import torch` with this library and without, in turns; the least of 5.
+# With --measure: the time, the processor's time and the most memory of `import torch` with this library and without, in turns; best and
+# median of 5.
 set -euo pipefail
 : "${LIBRARY:?}"
 . "$(dirname "$0")/torch.sh"
@@ -31,6 +32,13 @@ for _ in 1 2 3 4 5; do
     echo "ours $(turn env LD_PRELOAD="$LIBRARY")"
     echo "NVIDIA's $(turn env LD_PRELOAD=)"
 done | awk '
-    function least(value, which, what) { if (!((which, what) in of) || value < of[which, what]) of[which, what] = value }
-    { least($4 + 0, $1, "s"); least($5 + 0, $1, "cpu"); least($6 + 0, $1, "mib"); names[$1] }
-    END { for (which in names) print which ": import torch " of[which, "s"] " s, " of[which, "cpu"] " s of a processor, " of[which, "mib"] " MiB" }'
+    function sorted(which, column,    i, k, v) {
+        for (i = 2; i <= n[which]; i++) {
+            v = of[which, column, i]
+            for (k = i - 1; k >= 1 && of[which, column, k] > v; k--) of[which, column, k + 1] = of[which, column, k]
+            of[which, column, k + 1] = v
+        }
+        return of[which, column, 1] " (median " of[which, column, int((n[which] + 1) / 2)] ")"
+    }
+    { n[$1]++; for (i = 4; i <= 6; i++) of[$1, i, n[$1]] = $i + 0 }
+    END { for (which in n) print which ": import torch " sorted(which, 4) " s, " sorted(which, 5) " s of a processor, " sorted(which, 6) " MiB" }'

@@ -109,10 +109,12 @@ static bool is_to_itself(const struct tt_pending_call *call)
 static tt_status check_own_messages(const struct tt_pending_call *calls, int ncalls)
 {
     tt_status status = TT_OK;
-    for (int i = 0; i < ncalls; i++)
+    int first = 0;
+    while (first < ncalls && !is_to_itself(&calls[first])) first++;
+    for (int i = first; i < ncalls; i++)
         if (is_to_itself(&calls[i]))
             tt_comm_of(calls[i].comm)->counts.unpaired += calls[i].kind == TT_CALL_SEND ? 1 : -1;
-    for (int i = 0; i < ncalls; i++) {
+    for (int i = first; i < ncalls; i++) {
         if (!is_to_itself(&calls[i])) continue;
         int *unpaired = &tt_comm_of(calls[i].comm)->counts.unpaired;
         if (*unpaired && !status)

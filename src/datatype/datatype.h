@@ -131,13 +131,23 @@ void tt_copy_shared(void *dst, const void *src, size_t nbytes);
 /* Whether the instruction set in use has such stores; else tt_copy does the same in both ways. */
 bool tt_copies_past_caches(void);
 
+enum { TT_FEW_BYTES = 512 };
 /* Copies nbytes that do not overlap, most often few. */
 static inline void tt_copy_short(void *dst, const void *src, size_t nbytes)
 {
-    if (nbytes < 512)
+    if (nbytes < TT_FEW_BYTES)
         memcpy(dst, src, nbytes);
     else
         tt_copy(dst, src, nbytes, false);
+}
+
+/* As tt_copy_short, with tt_copy_shared. */
+static inline void tt_copy_short_shared(void *dst, const void *src, size_t nbytes)
+{
+    if (nbytes < TT_FEW_BYTES)
+        memcpy(dst, src, nbytes);
+    else
+        tt_copy_shared(dst, src, nbytes);
 }
 
 /* The instruction set in use: "scalar", "avx2" or "avx512". Static storage. */

@@ -153,7 +153,7 @@ static void store(const struct tt_work *work, const struct tt_spans *spans, cons
     if (raw)
         tt_reduce(&work->collective.call->reduction, spans->dst, &source, 1, spans->count, TT_RAW);
     else if (source != spans->dst && source == spans->local)
-        tt_copy_shared(spans->dst, source, spans->nbytes);
+        tt_copy_short_shared(spans->dst, source, spans->nbytes);
     else if (source != spans->dst)
         tt_copy_short(spans->dst, source, spans->nbytes);
 }

@@ -42,7 +42,7 @@ static inline void tt_store_shared(struct tt_shared_store *store, void *to, cons
                                    size_t nbytes)
 {
     if (!store || nbytes < TT_PAST_CACHES_MIN_BYTES)
-        tt_copy_short(to, from, nbytes);
+        tt_copy_short_shared(to, from, nbytes);
     else if (tt_store_is_due(store, nbytes))
         tt_store_and_look(store, to, from, nbytes);
     else if (store->past_caches)

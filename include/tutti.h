@@ -354,8 +354,9 @@ TUTTI_API tuttiResult_t tuttiGroupStart(void);
 TUTTI_API tuttiResult_t tuttiGroupEnd(void);
 /* For libraries over this one, whose calls may fail before they come here: where `result` is an
  * error and this thread has an open group, that issues nothing, and its end returns `result` with
- * this thread's last error, unless the group has failed already. Returns `result`. */
-TUTTI_API tuttiResult_t tuttiGroupFail(tuttiResult_t result);
+ * `text` as the last error (NULL: with the present one), unless the group has failed already.
+ * Returns `result`. */
+TUTTI_API tuttiResult_t tuttiGroupFail(tuttiResult_t result, const char *text);
 
 /* ---- Operations ----------------------------------------------------------------------------- */
 
@@ -520,8 +521,8 @@ TUTTI_API tuttiResult_t tuttiGetDeviceCount(int *count);
 
 /* Lets NCCL's variables (NCCL_... in the environment, in $NCCL_CONF_FILE or ~/.nccl.conf, and in
  * /etc/nccl.conf) set what they mean here (docs/nccl-settings.md): a TUTTI_ setting wins. Lines of
- * the log then have NCCL's form. Call it before any other function; InvalidUsage: the settings have
- * been read without them, which changes nothing. */
+ * the log then have NCCL's form, and they and errors NCCL's names of functions. Call it before any
+ * other function; InvalidUsage: the settings have been read without them, which changes nothing. */
 TUTTI_API tuttiResult_t tuttiUseNcclSettings(void);
 
 /* Copies the value that the variable was given, as text; "" when it is unset, or without

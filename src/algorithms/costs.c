@@ -39,16 +39,16 @@ const struct tt_costs tt_shipped_costs = {{
 /* Measured on two cores of an Intel Xeon in a virtual machine. There messages cost less, beside
  * meetings, than on the machine of the table above: all_gather of 8 KiB on 2 ranks takes 1.4 us in
  * a ring, 1.8 us in a meeting. */
-static const struct tt_cost costs_with_strings[TT_NCOSTS] = {
+static const struct tt_cost costs_with_fast_rep_movsb[TT_NCOSTS] = {
     [TT_COST_LINK] = {"link", 0.26, "a message whose answer is waited for; tutti-plan tune, 2"},
     [TT_COST_BYTE_PUT] = {"byte_put", 0.00018, "into a meeting; choices of 2 and 4 ranks"},
 };
 
-struct tt_costs tt_costs_shipped(bool copy_strings)
+struct tt_costs tt_costs_shipped(bool fast_rep_movsb)
 {
     struct tt_costs costs = tt_shipped_costs;
-    for (int i = 0; copy_strings && i < TT_NCOSTS; i++)
-        if (costs_with_strings[i].name) costs.at[i] = costs_with_strings[i];
+    for (int i = 0; fast_rep_movsb && i < TT_NCOSTS; i++)
+        if (costs_with_fast_rep_movsb[i].name) costs.at[i] = costs_with_fast_rep_movsb[i];
     return costs;
 }
 

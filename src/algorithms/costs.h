@@ -40,9 +40,8 @@ struct tt_costs {
  * (enum tt_gpu_protocol), which no file replaces. */
 extern const struct tt_costs tt_shipped_costs, tt_gpu_costs[];
 
-/* The shipped constants for ranks whose CPUs all copy by the instruction for strings
- * (tt_copies_are_strings), or not all. */
-struct tt_costs tt_costs_shipped(bool copy_strings);
+/* The shipped constants. fast_rep_movsb: for ranks whose CPUs all have tt_has_fast_rep_movsb. */
+struct tt_costs tt_costs_shipped(bool fast_rep_movsb);
 
 /* Whether a constant is of messages between hosts, which the ranks of one host cannot measure. */
 bool tt_cost_is_between_hosts(enum tt_cost_key key);

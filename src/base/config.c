@@ -299,7 +299,7 @@ static void load(void)
     tt_stderr_remember();
     if (!atomic_compare_exchange_strong(&state, &unread, READ) && unread == UNREAD_WITH_NCCL)
         state = READ_WITH_NCCL;
-    tt_user_names_nccl(state == READ_WITH_NCCL);
+    tt_rename_to_nccl(state == READ_WITH_NCCL);
     refused_file[0] = '\0';
     for (int i = 0; i < TT_CONFIG_COUNT; i++) {
         free(values[i].text);
@@ -326,9 +326,10 @@ static void load(void)
 bool tt_config_use_nccl(void)
 {
     int now = UNREAD;
-    const bool does = atomic_compare_exchange_strong(&state, &now, UNREAD_WITH_NCCL) || now != READ;
-    if (does) tt_user_names_nccl(true); /* also for errors before the settings are read */
-    return does;
+    const bool is_set =
+        atomic_compare_exchange_strong(&state, &now, UNREAD_WITH_NCCL) || now != READ;
+    if (is_set) tt_rename_to_nccl(true); /* also for errors before the settings are read */
+    return is_set;
 }
 
 bool tt_config_with_nccl(void)

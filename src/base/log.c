@@ -172,7 +172,7 @@ void tt_log(enum tt_log_level level, const char *file, int line, const char *for
     errno = saved_errno; /* for %m */
     vsnprintf(event, sizeof event, format, args);
     va_end(args);
-    tt_user_names(named, sizeof named, event);
+    tt_rename_for_user(named, sizeof named, event);
     used += tt_escape(text + used, sizeof text - used, named);
     if (has_nccls_form && place[0] && used + strlen(place) + 4 < sizeof text)
         used += (size_t)snprintf(text + used, sizeof text - used, " (%s)", place);

@@ -7,7 +7,7 @@
 
 static const struct name {
     const char *ours, *theirs;
-    bool is_whole; /* else the part of a name that stands before a capital letter */
+    bool is_whole; /* a whole name; else the beginning of one, before a capital letter */
 } names[] = {
     {"tuttiCommFinalizeLocal", "ncclCommFinalize", true},
     {"tuttiCommDevice", "ncclCommCuDevice", true},
@@ -16,11 +16,11 @@ static const struct name {
     {"tutti", "nccl", false},
 };
 
-static _Atomic bool renames;
+static _Atomic bool is_for_nccl;
 
-void tt_user_names_nccl(bool does)
+void tt_rename_to_nccl(bool renames)
 {
-    atomic_store_explicit(&renames, does, memory_order_relaxed);
+    atomic_store_explicit(&is_for_nccl, renames, memory_order_relaxed);
 }
 
 /* The row of which `text` begins with the name; NULL: there is none. */
@@ -35,15 +35,15 @@ static const struct name *find(const char *text)
     return NULL;
 }
 
-size_t tt_user_names(char *to, size_t size, const char *from)
+size_t tt_rename_for_user(char *to, size_t size, const char *from)
 {
-    const bool is_nccls = atomic_load_explicit(&renames, memory_order_relaxed);
+    const bool renames = atomic_load_explicit(&is_for_nccl, memory_order_relaxed);
     size_t used = 0;
     for (bool begins = true; *from; from++) {
-        const struct name *name = is_nccls && begins ? find(from) : NULL;
+        const struct name *name = renames && begins ? find(from) : NULL;
         const char *copied = name ? name->theirs : from;
         const size_t length = name ? strlen(name->theirs) : 1;
-        begins = !isalnum((unsigned char)*from) && *from != '_';
+        begins = strchr(" (\"`", *from); /* not in paths, and values of settings */
         if (used + length >= size) break;
         memcpy(to + used, copied, length);
         used += length;

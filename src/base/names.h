@@ -6,10 +6,10 @@
 #include <stddef.h>
 
 /* Whether the user calls NCCL's functions (the config knows). */
-void tt_user_names_nccl(bool does);
+void tt_rename_to_nccl(bool renames);
 /* Copies text. Where the user calls NCCL's functions, those of tutti, its types and its values get
- * NCCL's names. Writes at most size bytes (1 or more), the
- * last of them 0; what does not fit is left out. Returns the length. `to` is not part of `from`. */
-size_t tt_user_names(char *to, size_t size, const char *from);
+ * NCCL's names. Writes at most size bytes (1 or more), the last of them 0; what does not fit is
+ * left out. Returns the length. `to` is not part of `from`. */
+size_t tt_rename_for_user(char *to, size_t size, const char *from);
 
 #endif

@@ -49,5 +49,5 @@ void tt_set_last_error(const char *text)
 {
     char shown[TT_ERROR_TEXT]; /* text may be last_error */
     tt_escape(shown, sizeof shown, text);
-    tt_user_names(last_error, sizeof last_error, shown);
+    tt_rename_for_user(last_error, sizeof last_error, shown);
 }

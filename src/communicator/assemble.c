@@ -153,12 +153,6 @@ static tt_status attach(struct tt_making *making)
     return making->wires ? start_wires(making) : TT_OK;
 }
 
-/* No file has replaced a constant. */
-static bool is_as_shipped(const struct tt_costs *costs)
-{
-    return tt_costs_checksum(costs) == tt_costs_checksum(&tt_shipped_costs);
-}
-
 static void finish(struct tt_making *making)
 {
     tuttiComm_t comm = making->comm;
@@ -166,7 +160,7 @@ static void finish(struct tt_making *making)
     const struct tt_segment_header *header = fabric->segment->header;
     tt_fabric_finish(comm->core.fabric);
     comm->costs = making->links.costs;
-    if (fabric->all_copy_strings && is_as_shipped(&comm->costs))
+    if (fabric->all_have_fast_rep_movsb && !making->links.costs_are_given)
         comm->costs = tt_costs_shipped(true);
     comm->setting.costs = &comm->costs;
     comm->setting.one_host = fabric->hosts->nhosts == 1;

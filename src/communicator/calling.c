@@ -30,7 +30,9 @@ tt_status tt_comm_find_for_calls(tuttiComm_t comm)
 static tt_status fail_ended(tuttiComm_t comm, unsigned ends)
 {
     const char *failure = comm->failure;
-    if (!(ends & TT_COMM_FREES) && !tt_fabric_failure(comm->core.fabric, &failure)) failure = "";
+    const bool is_effect = ends & TT_COMM_ABORTED && !atomic_load(&comm->failed_before_abort);
+    if (!(ends & TT_COMM_FREES) && (is_effect || !tt_fabric_failure(comm->core.fabric, &failure)))
+        failure = "";
     const char *joint = *failure ? "; it had failed: " : "";
     if (ends & TT_COMM_ABORTED)
         return tt_fail(TT_ERR_REMOTE, "rank %d aborted communicator %s in another thread%s%s",

@@ -81,8 +81,8 @@ void tt_comm_free_blank(tuttiComm_t comm);
 /* Frees the struct, of which all else is freed, when 16 more have come here: a thread that has
  * found the handle before it was removed may still look at it. */
 void tt_comm_retire(tuttiComm_t comm);
-/* TT_ERR_ARGUMENT: the handle is of no communicator. Says how that had failed which it was of, if
- * its struct is still there. */
+/* TT_ERR_ARGUMENT: the handle is of no communicator. Adds the failure of the communicator that had
+ * this handle, while its struct is kept. */
 TT_NODISCARD tt_status tt_comm_fail_removed(const void *handle);
 
 #endif

@@ -48,9 +48,9 @@ struct tt_memo {
 struct tt_call_counts {
     tuttiCallCount_t collectives[TT_NCOLLECTIVES], send, recv;
     uint64_t groups;
-    /* of the group that ends: */
-    bool is_grouped; /* it has been counted */
-    int unpaired;    /* sends of the rank to itself, less the receives */
+    bool is_grouped;     /* the group that ends has been counted */
+    int own_messages[2]; /* of the group that ends, while it is checked: receives of the rank from
+                          * itself, sends to itself */
 };
 
 /* How far the end of a communicator is, and what an abort by another thread may still do. */
@@ -95,6 +95,7 @@ struct tuttiComm {
     struct tt_call_counts counts;
     /* of the list of those that announce their end when the process ends */
     struct tuttiComm *alive_next;
+    _Atomic bool failed_before_abort; /* written by the thread that aborts it */
     /* owner: the thread that ends it, until TT_COMM_FREES is set; immutable then */
     char failure[512]; /* "": it had not failed */
 };
@@ -129,6 +130,7 @@ struct tt_comm_links {
     int device_threads;           /* of a block */
     size_t device_line_bytes;     /* messages of a block that go as lines, at most */
     struct tt_costs costs;        /* of the host */
+    bool costs_are_given;         /* by a file, or of a parent: the CPUs do not matter */
 };
 
 /* Who makes a new communicator, and how they gather small blocks: over bootstrap, or over a parent

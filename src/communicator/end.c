@@ -21,9 +21,12 @@ static void go_on_to(tuttiComm_t comm, unsigned end)
     tt_comm_await_calls(comm);
 }
 
+/* What an abort itself brings about is no failure that it had. */
 static void note_failure(tuttiComm_t comm)
 {
     const char *text;
+    if (atomic_load(&comm->ends) & TT_COMM_ABORTED && !atomic_load(&comm->failed_before_abort))
+        return;
     const struct tt_fabric *fabric = comm->core.fabric; /* not whole where init failed */
     if (!fabric || !fabric->segment || !tt_fabric_failure(fabric, &text)) return;
     snprintf(comm->failure, sizeof comm->failure, "%.*s", (int)sizeof comm->failure - 1, text);

@@ -112,9 +112,12 @@ static bool interrupts(tuttiComm_t comm, unsigned ends)
 static unsigned interrupt(tuttiComm_t comm)
 {
     struct tt_fabric *fabric = comm->core.fabric;
+    const char *text;
     tt_core_enter_call(&comm->core); /* a thread that destroys it waits */
+    const bool had_failed = tt_fabric_failure(fabric, &text);
     const unsigned ends =
         atomic_fetch_or(&comm->ends, TT_COMM_ENDS | TT_COMM_ABORTED) & ~(unsigned)TT_COMM_FINALIZED;
+    if (!ends) atomic_store(&comm->failed_before_abort, had_failed);
     if (!(ends & TT_COMM_GOES)) {
         if (interrupts(comm, ends)) atomic_store(&fabric->hurries, true);
         atomic_store(&fabric->aborted, true);

@@ -62,7 +62,15 @@ static tt_status hold_call(const struct tt_pending_call *call)
     return status;
 }
 
-/* Holds the communicators of the calls. Calls whose communicator has ended leave the list. */
+/* Whether an earlier one of the held calls is of the same communicator. */
+static bool is_held(const struct tt_pending_call *calls, int nheld, const struct tt_comm_core *comm)
+{
+    while (nheld > 0 && calls[nheld - 1].comm != comm) nheld--;
+    return nheld > 0;
+}
+
+/* Holds the communicators of the calls, each once: a second mark that failed would end the first.
+ * Calls whose communicator has ended leave the list. */
 static tt_status hold_calls(struct list *list)
 {
     struct tt_pending_call *calls = (struct tt_pending_call *)(void *)list->items;
@@ -70,7 +78,7 @@ static tt_status hold_calls(struct list *list)
     int nheld = 0;
     char text[TT_ERROR_TEXT];
     for (int i = 0; i < list->number; i++) {
-        if (i == 0 || calls[i].comm != calls[i - 1].comm) status = hold_call(&calls[i]);
+        status = is_held(calls, nheld, calls[i].comm) ? TT_OK : hold_call(&calls[i]);
         if (!status) {
             if (nheld != i) calls[nheld] = calls[i];
             nheld++;
@@ -113,20 +121,25 @@ static tt_status check_own_messages(const struct tt_pending_call *calls, int nca
     while (first < ncalls && !is_to_itself(&calls[first])) first++;
     for (int i = first; i < ncalls; i++)
         if (is_to_itself(&calls[i]))
-            tt_comm_of(calls[i].comm)->counts.unpaired += calls[i].kind == TT_CALL_SEND ? 1 : -1;
+            tt_comm_of(calls[i].comm)->counts.own_messages[calls[i].kind == TT_CALL_SEND]++;
     for (int i = first; i < ncalls; i++) {
         if (!is_to_itself(&calls[i])) continue;
-        int *unpaired = &tt_comm_of(calls[i].comm)->counts.unpaired;
-        if (*unpaired && !status)
+        int *own = tt_comm_of(calls[i].comm)->counts.own_messages;
+        if (own[0] != own[1] && !status)
             status = tt_fail(TT_ERR_USAGE,
-                             "the group has %d %s rank %d %s itself that no %s in it matches: make "
-                             "both in the same group",
-                             abs(*unpaired), *unpaired > 0 ? "sends of" : "receives of",
-                             calls[i].comm->rank, *unpaired > 0 ? "to" : "from",
-                             *unpaired > 0 ? "receive" : "send");
-        *unpaired = 0;
+                             "rank %d sends %d messages to itself in the group and receives %d "
+                             "from itself: a send and its receive must be in the same group",
+                             calls[i].comm->rank, own[1], own[0]);
+        own[0] = own[1] = 0;
     }
     return status;
+}
+
+static tt_status issue_calls(void *items, int number, enum tt_call_hold hold, bool counts)
+{
+    release_programs(items, number);
+    if (counts) count_group(items, number);
+    return tt_issue_calls(items, number, hold);
 }
 
 static void drop_calls(void *items, int number, enum tt_call_hold hold)
@@ -134,18 +147,6 @@ static void drop_calls(void *items, int number, enum tt_call_hold hold)
     release_programs(items, number);
     tt_drop_calls(items, number);
     tt_let_go(items, number, hold);
-}
-
-static tt_status issue_calls(void *items, int number, enum tt_call_hold hold, bool counts)
-{
-    const tt_status status = check_own_messages(items, number);
-    if (status) {
-        drop_calls(items, number, hold);
-        return status;
-    }
-    release_programs(items, number);
-    if (counts) count_group(items, number);
-    return tt_issue_calls(items, number, hold);
 }
 
 static void keep_first(tt_status status, tt_status *first, char text[TT_ERROR_TEXT])
@@ -380,10 +381,12 @@ static tt_status hold(struct group *group, tt_status status, enum tt_call_hold *
     return status ? status : held;
 }
 
-tuttiResult_t tuttiGroupFail(tuttiResult_t result)
+tuttiResult_t tuttiGroupFail(tuttiResult_t result, const char *text)
 {
     if (result == tuttiSuccess || !tt_in_group()) return result;
-    return tt_group_result(NULL, tt_status_of(result));
+    if (text) tt_set_last_error(text);
+    (void)tt_group_result(NULL, tt_status_of(result));
+    return result;
 }
 
 /* After a failure the rest is dropped. */
@@ -391,6 +394,7 @@ static tt_status issue_or_drop(struct group *group, tt_status status, bool count
 {
     enum tt_call_hold how;
     status = hold(group, status, &how);
+    if (!status) status = check_own_messages(held_calls(group), group->lists[CALLS].number);
     for (int k = 0; k < NKINDS; k++) {
         const struct list *list = &group->lists[k];
         if (!list->number) continue;

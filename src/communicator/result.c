@@ -43,7 +43,7 @@ static void name_function(const char *function)
 {
     const char *text = tt_last_error();
     char name[64], named[TT_ERROR_TEXT];
-    const size_t length = tt_user_names(name, sizeof name, function);
+    const size_t length = tt_rename_for_user(name, sizeof name, function);
     if (!strncmp(text, name, length) && text[length] == ':') return;
     snprintf(named, sizeof named, "%s: %.*s", name, (int)(sizeof named - length - 3), text);
     tt_set_last_error(named);
@@ -103,7 +103,7 @@ const char *tuttiGetLastError(tuttiComm_t comm)
 {
     if (!comm || tt_comm_enter_to_ask(comm)) return tt_last_error();
     static _Thread_local char text[TT_ERROR_TEXT]; /* the communicator may end while it is read */
-    tt_user_names(text, sizeof text, tt_fabric_failure_text(comm->core.fabric));
+    tt_rename_for_user(text, sizeof text, tt_fabric_failure_text(comm->core.fabric));
     tt_core_leave_call(&comm->core);
     return text[0] ? text : tt_last_error();
 }

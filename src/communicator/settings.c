@@ -214,7 +214,7 @@ tt_status tt_comm_links_init(struct tt_comm_links *out, const struct tt_comm_con
                    .copies = (int)bounded(TT_CONFIG_COPIES, 1, TT_MAX_CHANNELS - 1, 1),
                    .oversubscribed = config->oversubscribed,
                    .deterministic = config->deterministic,
-                   .copies_strings = tt_copies_are_strings(),
+                   .has_fast_rep_movsb = tt_has_fast_rep_movsb(),
                    .allow_window = !inside || lists(list, "window"),
                    .allow_cma = lists(list, "cma")},
         .wires = {.allowed = between ? tt_transports_named(list) : UINT32_MAX},
@@ -222,11 +222,14 @@ tt_status tt_comm_links_init(struct tt_comm_links *out, const struct tt_comm_con
         .device_threads = (int)bounded(TT_CONFIG_DEVICE_THREADS, 32, TT_DEVICE_THREADS, 32),
         .device_line_bytes = find_line_bytes(),
     };
+    const char *path = tt_config_string(TT_CONFIG_COST_FILE);
+    links.costs_are_given = config->costs || path[0];
     if (config->costs)
         links.costs = *config->costs;
     else
-        TT_TRY(tt_costs_read(tt_config_string(TT_CONFIG_COST_FILE), &links.costs));
-    links.fabric.costs = tt_costs_checksum(&links.costs);
+        TT_TRY(tt_costs_read(path, &links.costs));
+    /* All ranks have a file, or none has: also one with the values of the shipped ones. */
+    links.fabric.costs = tt_costs_checksum(&links.costs) ^ links.costs_are_given;
     TT_TRY(read_waiting(&links.fabric));
     links.wires.nslots = nslots ? nslots : TT_SLOTS_BETWEEN;
     links.wires.slot_bytes = links.fabric.slot_bytes;

@@ -124,9 +124,10 @@ void tt_copy_to(const struct tt_target *targets, int ntargets, const void *src, 
 /* Copies nbytes that do not overlap. With nontemporal the stores go past the caches; a fence before
  * the return makes a later release store publish them. */
 void tt_copy(void *dst, const void *src, size_t nbytes, bool nontemporal);
-/* Whether copies are the CPU's own instruction for strings, as on CPUs of Intel. */
-bool tt_copies_are_strings(void);
-/* As tt_copy, to memory that another core has read and reads again: it stays in the caches. */
+/* Whether tt_copy uses the CPU's instruction for strings (rep movsb), as on CPUs of Intel. */
+bool tt_has_fast_rep_movsb(void);
+/* As tt_copy, of short messages, to memory that another core has read and reads again, or that this
+ * core has in its cache: never by rep movsb. */
 void tt_copy_shared(void *dst, const void *src, size_t nbytes);
 /* Whether the instruction set in use has such stores; else tt_copy does the same in both ways. */
 bool tt_copies_past_caches(void);

@@ -49,10 +49,10 @@ const struct tt_kernels *tt_kernels_choose(const char *mask);
 /* The set in use: tt_kernels_choose with TUTTI_CPU, at the first call. */
 const struct tt_kernels *tt_kernels_in_use(void);
 
-/* Whether copies of STRING_MIN_BYTES and more are one instruction of the CPU (rep movsb). Set
+/* Whether copies of REP_MOVSB_MIN_BYTES and more are one instruction of the CPU (rep movsb). Set
  * before the kernels in use are; else false. */
-extern _Atomic bool tt_copies_by_string;
-enum { STRING_MIN_BYTES = 1024 };
+extern _Atomic bool tt_copies_by_rep_movsb;
+enum { REP_MOVSB_MIN_BYTES = 1024 };
 
 /* tt_reduce and tt_reduce_to with a given set. */
 void tt_reduce_with(const struct tt_kernels *kernels, const struct tt_reduction *reduction,

@@ -48,7 +48,7 @@ static bool changes_single(enum tt_op op)
 }
 
 /* From the first whole cache line of dst on. */
-static void copy_string(void *dst, const void *src, size_t nbytes)
+static void copy_by_rep_movsb(void *dst, const void *src, size_t nbytes)
 {
 #if defined(__x86_64__)
     const size_t head = -(uintptr_t)dst % CACHE_LINE;
@@ -67,9 +67,9 @@ static void copy(const struct tt_kernels *kernels, void *dst, const void *src, s
 {
     if (dst == src || nbytes == 0) return;
     if (!nontemporal) {
-        if (nbytes >= STRING_MIN_BYTES &&
-            atomic_load_explicit(&tt_copies_by_string, memory_order_relaxed))
-            copy_string(dst, src, nbytes);
+        if (nbytes >= REP_MOVSB_MIN_BYTES &&
+            atomic_load_explicit(&tt_copies_by_rep_movsb, memory_order_relaxed))
+            copy_by_rep_movsb(dst, src, nbytes);
         else
             kernels->copy(dst, src, nbytes);
         return;
@@ -255,9 +255,10 @@ void tt_copy_shared(void *dst, const void *src, size_t nbytes)
     if (nbytes && dst != src) tt_kernels_in_use()->copy(dst, src, nbytes);
 }
 
-bool tt_copies_are_strings(void)
+bool tt_has_fast_rep_movsb(void)
 {
-    return tt_kernels_in_use() && atomic_load_explicit(&tt_copies_by_string, memory_order_relaxed);
+    return tt_kernels_in_use() &&
+           atomic_load_explicit(&tt_copies_by_rep_movsb, memory_order_relaxed);
 }
 
 bool tt_copies_past_caches(void)

@@ -40,7 +40,8 @@ static ncclResult_t check_op(const char *function, ncclRedOp_t op)
                           function, (int)op, ncclNumOps - 1);
 }
 
-/* What is seldom: an error, no elements, a CUDA stream. Returns whether the call goes on. */
+/* The checks that tutti does not make, and what is seldom: an error, no elements, a CUDA stream.
+ * Returns whether the call goes on. */
 __attribute__((noinline)) static bool look(struct call *call, const char *function, size_t count,
                                            int root, ncclComm_t comm, cudaStream_t stream)
 {
@@ -55,7 +56,7 @@ __attribute__((noinline)) static bool look(struct call *call, const char *functi
                                       root, nranks - 1);
     if (!call->result && count)
         call->result = tt_face_find_stream(function, comm, stream, &call->stream);
-    if (call->result) tt_face_end_call(call->result);
+    if (call->result) tt_face_fail_group(call->result);
     return !call->result && count;
 }
 

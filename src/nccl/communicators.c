@@ -35,7 +35,7 @@ static ncclResult_t init_rank(const char *function, ncclComm_t *comm, int nranks
 {
     tuttiConfig_t settings;
     const ncclResult_t refused = tt_face_new_settings(function, config, &settings);
-    if (refused) return tt_face_end_call(refused);
+    if (refused) return tt_face_fail_group(refused);
     return tt_face_end_as(
         function, tuttiCommInitRankConfig(place_of(comm), nranks, take_id(id), rank, &settings));
 }
@@ -57,9 +57,9 @@ ncclResult_t pncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myra
 {
     static const char function[] = "ncclCommInitRankScalable";
     if (nId < 1 || nId > nranks || !commIds)
-        return tt_face_end_call(tt_face_refuse(ncclInvalidArgument,
-                                               "%s: nId is %d and commIds %p: expected 1 to %d ids",
-                                               function, nId, (void *)commIds, nranks));
+        return tt_face_fail_group(tt_face_refuse(
+            ncclInvalidArgument, "%s: nId is %d and commIds %p: expected 1 to %d ids", function,
+            nId, (void *)commIds, nranks));
     ncclUniqueId first = commIds[0];
     return init_rank(function, newcomm, nranks, &first, myrank, config);
 }
@@ -75,21 +75,20 @@ ncclResult_t pncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
     tuttiConfig_t settings;
     tuttiUniqueId id;
     const ncclResult_t refused = tt_face_new_settings("ncclCommInitAll", NULL, &settings);
-    if (refused) return refused;
+    if (refused) return tt_face_fail_group(refused);
     if (!comm || ndev < 0)
-        return tt_face_refuse(ncclInvalidArgument,
-                              "ncclCommInitAll: comm is %p and ndev %d: expected a place for 0 or "
-                              "more communicators",
-                              (void *)comm, ndev);
+        return tt_face_fail_group(tt_face_refuse(
+            ncclInvalidArgument,
+            "ncclCommInitAll: comm is %p and ndev %d: expected a place for 0 or more communicators",
+            (void *)comm, ndev));
     for (int i = 0; devlist && i < ndev; i++)
         if (devlist[i] < 0)
-            return tt_face_refuse(ncclInvalidArgument,
-                                  "ncclCommInitAll: devlist[%d] is %d: expected the number of a "
-                                  "GPU",
-                                  i, devlist[i]);
+            return tt_face_fail_group(tt_face_refuse(
+                ncclInvalidArgument,
+                "ncclCommInitAll: devlist[%d] is %d: expected the number of a GPU", i, devlist[i]));
     if (!ndev) return ncclSuccess;
     tuttiResult_t result = tuttiGetUniqueId(&id);
-    if (result) return tt_face_failed(result);
+    if (result) return tt_face_fail_group(tt_face_failed(result));
     (void)tuttiGroupStart();
     for (int i = 0; i < ndev && !result; i++) {
         settings.device = device_of(devlist, i);
@@ -105,7 +104,7 @@ ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *new
 {
     tuttiConfig_t settings = TUTTI_CONFIG_INITIALIZER; /* all else is the parent's */
     const ncclResult_t refused = tt_face_read_config("ncclCommSplit", config, &settings);
-    if (refused) return tt_face_end_call(refused);
+    if (refused) return tt_face_fail_group(refused);
     return tt_face_end(
         tuttiCommSplit(tt_face_comm(comm), color, key, place_of(newcomm), &settings));
 }

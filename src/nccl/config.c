@@ -157,7 +157,7 @@ static ncclResult_t check_call_config(const char *function, const ncclCollConfig
 
 ncclResult_t tt_face_check_call_config(const char *function, const ncclCollConfig_t *config)
 {
-    return tt_face_end_call(check_call_config(function, config));
+    return tt_face_fail_group(check_call_config(function, config));
 }
 
 /* ---- What a new communicator has ------------------------------------------------------------ */

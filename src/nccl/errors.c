@@ -13,11 +13,11 @@ enum { REPORTED_VERSION = 23007 };
 _Static_assert((int)ncclNumResults == (int)tuttiNumResults, "the results have the same values");
 
 /* Of this thread's last error: the function by which the text begins; NULL: the one in the text. */
-static _Thread_local const char *function_of_last;
+static _Thread_local const char *name_in_last_error;
 
 ncclResult_t tt_face_end_as(const char *function, tuttiResult_t result)
 {
-    if (result) function_of_last = function;
+    if (result) name_in_last_error = function;
     return (ncclResult_t)result;
 }
 
@@ -76,8 +76,8 @@ const char *pncclGetLastError(ncclComm_t comm)
     static _Thread_local char text[1024];
     const char *last = tuttiGetLastError(tt_face_comm(comm));
     const size_t word = strspn(last, LETTERS);
-    const bool is_named = function_of_last && last[word] == ':';
-    snprintf(text, sizeof text, "%s%s", is_named ? function_of_last : "",
+    const bool is_named = name_in_last_error && last[word] == ':';
+    snprintf(text, sizeof text, "%s%s", is_named ? name_in_last_error : "",
              last + (is_named ? word : 0));
     return text;
 }

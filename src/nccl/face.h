@@ -40,9 +40,10 @@ ncclResult_t tt_face_refuse(ncclResult_t result, const char *format, ...)
 
 /* Ends a call that a group would hold, also where the face has refused it: an open group of this
  * thread fails with the same sentence. */
-static inline ncclResult_t tt_face_end_call(ncclResult_t result)
+static inline ncclResult_t tt_face_fail_group(ncclResult_t result)
 {
-    return (ncclResult_t)tuttiGroupFail((tuttiResult_t)result);
+    if (result) (void)tuttiGroupFail((tuttiResult_t)result, pncclGetLastError(NULL));
+    return result;
 }
 
 /* NCCL's own types only: tutti has more. */

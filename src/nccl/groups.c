@@ -15,7 +15,7 @@ ncclResult_t pncclGroupEnd(void)
 ncclResult_t pncclGroupSimulateEnd(ncclSimInfo_t *info)
 {
     (void)info;
-    const ncclResult_t refused = tt_face_end_call(tt_face_refuse(
+    const ncclResult_t refused = tt_face_fail_group(tt_face_refuse(
         ncclInvalidUsage, "ncclGroupSimulateEnd: estimating the time of a group is not there yet "
                           "in tutti's libnccl.so.2 (docs/nccl.md); nothing of it is issued"));
     (void)pncclGroupEnd();

@@ -19,7 +19,7 @@ static ncclResult_t later(const char *function, const char *what)
 #define TT_LATER_CALL(name, what, parameters)                                                      \
     ncclResult_t pnccl##name parameters                                                            \
     {                                                                                              \
-        return tt_face_end_call(later("nccl" #name, what));                                        \
+        return tt_face_fail_group(later("nccl" #name, what));                                      \
     }                                                                                              \
     TT_FACE_TWIN(name)
 #include "nccl/names_table.h"

@@ -157,9 +157,10 @@ static tt_status begin(struct tt_fabric *fabric, const struct tt_peer_info *info
     TT_TRY(make_host_room(fabric, config));
     TT_TRY(tt_peers_check_settings(infos, fabric->nranks));
     TT_TRY(tt_peers_check_hosts(infos, hosts));
-    fabric->all_copy_strings = true;
+    fabric->all_have_fast_rep_movsb = true;
     for (int r = 0; r < fabric->nranks; r++)
-        fabric->all_copy_strings = fabric->all_copy_strings && infos[r].copies_strings;
+        fabric->all_have_fast_rep_movsb =
+            fabric->all_have_fast_rep_movsb && infos[r].has_fast_rep_movsb;
     for (int h = 0; h < hosts->nhosts; h++) {
         const double per_core = tt_peers_per_core(infos, hosts, h);
         fabric->some_oversubscribed |= tt_peers_oversubscribed(infos, hosts, h);

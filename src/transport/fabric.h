@@ -33,7 +33,7 @@ struct tt_fabric {
     struct tt_rank_record *record;  /* this rank's, in the segment */
     bool oversubscribed;            /* this host: waiting ranks give up the core */
     bool some_oversubscribed;       /* some host */
-    bool all_copy_strings;          /* the CPUs of all ranks */
+    bool all_have_fast_rep_movsb;   /* the CPUs of all ranks */
     double ranks_per_core;          /* tt_peers_per_core of the host where it is most */
     struct tt_pid_watch **watches;  /* [nlocal]; NULL: of this process */
 

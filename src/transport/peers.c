@@ -51,7 +51,7 @@ tt_status tt_peer_info_init(struct tt_peer_info *info, const struct tt_fabric_co
                                 .most_bytes = most_bytes(),
                                 .oversubscribed = config->oversubscribed,
                                 .always_spin = config->always_spin,
-                                .copies_strings = config->copies_strings};
+                                .has_fast_rep_movsb = config->has_fast_rep_movsb};
     if (getrandom(&mine.secret, sizeof mine.secret, 0) != sizeof mine.secret)
         return tt_fail_errno(errno, "getrandom failed");
     if (gethostname(mine.host, sizeof mine.host - 1)) snprintf(mine.host, sizeof mine.host, "?");

@@ -18,11 +18,11 @@ struct tt_fabric_config {
     int copies;           /* of a collective's program that run side by side; 0: as 1 */
     bool oversubscribed;  /* known from a parent communicator */
     bool allow_window, allow_cma;
-    bool always_spin;    /* whatever the number of cores */
-    bool deterministic;  /* of the communicator; the fabric only compares it */
-    uint32_t costs;      /* checksum of the cost model's constants; the fabric only compares it */
-    int gpu;             /* of this rank, -1: none; the fabric only tells the others */
-    bool copies_strings; /* tt_copies_are_strings of this rank's CPU */
+    bool always_spin;   /* whatever the number of cores */
+    bool deterministic; /* of the communicator; the fabric only compares it */
+    uint32_t costs;     /* checksum of the cost model's constants; the fabric only compares it */
+    int gpu;            /* of this rank, -1: none; the fabric only tells the others */
+    bool has_fast_rep_movsb; /* tt_has_fast_rep_movsb of this rank's CPU */
 };
 
 /* Plain data, travels through bootstrap. */
@@ -35,7 +35,7 @@ struct tt_peer_info {
     int32_t status; /* of getting this far; not TT_OK: the rest does not count */
     uint32_t nslots, slots_setting, slot_bytes, meet_bytes, nchannels, copies, deterministic, costs;
     int32_t gpu;
-    uint8_t oversubscribed, always_spin, copies_strings; /* as in its config */
+    uint8_t oversubscribed, always_spin, has_fast_rep_movsb; /* as in its config */
     uint64_t most_bytes; /* of a shared file that it may map, by its limits */
     uint64_t cpus[16];   /* CPUs this process may run on, one bit each */
     char host[64];

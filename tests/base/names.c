@@ -10,7 +10,7 @@
 static void check(const char *from, const char *expected)
 {
     char text[128];
-    CHECK(tt_user_names(text, sizeof text, from) == strlen(expected));
+    CHECK(tt_rename_for_user(text, sizeof text, from) == strlen(expected));
     CHECK_MESSAGE(!strcmp(text, expected), "'%s' gives '%s', expected '%s'", from, text, expected);
 }
 
@@ -38,6 +38,8 @@ TEST(names, are_nccls_for_a_program_of_nccl)
           "TUTTI_TIMEOUT_MS, tutti-info, tutti_plan.h, libtutti.so");
     check("my_tuttiX notuttiX xTUTTI_SPLIT_Y tutti", "my_tuttiX notuttiX xTUTTI_SPLIT_Y tutti");
     check("", "");
+    check("/data/tuttiCosts 'tuttiX' X=tuttiY, \"tuttiSend\"",
+          "/data/tuttiCosts 'tuttiX' X=tuttiY, \"ncclSend\"");
     use_nccl(false);
 }
 
@@ -45,9 +47,9 @@ TEST(names, are_cut_at_the_end_of_the_room)
 {
     char text[8];
     use_nccl(true);
-    CHECK(tt_user_names(text, sizeof text, "abcdefghij") == 7 && !strcmp(text, "abcdefg"));
-    CHECK(tt_user_names(text, sizeof text, "a tuttiX ") == 7 && !strcmp(text, "a ncclX"));
-    CHECK(tt_user_names(text, sizeof text, "abcd tuttiX") == 5 && !strcmp(text, "abcd "));
-    CHECK(tt_user_names(text, 1, "tuttiX") == 0 && !text[0]);
+    CHECK(tt_rename_for_user(text, sizeof text, "abcdefghij") == 7 && !strcmp(text, "abcdefg"));
+    CHECK(tt_rename_for_user(text, sizeof text, "a tuttiX ") == 7 && !strcmp(text, "a ncclX"));
+    CHECK(tt_rename_for_user(text, sizeof text, "abcd tuttiX") == 5 && !strcmp(text, "abcd "));
+    CHECK(tt_rename_for_user(text, 1, "tuttiX") == 0 && !text[0]);
     use_nccl(false);
 }

@@ -119,6 +119,45 @@ TEST(abort, waits_until_a_receive_has_returned)
     for (int i = 0; i < ROUNDS && !tt_test_failed(); i++) abort_during(receive_from_1);
 }
 
+struct watched {
+    tuttiComm_t comm;
+    _Atomic bool is_over; /* what uses it */
+};
+
+static void *abort_when_it_is_used(void *argument)
+{
+    struct watched *watched = argument;
+    while (!is_in_use(watched->comm) && !atomic_load(&watched->is_over)) sched_yield();
+    CHECK_EQ(tuttiCommAbort(watched->comm), tuttiSuccess);
+    return NULL;
+}
+
+/* The group's end takes hold of its first call's communicator, then of many others, and comes to
+ * the first one's again, which is being aborted now. */
+TEST(abort, waits_for_a_group_that_comes_to_the_communicator_again)
+{
+    enum { NBETWEEN = 5000 };
+    for (int round = 0; round < ROUNDS && !tt_test_failed(); round++) {
+        struct watched aborted = {.is_over = false};
+        tuttiComm_t other;
+        pthread_t thread;
+        int32_t value = 1;
+        REQUIRE(tuttiCommInitAll(&aborted.comm, 1, NULL) == tuttiSuccess);
+        REQUIRE(tuttiCommInitAll(&other, 1, NULL) == tuttiSuccess);
+        CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+        for (int i = 0; i < NBETWEEN + 2; i++)
+            CHECK_EQ(tuttiAllReduce(&value, &value, 1, tuttiInt32, tuttiSum,
+                                    i % (NBETWEEN + 1) ? other : aborted.comm, NULL),
+                     tuttiSuccess);
+        REQUIRE(pthread_create(&thread, NULL, abort_when_it_is_used, &aborted) == 0);
+        const tuttiResult_t result = tuttiGroupEnd();
+        CHECK(result == tuttiSuccess || result == tuttiRemoteError);
+        atomic_store(&aborted.is_over, true);
+        pthread_join(thread, NULL);
+        CHECK_EQ(tuttiCommDestroy(other), tuttiSuccess);
+    }
+}
+
 /* A watchdog aborts the communicator while the thread that makes calls goes on. */
 TEST(abort, of_a_failed_communicator_leaves_its_failure_to_other_threads)
 {
@@ -127,11 +166,14 @@ TEST(abort, of_a_failed_communicator_leaves_its_failure_to_other_threads)
     tuttiResult_t found;
     REQUIRE(tuttiCommInitAll(comms, 2, NULL) == tuttiSuccess);
     tt_ignore(tt_fabric_fail(comms[1]->core.fabric, TT_ERR_REMOTE, "rank 7 has died"));
-    const unsigned ends = atomic_fetch_or(&comms[0]->ends, TT_COMM_ENDS | TT_COMM_ABORTED);
-    CHECK_EQ(tuttiBarrier(comms[0], NULL), tuttiRemoteError);
-    CHECK(strstr(tuttiGetLastError(NULL), "in another thread"));
-    CHECK(strstr(tuttiGetLastError(NULL), failure));
-    atomic_store(&comms[0]->ends, ends);
+    for (int had_failed = 0; had_failed < 2; had_failed++) {
+        atomic_store(&comms[0]->failed_before_abort, had_failed);
+        const unsigned ends = atomic_fetch_or(&comms[0]->ends, TT_COMM_ENDS | TT_COMM_ABORTED);
+        CHECK_EQ(tuttiBarrier(comms[0], NULL), tuttiRemoteError);
+        CHECK(strstr(tuttiGetLastError(NULL), "in another thread"));
+        CHECK(!strstr(tuttiGetLastError(NULL), failure) == !had_failed);
+        atomic_store(&comms[0]->ends, ends);
+    }
     for (int i = 0; i < 2; i++) {
         CHECK_EQ(tuttiCommAbort(comms[i]), tuttiSuccess);
         CHECK_EQ(tuttiCommGetAsyncError(comms[i], &found), tuttiInvalidArgument);

@@ -267,12 +267,13 @@ TEST(group_ends, a_group_that_was_failed_issues_nothing)
     tuttiComm_t comm;
     int value = 7, out = 0;
     REQUIRE(tuttiCommInitAll(&comm, 1, NULL) == tuttiSuccess);
-    CHECK_EQ(tuttiGroupFail(tuttiRemoteError), tuttiRemoteError); /* none is open */
+    CHECK_EQ(tuttiGroupFail(tuttiRemoteError, NULL), tuttiRemoteError); /* none is open */
     CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
     CHECK_EQ(tuttiAllReduce(&value, &out, 1, tuttiInt32, tuttiSum, comm, NULL), tuttiSuccess);
-    CHECK_EQ(tuttiGroupFail(tuttiSuccess), tuttiSuccess);
-    CHECK_EQ(tuttiGroupFail(tuttiRefuse(tuttiSystemError, "100% refused")), tuttiSystemError);
-    CHECK_EQ(tuttiGroupFail(tuttiRefuse(tuttiTimeout, "too late")), tuttiTimeout);
+    CHECK_EQ(tuttiGroupFail(tuttiSuccess, "none"), tuttiSuccess);
+    CHECK_EQ(tuttiGroupFail(tuttiRefuse(tuttiSystemError, "50% refused"), "100% refused"),
+             tuttiSystemError);
+    CHECK_EQ(tuttiGroupFail(tuttiRefuse(tuttiTimeout, "too late"), NULL), tuttiTimeout);
     CHECK_EQ(tuttiGroupEnd(), tuttiSystemError);
     CHECK_EQ(strcmp(tuttiGetLastError(NULL), "100% refused"), 0);
     CHECK_EQ(out, 0);
@@ -307,9 +308,9 @@ TEST(group_ends, a_message_to_oneself_without_its_partner_is_refused)
     int value = 1, other = 0;
     for (int i = 0; i < 2; i++) REQUIRE(tuttiCommInitAll(&comms[i], 1, NULL) == tuttiSuccess);
     CHECK_EQ(to_itself(comms[0], 1, 0), tuttiInvalidUsage);
-    CHECK(says("1 sends of rank 0 to itself that no receive"));
+    CHECK(says("sends 1 messages to itself in the group and receives 0"));
     CHECK_EQ(to_itself(comms[0], 2, 5), tuttiInvalidUsage);
-    CHECK(says("3 receives of rank 0 from itself that no send"));
+    CHECK(says("sends 2 messages to itself in the group and receives 5"));
     CHECK_EQ(to_itself(comms[0], 8, 8), tuttiSuccess);
     CHECK_EQ(tuttiGroupStart(),
              tuttiSuccess); /* of two communicators, which have no partner each */

@@ -441,12 +441,12 @@ static void check_every_copy(void)
 TEST(copy, every_length_and_misalignment_arrives_and_nothing_else_changes)
 {
     (void)tt_kernels_in_use(); /* which says what this CPU does best */
-    const bool best = tt_copies_by_string;
+    const bool best = tt_copies_by_rep_movsb;
     for (int by_string = 0; by_string < 2; by_string++) {
-        tt_copies_by_string = by_string;
+        tt_copies_by_rep_movsb = by_string;
         check_every_copy();
     }
-    tt_copies_by_string = best;
+    tt_copies_by_rep_movsb = best;
 }
 
 TEST(copy, to_several_targets_arrives_at_each_and_nothing_else_changes)

@@ -539,7 +539,7 @@ static void to_oneself(struct gpu_rank *rank)
                 "outside a group");
     CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
     CHECK_EQ(tuttiSend(memory, 10, tuttiUint8, self, rank->comm, NULL), tuttiSuccess);
-    check_error(rank, tuttiGroupEnd(), tuttiInvalidUsage, "to itself that no receive");
+    check_error(rank, tuttiGroupEnd(), tuttiInvalidUsage, "receives 0 from itself");
     CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
     CHECK_EQ(tuttiRecv(memory + 100, 9, tuttiUint8, self, rank->comm, NULL), tuttiSuccess);
     CHECK_EQ(tuttiSend(memory, 10, tuttiUint8, self, rank->comm, NULL), tuttiSuccess);

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # ptxas takes the kernels' PTX for sm_75, the oldest GPU, whose code takes half a minute to make. ptxas names every error of a file before
 # it makes code: a function with one error stands behind the kernels, and nothing else may be wrong.
-# Arguments come from CMake: PTXAS, IMAGE (the fat binary, beside which the build kept the PTX).
+# Arguments come from CMake: ARCHITECTURES (that for sm_75, or nothing), PTXAS, IMAGE (the fat binary, beside which the build kept the PTX).
 . "$(dirname "$0")/../house/common.sh"
 ptx=$(grep -lx '\.target sm_75' "$IMAGE.kept"/run*.ptx 2>/dev/null | head -n 1) || true
-[ -n "$ptx" ] || skip "this build has no PTX for sm_75 (TUTTI_CUDA_ARCHITECTURES)"
+[ -n "$ARCHITECTURES" ] || skip "this build has no PTX for sm_75 (TUTTI_CUDA_ARCHITECTURES)"
+[ -n "$ptx" ] || { fail "no file of $IMAGE.kept is the PTX for sm_75, which this build was to make"; finish; }
 [ -x "$PTXAS" ] || skip "there is no ptxas beside nvcc"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -216,30 +216,30 @@ TEST(fabric, refuses_ranks_that_want_different_numbers_of_copies)
 }
 
 /* Whether the fabric of two ranks finds that both copy by strings. */
-static bool finds_strings(bool first, bool second)
+static bool finds_fast_rep_movsb(bool first, bool second)
 {
     struct tt_peer_info infos[2];
     struct tt_fabric *fabric = NULL;
     int sockets[2];
     struct tt_fabric_config config = together_config();
     for (int r = 0; r < 2; r++) {
-        config.copies_strings = r ? second : first;
+        config.has_fast_rep_movsb = r ? second : first;
         if (tt_peer_info_init(&infos[r], &config, &sockets[r])) return false;
     }
     const tt_status status = tt_fabric_begin(&fabric, infos, 0, 2, sockets[0], &config);
-    const bool found = !status && fabric->all_copy_strings;
+    const bool found = !status && fabric->all_have_fast_rep_movsb;
     CHECK_EQ(status, TT_OK);
     tt_fabric_destroy(fabric);
     close(sockets[1]);
     return found;
 }
 
-TEST(fabric, knows_whether_all_ranks_copy_by_strings)
+TEST(fabric, knows_whether_all_ranks_have_fast_rep_movsb)
 {
-    CHECK(finds_strings(true, true));
-    CHECK(!finds_strings(true, false));
-    CHECK(!finds_strings(false, true));
-    CHECK(!finds_strings(false, false));
+    CHECK(finds_fast_rep_movsb(true, true));
+    CHECK(!finds_fast_rep_movsb(true, false));
+    CHECK(!finds_fast_rep_movsb(false, true));
+    CHECK(!finds_fast_rep_movsb(false, false));
 }
 
 TEST(fabric, refuses_ranks_with_different_settings)

@@ -116,7 +116,7 @@ static void keep_shipped(const char *why, const struct tt_costs *shipped, FILE *
 static void report(const struct tt_fit *fit, const struct tt_timing *timings, FILE *table,
                    FILE *file)
 {
-    const struct tt_costs before = tt_costs_shipped(tt_copies_are_strings());
+    const struct tt_costs before = tt_costs_shipped(tt_has_fast_rep_movsb());
     const struct tt_costs found = tt_fit_search(fit, &before, tt_now_ns() + MOST_NS);
     const struct tt_fit_rating rating = tt_fit_rate(fit, &found);
     const struct tt_fit_rating shipped = tt_fit_rate(fit, &before);
@@ -133,7 +133,7 @@ static void report(const struct tt_fit *fit, const struct tt_timing *timings, FI
 
 void fit_nothing(FILE *table, FILE *file)
 {
-    const struct tt_costs shipped = tt_costs_shipped(tt_copies_are_strings());
+    const struct tt_costs shipped = tt_costs_shipped(tt_has_fast_rep_movsb());
     keep_shipped("Fewer than a third of the times can be believed", &shipped, table, file);
 }
 

@@ -26,8 +26,8 @@ static tt_status check_own(const struct tt_comm_core *comm,
     if (sends != receives)
         return tt_fail(
             TT_ERR_USAGE,
-            "rank %d sends %d messages to itself in a group and receives %d from itself: "
-            "on a GPU both must be in the same group",
+            "rank %d sends %d messages to itself from memory of a GPU and receives %d in such "
+            "memory: both must be memory of the GPU, or both the host's",
             rank, sends, receives);
     for (int r = 0; r < exchange->ncalls; r++) {
         const struct tt_exchange_call *receive = &exchange->calls[r];

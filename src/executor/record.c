@@ -313,7 +313,7 @@ static bool is_named(const struct tt_work *work, int rank, enum named kind)
 /* Who has not come, or is where, for the message of a timeout. */
 void tt_collective_missing(const struct tt_work *work, char *text, size_t size)
 {
-    enum { MOST = 4 };
+    enum { MOST = 8 };
     const int nranks = work->engine->fabric->nranks;
     int nnamed = 0;
     text[0] = '\0';

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Whether the user calls NCCL's functions (the config knows). */
+/* Whether texts get NCCL's names: the config says so where NCCL's variables count. */
 void tt_rename_to_nccl(bool renames);
 /* Copies text. Where the user calls NCCL's functions, those of tutti, its types and its values get
  * NCCL's names. Writes at most size bytes (1 or more), the last of them 0; what does not fit is

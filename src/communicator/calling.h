@@ -66,8 +66,8 @@ TT_NODISCARD tt_status tt_comm_enter(tuttiComm_t comm);
  * or ends but is not being freed. tt_core_leave_call must follow a success. */
 TT_NODISCARD tt_status tt_comm_enter_to_ask(tuttiComm_t comm);
 
-/* Of what a group has kept of a communicator that has this number: whether the handle is still that
- * one's. The handle is a live one. */
+/* TT_ERR_ARGUMENT: the communicator that now has this live handle has another number, so it is not
+ * the one that the group was given. */
 TT_NODISCARD tt_status tt_comm_check_number(tuttiComm_t comm, uint64_t number);
 
 /* The end has all for itself when this returns: `why`, a bit of `ends` that keeps others out, was

@@ -148,9 +148,9 @@ static void describe_choices(const struct tt_output *output, tuttiComm_t comm,
 static tt_status describe_costs(const struct tt_output *output, tuttiComm_t comm)
 {
     const char *path = tt_config_string(TT_CONFIG_COST_FILE);
-    const bool strings =
+    const bool fast =
         !path[0] && (comm ? comm->core.fabric->all_have_fast_rep_movsb : tt_has_fast_rep_movsb());
-    const struct tt_costs shipped = tt_costs_shipped(strings);
+    const struct tt_costs shipped = tt_costs_shipped(fast);
     struct tt_costs costs = shipped;
     int nranks = 0;
     if (comm)

@@ -318,7 +318,8 @@ TEST(group_ends, a_message_to_oneself_without_its_partner_is_refused)
     CHECK_EQ(tuttiRecv(&other, 1, tuttiInt32, 0, comms[1], NULL), tuttiSuccess);
     CHECK_EQ(tuttiGroupEnd(), tuttiInvalidUsage);
     for (int i = 0; i < 2; i++) {
-        CHECK_EQ(to_itself(comms[i], 1, 1), tuttiSuccess); /* nothing is left of what was refused */
+        CHECK_EQ(to_itself(comms[i], 1, 1),
+                 tuttiSuccess); /* the refused calls have left no message */
         CHECK_EQ(tuttiCommDestroy(comms[i]), tuttiSuccess);
     }
 }

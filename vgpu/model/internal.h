@@ -302,7 +302,7 @@ static inline bool vg_stands_alone(const struct vg_cell *cell, enum vg_action ac
 
 /* Notes an access as vg_note does, where that is simple: the access is weak and of whole words,
  * each word's last write and last read are settled, and no further access of a word could race with
- * this one. False: nothing was noted of the word that is not so, nor of those behind it. */
+ * this one. False: a word is not simple; neither it nor a word behind it was noted. */
 static inline bool vg_note_simple(struct vg_block_clock *block, uint32_t thread,
                                   const struct vg_region *region, uint64_t offset,
                                   const struct vg_how *how, enum vg_action action)

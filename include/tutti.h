@@ -153,13 +153,15 @@ typedef struct {
     /* 1: buffers of a collective may overlap in any way, and then the data that result are
      * undefined; 0: as said under "Collectives". Undefined: the parent's in a split, else 0 */
     int overlaps;
+    int computeThreads; /* with how many threads this rank computes, 0 or more: a call on a stream
+                         * has a thread of its own at once where a core is left for it */
 } tuttiConfig_t;
 
 #define TUTTI_CONFIG_INITIALIZER                                                                   \
     {                                                                                              \
         sizeof(tuttiConfig_t), TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, TUTTI_CONFIG_UNDEF_INT,     \
             TUTTI_CONFIG_UNDEF_INT, NULL, NULL, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT,    \
-            TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT                                         \
+            TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT                 \
     }
 
 /* A deterministic communicator (deterministic = 1, or TUTTI_DETERMINISTIC=on) makes every element

@@ -57,8 +57,11 @@ static tt_status need_tasks(const struct tt_stream *stream, const char *function
                    tt_context_gpu(((const struct tt_gpu_stream *)stream)->context), instead);
 }
 
-static const struct tt_stream_ops ops = {
-    .synchronize = synchronize, .query = query, .destroy = destroy, .need_tasks = need_tasks};
+static const struct tt_stream_ops ops = {.await = tt_stream_await_end,
+                                         .synchronize = synchronize,
+                                         .query = query,
+                                         .destroy = destroy,
+                                         .need_tasks = need_tasks};
 
 /* What only the CUDA stream decides. */
 static void describe(struct tt_gpu_stream *stream, const struct tt_stream_facts *facts, uint64_t id)

@@ -40,6 +40,7 @@ static tuttiComm_t blank(int rank, int nranks, const struct tt_comm_config *conf
     comm->core.gpu = config->gpu;
     comm->core.timeout_ms = config->timeout_ms;
     comm->init_timeout_ms = config->init_timeout_ms;
+    comm->compute_threads = config->compute_threads;
     snprintf(comm->core.name, sizeof comm->core.name, "%s", config->name);
     return comm;
 }

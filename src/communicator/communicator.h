@@ -76,6 +76,7 @@ struct tuttiComm {
     bool overlaps; /* buffers of a call may overlap in any way */
     pid_t process; /* that made it: in a child made by fork it is another */
     int64_t init_timeout_ms;
+    int compute_threads; /* of this rank */
     uint8_t key[TT_KEY_BYTES]; /* secret; of its connections and of communicators split from it */
     struct tt_costs costs;     /* of the host; the same on all ranks */
     struct tt_setting setting; /* for memory of the host; refers to costs */
@@ -109,6 +110,7 @@ static inline tuttiComm_t tt_comm_of(struct tt_comm_core *core)
 /* The settings of a communicator, from tuttiConfig_t and the config table. */
 struct tt_comm_config {
     int64_t timeout_ms, init_timeout_ms, late_ms;
+    int compute_threads;
     char name[TT_COMM_NAME];
     const struct tt_algorithm *forced[TT_NCOLLECTIVES];
     bool oversubscribed; /* from a parent */

@@ -48,6 +48,9 @@ static tt_status read_struct(tuttiConfig_t *full, const tuttiConfig_t *config)
     if (full->overlaps != 0 && full->overlaps != 1 && full->overlaps != TUTTI_CONFIG_UNDEF_INT)
         return tt_fail(TT_ERR_ARGUMENT, "overlaps is %d: give 1 (buffers may overlap) or 0",
                        full->overlaps);
+    if (full->computeThreads < 0 && full->computeThreads != TUTTI_CONFIG_UNDEF_INT)
+        return tt_fail(TT_ERR_ARGUMENT, "computeThreads is %d: give 0 or more",
+                       full->computeThreads);
     return check_timeout("initTimeoutMs", full->initTimeoutMs);
 }
 
@@ -101,6 +104,9 @@ tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig
                parent ? parent->init_timeout_ms : tt_config_int(TT_CONFIG_INIT_TIMEOUT_MS));
     fresh.late_ms = int_or(full.lateMs,
                            parent ? parent->core.engine.late_ms : tt_config_int(TT_CONFIG_LATE_MS));
+    fresh.compute_threads = (int)int_or(full.computeThreads,
+                                        parent ? parent->compute_threads
+                                               : tt_config_int(TT_CONFIG_COMPUTE_THREADS));
     snprintf(fresh.name, sizeof fresh.name, "%s",
              full.commName ? full.commName
              : parent      ? "split"
@@ -214,6 +220,7 @@ tt_status tt_comm_links_init(struct tt_comm_links *out, const struct tt_comm_con
                    .copies = (int)bounded(TT_CONFIG_COPIES, 1, TT_MAX_CHANNELS - 1, 1),
                    .oversubscribed = config->oversubscribed,
                    .deterministic = config->deterministic,
+                   .compute_threads = config->compute_threads,
                    .has_fast_rep_movsb = tt_has_fast_rep_movsb(),
                    .allow_window = !inside || lists(list, "window"),
                    .allow_cma = lists(list, "cma")},

@@ -116,12 +116,19 @@ tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream)
     return tuttiSuccess;
 }
 
+/* Whether this thread may run what it waits for. The functions of a stream issue calls, which are
+ * not calls of a group that the thread has open. */
+static bool may_run(void)
+{
+    return !tt_in_group();
+}
+
 tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream)
 {
     if (!stream) return tuttiSuccess;
     tt_status status = check_stream(stream);
     if (!status) status = tt_stream_check_outside(stream_of(stream), "tuttiStreamSynchronize");
-    if (!status) status = tt_stream_synchronize(stream_of(stream));
+    if (!status) status = tt_stream_synchronize(stream_of(stream), may_run());
     return tt_result(__func__, status);
 }
 
@@ -139,8 +146,9 @@ struct host_function {
     void *argument;
 };
 
-static tt_status run_host_function(struct tt_task *task)
+static tt_status run_host_function(struct tt_task *task, bool awaited)
 {
+    (void)awaited;
     const struct host_function *call = (struct host_function *)task;
     call->function(call->argument);
     return TT_OK;
@@ -202,7 +210,7 @@ tuttiResult_t tuttiEventSynchronize(tuttiEvent_t event)
 {
     tt_status status = check_event(event);
     if (!status) status = tt_event_check_outside(event_of(event), "tuttiEventSynchronize");
-    if (!status) tt_event_synchronize(event_of(event));
+    if (!status) tt_event_synchronize(event_of(event), may_run());
     return tt_result(__func__, status);
 }
 
@@ -221,7 +229,7 @@ tuttiResult_t tuttiStreamWaitEvent(tuttiStream_t stream, tuttiEvent_t event)
         status = tt_event_check_outside(event_of(event), "tuttiStreamWaitEvent with stream NULL");
     if (status) return tt_result(__func__, status);
     if (!stream) {
-        tt_event_synchronize(event_of(event));
+        tt_event_synchronize(event_of(event), may_run());
         return tuttiSuccess;
     }
     status = need_host_stream(stream, "tuttiStreamWaitEvent", "cuStreamWaitEvent");

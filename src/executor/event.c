@@ -10,7 +10,8 @@
  * happen or wait for it. */
 struct record {
     struct tt_event *event;
-    const struct tt_stream *stream; /* to be compared; it may be gone when this has happened */
+    struct tt_stream *stream; /* may be gone when this has happened; NULL: the record has happened */
+    uint64_t ticket;          /* of the record's task */
     /* guarded by the event's lock */
     int users;
     bool happened;
@@ -21,7 +22,6 @@ struct record {
 /* Freed when the creator has destroyed it and no record is used. */
 struct tt_event {
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* a record has happened */
     /* guarded by lock */
     struct record *last;   /* NULL: never recorded */
     struct record *unused; /* memory for the next ones */
@@ -33,7 +33,6 @@ tt_status tt_event_create(struct tt_event **out)
     struct tt_event *event = calloc(1, sizeof *event);
     if (!event) return tt_fail(TT_ERR_SYSTEM, "out of memory for an event");
     pthread_mutex_init(&event->lock, NULL);
-    pthread_cond_init(&event->changed, NULL);
     event->users = 1;
     *out = event;
     return TT_OK;
@@ -46,7 +45,6 @@ static void free_event(struct tt_event *event)
         event->unused = record->next;
         free(record);
     }
-    pthread_cond_destroy(&event->changed);
     pthread_mutex_destroy(&event->lock);
     free(event);
 }
@@ -81,7 +79,7 @@ void tt_event_destroy(struct tt_event *event)
 }
 
 /* With one user, the caller. NULL: out of memory. */
-static struct record *new_record(struct tt_event *event, const struct tt_stream *stream)
+static struct record *new_record(struct tt_event *event, struct tt_stream *stream)
 {
     pthread_mutex_lock(&event->lock);
     struct record *record = event->unused;
@@ -115,16 +113,19 @@ static void happen(struct record *record)
     pthread_mutex_lock(&event->lock);
     record->happened = true;
     record->time_ns = tt_now_ns();
-    pthread_cond_broadcast(&event->changed);
     pthread_mutex_unlock(&event->lock);
 }
 
-static void await(const struct record *record)
+/* The stream of a record that has not happened is there: its task holds the event's lock when it
+ * makes the record happen. */
+static void await(const struct record *record, bool may_run)
 {
     struct tt_event *event = record->event;
     pthread_mutex_lock(&event->lock);
-    while (!record->happened) pthread_cond_wait(&event->changed, &event->lock);
-    pthread_mutex_unlock(&event->lock);
+    if (record->happened)
+        pthread_mutex_unlock(&event->lock);
+    else
+        tt_stream_await_task(record->stream, record->ticket, may_run, &event->lock);
 }
 
 /* ---- In streams ----------------------------------------------------------------------------- */
@@ -135,25 +136,28 @@ struct mark {
     struct record *record;
 };
 
-static tt_status run_record(struct tt_task *task)
+static tt_status run_record(struct tt_task *task, bool awaited)
 {
+    (void)awaited;
     struct record *record = ((struct mark *)task)->record;
     happen(record);
     put(record);
     return TT_OK;
 }
 
-static tt_status run_wait(struct tt_task *task)
+static tt_status run_wait(struct tt_task *task, bool awaited)
 {
     struct record *record = ((struct mark *)task)->record;
-    await(record);
+    (void)awaited;
+    await(record, true);
     put(record);
     return TT_OK;
 }
 
 /* The mark becomes a user of the record in place of the caller, also after a failure. */
 static tt_status push_mark(struct tt_stream *stream, struct record *record,
-                           tt_status (*run)(struct tt_task *task))
+                           tt_status (*run)(struct tt_task *task, bool awaited),
+                           uint64_t *ticket)
 {
     struct mark *mark = (struct mark *)tt_task_take(stream, sizeof *mark);
     if (!mark) {
@@ -162,7 +166,7 @@ static tt_status push_mark(struct tt_stream *stream, struct record *record,
     }
     mark->task.run = run;
     mark->record = record;
-    tt_stream_push(stream, &mark->task);
+    *ticket = tt_stream_push(stream, &mark->task);
     return TT_OK;
 }
 
@@ -184,7 +188,7 @@ tt_status tt_event_record(struct tt_event *event, struct tt_stream *stream)
         happen(record);
     } else {
         record->users++; /* nobody else has the record yet */
-        const tt_status status = push_mark(stream, record, run_record);
+        const tt_status status = push_mark(stream, record, run_record, &record->ticket);
         if (status) {
             put(record);
             return status;
@@ -197,26 +201,30 @@ tt_status tt_event_record(struct tt_event *event, struct tt_stream *stream)
 tt_status tt_stream_wait_event(struct tt_stream *stream, struct tt_event *event)
 {
     struct record *last = last_record(event);
-    return last ? push_mark(stream, last, run_wait) : TT_OK;
+    uint64_t ticket;
+    return last ? push_mark(stream, last, run_wait, &ticket) : TT_OK;
 }
 
 /* ---- In threads ----------------------------------------------------------------------------- */
 
 tt_status tt_event_check_outside(struct tt_event *event, const char *function)
 {
-    if (!tt_stream_is_served_here()) return TT_OK;
     pthread_mutex_lock(&event->lock);
-    const struct tt_stream *awaited =
-        event->last && !event->last->happened ? event->last->stream : NULL;
+    const struct record *last = event->last;
+    tt_status status = TT_OK;
+    if (last && !last->happened) {
+        status = tt_stream_check(last->stream);
+        if (!status) status = tt_stream_check_outside(last->stream, function);
+    }
     pthread_mutex_unlock(&event->lock);
-    return awaited ? tt_stream_check_outside(awaited, function) : TT_OK;
+    return status;
 }
 
-void tt_event_synchronize(struct tt_event *event)
+void tt_event_synchronize(struct tt_event *event, bool may_run)
 {
     struct record *last = last_record(event);
     if (!last) return;
-    await(last);
+    await(last, may_run);
     put(last);
 }
 

@@ -15,10 +15,12 @@ void tt_event_destroy(struct tt_event *event);
  * memory of the heap is taken once the event has had as many records at once that had not happened.
  */
 TT_NODISCARD tt_status tt_event_record(struct tt_event *event, struct tt_stream *stream);
-/* As tt_stream_check_outside, of the stream in which the event's last record waits, if it does. */
+/* As tt_stream_check and tt_stream_check_outside, of the stream in which the event's last record
+ * waits, if it does. */
 TT_NODISCARD tt_status tt_event_check_outside(struct tt_event *event, const char *function);
-/* Waits for the record that is the last now; an event never recorded has happened. */
-void tt_event_synchronize(struct tt_event *event);
+/* Waits for the record that is the last now; an event never recorded has happened. may_run: the
+ * calling thread may run tasks of the stream in which that record waits. */
+void tt_event_synchronize(struct tt_event *event, bool may_run);
 TT_NODISCARD tt_status tt_event_query(struct tt_event *event);
 /* Later tasks of the stream wait for the record that is the event's last now. */
 TT_NODISCARD tt_status tt_stream_wait_event(struct tt_stream *stream, struct tt_event *event);

@@ -1,14 +1,26 @@
-/* Streams of the host: a FIFO of tasks, and the thread that runs them. The memory of a task that
- * has run is kept for the next one, so that calls on a stream take none of the heap. */
+/* Streams of the host: a FIFO of tasks. A task is run by a thread that waits for it, if one comes
+ * before the stream's own thread has begun: handing a task over costs more than a short call. The
+ * stream's own thread runs what nobody waits for. The memory of a task that has run is kept for the
+ * next one, so that calls on a stream take none of the heap. */
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
+#include "base/process_lock.h"
 #include "base/thread.h"
 #include "executor/stream.h"
 
 enum { LEAST_CLASS = 6, NCLASSES = 40 }; /* the memory of a task has 2^class bytes */
+enum { MOST_PAUSE_NS = 8 * TT_LAZY_NS }; /* between two looks of a lazy stream's thread */
+
+enum sleeping {
+    AWAKE,
+    ASLEEP_FOR_A_WHILE, /* of a lazy stream: a task may wait until the thread wakes */
+    ASLEEP,             /* a task must wake the thread */
+};
 
 /* Owned by its creator. */
 struct host_stream {
@@ -18,14 +30,29 @@ struct host_stream {
     /* guarded by base.lock */
     struct tt_task *first, **last;
     struct tt_task *unused[NCLASSES]; /* memory of tasks that have run, by class */
+    pthread_cond_t work;              /* for the stream's thread; uses CLOCK_MONOTONIC */
+    enum sleeping is_asleep;          /* the stream's thread */
+    bool running;                     /* some thread runs a task */
+    int nwaiting;                     /* threads in `await` */
     bool stop;
     int64_t (*idle)(void *arg); /* NULL: none */
     void *idle_arg;
+    /* owner: the stream's thread, of a lazy stream */
+    int64_t pause_ns; /* until it looks for tasks again */
+    uint64_t seen;    /* how many had been queued when it last looked */
+    /* the rest */
+    _Atomic bool lazy;        /* tt_stream_set_lazy */
+    struct host_stream *next; /* of all, guarded by `listing` */
 };
 
 static struct host_stream *host(struct tt_stream *stream)
 {
     return (struct host_stream *)stream;
+}
+
+static bool is_lazy(const struct host_stream *own)
+{
+    return atomic_load_explicit(&own->lazy, memory_order_relaxed);
 }
 
 /* ---- The memory of tasks -------------------------------------------------------------------- */
@@ -64,49 +91,170 @@ void tt_task_drop(struct tt_stream *stream, struct tt_task *task)
     pthread_mutex_unlock(&stream->lock);
 }
 
-/* ---- The thread ----------------------------------------------------------------------------- */
+/* ---- Running tasks -------------------------------------------------------------------------- */
 
-/* Nothing is queued. */
-static void wait_locked(struct host_stream *own)
+/* The tasks that a thread runs, one inside the other: a task may wait for another stream, and the
+ * thread then runs that stream's tasks. */
+struct serving {
+    const struct host_stream *stream;
+    const struct serving *outer;
+};
+
+static _Thread_local const struct serving *serving_here;
+
+enum { MOST_SERVING = 8 }; /* a thread's stack holds so many tasks for certain */
+
+static bool may_serve_another(void)
 {
-    struct tt_stream *stream = &own->base;
-    int64_t (*const idle)(void *arg) = own->idle;
-    void *const arg = own->idle_arg;
-    if (!idle) {
-        pthread_cond_wait(&stream->changed, &stream->lock);
-        return;
-    }
-    pthread_mutex_unlock(&stream->lock);
-    const int64_t pause_ns = idle(arg);
-    if (!pause_ns) sched_yield();
-    pthread_mutex_lock(&stream->lock);
-    if (!pause_ns || own->first || own->stop) return;
-    const int64_t until_ns = tt_now_ns() + pause_ns;
-    const struct timespec until = {.tv_sec = until_ns / 1000000000,
-                                   .tv_nsec = until_ns % 1000000000};
-    pthread_cond_timedwait(&stream->changed, &stream->lock, &until);
+    int n = 0;
+    for (const struct serving *at = serving_here; at; at = at->outer) n++;
+    return n < MOST_SERVING;
 }
 
-static _Thread_local const struct host_stream *served_here; /* by this thread */
+/* Runs the first task, which no thread has begun. */
+static void run_first_locked(struct host_stream *own, bool awaited)
+{
+    struct tt_stream *stream = &own->base;
+    const struct serving here = {own, serving_here};
+    struct tt_task *task = own->first;
+    if (!(own->first = task->next)) own->last = &own->first;
+    own->running = true;
+    pthread_mutex_unlock(&stream->lock);
+    serving_here = &here;
+    const tt_status status = task->run(task, awaited);
+    serving_here = here.outer;
+    pthread_mutex_lock(&stream->lock);
+    own->running = false;
+    keep_locked(own, task); /* before anybody learns that the task is done */
+    tt_stream_end_locked(stream, status);
+}
+
+/* ---- Threads that wait ---------------------------------------------------------------------- */
+
+static void await(struct tt_stream *stream, uint64_t ticket, bool may_run)
+{
+    struct host_stream *own = host(stream);
+    may_run = may_run && may_serve_another();
+    own->nwaiting++;
+    while (stream->done < ticket) {
+        if (may_run && own->first && !own->running)
+            run_first_locked(own, true);
+        else
+            pthread_cond_wait(&stream->changed, &stream->lock);
+    }
+    own->nwaiting--;
+    if (own->stop) pthread_cond_broadcast(&stream->changed);
+}
+
+void tt_stream_await_task(struct tt_stream *stream, uint64_t ticket, bool may_run,
+                          pthread_mutex_t *held)
+{
+    pthread_mutex_lock(&stream->lock);
+    pthread_mutex_unlock(held);
+    await(stream, ticket, may_run);
+    pthread_mutex_unlock(&stream->lock);
+}
+
+/* ---- The stream's thread -------------------------------------------------------------------- */
+
+static void sleep_until_locked(struct host_stream *own, int64_t until_ns)
+{
+    const struct timespec until = {.tv_sec = until_ns / 1000000000,
+                                   .tv_nsec = until_ns % 1000000000};
+    own->is_asleep = is_lazy(own) ? ASLEEP_FOR_A_WHILE : ASLEEP;
+    pthread_cond_timedwait(&own->work, &own->base.lock, &until);
+    own->is_asleep = AWAKE;
+}
+
+/* Nothing is queued, and the stream's creator wants to look at something meanwhile. */
+static void idle_locked(struct host_stream *own)
+{
+    int64_t (*const idle)(void *arg) = own->idle;
+    void *const arg = own->idle_arg;
+    pthread_mutex_unlock(&own->base.lock);
+    const int64_t pause_ns = idle(arg);
+    if (!pause_ns) sched_yield();
+    pthread_mutex_lock(&own->base.lock);
+    if (pause_ns && !own->first && !own->stop) sleep_until_locked(own, tt_now_ns() + pause_ns);
+}
+
+/* No task is due. Where tasks follow one another, nobody wakes the thread of a lazy stream: the
+ * thread looks for tasks now and then, less often while threads that wait run all of them. */
+static void wait_locked(struct host_stream *own)
+{
+    const bool lazy = is_lazy(own);
+    if (lazy && own->first && !own->running) {
+        sleep_until_locked(own, own->first->due_ns);
+    } else if (own->idle && !own->first) {
+        idle_locked(own);
+    } else if (lazy && own->seen != own->base.queued) {
+        own->seen = own->base.queued;
+        sleep_until_locked(own, tt_now_ns() + own->pause_ns);
+        if (own->pause_ns < MOST_PAUSE_NS) own->pause_ns *= 2;
+    } else {
+        own->is_asleep = ASLEEP;
+        pthread_cond_wait(&own->work, &own->base.lock);
+        own->is_asleep = AWAKE;
+    }
+}
+
+static bool is_due_locked(const struct host_stream *own)
+{
+    if (!own->first || own->running) return false;
+    return !is_lazy(own) || own->stop || tt_now_ns() >= own->first->due_ns;
+}
 
 static void *serve(void *argument)
 {
     struct host_stream *own = argument;
-    served_here = own;
     pthread_mutex_lock(&own->base.lock);
     for (;;) {
-        while (!own->first && !own->stop) wait_locked(own);
-        struct tt_task *task = own->first;
-        if (!task) break;
-        if (!(own->first = task->next)) own->last = &own->first;
-        pthread_mutex_unlock(&own->base.lock);
-        const tt_status status = task->run(task);
-        tt_task_drop(&own->base, task); /* before anybody learns that the task is done */
-        tt_stream_end(&own->base, status);
-        pthread_mutex_lock(&own->base.lock);
+        if (!is_due_locked(own)) {
+            if (own->stop && !own->first) break;
+            wait_locked(own);
+            continue;
+        }
+        own->pause_ns = TT_LAZY_NS;
+        run_first_locked(own, false);
     }
     pthread_mutex_unlock(&own->base.lock);
     return NULL;
+}
+
+/* ---- All streams of the process ------------------------------------------------------------- */
+
+static struct tt_process_lock listing = TT_PROCESS_LOCK;
+static struct host_stream *streams; /* guarded by listing; each change is one store */
+
+static void list(struct host_stream *own)
+{
+    tt_process_lock(&listing);
+    own->next = streams;
+    streams = own;
+    tt_process_unlock(&listing);
+}
+
+static void unlist(struct host_stream *own)
+{
+    tt_process_lock(&listing);
+    struct host_stream **at = &streams;
+    while (*at != own) at = &(*at)->next;
+    *at = own->next;
+    tt_process_unlock(&listing);
+}
+
+void tt_streams_hurry(void)
+{
+    const pid_t process = getpid();
+    tt_process_lock(&listing);
+    for (struct host_stream *own = streams; own; own = own->next) {
+        if (own->base.process != process) continue; /* its lock may be held for good */
+        pthread_mutex_lock(&own->base.lock);
+        for (struct tt_task *task = own->first; task; task = task->next) task->due_ns = 0;
+        if (own->first && own->is_asleep) pthread_cond_signal(&own->work);
+        pthread_mutex_unlock(&own->base.lock);
+    }
+    tt_process_unlock(&listing);
 }
 
 /* ---- The kind ------------------------------------------------------------------------------- */
@@ -121,13 +269,16 @@ static tt_status nothing_else(struct tt_stream *stream)
 static void destroy(struct tt_stream *stream, bool inherited)
 {
     struct host_stream *own = host(stream);
+    unlist(own);
     if (inherited) {
         free(own);
         return;
     }
     pthread_mutex_lock(&stream->lock);
     own->stop = true;
-    pthread_cond_broadcast(&stream->changed);
+    pthread_cond_signal(&own->work);
+    await(stream, stream->queued, true);
+    while (own->nwaiting) pthread_cond_wait(&stream->changed, &stream->lock);
     pthread_mutex_unlock(&stream->lock);
     pthread_join(own->thread, NULL);
     for (int class = LEAST_CLASS; class < NCLASSES; class ++)
@@ -136,6 +287,7 @@ static void destroy(struct tt_stream *stream, bool inherited)
             own->unused[class] = task->next;
             free(task);
         }
+    pthread_cond_destroy(&own->work);
     tt_stream_fini(stream);
     free(own);
 }
@@ -147,7 +299,8 @@ static tt_status need_tasks(const struct tt_stream *stream, const char *function
     return TT_OK;
 }
 
-static const struct tt_stream_ops ops = {.synchronize = nothing_else,
+static const struct tt_stream_ops ops = {.await = await,
+                                         .synchronize = nothing_else,
                                          .query = nothing_else,
                                          .destroy = destroy,
                                          .need_tasks = need_tasks};
@@ -162,27 +315,41 @@ tt_status tt_stream_create(struct tt_stream **out)
     struct host_stream *own = calloc(1, sizeof *own);
     if (!own) return tt_fail(TT_ERR_SYSTEM, "out of memory for a stream");
     tt_stream_init(&own->base, &ops);
+    tt_stream_init_condition(&own->work);
     own->last = &own->first;
+    own->pause_ns = TT_LAZY_NS;
     const int error = tt_thread_start(&own->thread, NULL, serve, own);
     if (error) {
+        pthread_cond_destroy(&own->work);
         tt_stream_fini(&own->base);
         free(own);
         return tt_fail_errno(error, "cannot start a stream's worker thread (ulimit -u?)");
     }
+    list(own);
     *out = &own->base;
     return TT_OK;
 }
 
-void tt_stream_push(struct tt_stream *stream, struct tt_task *task)
+void tt_stream_set_lazy(struct tt_stream *stream, bool lazy)
 {
     struct host_stream *own = host(stream);
-    pthread_mutex_lock(&stream->lock);
+    if (is_lazy(own) != lazy) atomic_store_explicit(&own->lazy, lazy, memory_order_relaxed);
+}
+
+uint64_t tt_stream_push(struct tt_stream *stream, struct tt_task *task)
+{
+    struct host_stream *own = host(stream);
+    const bool lazy = is_lazy(own);
     task->next = NULL;
+    pthread_mutex_lock(&stream->lock);
+    if (lazy) task->due_ns = tt_now_ns() + TT_LAZY_NS;
     *own->last = task;
     own->last = &task->next;
-    stream->queued++;
-    pthread_cond_broadcast(&stream->changed);
+    const uint64_t ticket = ++stream->queued;
+    if (own->is_asleep >= (lazy ? ASLEEP : ASLEEP_FOR_A_WHILE))
+        pthread_cond_signal(&own->work);
     pthread_mutex_unlock(&stream->lock);
+    return ticket;
 }
 
 void tt_stream_watch(struct tt_stream *stream, int64_t (*idle)(void *arg), void *arg)
@@ -191,18 +358,20 @@ void tt_stream_watch(struct tt_stream *stream, int64_t (*idle)(void *arg), void 
     pthread_mutex_lock(&stream->lock);
     own->idle = idle;
     own->idle_arg = arg;
-    pthread_cond_broadcast(&stream->changed);
+    pthread_cond_signal(&own->work);
     pthread_mutex_unlock(&stream->lock);
 }
 
 bool tt_stream_is_here(const struct tt_stream *stream)
 {
-    return served_here && &served_here->base == stream;
+    const struct serving *at = serving_here;
+    while (at && &at->stream->base != stream) at = at->outer;
+    return at;
 }
 
 bool tt_stream_is_served_here(void)
 {
-    return served_here != NULL;
+    return serving_here;
 }
 
 tt_status tt_stream_check_outside(const struct tt_stream *stream, const char *function)

@@ -14,11 +14,13 @@
 
 #include "base/clock.h"
 #include "executor/internal.h"
+#include "executor/stream.h"
 
 enum {
     SPIN_TURNS =
         4000, /* with a core for each rank: about 20 us before the core is offered to others */
     CROWDED_SPIN_TURNS = 500,      /* the time that a wait spins is missing when it is woken */
+    HURRY_TURNS = 200, /* then a call that waits for another one has no streams wait to begin */
     LOOK_TURNS = 64,               /* how often a wait looks at the clock and the failure record */
     EXAMINE_NS = 1000000,          /* system calls and the deadline: every millisecond */
     SLEEP_AFTER_NS = 1000000,      /* waking costs tens of microseconds: only after a long wait */
@@ -213,10 +215,19 @@ static void sleep_until_woken(struct wait *wait, struct tt_work *works)
     wait->sleep = NULL;
 }
 
+/* Whether a call waits for an earlier one of its communicator. */
+static bool some_have_no_turn(const struct tt_work *works)
+{
+    for (const struct tt_work *work = works; work; work = work->next)
+        if (!tt_work_is_done(work) && work->state == TT_WORK_ISSUED) return true;
+    return false;
+}
+
 static void wait_a_turn(struct wait *wait, struct tt_work *works, struct failure *first)
 {
     struct tt_engine *engine;
     wait->turns++;
+    if (wait->turns == HURRY_TURNS && some_have_no_turn(works)) tt_streams_hurry();
     if (wait->spin && wait->turns < CROWDED_SPIN_TURNS) {
         tt_cpu_relax();
         return;

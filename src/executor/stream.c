@@ -4,15 +4,20 @@
 #include <stdio.h>
 #include <unistd.h>
 
-void tt_stream_init(struct tt_stream *stream, const struct tt_stream_ops *ops)
+void tt_stream_init_condition(pthread_cond_t *condition)
 {
     pthread_condattr_t attributes;
-    *stream = (struct tt_stream){.ops = ops, .process = getpid()};
-    pthread_mutex_init(&stream->lock, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&stream->changed, &attributes);
+    pthread_cond_init(condition, &attributes);
     pthread_condattr_destroy(&attributes);
+}
+
+void tt_stream_init(struct tt_stream *stream, const struct tt_stream_ops *ops)
+{
+    *stream = (struct tt_stream){.ops = ops, .process = getpid()};
+    pthread_mutex_init(&stream->lock, NULL);
+    tt_stream_init_condition(&stream->changed);
 }
 
 void tt_stream_fini(struct tt_stream *stream)
@@ -28,16 +33,27 @@ void tt_stream_begin(struct tt_stream *stream)
     pthread_mutex_unlock(&stream->lock);
 }
 
-void tt_stream_end(struct tt_stream *stream, tt_status status)
+void tt_stream_end_locked(struct tt_stream *stream, tt_status status)
 {
-    pthread_mutex_lock(&stream->lock);
     stream->done++;
     if (status < 0 && !stream->error) {
         stream->error = status;
         snprintf(stream->error_text, sizeof stream->error_text, "%s", tt_last_error());
     }
     pthread_cond_broadcast(&stream->changed);
+}
+
+void tt_stream_end(struct tt_stream *stream, tt_status status)
+{
+    pthread_mutex_lock(&stream->lock);
+    tt_stream_end_locked(stream, status);
     pthread_mutex_unlock(&stream->lock);
+}
+
+void tt_stream_await_end(struct tt_stream *stream, uint64_t ticket, bool may_run)
+{
+    (void)may_run;
+    while (stream->done < ticket) pthread_cond_wait(&stream->changed, &stream->lock);
 }
 
 /* In a child made by fork: the stream's thread does not exist, its locks may be held for good, and
@@ -55,12 +71,11 @@ tt_status tt_stream_check(const struct tt_stream *stream)
                : TT_OK;
 }
 
-tt_status tt_stream_synchronize(struct tt_stream *stream)
+tt_status tt_stream_synchronize(struct tt_stream *stream, bool may_run)
 {
     TT_TRY(tt_stream_check(stream));
     pthread_mutex_lock(&stream->lock);
-    const uint64_t target = stream->queued;
-    while (stream->done < target) pthread_cond_wait(&stream->changed, &stream->lock);
+    stream->ops->await(stream, stream->queued, may_run);
     const tt_status status = stream->error;
     stream->error = TT_OK;
     if (status) tt_set_last_error(stream->error_text);

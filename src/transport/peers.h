@@ -22,6 +22,7 @@ struct tt_fabric_config {
     bool deterministic; /* of the communicator; the fabric only compares it */
     uint32_t costs;     /* checksum of the cost model's constants; the fabric only compares it */
     int gpu;            /* of this rank, -1: none; the fabric only tells the others */
+    int compute_threads; /* of this rank */
     bool has_fast_rep_movsb; /* tt_has_fast_rep_movsb of this rank's CPU */
 };
 

@@ -22,8 +22,9 @@ struct call {
     void *argument;
 };
 
-static tt_status run_call(struct tt_task *task)
+static tt_status run_call(struct tt_task *task, bool awaited)
 {
+    (void)awaited;
     struct call *call = (struct call *)task;
     return call->function(call->argument);
 }
@@ -54,7 +55,7 @@ TEST(stream, runs_tasks_in_order)
     REQUIRE(tt_stream_create(&stream) == TT_OK);
     atomic_store(&order, 0);
     for (long i = 0; i < 100; i++) push(stream, note, (void *)i);
-    CHECK_EQ(tt_stream_synchronize(stream), TT_OK);
+    CHECK_EQ(tt_stream_synchronize(stream, true), TT_OK);
     for (int i = 0; i < 100; i++) CHECK_EQ(seen[i], i);
     CHECK_EQ(tt_stream_query(stream), TT_OK);
     tt_stream_destroy(stream);
@@ -67,9 +68,9 @@ TEST(stream, reports_its_first_error_once)
     push(stream, fail_with, (void *)1L);
     push(stream, fail_with, (void *)2L);
     tt_set_last_error("");
-    CHECK_EQ(tt_stream_synchronize(stream), TT_ERR_USAGE);
+    CHECK_EQ(tt_stream_synchronize(stream, true), TT_ERR_USAGE);
     CHECK_STR(tt_last_error(), "task 1");
-    CHECK_EQ(tt_stream_synchronize(stream), TT_OK);
+    CHECK_EQ(tt_stream_synchronize(stream, true), TT_OK);
     tt_stream_destroy(stream);
 }
 
@@ -100,7 +101,7 @@ TEST(stream, waits_for_another_streams_event)
     CHECK_EQ(tt_stream_wait_event(second, event), TT_OK);
     push(second, note, (void *)2L);
     pthread_mutex_unlock(&hold);
-    CHECK_EQ(tt_stream_synchronize(second), TT_OK);
+    CHECK_EQ(tt_stream_synchronize(second, true), TT_OK);
     CHECK_EQ(seen[0], 1);
     CHECK_EQ(seen[1], 2);
     CHECK_EQ(tt_event_query(event), TT_OK);
@@ -171,12 +172,12 @@ TEST(stream, a_record_elsewhere_does_not_release_those_who_wait_for_an_earlier_o
     CHECK_EQ(tt_stream_wait_event(trio.waiter, trio.event), TT_OK);
     push(trio.waiter, note, (void *)2L);
     CHECK_EQ(tt_event_record(trio.event, trio.free), TT_OK);
-    CHECK_EQ(tt_stream_synchronize(trio.free), TT_OK);
+    CHECK_EQ(tt_stream_synchronize(trio.free, true), TT_OK);
     CHECK_EQ(tt_event_query(trio.event), TT_OK); /* the last record has happened */
     let_others_run();
     CHECK_EQ(tt_stream_query(trio.waiter), TT_IN_PROGRESS);
     pthread_mutex_unlock(&trio.hold);
-    CHECK_EQ(tt_stream_synchronize(trio.waiter), TT_OK);
+    CHECK_EQ(tt_stream_synchronize(trio.waiter, true), TT_OK);
     CHECK_EQ(seen[0], 1);
     CHECK_EQ(seen[1], 2);
     trio_close(&trio);
@@ -185,7 +186,7 @@ TEST(stream, a_record_elsewhere_does_not_release_those_who_wait_for_an_earlier_o
 static void *synchronize(void *argument)
 {
     struct trio *trio = argument;
-    tt_event_synchronize(trio->event);
+    tt_event_synchronize(trio->event, true);
     (void)note((void *)2L);
     return NULL;
 }
@@ -199,7 +200,7 @@ TEST(stream, a_later_record_is_not_waited_for_by_those_who_wait_for_an_earlier_o
     CHECK_EQ(tt_event_record(trio.event, trio.free), TT_OK);
     CHECK_EQ(tt_stream_wait_event(trio.waiter, trio.event), TT_OK);
     CHECK_EQ(tt_event_record(trio.event, trio.held), TT_OK);
-    CHECK_EQ(tt_stream_synchronize(trio.waiter), TT_OK); /* else the test hangs */
+    CHECK_EQ(tt_stream_synchronize(trio.waiter, true), TT_OK); /* else the test hangs */
     CHECK_EQ(tt_event_query(trio.event), TT_IN_PROGRESS);
     REQUIRE(pthread_create(&thread, NULL, synchronize, &trio) == 0);
     let_others_run();
@@ -220,7 +221,7 @@ TEST(stream, an_event_keeps_the_time_of_its_last_record)
     CHECK_EQ(tt_event_record(trio.event, NULL), TT_OK);
     CHECK_EQ(tt_event_time(trio.event, &time), TT_OK);
     pthread_mutex_unlock(&trio.hold);
-    CHECK_EQ(tt_stream_synchronize(trio.held), TT_OK); /* the earlier record happens now */
+    CHECK_EQ(tt_stream_synchronize(trio.held, true), TT_OK); /* the earlier record happens now */
     CHECK_EQ(tt_event_time(trio.event, &later), TT_OK);
     CHECK_EQ(later, time);
     trio_close(&trio);
@@ -243,12 +244,12 @@ TEST(stream, a_child_made_by_fork_may_only_destroy_its_parents_streams)
     REQUIRE(trio_open(&trio));
     REQUIRE(tt_stream_create(&idle) == TT_OK);
     REQUIRE(!tuttiStreamCreate(&stream) && !tuttiEventCreate(&event));
-    CHECK_EQ(tt_stream_synchronize(idle), TT_OK);
+    CHECK_EQ(tt_stream_synchronize(idle, true), TT_OK);
     usleep(1000);
     const pid_t child = fork();
     if (child == 0) {
         alarm(PATIENCE_S);
-        bool are_refused = tt_stream_synchronize(trio.held) == TT_ERR_USAGE &&
+        bool are_refused = tt_stream_synchronize(trio.held, true) == TT_ERR_USAGE &&
                            tt_stream_query(trio.held) == TT_ERR_USAGE;
         are_refused = are_refused && tuttiStreamLaunch(stream, never, NULL) == tuttiInvalidUsage &&
                       tuttiEventRecord(event, stream) == tuttiInvalidUsage &&

@@ -18,9 +18,9 @@ static void limits(const struct tt_comm_core *core, struct tt_carrier_limits *li
                                    .slot_setting = core->fabric->peers[core->rank].slot_bytes};
 }
 
-static tt_status run(struct tt_task *task)
+static tt_status run(struct tt_task *task, bool awaited)
 {
-    return tt_run(((struct host_task *)task)->works, true);
+    return tt_run(((struct host_task *)task)->works, !awaited);
 }
 
 /* The first call of the list with this stream. */
@@ -86,6 +86,7 @@ static void follow(struct tt_calls *calls)
         if (!call->stream || first_like(calls, call) != call) continue;
         struct host_task *task = task_of(call);
         for (int i = 0; i < task->nworks - 1; i++) task->works[i].next = &task->works[i + 1];
+        tt_stream_set_lazy(call->stream, !call->comm->fabric->spares_core);
         tt_stream_push(call->stream, &task->task);
     }
 }

@@ -44,8 +44,10 @@ static tt_status gather(struct tt_calls *calls)
     return TT_OK;
 }
 
-static tt_status run(struct tt_task *task)
+/* Nobody runs the tasks of the staging thread in its place. */
+static tt_status run(struct tt_task *task, bool awaited)
 {
+    (void)awaited;
     struct tt_staged_task *mine = (struct tt_staged_task *)task;
     return mine->deferred ? tt_stage_run(mine->deferred) : tt_run(&mine->works[0].work, true);
 }

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "executor/event.h"
 #include "shim.h"
 #include "tutti.h"
@@ -322,4 +323,178 @@ TEST(stream, a_function_that_would_wait_for_its_own_stream_gets_an_error)
     CHECK_EQ(tuttiEventDestroy(inside.others), tuttiSuccess);
     CHECK_EQ(tuttiStreamDestroy(inside.stream), tuttiSuccess);
     CHECK_EQ(tuttiStreamDestroy(inside.other), tuttiSuccess);
+}
+
+/* ---- Who runs a task ---------------------------------------------------------------------------
+ */
+
+static tt_status note_thread(void *argument)
+{
+    *(pthread_t *)argument = pthread_self();
+    return TT_OK;
+}
+
+TEST(stream, a_thread_that_waits_runs_what_a_lazy_stream_has_not_begun)
+{
+    enum { NCALLS = 100 };
+    struct tt_stream *stream;
+    struct tt_event *event;
+    pthread_t by[NCALLS];
+    int nhere = 0;
+    REQUIRE(tt_stream_create(&stream) == TT_OK && tt_event_create(&event) == TT_OK);
+    tt_stream_set_lazy(stream, true);
+    for (int i = 0; i < NCALLS; i++) {
+        push(stream, note_thread, &by[i]);
+        if (i % 2) {
+            CHECK_EQ(tt_event_record(event, stream), TT_OK);
+            tt_event_synchronize(event, true);
+        } else {
+            CHECK_EQ(tt_stream_synchronize(stream, true), TT_OK);
+        }
+        nhere += pthread_equal(by[i], pthread_self()) != 0;
+    }
+    CHECK(nhere > NCALLS / 2); /* the stream's thread may come first where this one is delayed */
+    push(stream, note_thread, &by[0]);
+    CHECK_EQ(tt_stream_synchronize(stream, false), TT_OK);
+    CHECK(!pthread_equal(by[0], pthread_self()));
+    tt_event_destroy(event);
+    tt_stream_destroy(stream);
+}
+
+TEST(stream, a_lazy_streams_thread_runs_what_nobody_waits_for)
+{
+    struct tt_stream *stream;
+    pthread_t by = pthread_self();
+    REQUIRE(tt_stream_create(&stream) == TT_OK);
+    tt_stream_set_lazy(stream, true);
+    for (int i = 0; i < 20; i++) {
+        const int64_t begin_ns = tt_now_ns();
+        push(stream, note_thread, &by);
+        while (tt_stream_query(stream) == TT_IN_PROGRESS) usleep(50);
+        CHECK(!pthread_equal(by, pthread_self()));
+        CHECK(tt_now_ns() - begin_ns >= TT_LAZY_NS);
+        if (i % 2) CHECK_EQ(tt_stream_synchronize(stream, true), TT_OK);
+    }
+    tt_stream_destroy(stream);
+}
+
+/* Both ways: the thread that waits goes from stream to stream, further than it may nest, or each
+ * stream's own thread runs its part. */
+TEST(stream, a_chain_of_streams_that_wait_for_one_another_is_run)
+{
+    enum { NSTREAMS = 20, ROUNDS = 50 };
+    struct tt_stream *streams[NSTREAMS];
+    struct tt_event *events[NSTREAMS];
+    for (int i = 0; i < NSTREAMS; i++) {
+        REQUIRE(tt_stream_create(&streams[i]) == TT_OK && tt_event_create(&events[i]) == TT_OK);
+        tt_stream_set_lazy(streams[i], true);
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        atomic_store(&order, 0);
+        for (int i = 0; i < NSTREAMS; i++) {
+            if (i) CHECK_EQ(tt_stream_wait_event(streams[i], events[i - 1]), TT_OK);
+            push(streams[i], note, (void *)(long)i);
+            CHECK_EQ(tt_event_record(events[i], streams[i]), TT_OK);
+        }
+        if (round % 2)
+            CHECK_EQ(tt_stream_synchronize(streams[NSTREAMS - 1], round % 4 == 1), TT_OK);
+        else
+            tt_event_synchronize(events[NSTREAMS - 1], true);
+        CHECK_EQ(atomic_load(&order), NSTREAMS);
+        for (int i = 0; i < NSTREAMS; i++) CHECK_EQ(seen[i], i);
+    }
+    for (int i = 0; i < NSTREAMS; i++) {
+        tt_event_destroy(events[i]);
+        tt_stream_destroy(streams[i]);
+    }
+}
+
+/* A thread may wait for an event whose stream is destroyed meanwhile: that runs what is queued. */
+TEST(stream, a_stream_is_freed_when_no_thread_waits_for_its_events)
+{
+    for (int i = 0; i < 50; i++) {
+        struct trio trio;
+        pthread_t thread;
+        REQUIRE(trio_open(&trio));
+        tt_stream_set_lazy(trio.free, i % 2);
+        CHECK_EQ(tt_event_record(trio.event, trio.held), TT_OK);
+        CHECK_EQ(tt_stream_wait_event(trio.free, trio.event), TT_OK);
+        CHECK_EQ(tt_event_record(trio.event, trio.free), TT_OK);
+        REQUIRE(pthread_create(&thread, NULL, synchronize, &trio) == 0);
+        if (i % 3) let_others_run();
+        pthread_mutex_unlock(&trio.hold);
+        tt_stream_destroy(trio.free);
+        REQUIRE(tt_stream_create(&trio.free) == TT_OK);
+        pthread_join(thread, NULL);
+        CHECK_EQ(atomic_load(&order), 1);
+        trio_close(&trio);
+    }
+}
+
+/* A call without a stream comes after those of the communicator that lazy streams have not begun;
+ * a thread that waits for one stream may need what another one has not begun. */
+TEST(stream, a_call_that_waits_for_its_turn_has_lazy_streams_begin)
+{
+    tuttiStream_t first, second;
+    tuttiComm_t comm;
+    int values[3] = {1, 2, 3};
+    int64_t least_ns = INT64_MAX;
+    REQUIRE(!tuttiStreamCreate(&first) && !tuttiStreamCreate(&second));
+    setenv("TUTTI_COMPUTE_THREADS", "1000", 1);
+    REQUIRE(!tuttiCommInitAll(&comm, 1, NULL));
+    unsetenv("TUTTI_COMPUTE_THREADS");
+    for (int i = 0; i < 100; i++) {
+        const int64_t begin_ns = tt_now_ns();
+        CHECK_EQ(tuttiAllReduce(&values[0], &values[0], 1, tuttiInt, tuttiSum, comm, first),
+                 tuttiSuccess);
+        CHECK_EQ(tuttiAllReduce(&values[1], &values[1], 1, tuttiInt, tuttiSum, comm, second),
+                 tuttiSuccess);
+        if (i % 2)
+            CHECK_EQ(tuttiStreamSynchronize(second), tuttiSuccess);
+        else
+            CHECK_EQ(tuttiAllReduce(&values[2], &values[2], 1, tuttiInt, tuttiSum, comm, NULL),
+                     tuttiSuccess);
+        if (tt_now_ns() - begin_ns < least_ns) least_ns = tt_now_ns() - begin_ns;
+    }
+    CHECK(least_ns < TT_LAZY_NS); /* else the streams began by themselves each time */
+    CHECK_EQ(tuttiStreamDestroy(first), tuttiSuccess);
+    CHECK_EQ(tuttiStreamDestroy(second), tuttiSuccess);
+    CHECK_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+}
+
+struct grouped {
+    tuttiComm_t comm;
+    int from, to;
+    tuttiResult_t result;
+    pthread_t by;
+};
+
+static void call_inside(void *argument)
+{
+    struct grouped *grouped = argument;
+    grouped->by = pthread_self();
+    grouped->result = tuttiAllReduce(&grouped->from, &grouped->to, 1, tuttiInt, tuttiSum,
+                                     grouped->comm, NULL);
+}
+
+/* Else the function's call would be one of the group, and would not be done when it returns. */
+TEST(stream, a_thread_in_a_group_leaves_functions_to_the_stream)
+{
+    struct grouped grouped = {.from = 5};
+    tuttiStream_t stream;
+    tuttiComm_t other;
+    int value = 7;
+    REQUIRE(!tuttiStreamCreate(&stream));
+    REQUIRE(!tuttiCommInitAll(&grouped.comm, 1, NULL) && !tuttiCommInitAll(&other, 1, NULL));
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    CHECK_EQ(tuttiAllReduce(&value, &value, 1, tuttiInt, tuttiSum, other, NULL), tuttiSuccess);
+    CHECK_EQ(tuttiStreamLaunch(stream, call_inside, &grouped), tuttiSuccess);
+    CHECK_EQ(tuttiStreamSynchronize(stream), tuttiSuccess);
+    CHECK_EQ(grouped.result, tuttiSuccess);
+    CHECK_EQ(grouped.to, 5);
+    CHECK(!pthread_equal(grouped.by, pthread_self()));
+    CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
+    CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
+    CHECK_EQ(tuttiCommDestroy(grouped.comm), tuttiSuccess);
+    CHECK_EQ(tuttiCommDestroy(other), tuttiSuccess);
 }

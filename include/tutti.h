@@ -153,8 +153,7 @@ typedef struct {
     /* 1: buffers of a collective may overlap in any way, and then the data that result are
      * undefined; 0: as said under "Collectives". Undefined: the parent's in a split, else 0 */
     int overlaps;
-    int computeThreads; /* with how many threads this rank computes, 0 or more: a call on a stream
-                         * has a thread of its own at once where a core is left for it */
+    int computeThreads; /* with how many threads this rank computes (tuttiStreamCreate) */
 } tuttiConfig_t;
 
 #define TUTTI_CONFIG_INITIALIZER                                                                   \
@@ -300,8 +299,9 @@ TUTTI_API tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle);
 
 /* ---- Streams and events (tutti; CUDA's semantics on the host) ------------------------------- */
 
-/* Makes an idle stream with a worker thread of its own. SystemError when no thread can be started.
- */
+/* Makes an idle stream. Its work is run by a thread that waits for it (tuttiStreamSynchronize,
+ * tuttiEventSynchronize), or by a thread of its own: at once where the host has a core for that,
+ * else when 0.2 ms have passed (computeThreads). SystemError: no thread can be started. */
 TUTTI_API tuttiResult_t tuttiStreamCreate(tuttiStream_t *stream);
 /* Makes a stream of a CUDA stream (a CUstream, cudaStream_t; NULL: the legacy default stream of GPU
  * `device`), which stays the caller's and must live as long. Calls on device memory that are issued
@@ -324,7 +324,7 @@ TUTTI_API tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream);
 TUTTI_API tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream);
 /* Success when the stream is idle, InProgress when it is not, or the first error. */
 TUTTI_API tuttiResult_t tuttiStreamQuery(tuttiStream_t stream);
-/* Runs function(argument) on the stream's worker thread, in order with the stream's other work. */
+/* Runs function(argument), in whatever thread, in order with the stream's other work. */
 TUTTI_API tuttiResult_t tuttiStreamLaunch(tuttiStream_t stream, void (*function)(void *),
                                           void *argument);
 

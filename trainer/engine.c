@@ -58,6 +58,7 @@ static tr_status connect(struct tr_engine *e)
     const struct tr_model_size *size = &e->options.model;
     const int tp = e->mesh->size[TR_TP];
     const int share = size->kv_heads < tp ? tp / (int)size->kv_heads : 1;
+    e->mesh->nthreads = e->options.nthreads;
     return tr_mesh_connect(e->mesh, sets, 3, share, e->options.deterministic);
 }
 

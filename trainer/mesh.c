@@ -138,6 +138,7 @@ static tr_status make_group(struct tr_mesh *mesh, int color, struct tr_group *gr
     static const char what[] = "making a communicator of the mesh";
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     if (mesh->deterministic) config.deterministic = 1;
+    if (mesh->nthreads) config.computeThreads = mesh->nthreads;
     TR_TRY(tr_mesh_check(
         mesh, tuttiCommSplit(mesh->world, color, mesh->rank, &group->comm, &config), what));
     if (color == TUTTI_SPLIT_NOCOLOR) return TR_OK;

@@ -40,6 +40,7 @@ struct tr_mesh {
     struct tr_group share; /* the ranks of tp that hold the same key and value heads */
     struct tr_group tie;   /* the first and the last stage */
     bool deterministic;
+    int nthreads; /* with which each rank computes; 0: not said */
 };
 
 /* The ranks of `world` (taken over; finalized by fini) as one dp axis. world NULL: joins the ranks

@@ -188,6 +188,7 @@ static tr_status derive(const struct tr_config *given, int nranks, struct tr_set
         .reduce_last = config.reduce == TR_REDUCE_LAST,
         .reshard_always = config.reshard == TR_RESHARD_ALWAYS,
         .deterministic = config.deterministic != 0,
+        .nthreads = (int)config.threads,
         .batch = (long)config.batch,
         .micro_batch = (long)config.micro_batch,
         .bucket_bytes = (size_t)config.bucket_kib * 1024,

@@ -153,6 +153,8 @@ typedef struct {
     /* 1: buffers of a collective may overlap in any way, and then the data that result are
      * undefined; 0: as said under "Collectives". Undefined: the parent's in a split, else 0 */
     int overlaps;
+    int hostPagesStay;  /* 1: tuttiCommRegister moves no memory of the host. Undefined: as overlaps
+                         */
     int computeThreads; /* with how many threads this rank computes (tuttiStreamCreate) */
 } tuttiConfig_t;
 
@@ -160,7 +162,8 @@ typedef struct {
     {                                                                                              \
         sizeof(tuttiConfig_t), TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, TUTTI_CONFIG_UNDEF_INT,     \
             TUTTI_CONFIG_UNDEF_INT, NULL, NULL, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT,    \
-            TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT                 \
+            TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT,                \
+            TUTTI_CONFIG_UNDEF_INT                                                                 \
     }
 
 /* A deterministic communicator (deterministic = 1, or TUTTI_DETERMINISTIC=on) makes every element
@@ -229,8 +232,7 @@ TUTTI_API tuttiResult_t tuttiGetLauncher(int *rank, int *nranks, int *localRank)
 /* Splits `comm`: the ranks with the same color form a new communicator, ordered by key, then by
  * their rank in `comm`. Collective over `comm`. Color TUTTI_SPLIT_NOCOLOR gives *newcomm = NULL.
  * config NULL: the settings of `comm`. Inside a group, also with inits, all of the group are made
- * together at its end, before its calls are issued. InvalidArgument: color is negative otherwise.
- */
+ * together at its end, before its calls are issued. InvalidArgument: another negative color. */
 TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
                                        const tuttiConfig_t *config);
 
@@ -239,7 +241,7 @@ TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tut
 TUTTI_API tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
 
 /* As tuttiCommFinalize, but it waits for no other rank: so one thread may finalize its ranks one
- * after another. Not collective. Inside a group it is tuttiCommFinalize. */
+ * after another. Not collective. Inside a group it runs at the end of that. */
 TUTTI_API tuttiResult_t tuttiCommFinalizeLocal(tuttiComm_t comm);
 
 /* Completes all calls issued on `comm` and frees it. Not collective. NULL is allowed. Inside a
@@ -399,8 +401,7 @@ TUTTI_API tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
 TUTTI_API tuttiResult_t tuttiAllReduce(const void *sendbuff, void *recvbuff, size_t count,
                                        tuttiDataType_t type, tuttiRedOp_t op, tuttiComm_t comm,
                                        tuttiStream_t stream);
-/* tuttiAllReduce's result on `root`; recvbuff may be NULL elsewhere. In place on root: equal.
- */
+/* tuttiAllReduce's result on `root`; recvbuff may be NULL elsewhere. In place on root: equal. */
 TUTTI_API tuttiResult_t tuttiReduce(const void *sendbuff, void *recvbuff, size_t count,
                                     tuttiDataType_t type, tuttiRedOp_t op, int root,
                                     tuttiComm_t comm, tuttiStream_t stream);

@@ -96,7 +96,7 @@ struct tt_cached {
     struct tt_loaded *loaded;
     bool any_count;    /* its proof holds for every count */
     _Atomic int nheld; /* calls in open groups, in CUDA graphs or without a turn that will use it */
-    uint64_t last_turn; /* of the last call issued that uses it */
+    uint64_t last_turn; /* of the last call that uses it and did not go express */
     struct tt_bound bound[TT_BINDINGS_KEPT];
     int oldest; /* of these */
     struct tt_cached *next;

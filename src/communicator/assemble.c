@@ -37,6 +37,7 @@ static tuttiComm_t blank(int rank, int nranks, const struct tt_comm_config *conf
     comm->process = getpid();
     comm->device = config->device;
     comm->overlaps = config->overlaps;
+    comm->host_pages_stay = config->host_pages_stay;
     comm->core.gpu = config->gpu;
     comm->core.timeout_ms = config->timeout_ms;
     comm->init_timeout_ms = config->init_timeout_ms;

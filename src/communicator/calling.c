@@ -9,6 +9,7 @@
 
 #include "base/pause.h"
 #include "base/process_lock.h"
+#include "base/sanitizers.h"
 
 enum { NRETIRED = 16 };
 
@@ -117,7 +118,7 @@ void tt_comm_await_calls(tuttiComm_t comm)
         tt_pause(&pause);
 }
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef TT_ADDRESS_SANITIZER
 /* Its search for leaks follows no pointers from a mapping. */
 tuttiComm_t tt_comm_blank(void)
 {

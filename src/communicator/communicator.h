@@ -73,10 +73,11 @@ struct tuttiComm {
     /* immutable after init */
     uint64_t number; /* of those of the process: no other one has it */
     int device;
-    bool overlaps; /* buffers of a call may overlap in any way */
-    pid_t process; /* that made it: in a child made by fork it is another */
+    bool overlaps;        /* buffers of a call may overlap in any way */
+    bool host_pages_stay; /* registering moves none */
+    pid_t process;        /* that made it: in a child made by fork it is another */
     int64_t init_timeout_ms;
-    int compute_threads; /* of this rank */
+    int compute_threads;       /* of this rank */
     uint8_t key[TT_KEY_BYTES]; /* secret; of its connections and of communicators split from it */
     struct tt_costs costs;     /* of the host; the same on all ranks */
     struct tt_setting setting; /* for memory of the host; refers to costs */
@@ -116,6 +117,7 @@ struct tt_comm_config {
     bool oversubscribed; /* from a parent */
     bool deterministic;
     bool overlaps;
+    bool host_pages_stay;
     int device;                        /* what tuttiCommDevice says */
     int gpu;                           /* -1: none */
     bool needs_gpu;                    /* the config names it: init fails where it cannot be used */

@@ -45,17 +45,6 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm)
     return result;
 }
 
-tuttiResult_t tuttiCommFinalizeLocal(tuttiComm_t comm)
-{
-    if (tt_in_group()) return tuttiCommFinalize(comm);
-    const tt_status status = enter_to_finalize(comm, __func__);
-    if (status) return tt_group_result(__func__, status);
-    tt_comm_drain(comm);
-    atomic_fetch_or(&comm->ends, TT_COMM_FINALIZED);
-    tt_core_leave_call(&comm->core);
-    return tuttiSuccess;
-}
-
 /* ---- The end -------------------------------------------------------------------------------- */
 
 /* A group may have ended it before. */
@@ -114,7 +103,9 @@ static unsigned interrupt(tuttiComm_t comm)
     struct tt_fabric *fabric = comm->core.fabric;
     const char *text;
     tt_core_enter_call(&comm->core); /* a thread that destroys it waits */
-    const bool had_failed = tt_fabric_failure(fabric, &text);
+    /* With TT_COMM_GOES the thread that ends it frees the fabric. */
+    const bool had_failed =
+        !(atomic_load(&comm->ends) & TT_COMM_GOES) && tt_fabric_failure(fabric, &text);
     const unsigned ends =
         atomic_fetch_or(&comm->ends, TT_COMM_ENDS | TT_COMM_ABORTED) & ~(unsigned)TT_COMM_FINALIZED;
     if (!ends) atomic_store(&comm->failed_before_abort, had_failed);
@@ -169,6 +160,24 @@ static tt_status issue_end(struct tt_pending_end *pending)
     TT_TRY(tt_comm_check_handle(pending->comm));
     pending->number = pending->comm->number;
     return tt_issue_end(pending);
+}
+
+static tt_status end_by_finalize(struct tt_pending_end *pending)
+{
+    tuttiComm_t comm = pending->comm;
+    TT_TRY(check_is_there(pending));
+    TT_TRY(enter_to_finalize(comm, "tuttiCommFinalizeLocal"));
+    tt_comm_drain(comm);
+    atomic_fetch_or(&comm->ends, TT_COMM_FINALIZED);
+    tt_core_leave_call(&comm->core);
+    return TT_OK;
+}
+
+/* In a group at its end, after its splits and calls. */
+tuttiResult_t tuttiCommFinalizeLocal(tuttiComm_t comm)
+{
+    struct tt_pending_end pending = {.end = end_by_finalize, .comm = comm, .needs_success = true};
+    return tt_group_result(__func__, issue_end(&pending));
 }
 
 tuttiResult_t tuttiCommDestroy(tuttiComm_t comm)

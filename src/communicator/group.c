@@ -178,8 +178,12 @@ static tt_status issue_ends(void *items, int number, enum tt_call_hold hold, boo
 static void drop_ends(void *items, int number, enum tt_call_hold hold)
 {
     char text[TT_ERROR_TEXT];
+    struct tt_pending_end *ends = items;
+    int nleft = 0;
+    for (int i = 0; i < number; i++)
+        if (!ends[i].needs_success) ends[nleft++] = ends[i];
     snprintf(text, sizeof text, "%s", tt_last_error());
-    tt_ignore(issue_ends(items, number, hold, false));
+    tt_ignore(issue_ends(items, nleft, hold, false));
     tt_set_last_error(text);
 }
 

@@ -42,17 +42,18 @@ TT_NODISCARD tt_status tt_init_together(const struct tt_pending_init *inits, int
 /* Whether the process can have as many threads, by what the system says. */
 TT_NODISCARD tt_status tt_init_check_number(int ninits);
 
-/* The end of a communicator: now, or at the end of the group, after its calls, also where some of
- * it has failed. */
+/* The end of a communicator, or that it is finalized: now, or at the end of the group, after its
+ * calls. */
 struct tt_pending_end {
     /* By the calling thread. begin: what the end does without waiting, before any end of the group
      * waits; NULL: nothing. Where it fails there is no end. */
     tt_status (*begin)(struct tt_pending_end *pending);
     tt_status (*end)(struct tt_pending_end *pending);
     tuttiComm_t comm;
-    uint64_t number;   /* of the communicator: another may be made at its address meanwhile */
-    unsigned endings;  /* since begin: in what it was before (TT_COMM_ENDS); 0: its end is ours */
-    tt_status refused; /* by begin */
+    uint64_t number;    /* of the communicator: another may be made at its address meanwhile */
+    unsigned endings;   /* since begin: in what it was before (TT_COMM_ENDS); 0: its end is ours */
+    tt_status refused;  /* by begin */
+    bool needs_success; /* not where the group has failed; else also then */
 };
 TT_NODISCARD tt_status tt_issue_end(struct tt_pending_end *end);
 

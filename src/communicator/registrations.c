@@ -14,7 +14,7 @@ tt_status tt_comm_register(tuttiComm_t comm, void *memory, size_t nbytes)
     /* The pages that a GPU uses stay where they are. */
     struct tt_pointer found = {.kind = TT_POINTER_HOST};
     tt_status status = tt_driver_is_in_use() ? tt_driver_pointer(memory, &found) : TT_OK;
-    if (!status && found.kind == TT_POINTER_HOST)
+    if (!status && found.kind == TT_POINTER_HOST && !comm->host_pages_stay)
         status = tt_window_adopt(memory, nbytes, &made->adopted);
     if (status) {
         free(made);

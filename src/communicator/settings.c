@@ -48,6 +48,11 @@ static tt_status read_struct(tuttiConfig_t *full, const tuttiConfig_t *config)
     if (full->overlaps != 0 && full->overlaps != 1 && full->overlaps != TUTTI_CONFIG_UNDEF_INT)
         return tt_fail(TT_ERR_ARGUMENT, "overlaps is %d: give 1 (buffers may overlap) or 0",
                        full->overlaps);
+    if (full->hostPagesStay != 0 && full->hostPagesStay != 1 &&
+        full->hostPagesStay != TUTTI_CONFIG_UNDEF_INT)
+        return tt_fail(TT_ERR_ARGUMENT,
+                       "hostPagesStay is %d: give 1 (registering moves no memory of the host) or 0",
+                       full->hostPagesStay);
     if (full->computeThreads < 0 && full->computeThreads != TUTTI_CONFIG_UNDEF_INT)
         return tt_fail(TT_ERR_ARGUMENT, "computeThreads is %d: give 0 or more",
                        full->computeThreads);
@@ -104,9 +109,9 @@ tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig
                parent ? parent->init_timeout_ms : tt_config_int(TT_CONFIG_INIT_TIMEOUT_MS));
     fresh.late_ms = int_or(full.lateMs,
                            parent ? parent->core.engine.late_ms : tt_config_int(TT_CONFIG_LATE_MS));
-    fresh.compute_threads = (int)int_or(full.computeThreads,
-                                        parent ? parent->compute_threads
-                                               : tt_config_int(TT_CONFIG_COMPUTE_THREADS));
+    fresh.compute_threads =
+        (int)int_or(full.computeThreads,
+                    parent ? parent->compute_threads : tt_config_int(TT_CONFIG_COMPUTE_THREADS));
     snprintf(fresh.name, sizeof fresh.name, "%s",
              full.commName ? full.commName
              : parent      ? "split"
@@ -126,6 +131,7 @@ tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig
     if (!full.algorithm && tt_config_is_nccl(TT_CONFIG_ALGORITHM)) drop_unordered(&fresh);
     fresh.costs = parent ? &parent->costs : NULL;
     fresh.overlaps = int_or(full.overlaps, parent && parent->overlaps);
+    fresh.host_pages_stay = int_or(full.hostPagesStay, parent && parent->host_pages_stay);
     for (int i = 0; i < TT_NCOLLECTIVES; i++)
         TT_TRY(tt_comm_check_order(fresh.forced[i], fresh.deterministic));
     *settings = fresh;

@@ -10,6 +10,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "base/sanitizers.h"
 #include "datatype/datatype.h"
 #include "datatype/kernels.h"
 
@@ -55,7 +56,7 @@ static bool has_erms(void)
  * (docs/performance.md). */
 static bool has_fast_rep_movsb(void)
 {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(TT_ADDRESS_SANITIZER) || defined(TT_THREAD_SANITIZER)
     return false; /* sanitizers do not see what it reads and writes */
 #endif
     __builtin_cpu_init();

@@ -61,7 +61,7 @@ struct tt_device_program {
 /* Device memory of one rank. Owner: the kernels that run its calls, one after the other. */
 struct tt_device_state {
     uint64_t nended;    /* calls that have ended since the communicator was made */
-    uint64_t nreplayed; /* of them those of graphs that have a program */
+    uint64_t nreplayed; /* of them those of graphs that have a program and did not fail */
     uint64_t last;      /* the number of the last call that has ended and was none of a graph */
     uint64_t verdict;   /* of call n, counted from 1 as they end, by its first block: 2 * n + 1: it
                          * runs; 2 * n: it ends at once. Nobody resets it */
@@ -89,7 +89,7 @@ struct tt_device_report {
     uint32_t channel, step; /* of the failure */
     /* The number of the last call that has begun, ended; calls of graphs leave them as they are */
     uint64_t begun, ended;
-    uint64_t nreplayed; /* calls of graphs that have a program and have ended */
+    uint64_t nreplayed; /* calls of graphs that have a program, have ended and did not fail */
     uint64_t captured;  /* of the last call that has begun, as in the call */
 };
 static_assert(sizeof(struct tt_device_report) == 128, "two cache lines");

@@ -10,8 +10,9 @@
  * happen or wait for it. */
 struct record {
     struct tt_event *event;
-    struct tt_stream *stream; /* may be gone when this has happened; NULL: the record has happened */
-    uint64_t ticket;          /* of the record's task */
+    struct tt_stream
+        *stream;     /* may be gone when this has happened; NULL: the record has happened */
+    uint64_t ticket; /* of the record's task */
     /* guarded by the event's lock */
     int users;
     bool happened;
@@ -156,8 +157,7 @@ static tt_status run_wait(struct tt_task *task, bool awaited)
 
 /* The mark becomes a user of the record in place of the caller, also after a failure. */
 static tt_status push_mark(struct tt_stream *stream, struct record *record,
-                           tt_status (*run)(struct tt_task *task, bool awaited),
-                           uint64_t *ticket)
+                           tt_status (*run)(struct tt_task *task, bool awaited), uint64_t *ticket)
 {
     struct mark *mark = (struct mark *)tt_task_take(stream, sizeof *mark);
     if (!mark) {

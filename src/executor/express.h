@@ -8,7 +8,7 @@
 #include "executor/work.h"
 
 enum {
-    TT_EXPRESS_BYTES = 8192, /* calls of fewer bytes always run as one copy */
+    TT_EXPRESS_BYTES = 8192, /* calls of the host of fewer bytes always run as one copy */
     TT_EXPRESS_LOOKS = 256,  /* then the wait loop takes over: some microseconds */
 };
 
@@ -21,7 +21,8 @@ enum tt_express {
     TT_EXPRESS_MEETING /* brief: a meeting, with a core for each rank */
 };
 
-/* Of a collective like this one; NOT: among ranks of several hosts. */
+/* Of a collective like this one. NOT: among ranks of several hosts, with a count for each rank, and
+ * with a scalar that is read later. */
 enum tt_express tt_express_kind(const struct tt_engine *engine, const struct tt_call *call);
 
 /* Gives the call its turn, and does what can be done at once. The caller has entered the engine

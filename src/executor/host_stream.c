@@ -127,6 +127,8 @@ static void run_first_locked(struct host_stream *own, bool awaited)
     own->running = false;
     keep_locked(own, task); /* before anybody learns that the task is done */
     tt_stream_end_locked(stream, status);
+    /* This thread may not need the next task, and the stream's thread waited for this one's end. */
+    if (own->first && own->is_asleep == ASLEEP) pthread_cond_signal(&own->work);
 }
 
 /* ---- Threads that wait ---------------------------------------------------------------------- */
@@ -346,8 +348,7 @@ uint64_t tt_stream_push(struct tt_stream *stream, struct tt_task *task)
     *own->last = task;
     own->last = &task->next;
     const uint64_t ticket = ++stream->queued;
-    if (own->is_asleep >= (lazy ? ASLEEP : ASLEEP_FOR_A_WHILE))
-        pthread_cond_signal(&own->work);
+    if (own->is_asleep >= (lazy ? ASLEEP : ASLEEP_FOR_A_WHILE)) pthread_cond_signal(&own->work);
     pthread_mutex_unlock(&stream->lock);
     return ticket;
 }

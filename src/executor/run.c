@@ -19,10 +19,10 @@
 enum {
     SPIN_TURNS =
         4000, /* with a core for each rank: about 20 us before the core is offered to others */
-    CROWDED_SPIN_TURNS = 500,      /* the time that a wait spins is missing when it is woken */
-    HURRY_TURNS = 200, /* then a call that waits for another one has no streams wait to begin */
-    LOOK_TURNS = 64,               /* how often a wait looks at the clock and the failure record */
-    EXAMINE_NS = 1000000,          /* system calls and the deadline: every millisecond */
+    CROWDED_SPIN_TURNS = 500, /* the time that a wait spins is missing when it is woken */
+    HURRY_TURNS = 200,    /* then a call that waits for another one has no streams wait to begin */
+    LOOK_TURNS = 64,      /* how often a wait looks at the clock and the failure record */
+    EXAMINE_NS = 1000000, /* system calls and the deadline: every millisecond */
     SLEEP_AFTER_NS = 1000000,      /* waking costs tens of microseconds: only after a long wait */
     POLITE_SLEEP_AFTER_NS = 50000, /* also where sockets wake, and the kernel's part of it needs
                                     * the core */
@@ -57,7 +57,7 @@ struct failure {
     char text[TT_ERROR_TEXT];
 };
 
-/* Called after each look at an operation, before the next can fail. */
+/* Called after each look at a work, before the next can fail. */
 static void note_failure(struct failure *first, const struct tt_work *work)
 {
     if (first->status || !tt_work_is_done(work) || !work->status) return;
@@ -163,17 +163,20 @@ static void yield(struct tt_engine *engine)
 static struct tt_sleep *sleep_of(const struct tt_work *works)
 {
     const struct tt_engine *engine = NULL;
+    bool awaits_turn = false; /* another thread may have the call before */
     int nworks = 0;
     for (const struct tt_work *work = works; work; work = work->next) {
         if (tt_work_is_done(work)) continue;
         if (engine && work->engine != engine) return NULL;
+        awaits_turn = awaits_turn || work->state == TT_WORK_ISSUED;
         if (!work->ops->is_woken || work->portions || work->state == TT_WORK_WITHDRAWING)
             return NULL;
         engine = work->engine;
         nworks++;
     }
     const bool mine = engine && !engine->fabric->wires &&
-                      atomic_load_explicit(&engine->outstanding, memory_order_relaxed) == nworks;
+                      (!awaits_turn ||
+                       atomic_load_explicit(&engine->outstanding, memory_order_relaxed) == nworks);
     return mine ? &engine->fabric->host.sleep : NULL;
 }
 

@@ -76,7 +76,7 @@ struct tt_task {
     /* owner: the stream */
     struct tt_task *next;
     int64_t due_ns; /* when the stream's thread runs the task, unless a thread that waits did */
-    uint8_t class; /* of its memory */
+    uint8_t class;  /* of its memory */
 };
 
 TT_NODISCARD tt_status tt_stream_create(struct tt_stream **stream);

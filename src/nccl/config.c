@@ -192,5 +192,6 @@ ncclResult_t tt_face_new_settings(const char *function, const ncclConfig_t *conf
     if (!has_late) settings->lateMs = LATE_MS;
     settings->device = TUTTI_DEVICE_CURRENT;
     settings->overlaps = 1;
+    settings->hostPagesStay = 1; /* programs of NCCL use memory while they register it */
     return tt_face_read_config(function, config, settings);
 }

@@ -34,9 +34,9 @@ struct tt_fabric {
     bool oversubscribed;            /* this host: waiting ranks give up the core */
     bool some_oversubscribed;       /* some host */
     bool all_have_fast_rep_movsb;   /* the CPUs of all ranks */
-    bool spares_core; /* this host has a core for each rank beside those that compute */
-    double ranks_per_core;          /* tt_peers_per_core of the host where it is most */
-    struct tt_pid_watch **watches;  /* [nlocal]; NULL: of this process */
+    bool spares_core;      /* this host has a core for each rank beside those that compute */
+    double ranks_per_core; /* tt_peers_per_core of the host where it is most */
+    struct tt_pid_watch **watches; /* [nlocal]; NULL: of this process */
 
     /* owner: the thread that runs this rank's work */
     struct tt_rank_record *remote; /* [nranks], with more than one host: the records of the ranks of

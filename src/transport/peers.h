@@ -18,10 +18,10 @@ struct tt_fabric_config {
     int copies;           /* of a collective's program that run side by side; 0: as 1 */
     bool oversubscribed;  /* known from a parent communicator */
     bool allow_window, allow_cma;
-    bool always_spin;   /* whatever the number of cores */
-    bool deterministic; /* of the communicator; the fabric only compares it */
-    uint32_t costs;     /* checksum of the cost model's constants; the fabric only compares it */
-    int gpu;            /* of this rank, -1: none; the fabric only tells the others */
+    bool always_spin;    /* whatever the number of cores */
+    bool deterministic;  /* of the communicator; the fabric only compares it */
+    uint32_t costs;      /* checksum of the cost model's constants; the fabric only compares it */
+    int gpu;             /* of this rank, -1: none; the fabric only tells the others */
     int compute_threads; /* of this rank */
     bool has_fast_rep_movsb; /* tt_has_fast_rep_movsb of this rank's CPU */
 };

@@ -89,6 +89,41 @@ TEST(abort, waits_until_finalize_has_returned)
     for (int i = 0; i < ROUNDS && !tt_test_failed(); i++) abort_during(finalize);
 }
 
+/* Two threads end one communicator, as a program and its watchdog may. */
+struct ended_twice {
+    tuttiComm_t comm;
+    pthread_barrier_t begin;
+    int delay; /* of the abort */
+};
+
+static void *abort_later(void *argument)
+{
+    struct ended_twice *twice = argument;
+    pthread_barrier_wait(&twice->begin);
+    for (volatile int i = 0; i < twice->delay; i++) continue;
+    (void)tuttiCommAbort(twice->comm); /* or the destroy has ended it */
+    return NULL;
+}
+
+TEST(abort, of_a_communicator_that_another_thread_destroys)
+{
+    enum { ENDS = 1000, MOST_DELAY = 400000 };
+    struct ended_twice twice;
+    pthread_barrier_init(&twice.begin, NULL, 2);
+    for (int i = 0; i < ENDS && !tt_test_failed(); i++) {
+        pthread_t thread;
+        twice.delay = (int)((unsigned)i * 7919u % MOST_DELAY);
+        REQUIRE(tuttiCommInitAll(&twice.comm, 1, NULL) == tuttiSuccess);
+        REQUIRE(pthread_create(&thread, NULL, abort_later, &twice) == 0);
+        pthread_barrier_wait(&twice.begin);
+        (void)tuttiCommDestroy(twice.comm);
+        pthread_join(thread, NULL);
+        int count;
+        CHECK_EQ(tuttiCommCount(twice.comm, &count), tuttiInvalidArgument);
+    }
+    pthread_barrier_destroy(&twice.begin);
+}
+
 TEST(abort, waits_until_split_has_returned)
 {
     for (int i = 0; i < ROUNDS && !tt_test_failed(); i++) abort_during(split);

@@ -123,6 +123,54 @@ TEST(group_ends, communicators_are_finalized_and_destroyed_with_the_group)
     }
 }
 
+/* As ncclCommFinalize: a group is a matter of one thread, and waits for no other rank. */
+TEST(group_ends, a_local_finalize_waits_for_no_other_rank)
+{
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    tuttiComm_t comms[N], parts[N];
+    init_all(comms);
+    config.timeoutMs = 5000;
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int r = 0; r < N; r++)
+        CHECK_EQ(tuttiCommSplit(comms[r], 0, r, &parts[r], &config), tuttiSuccess);
+    end_group();
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    CHECK_EQ(tuttiCommFinalizeLocal(parts[1]), tuttiSuccess);
+    end_group();
+    CHECK_EQ(tuttiBarrier(parts[1], NULL), tuttiInvalidUsage);
+    end_all(parts, N);
+    end_all(comms, N);
+}
+
+TEST(group_ends, a_communicator_is_split_finalized_and_destroyed_in_one_group)
+{
+    tuttiComm_t comms[N], parts[N];
+    init_all(comms);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int r = 0; r < N; r++) {
+        CHECK_EQ(tuttiCommSplit(comms[r], r % 2, r, &parts[r], NULL), tuttiSuccess);
+        CHECK_EQ(tuttiCommFinalizeLocal(comms[r]), tuttiSuccess);
+        CHECK_EQ(tuttiCommDestroy(comms[r]), tuttiSuccess);
+    }
+    end_group();
+    for (int r = 0; r < N; r++) CHECK(is_gone(comms[r]));
+    check_work(parts, N, N / 2);
+    end_all(parts, N);
+}
+
+TEST(group_ends, a_group_that_fails_finalizes_nothing)
+{
+    tuttiComm_t comms[N];
+    init_all(comms);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int r = 0; r < N; r++) CHECK_EQ(tuttiCommFinalizeLocal(comms[r]), tuttiSuccess);
+    CHECK_EQ(tuttiBroadcast(NULL, NULL, 1, tuttiInt32, N + 3, comms[0], NULL),
+             tuttiInvalidArgument);
+    CHECK_EQ(tuttiGroupEnd(), tuttiInvalidArgument);
+    check_work(comms, N, N);
+    end_all(comms, N);
+}
+
 TEST(group_ends, communicators_are_aborted_with_the_group)
 {
     tuttiComm_t comms[N];

@@ -191,6 +191,36 @@ TEST(device_graph_errors, an_abort_ends_the_replays_that_wait_for_the_rank)
     on_gpus_together(3, 2, NULL, one_aborts);
 }
 
+/* Else another rank, which looks only after the abort, takes the replay for one that it can go on
+ * with, and waits for ever. */
+static void an_aborted_replay(struct gpu_rank *rank)
+{
+    struct one one;
+    open_one(rank, &one);
+    replay(one.graph, one.stream.cuda);
+    CALL(cuStreamSynchronize, one.stream.cuda);
+    wait_for_all(rank);
+    if (rank->rank == 1) {
+        CALL(cuGraphLaunch, one.graph, one.stream.cuda);
+        usleep(20000);
+        CHECK_EQ(tuttiCommAbort(rank->comm), tuttiSuccess);
+        rank->comm = NULL;
+    }
+    wait_for_all(rank);
+    if (rank->comm) {
+        const struct tt_rank_record *record = tt_fabric_record(rank->comm->core.fabric, 1);
+        CHECK_EQ(record->replays / 2, 1);
+        replay(one.graph, one.stream.cuda);
+        check_failed(rank, tuttiRemoteError, "rank 1");
+    }
+    close_one(rank, &one);
+}
+
+TEST(device_graph_errors, a_replay_that_is_aborted_does_not_count)
+{
+    on_gpus_together(3, 2, NULL, an_aborted_replay);
+}
+
 static void one_destroys(struct gpu_rank *rank)
 {
     struct one one;

@@ -378,6 +378,33 @@ TEST(stream, a_lazy_streams_thread_runs_what_nobody_waits_for)
     tt_stream_destroy(stream);
 }
 
+static tt_status take_long(void *argument)
+{
+    (void)argument;
+    usleep(10000);
+    return TT_OK;
+}
+
+/* The stream's thread has gone to sleep while another one ran a task. */
+TEST(stream, a_task_behind_the_one_that_a_thread_waited_for_is_run)
+{
+    struct tt_stream *stream;
+    struct tt_event *event;
+    REQUIRE(tt_stream_create(&stream) == TT_OK && tt_event_create(&event) == TT_OK);
+    for (int i = 0; i < 20; i++) {
+        pthread_t by;
+        tt_stream_set_lazy(stream, i % 4 != 0);
+        push(stream, take_long, NULL);
+        CHECK_EQ(tt_event_record(event, stream), TT_OK);
+        push(stream, note_thread, &by);
+        tt_event_synchronize(event, true);
+        while (tt_stream_query(stream) == TT_IN_PROGRESS) usleep(50); /* else the test hangs */
+        CHECK(!pthread_equal(by, pthread_self()));
+    }
+    tt_event_destroy(event);
+    tt_stream_destroy(stream);
+}
+
 /* Both ways: the thread that waits goes from stream to stream, further than it may nest, or each
  * stream's own thread runs its part. */
 TEST(stream, a_chain_of_streams_that_wait_for_one_another_is_run)
@@ -473,8 +500,8 @@ static void call_inside(void *argument)
 {
     struct grouped *grouped = argument;
     grouped->by = pthread_self();
-    grouped->result = tuttiAllReduce(&grouped->from, &grouped->to, 1, tuttiInt, tuttiSum,
-                                     grouped->comm, NULL);
+    grouped->result =
+        tuttiAllReduce(&grouped->from, &grouped->to, 1, tuttiInt, tuttiSum, grouped->comm, NULL);
 }
 
 /* Else the function's call would be one of the group, and would not be done when it returns. */

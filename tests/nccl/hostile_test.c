@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "nccl.h"
@@ -315,4 +316,30 @@ TEST(nccl_hostile, a_failure_outlives_the_communicator_and_older_sentences_do_no
         free(taken);
     }
     CHECK(!strcmp(text, copy));
+}
+
+/* ---- Registrations -------------------------------------------------------------------------- */
+
+/* NCCL's registration is a hint: the memory stays the process's own, and may be used meanwhile. */
+TEST(nccl_hostile, registered_memory_stays_private)
+{
+    enum { NBYTES = 1 << 20 };
+    ncclComm_t comm;
+    void *handle = NULL;
+    int status = -1;
+    char *memory = aligned_alloc(4096, NBYTES);
+    REQUIRE(memory && ncclCommInitAll(&comm, 1, NULL) == ncclSuccess);
+    memset(memory, 1, NBYTES);
+    CHECK(ncclCommRegister(comm, memory, NBYTES, &handle) == ncclSuccess);
+    CHECK(handle);
+    const pid_t child = fork();
+    if (child == 0) {
+        memset(memory, 7, NBYTES);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(memory[0] == 1 && memory[NBYTES / 2] == 1 && memory[NBYTES - 1] == 1);
+    CHECK(ncclCommDeregister(comm, handle) == ncclSuccess);
+    CHECK(ncclCommDestroy(comm) == ncclSuccess);
+    free(memory);
 }

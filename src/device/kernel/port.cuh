@@ -255,7 +255,7 @@ static __device__ void tt_count_ended(const struct tt_device_call *call)
     struct tt_device_state *state = call->state;
     struct tt_device_report *report = call->report;
     const uint64_t nended = state->nended + 1;
-    const uint64_t nreplayed = state->nreplayed + (call->captured && !call->exchange);
+    uint64_t nreplayed = state->nreplayed;
     uint32_t before = 0;
     if (call->nblocks > 1)
         asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
@@ -263,6 +263,8 @@ static __device__ void tt_count_ended(const struct tt_device_call *call)
                      : "l"(&state->ended)
                      : "memory");
     if (before + 1 < call->nblocks) return;
+    /* A replay that failed has given the other ranks nothing that they could go on with. */
+    nreplayed += call->captured && !call->exchange && !tt_load_failure(state);
     state->ended = 0;
     state->nended = nended;
     state->nreplayed = nreplayed;

@@ -169,7 +169,7 @@ __attribute__((constructor)) static void use_settings(void)
 }
 
 static pthread_once_t looked = PTHREAD_ONCE_INIT;
-static int has_timeout, has_late; /* TUTTI_TIMEOUT_MS, TUTTI_LATE_MS is given */
+static int has_timeout, has_init_timeout, has_late; /* whether the setting is given */
 
 /* Without a deadline a line says who is missing. */
 enum { LATE_MS = 60000 };
@@ -177,11 +177,12 @@ enum { LATE_MS = 60000 };
 static void look(void)
 {
     (void)tuttiIsSettingGiven("TUTTI_TIMEOUT_MS", &has_timeout);
+    (void)tuttiIsSettingGiven("TUTTI_INIT_TIMEOUT_MS", &has_init_timeout);
     (void)tuttiIsSettingGiven("TUTTI_LATE_MS", &has_late);
 }
 
-/* As in NCCL there is no deadline, unless the user sets one, and buffers may overlap. A wait of a
- * minute is logged. */
+/* As in NCCL there is no deadline of calls or of init, unless the user sets one, and buffers may
+ * overlap. A wait of a minute is logged. A split has its parent's settings. */
 ncclResult_t tt_face_new_settings(const char *function, const ncclConfig_t *config,
                                   tuttiConfig_t *settings)
 {
@@ -189,6 +190,7 @@ ncclResult_t tt_face_new_settings(const char *function, const ncclConfig_t *conf
     (void)tt_face_look_for_gpus();
     *settings = (tuttiConfig_t)TUTTI_CONFIG_INITIALIZER;
     if (!has_timeout) settings->timeoutMs = 0;
+    if (!has_init_timeout) settings->initTimeoutMs = 0;
     if (!has_late) settings->lateMs = LATE_MS;
     settings->device = TUTTI_DEVICE_CURRENT;
     settings->overlaps = 1;

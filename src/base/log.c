@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@
 #include "base/names.h"
 #include "base/nccl_settings.h"
 #include "base/open.h"
+#include "base/private_fd.h"
 #include "base/stderr.h"
 #include "base/write.h"
 
@@ -59,14 +61,42 @@ static const char *complain(int fd, struct stat *file)
     return tt_is_own_file(file) ? NULL : "it belongs to another user";
 }
 
-/* Never waits: without a reader a pipe cannot be opened, and with a slow one it loses lines. */
+/* The descriptor of the program that the path names; -1: the path names none. */
+static int descriptor_at(const char *path)
+{
+    static const char *const folders[] = {"/dev/fd/", "/proc/self/fd/"};
+    if (!strcmp(path, "/dev/stdout")) return STDOUT_FILENO;
+    if (!strcmp(path, "/dev/stderr")) return STDERR_FILENO;
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        const size_t length = strlen(folders[i]);
+        char *end;
+        if (strncmp(path, folders[i], length) != 0 || path[length] < '0' || path[length] > '9')
+            continue;
+        const long number = strtol(path + length, &end, 10);
+        if (!*end && number <= INT_MAX) return (int)number;
+    }
+    return -1;
+}
+
+/* A file that the program writes to is not opened anew: with a position of its own in the file the
+ * log's lines and the program's would overwrite each other. What is opened never waits: without a
+ * reader a pipe cannot be opened, and with a slow one it loses lines. */
+static int open_path(const char *path)
+{
+    const int own = descriptor_at(path), flags = own < 0 ? -1 : fcntl(own, F_GETFL);
+    if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY)
+        return tt_open(path, O_WRONLY | O_CREAT | O_APPEND, 0644);
+    tt_low_fd_hold();
+    return tt_low_fd_release(fcntl(own, F_DUPFD_CLOEXEC, 0));
+}
+
 static void open_file(const char *pattern)
 {
     char path[PATH_MAX];
     const char *why = strerror(ENAMETOOLONG);
     int fd = -1;
     if (expand_path(path, sizeof path, pattern)) {
-        fd = tt_open(path, O_WRONLY | O_CREAT | O_APPEND, 0644);
+        fd = open_path(path);
         why = fd < 0 ? strerror(errno) : complain(fd, &log_file);
     }
     if (!why) {
@@ -74,8 +104,8 @@ static void open_file(const char *pattern)
         return;
     }
     if (fd >= 0) close(fd);
-    tt_stderr_say("%s=%.1024s cannot be opened (%s); using stderr",
-                  tt_config_name(TT_CONFIG_LOG_FILE), pattern, why);
+    tt_stderr_say("%s=%.1024s cannot be opened (%s); using %s", tt_config_name(TT_CONFIG_LOG_FILE),
+                  pattern, why, asked_by_nccl ? "stdout" : "stderr");
 }
 
 static void choose_subsystems(void)

@@ -53,6 +53,14 @@ static bool take_number(struct tt_nccl_setting *setting, enum tt_nccl_key key, l
     return true;
 }
 
+/* take_number of a variable that also has an old name, which counts where the new one is not set.
+ */
+static bool take_renamed(struct tt_nccl_setting *setting, enum tt_nccl_key key,
+                         enum tt_nccl_key old, long long most, long long *number)
+{
+    return take_number(setting, tt_nccl_value(key) ? key : old, 1, most, number);
+}
+
 __attribute__((format(printf, 2, 3))) static bool put(struct tt_nccl_setting *setting,
                                                       const char *format, ...)
 {
@@ -198,10 +206,13 @@ static bool convert_channels(struct tt_nccl_setting *setting)
     const long long usual = atoll(setting->text); /* the default */
     long long ctas, most = 0, least = 0, channels = usual;
     if (take_number(setting, TT_NCCL_MAX_CTAS, 1, MANY, &ctas)) most = ctas;
-    if (take_number(setting, TT_NCCL_MAX_NCHANNELS, 1, MANY, &ctas) && (!most || ctas < most))
+    if (take_renamed(setting, TT_NCCL_MAX_NCHANNELS, TT_NCCL_MAX_NRINGS, MANY, &ctas) &&
+        (!most || ctas < most))
         most = ctas;
     if (take_number(setting, TT_NCCL_MIN_CTAS, 1, MANY, &ctas)) least = ctas;
-    if (take_number(setting, TT_NCCL_MIN_NCHANNELS, 1, MANY, &ctas) && ctas > least) least = ctas;
+    if (take_renamed(setting, TT_NCCL_MIN_NCHANNELS, TT_NCCL_MIN_NRINGS, MANY, &ctas) &&
+        ctas > least)
+        least = ctas;
     if (!most && !least) return false;
     if (most && least > most) {
         tt_nccl_note(TT_LOG_WARN,

@@ -48,13 +48,21 @@ tt_status tt_id_make(struct tt_unique_id *id, int *listener)
     return TT_OK;
 }
 
+/* How long an id waits for its first rank: as long as an init waits for the other ranks. With
+ * NCCL's settings there is no deadline unless the user gives one. */
+static int64_t patience_ms(void)
+{
+    const bool is_given = strcmp(tt_config_source(TT_CONFIG_INIT_TIMEOUT_MS), "default") != 0;
+    return tt_config_with_nccl() && !is_given ? 0 : tt_config_int(TT_CONFIG_INIT_TIMEOUT_MS);
+}
+
 tt_status tt_unique_id_create(struct tt_unique_id *id)
 {
     int listener;
     struct tt_unique_id made;
     TT_TRY(tt_handshake_prepare());
     TT_TRY(tt_id_make(&made, &listener));
-    const int64_t deadline_ns = tt_deadline_ns(tt_config_int(TT_CONFIG_INIT_TIMEOUT_MS));
+    const int64_t deadline_ns = tt_deadline_ns(patience_ms());
     const tt_status status = tt_root_start_idle(listener, &made, deadline_ns);
     if (status == TT_OK) memcpy(id, &made, sizeof *id);
     sodium_memzero(made.key, sizeof made.key);

@@ -120,8 +120,9 @@ static tt_status fail_to_reach_root(const struct tt_joining *joining, enum tt_at
 
 /* How long and how often a rank tries. */
 struct patience {
-    int64_t until_ns;  /* the deadline */
-    int64_t notice_ns; /* then the log says what is waited for; INT64_MAX: it has */
+    int64_t until_ns; /* the deadline */
+    int64_t start_ns;
+    int64_t notice_ns; /* then the log says what is waited for */
     int64_t route_ns;  /* then a host without a route there gives up */
     int64_t pause_us;
 };
@@ -129,6 +130,7 @@ struct patience {
 static struct patience patience_until(int64_t until_ns)
 {
     return (struct patience){.until_ns = until_ns,
+                             .start_ns = tt_now_ns(),
                              .notice_ns = tt_deadline_ns(PATIENCE_MS),
                              .route_ns = tt_deadline_ns(ROUTE_MS),
                              .pause_us = FIRST_PAUSE_US};
@@ -142,12 +144,13 @@ static bool go_on(struct patience *patience)
     return !tt_expired(patience->until_ns);
 }
 
-/* Whether it is time for the log to say what is waited for; once. */
+/* Whether it is time for the log to say what is waited for; again each time the wait has lasted
+ * twice as long. */
 static bool is_worth_a_notice(struct patience *patience)
 {
-    const bool now = tt_expired(patience->notice_ns);
-    if (now) patience->notice_ns = INT64_MAX;
-    return now;
+    if (!tt_expired(patience->notice_ns)) return false;
+    patience->notice_ns = 2 * tt_now_ns() - patience->start_ns;
+    return true;
 }
 
 /* Whether the root that listens at joining->root is that of this job. */

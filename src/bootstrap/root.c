@@ -45,16 +45,18 @@ static void name_missing(const struct tt_root *root, char *text, size_t size)
     snprintf(text, size, "rank%s %s of %d", nmissing > 1 ? "s" : "", names, root->nranks);
 }
 
-/* Names the missing ranks: in the log when it takes long, to all ranks at the deadline. */
+/* Names the missing ranks: in the log when it takes long, and again each time the wait has lasted
+ * twice as long; to all ranks at the deadline. */
 static void look_at_clock(struct tt_root *root)
 {
     char missing[320];
     if (!root->members || root->ncame == root->nranks) return;
-    const long long waited_ms = (tt_now_ns() - root->start_ns) / 1000000;
+    const int64_t waited_ns = tt_now_ns() - root->start_ns;
+    const long long waited_ms = waited_ns / 1000000;
     if (tt_expired(root->notice_ns)) {
         name_missing(root, missing, sizeof missing);
         TT_WARN("bootstrap: still waiting for %s after %lld s", missing, waited_ms / 1000);
-        root->notice_ns = INT64_MAX;
+        root->notice_ns = root->start_ns + 2 * waited_ns;
     }
     if (!tt_expired(root->deadline_ns)) return;
     name_missing(root, missing, sizeof missing);

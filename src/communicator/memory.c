@@ -134,18 +134,24 @@ tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t *op, void *scalar, tuttiDat
     return tt_result(__func__, status);
 }
 
+static tt_status destroy_op(int op, tuttiComm_t comm)
+{
+    const int slot = op - tuttiFirstDynamicRedOp;
+    if (slot < 0 || slot >= TT_MAX_DYNAMIC_OPS || !comm->dynamic_ops[slot].used)
+        return tt_fail(TT_ERR_ARGUMENT,
+                       "operation %d was not made on communicator %s, or destroyed", op,
+                       comm->core.name);
+    comm->dynamic_ops[slot].used = false;
+    return TT_OK;
+}
+
 tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm)
 {
-    const tt_status status = tt_comm_enter_to_ask(comm);
+    tt_status status = tt_comm_enter_to_ask(comm);
     if (status) return tt_result(__func__, status);
-    const int slot = (int)op - tuttiFirstDynamicRedOp;
-    const bool is_made = slot >= 0 && slot < TT_MAX_DYNAMIC_OPS && comm->dynamic_ops[slot].used;
-    if (is_made) comm->dynamic_ops[slot].used = false;
+    status = destroy_op((int)op, comm);
     tt_core_leave_call(&comm->core);
-    if (is_made) return tuttiSuccess;
-    return tt_result(__func__,
-                     tt_fail(TT_ERR_ARGUMENT,
-                             "operation %d was not made by tuttiRedOpCreatePreMulSum", (int)op));
+    return tt_result(__func__, status);
 }
 
 /* What this rank's end takes: its own structures, and its share of the segment (which takes memory

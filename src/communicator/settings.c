@@ -81,6 +81,15 @@ static uint64_t number_of_thread(void)
     return mine;
 }
 
+/* Without a name of its own a split has that of its parent, if the user gave one. */
+static const char *choose_name(const char *given, const struct tuttiComm *parent)
+{
+    static const char unnamed[] = "world";
+    if (given) return given;
+    if (!parent) return unnamed;
+    return strcmp(parent->core.name, unnamed) != 0 ? parent->core.name : "split";
+}
+
 /* *device: what tuttiCommDevice tells. */
 static int choose_gpu(int asked, const struct tuttiComm *parent, int *device)
 {
@@ -112,10 +121,7 @@ tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig
     fresh.compute_threads =
         (int)int_or(full.computeThreads,
                     parent ? parent->compute_threads : tt_config_int(TT_CONFIG_COMPUTE_THREADS));
-    snprintf(fresh.name, sizeof fresh.name, "%s",
-             full.commName ? full.commName
-             : parent      ? "split"
-                           : "world");
+    snprintf(fresh.name, sizeof fresh.name, "%s", choose_name(full.commName, parent));
     const char *algorithm = full.algorithm ? full.algorithm : tt_config_string(TT_CONFIG_ALGORITHM);
     if (parent && !full.algorithm)
         memcpy(fresh.forced, parent->forced, sizeof fresh.forced);

@@ -203,7 +203,7 @@ static void wait_locked(struct host_stream *own)
 static bool is_due_locked(const struct host_stream *own)
 {
     if (!own->first || own->running) return false;
-    return !is_lazy(own) || own->stop || tt_now_ns() >= own->first->due_ns;
+    return !is_lazy(own) || tt_now_ns() >= own->first->due_ns;
 }
 
 static void *serve(void *argument)
@@ -277,10 +277,12 @@ static void destroy(struct tt_stream *stream, bool inherited)
         return;
     }
     pthread_mutex_lock(&stream->lock);
-    own->stop = true;
+    atomic_store_explicit(&own->lazy, false, memory_order_relaxed);
     pthread_cond_signal(&own->work);
-    await(stream, stream->queued, true);
+    await(stream, stream->queued, false);
+    own->stop = true;
     while (own->nwaiting) pthread_cond_wait(&stream->changed, &stream->lock);
+    pthread_cond_signal(&own->work);
     pthread_mutex_unlock(&stream->lock);
     pthread_join(own->thread, NULL);
     for (int class = LEAST_CLASS; class < NCLASSES; class ++)

@@ -11,6 +11,12 @@ static tuttiComm_t *place_of(ncclComm_t *comm)
     return (tuttiComm_t *)(void *)comm;
 }
 
+/* As in NCCL a handle is NULL until its communicator stands, also after a failure. */
+static void write_null(ncclComm_t *comms, int ncomms)
+{
+    for (int i = 0; comms && i < ncomms; i++) comms[i] = NULL;
+}
+
 /* The id is secret, and the caller's argument is a copy: wipes it. */
 static tuttiUniqueId take_id(ncclUniqueId *id)
 {
@@ -34,6 +40,7 @@ static ncclResult_t init_rank(const char *function, ncclComm_t *comm, int nranks
                               int rank, const ncclConfig_t *config)
 {
     tuttiConfig_t settings;
+    write_null(comm, 1);
     const ncclResult_t refused = tt_face_new_settings(function, config, &settings);
     if (refused) return tt_face_fail_group(refused);
     return tt_face_end_as(
@@ -56,6 +63,7 @@ ncclResult_t pncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myra
                                        ncclUniqueId *commIds, ncclConfig_t *config)
 {
     static const char function[] = "ncclCommInitRankScalable";
+    write_null(newcomm, 1);
     if (nId < 1 || nId > nranks || !commIds)
         return tt_face_fail_group(tt_face_refuse(
             ncclInvalidArgument, "%s: nId is %d and commIds %p: expected 1 to %d ids", function,
@@ -74,6 +82,7 @@ ncclResult_t pncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
 {
     tuttiConfig_t settings;
     tuttiUniqueId id;
+    write_null(comm, ndev);
     const ncclResult_t refused = tt_face_new_settings("ncclCommInitAll", NULL, &settings);
     if (refused) return tt_face_fail_group(refused);
     if (!comm || ndev < 0)
@@ -103,6 +112,7 @@ ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *new
                             ncclConfig_t *config)
 {
     tuttiConfig_t settings = TUTTI_CONFIG_INITIALIZER; /* all else is the parent's */
+    write_null(newcomm, 1);
     const ncclResult_t refused = tt_face_read_config("ncclCommSplit", config, &settings);
     if (refused) return tt_face_fail_group(refused);
     return tt_face_end(

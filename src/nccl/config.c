@@ -15,19 +15,20 @@ static const struct {
              {22800, 80}, {22900, 88}, {23000, 96}, {23100, 104}};
 enum { NSIZES = sizeof sizes / sizeof sizes[0], EXACT_BEFORE = 23100 };
 
-/* A field that is an int. */
+/* A field that is an int: from least to most, or `also`. */
 struct field {
     const char *name;
     size_t offset;
     unsigned since;
-    int least, most;
+    int least, most, also;
 };
 
 static const struct field fields[] = {
-#define FIELD(name, since, least, most)                                                            \
+#define FIELD_OR(name, since, least, most, also)                                                   \
     {                                                                                              \
-#name, offsetof(ncclConfig_t, name), since, least, most                                    \
+#name, offsetof(ncclConfig_t, name), since, least, most, also                              \
     }
+#define FIELD(name, since, least, most) FIELD_OR(name, since, least, most, NCCL_CONFIG_UNDEF_INT)
     FIELD(blocking, 21400, 0, 1),
     FIELD(cgaClusterSize, 21700, 0, INT_MAX),
     FIELD(minCTAs, 21700, 1, INT_MAX),
@@ -43,7 +44,13 @@ static const struct field fields[] = {
     FIELD(numRmaCtx, 22900, 0, INT_MAX),
     FIELD(maxP2pPeers, 23000, 1, INT_MAX),
     FIELD(graphStreamOrdering, 23005, 0, 1),
+    FIELD(launchOrderImplicit, 23100, 0, 1),
+    FIELD(numRmaSig, 23100, 0, INT_MAX),
+    FIELD(rmaEagerInit, 23100, 0, 1),
+    FIELD(hostCftMode, 23100, 1, 3),
+    FIELD_OR(nvlsHostMode, 23100, 0, 3, INT_MAX), /* two flags, or all there will ever be */
 #undef FIELD
+#undef FIELD_OR
 };
 
 static ncclResult_t check_ints(const char *function, const void *config, size_t nbytes,
@@ -53,12 +60,14 @@ static ncclResult_t check_ints(const char *function, const void *config, size_t 
         int value;
         if (version < list[i].since || list[i].offset + sizeof value > nbytes) continue;
         memcpy(&value, (const char *)config + list[i].offset, sizeof value);
-        if (value == NCCL_CONFIG_UNDEF_INT || (value >= list[i].least && value <= list[i].most))
+        if (value == NCCL_CONFIG_UNDEF_INT || value == list[i].also ||
+            (value >= list[i].least && value <= list[i].most))
             continue;
         return tt_face_refuse(ncclInvalidArgument,
-                              "%s: the config's %s is %d: expected %d to %d, or "
+                              "%s: the config's %s is %d: expected %d to %d%s, or "
                               "NCCL_CONFIG_UNDEF_INT",
-                              function, list[i].name, value, list[i].least, list[i].most);
+                              function, list[i].name, value, list[i].least, list[i].most,
+                              list[i].also == INT_MAX ? ", INT_MAX" : "");
     }
     return ncclSuccess;
 }
@@ -118,7 +127,7 @@ ncclResult_t tt_face_read_config(const char *function, const ncclConfig_t *confi
 static const struct field call_fields[] = {
 #define FIELD(name, least, most)                                                                   \
     {                                                                                              \
-#name, offsetof(ncclCollConfig_t, name), 23100, least, most                                \
+#name, offsetof(ncclCollConfig_t, name), 23100, least, most, NCCL_CONFIG_UNDEF_INT         \
     }
     FIELD(minCTAs, 1, INT_MAX),  FIELD(maxCTAs, 1, INT_MAX),
     FIELD(nvlsCTAs, 1, INT_MAX), FIELD(cgaClusterSize, 0, INT_MAX),
@@ -169,7 +178,7 @@ __attribute__((constructor)) static void use_settings(void)
 }
 
 static pthread_once_t looked = PTHREAD_ONCE_INIT;
-static int has_timeout, has_late; /* TUTTI_TIMEOUT_MS, TUTTI_LATE_MS is given */
+static int has_timeout, has_init_timeout, has_late; /* whether the setting is given */
 
 /* Without a deadline a line says who is missing. */
 enum { LATE_MS = 60000 };
@@ -177,11 +186,12 @@ enum { LATE_MS = 60000 };
 static void look(void)
 {
     (void)tuttiIsSettingGiven("TUTTI_TIMEOUT_MS", &has_timeout);
+    (void)tuttiIsSettingGiven("TUTTI_INIT_TIMEOUT_MS", &has_init_timeout);
     (void)tuttiIsSettingGiven("TUTTI_LATE_MS", &has_late);
 }
 
-/* As in NCCL there is no deadline, unless the user sets one, and buffers may overlap. A wait of a
- * minute is logged. */
+/* As in NCCL there is no deadline of calls or of init, unless the user sets one, and buffers may
+ * overlap. A wait of a minute is logged. A split has its parent's settings. */
 ncclResult_t tt_face_new_settings(const char *function, const ncclConfig_t *config,
                                   tuttiConfig_t *settings)
 {
@@ -189,6 +199,7 @@ ncclResult_t tt_face_new_settings(const char *function, const ncclConfig_t *conf
     (void)tt_face_look_for_gpus();
     *settings = (tuttiConfig_t)TUTTI_CONFIG_INITIALIZER;
     if (!has_timeout) settings->timeoutMs = 0;
+    if (!has_init_timeout) settings->initTimeoutMs = 0;
     if (!has_late) settings->lateMs = LATE_MS;
     settings->device = TUTTI_DEVICE_CURRENT;
     settings->overlaps = 1;

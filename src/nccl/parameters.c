@@ -122,13 +122,13 @@ ncclResult_t pncclParamGet(ncclParamHandle_t h, void *out, int maxLen, int *len)
     const ncclResult_t result = read_by_handle("ncclParamGet", h, value);
     if (result) return result;
     const size_t nbytes = strlen(value) + 1;
+    if (len) *len = (int)nbytes; /* also where the room is too small */
     if (!out || !len || maxLen < 0 || (size_t)maxLen < nbytes)
         return tt_face_refuse(ncclInvalidArgument,
                               "ncclParamGet: out is %p, len %p, maxLen %d: expected room for %zu "
                               "bytes",
                               out, (void *)len, maxLen, nbytes);
     memcpy(out, value, nbytes);
-    *len = (int)nbytes;
     return ncclSuccess;
 }
 

@@ -183,6 +183,28 @@ TEST(log, a_pipe_gets_lines_and_a_full_one_stalls_nobody)
     close(reader);
 }
 
+/* A file has one place where the next line goes for each time that it was opened. */
+TEST(log, a_standard_stream_by_its_path_keeps_the_programs_lines_and_the_logs)
+{
+    static const char *const paths[] = {"/dev/stdout", "/dev/stderr",     "/dev/fd/1",
+                                        "/dev/fd/2",   "/proc/self/fd/1", "/proc/self/fd/2"};
+    char path[] = "/tmp/tutti-log-XXXXXX";
+    const int fd = mkstemp(path);
+    REQUIRE(fd >= 0);
+    close(fd);
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        char text[4096], settings[128], argument[256];
+        snprintf(settings, sizeof settings, "TUTTI_LOG_FILE=%s", paths[i]);
+        snprintf(argument, sizeof argument, "between >%s 2>&1; cat %s", path, path);
+        (void)run_child(settings, argument, text, sizeof text);
+        CHECK_EQ(count(text, "a line of the program's own, between those of the log\n"), 4);
+        CHECK_EQ(count(text, "a warning of 42\n"), 1);
+        CHECK_EQ(count(text, "a failure\n"), 1);
+        CHECK_EQ(count(text, "\n"), 6);
+    }
+    unlink(path);
+}
+
 TEST(log, a_path_that_is_too_long_is_not_cut)
 {
     static char text[16384], settings[8192] = "TUTTI_LOG_FILE=/tmp";
@@ -307,6 +329,9 @@ TEST(log, nccls_log_file_and_subsystems_are_taken)
     CHECK_MESSAGE(strstr(text, "NCCL_DEBUG_SUBSYS=NET,WIND: 'WIND' is no subsystem"), "%s", text);
     (void)run_child("NCCL_DEBUG_FILE=/nonexistent/log", "nccl", text, sizeof text);
     CHECK(strstr(text, "NCCL_DEBUG_FILE=/nonexistent/log cannot be opened"));
+    CHECK(strstr(text, "using stderr"));
+    (void)run_child("NCCL_DEBUG=WARN NCCL_DEBUG_FILE=/nonexistent/log", "nccl", text, sizeof text);
+    CHECK(strstr(text, "using stdout"));
 }
 
 TEST(log, what_has_no_effect_is_warned_about_once)

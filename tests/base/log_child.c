@@ -1,5 +1,5 @@
 /* Logs one line a level, the second one twice through the same "once"; says its pid on stdout. With
- * "nccl" NCCL's variables count. */
+ * "nccl" NCCL's variables count; with "between" the program writes lines of its own too. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -43,6 +43,16 @@ static bool take_over_log(void)
     return true;
 }
 
+/* On both standard streams, unbuffered. */
+static bool write_own_line(void)
+{
+    static const char line[] = "a line of the program's own, between those of the log\n";
+    bool is_written = true;
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
+        is_written = write(fd, line, sizeof line - 1) == (ssize_t)sizeof line - 1 && is_written;
+    return is_written;
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "nccl") == 0 && !tt_config_use_nccl()) return 1;
@@ -63,7 +73,10 @@ int main(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "closed") == 0 && !take_over_log()) return 1;
     tt_log_version("2.30.7+test");
     tt_log_version("2.30.7+test"); /* once a process */
+    const bool writes = argc > 1 && strcmp(argv[1], "between") == 0;
+    if (writes && !write_own_line()) return 1;
     TT_WARN("a warning of %d", 42);
+    if (writes && !write_own_line()) return 1;
     errno = 17;
     for (int i = 0; i < 2; i++) TT_INFO_ONCE("some information");
     return tt_fail(TT_ERR_USAGE, "a failure") == TT_ERR_USAGE && errno == 17 ? 0 : 1;

@@ -18,7 +18,7 @@ contains "a variable that sets a row" \
 contains "a variable that is overridden" "NCCL_IB_SL=3 (environment): TUTTI_RDMA_SERVICE_LEVEL=4 (environment); " "$work/out"
 contains "a variable without effect" "NCCL_BUFFSIZE=1 (environment): without effect: " "$work/out"
 contains "an unset variable" "NCCL_NTHREADS: TUTTI_DEVICE_THREADS=512 (default); " "$work/out"
-expect "lines of --nccl-env" 117 "$(grep -c '^NCCL_[A-Z0-9_]*[=:]' "$work/out")"
+expect "lines of --nccl-env" 119 "$(grep -c '^NCCL_[A-Z0-9_]*[=:]' "$work/out")"
 expect "other lines" 0 "$(grep -vc '^NCCL_[A-Z0-9_]*[=:]' "$work/out")"
 NCCL_SOCKET_FAMILY=AF_INET6 NCCL_IB_HCA==mlx5_0:1:0:1 "$INFO" --nccl-env --config >"$work/out"
 contains "a setting with its source" "TUTTI_SOCKET_FAMILY=6  (NCCL_SOCKET_FAMILY, environment)" "$work/out"

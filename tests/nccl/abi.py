@@ -114,10 +114,22 @@ def check_answers(newest):
         expect(f"ncclGetErrorString({number})", got[number], text)
 
 
+def calls(test, name):
+    """Whether the source of a test has the name of the function; nccl_face calls all that come later through their table."""
+    files = {"nccl_collectives": ["collectives.py", "client.py"], "nccl_abi": ["abi.py", "facts.py"], "nccl_programs": ["program.c"]}
+    for file in files.get(test, [test.removeprefix("nccl_") + "_test.c", "pair.h"]):
+        path = os.path.join(SOURCE, "tests/nccl", file)
+        quoted = "|\"" + name.removeprefix("nccl") + "\"" if file.endswith(".py") else ""
+        if os.path.exists(path) and re.search(rf"\b{name}\b{quoted}", open(path).read()):
+            return True
+    return False
+
+
 def check_page(newest):
-    """docs/nccl.md has a row for each name, and says "later" of those that come later."""
+    """docs/nccl.md has a row for each name, says "later" of those that come later, and names tests that call the function."""
     page = open(os.path.join(SOURCE, "docs/nccl.md")).read()
-    rows = dict(re.findall(r"^\| `(nccl\w+)` \| (.*?) \|", page, re.M))
+    found = re.findall(r"^\| `(nccl\w+)` \| (.*) \| (`.*`) \|$", page, re.M)
+    rows = {name: status for name, status, _ in found}
     table = open(os.path.join(SOURCE, "src/nccl/names_table.h")).read()
     later = {"nccl" + name for name in re.findall(r"^TT_LATER(?:_CALL)?\((\w+),", table, re.M)}
     wanted = {name for (kind, name) in newest if kind == "name" and name.startswith("nccl")}
@@ -126,6 +138,10 @@ def check_page(newest):
             fail(f"docs/nccl.md: {name}: expected one row for each name of NCCL's")
         elif (name in later) != (rows[name] == "later"):
             fail(f"docs/nccl.md says of {name} '{rows[name]}', src/nccl/names_table.h {'later' if name in later else 'that it is there'}")
+    for name, _, tests in found:
+        for test in re.findall(r"`(\w+)`", tests):
+            if not calls(test, name) and not (test == "nccl_face" and name in later):
+                fail(f"docs/nccl.md: {name}: the source of the test {test} does not call it")
 
 
 def check_table(columns, table):

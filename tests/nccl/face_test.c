@@ -1,5 +1,7 @@
 /* libnccl.so.2 as a C program uses it that was compiled with include/nccl.h, on memory of the host:
  * configs of every version, what the face refuses, groups, and that what comes later says so. */
+#include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,6 +113,41 @@ TEST(nccl_config, with_a_wrong_field_is_refused)
     config = (ncclConfig_t)NCCL_CONFIG_INITIALIZER;
     config.maxCTAs = 0;
     check_refused(config, "maxCTAs is 0");
+}
+
+TEST(nccl_config, with_a_field_of_2_31_and_later_is_checked)
+{
+    static const struct {
+        size_t offset;
+        int right[3], wrong[2];
+        const char *says;
+    } fields[] = {
+        {offsetof(ncclConfig_t, launchOrderImplicit),
+         {0, 1, 1},
+         {-1, 7},
+         "launchOrderImplicit is "},
+        {offsetof(ncclConfig_t, numRmaSig), {0, 1, INT_MAX}, {-1, -4}, "numRmaSig is "},
+        {offsetof(ncclConfig_t, rmaEagerInit), {0, 1, 1}, {-1, 9}, "rmaEagerInit is "},
+        {offsetof(ncclConfig_t, hostCftMode), {1, 2, 3}, {0, 77}, "hostCftMode is "},
+        {offsetof(ncclConfig_t, nvlsHostMode), {0, 3, INT_MAX}, {-3, 4}, "nvlsHostMode is "}};
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        for (int k = 0; k < 3; k++) {
+            ncclComm_t comm;
+            memcpy((char *)&config + fields[i].offset, &fields[i].right[k], sizeof(int));
+            CHECK(init_with(&config, &comm) == ncclSuccess);
+            CHECK(ncclCommDestroy(comm) == ncclSuccess);
+        }
+        for (int k = 0; k < 2; k++) {
+            memcpy((char *)&config + fields[i].offset, &fields[i].wrong[k], sizeof(int));
+            check_refused(config, fields[i].says);
+        }
+        config.version = 23007; /* which has no such field */
+        config.size = 96;
+        ncclComm_t comm;
+        CHECK(init_with(&config, &comm) == ncclSuccess);
+        CHECK(ncclCommDestroy(comm) == ncclSuccess);
+    }
 }
 
 TEST(nccl_config, of_a_call_is_checked)
@@ -394,7 +431,9 @@ TEST(nccl_parameters, are_the_variables_as_they_were_given)
     CHECK(ncclParamGetStr(handle, &text) == ncclSuccess && !strcmp(text, "104"));
     CHECK(ncclParamGet(handle, raw, sizeof raw, &length) == ncclSuccess && length == 4);
     CHECK(!strcmp(raw, "104"));
+    length = -1;
     CHECK(ncclParamGet(handle, raw, 3, &length) == ncclInvalidArgument);
+    CHECK(length == 4); /* what it takes */
     CHECK(ncclParamGetParameter("NCCL_IB_TC", &text, &length) == ncclSuccess && length == 3);
     CHECK(ncclParamGetParameter("NCCL_NO_SUCH", &text, &length) == ncclInvalidArgument);
     CHECK(says("NCCL_NO_SUCH"));

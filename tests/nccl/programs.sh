@@ -17,6 +17,21 @@ try() {
     LD_LIBRARY_PATH=$folder "$work/program"
 }
 
+# As README.md says, and without LD_LIBRARY_PATH: another libnccl.so.2 may be installed.
+try_readme() {
+    local line
+    line=$(sed -n 's/^    \(cc program\.c .*\)/\1/p' "$SOURCE/README.md" | sed 's/ *#.*//')
+    mkdir -p "$work/readme/build"
+    ln -s "$SOURCE/include" "$work/readme/include"
+    ln -s "$folder" "$work/readme/build/lib"
+    cp "$SOURCE/tests/nccl/program.c" "$work/readme"
+    (cd "$work/readme" && unset LD_LIBRARY_PATH && bash -c "$line" && ldd ./a.out && ./a.out)
+}
+
+said=$(try_readme 2>&1) || true
+case $said in *"=> $work/readme/build/lib/libnccl.so.2"*', library 23007: right') echo "README's line: right" ;;
+*) echo "README.md's line 'cc program.c ...' makes no program that runs with our libnccl.so.2: $said" >&2 && exit 1 ;; esac
+
 try "$SOURCE/include"
 [ -e "$CUDA/cuda_runtime.h" ] || { echo "no headers of CUDA: NVIDIA's nccl.h was not tried" && exit 0; }
 for include in "$CUDA" "${XDG_CACHE_HOME:-$HOME/.cache}"/tutti/nccl-*/nvidia/nccl/include; do

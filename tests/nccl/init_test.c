@@ -1,0 +1,240 @@
+/* How an init of libnccl.so.2 waits and fails, on memory of the host: no deadline unless one is
+ * given, and a handle that is NULL after each failure. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "nccl.h"
+#include "pair.h"
+#include "shim.h"
+
+/* What a handle is before a function that fails. */
+#define OLD ((ncclComm_t)0x7)
+
+static const struct timespec PAUSE = {.tv_nsec = 2000000};
+enum { MOST_PAUSES = 10000 };
+
+/* ---- A test in a process of its own --------------------------------------------------------- */
+
+/* Whether this is the process of one test alone; else the test runs in one, with `setting`, which
+ * is read once. */
+static bool is_alone(const char *name, const char *setting)
+{
+    char path[512] = "", command[1024];
+    if (getenv("TEST_IS_ALONE")) return true;
+    CHECK(readlink("/proc/self/exe", path, sizeof path - 1) > 0);
+    snprintf(command, sizeof command, "env TEST_IS_ALONE=1 %s '%s' --gtest_filter=*.%s", setting,
+             path, name);
+    CHECK(system(command) == 0);
+    return false;
+}
+
+/* ---- The clock ------------------------------------------------------------------------------ */
+
+/* How far the clock of this process is ahead. The library takes this clock_gettime, since a name of
+ * the program comes before that of libc. */
+static _Atomic long ahead_s;
+
+__attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct timespec *now);
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+    const int result = (int)syscall(SYS_clock_gettime, clock, now);
+    now->tv_sec += ahead_s;
+    return result;
+}
+
+/* ---- Deadlines ------------------------------------------------------------------------------ */
+
+struct rank {
+    ncclUniqueId id;
+    ncclComm_t comm;
+    ncclResult_t result;
+    int rank;
+    _Atomic pid_t tid;
+};
+
+static void *init_rank(void *argument)
+{
+    struct rank *self = argument;
+    self->tid = gettid();
+    self->result = ncclCommInitRank(&self->comm, 2, self->id, self->rank);
+    return NULL;
+}
+
+/* Whether the kernel says that a thread of this process is in poll or in ppoll without a timeout.
+ */
+static bool waits_without_timeout(pid_t tid)
+{
+    char path[64], text[256] = "";
+    unsigned long arguments[3] = {0};
+    long number = -1;
+    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", (int)tid);
+    FILE *file = fopen(path, "re");
+    if (!file) return false;
+    const bool is_read = fgets(text, sizeof text, file) != NULL;
+    fclose(file);
+    if (!is_read ||
+        sscanf(text, "%ld %lx %lx %lx", &number, &arguments[0], &arguments[1], &arguments[2]) != 4)
+        return false;
+#ifdef SYS_poll
+    if (number == SYS_poll) return (int)arguments[2] < 0;
+#endif
+    return number == SYS_ppoll && !arguments[2];
+}
+
+TEST(nccl_init, waits_for_a_rank_without_a_deadline)
+{
+    struct rank ranks[2] = {{.rank = 0}, {.rank = 1}};
+    pthread_t threads[2];
+    bool is_waiting = false;
+    REQUIRE(ncclGetUniqueId(&ranks[0].id) == ncclSuccess);
+    ranks[1].id = ranks[0].id;
+    pthread_create(&threads[0], NULL, init_rank, &ranks[0]);
+    for (int i = 0; i < MOST_PAUSES && !is_waiting; i++) {
+        nanosleep(&PAUSE, NULL);
+        is_waiting = ranks[0].tid && waits_without_timeout(ranks[0].tid);
+    }
+    CHECK(is_waiting);
+    pthread_create(&threads[1], NULL, init_rank, &ranks[1]);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+        CHECK(ranks[i].result == ncclSuccess);
+        CHECK(ncclCommDestroy(ranks[i].comm) == ncclSuccess);
+    }
+}
+
+/* The second id makes the thread that waits for the ranks of all ids look at the clock. */
+TEST(nccl_init, takes_an_id_that_is_old)
+{
+    ncclUniqueId old, id;
+    ncclComm_t comm;
+    if (!is_alone("takes_an_id_that_is_old", ""))
+        return; /* other waits need a clock that is right */
+    REQUIRE(ncclGetUniqueId(&old) == ncclSuccess);
+    REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+    ahead_s += 3600;
+    REQUIRE(ncclCommInitRank(&comm, 1, id, 0) == ncclSuccess);
+    CHECK(ncclCommDestroy(comm) == ncclSuccess);
+    for (int i = 0; i < 100; i++) nanosleep(&PAUSE, NULL);
+    CHECK(ncclCommInitRank(&comm, 1, old, 0) == ncclSuccess);
+    CHECK(ncclCommDestroy(comm) == ncclSuccess);
+}
+
+TEST(nccl_init, ends_at_the_deadline_that_is_given)
+{
+    if (!is_alone("ends_at_the_deadline_that_is_given", "TUTTI_INIT_TIMEOUT_MS=500")) return;
+    ncclUniqueId id;
+    ncclComm_t comm = OLD;
+    REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+    CHECK(ncclCommInitRank(&comm, 2, id, 0) == ncclTimeout);
+    CHECK(says("rank 1 of 2 did not come within "));
+    CHECK(says("(TUTTI_INIT_TIMEOUT_MS)"));
+    CHECK(!comm);
+}
+
+/* ---- Handles -------------------------------------------------------------------------------- */
+
+TEST(nccl_init, that_is_refused_leaves_null)
+{
+    ncclUniqueId id;
+    ncclComm_t comm = OLD;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+    CHECK(ncclCommInitRank(&comm, 2, id, 5) == ncclInvalidArgument);
+    CHECK(!comm);
+    comm = OLD;
+    config.blocking = 7;
+    CHECK(ncclCommInitRankConfig(&comm, 1, id, 0, &config) == ncclInvalidArgument);
+    CHECK(!comm);
+    comm = OLD;
+    CHECK(ncclCommInitRankScalable(&comm, 1, 0, 2, &id, NULL) == ncclInvalidArgument);
+    CHECK(!comm);
+    CHECK(ncclCommInitRank(NULL, 1, id, 0) == ncclInvalidArgument);
+    CHECK(ncclCommInitRankScalable(NULL, 1, 0, 2, &id, NULL) == ncclInvalidArgument);
+}
+
+TEST(nccl_init, of_all_that_is_refused_leaves_null_in_every_place)
+{
+    const int devices[2] = {0, -3};
+    ncclComm_t comms[3] = {OLD, OLD, OLD};
+    CHECK(ncclCommInitAll(comms, 2, devices) == ncclInvalidArgument);
+    CHECK(!comms[0] && !comms[1]);
+    CHECK(comms[2] == OLD);
+}
+
+TEST(nccl_init, in_a_group_that_fails_leaves_null_in_every_place)
+{
+    ncclUniqueId id;
+    ncclComm_t comms[2] = {OLD, OLD};
+    REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+    REQUIRE(ncclGroupStart() == ncclSuccess);
+    CHECK(ncclCommInitRank(&comms[0], 2, id, 0) == ncclSuccess);
+    CHECK(ncclCommInitRank(&comms[1], 2, id, 9) == ncclInvalidArgument);
+    CHECK(ncclGroupEnd() == ncclInvalidArgument);
+    CHECK(!comms[0] && !comms[1]);
+}
+
+TEST(nccl_init, a_split_that_fails_leaves_null_in_every_place)
+{
+    ncclComm_t comms[2], parts[2] = {OLD, OLD};
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.splitShare = 2;
+    make_pair(comms);
+    CHECK(ncclCommSplit(comms[0], 0, 0, &parts[0], &config) == ncclInvalidArgument);
+    CHECK(!parts[0]);
+    parts[0] = OLD;
+    CHECK(ncclCommSplit(NULL, 0, 0, &parts[0], NULL) == ncclInvalidArgument);
+    CHECK(!parts[0]);
+    parts[0] = OLD;
+    REQUIRE(ncclGroupStart() == ncclSuccess);
+    CHECK(ncclCommSplit(comms[0], 0, 0, &parts[0], NULL) == ncclSuccess);
+    CHECK(ncclCommSplit(comms[1], -9, 0, &parts[1], NULL) == ncclInvalidArgument);
+    CHECK(ncclGroupEnd() == ncclInvalidArgument);
+    CHECK(!parts[0] && !parts[1]);
+    destroy_pair(comms);
+}
+
+TEST(nccl_init, a_split_after_an_abort_leaves_null)
+{
+    ncclComm_t comms[2], part = OLD;
+    make_pair(comms);
+    CHECK(ncclCommAbort(comms[1]) == ncclSuccess);
+    for (int i = 0; i < 2; i++) { /* the second one finds a communicator that has failed */
+        part = OLD;
+        CHECK(ncclCommSplit(comms[0], 0, 0, &part, NULL) == ncclRemoteError);
+        CHECK(!part);
+    }
+    CHECK(ncclCommAbort(comms[0]) == ncclSuccess);
+}
+
+/* The child is rank 1, and ends. */
+TEST(nccl_init, a_split_whose_peer_has_died_leaves_null)
+{
+    if (!is_alone("a_split_whose_peer_has_died_leaves_null", "")) return; /* no threads at fork */
+    int pipes[2], status;
+    struct rank own = {.rank = 0}, child = {.rank = 1};
+    ncclComm_t part = OLD;
+    REQUIRE(pipe(pipes) == 0);
+    const pid_t pid = fork();
+    REQUIRE(pid >= 0);
+    if (pid == 0) {
+        if (read(pipes[0], &child.id, sizeof child.id) != (ssize_t)sizeof child.id) _exit(1);
+        (void)init_rank(&child);
+        _exit(child.result != ncclSuccess);
+    }
+    REQUIRE(ncclGetUniqueId(&own.id) == ncclSuccess);
+    CHECK(write(pipes[1], &own.id, sizeof own.id) == (ssize_t)sizeof own.id);
+    (void)init_rank(&own);
+    REQUIRE(own.result == ncclSuccess);
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+    CHECK(ncclCommSplit(own.comm, 0, 0, &part, NULL) == ncclRemoteError);
+    CHECK(!part);
+    CHECK(ncclCommAbort(own.comm) == ncclSuccess);
+    close(pipes[0]);
+    close(pipes[1]);
+}

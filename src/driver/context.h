@@ -47,6 +47,9 @@ void tt_context_free_host(struct tt_context *context, void *memory);
 TT_NODISCARD tt_status tt_context_upload(struct tt_context *context, void *to, const void *from,
                                          size_t nbytes);
 
+/* Whether kernels of the context can be given memory of the other GPU at all. Makes no context of
+ * that GPU, which may be another process's alone. USAGE: they cannot; names both. */
+TT_NODISCARD tt_status tt_context_check_peer(const struct tt_context *context, int gpu);
 /* Kernels of the context can use, from now on, all device memory that this process has on the other
  * GPU by tt_context_allocate or cuMemAlloc; not that of memory pools. USAGE: the GPUs cannot access
  * each other's memory; names both. */

@@ -237,15 +237,6 @@ tt_status tt_context_upload(struct tt_context *context, void *to, const void *fr
 
 /* ---- Memory of other GPUs and processes ------------------------------------------------------ */
 
-static tt_status fail_access(const struct tt_context *context, int gpu)
-{
-    return tt_fail(
-        TT_ERR_USAGE,
-        "GPU %d cannot access the memory of GPU %d: the driver has no peer access between "
-        "them",
-        context->gpu, gpu);
-}
-
 static CUresult enable_access(struct tt_context *context, CUdevice device)
 {
     CUcontext other;
@@ -258,12 +249,22 @@ static CUresult enable_access(struct tt_context *context, CUdevice device)
     return result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED ? CUDA_SUCCESS : result;
 }
 
+tt_status tt_context_check_peer(const struct tt_context *context, int gpu)
+{
+    if (gpu == context->gpu || tt_driver_peers(context->gpu, gpu)) return TT_OK;
+    return tt_fail(
+        TT_ERR_USAGE,
+        "GPU %d cannot access the memory of GPU %d: the driver has no peer access between "
+        "them",
+        context->gpu, gpu);
+}
+
 tt_status tt_context_reach(struct tt_context *context, int gpu)
 {
     CUdevice device;
     TT_TRY(tt_cuda_device(gpu, &device));
     if (gpu == context->gpu) return TT_OK;
-    if (!tt_driver_peers(context->gpu, gpu)) return fail_access(context, gpu);
+    TT_TRY(tt_context_check_peer(context, gpu));
     TT_TRY(tt_context_enter(context));
     const CUresult result = enable_access(context, device);
     tt_context_leave(context);

@@ -142,6 +142,12 @@ tt_status tt_context_upload(struct tt_context *context, void *to, const void *fr
     return refuse();
 }
 
+tt_status tt_context_check_peer(const struct tt_context *context, int gpu)
+{
+    (void)context, (void)gpu;
+    return refuse();
+}
+
 tt_status tt_context_reach(struct tt_context *context, int gpu)
 {
     (void)context, (void)gpu;

@@ -71,6 +71,11 @@ TUTTI_DEVICE_KERNELS=0 queues_warned 0 2
 
 run "captured calls of three processes on two GPUs" 3 2 17 1 -1 graph
 
+# GPUs that take one process each: no rank makes a context of another rank's GPU.
+exclusive=$(mktemp)
+VGPU_EXCLUSIVE=$exclusive run "two processes on GPUs that take one process each" 2 2 12 2
+rm -f "$exclusive"
+
 # start HOSTS ARGUMENTS...: a rank for each letter; the same letter is the same host. Their output and status are in $folder.
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -60,7 +60,7 @@ static void drop_kernels(const struct tt_making *making, tt_status status)
     struct tt_comm_core *core = &making->comm->core;
     if (!status) return;
     note_reason(core);
-    if (making->config->needs_gpu)
+    if (making->config->expects_gpu)
         TT_WARN("communicator %s: rank %d: kernels run no calls: %s", core->name, core->rank,
                 tt_last_error());
     kernels->close(core);

@@ -60,14 +60,27 @@ enum { TT_CONTEXT_HANDLE = 64, TT_CONTEXT_SHARED = 2 << 20 };
 TT_NODISCARD tt_status tt_context_share(struct tt_context *context, void *memory,
                                         uint8_t handle[TT_CONTEXT_HANDLE]);
 /* Opens memory of another process; each open needs a close. The memory stays open until
- * tt_context_let_go, or the context's last close. USAGE: its GPU's memory cannot be accessed from
- * the context's. */
+ * a tt_context_let_go that finds no work, or the context's last close. USAGE: its GPU's memory
+ * cannot be accessed from the context's. */
 TT_NODISCARD tt_status tt_context_open_shared(struct tt_context *context,
                                               const uint8_t handle[TT_CONTEXT_HANDLE],
                                               void **memory);
 void tt_context_close_shared(struct tt_context *context, void *memory);
-/* Gives up the memory of other processes that was closed, before the last close of the context;
- * waits until no kernel of the context runs. */
+/* Whose work on the GPU may wait for a thread of this process, perhaps for the calling one. Owned
+ * by who lists it. */
+struct tt_context_user {
+    bool (*has_work)(const struct tt_context_user *user); /* any thread; calls none of these */
+    struct tt_context_user *next;
+};
+void tt_context_list_user(struct tt_context *context, struct tt_context_user *user);
+/* Not listed is allowed. */
+void tt_context_unlist_user(struct tt_context *context, const struct tt_context_user *user);
+/* Around the calls of the driver by which work of a user begins, of any GPU; has_work knows of it
+ * before the end. */
+void tt_context_begin_work(void);
+void tt_context_end_work(void);
+/* Gives up the memory of other processes that was closed, before the last close of the context,
+ * unless a user has work, or a thread begins some. Waits for other kernels of the context. */
 void tt_context_let_go(struct tt_context *context);
 
 /* Exports the whole host pages that hold [memory, memory + nbytes), with what else lies in them, so

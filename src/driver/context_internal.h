@@ -33,6 +33,8 @@ struct tt_context {
     CUevent events[TT_MOST_EVENTS];
     /* guarded by the lock of memory.c */
     struct tt_held *held; /* memory that this process has from the driver */
+    /* guarded by the lock of users in memory.c */
+    struct tt_context_user *users;
 };
 
 /* As tt_context_enter, and the calls that follow do not spoil the capture of a stream, which the

@@ -4,7 +4,8 @@
  * The driver's functions that free memory return only when no kernel of the context runs, and a
  * kernel may wait for a rank that the calling thread has yet to serve. So memory that was freed is
  * kept and used again; the driver gets it back with the context's last user, or when it has no
- * other memory. */
+ * other memory. Memory of other processes, which nobody can use again, is closed earlier: when a
+ * communicator begins or ends and no work of the library is on the GPU (tt_context_let_go). */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -28,6 +29,9 @@ struct tt_held {
 
 /* Guards the lists of all contexts. */
 static struct tt_process_lock lock = TT_PROCESS_LOCK;
+/* Of the users of all contexts. Shared by threads that begin work, held by one that closes memory
+ * of others meanwhile: taken before users_lock, that before lock. */
+static struct tt_process_lock users_lock = TT_PROCESS_LOCK, work_lock = TT_PROCESS_LOCK;
 
 /* ---- What the driver is asked for, in the context -------------------------------------------- */
 
@@ -284,6 +288,62 @@ tt_status tt_context_share(struct tt_context *context, void *memory,
     return TT_OK;
 }
 
+static bool has_unused_of_others(const struct tt_context *context)
+{
+    tt_process_lock_shared(&lock);
+    const struct tt_held *held = context->held;
+    while (held && is_kept(held, UNUSED_OF_OTHERS)) held = held->next;
+    tt_process_unlock(&lock);
+    return held;
+}
+
+void tt_context_list_user(struct tt_context *context, struct tt_context_user *user)
+{
+    tt_process_lock(&users_lock);
+    user->next = context->users;
+    context->users = user;
+    tt_process_unlock(&users_lock);
+}
+
+void tt_context_unlist_user(struct tt_context *context, const struct tt_context_user *user)
+{
+    tt_process_lock(&users_lock);
+    struct tt_context_user **at = &context->users;
+    while (*at && *at != user) at = &(*at)->next;
+    if (*at) *at = user->next;
+    tt_process_unlock(&users_lock);
+}
+
+static bool any_has_work(const struct tt_context *context)
+{
+    tt_process_lock_shared(&users_lock);
+    const struct tt_context_user *user = context->users;
+    while (user && !user->has_work(user)) user = user->next;
+    tt_process_unlock(&users_lock);
+    return user;
+}
+
+void tt_context_begin_work(void)
+{
+    tt_process_lock_shared(&work_lock);
+}
+
+void tt_context_end_work(void)
+{
+    tt_process_unlock(&work_lock);
+}
+
+void tt_context_let_go(struct tt_context *context)
+{
+    CUstreamCaptureMode mode;
+    if (!has_unused_of_others(context) || !tt_process_try_lock(&work_lock)) return;
+    if (!any_has_work(context) && !tt_context_enter_aside(context, &mode)) {
+        release(context, UNUSED_OF_OTHERS);
+        tt_context_leave_aside(context, mode);
+    }
+    tt_process_unlock(&work_lock);
+}
+
 /* In the context. */
 static tt_status open_shared(struct tt_context *context, const uint8_t handle[TT_CONTEXT_HANDLE],
                              void **memory)
@@ -291,8 +351,12 @@ static tt_status open_shared(struct tt_context *context, const uint8_t handle[TT
     CUipcMemHandle theirs;
     CUdeviceptr opened = 0;
     memcpy(&theirs, handle, sizeof theirs);
-    const CUresult result =
-        context->cu->IpcOpenMemHandle(&opened, theirs, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    const unsigned flags = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS;
+    CUresult result = context->cu->IpcOpenMemHandle(&opened, theirs, flags);
+    if (result == CUDA_ERROR_ALREADY_MAPPED) { /* it was closed, and the driver still has it */
+        tt_context_let_go(context);
+        result = context->cu->IpcOpenMemHandle(&opened, theirs, flags);
+    }
     if (result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)
         return tt_fail(
             TT_ERR_USAGE,
@@ -328,12 +392,4 @@ tt_status tt_context_open_shared(struct tt_context *context,
 void tt_context_close_shared(struct tt_context *context, void *memory)
 {
     put(context, memory);
-}
-
-void tt_context_let_go(struct tt_context *context)
-{
-    CUstreamCaptureMode mode;
-    if (tt_context_enter_aside(context, &mode)) return;
-    release(context, UNUSED_OF_OTHERS);
-    tt_context_leave_aside(context, mode);
 }

@@ -173,6 +173,20 @@ void tt_context_close_shared(struct tt_context *context, void *memory)
     (void)context, (void)memory;
 }
 
+void tt_context_list_user(struct tt_context *context, struct tt_context_user *user)
+{
+    (void)context, (void)user;
+}
+
+void tt_context_unlist_user(struct tt_context *context, const struct tt_context_user *user)
+{
+    (void)context, (void)user;
+}
+
+void tt_context_begin_work(void) {}
+
+void tt_context_end_work(void) {}
+
 void tt_context_let_go(struct tt_context *context)
 {
     (void)context;

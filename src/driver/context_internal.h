@@ -23,13 +23,16 @@ struct tt_context {
     const struct tt_cuda *cu;
     int gpu;
     CUdevice device;
-    CUcontext handle;
-    CUstream stream; /* for fills and copies */
     struct tt_foreign_writes writes;
     /* guarded by the lock of context.c */
     int nusers, nholders; /* opens and holds that are not closed and dropped */
     struct tt_context *next;
-    int nevents; /* that nobody uses at present */
+    /* Immutable while there is a user. After the last one the program may reset the GPU
+     * (cudaDeviceReset), also while streams are kept, which hold the context. */
+    CUcontext handle;
+    /* Immutable while there is a user; else NULL */
+    CUstream stream; /* for fills and copies */
+    int nevents;     /* that nobody uses at present */
     CUevent events[TT_MOST_EVENTS];
     /* guarded by the lock of memory.c */
     struct tt_held *held; /* memory that this process has from the driver */

@@ -97,6 +97,17 @@ tt_status tt_context_hold(int gpu, struct tt_context **context)
     return open_one(gpu, true, context);
 }
 
+bool tt_context_find(int gpu, struct tt_context **context)
+{
+    tt_process_lock(&lock);
+    struct tt_context *found = contexts;
+    while (found && found->gpu != gpu) found = found->next;
+    if (found) found->nholders++;
+    tt_process_unlock(&lock);
+    if (found) *context = found;
+    return found;
+}
+
 /* What the users have had together. */
 struct used {
     CUstream stream;

@@ -70,6 +70,7 @@ void tt_context_close_shared(struct tt_context *context, void *memory);
  * by who lists it. */
 struct tt_context_user {
     bool (*has_work)(const struct tt_context_user *user); /* any thread; calls none of these */
+    int nqueues;                                          /* tt_driver_queues */
     struct tt_context_user *next;
 };
 void tt_context_list_user(struct tt_context *context, struct tt_context_user *user);

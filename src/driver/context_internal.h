@@ -40,6 +40,9 @@ struct tt_context {
     struct tt_context_user *users;
 };
 
+/* Holds the context as tt_context_hold does, if it is open. */
+bool tt_context_find(int gpu, struct tt_context **context);
+
 /* As tt_context_enter, and the calls that follow do not spoil the capture of a stream, which the
  * driver would otherwise prevent by an error. */
 TT_NODISCARD tt_status tt_context_enter_aside(struct tt_context *context,

@@ -314,6 +314,19 @@ void tt_context_unlist_user(struct tt_context *context, const struct tt_context_
     tt_process_unlock(&users_lock);
 }
 
+int tt_driver_queues(int gpu)
+{
+    struct tt_context *context;
+    int nqueues = 0;
+    if (gpu < 0 || !tt_context_find(gpu, &context)) return 0;
+    tt_process_lock_shared(&users_lock);
+    for (const struct tt_context_user *user = context->users; user; user = user->next)
+        nqueues += user->nqueues;
+    tt_process_unlock(&users_lock);
+    tt_context_drop(context);
+    return nqueues;
+}
+
 static bool any_has_work(const struct tt_context *context)
 {
     tt_process_lock_shared(&users_lock);

@@ -183,6 +183,12 @@ void tt_context_unlist_user(struct tt_context *context, const struct tt_context_
     (void)context, (void)user;
 }
 
+int tt_driver_queues(int gpu)
+{
+    (void)gpu;
+    return 0;
+}
+
 void tt_context_begin_work(void) {}
 
 void tt_context_end_work(void) {}

@@ -111,6 +111,7 @@ static tt_status connect_part(struct tt_comm_core *comm, const struct tt_carried
     }
     staged->engine = &comm->engine;
     staged->user.has_work = has_work;
+    staged->user.nqueues = TT_STAGED_QUEUES;
     tt_context_list_user(staged->context, &staged->user);
     comm->staged = staged;
     comm->context = staged->context;

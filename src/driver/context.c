@@ -1,9 +1,11 @@
 /* Primary contexts, and streams. */
 #include "driver/context_internal.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "base/private_fd.h"
 #include "base/process_lock.h"
 
@@ -65,6 +67,7 @@ static tt_status begin_use_locked(struct tt_context *context)
 {
     TT_TRY(retain(context));
     context->cu->DevicePrimaryCtxRelease(context->device); /* it is held */
+    atomic_store_explicit(&context->is_reset, false, memory_order_relaxed);
     return create_stream(context, &context->stream);
 }
 
@@ -140,6 +143,8 @@ void tt_context_close(struct tt_context *context)
         context->cu->StreamDestroy(used.stream);
         tt_context_release_memory(context, false);
         tt_context_leave_aside(context, mode);
+    } else {
+        tt_context_forget_memory(context, false);
     }
     tt_context_drop(context);
 }
@@ -156,6 +161,8 @@ void tt_context_drop(struct tt_context *context)
     if (!tt_context_enter_aside(context, &mode)) {
         tt_context_release_memory(context, true);
         tt_context_leave_aside(context, mode);
+    } else {
+        tt_context_forget_memory(context, true);
     }
     cu->DevicePrimaryCtxRelease(context->device);
     free(context);
@@ -166,6 +173,10 @@ int tt_context_gpu(const struct tt_context *context)
     return context->gpu;
 }
 
+static const char reset_text[] =
+    "the program has reset the GPU (cudaDeviceReset, cuDevicePrimaryCtxReset) while a communicator "
+    "used it: destroy the communicators of a GPU first";
+
 /* What this thread has entered: the driver is called for the outermost of equal ones only. */
 enum { MOST_ENTERED = 8 };
 static _Thread_local struct {
@@ -174,8 +185,24 @@ static _Thread_local struct {
 } entered[MOST_ENTERED];
 static _Thread_local int nentered;
 
+bool tt_context_is_reset(struct tt_context *context)
+{
+    unsigned flags;
+    int active = 1;
+    if (atomic_load_explicit(&context->is_reset, memory_order_relaxed)) return true;
+    const CUresult result = context->cu->DevicePrimaryCtxGetState(context->device, &flags, &active);
+    if (result != CUDA_SUCCESS || active) return false;
+    if (!atomic_exchange_explicit(&context->is_reset, true, memory_order_relaxed))
+        TT_WARN("GPU %d: %s", context->gpu, reset_text);
+    return true;
+}
+
 tt_status tt_context_enter(struct tt_context *context)
 {
+    if (atomic_load_explicit(&context->is_reset, memory_order_relaxed)) {
+        tt_set_last_error(reset_text); /* the log has it */
+        return TT_ERR_USAGE;
+    }
     if (nentered && entered[nentered - 1].context == context) {
         entered[nentered - 1].depth++;
         return TT_OK;

@@ -27,6 +27,10 @@ TT_NODISCARD tt_status tt_context_hold(int gpu, struct tt_context **context);
 void tt_context_drop(struct tt_context *context);
 int tt_context_gpu(const struct tt_context *context);
 
+/* Whether the program has reset the GPU (cudaDeviceReset) since the context was opened first by who
+ * has memory: asks the driver, and warns. From then on tt_context_enter fails with USAGE, so that
+ * nothing that is gone is given to the driver, until all who have memory have closed it. */
+bool tt_context_is_reset(struct tt_context *context);
 /* Makes the context the thread's current one until tt_context_leave, for calls of the driver. */
 TT_NODISCARD tt_status tt_context_enter(struct tt_context *context);
 void tt_context_leave(struct tt_context *context);
@@ -41,6 +45,12 @@ void tt_context_free(struct tt_context *context, void *memory);
  */
 TT_NODISCARD tt_status tt_context_allocate_host(struct tt_context *context, size_t nbytes,
                                                 void **memory);
+/* As tt_context_allocate_host. The host may read the memory until it is freed, also after the
+ * program has reset the GPU (cudaDeviceReset), which frees other pinned memory: where the driver
+ * registers memory of the process. */
+TT_NODISCARD tt_status tt_context_allocate_lasting(struct tt_context *context, size_t nbytes,
+                                                   void **memory);
+/* Memory of tt_context_allocate_host or tt_context_allocate_lasting. NULL is allowed. */
 void tt_context_free_host(struct tt_context *context, void *memory);
 /* Copies from pageable host memory to device memory; the bytes are there when the call returns.
  * Does not wait for kernels that run. */

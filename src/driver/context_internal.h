@@ -19,6 +19,7 @@ struct tt_foreign_writes {
 
 /* Freed with its last user. */
 struct tt_context {
+    _Atomic bool is_reset; /* tt_context_is_reset */
     /* immutable once listed */
     const struct tt_cuda *cu;
     int gpu;
@@ -56,5 +57,7 @@ tt_status tt_context_fail_allocation(struct tt_context *context, CUresult result
 
 /* In the context: gives memory back to the driver: all of it, or what nobody uses. */
 void tt_context_release_memory(struct tt_context *context, bool all);
+/* As tt_context_release_memory, of a context that the driver has ended with all that it had. */
+void tt_context_forget_memory(struct tt_context *context, bool all);
 
 #endif

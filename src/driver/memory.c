@@ -10,13 +10,14 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/private_fd.h"
 #include "base/process_lock.h"
 #include "driver/context_internal.h"
 #include "driver/driver.h"
 
-enum kind { ON_DEVICE, ON_HOST, OF_OTHERS, NKINDS };
+enum kind { ON_DEVICE, ON_HOST, LASTING, OF_OTHERS, NKINDS };
 
 /* One allocation of the driver's, or one opening of another process's memory. */
 struct tt_held {
@@ -43,27 +44,54 @@ static CUresult allocate_on_device(const struct tt_cuda *cu, void **memory, size
     return result;
 }
 
+/* A forked child does not have it: else the system would give the parent other pages at its next
+ * store, and the GPU would keep the old ones. */
+static CUresult register_own(const struct tt_cuda *cu, void **memory, size_t nbytes)
+{
+    void *own = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (own == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result =
+        madvise(own, nbytes, MADV_DONTFORK) ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS)
+        result = cu->MemHostRegister(own, nbytes,
+                                     CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    if (result == CUDA_SUCCESS)
+        *memory = own;
+    else
+        munmap(own, nbytes);
+    return result;
+}
+
 static CUresult allocate(const struct tt_cuda *cu, enum kind kind, void **memory, size_t nbytes)
 {
-    return kind == ON_DEVICE
-               ? allocate_on_device(cu, memory, nbytes)
-               : cu->MemHostAlloc(memory, nbytes,
-                                  CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+    if (kind == ON_DEVICE) return allocate_on_device(cu, memory, nbytes);
+    if (kind == LASTING) return register_own(cu, memory, nbytes);
+    return cu->MemHostAlloc(memory, nbytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+}
+
+/* After a reset of the GPU nothing is registered any more. */
+static CUresult unregister_own(const struct tt_cuda *cu, const struct tt_held *held)
+{
+    const CUresult result = cu->MemHostUnregister(held->memory);
+    munmap(held->memory, held->nbytes);
+    return result == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED ? CUDA_SUCCESS : result;
 }
 
 static void give_back(const struct tt_cuda *cu, const struct tt_held *held)
 {
-    static const char *const calls[NKINDS] = {"cuMemFree", "cuMemFreeHost", "cuIpcCloseMemHandle"};
+    static const char *const calls[NKINDS] = {"cuMemFree", "cuMemFreeHost", "cuMemHostUnregister",
+                                              "cuIpcCloseMemHandle"};
     const CUdeviceptr address = (CUdeviceptr)(uintptr_t)held->memory;
     const CUresult result = held->kind == ON_DEVICE ? cu->MemFree(address)
                             : held->kind == ON_HOST ? cu->MemFreeHost(held->memory)
+                            : held->kind == LASTING ? unregister_own(cu, held)
                                                     : cu->IpcCloseMemHandle(address);
     if (result != CUDA_SUCCESS) tt_ignore(tt_cuda_fail(result, calls[held->kind]));
 }
 
 static tt_status fill(struct tt_context *context, enum kind kind, void *memory, size_t nbytes)
 {
-    if (kind == ON_HOST) {
+    if (kind == ON_HOST || kind == LASTING) {
         memset(memory, 0, nbytes);
         return TT_OK;
     }
@@ -131,10 +159,10 @@ static bool is_kept(const struct tt_held *held, enum which which)
            (held->is_used || (which == UNUSED_OF_OTHERS && held->kind != OF_OTHERS));
 }
 
-/* In the context. May wait for kernels. */
-static void release(struct tt_context *context, enum which which)
+/* Takes these off the context's list. */
+static struct tt_held *unlist(struct tt_context *context, enum which which)
 {
-    struct tt_held *released = NULL;
+    struct tt_held *unlisted = NULL;
     tt_process_lock(&lock);
     for (struct tt_held **link = &context->held; *link;) {
         struct tt_held *held = *link;
@@ -143,14 +171,30 @@ static void release(struct tt_context *context, enum which which)
             continue;
         }
         *link = held->next;
-        held->next = released;
-        released = held;
+        held->next = unlisted;
+        unlisted = held;
     }
     tt_process_unlock(&lock);
-    while (released) {
-        struct tt_held *held = released;
-        released = held->next;
+    return unlisted;
+}
+
+/* In the context. May wait for kernels. */
+static void release(struct tt_context *context, enum which which)
+{
+    struct tt_held *held = unlist(context, which), *next;
+    for (; held; held = next) {
+        next = held->next;
         give_back(context->cu, held);
+        free(held);
+    }
+}
+
+void tt_context_forget_memory(struct tt_context *context, bool all)
+{
+    struct tt_held *held = unlist(context, all ? ALL : UNUSED), *next;
+    for (; held; held = next) {
+        next = held->next;
+        if (held->kind == LASTING) munmap(held->memory, held->nbytes);
         free(held);
     }
 }
@@ -173,10 +217,14 @@ static tt_status make(struct tt_context *context, enum kind kind, size_t nbytes,
         release(context, UNUSED);
         result = allocate(context->cu, kind, &held->memory, nbytes);
     }
+    if (kind == LASTING && result != CUDA_SUCCESS) { /* not every system allows it */
+        held->kind = ON_HOST;
+        result = allocate(context->cu, ON_HOST, &held->memory, nbytes);
+    }
     if (result != CUDA_SUCCESS) {
         free(held);
-        return kind == ON_HOST ? fail_on_host(result, nbytes)
-                               : tt_context_fail_allocation(context, result, nbytes);
+        return kind != ON_DEVICE ? fail_on_host(result, nbytes)
+                                 : tt_context_fail_allocation(context, result, nbytes);
     }
     enlist(context, held);
     *out = held;
@@ -216,6 +264,20 @@ void tt_context_free(struct tt_context *context, void *memory)
 tt_status tt_context_allocate_host(struct tt_context *context, size_t nbytes, void **memory)
 {
     return allocate_zeroed(context, ON_HOST, nbytes, memory);
+}
+
+static bool takes_own_memory(const struct tt_context *context)
+{
+    int same = 0;
+    return context->cu->DeviceGetAttribute(
+               &same, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
+               context->device) == CUDA_SUCCESS &&
+           same;
+}
+
+tt_status tt_context_allocate_lasting(struct tt_context *context, size_t nbytes, void **memory)
+{
+    return allocate_zeroed(context, takes_own_memory(context) ? LASTING : ON_HOST, nbytes, memory);
 }
 
 void tt_context_free_host(struct tt_context *context, void *memory)

@@ -103,6 +103,12 @@ static tt_status refuse(void)
     return tt_fail(TT_ERR_INTERNAL, "there is no context of a GPU: %s", reason);
 }
 
+bool tt_context_is_reset(struct tt_context *context)
+{
+    (void)context;
+    return false;
+}
+
 tt_status tt_context_enter(struct tt_context *context)
 {
     (void)context;
@@ -126,6 +132,12 @@ void tt_context_free(struct tt_context *context, void *memory)
 }
 
 tt_status tt_context_allocate_host(struct tt_context *context, size_t nbytes, void **memory)
+{
+    (void)context, (void)nbytes, (void)memory;
+    return refuse();
+}
+
+tt_status tt_context_allocate_lasting(struct tt_context *context, size_t nbytes, void **memory)
 {
     (void)context, (void)nbytes, (void)memory;
     return refuse();

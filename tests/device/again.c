@@ -1,7 +1,9 @@
 /* Programs that use a GPU again and again: again HOW.
  * peers: keeps a communicator, and makes others with processes that come and go: what it maps of
  * their memory has a bound.
- * reset: resets the GPU (cudaDeviceReset) between two communicators, whose streams it keeps. */
+ * reset: resets the GPU (cudaDeviceReset) between two communicators, whose streams it keeps.
+ * reset_early: the same before it destroys the first, which is told, and ends without a fault. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -133,7 +135,7 @@ static int use_peers(const char *program)
 
 /* ---- Resets --------------------------------------------------------------------------------- */
 
-static void use_stream(void)
+static tuttiComm_t use_stream(void)
 {
     CUstream stream = NULL;
     tuttiStream_t found = NULL;
@@ -144,14 +146,17 @@ static void use_stream(void)
     check(tuttiAllReduce(memory, memory, COUNT, tuttiInt32, tuttiSum, comm, found), "all-reduce");
     CALL(cuStreamSynchronize, stream);
     sum(comm, memory, 1);
-    check(tuttiCommDestroy(comm), "destroy");
+    return comm;
 }
 
-static int reset(void)
+static int reset(bool early)
 {
     for (int i = 0; i < 3; i++) {
-        use_stream();
-        CALL(cuDevicePrimaryCtxReset_v2, 0);
+        const tuttiComm_t comm = use_stream();
+        if (early) CALL(cuDevicePrimaryCtxReset_v2, 0);
+        if (early) usleep(50000); /* threads of the library look at what kernels report */
+        check(tuttiCommDestroy(comm), "destroy");
+        if (!early) CALL(cuDevicePrimaryCtxReset_v2, 0);
     }
     return 0;
 }
@@ -162,7 +167,8 @@ int main(int argc, char **argv)
     CALL(cuInit, 0);
     if (!strcmp(how, "peer")) return be_a_peer();
     if (!strcmp(how, "peers")) return use_peers(argv[0]);
-    if (!strcmp(how, "reset")) return reset();
-    fprintf(stderr, "usage: again peers|reset\n");
+    if (!strcmp(how, "reset")) return reset(false);
+    if (!strcmp(how, "reset_early")) return reset(true);
+    fprintf(stderr, "usage: again peers|reset|reset_early\n");
     return 1;
 }

@@ -133,7 +133,7 @@ static tt_status open_gpu(struct tt_comm_core *comm, struct tt_kernel_part *on)
     on->life.gpu = comm->gpu;
     TT_TRY(tt_context_allocate(context, sizeof *on->state, &memory));
     on->state = memory;
-    TT_TRY(tt_context_allocate_host(context, sizeof *on->life.report, &memory));
+    TT_TRY(tt_context_allocate_lasting(context, sizeof *on->life.report, &memory));
     on->life.report = memory;
     TT_TRY(tt_context_stream_create(context, &on->stream));
     TT_TRY(tt_context_event_create(context, &on->last));
@@ -313,6 +313,7 @@ static void leave_part(struct tt_comm_core *comm)
 {
     struct tt_kernel_part *on = comm->kernel;
     const bool complete = on->device && on->last;
+    if (on->device) (void)tt_context_is_reset(tt_device_context(on->device));
     tt_launching_close(&on->launching);
     tt_graphs_end(on);
     on->peers_ended = await_peers(comm);

@@ -37,6 +37,7 @@ static void free_all(struct tt_staged_part *staged)
 /* Neither CUDA streams nor graphs use it any more. */
 static bool may_be_freed(const struct tt_staged_part *staged)
 {
+    if (tt_context_is_reset(staged->context)) return tt_stage_graphs_are_gone(staged->graphs);
     return tt_stage_all_are_free(staged) && tt_stage_graphs_are_gone(staged->graphs);
 }
 
@@ -136,7 +137,9 @@ static void leave_part(struct tt_comm_core *comm)
     comm->staged = NULL;
     comm->context = NULL;
     free_left();
-    while (!tt_stage_all_are_free(staged) && !tt_expired(deadline_ns)) tt_pause(&pause);
+    while (!tt_context_is_reset(staged->context) && !tt_stage_all_are_free(staged) &&
+           !tt_expired(deadline_ns))
+        tt_pause(&pause);
     if (may_be_freed(staged)) {
         free_all(staged);
         return;

@@ -54,6 +54,7 @@ static void ask_locked(struct tt_gpu_watch *watch)
 {
     watch->is_out = true;
     pthread_mutex_unlock(&watch->lock);
+    (void)tt_context_is_reset(watch->context);
     const tt_status status = tt_context_event_query(watch->context, watch->event);
     pthread_mutex_lock(&watch->lock);
     watch->is_out = watch->asked = false;

@@ -121,6 +121,7 @@ struct tt_comm_config {
     int device;                        /* what tuttiCommDevice says */
     int gpu;                           /* -1: none */
     bool needs_gpu;                    /* the config names it: init fails where it cannot be used */
+    bool expects_gpu;                  /* it names one or asks for it, and there is one */
     uint64_t opener;                   /* a number of the calling thread */
     const struct tt_costs *costs;      /* of a parent; NULL: those of TUTTI_COST_FILE */
     const struct tt_comm_core *parent; /* from which the communicator is split; NULL: none */

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "carrier/carried.h"
 #include "communicator/making.h"
+#include "driver/driver.h"
 
 /* Hardware queues of a process on a GPU where CUDA_DEVICE_MAX_CONNECTIONS is not set. */
 enum { DEFAULT_CONNECTIONS = 8 };
@@ -60,7 +61,7 @@ static void drop_kernels(const struct tt_making *making, tt_status status)
     struct tt_comm_core *core = &making->comm->core;
     if (!status) return;
     note_reason(core);
-    if (making->config->needs_gpu)
+    if (making->config->expects_gpu)
         TT_WARN("communicator %s: rank %d: kernels run no calls: %s", core->name, core->rank,
                 tt_last_error());
     kernels->close(core);
@@ -165,33 +166,51 @@ static tt_status gather_offers(struct tt_making *making, char *offers, int32_t *
     return TT_OK;
 }
 
-/* Streams that wait, for kernels of other ranks or for the host, hold up hardware queues, which the
- * streams of a process share. Says so for the first of the ranks of this process and GPU. */
-static void warn_of_queues(const struct tt_making *making)
+/* Ranks of the communicator in this process on this rank's GPU; 0: this one is not the first. */
+static int count_beside(const struct tt_making *making)
 {
     const struct tt_comm_core *core = &making->comm->core;
-    const char *set = tt_environment("CUDA_DEVICE_MAX_CONNECTIONS");
-    const int connections = set && atoi(set) > 0 ? atoi(set) : DEFAULT_CONNECTIONS;
     int number = 0;
-    if (!tt_carried_of(core)) return;
     for (int r = 0; r < core->nranks; r++) {
         const struct tt_peer_info *info = &making->everyone[tt_making_participant(making, r)];
         if (info->process_id != making->mine.process_id || info->gpu != core->gpu) continue;
-        if (!number++ && r != core->rank) return;
+        if (!number++ && r != core->rank) return 0;
     }
+    return number;
+}
+
+/* Streams that wait, for kernels of other ranks or for the host, hold up hardware queues, which the
+ * streams of a process share. A staged call in portions needs one more, for its copies. taken: by
+ * the staged communicators that were there before. */
+static void warn_of_queues(const struct tt_making *making, int taken)
+{
+    static const char mend[] = "may wait for ever, and end at their deadline. Set "
+                               "CUDA_DEVICE_MAX_CONNECTIONS to at least";
+    const struct tt_comm_core *core = &making->comm->core;
+    const char *set = tt_environment("CUDA_DEVICE_MAX_CONNECTIONS");
+    const int connections = set && atoi(set) > 0 ? atoi(set) : DEFAULT_CONNECTIONS;
+    const int number = tt_carried_of(core) ? count_beside(making) : 0;
+    const int staged = core->kernel ? 0 : taken + TT_STAGED_QUEUES * number;
     if (number > connections)
         TT_WARN_ONCE(
             "communicator %s: %d ranks of this process share GPU %d, whose streams share %d "
-            "hardware queues: calls of ranks that wait for one another may wait for ever, and "
-            "end at their deadline. Set CUDA_DEVICE_MAX_CONNECTIONS to at least %d (32 at most) "
-            "before the process uses CUDA",
-            core->name, number, core->gpu, connections, number);
+            "hardware queues: calls of ranks that wait for one another %s %d (32 at most) before "
+            "the process uses CUDA",
+            core->name, number, core->gpu, connections, mend, number);
+    else if (number && staged > connections)
+        TT_WARN_ONCE(
+            "communicator %s: calls of more than TUTTI_STAGE_BYTES through memory of the host need "
+            "%d hardware queues for each rank and communicator of this process on GPU %d, %d in "
+            "all, and there are %d: such calls %s %d (32 at most) before the process uses CUDA, or "
+            "set TUTTI_STAGE_BYTES higher than any call",
+            core->name, TT_STAGED_QUEUES, core->gpu, staged, connections, mend, staged);
 }
 
 tt_status tt_making_connect_gpus(struct tt_making *making)
 {
     if (!any_gpu(making)) return TT_OK;
     const size_t n = (size_t)making->participants->nparticipants;
+    const int taken = making->comm ? tt_driver_queues(making->comm->core.gpu) : 0;
     char *offers = calloc(2 * n + 1, kernels->offer_bytes);
     int32_t amount = 0, least;
     if (!offers)
@@ -202,6 +221,6 @@ tt_status tt_making_connect_gpus(struct tt_making *making)
     if (status) return status;
     if (has_kernels(making)) kernels->agree(&making->comm->core, least);
     if (making->member) making->status = do_without_kernels(making);
-    if (making->member && !making->status) warn_of_queues(making);
+    if (making->member && !making->status) warn_of_queues(making, taken);
     return tt_making_agree(making);
 }

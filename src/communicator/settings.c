@@ -132,6 +132,7 @@ tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig
                parent ? parent->setting.in_rank_order : tt_config_int(TT_CONFIG_DETERMINISTIC));
     fresh.gpu = choose_gpu(full.device, parent, &fresh.device);
     fresh.needs_gpu = full.device >= 0;
+    fresh.expects_gpu = fresh.needs_gpu || (full.device == TUTTI_DEVICE_CURRENT && fresh.gpu >= 0);
     fresh.opener = number_of_thread();
     fresh.parent = parent ? &parent->core : NULL;
     if (!full.algorithm && tt_config_is_nccl(TT_CONFIG_ALGORITHM)) drop_unordered(&fresh);

@@ -25,7 +25,11 @@ static tt_status get_info(struct tt_context *context, CUstream stream, struct tt
     CUstreamCaptureStatus status;
     CUgraph graph = NULL;
     cuuint64_t id = 0;
-    TT_CUDA_TRY(context->cu, StreamGetCaptureInfo, stream, &status, &id, &graph, nodes, NULL,
+    /* Asked for because the driver refuses to leave out what is no default (LOSSY_QUERY). What is
+     * added behind the nodes waits for all of each, whatever the user's next work would wait for.
+     */
+    const CUgraphEdgeData *edges = NULL;
+    TT_CUDA_TRY(context->cu, StreamGetCaptureInfo, stream, &status, &id, &graph, nodes, &edges,
                 &capture->nafter);
     if (status == CU_STREAM_CAPTURE_STATUS_NONE) return TT_OK;
     if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE)

@@ -1,9 +1,11 @@
 /* Primary contexts, and streams. */
 #include "driver/context_internal.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "base/private_fd.h"
 #include "base/process_lock.h"
 
@@ -19,6 +21,18 @@ static tt_status create_stream(struct tt_context *context, CUstream *stream)
     return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuStreamCreate");
 }
 
+/* One more use of the primary context, which begins again where the program has reset the GPU. */
+static tt_status retain(struct tt_context *context)
+{
+    CUcontext handle;
+    tt_low_fd_hold();
+    const CUresult result = context->cu->DevicePrimaryCtxRetain(&handle, context->device);
+    (void)tt_low_fd_release(-1);
+    if (result != CUDA_SUCCESS) return tt_cuda_fail(result, "cuDevicePrimaryCtxRetain");
+    if (handle != context->handle) context->handle = handle; /* who holds it reads it */
+    return TT_OK;
+}
+
 static tt_status open_locked(int gpu, struct tt_context **out)
 {
     CUdevice device;
@@ -29,24 +43,32 @@ static tt_status open_locked(int gpu, struct tt_context **out)
     context->gpu = gpu;
     context->device = device;
     context->writes = tt_context_ask_writes(context->cu, device);
-    tt_low_fd_hold();
-    const CUresult result = context->cu->DevicePrimaryCtxRetain(&context->handle, device);
-    (void)tt_low_fd_release(-1);
-    tt_status status =
-        result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuDevicePrimaryCtxRetain");
-    if (status) goto free_context;
-    status = create_stream(context, &context->stream);
-    if (status) goto release;
+    const tt_status status = retain(context);
+    if (status) {
+        free(context);
+        return status;
+    }
     context->next = contexts;
     contexts = context;
     *out = context;
     return TT_OK;
+}
 
-release:
-    context->cu->DevicePrimaryCtxRelease(device);
-free_context:
-    free(context);
-    return status;
+static void unlist_locked(const struct tt_context *context)
+{
+    struct tt_context **link = &contexts;
+    while (*link != context) link = &(*link)->next;
+    *link = context->next;
+}
+
+/* The first user since the context was opened, or since the last one: the GPU may have been reset
+ * meanwhile. */
+static tt_status begin_use_locked(struct tt_context *context)
+{
+    TT_TRY(retain(context));
+    context->cu->DevicePrimaryCtxRelease(context->device); /* it is held */
+    atomic_store_explicit(&context->is_reset, false, memory_order_relaxed);
+    return create_stream(context, &context->stream);
 }
 
 static tt_status open_one(int gpu, bool holds, struct tt_context **context)
@@ -54,8 +76,15 @@ static tt_status open_one(int gpu, bool holds, struct tt_context **context)
     tt_process_lock(&lock);
     struct tt_context *found = contexts;
     while (found && found->gpu != gpu) found = found->next;
-    const tt_status status = found ? TT_OK : open_locked(gpu, &found);
-    if (!status) *(holds ? &found->nholders : &found->nusers) += 1;
+    tt_status status = found ? TT_OK : open_locked(gpu, &found);
+    if (!status && !holds && !found->nusers) status = begin_use_locked(found);
+    if (!status) {
+        *(holds ? &found->nholders : &found->nusers) += 1;
+    } else if (found && !found->nusers && !found->nholders) {
+        unlist_locked(found);
+        found->cu->DevicePrimaryCtxRelease(found->device);
+        free(found);
+    }
     tt_process_unlock(&lock);
     if (!status) *context = found;
     return status;
@@ -71,27 +100,53 @@ tt_status tt_context_hold(int gpu, struct tt_context **context)
     return open_one(gpu, true, context);
 }
 
+bool tt_context_find(int gpu, struct tt_context **context)
+{
+    tt_process_lock(&lock);
+    struct tt_context *found = contexts;
+    while (found && found->gpu != gpu) found = found->next;
+    if (found) found->nholders++;
+    tt_process_unlock(&lock);
+    if (found) *context = found;
+    return found;
+}
+
+/* What the users have had together. */
+struct used {
+    CUstream stream;
+    int nevents;
+    CUevent events[TT_MOST_EVENTS];
+};
+
+/* The next user makes its own. */
+static void take_used_locked(struct tt_context *context, struct used *used)
+{
+    *used = (struct used){.stream = context->stream, .nevents = context->nevents};
+    for (int i = 0; i < used->nevents; i++) used->events[i] = context->events[i];
+    context->stream = NULL;
+    context->nevents = 0;
+}
+
 void tt_context_close(struct tt_context *context)
 {
     CUstreamCaptureMode mode; /* freeing spoils captures of mode global */
+    struct used used;
     if (!context) return;
     tt_process_lock(&lock);
     const bool last = --context->nusers == 0;
     context->nholders += last;
+    if (last) take_used_locked(context, &used);
     tt_process_unlock(&lock);
     if (!last) return;
     if (!tt_context_enter_aside(context, &mode)) {
+        for (int i = 0; i < used.nevents; i++) context->cu->EventDestroy(used.events[i]);
+        context->cu->StreamDestroy(used.stream);
         tt_context_release_memory(context, false);
         tt_context_leave_aside(context, mode);
+    } else {
+        tt_context_forget_memory(context, false);
     }
     tt_context_drop(context);
-}
-
-static void unlist_locked(const struct tt_context *context)
-{
-    struct tt_context **link = &contexts;
-    while (*link != context) link = &(*link)->next;
-    *link = context->next;
 }
 
 void tt_context_drop(struct tt_context *context)
@@ -104,10 +159,10 @@ void tt_context_drop(struct tt_context *context)
     if (!last) return;
     const struct tt_cuda *cu = context->cu;
     if (!tt_context_enter_aside(context, &mode)) {
-        for (int i = 0; i < context->nevents; i++) cu->EventDestroy(context->events[i]);
         tt_context_release_memory(context, true);
-        cu->StreamDestroy(context->stream);
         tt_context_leave_aside(context, mode);
+    } else {
+        tt_context_forget_memory(context, true);
     }
     cu->DevicePrimaryCtxRelease(context->device);
     free(context);
@@ -118,6 +173,10 @@ int tt_context_gpu(const struct tt_context *context)
     return context->gpu;
 }
 
+static const char reset_text[] =
+    "the program has reset the GPU (cudaDeviceReset, cuDevicePrimaryCtxReset) while a communicator "
+    "used it: destroy the communicators of a GPU first";
+
 /* What this thread has entered: the driver is called for the outermost of equal ones only. */
 enum { MOST_ENTERED = 8 };
 static _Thread_local struct {
@@ -126,8 +185,24 @@ static _Thread_local struct {
 } entered[MOST_ENTERED];
 static _Thread_local int nentered;
 
+bool tt_context_is_reset(struct tt_context *context)
+{
+    unsigned flags;
+    int active = 1;
+    if (atomic_load_explicit(&context->is_reset, memory_order_relaxed)) return true;
+    const CUresult result = context->cu->DevicePrimaryCtxGetState(context->device, &flags, &active);
+    if (result != CUDA_SUCCESS || active) return false;
+    if (!atomic_exchange_explicit(&context->is_reset, true, memory_order_relaxed))
+        TT_WARN("GPU %d: %s", context->gpu, reset_text);
+    return true;
+}
+
 tt_status tt_context_enter(struct tt_context *context)
 {
+    if (atomic_load_explicit(&context->is_reset, memory_order_relaxed)) {
+        tt_set_last_error(reset_text); /* the log has it */
+        return TT_ERR_USAGE;
+    }
     if (nentered && entered[nentered - 1].context == context) {
         entered[nentered - 1].depth++;
         return TT_OK;

@@ -27,6 +27,10 @@ TT_NODISCARD tt_status tt_context_hold(int gpu, struct tt_context **context);
 void tt_context_drop(struct tt_context *context);
 int tt_context_gpu(const struct tt_context *context);
 
+/* Whether the program has reset the GPU (cudaDeviceReset) since the context was opened first by who
+ * has memory: asks the driver, and warns. From then on tt_context_enter fails with USAGE, so that
+ * nothing that is gone is given to the driver, until all who have memory have closed it. */
+bool tt_context_is_reset(struct tt_context *context);
 /* Makes the context the thread's current one until tt_context_leave, for calls of the driver. */
 TT_NODISCARD tt_status tt_context_enter(struct tt_context *context);
 void tt_context_leave(struct tt_context *context);
@@ -41,12 +45,21 @@ void tt_context_free(struct tt_context *context, void *memory);
  */
 TT_NODISCARD tt_status tt_context_allocate_host(struct tt_context *context, size_t nbytes,
                                                 void **memory);
+/* As tt_context_allocate_host. The host may read the memory until it is freed, also after the
+ * program has reset the GPU (cudaDeviceReset), which frees other pinned memory: where the driver
+ * registers memory of the process. */
+TT_NODISCARD tt_status tt_context_allocate_lasting(struct tt_context *context, size_t nbytes,
+                                                   void **memory);
+/* Memory of tt_context_allocate_host or tt_context_allocate_lasting. NULL is allowed. */
 void tt_context_free_host(struct tt_context *context, void *memory);
 /* Copies from pageable host memory to device memory; the bytes are there when the call returns.
  * Does not wait for kernels that run. */
 TT_NODISCARD tt_status tt_context_upload(struct tt_context *context, void *to, const void *from,
                                          size_t nbytes);
 
+/* Whether kernels of the context can be given memory of the other GPU at all. Makes no context of
+ * that GPU, which may be another process's alone. USAGE: they cannot; names both. */
+TT_NODISCARD tt_status tt_context_check_peer(const struct tt_context *context, int gpu);
 /* Kernels of the context can use, from now on, all device memory that this process has on the other
  * GPU by tt_context_allocate or cuMemAlloc; not that of memory pools. USAGE: the GPUs cannot access
  * each other's memory; names both. */
@@ -57,14 +70,28 @@ enum { TT_CONTEXT_HANDLE = 64, TT_CONTEXT_SHARED = 2 << 20 };
 TT_NODISCARD tt_status tt_context_share(struct tt_context *context, void *memory,
                                         uint8_t handle[TT_CONTEXT_HANDLE]);
 /* Opens memory of another process; each open needs a close. The memory stays open until
- * tt_context_let_go, or the context's last close. USAGE: its GPU's memory cannot be accessed from
- * the context's. */
+ * a tt_context_let_go that finds no work, or the context's last close. USAGE: its GPU's memory
+ * cannot be accessed from the context's. */
 TT_NODISCARD tt_status tt_context_open_shared(struct tt_context *context,
                                               const uint8_t handle[TT_CONTEXT_HANDLE],
                                               void **memory);
 void tt_context_close_shared(struct tt_context *context, void *memory);
-/* Gives up the memory of other processes that was closed, before the last close of the context;
- * waits until no kernel of the context runs. */
+/* Whose work on the GPU may wait for a thread of this process, perhaps for the calling one. Owned
+ * by who lists it. */
+struct tt_context_user {
+    bool (*has_work)(const struct tt_context_user *user); /* any thread; calls none of these */
+    int nqueues;                                          /* tt_driver_queues */
+    struct tt_context_user *next;
+};
+void tt_context_list_user(struct tt_context *context, struct tt_context_user *user);
+/* Not listed is allowed. */
+void tt_context_unlist_user(struct tt_context *context, const struct tt_context_user *user);
+/* Around the calls of the driver by which work of a user begins, of any GPU; has_work knows of it
+ * before the end. */
+void tt_context_begin_work(void);
+void tt_context_end_work(void);
+/* Gives up the memory of other processes that was closed, before the last close of the context,
+ * unless a user has work, or a thread begins some. Waits for other kernels of the context. */
 void tt_context_let_go(struct tt_context *context);
 
 /* Exports the whole host pages that hold [memory, memory + nbytes), with what else lies in them, so

@@ -19,21 +19,30 @@ struct tt_foreign_writes {
 
 /* Freed with its last user. */
 struct tt_context {
+    _Atomic bool is_reset; /* tt_context_is_reset */
     /* immutable once listed */
     const struct tt_cuda *cu;
     int gpu;
     CUdevice device;
-    CUcontext handle;
-    CUstream stream; /* for fills and copies */
     struct tt_foreign_writes writes;
     /* guarded by the lock of context.c */
     int nusers, nholders; /* opens and holds that are not closed and dropped */
     struct tt_context *next;
-    int nevents; /* that nobody uses at present */
+    /* Immutable while there is a user. After the last one the program may reset the GPU
+     * (cudaDeviceReset), also while streams are kept, which hold the context. */
+    CUcontext handle;
+    /* Immutable while there is a user; else NULL */
+    CUstream stream; /* for fills and copies */
+    int nevents;     /* that nobody uses at present */
     CUevent events[TT_MOST_EVENTS];
     /* guarded by the lock of memory.c */
     struct tt_held *held; /* memory that this process has from the driver */
+    /* guarded by the lock of users in memory.c */
+    struct tt_context_user *users;
 };
+
+/* Holds the context as tt_context_hold does, if it is open. */
+bool tt_context_find(int gpu, struct tt_context **context);
 
 /* As tt_context_enter, and the calls that follow do not spoil the capture of a stream, which the
  * driver would otherwise prevent by an error. */
@@ -48,5 +57,7 @@ tt_status tt_context_fail_allocation(struct tt_context *context, CUresult result
 
 /* In the context: gives memory back to the driver: all of it, or what nobody uses. */
 void tt_context_release_memory(struct tt_context *context, bool all);
+/* As tt_context_release_memory, of a context that the driver has ended with all that it had. */
+void tt_context_forget_memory(struct tt_context *context, bool all);
 
 #endif

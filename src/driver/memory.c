@@ -4,18 +4,20 @@
  * The driver's functions that free memory return only when no kernel of the context runs, and a
  * kernel may wait for a rank that the calling thread has yet to serve. So memory that was freed is
  * kept and used again; the driver gets it back with the context's last user, or when it has no
- * other memory. */
+ * other memory. Memory of other processes, which nobody can use again, is closed earlier: when a
+ * communicator begins or ends and no work of the library is on the GPU (tt_context_let_go). */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/private_fd.h"
 #include "base/process_lock.h"
 #include "driver/context_internal.h"
 #include "driver/driver.h"
 
-enum kind { ON_DEVICE, ON_HOST, OF_OTHERS, NKINDS };
+enum kind { ON_DEVICE, ON_HOST, LASTING, OF_OTHERS, NKINDS };
 
 /* One allocation of the driver's, or one opening of another process's memory. */
 struct tt_held {
@@ -28,6 +30,9 @@ struct tt_held {
 
 /* Guards the lists of all contexts. */
 static struct tt_process_lock lock = TT_PROCESS_LOCK;
+/* Of the users of all contexts. Shared by threads that begin work, held by one that closes memory
+ * of others meanwhile: taken before users_lock, that before lock. */
+static struct tt_process_lock users_lock = TT_PROCESS_LOCK, work_lock = TT_PROCESS_LOCK;
 
 /* ---- What the driver is asked for, in the context -------------------------------------------- */
 
@@ -39,27 +44,54 @@ static CUresult allocate_on_device(const struct tt_cuda *cu, void **memory, size
     return result;
 }
 
+/* A forked child does not have it: else the system would give the parent other pages at its next
+ * store, and the GPU would keep the old ones. */
+static CUresult register_own(const struct tt_cuda *cu, void **memory, size_t nbytes)
+{
+    void *own = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (own == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result =
+        madvise(own, nbytes, MADV_DONTFORK) ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS)
+        result = cu->MemHostRegister(own, nbytes,
+                                     CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    if (result == CUDA_SUCCESS)
+        *memory = own;
+    else
+        munmap(own, nbytes);
+    return result;
+}
+
 static CUresult allocate(const struct tt_cuda *cu, enum kind kind, void **memory, size_t nbytes)
 {
-    return kind == ON_DEVICE
-               ? allocate_on_device(cu, memory, nbytes)
-               : cu->MemHostAlloc(memory, nbytes,
-                                  CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+    if (kind == ON_DEVICE) return allocate_on_device(cu, memory, nbytes);
+    if (kind == LASTING) return register_own(cu, memory, nbytes);
+    return cu->MemHostAlloc(memory, nbytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+}
+
+/* After a reset of the GPU nothing is registered any more. */
+static CUresult unregister_own(const struct tt_cuda *cu, const struct tt_held *held)
+{
+    const CUresult result = cu->MemHostUnregister(held->memory);
+    munmap(held->memory, held->nbytes);
+    return result == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED ? CUDA_SUCCESS : result;
 }
 
 static void give_back(const struct tt_cuda *cu, const struct tt_held *held)
 {
-    static const char *const calls[NKINDS] = {"cuMemFree", "cuMemFreeHost", "cuIpcCloseMemHandle"};
+    static const char *const calls[NKINDS] = {"cuMemFree", "cuMemFreeHost", "cuMemHostUnregister",
+                                              "cuIpcCloseMemHandle"};
     const CUdeviceptr address = (CUdeviceptr)(uintptr_t)held->memory;
     const CUresult result = held->kind == ON_DEVICE ? cu->MemFree(address)
                             : held->kind == ON_HOST ? cu->MemFreeHost(held->memory)
+                            : held->kind == LASTING ? unregister_own(cu, held)
                                                     : cu->IpcCloseMemHandle(address);
     if (result != CUDA_SUCCESS) tt_ignore(tt_cuda_fail(result, calls[held->kind]));
 }
 
 static tt_status fill(struct tt_context *context, enum kind kind, void *memory, size_t nbytes)
 {
-    if (kind == ON_HOST) {
+    if (kind == ON_HOST || kind == LASTING) {
         memset(memory, 0, nbytes);
         return TT_OK;
     }
@@ -127,10 +159,10 @@ static bool is_kept(const struct tt_held *held, enum which which)
            (held->is_used || (which == UNUSED_OF_OTHERS && held->kind != OF_OTHERS));
 }
 
-/* In the context. May wait for kernels. */
-static void release(struct tt_context *context, enum which which)
+/* Takes these off the context's list. */
+static struct tt_held *unlist(struct tt_context *context, enum which which)
 {
-    struct tt_held *released = NULL;
+    struct tt_held *unlisted = NULL;
     tt_process_lock(&lock);
     for (struct tt_held **link = &context->held; *link;) {
         struct tt_held *held = *link;
@@ -139,14 +171,30 @@ static void release(struct tt_context *context, enum which which)
             continue;
         }
         *link = held->next;
-        held->next = released;
-        released = held;
+        held->next = unlisted;
+        unlisted = held;
     }
     tt_process_unlock(&lock);
-    while (released) {
-        struct tt_held *held = released;
-        released = held->next;
+    return unlisted;
+}
+
+/* In the context. May wait for kernels. */
+static void release(struct tt_context *context, enum which which)
+{
+    struct tt_held *held = unlist(context, which), *next;
+    for (; held; held = next) {
+        next = held->next;
         give_back(context->cu, held);
+        free(held);
+    }
+}
+
+void tt_context_forget_memory(struct tt_context *context, bool all)
+{
+    struct tt_held *held = unlist(context, all ? ALL : UNUSED), *next;
+    for (; held; held = next) {
+        next = held->next;
+        if (held->kind == LASTING) munmap(held->memory, held->nbytes);
         free(held);
     }
 }
@@ -169,10 +217,14 @@ static tt_status make(struct tt_context *context, enum kind kind, size_t nbytes,
         release(context, UNUSED);
         result = allocate(context->cu, kind, &held->memory, nbytes);
     }
+    if (kind == LASTING && result != CUDA_SUCCESS) { /* not every system allows it */
+        held->kind = ON_HOST;
+        result = allocate(context->cu, ON_HOST, &held->memory, nbytes);
+    }
     if (result != CUDA_SUCCESS) {
         free(held);
-        return kind == ON_HOST ? fail_on_host(result, nbytes)
-                               : tt_context_fail_allocation(context, result, nbytes);
+        return kind != ON_DEVICE ? fail_on_host(result, nbytes)
+                                 : tt_context_fail_allocation(context, result, nbytes);
     }
     enlist(context, held);
     *out = held;
@@ -214,6 +266,20 @@ tt_status tt_context_allocate_host(struct tt_context *context, size_t nbytes, vo
     return allocate_zeroed(context, ON_HOST, nbytes, memory);
 }
 
+static bool takes_own_memory(const struct tt_context *context)
+{
+    int same = 0;
+    return context->cu->DeviceGetAttribute(
+               &same, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
+               context->device) == CUDA_SUCCESS &&
+           same;
+}
+
+tt_status tt_context_allocate_lasting(struct tt_context *context, size_t nbytes, void **memory)
+{
+    return allocate_zeroed(context, takes_own_memory(context) ? LASTING : ON_HOST, nbytes, memory);
+}
+
 void tt_context_free_host(struct tt_context *context, void *memory)
 {
     put(context, memory);
@@ -237,15 +303,6 @@ tt_status tt_context_upload(struct tt_context *context, void *to, const void *fr
 
 /* ---- Memory of other GPUs and processes ------------------------------------------------------ */
 
-static tt_status fail_access(const struct tt_context *context, int gpu)
-{
-    return tt_fail(
-        TT_ERR_USAGE,
-        "GPU %d cannot access the memory of GPU %d: the driver has no peer access between "
-        "them",
-        context->gpu, gpu);
-}
-
 static CUresult enable_access(struct tt_context *context, CUdevice device)
 {
     CUcontext other;
@@ -258,12 +315,22 @@ static CUresult enable_access(struct tt_context *context, CUdevice device)
     return result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED ? CUDA_SUCCESS : result;
 }
 
+tt_status tt_context_check_peer(const struct tt_context *context, int gpu)
+{
+    if (gpu == context->gpu || tt_driver_peers(context->gpu, gpu)) return TT_OK;
+    return tt_fail(
+        TT_ERR_USAGE,
+        "GPU %d cannot access the memory of GPU %d: the driver has no peer access between "
+        "them",
+        context->gpu, gpu);
+}
+
 tt_status tt_context_reach(struct tt_context *context, int gpu)
 {
     CUdevice device;
     TT_TRY(tt_cuda_device(gpu, &device));
     if (gpu == context->gpu) return TT_OK;
-    if (!tt_driver_peers(context->gpu, gpu)) return fail_access(context, gpu);
+    TT_TRY(tt_context_check_peer(context, gpu));
     TT_TRY(tt_context_enter(context));
     const CUresult result = enable_access(context, device);
     tt_context_leave(context);
@@ -283,6 +350,75 @@ tt_status tt_context_share(struct tt_context *context, void *memory,
     return TT_OK;
 }
 
+static bool has_unused_of_others(const struct tt_context *context)
+{
+    tt_process_lock_shared(&lock);
+    const struct tt_held *held = context->held;
+    while (held && is_kept(held, UNUSED_OF_OTHERS)) held = held->next;
+    tt_process_unlock(&lock);
+    return held;
+}
+
+void tt_context_list_user(struct tt_context *context, struct tt_context_user *user)
+{
+    tt_process_lock(&users_lock);
+    user->next = context->users;
+    context->users = user;
+    tt_process_unlock(&users_lock);
+}
+
+void tt_context_unlist_user(struct tt_context *context, const struct tt_context_user *user)
+{
+    tt_process_lock(&users_lock);
+    struct tt_context_user **at = &context->users;
+    while (*at && *at != user) at = &(*at)->next;
+    if (*at) *at = user->next;
+    tt_process_unlock(&users_lock);
+}
+
+int tt_driver_queues(int gpu)
+{
+    struct tt_context *context;
+    int nqueues = 0;
+    if (gpu < 0 || !tt_context_find(gpu, &context)) return 0;
+    tt_process_lock_shared(&users_lock);
+    for (const struct tt_context_user *user = context->users; user; user = user->next)
+        nqueues += user->nqueues;
+    tt_process_unlock(&users_lock);
+    tt_context_drop(context);
+    return nqueues;
+}
+
+static bool any_has_work(const struct tt_context *context)
+{
+    tt_process_lock_shared(&users_lock);
+    const struct tt_context_user *user = context->users;
+    while (user && !user->has_work(user)) user = user->next;
+    tt_process_unlock(&users_lock);
+    return user;
+}
+
+void tt_context_begin_work(void)
+{
+    tt_process_lock_shared(&work_lock);
+}
+
+void tt_context_end_work(void)
+{
+    tt_process_unlock(&work_lock);
+}
+
+void tt_context_let_go(struct tt_context *context)
+{
+    CUstreamCaptureMode mode;
+    if (!has_unused_of_others(context) || !tt_process_try_lock(&work_lock)) return;
+    if (!any_has_work(context) && !tt_context_enter_aside(context, &mode)) {
+        release(context, UNUSED_OF_OTHERS);
+        tt_context_leave_aside(context, mode);
+    }
+    tt_process_unlock(&work_lock);
+}
+
 /* In the context. */
 static tt_status open_shared(struct tt_context *context, const uint8_t handle[TT_CONTEXT_HANDLE],
                              void **memory)
@@ -290,8 +426,12 @@ static tt_status open_shared(struct tt_context *context, const uint8_t handle[TT
     CUipcMemHandle theirs;
     CUdeviceptr opened = 0;
     memcpy(&theirs, handle, sizeof theirs);
-    const CUresult result =
-        context->cu->IpcOpenMemHandle(&opened, theirs, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    const unsigned flags = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS;
+    CUresult result = context->cu->IpcOpenMemHandle(&opened, theirs, flags);
+    if (result == CUDA_ERROR_ALREADY_MAPPED) { /* it was closed, and the driver still has it */
+        tt_context_let_go(context);
+        result = context->cu->IpcOpenMemHandle(&opened, theirs, flags);
+    }
     if (result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)
         return tt_fail(
             TT_ERR_USAGE,
@@ -327,12 +467,4 @@ tt_status tt_context_open_shared(struct tt_context *context,
 void tt_context_close_shared(struct tt_context *context, void *memory)
 {
     put(context, memory);
-}
-
-void tt_context_let_go(struct tt_context *context)
-{
-    CUstreamCaptureMode mode;
-    if (tt_context_enter_aside(context, &mode)) return;
-    release(context, UNUSED_OF_OTHERS);
-    tt_context_leave_aside(context, mode);
 }

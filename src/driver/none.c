@@ -103,6 +103,12 @@ static tt_status refuse(void)
     return tt_fail(TT_ERR_INTERNAL, "there is no context of a GPU: %s", reason);
 }
 
+bool tt_context_is_reset(struct tt_context *context)
+{
+    (void)context;
+    return false;
+}
+
 tt_status tt_context_enter(struct tt_context *context)
 {
     (void)context;
@@ -131,6 +137,12 @@ tt_status tt_context_allocate_host(struct tt_context *context, size_t nbytes, vo
     return refuse();
 }
 
+tt_status tt_context_allocate_lasting(struct tt_context *context, size_t nbytes, void **memory)
+{
+    (void)context, (void)nbytes, (void)memory;
+    return refuse();
+}
+
 void tt_context_free_host(struct tt_context *context, void *memory)
 {
     (void)context, (void)memory;
@@ -139,6 +151,12 @@ void tt_context_free_host(struct tt_context *context, void *memory)
 tt_status tt_context_upload(struct tt_context *context, void *to, const void *from, size_t nbytes)
 {
     (void)context, (void)to, (void)from, (void)nbytes;
+    return refuse();
+}
+
+tt_status tt_context_check_peer(const struct tt_context *context, int gpu)
+{
+    (void)context, (void)gpu;
     return refuse();
 }
 
@@ -166,6 +184,26 @@ void tt_context_close_shared(struct tt_context *context, void *memory)
 {
     (void)context, (void)memory;
 }
+
+void tt_context_list_user(struct tt_context *context, struct tt_context_user *user)
+{
+    (void)context, (void)user;
+}
+
+void tt_context_unlist_user(struct tt_context *context, const struct tt_context_user *user)
+{
+    (void)context, (void)user;
+}
+
+int tt_driver_queues(int gpu)
+{
+    (void)gpu;
+    return 0;
+}
+
+void tt_context_begin_work(void) {}
+
+void tt_context_end_work(void) {}
 
 void tt_context_let_go(struct tt_context *context)
 {

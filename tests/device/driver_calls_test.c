@@ -30,6 +30,8 @@ COUNTED(StreamIsCapturing, (CUstream stream, CUstreamCaptureStatus *status), (st
 COUNTED(StreamWaitEvent, (CUstream stream, CUevent event, unsigned flags), (stream, event, flags))
 COUNTED(EventRecord, (CUevent event, CUstream stream), (event, stream))
 COUNTED(EventQuery, (CUevent event), (event)) /* by the thread that asks whether a GPU is lost */
+COUNTED(DevicePrimaryCtxGetState, (CUdevice device, unsigned *flags, int *active),
+        (device, flags, active))                                               /* by it too */
 COUNTED(ThreadExchangeStreamCaptureMode, (CUstreamCaptureMode * mode), (mode)) /* by it too */
 COUNTED(LaunchKernel,
         (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
@@ -64,6 +66,7 @@ static void replace(void)
     driver->StreamWaitEvent = count_StreamWaitEvent;
     driver->EventRecord = count_EventRecord;
     driver->EventQuery = count_EventQuery;
+    driver->DevicePrimaryCtxGetState = count_DevicePrimaryCtxGetState;
     driver->ThreadExchangeStreamCaptureMode = count_ThreadExchangeStreamCaptureMode;
     driver->LaunchKernel = count_LaunchKernel;
 }

@@ -173,6 +173,26 @@ static void for_all(void)
     for (int r = 0; r < 2; r++) CHECK_EQ(tuttiCommDestroy(comms[r]), tuttiSuccess);
 }
 
+static void without_kernels(void)
+{
+    char path[] = "/tmp/tutti-choice-XXXXXX", text[4096] = "";
+    const int file = mkstemp(path);
+    setenv("TUTTI_DEVICE_KERNELS", "1", 1);
+    setenv("TUTTI_DEVICE_SLOTS", "3", 1); /* which no kernel takes */
+    setenv("TUTTI_LOG_FILE", path, 1);
+    tuttiComm_t comm = make(TUTTI_DEVICE_CURRENT, 0);
+    CHECK_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+    CHECK(read(file, text, sizeof text - 1) >= 0);
+    CHECK_MESSAGE(strstr(text, "WARN") && strstr(text, "kernels run no calls: "), "%s", text);
+    close(file);
+    unlink(path);
+}
+
+TEST(choice, the_log_warns_where_kernels_run_no_calls_on_the_current_gpu)
+{
+    apart("1", without_kernels);
+}
+
 TEST(choice, a_list_of_devices_may_name_the_current_one)
 {
     apart("2", for_all);

@@ -414,6 +414,43 @@ TEST(context, an_object_that_a_graph_refuses_is_released_and_its_owner_not_told)
     tt_context_close(context);
 }
 
+/* As the driver does where the stream waits for an event in the middle of a kernel. */
+static CUresult CUDAAPI lossy(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
+                              CUgraph *graph, const CUgraphNode **nodes,
+                              const CUgraphEdgeData **edges, size_t *n)
+{
+    if (nodes && !edges) return CUDA_ERROR_LOSSY_QUERY;
+    return RESULT(cuStreamGetCaptureInfo_v3, stream, status, id, graph, nodes, edges, n);
+}
+
+TEST(context, a_capture_whose_edges_have_data_is_found)
+{
+    struct tt_context *context;
+    struct tt_capture capture;
+    CUgraph graph = NULL;
+    void *stream = NULL;
+    uint64_t id = 0;
+    REQUIRE(tt_context_open(0, &context) == TT_OK);
+    REQUIRE(tt_context_stream_create(context, &stream) == TT_OK);
+    const struct tt_cuda *cu = context->cu;
+    struct tt_cuda careful = *cu;
+    careful.StreamGetCaptureInfo = lossy;
+    CHECK_EQ(tt_context_enter(context), TT_OK);
+    CALL(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+    context->cu = &careful;
+    CHECK_EQ(tt_capture_find(context, stream, &id), TT_OK);
+    CHECK(id != 0);
+    CHECK_EQ(tt_capture_open(context, stream, &capture), TT_OK);
+    CHECK_EQ(capture.id, id);
+    tt_capture_close(&capture);
+    context->cu = cu;
+    CALL(cuStreamEndCapture, stream, &graph);
+    CALL(cuGraphDestroy, graph);
+    tt_context_leave(context);
+    tt_context_stream_destroy(context, stream);
+    tt_context_close(context);
+}
+
 TEST(context, threads_use_one_context_and_several)
 {
     struct worker workers[4];

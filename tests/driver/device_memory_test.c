@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "driver/calls.h"
-#include "driver/context.h"
+#include "driver/context_internal.h"
 #include "driver/driver.h"
 #include "shim.h"
 #include "tutti.h"
@@ -45,6 +45,34 @@ static void check_error(tuttiResult_t result, tuttiResult_t expected, const char
                   tuttiGetLastError(NULL));
 }
 
+static bool is_mapped;
+
+static CUresult CUDAAPI open_once(CUdeviceptr *memory, CUipcMemHandle handle, unsigned flags)
+{
+    if (is_mapped) return CUDA_ERROR_ALREADY_MAPPED;
+    return RESULT(cuIpcOpenMemHandle_v2, memory, handle, flags);
+}
+
+static CUresult CUDAAPI unmap(CUdeviceptr memory)
+{
+    is_mapped = false;
+    return RESULT(cuIpcCloseMemHandle, memory);
+}
+
+/* Memory that was closed, but is still mapped, by a driver that maps nothing twice. */
+static void open_again(struct tt_context *context, const uint8_t handle[TT_CONTEXT_HANDLE],
+                       void **opened)
+{
+    const struct tt_cuda *cu = context->cu;
+    struct tt_cuda strict = *cu;
+    strict.IpcOpenMemHandle = open_once;
+    strict.IpcCloseMemHandle = unmap;
+    is_mapped = true;
+    context->cu = &strict;
+    CHECK_EQ(tt_context_open_shared(context, handle, opened), TT_OK);
+    context->cu = cu;
+}
+
 /* First: the child must not have used CUDA before it was made. */
 TEST(device_memory, another_process_can_use_it)
 {
@@ -61,6 +89,8 @@ TEST(device_memory, another_process_can_use_it)
         CHECK_EQ(read(pipes[0], handle, sizeof handle), sizeof handle);
         CHECK_EQ(tt_context_open(1, &context), TT_OK); /* its kernels are another GPU's */
         CHECK_EQ(tt_context_open_shared(context, handle, &opened), TT_OK);
+        tt_context_close_shared(context, opened);
+        open_again(context, handle, &opened);
         if (!tt_test_failed()) {
             use_gpu(1);
             CALL(cuMemsetD8_v2, (CUdeviceptr)(uintptr_t)opened + 999, 7, 1);

@@ -9,6 +9,8 @@
  * checks mixed           calls of a rank with GPU memory and a rank with memory of the host
  * checks death RANK      one process of a job of the environment: RANK kills itself while the
  * kernels of the others wait for it
+ * checks free BYTES      a process of a job frees other memory behind an all-reduce of BYTES that
+ *                        runs; prints after how long that returned
  *
  * Exit status: 0 as expected, 1 not, 2 a bad command line. */
 #include <pthread.h>
@@ -81,14 +83,19 @@ static void sleep_ms(int ms)
 
 /* ---- Ranks ----------------------------------------------------------------------------------- */
 
+static bool open_on_gpu(struct rank *rank, size_t nbytes)
+{
+    return ok(rank, perf_gpu_open(&rank->on, rank->gpu), "GPU") &&
+           ok(rank, tuttiStreamFromDevice(&rank->stream, rank->gpu, rank->on.stream), "stream") &&
+           ok(rank, perf_gpu_allocate(&rank->on, nbytes, &rank->memory), "memory") &&
+           ok(rank, perf_gpu_fill(&rank->on, rank->memory, 0, nbytes), "fill");
+}
+
 /* The communicator is there already. */
 static bool open_rank(struct rank *rank)
 {
     if (rank->gpu < 0) return (rank->memory = calloc(COUNT, sizeof(float))) != NULL;
-    return ok(rank, perf_gpu_open(&rank->on, rank->gpu), "GPU") &&
-           ok(rank, tuttiStreamFromDevice(&rank->stream, rank->gpu, rank->on.stream), "stream") &&
-           ok(rank, perf_gpu_allocate(&rank->on, COUNT * sizeof(float), &rank->memory), "memory") &&
-           ok(rank, perf_gpu_fill(&rank->on, rank->memory, 0, COUNT * sizeof(float)), "fill");
+    return open_on_gpu(rank, COUNT * sizeof(float));
 }
 
 static void close_rank(struct rank *rank)
@@ -289,15 +296,46 @@ static int check(const char *name, int ngpus)
     return 2;
 }
 
-static int check_death(int who, int ngpus)
+/* The rank of a job of processes. */
+static bool join(struct rank *rank, int ngpus)
 {
     int local;
-    struct rank rank = {0};
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.timeoutMs = LIMIT_MS;
-    if (!ok(&rank, tuttiGetLauncher(&rank.rank, &rank.nranks, &local), "launcher")) return 1;
-    rank.gpu = config.device = local % ngpus;
-    if (!ok(&rank, tuttiCommInitEnv(&rank.comm, NULL, &config), "init") || !open_rank(&rank) ||
+    if (!ok(rank, tuttiGetLauncher(&rank->rank, &rank->nranks, &local), "launcher")) return false;
+    rank->gpu = config.device = local % ngpus;
+    return ok(rank, tuttiCommInitEnv(&rank->comm, NULL, &config), "init");
+}
+
+static int check_free(size_t nbytes, int ngpus)
+{
+    struct rank rank = {0};
+    void *other = NULL;
+    const size_t count = nbytes / sizeof(float);
+    if (!join(&rank, ngpus) || !open_on_gpu(&rank, nbytes) ||
+        !ok(&rank, perf_gpu_allocate(&rank.on, 1 << 20, &other), "memory") ||
+        !ok(&rank, all_reduce(&rank, count), "first all-reduce") ||
+        !ok(&rank, tuttiBarrier(rank.comm, NULL), "barrier"))
+        return 1;
+    const double start = perf_now();
+    ok(&rank,
+       tuttiAllReduce(rank.memory, rank.memory, count, tuttiFloat32, tuttiSum, rank.comm,
+                      rank.stream),
+       "all-reduce");
+    perf_gpu_free(&rank.on, other);
+    const double freed = perf_now();
+    ok(&rank, tuttiStreamSynchronize(rank.stream), "synchronize");
+    printf("rank %d: cuMemFree behind an all-reduce of %zu bytes returned after %.3f s, the stream "
+           "was done after %.3f s\n",
+           rank.rank, nbytes, freed - start, perf_now() - start);
+    close_rank(&rank);
+    return atomic_load(&nfailed) > 0;
+}
+
+static int check_death(int who, int ngpus)
+{
+    struct rank rank = {0};
+    if (!join(&rank, ngpus) || !open_rank(&rank) ||
         !ok(&rank, all_reduce(&rank, COUNT), "first all-reduce") ||
         !ok(&rank, tuttiBarrier(rank.comm, NULL), "barrier"))
         return 1;
@@ -357,6 +395,7 @@ int main(int argc, char **argv)
     }
     if (argc == 2) return check(argv[1], ngpus);
     if (strcmp(argv[1], "death") == 0) return check_death(atoi(argv[2]), ngpus);
+    if (strcmp(argv[1], "free") == 0) return check_free(strtoull(argv[2], NULL, 0), ngpus);
     if (strcmp(argv[1], "copy") == 0) return print_copy(strtoull(argv[2], NULL, 0));
     return 2;
 }

@@ -40,9 +40,10 @@ assert any(row["result"] == "time" and row["bytes"] > 0 and row["time_us"] > 0 f
 END
 else echo "skipped: no python3 to read the JSON with"; fi
 tar -tzf "$out/logs.tar.gz" | grep 'one-GPU-first-all_reduce--threads--2.log' >/dev/null || { echo "no logs in the archive" && failed=1; }
+tar -xOzf "$out/logs.tar.gz" ./tutti-info-gpus.log | grep -q 'GPU 0: .*accesses GPU 1' || { echo "the archive does not say which GPUs reach each other" && failed=1; }
 
 # A library whose kernels no GPU can load passes nothing but what the part mixed runs without kernels.
-LD_LIBRARY_PATH=$NO_KERNELS:$LD_LIBRARY_PATH expect 1 '^4 passed, 10 failed, 0 not supported, 0 left out' --short --parts first,mixed,failures
+LD_LIBRARY_PATH=$NO_KERNELS:$LD_LIBRARY_PATH expect 1 '^4 passed, 6 failed, 0 not supported, 0 left out' --short --parts first,mixed,failures
 lines 'failed +one GPU +first +all_reduce, threads: 1 .* its calls did not go to kernels' \
     'failed +one GPU +failures +abort in a kernel .* its calls did not go to kernels' \
     'passed +one GPU +mixed +all_reduce through the host, threads: 2'
@@ -78,7 +79,7 @@ printf '#!/bin/sh\nexit 1\n' >"$out/tools/nvidia-cuda-mps-control"
 chmod +x "$out"/*/*
 for program in all_gather broadcast reduce_scatter reduce alltoall scatter gather barrier sendrecv all_gatherv reduce_scatterv \
     gatherv scatterv alltoallv hypercube; do ln -s all_reduce_perf "$out/bin/${program}_perf"; done
-PATH=$out/tools:$PATH expect 1 '^167 passed, 9 failed, 8 not supported, 13 left out' --prebuilt "$out"
+PATH=$out/tools:$PATH expect 1 '^173 passed, 9 failed, 8 not supported, 13 left out' --prebuilt "$out"
 lines "failed +one GPU +matrix +alltoall, threads: 2 .* status 1: rank 0: it 'failed'" \
     'left out +one GPU +matrix +hypercube, threads: 8 .* two runs like it did not end' \
     'passed +one GPU +matrix +hypercube, threads: 4' \

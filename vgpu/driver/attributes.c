@@ -181,6 +181,9 @@ static bool own(const struct vd_device *device, CUdevice_attribute which, int *v
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
         *value = (int)gpu->capability % 10;
         return true;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE:
+        *value = vd.settings.exclusive ? CU_COMPUTEMODE_EXCLUSIVE_PROCESS : CU_COMPUTEMODE_DEFAULT;
+        return true;
     case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID:
         *value = VD_PCI_DOMAIN;
         return true;

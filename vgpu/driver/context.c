@@ -45,8 +45,13 @@ static CUresult push(struct CUctx_st *context)
 /* A context begins, or a primary one that was released begins again. */
 static CUresult begin(struct CUctx_st *context, unsigned flags)
 {
-    const CUresult result = vd_streams_init(context);
+    CUresult result = vd_device_enter(context->device);
     if (result != CUDA_SUCCESS) return result;
+    result = vd_streams_init(context);
+    if (result != CUDA_SUCCESS) {
+        vd_device_exit(context->device);
+        return result;
+    }
     context->destroyed = false;
     context->flags = flags;
     context->limits[CU_LIMIT_STACK_SIZE] = 1024;
@@ -71,6 +76,7 @@ static void end(struct CUctx_st *context)
     vd_streams_fini(context);
     for (int i = 0; i < VD_DEVICES; i++) context->peers[i] = false;
     context->destroyed = true;
+    vd_device_exit(context->device);
 }
 
 static struct CUctx_st *contexts;

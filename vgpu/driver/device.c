@@ -1,5 +1,7 @@
 /* Devices: cuInit, how many there are, their names, identities and peers. */
 #include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,6 +70,36 @@ CUresult vd_devices_start(void)
         if (visible == end) break;
     }
     return vd.ndevices != 0 ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
+}
+
+/* Of VGPU_EXCLUSIVE a byte for each GPU is locked. The system ends the locks of a process that
+ * ends, and those of one that closes the file, which stays open. */
+static CUresult lock_byte(int identity, short kind)
+{
+    static int file = -1;
+    struct flock range = {.l_type = kind, .l_whence = SEEK_SET, .l_start = identity, .l_len = 1};
+    if (file < 0) file = open(vd.settings.exclusive, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (file < 0) {
+        fprintf(stderr, "vgpu: WARN: VGPU_EXCLUSIVE=%s: %s\n", vd.settings.exclusive,
+                strerror(errno));
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    return fcntl(file, F_SETLK, &range) ? CUDA_ERROR_DEVICE_UNAVAILABLE : CUDA_SUCCESS;
+}
+
+CUresult vd_device_enter(struct vd_device *device)
+{
+    const bool first = device->ncontexts == 0;
+    const CUresult result =
+        first && vd.settings.exclusive ? lock_byte(device->identity, F_WRLCK) : CUDA_SUCCESS;
+    device->ncontexts += result == CUDA_SUCCESS;
+    return result;
+}
+
+void vd_device_exit(struct vd_device *device)
+{
+    if (--device->ncontexts == 0 && vd.settings.exclusive)
+        (void)lock_byte(device->identity, F_UNLCK);
 }
 
 CUresult cuInit(unsigned flags)

@@ -277,6 +277,7 @@ struct vd_device {
     uint64_t memory, used;    /* bytes */
     struct CUctx_st *primary; /* one for the process, once it was retained */
     unsigned retained, flags;
+    unsigned ncontexts;                     /* that are not destroyed */
     bool peers[VD_DEVICES];                 /* VGPU_PEERS: hardware that could */
     uint64_t flushes;                       /* calls of cuFlushGPUDirectRDMAWrites */
     struct vd_queue queues[VD_MOST_QUEUES]; /* VGPU_QUEUES of them */
@@ -409,9 +410,10 @@ struct vd_settings { /* VGPU_*: settings.c has the table, vgpu-info prints it */
     enum vd_driver_lock driver_lock;
     uint32_t queues, launches; /* of a process and GPU; that one of them has room for */
     uint32_t depth, late, patience, quantum, spin_limit, stall_ms, idle_ms, exit_ms;
-    const char *report;   /* file of JSON, a line a report; NULL: none */
-    const char *suppress; /* file of suppressions; NULL: none */
-    const char *counts;   /* file of struct vgpu_counts; NULL: none */
+    const char *report;    /* file of JSON, a line a report; NULL: none */
+    const char *suppress;  /* file of suppressions; NULL: none */
+    const char *counts;    /* file of struct vgpu_counts; NULL: none */
+    const char *exclusive; /* file that processes lock: a GPU takes one of them; NULL: all */
     int driver_version;
 };
 
@@ -462,6 +464,10 @@ CUresult vd_unsupported(const char *function, const char *what);
  * Called with the lock. */
 CUresult vd_start(void);
 CUresult vd_devices_start(void);
+/* A context of the device begins, or has ended. VGPU_EXCLUSIVE: CUDA_ERROR_DEVICE_UNAVAILABLE where
+ * another process has one. */
+CUresult vd_device_enter(struct vd_device *device);
+void vd_device_exit(struct vd_device *device);
 
 /* A report: printed on standard error, and to VGPU_REPORT as JSON; with the seed. kind: "race",
  * "fault", "deadlock", "stall", "leak". Suppressions find kernels and places in the text. */

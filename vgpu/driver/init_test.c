@@ -1,11 +1,13 @@
 /* cuInit: what it refuses, and that it can be called again after it failed. */
 #include "testing.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char path[] = "/tmp/vgpu-init-XXXXXX"; /* a file of suppressions */
@@ -80,4 +82,45 @@ TEST(vgpu_init, works_after_threads_could_not_be_made)
     CHECK_MESSAGE(vt_run_unopened((const char *[]){"VGPU_DEVICES=3", NULL}, init_without_threads,
                                   text, sizeof text) == 0,
                   "%s", text);
+}
+
+/* Says that it has a context of GPU 0, and keeps it. */
+static void hold_first(int to)
+{
+    CUcontext context;
+    OK(cuInit(0));
+    OK(cuDevicePrimaryCtxRetain(&context, 0));
+    if (write(to, "", 1) == 1) pause();
+    _exit(1);
+}
+
+static void use_what_is_left(void)
+{
+    CUcontext context;
+    int pipes[2], mode = 0;
+    char byte;
+    CHECK_EQ(pipe(pipes), 0);
+    const pid_t child = fork();
+    if (child == 0) hold_first(pipes[1]);
+    CHECK_EQ(read(pipes[0], &byte, 1), 1);
+    OK(cuInit(0));
+    OK(cuDeviceGetAttribute(&mode, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, 0));
+    CHECK_EQ(mode, CU_COMPUTEMODE_EXCLUSIVE_PROCESS);
+    CHECK_EQ(cuDevicePrimaryCtxRetain(&context, 0), CUDA_ERROR_DEVICE_UNAVAILABLE);
+    OK(cuDevicePrimaryCtxRetain(&context, 1));
+    CHECK_EQ(kill(child, SIGKILL), 0);
+    CHECK_EQ(waitpid(child, NULL, 0), child);
+    OK(cuDevicePrimaryCtxRetain(&context, 0));
+}
+
+TEST(vgpu_init, an_exclusive_gpu_takes_one_process_at_a_time)
+{
+    char file[] = "/tmp/vgpu-exclusive-XXXXXX", setting[64];
+    close(mkstemp(file));
+    snprintf(setting, sizeof setting, "VGPU_EXCLUSIVE=%s", file);
+    char text[4096];
+    CHECK_MESSAGE(vt_run_unopened((const char *[]){setting, "VGPU_DEVICES=2", NULL},
+                                  use_what_is_left, text, sizeof text) == 0,
+                  "%s", text);
+    unlink(file);
 }

@@ -182,6 +182,16 @@ static const struct setting table[] = {
      "1",
      {0},
      "whether GPUs can access each other's memory (cuDeviceCanAccessPeer)"},
+    {"VGPU_EXCLUSIVE",
+     TEXT,
+     AT(exclusive),
+     0,
+     0,
+     "",
+     {0},
+     "file, made where it is not there: among the processes that name it a GPU takes one at a "
+     "time, "
+     "as in compute mode EXCLUSIVE_PROCESS"},
     {"VGPU_DMABUF",
      CHOICE,
      AT(dmabuf),

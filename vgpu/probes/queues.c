@@ -22,6 +22,7 @@ static CUfunction wait_kernel, put_kernel, empty_kernel, wide_kernel;
 static CUstream holder, other;
 static atomic_uint *word, *started, *puts_done;
 static unsigned *turns;
+static CUdeviceptr copied;
 
 static void open_kernels(const char *connections)
 {
@@ -35,6 +36,7 @@ static void open_kernels(const char *connections)
     word = mapped_alloc(4096);
     started = mapped_alloc(4096);
     turns = mapped_alloc(4096);
+    copied = device_alloc(4096);
     puts_done = mapped_alloc(NSTREAMS * sizeof *puts_done);
     CHECK(cu.StreamCreate(&holder, CU_STREAM_NON_BLOCKING));
     CHECK(cu.StreamCreate(&other, CU_STREAM_NON_BLOCKING));
@@ -242,6 +244,16 @@ static CUresult allocate_pinned(void)
     return cu.MemHostAlloc(&more, 4096, CU_MEMHOSTALLOC_DEVICEMAP);
 }
 
+static CUresult copy_to_device(void)
+{
+    return cu.MemcpyAsync(copied, (CUdeviceptr)(uintptr_t)turns, sizeof *turns, other);
+}
+
+static CUresult write_word(void)
+{
+    return cu.StreamWriteValue32(other, (CUdeviceptr)(uintptr_t)puts_done, 0, 0);
+}
+
 static CUresult push_context(void)
 {
     CUcontext context;
@@ -263,6 +275,8 @@ static const struct call asked[] = {{"cuStreamQuery of the stream", query_holder
                                     {"cuEventRecord", record_event},
                                     {"cuStreamWaitEvent", wait_event},
                                     {"cuLaunchKernel", launch_empty},
+                                    {"cuMemcpyAsync from pinned memory", copy_to_device},
+                                    {"cuStreamWriteValue32", write_word},
                                     {"cuMemHostAlloc", allocate_pinned},
                                     {"cuMemAlloc", allocate}};
 enum { NBLOCKERS = sizeof blockers / sizeof *blockers, NASKED = sizeof asked / sizeof *asked };

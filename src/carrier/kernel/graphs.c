@@ -85,6 +85,18 @@ tt_status tt_graphs_find(struct tt_graphs *graphs, uint64_t capture, void *handl
     return TT_OK;
 }
 
+bool tt_graphs_are_there(const struct tt_kernel_part *on)
+{
+    struct tt_graphs *graphs = on->graphs;
+    if (!graphs) return false;
+    pthread_mutex_lock(&graphs->lock);
+    const struct tt_graph *graph = graphs->list;
+    /* release: is_gone */
+    while (graph && atomic_load_explicit(&graph->gone, memory_order_acquire)) graph = graph->next;
+    pthread_mutex_unlock(&graphs->lock);
+    return graph;
+}
+
 bool tt_graphs_are_gone(const struct tt_kernel_part *on)
 {
     struct tt_graphs *graphs = on->graphs;

@@ -94,6 +94,8 @@ void tt_graphs_end(struct tt_kernel_part *on);
 /* After the end: no replay runs that began before it; and no graph is left. */
 bool tt_graphs_have_ended(const struct tt_kernel_part *on);
 bool tt_graphs_are_gone(const struct tt_kernel_part *on);
+/* Whether a graph that may be replayed has calls of the rank. Any thread. */
+bool tt_graphs_are_there(const struct tt_kernel_part *on);
 void tt_graphs_destroy(struct tt_graphs *graphs);
 
 #endif

@@ -58,6 +58,7 @@ struct tt_launches {
 /* What a communicator has on this rank's GPU. Owned by the communicator. */
 struct tt_kernel_part {
     struct tt_kernel_life life;
+    struct tt_context_user user; /* of the GPU's context, for as long as kernels may run */
     /* immutable after init */
     struct tt_device *device;
     struct tt_device_room *room;

@@ -1,5 +1,6 @@
 /* What a communicator has on a GPU: made when it is made, freed with it. */
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +52,8 @@ static void free_all(struct tt_kernel_part *on)
     if (on->device) {
         struct tt_context *context = tt_device_context(on->device);
         free_memory(on);
+        tt_context_unlist_user(context, &on->user);
+        tt_context_let_go(context);
         tt_graphs_destroy(on->graphs);
         tt_share_close(tt_device_shares(on->device), &on->place);
         if (on->last) tt_context_event_destroy(context, on->last);
@@ -111,6 +114,15 @@ static void free_left(void)
     tt_process_unlock(&left_lock);
 }
 
+/* Replays begin without the library. */
+static bool has_work(const struct tt_context_user *user)
+{
+    const struct tt_kernel_part *on =
+        (const struct tt_kernel_part *)((const char *)user - offsetof(struct tt_kernel_part, user));
+    return tt_graphs_are_there(on) ||
+           tt_context_event_query(tt_device_context(on->device), on->last) == TT_IN_PROGRESS;
+}
+
 /* ---- Creation ------------------------------------------------------------------------------- */
 
 static tt_status open_gpu(struct tt_comm_core *comm, struct tt_kernel_part *on)
@@ -121,10 +133,13 @@ static tt_status open_gpu(struct tt_comm_core *comm, struct tt_kernel_part *on)
     on->life.gpu = comm->gpu;
     TT_TRY(tt_context_allocate(context, sizeof *on->state, &memory));
     on->state = memory;
-    TT_TRY(tt_context_allocate_host(context, sizeof *on->life.report, &memory));
+    TT_TRY(tt_context_allocate_lasting(context, sizeof *on->life.report, &memory));
     on->life.report = memory;
     TT_TRY(tt_context_stream_create(context, &on->stream));
     TT_TRY(tt_context_event_create(context, &on->last));
+    on->user.has_work = has_work;
+    tt_context_list_user(context, &on->user);
+    tt_context_let_go(context);
     TT_TRY(tt_gpu_watch_get(context, &on->life.watch));
     TT_TRY(tt_attended_open(&on->queue));
     tt_launching_open(&on->launching, comm, on->queue.attendant);
@@ -298,6 +313,7 @@ static void leave_part(struct tt_comm_core *comm)
 {
     struct tt_kernel_part *on = comm->kernel;
     const bool complete = on->device && on->last;
+    if (on->device) (void)tt_context_is_reset(tt_device_context(on->device));
     tt_launching_close(&on->launching);
     tt_graphs_end(on);
     on->peers_ended = await_peers(comm);

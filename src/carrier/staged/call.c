@@ -413,11 +413,13 @@ static tt_status copy_out(const struct tt_pending_call *pending, bool succeeded)
 
 void tt_staged_copy_in(struct tt_calls *calls)
 {
+    tt_context_begin_work();
     tt_staged_join(calls, true);
     for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
         tt_staged_check_call(call, copy_in(call));
         if (!call->stream) tt_core_enter_call(call->comm);
     }
+    tt_context_end_work();
 }
 
 void tt_staged_copy_out(struct tt_calls *calls)

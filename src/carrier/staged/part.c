@@ -37,6 +37,7 @@ static void free_all(struct tt_staged_part *staged)
 /* Neither CUDA streams nor graphs use it any more. */
 static bool may_be_freed(const struct tt_staged_part *staged)
 {
+    if (tt_context_is_reset(staged->context)) return tt_stage_graphs_are_gone(staged->graphs);
     return tt_stage_all_are_free(staged) && tt_stage_graphs_are_gone(staged->graphs);
 }
 
@@ -79,6 +80,14 @@ static tt_status open_part(struct tt_staged_part *staged)
     return tt_stream_create(&staged->thread);
 }
 
+/* Replays begin without the library. */
+static bool has_work(const struct tt_context_user *user)
+{
+    const struct tt_staged_part *staged = (const struct tt_staged_part *)user;
+    return staged->graphs ||
+           atomic_load_explicit(&staged->engine->outstanding, memory_order_acquire);
+}
+
 static tt_status connect_part(struct tt_comm_core *comm, const struct tt_carried_config *config,
                               const void *offers, int32_t *amount, bool *must_fail)
 {
@@ -101,6 +110,10 @@ static tt_status connect_part(struct tt_comm_core *comm, const struct tt_carried
         free_all(staged);
         return status;
     }
+    staged->engine = &comm->engine;
+    staged->user.has_work = has_work;
+    staged->user.nqueues = TT_STAGED_QUEUES;
+    tt_context_list_user(staged->context, &staged->user);
     comm->staged = staged;
     comm->context = staged->context;
     return TT_OK;
@@ -119,11 +132,14 @@ static void leave_part(struct tt_comm_core *comm)
     const int64_t deadline_ns = tt_deadline_ns(LEAVE_MS);
     struct tt_pause pause = {0};
     tt_stream_destroy(staged->thread);
+    tt_context_unlist_user(staged->context, &staged->user);
     staged->thread = NULL;
     comm->staged = NULL;
     comm->context = NULL;
     free_left();
-    while (!tt_stage_all_are_free(staged) && !tt_expired(deadline_ns)) tt_pause(&pause);
+    while (!tt_context_is_reset(staged->context) && !tt_stage_all_are_free(staged) &&
+           !tt_expired(deadline_ns))
+        tt_pause(&pause);
     if (may_be_freed(staged)) {
         free_all(staged);
         return;

@@ -123,10 +123,12 @@ struct tt_stage_shared {
 
 /* What a communicator has for such calls. Owned by the communicator. */
 struct tt_staged_part {
+    struct tt_context_user user; /* of the GPU's context; first: its address is the part's */
     /* immutable after init */
-    struct tt_context *context; /* of the rank's GPU */
-    struct tt_gpu_watch *watch; /* whether it is lost */
-    void *stream;               /* of the rank, for calls without one */
+    const struct tt_engine *engine; /* of the communicator */
+    struct tt_context *context;     /* of the rank's GPU */
+    struct tt_gpu_watch *watch;     /* whether it is lost */
+    void *stream;                   /* of the rank, for calls without one */
     void *order;              /* the event of the last call on a stream: the next one follows it */
     struct tt_stream *thread; /* the staging thread */
     struct tt_copier *copier; /* queues the copies of calls that run */
@@ -139,9 +141,9 @@ struct tt_staged_part {
     size_t own_bytes, own_most; /* of memory that calls have of their own; and the limit */
     struct tt_stage_shared collectives;
     struct tt_stage_shared *messages; /* [2 x nranks]: sent to, received from; NULL: none yet */
-    struct tt_stage_graphs *graphs;   /* graphs.h; NULL: no call was captured */
-    struct tt_staged_task *task;      /* of the group that is being issued; NULL: none */
-    struct tt_gpu_pages *pages;       /* memory that devices of the network use in place */
+    struct tt_stage_graphs *_Atomic graphs; /* graphs.h; NULL: no call was captured */
+    struct tt_staged_task *task;            /* of the group that is being issued; NULL: none */
+    struct tt_gpu_pages *pages;             /* memory that devices of the network use in place */
     bool copies_gpus; /* no device of the network can use memory of this rank's GPU in place */
     struct tt_staged_part *next_left; /* of those whose communicators are gone */
 };

@@ -193,8 +193,9 @@ static tt_status open_memory(struct tt_device_room *room, const struct tt_device
     void *memory = (void *)(uintptr_t)offer->memory;
     if (peer->same_process && !peer->same_gpu) TT_TRY(tt_context_reach(room->context, offer->gpu));
     if (!peer->same_process) {
+        /* Opening the memory enables the access: a context of the other GPU is not needed. */
         const int number = peer->same_gpu ? gpu : number_of(offer->uuid);
-        if (number >= 0 && number != gpu) TT_TRY(tt_context_reach(room->context, number));
+        if (number >= 0) TT_TRY(tt_context_check_peer(room->context, number));
         TT_TRY(tt_context_open_shared(room->context, offer->handle, &memory));
     }
     peer->memory = memory;

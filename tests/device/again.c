@@ -1,0 +1,174 @@
+/* Programs that use a GPU again and again: again HOW.
+ * peers: keeps a communicator, and makes others with processes that come and go: what it maps of
+ * their memory has a bound.
+ * reset: resets the GPU (cudaDeviceReset) between two communicators, whose streams it keeps.
+ * reset_early: the same before it destroys the first, which is told, and ends without a fault. */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../driver/calls.h"
+#include "tutti.h"
+
+enum { COUNT = 100, NGENERATIONS = 3 };
+
+/* In place of the tests' shim: what fails ends the process. */
+void tt_test_fail(const char *file, int line, const char *format, ...)
+{
+    (void)format;
+    fprintf(stderr, "%s:%d: a call of the driver failed\n", file, line);
+    exit(3);
+}
+
+static void check(tuttiResult_t result, const char *what)
+{
+    if (!result) return;
+    fprintf(stderr, "process %d: %s: %s\n", (int)getpid(), what, tuttiGetLastError(NULL));
+    exit(2);
+}
+
+static tuttiComm_t make(int nranks, int rank, tuttiUniqueId id)
+{
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    tuttiComm_t comm = NULL;
+    config.device = 0;
+    check(tuttiCommInitRankConfig(&comm, nranks, id, rank, &config), "init");
+    return comm;
+}
+
+static tuttiUniqueId new_id(void)
+{
+    tuttiUniqueId id;
+    check(tuttiGetUniqueId(&id), "id");
+    return id;
+}
+
+static void *begin(void)
+{
+    CUcontext context = NULL;
+    CUdeviceptr memory = 0;
+    CALL(cuDevicePrimaryCtxRetain, &context, 0);
+    CALL(cuCtxSetCurrent, context);
+    CALL(cuMemAlloc_v2, &memory, COUNT * sizeof(int));
+    CALL(cuMemsetD32_v2, memory, 1, COUNT);
+    CALL(cuCtxSynchronize);
+    return (void *)(uintptr_t)memory;
+}
+
+static void sum(tuttiComm_t comm, void *memory, int expected)
+{
+    int got = 0;
+    check(tuttiAllReduce(memory, memory, COUNT, tuttiInt32, tuttiSum, comm, NULL), "all-reduce");
+    CALL(cuMemcpyDtoH_v2, &got, (CUdeviceptr)(uintptr_t)memory, sizeof got);
+    if (got == expected) return;
+    fprintf(stderr, "the sum is %d, expected %d\n", got, expected);
+    exit(1);
+}
+
+/* ---- Processes that come and go ------------------------------------------------------------- */
+
+/* A descriptor of standard input gives the id. */
+static int be_a_peer(void)
+{
+    tuttiUniqueId id;
+    if (read(STDIN_FILENO, &id, sizeof id) != sizeof id) return 1;
+    const tuttiComm_t comm = make(2, 1, id);
+    sum(comm, begin(), 2);
+    check(tuttiCommDestroy(comm), "destroy");
+    return 0;
+}
+
+static pid_t start_peer(const char *program, const tuttiUniqueId *id)
+{
+    int pipes[2];
+    if (pipe(pipes)) exit(4);
+    const pid_t child = fork();
+    if (child == 0) {
+        dup2(pipes[0], STDIN_FILENO);
+        close(pipes[0]);
+        close(pipes[1]);
+        execl(program, program, "peer", NULL);
+        _exit(5);
+    }
+    if (child < 0 || write(pipes[1], id, sizeof *id) != sizeof *id) exit(4);
+    close(pipes[0]);
+    close(pipes[1]);
+    return child;
+}
+
+/* Of device memory, which lies in files of this name. */
+static int count_mappings(void)
+{
+    char line[512];
+    int n = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (maps && fgets(line, sizeof line, maps)) n += strstr(line, "vgpu memory") != NULL;
+    if (maps) fclose(maps);
+    return n;
+}
+
+static int use_peers(const char *program)
+{
+    void *memory = begin();
+    const tuttiComm_t own = make(1, 0, new_id());
+    int first = 0, last = 0;
+    for (int i = 0; i < NGENERATIONS; i++) {
+        const tuttiUniqueId id = new_id();
+        const pid_t peer = start_peer(program, &id);
+        int status = -1;
+        const tuttiComm_t comm = make(2, 0, id);
+        CALL(cuMemsetD32_v2, (CUdeviceptr)(uintptr_t)memory, 1, COUNT);
+        CALL(cuCtxSynchronize);
+        sum(comm, memory, 2);
+        check(tuttiCommDestroy(comm), "destroy");
+        if (waitpid(peer, &status, 0) != peer || status) return 1;
+        last = count_mappings();
+        if (i == 0) first = last;
+    }
+    check(tuttiCommDestroy(own), "destroy");
+    if (first > 0 && last <= first) return 0;
+    fprintf(stderr, "%d mappings after one peer, %d after %d peers\n", first, last, NGENERATIONS);
+    return 1;
+}
+
+/* ---- Resets --------------------------------------------------------------------------------- */
+
+static tuttiComm_t use_stream(void)
+{
+    CUstream stream = NULL;
+    tuttiStream_t found = NULL;
+    void *memory = begin();
+    const tuttiComm_t comm = make(1, 0, new_id());
+    CALL(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+    check(tuttiStreamOfDevice(&found, 0, stream), "stream");
+    check(tuttiAllReduce(memory, memory, COUNT, tuttiInt32, tuttiSum, comm, found), "all-reduce");
+    CALL(cuStreamSynchronize, stream);
+    sum(comm, memory, 1);
+    return comm;
+}
+
+static int reset(bool early)
+{
+    for (int i = 0; i < 3; i++) {
+        const tuttiComm_t comm = use_stream();
+        if (early) CALL(cuDevicePrimaryCtxReset_v2, 0);
+        if (early) usleep(50000); /* threads of the library look at what kernels report */
+        check(tuttiCommDestroy(comm), "destroy");
+        if (!early) CALL(cuDevicePrimaryCtxReset_v2, 0);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const char *how = argc == 2 ? argv[1] : "";
+    CALL(cuInit, 0);
+    if (!strcmp(how, "peer")) return be_a_peer();
+    if (!strcmp(how, "peers")) return use_peers(argv[0]);
+    if (!strcmp(how, "reset")) return reset(false);
+    if (!strcmp(how, "reset_early")) return reset(true);
+    fprintf(stderr, "usage: again peers|reset|reset_early\n");
+    return 1;
+}

@@ -346,7 +346,7 @@ uint64_t tt_stream_push(struct tt_stream *stream, struct tt_task *task)
     const bool lazy = is_lazy(own);
     task->next = NULL;
     pthread_mutex_lock(&stream->lock);
-    if (lazy) task->due_ns = tt_now_ns() + TT_LAZY_NS;
+    task->due_ns = lazy ? tt_now_ns() + TT_LAZY_NS : 0;
     *own->last = task;
     own->last = &task->next;
     const uint64_t ticket = ++stream->queued;

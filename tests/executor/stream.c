@@ -405,6 +405,21 @@ TEST(stream, a_task_behind_the_one_that_a_thread_waited_for_is_run)
     tt_stream_destroy(stream);
 }
 
+TEST(stream, a_task_that_came_before_the_stream_was_lazy_is_run)
+{
+    for (int i = 0; i < 100; i++) {
+        struct tt_stream *stream;
+        pthread_t by[2];
+        REQUIRE(tt_stream_create(&stream) == TT_OK);
+        push(stream, note_thread, &by[0]);
+        tt_stream_set_lazy(stream, true);
+        push(stream, note_thread, &by[1]);
+        while (tt_stream_query(stream) == TT_IN_PROGRESS) usleep(50); /* else the test hangs */
+        CHECK(pthread_equal(by[0], by[1]));
+        tt_stream_destroy(stream);
+    }
+}
+
 /* Both ways: the thread that waits goes from stream to stream, further than it may nest, or each
  * stream's own thread runs its part. */
 TEST(stream, a_chain_of_streams_that_wait_for_one_another_is_run)

@@ -241,7 +241,7 @@ TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tut
 TUTTI_API tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
 
 /* As tuttiCommFinalize, but it waits for no other rank: so one thread may finalize its ranks one
- * after another. Not collective. Inside a group it runs at the end of that. */
+ * after another. Not collective. Inside a group it runs at the group's end. */
 TUTTI_API tuttiResult_t tuttiCommFinalizeLocal(tuttiComm_t comm);
 
 /* Completes all calls issued on `comm` and frees it. Not collective. NULL is allowed. Inside a
@@ -303,7 +303,7 @@ TUTTI_API tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle);
 
 /* Makes an idle stream. Its work is run by a thread that waits for it (tuttiStreamSynchronize,
  * tuttiEventSynchronize), or by a thread of its own: at once where the host has a core for that,
- * else when 0.2 ms have passed (computeThreads). SystemError: no thread can be started. */
+ * else after 0.2 to 1.6 ms (computeThreads). SystemError: no thread can be started. */
 TUTTI_API tuttiResult_t tuttiStreamCreate(tuttiStream_t *stream);
 /* Makes a stream of a CUDA stream (a CUstream, cudaStream_t; NULL: the legacy default stream of GPU
  * `device`), which stays the caller's and must live as long. Calls on device memory that are issued

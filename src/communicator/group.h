@@ -53,7 +53,7 @@ struct tt_pending_end {
     uint64_t number;    /* of the communicator: another may be made at its address meanwhile */
     unsigned endings;   /* since begin: in what it was before (TT_COMM_ENDS); 0: its end is ours */
     tt_status refused;  /* by begin */
-    bool needs_success; /* not where the group has failed; else also then */
+    bool needs_success; /* false: it is run also where the group has failed */
 };
 TT_NODISCARD tt_status tt_issue_end(struct tt_pending_end *end);
 

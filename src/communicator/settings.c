@@ -1,4 +1,5 @@
 /* Settings of a communicator: the fields of tuttiConfig_t, else the values of the config table. */
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -105,6 +106,22 @@ static int choose_gpu(int asked, const struct tuttiComm *parent, int *device)
     return gpu;
 }
 
+static size_t bounded(enum tt_config_key key, size_t least, size_t most, size_t unit)
+{
+    const int64_t value = tt_config_int(key);
+    size_t good = value < (int64_t)least ? least : value > (int64_t)most ? most : (size_t)value;
+    good = (good + unit - 1) / unit * unit;
+    if ((int64_t)good != value)
+        TT_WARN("%s=%lld is not in %zu..%zu or no multiple of %zu: using %zu", tt_config_name(key),
+                (long long)value, least, most, unit, good);
+    return good;
+}
+
+static int compute_threads(void)
+{
+    return (int)bounded(TT_CONFIG_COMPUTE_THREADS, 0, INT_MAX, 1);
+}
+
 tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig_t *config,
                               const struct tuttiComm *parent)
 {
@@ -119,8 +136,7 @@ tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig
     fresh.late_ms = int_or(full.lateMs,
                            parent ? parent->core.engine.late_ms : tt_config_int(TT_CONFIG_LATE_MS));
     fresh.compute_threads =
-        (int)int_or(full.computeThreads,
-                    parent ? parent->compute_threads : tt_config_int(TT_CONFIG_COMPUTE_THREADS));
+        (int)int_or(full.computeThreads, parent ? parent->compute_threads : compute_threads());
     snprintf(fresh.name, sizeof fresh.name, "%s", choose_name(full.commName, parent));
     const char *algorithm = full.algorithm ? full.algorithm : tt_config_string(TT_CONFIG_ALGORITHM);
     if (parent && !full.algorithm)
@@ -146,17 +162,6 @@ tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig
 }
 
 /* A value out of range is clamped, which is logged. */
-static size_t bounded(enum tt_config_key key, size_t least, size_t most, size_t unit)
-{
-    const int64_t value = tt_config_int(key);
-    size_t good = value < (int64_t)least ? least : value > (int64_t)most ? most : (size_t)value;
-    good = (good + unit - 1) / unit * unit;
-    if ((int64_t)good != value)
-        TT_WARN("%s=%lld is not in %zu..%zu or no multiple of %zu: using %zu", tt_config_name(key),
-                (long long)value, least, most, unit, good);
-    return good;
-}
-
 static bool lists(const char *list, const char *word)
 {
     const size_t length = strlen(word);

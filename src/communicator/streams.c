@@ -233,6 +233,7 @@ tuttiResult_t tuttiStreamWaitEvent(tuttiStream_t stream, tuttiEvent_t event)
         return tuttiSuccess;
     }
     status = need_host_stream(stream, "tuttiStreamWaitEvent", "cuStreamWaitEvent");
+    if (!status) status = tt_event_check(event_of(event));
     if (!status) status = tt_stream_wait_event(stream_of(stream), event_of(event));
     return tt_result(__func__, status);
 }

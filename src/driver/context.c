@@ -61,14 +61,13 @@ static void unlist_locked(const struct tt_context *context)
     *link = context->next;
 }
 
-/* The first user since the context was opened, or since the last one: the GPU may have been reset
- * meanwhile. */
-static tt_status begin_use_locked(struct tt_context *context)
+/* Nobody uses the context: the GPU may have been reset since the last one did. */
+static tt_status renew_locked(struct tt_context *context)
 {
     TT_TRY(retain(context));
     context->cu->DevicePrimaryCtxRelease(context->device); /* it is held */
     atomic_store_explicit(&context->is_reset, false, memory_order_relaxed);
-    return create_stream(context, &context->stream);
+    return TT_OK;
 }
 
 static tt_status open_one(int gpu, bool holds, struct tt_context **context)
@@ -77,7 +76,8 @@ static tt_status open_one(int gpu, bool holds, struct tt_context **context)
     struct tt_context *found = contexts;
     while (found && found->gpu != gpu) found = found->next;
     tt_status status = found ? TT_OK : open_locked(gpu, &found);
-    if (!status && !holds && !found->nusers) status = begin_use_locked(found);
+    if (!status && !found->nusers) status = renew_locked(found);
+    if (!status && !holds && !found->nusers) status = create_stream(found, &found->stream);
     if (!status) {
         *(holds ? &found->nholders : &found->nusers) += 1;
     } else if (found && !found->nusers && !found->nholders) {

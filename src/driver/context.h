@@ -27,9 +27,10 @@ TT_NODISCARD tt_status tt_context_hold(int gpu, struct tt_context **context);
 void tt_context_drop(struct tt_context *context);
 int tt_context_gpu(const struct tt_context *context);
 
-/* Whether the program has reset the GPU (cudaDeviceReset) since the context was opened first by who
- * has memory: asks the driver, and warns. From then on tt_context_enter fails with USAGE, so that
- * nothing that is gone is given to the driver, until all who have memory have closed it. */
+/* Whether the program has reset the GPU (cudaDeviceReset) since the context's first user of now
+ * opened it, and has not used the GPU again: asks the driver, and warns. From then on
+ * tt_context_enter fails with USAGE, so that nothing that is gone is given to the driver, until all
+ * who have memory have closed it. */
 bool tt_context_is_reset(struct tt_context *context);
 /* Makes the context the thread's current one until tt_context_leave, for calls of the driver. */
 TT_NODISCARD tt_status tt_context_enter(struct tt_context *context);
@@ -77,7 +78,7 @@ TT_NODISCARD tt_status tt_context_open_shared(struct tt_context *context,
                                               void **memory);
 void tt_context_close_shared(struct tt_context *context, void *memory);
 /* Whose work on the GPU may wait for a thread of this process, perhaps for the calling one. Owned
- * by who lists it. */
+ * by its creator. */
 struct tt_context_user {
     bool (*has_work)(const struct tt_context_user *user); /* any thread; calls none of these */
     int nqueues;                                          /* tt_driver_queues */

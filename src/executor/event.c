@@ -3,6 +3,7 @@
 #include "executor/event.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 
@@ -10,9 +11,9 @@
  * happen or wait for it. */
 struct record {
     struct tt_event *event;
-    struct tt_stream
-        *stream;     /* may be gone when this has happened; NULL: the record has happened */
-    uint64_t ticket; /* of the record's task */
+    struct tt_stream *stream; /* may be gone when this has happened; NULL: it has happened */
+    uint64_t ticket;          /* of the record's task */
+    pid_t process;            /* that recorded it */
     /* guarded by the event's lock */
     int users;
     bool happened;
@@ -89,7 +90,8 @@ static struct record *new_record(struct tt_event *event, struct tt_stream *strea
     pthread_mutex_unlock(&event->lock);
     if (!record) record = malloc(sizeof *record);
     if (record)
-        *record = (struct record){.event = event, .stream = stream, .users = 1};
+        *record =
+            (struct record){.event = event, .stream = stream, .process = getpid(), .users = 1};
     else {
         pthread_mutex_lock(&event->lock);
         event->users--;
@@ -207,13 +209,30 @@ tt_status tt_stream_wait_event(struct tt_stream *stream, struct tt_event *event)
 
 /* ---- In threads ----------------------------------------------------------------------------- */
 
+/* In a child made by fork the stream of its parent does nothing, and may have been destroyed. */
+static tt_status check_process(const struct record *record)
+{
+    if (record->process == getpid()) return TT_OK;
+    return tt_fail(TT_ERR_USAGE, "the event was recorded by the parent of this process, which was "
+                                 "made by fork, and has not happened: record it here");
+}
+
+tt_status tt_event_check(struct tt_event *event)
+{
+    pthread_mutex_lock(&event->lock);
+    const struct record *last = event->last;
+    const tt_status status = last && !last->happened ? check_process(last) : TT_OK;
+    pthread_mutex_unlock(&event->lock);
+    return status;
+}
+
 tt_status tt_event_check_outside(struct tt_event *event, const char *function)
 {
     pthread_mutex_lock(&event->lock);
     const struct record *last = event->last;
     tt_status status = TT_OK;
     if (last && !last->happened) {
-        status = tt_stream_check(last->stream);
+        status = check_process(last);
         if (!status) status = tt_stream_check_outside(last->stream, function);
     }
     pthread_mutex_unlock(&event->lock);

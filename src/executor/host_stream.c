@@ -97,6 +97,7 @@ void tt_task_drop(struct tt_stream *stream, struct tt_task *task)
  * thread then runs that stream's tasks. */
 struct serving {
     const struct host_stream *stream;
+    bool awaited; /* by a thread that has nothing else to do; false: the stream's own runs it */
     const struct serving *outer;
 };
 
@@ -115,7 +116,7 @@ static bool may_serve_another(void)
 static void run_first_locked(struct host_stream *own, bool awaited)
 {
     struct tt_stream *stream = &own->base;
-    const struct serving here = {own, serving_here};
+    const struct serving here = {own, awaited, serving_here};
     struct tt_task *task = own->first;
     if (!(own->first = task->next)) own->last = &own->first;
     own->running = true;
@@ -140,7 +141,7 @@ static void await(struct tt_stream *stream, uint64_t ticket, bool may_run)
     own->nwaiting++;
     while (stream->done < ticket) {
         if (may_run && own->first && !own->running)
-            run_first_locked(own, true);
+            run_first_locked(own, !serving_here || serving_here->awaited);
         else
             pthread_cond_wait(&stream->changed, &stream->lock);
     }
@@ -182,9 +183,8 @@ static void idle_locked(struct host_stream *own)
 
 /* No task is due. Where tasks follow one another, nobody wakes the thread of a lazy stream: the
  * thread looks for tasks now and then, less often while threads that wait run all of them. */
-static void wait_locked(struct host_stream *own)
+static void wait_locked(struct host_stream *own, bool lazy)
 {
-    const bool lazy = is_lazy(own);
     if (lazy && own->first && !own->running) {
         sleep_until_locked(own, own->first->due_ns);
     } else if (own->idle && !own->first) {
@@ -200,10 +200,10 @@ static void wait_locked(struct host_stream *own)
     }
 }
 
-static bool is_due_locked(const struct host_stream *own)
+static bool is_due_locked(const struct host_stream *own, bool lazy)
 {
     if (!own->first || own->running) return false;
-    return !is_lazy(own) || tt_now_ns() >= own->first->due_ns;
+    return !lazy || tt_now_ns() >= own->first->due_ns;
 }
 
 static void *serve(void *argument)
@@ -211,9 +211,10 @@ static void *serve(void *argument)
     struct host_stream *own = argument;
     pthread_mutex_lock(&own->base.lock);
     for (;;) {
-        if (!is_due_locked(own)) {
+        const bool lazy = is_lazy(own);
+        if (!is_due_locked(own, lazy)) {
             if (own->stop && !own->first) break;
-            wait_locked(own);
+            wait_locked(own, lazy);
             continue;
         }
         own->pause_ns = TT_LAZY_NS;

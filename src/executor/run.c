@@ -218,11 +218,14 @@ static void sleep_until_woken(struct wait *wait, struct tt_work *works)
     wait->sleep = NULL;
 }
 
-/* Whether a call waits for an earlier one of its communicator. */
-static bool some_have_no_turn(const struct tt_work *works)
+/* Whether a call may wait for one that lies in a stream of this process: for an earlier one of its
+ * communicator, or for that of another rank. */
+static bool may_need_streams(const struct tt_work *works)
 {
     for (const struct tt_work *work = works; work; work = work->next)
-        if (!tt_work_is_done(work) && work->state == TT_WORK_ISSUED) return true;
+        if (!tt_work_is_done(work) &&
+            (work->state == TT_WORK_ISSUED || work->engine->fabric->shares_process))
+            return true;
     return false;
 }
 
@@ -230,7 +233,7 @@ static void wait_a_turn(struct wait *wait, struct tt_work *works, struct failure
 {
     struct tt_engine *engine;
     wait->turns++;
-    if (wait->turns == HURRY_TURNS && some_have_no_turn(works)) tt_streams_hurry();
+    if (wait->turns == HURRY_TURNS && may_need_streams(works)) tt_streams_hurry();
     if (wait->spin && wait->turns < CROWDED_SPIN_TURNS) {
         tt_cpu_relax();
         return;

@@ -158,11 +158,14 @@ static tt_status begin(struct tt_fabric *fabric, const struct tt_peer_info *info
     TT_TRY(tt_peers_check_settings(infos, fabric->nranks));
     TT_TRY(tt_peers_check_hosts(infos, hosts));
     const double here = tt_peers_per_core(infos, hosts, hosts->host_of[fabric->rank]);
-    fabric->spares_core = config->always_spin || here * (1 + config->compute_threads) <= 1;
+    fabric->spares_core = config->always_spin || here * (1.0 + config->compute_threads) <= 1;
     fabric->all_have_fast_rep_movsb = true;
-    for (int r = 0; r < fabric->nranks; r++)
+    for (int r = 0; r < fabric->nranks; r++) {
         fabric->all_have_fast_rep_movsb =
             fabric->all_have_fast_rep_movsb && infos[r].has_fast_rep_movsb;
+        fabric->shares_process |=
+            r != fabric->rank && same_process(&infos[r], &infos[fabric->rank]);
+    }
     for (int h = 0; h < hosts->nhosts; h++) {
         const double per_core = tt_peers_per_core(infos, hosts, h);
         fabric->some_oversubscribed |= tt_peers_oversubscribed(infos, hosts, h);

@@ -35,6 +35,7 @@ struct tt_fabric {
     bool some_oversubscribed;       /* some host */
     bool all_have_fast_rep_movsb;   /* the CPUs of all ranks */
     bool spares_core;      /* this host has a core for each rank beside those that compute */
+    bool shares_process;   /* with another rank */
     double ranks_per_core; /* tt_peers_per_core of the host where it is most */
     struct tt_pid_watch **watches; /* [nlocal]; NULL: of this process */
 

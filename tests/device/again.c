@@ -157,6 +157,10 @@ static int reset(bool early)
         if (early) usleep(50000); /* threads of the library look at what kernels report */
         check(tuttiCommDestroy(comm), "destroy");
         if (!early) CALL(cuDevicePrimaryCtxReset_v2, 0);
+        /* While no communicator uses the GPU */
+        void *memory = NULL;
+        check(tuttiDeviceMemAlloc(&memory, 4096, 0), "memory");
+        check(tuttiMemFree(memory), "free");
     }
     return 0;
 }

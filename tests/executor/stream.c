@@ -240,11 +240,13 @@ TEST(stream, a_child_made_by_fork_may_only_destroy_its_parents_streams)
     enum { PATIENCE_S = 60 };
     struct trio trio;
     struct tt_stream *idle;
-    tuttiStream_t stream;
-    tuttiEvent_t event;
+    tuttiStream_t stream, own;
+    tuttiEvent_t event, pending;
     REQUIRE(trio_open(&trio));
     REQUIRE(tt_stream_create(&idle) == TT_OK);
     REQUIRE(!tuttiStreamCreate(&stream) && !tuttiEventCreate(&event));
+    REQUIRE(!tuttiEventCreate(&pending));
+    CHECK_EQ(tt_event_record((struct tt_event *)pending, trio.held), TT_OK);
     CHECK_EQ(tt_stream_synchronize(idle, true), TT_OK);
     usleep(1000);
     const pid_t child = fork();
@@ -252,11 +254,17 @@ TEST(stream, a_child_made_by_fork_may_only_destroy_its_parents_streams)
         alarm(PATIENCE_S);
         bool are_refused = tt_stream_synchronize(trio.held, true) == TT_ERR_USAGE &&
                            tt_stream_query(trio.held) == TT_ERR_USAGE;
+        are_refused = are_refused && !tuttiStreamCreate(&own) &&
+                      tuttiStreamWaitEvent(own, pending) == tuttiInvalidUsage &&
+                      tuttiEventSynchronize(pending) == tuttiInvalidUsage;
         are_refused = are_refused && tuttiStreamLaunch(stream, never, NULL) == tuttiInvalidUsage &&
                       tuttiEventRecord(event, stream) == tuttiInvalidUsage &&
                       tuttiStreamDestroy(stream) == tuttiSuccess;
         tt_stream_destroy(trio.held);
         tt_stream_destroy(idle);
+        are_refused = are_refused && tuttiStreamWaitEvent(own, pending) == tuttiInvalidUsage &&
+                      tuttiEventSynchronize(pending) == tuttiInvalidUsage &&
+                      tuttiStreamDestroy(own) == tuttiSuccess;
         _exit(are_refused ? 0 : 1);
     }
     int status = -1;
@@ -264,6 +272,7 @@ TEST(stream, a_child_made_by_fork_may_only_destroy_its_parents_streams)
     CHECK_EQ(status, 0);
     CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
     CHECK_EQ(tuttiEventDestroy(event), tuttiSuccess);
+    CHECK_EQ(tuttiEventDestroy(pending), tuttiSuccess);
     tt_stream_destroy(idle);
     pthread_mutex_unlock(&trio.hold);
     trio_close(&trio);
@@ -502,6 +511,34 @@ TEST(stream, a_call_that_waits_for_its_turn_has_lazy_streams_begin)
     CHECK_EQ(tuttiStreamDestroy(first), tuttiSuccess);
     CHECK_EQ(tuttiStreamDestroy(second), tuttiSuccess);
     CHECK_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+}
+
+/* The call of the other rank lies in another stream. */
+TEST(stream, one_thread_with_several_ranks_does_not_wait_until_lazy_streams_begin)
+{
+    tuttiStream_t streams[2];
+    tuttiComm_t comms[2];
+    int values[2] = {1, 2};
+    int64_t least_ns = INT64_MAX;
+    REQUIRE(!tuttiStreamCreate(&streams[0]) && !tuttiStreamCreate(&streams[1]));
+    setenv("TUTTI_COMPUTE_THREADS", "1000", 1);
+    REQUIRE(!tuttiCommInitAll(comms, 2, NULL));
+    unsetenv("TUTTI_COMPUTE_THREADS");
+    for (int i = 0; i < 200; i++) {
+        const int64_t begin_ns = tt_now_ns();
+        for (int r = 0; r < 2; r++)
+            CHECK_EQ(
+                tuttiAllReduce(&values[r], &values[r], 1, tuttiInt, tuttiMax, comms[r], streams[r]),
+                tuttiSuccess);
+        for (int r = 0; r < 2; r++) CHECK_EQ(tuttiStreamSynchronize(streams[r]), tuttiSuccess);
+        if (tt_now_ns() - begin_ns < least_ns) least_ns = tt_now_ns() - begin_ns;
+    }
+    CHECK(values[0] == 2 && values[1] == 2);
+    CHECK(least_ns < TT_LAZY_NS);
+    for (int r = 0; r < 2; r++) {
+        CHECK_EQ(tuttiStreamDestroy(streams[r]), tuttiSuccess);
+        CHECK_EQ(tuttiCommDestroy(comms[r]), tuttiSuccess);
+    }
 }
 
 struct grouped {

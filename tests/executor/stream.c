@@ -9,9 +9,16 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/sanitizers.h"
 #include "executor/event.h"
 #include "shim.h"
 #include "tutti.h"
+
+#ifdef TT_THREAD_SANITIZER
+enum { IS_SLOW = 1, HAS_THREADS_AFTER_FORK = 0 };
+#else
+enum { IS_SLOW = 0, HAS_THREADS_AFTER_FORK = 1 };
+#endif
 
 static _Atomic int order;
 static int seen[100];
@@ -254,8 +261,9 @@ TEST(stream, a_child_made_by_fork_may_only_destroy_its_parents_streams)
         alarm(PATIENCE_S);
         bool are_refused = tt_stream_synchronize(trio.held, true) == TT_ERR_USAGE &&
                            tt_stream_query(trio.held) == TT_ERR_USAGE;
-        are_refused = are_refused && !tuttiStreamCreate(&own) &&
-                      tuttiStreamWaitEvent(own, pending) == tuttiInvalidUsage &&
+        own = NULL;
+        if (HAS_THREADS_AFTER_FORK) are_refused = are_refused && !tuttiStreamCreate(&own);
+        are_refused = are_refused && tuttiStreamWaitEvent(own, pending) == tuttiInvalidUsage &&
                       tuttiEventSynchronize(pending) == tuttiInvalidUsage;
         are_refused = are_refused && tuttiStreamLaunch(stream, never, NULL) == tuttiInvalidUsage &&
                       tuttiEventRecord(event, stream) == tuttiInvalidUsage &&
@@ -507,7 +515,7 @@ TEST(stream, a_call_that_waits_for_its_turn_has_lazy_streams_begin)
                      tuttiSuccess);
         if (tt_now_ns() - begin_ns < least_ns) least_ns = tt_now_ns() - begin_ns;
     }
-    CHECK(least_ns < TT_LAZY_NS); /* else the streams began by themselves each time */
+    CHECK(least_ns < TT_LAZY_NS || IS_SLOW); /* else the streams began by themselves each time */
     CHECK_EQ(tuttiStreamDestroy(first), tuttiSuccess);
     CHECK_EQ(tuttiStreamDestroy(second), tuttiSuccess);
     CHECK_EQ(tuttiCommDestroy(comm), tuttiSuccess);
@@ -534,7 +542,7 @@ TEST(stream, one_thread_with_several_ranks_does_not_wait_until_lazy_streams_begi
         if (tt_now_ns() - begin_ns < least_ns) least_ns = tt_now_ns() - begin_ns;
     }
     CHECK(values[0] == 2 && values[1] == 2);
-    CHECK(least_ns < TT_LAZY_NS);
+    CHECK(least_ns < TT_LAZY_NS || IS_SLOW);
     for (int r = 0; r < 2; r++) {
         CHECK_EQ(tuttiStreamDestroy(streams[r]), tuttiSuccess);
         CHECK_EQ(tuttiCommDestroy(comms[r]), tuttiSuccess);

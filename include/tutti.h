@@ -153,8 +153,7 @@ typedef struct {
     /* 1: buffers of a collective may overlap in any way, and then the data that result are
      * undefined; 0: as said under "Collectives". Undefined: the parent's in a split, else 0 */
     int overlaps;
-    int hostPagesStay;  /* 1: tuttiCommRegister moves no memory of the host. Undefined: as overlaps
-                         */
+    int hostPagesStay;  /* 1: tuttiCommRegister moves no host memory. Undefined: as overlaps */
     int computeThreads; /* with how many threads this rank computes (tuttiStreamCreate) */
 } tuttiConfig_t;
 

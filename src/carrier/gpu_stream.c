@@ -43,7 +43,7 @@ static void destroy(struct tt_stream *stream, bool inherited)
         return;
     }
     pthread_mutex_lock(&stream->lock);
-    while (stream->done < stream->queued) pthread_cond_wait(&stream->changed, &stream->lock);
+    tt_stream_await_end(stream, stream->queued, false);
     pthread_mutex_unlock(&stream->lock);
     tt_context_close(own(stream)->context);
     tt_stream_fini(stream);

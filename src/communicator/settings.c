@@ -23,6 +23,13 @@ static tt_status check_timeout(const char *name, int value)
                    value);
 }
 
+/* one, zero: what they mean, the latter with a blank before it, or "". */
+static tt_status check_switch(const char *name, int value, const char *one, const char *zero)
+{
+    if (value == 0 || value == 1 || value == TUTTI_CONFIG_UNDEF_INT) return TT_OK;
+    return tt_fail(TT_ERR_ARGUMENT, "%s is %d: give 1 (%s) or 0%s", name, value, one, zero);
+}
+
 /* An older caller's struct is shorter: what it lacks is undefined. */
 static tt_status read_struct(tuttiConfig_t *full, const tuttiConfig_t *config)
 {
@@ -35,10 +42,7 @@ static tt_status read_struct(tuttiConfig_t *full, const tuttiConfig_t *config)
                        "the config is not from TUTTI_CONFIG_INITIALIZER (size %zu, magic %#llx)",
                        config->size, (unsigned long long)config->magic);
     memcpy(full, config, config->size < sizeof *full ? config->size : sizeof *full);
-    if (full->deterministic != 0 && full->deterministic != 1 &&
-        full->deterministic != TUTTI_CONFIG_UNDEF_INT)
-        return tt_fail(TT_ERR_ARGUMENT, "deterministic is %d: give 1 (on) or 0 (off)",
-                       full->deterministic);
+    TT_TRY(check_switch("deterministic", full->deterministic, "on", " (off)"));
     if (full->device < TUTTI_DEVICE_CURRENT && full->device != TUTTI_CONFIG_UNDEF_INT)
         return tt_fail(TT_ERR_ARGUMENT,
                        "device is %d: give the number of a GPU, -1 for none, or "
@@ -46,14 +50,9 @@ static tt_status read_struct(tuttiConfig_t *full, const tuttiConfig_t *config)
                        full->device, TUTTI_DEVICE_CURRENT);
     TT_TRY(check_timeout("timeoutMs", full->timeoutMs));
     TT_TRY(check_timeout("lateMs", full->lateMs));
-    if (full->overlaps != 0 && full->overlaps != 1 && full->overlaps != TUTTI_CONFIG_UNDEF_INT)
-        return tt_fail(TT_ERR_ARGUMENT, "overlaps is %d: give 1 (buffers may overlap) or 0",
-                       full->overlaps);
-    if (full->hostPagesStay != 0 && full->hostPagesStay != 1 &&
-        full->hostPagesStay != TUTTI_CONFIG_UNDEF_INT)
-        return tt_fail(TT_ERR_ARGUMENT,
-                       "hostPagesStay is %d: give 1 (registering moves no memory of the host) or 0",
-                       full->hostPagesStay);
+    TT_TRY(check_switch("overlaps", full->overlaps, "buffers may overlap", ""));
+    TT_TRY(check_switch("hostPagesStay", full->hostPagesStay,
+                        "registering moves no memory of the host", ""));
     if (full->computeThreads < 0 && full->computeThreads != TUTTI_CONFIG_UNDEF_INT)
         return tt_fail(TT_ERR_ARGUMENT, "computeThreads is %d: give 0 or more",
                        full->computeThreads);
@@ -106,6 +105,7 @@ static int choose_gpu(int asked, const struct tuttiComm *parent, int *device)
     return gpu;
 }
 
+/* A value out of range is clamped, which is logged. */
 static size_t bounded(enum tt_config_key key, size_t least, size_t most, size_t unit)
 {
     const int64_t value = tt_config_int(key);
@@ -161,7 +161,6 @@ tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig
     return TT_OK;
 }
 
-/* A value out of range is clamped, which is logged. */
 static bool lists(const char *list, const char *word)
 {
     const size_t length = strlen(word);

@@ -209,7 +209,7 @@ tuttiResult_t tuttiEventRecord(tuttiEvent_t event, tuttiStream_t stream)
 tuttiResult_t tuttiEventSynchronize(tuttiEvent_t event)
 {
     tt_status status = check_event(event);
-    if (!status) status = tt_event_check_outside(event_of(event), "tuttiEventSynchronize");
+    if (!status) status = tt_event_check(event_of(event), "tuttiEventSynchronize");
     if (!status) tt_event_synchronize(event_of(event), may_run());
     return tt_result(__func__, status);
 }
@@ -226,14 +226,14 @@ tuttiResult_t tuttiStreamWaitEvent(tuttiStream_t stream, tuttiEvent_t event)
     tt_status status = check_event(event);
     if (!status) status = check_stream(stream);
     if (!status && !stream)
-        status = tt_event_check_outside(event_of(event), "tuttiStreamWaitEvent with stream NULL");
+        status = tt_event_check(event_of(event), "tuttiStreamWaitEvent with stream NULL");
     if (status) return tt_result(__func__, status);
     if (!stream) {
         tt_event_synchronize(event_of(event), may_run());
         return tuttiSuccess;
     }
     status = need_host_stream(stream, "tuttiStreamWaitEvent", "cuStreamWaitEvent");
-    if (!status) status = tt_event_check(event_of(event));
+    if (!status) status = tt_event_check(event_of(event), NULL);
     if (!status) status = tt_stream_wait_event(stream_of(stream), event_of(event));
     return tt_result(__func__, status);
 }

@@ -70,13 +70,22 @@ static tt_status renew_locked(struct tt_context *context)
     return TT_OK;
 }
 
+static struct tt_context *find_locked(int gpu)
+{
+    struct tt_context *found = contexts;
+    while (found && found->gpu != gpu) found = found->next;
+    return found;
+}
+
 static tt_status open_one(int gpu, bool holds, struct tt_context **context)
 {
     tt_process_lock(&lock);
-    struct tt_context *found = contexts;
-    while (found && found->gpu != gpu) found = found->next;
-    tt_status status = found ? TT_OK : open_locked(gpu, &found);
-    if (!status && !found->nusers) status = renew_locked(found);
+    struct tt_context *found = find_locked(gpu);
+    tt_status status = TT_OK;
+    if (!found)
+        status = open_locked(gpu, &found);
+    else if (!found->nusers)
+        status = renew_locked(found);
     if (!status && !holds && !found->nusers) status = create_stream(found, &found->stream);
     if (!status) {
         *(holds ? &found->nholders : &found->nusers) += 1;
@@ -103,8 +112,7 @@ tt_status tt_context_hold(int gpu, struct tt_context **context)
 bool tt_context_find(int gpu, struct tt_context **context)
 {
     tt_process_lock(&lock);
-    struct tt_context *found = contexts;
-    while (found && found->gpu != gpu) found = found->next;
+    struct tt_context *found = find_locked(gpu);
     if (found) found->nholders++;
     tt_process_unlock(&lock);
     if (found) *context = found;

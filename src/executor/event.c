@@ -217,23 +217,14 @@ static tt_status check_process(const struct record *record)
                                  "made by fork, and has not happened: record it here");
 }
 
-tt_status tt_event_check(struct tt_event *event)
-{
-    pthread_mutex_lock(&event->lock);
-    const struct record *last = event->last;
-    const tt_status status = last && !last->happened ? check_process(last) : TT_OK;
-    pthread_mutex_unlock(&event->lock);
-    return status;
-}
-
-tt_status tt_event_check_outside(struct tt_event *event, const char *function)
+tt_status tt_event_check(struct tt_event *event, const char *function)
 {
     pthread_mutex_lock(&event->lock);
     const struct record *last = event->last;
     tt_status status = TT_OK;
     if (last && !last->happened) {
         status = check_process(last);
-        if (!status) status = tt_stream_check_outside(last->stream, function);
+        if (!status && function) status = tt_stream_check_outside(last->stream, function);
     }
     pthread_mutex_unlock(&event->lock);
     return status;

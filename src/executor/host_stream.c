@@ -278,7 +278,7 @@ static void destroy(struct tt_stream *stream, bool inherited)
         return;
     }
     pthread_mutex_lock(&stream->lock);
-    atomic_store_explicit(&own->lazy, false, memory_order_relaxed);
+    tt_stream_set_lazy(stream, false);
     pthread_cond_signal(&own->work);
     await(stream, stream->queued, false);
     own->stop = true;

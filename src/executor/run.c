@@ -19,10 +19,10 @@
 enum {
     SPIN_TURNS =
         4000, /* with a core for each rank: about 20 us before the core is offered to others */
-    CROWDED_SPIN_TURNS = 500, /* the time that a wait spins is missing when it is woken */
-    HURRY_TURNS = 200,    /* then a call that waits for another one has no streams wait to begin */
-    LOOK_TURNS = 64,      /* how often a wait looks at the clock and the failure record */
-    EXAMINE_NS = 1000000, /* system calls and the deadline: every millisecond */
+    CROWDED_SPIN_TURNS = 500,      /* the time that a wait spins is missing when it is woken */
+    HURRY_TURNS = 200,             /* then lazy streams begin with what the call may wait for */
+    LOOK_TURNS = 64,               /* how often a wait looks at the clock and the failure record */
+    EXAMINE_NS = 1000000,          /* system calls and the deadline: every millisecond */
     SLEEP_AFTER_NS = 1000000,      /* waking costs tens of microseconds: only after a long wait */
     POLITE_SLEEP_AFTER_NS = 50000, /* also where sockets wake, and the kernel's part of it needs
                                     * the core */

@@ -4,7 +4,8 @@
 #include "communicator/communicator.h"
 #include "shim.h"
 
-/* The second call has no turn yet: it says nothing of what the first one waits for. */
+/* Rank 1 wakes rank 0 from the first call. The second one waits for the first, so rank 0 may sleep.
+ */
 TEST(sleeps, a_call_sleeps_also_where_another_one_is_queued_behind_it)
 {
     enum { NCALLS = 2, LATE_US = 100000 };

@@ -10,9 +10,6 @@
 #include "communicator/making.h"
 #include "driver/driver.h"
 
-/* Hardware queues of a process on a GPU where CUDA_DEVICE_MAX_CONNECTIONS is not set. */
-enum { DEFAULT_CONNECTIONS = 8 };
-
 static const struct tt_carried *const kernels = &tt_carried_kernel;
 
 /* Whether any rank of any new communicator has a GPU; the same for all participants. */
@@ -184,26 +181,25 @@ static int count_beside(const struct tt_making *making)
  * the staged communicators that were there before. */
 static void warn_of_queues(const struct tt_making *making, int taken)
 {
-    static const char mend[] = "may wait for ever, and end at their deadline. Set "
-                               "CUDA_DEVICE_MAX_CONNECTIONS to at least";
     const struct tt_comm_core *core = &making->comm->core;
-    const char *set = tt_environment("CUDA_DEVICE_MAX_CONNECTIONS");
-    const int connections = set && atoi(set) > 0 ? atoi(set) : DEFAULT_CONNECTIONS;
+    const int connections = tt_driver_connections();
     const int number = tt_carried_of(core) ? count_beside(making) : 0;
     const int staged = core->kernel ? 0 : taken + TT_STAGED_QUEUES * number;
     if (number > connections)
         TT_WARN_ONCE(
             "communicator %s: %d ranks of this process share GPU %d, whose streams share %d "
-            "hardware queues: calls of ranks that wait for one another %s %d (32 at most) before "
+            "hardware queues: calls of ranks that wait for one another may wait for ever, and end "
+            "at their deadline. Set CUDA_DEVICE_MAX_CONNECTIONS to at least %d (32 at most) before "
             "the process uses CUDA",
-            core->name, number, core->gpu, connections, mend, number);
+            core->name, number, core->gpu, connections, number);
     else if (number && staged > connections)
         TT_WARN_ONCE(
-            "communicator %s: calls of more than TUTTI_STAGE_BYTES through memory of the host need "
-            "%d hardware queues for each rank and communicator of this process on GPU %d, %d in "
-            "all, and there are %d: such calls %s %d (32 at most) before the process uses CUDA, or "
-            "set TUTTI_STAGE_BYTES higher than any call",
-            core->name, TT_STAGED_QUEUES, core->gpu, staged, connections, mend, staged);
+            "communicator %s: calls through memory of the host take no more than TUTTI_STAGE_BYTES "
+            "of it where there are %d hardware queues for each rank and communicator of this "
+            "process on GPU %d, %d in all, and there are %d: long calls take as much pinned memory "
+            "as they have bytes, and calls in CUDA graphs may wait until their deadline. Set "
+            "CUDA_DEVICE_MAX_CONNECTIONS to at least %d (32 at most) before the process uses CUDA",
+            core->name, TT_STAGED_QUEUES, core->gpu, staged, connections, staged);
 }
 
 tt_status tt_making_connect_gpus(struct tt_making *making)

@@ -64,6 +64,9 @@ struct tt_pointer {
  * answer holds until the memory is freed. DEVICE: the driver failed. */
 TT_NODISCARD tt_status tt_driver_pointer(const void *pointer, struct tt_pointer *result);
 
+/* Hardware queues that the streams of a process share on each GPU, as CUDA takes their number from
+ * CUDA_DEVICE_MAX_CONNECTIONS. */
+int tt_driver_connections(void);
 /* Hardware queues of the GPU that the streams of this process's users of its context
  * (driver/context.h) may hold up at the same time, together. 0 where there is none. */
 int tt_driver_queues(int gpu);

@@ -2,9 +2,14 @@
 #include "driver/driver.h"
 
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/config.h"
 #include "driver/cuda.h"
+
+/* Of CUDA_DEVICE_MAX_CONNECTIONS: where it is not set, and at most. */
+enum { DEFAULT_CONNECTIONS = 8, MOST_CONNECTIONS = 32 };
 
 tt_status tt_cuda_device(int number, CUdevice *device)
 {
@@ -108,4 +113,11 @@ tt_status tt_driver_pointer(const void *pointer, struct tt_pointer *result)
                                   .device_address = (void *)(uintptr_t)address};
     if (result->kind == TT_POINTER_DEVICE) result->gpu = ordinal;
     return TT_OK;
+}
+
+int tt_driver_connections(void)
+{
+    const char *set = tt_environment("CUDA_DEVICE_MAX_CONNECTIONS");
+    const int number = set ? atoi(set) : 0;
+    return number < 1 ? DEFAULT_CONNECTIONS : number < MOST_CONNECTIONS ? number : MOST_CONNECTIONS;
 }

@@ -8,6 +8,7 @@
 #include "carrier/staged/staged.h"
 #include "communicator/communicator.h"
 #include "driver/cuda.h"
+#include "graphs.h"
 #include "on_streams.h"
 #include "shim.h"
 
@@ -172,6 +173,60 @@ TEST(staged_errors, bad_arguments_are_named_and_leave_the_communicator_as_it_was
 }
 
 enum { LONG = 3000 }; /* passes in portions of 4 KiB */
+
+/* ---- One hardware queue ---------------------------------------------------------------------- */
+
+/* In a group whose second sum is of the first one's output: both have streams, then one has none,
+ * which is refused. A captured call is refused, too. */
+static void on_one_queue(struct gpu_rank *rank)
+{
+    static const char mend[] = "set CUDA_DEVICE_MAX_CONNECTIONS to at least 2";
+    struct streams streams = make_streams(rank);
+    int *memory = make_ints(rank, 1, LONG), *more = make_ints(rank, 0, LONG);
+    for (int with = 1; with >= 0; with--) {
+        tuttiStream_t second = with ? streams.stream : NULL;
+        check_success(rank, tuttiGroupStart(), "group start");
+        check_success(
+            rank,
+            tuttiAllReduce(memory, more, LONG, tuttiInt32, tuttiSum, rank->comm, streams.stream),
+            "first sum");
+        check_success(rank,
+                      tuttiAllReduce(more, more, LONG, tuttiInt32, tuttiSum, rank->comm, second),
+                      "second sum");
+        if (with)
+            check_success(rank, tuttiGroupEnd(), "group end");
+        else
+            check_error(rank, tuttiGroupEnd(), tuttiInvalidUsage, mend);
+        check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
+        check_ints(rank, more, rank->nranks * rank->nranks, LONG);
+    }
+    gpu_use(rank->gpu);
+    capture_begin(streams.cuda, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    check_error(
+        rank, tuttiAllReduce(memory, more, LONG, tuttiInt32, tuttiSum, rank->comm, streams.stream),
+        tuttiInvalidUsage, mend);
+    CALL(cuGraphExecDestroy, capture_end(streams.cuda));
+    check_success(rank, tuttiBarrier(rank->comm, streams.stream), "barrier");
+    check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
+    destroy_streams(rank, &streams);
+    gpu_free(memory);
+    gpu_free(more);
+}
+
+TEST(staged_errors, what_one_hardware_queue_cannot_carry_is_refused)
+{
+    const char *set = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    char *before = set ? strdup(set) : NULL;
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
+    on_devices(2, (const int[]){0, 1}, NULL, on_one_queue, NULL);
+    if (before)
+        setenv("CUDA_DEVICE_MAX_CONNECTIONS", before, 1);
+    else
+        unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    free(before);
+}
+
+/* ---- Failures ------------------------------------------------------------------------------- */
 
 static void different_counts(struct gpu_rank *rank)
 {

@@ -1,10 +1,8 @@
-/* Staged calls: where the caller's buffers lie in staging memory, and the copies there and back. */
-#include <stdio.h>
-#include <stdlib.h>
-
+/* Staged calls: where the caller's buffers lie in staging memory. */
 #include "carrier/gpu_stream.h"
 #include "carrier/staged/staged.h"
 #include "driver/capture.h"
+#include "driver/driver.h"
 
 enum {
     APART = 64,                 /* where input and output cannot share memory */
@@ -104,6 +102,17 @@ static tt_status fail(const struct tt_pending_call *pending, tt_status status)
     return status ? tt_core_fail_call(pending->comm, status) : TT_OK;
 }
 
+static tt_status refuse_capture(const struct tt_pending_call *pending)
+{
+    return tt_fail(
+        TT_ERR_USAGE,
+        "communicator %s: a call through memory of the host, which is copied on a stream "
+        "beside the captured one, cannot be captured where all streams share one "
+        "hardware queue: set CUDA_DEVICE_MAX_CONNECTIONS to at least %d, not 1, before "
+        "the process uses CUDA",
+        pending->comm->name, TT_STAGED_QUEUES);
+}
+
 /* A call that is captured has no memory of its own, so that graphs hold none. */
 static tt_status take(struct tt_pending_call *pending, size_t nbytes, int npieces)
 {
@@ -112,6 +121,7 @@ static tt_status take(struct tt_pending_call *pending, size_t nbytes, int npiece
     if (pending->stream)
         TT_TRY(tt_context_stream_capturing(staged->context, tt_gpu_stream_handle(pending->stream),
                                            &captured));
+    if (captured && tt_driver_connections() == 1) return refuse_capture(pending);
     if (captured) nbytes = SIZE_MAX;
     TT_TRY(fail(pending, tt_stage_take(staged, nbytes, npieces, &pending->stage)));
     struct tt_stage *stage = pending->stage;
@@ -239,7 +249,7 @@ static tt_status prepare_even(struct tt_pending_call *pending, const struct tt_w
     struct tt_stage *stage = pending->stage;
     stage->in = where->in;
     stage->out = where->out;
-    if (layout.nbytes > pending->comm->staged->nbytes) return divide(pending, &layout);
+    if (layout.nbytes > pending->comm->staged->most) return divide(pending, &layout);
     TT_TRY(find_memory(pending, layout.nbytes, &memory));
     add_input(stage, layout.input, memory + layout.in_at, sizes.in);
     move(pending, &layout, memory);
@@ -295,7 +305,8 @@ static void add_blocks(struct tt_stage *stage, const struct side *side,
 
 bool tt_stage_packs(const struct tt_comm_core *comm, size_t nbytes)
 {
-    return nbytes <= comm->staged->nbytes;
+    tt_stage_limit(comm->staged);
+    return nbytes <= comm->staged->most;
 }
 
 /* A count for each rank. */
@@ -308,7 +319,7 @@ static tt_status prepare_uneven(struct tt_pending_call *pending, const struct tt
     char *memory;
     for (int r = 0; r < comm->rank; r++) sizes.before_own += blocks->counts[r] * blocks->element;
     const struct layout layout = lay_out(where, blocks, &sizes);
-    const bool packs = tt_stage_packs(comm, blocks->total * blocks->element);
+    const bool packs = blocks->total * blocks->element <= comm->staged->most;
     TT_TRY(take(pending, packs ? layout.nbytes : SIZE_MAX, 2 * comm->nranks + 3));
     struct tt_stage *stage = pending->stage;
     stage->in = where->in;
@@ -342,8 +353,10 @@ static tt_status prepare_message(struct tt_pending_call *pending)
 {
     struct tt_comm_core *comm = pending->comm;
     const size_t most = message_portion(comm), nbytes = pending->nbytes;
-    const bool sends = pending->kind == TT_CALL_SEND, in_place = may_be_in_place(pending);
-    TT_TRY(take(pending, nbytes <= most && !in_place ? nbytes : SIZE_MAX, 1));
+    const bool whole = comm->staged->most > comm->staged->nbytes;
+    const bool sends = pending->kind == TT_CALL_SEND;
+    const bool in_place = !whole && may_be_in_place(pending);
+    TT_TRY(take(pending, (nbytes <= most || whole) && !in_place ? nbytes : SIZE_MAX, 1));
     struct tt_stage *stage = pending->stage;
     if (in_place) stage->on_device = pending->data;
     if (stage->memory) {
@@ -366,106 +379,7 @@ static tt_status prepare_message(struct tt_pending_call *pending)
 tt_status tt_stage_prepare(struct tt_pending_call *pending, const struct tt_where *where,
                            const struct tt_call_blocks *blocks)
 {
-    if (!blocks) return prepare_message(pending);
-    return blocks->counts ? prepare_uneven(pending, where, blocks)
-                          : prepare_even(pending, where, blocks);
-}
-
-/* ---- Copies --------------------------------------------------------------------------------- */
-
-static tt_status copy_in(const struct tt_pending_call *pending)
-{
-    struct tt_context *context = pending->comm->staged->context;
-    const struct tt_stage *stage = pending->stage;
-    void *stream = tt_staged_stream(pending);
-    if (!pending->stream) TT_TRY(tt_context_stream_follow(context, stream, NULL));
-    TT_TRY(tt_context_event_wait(context, pending->comm->staged->order, stream));
-    for (int i = 0; !stage->by_host && i < stage->nin; i++) {
-        const struct tt_stage_piece *piece = &stage->pieces[i];
-        TT_TRY(tt_context_stream_copy(context, stream, piece->staged, piece->users, piece->nbytes));
-    }
-    /* In a group, outputs of other streams are written after this. */
-    TT_TRY(tt_context_event_record(context, pending->comm->staged->order, stream));
-    /* acquire: ready of work.c */
-    return tt_context_stream_store(context, stream, &stage->words->ready, stage->number);
-}
-
-/* Outputs are written in the order of the calls, whatever their streams. succeeded: of a call
- * without a stream, which has run; one that failed leaves the output. */
-static tt_status copy_out(const struct tt_pending_call *pending, bool succeeded)
-{
-    struct tt_context *context = pending->comm->staged->context;
-    const struct tt_stage *stage = pending->stage;
-    void *stream = tt_staged_stream(pending);
-    if (pending->stream) {
-        TT_TRY(tt_context_event_wait(context, pending->comm->staged->order, stream));
-        TT_TRY(tt_context_stream_await(context, stream, &stage->words->done, stage->number));
-    }
-    for (int i = stage->nin; succeeded && !stage->by_host && i < stage->nin + stage->nout; i++) {
-        const struct tt_stage_piece *piece = &stage->pieces[i];
-        TT_TRY(tt_context_stream_copy(context, stream, piece->users, piece->staged, piece->nbytes));
-    }
-    if (pending->stream) /* complete when it returns, where it has none */
-        TT_TRY(tt_context_event_record(context, pending->comm->staged->order, stream));
-    /* acquire: has_ended of memory.c */
-    return tt_context_stream_store(context, stream, &stage->words->ended, stage->number);
-}
-
-void tt_staged_copy_in(struct tt_calls *calls)
-{
-    tt_context_begin_work();
-    tt_staged_join(calls, true);
-    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
-        tt_staged_check_call(call, copy_in(call));
-        if (!call->stream) tt_core_enter_call(call->comm);
-    }
-    tt_context_end_work();
-}
-
-void tt_staged_copy_out(struct tt_calls *calls)
-{
-    for (const struct tt_pending_call *call = calls->first; call; call = call->next)
-        if (call->stream && !call->stage->failed) tt_staged_check_call(call, copy_out(call, true));
-    tt_staged_join(calls, false);
-}
-
-tt_status tt_staged_give_up(struct tt_pending_call *pending)
-{
-    if (!pending->stage->failed) tt_staged_check_call(pending, copy_out(pending, false));
-    const tt_status status = tt_fabric_check(pending->comm->fabric);
-    tt_core_leave_call(pending->comm);
-    return status;
-}
-
-/* Waits until the output is there, and leaves the call. */
-static tt_status finish(const struct tt_pending_call *call)
-{
-    const struct tt_staged_part *staged = call->comm->staged;
-    tt_status status = tt_fabric_check(call->comm->fabric);
-    if (!status) {
-        status = tt_context_stream_synchronize(staged->context, staged->stream);
-        tt_staged_check_call(call, status);
-    }
-    return status;
-}
-
-tt_status tt_staged_finish(struct tt_calls *calls, tt_status status)
-{
-    char text[TT_ERROR_TEXT];
-    snprintf(text, sizeof text, "%s", status ? tt_last_error() : "");
-    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
-        if (call->stream || call->stage->failed) continue;
-        tt_staged_check_call(call, copy_out(call, !tt_fabric_failure_text(call->comm->fabric)[0]));
-    }
-    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
-        if (call->stream) continue;
-        const tt_status own = finish(call);
-        if (own && !status) {
-            status = own;
-            snprintf(text, sizeof text, "%s", tt_last_error());
-        }
-        tt_core_leave_call(call->comm);
-    }
-    if (status) tt_set_last_error(text);
-    return status;
+    if (blocks && blocks->counts) return prepare_uneven(pending, where, blocks);
+    tt_stage_limit(pending->comm->staged);
+    return blocks ? prepare_even(pending, where, blocks) : prepare_message(pending);
 }

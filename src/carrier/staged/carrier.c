@@ -73,7 +73,7 @@ static tt_status take_task(struct tt_pending_call *first)
 
 static tt_status reserve(struct tt_calls *calls)
 {
-    tt_staged_link(calls);
+    TT_TRY(tt_staged_link(calls));
     for (struct tt_pending_call *call = calls->first; call; call = call->next) {
         if (!call->stream) continue;
         if (!call->comm->staged->task) TT_TRY(take_task(call));

@@ -1,7 +1,10 @@
 /* What the staged calls of a group have to do with one another. */
+#include <limits.h>
+
 #include "carrier/gpu_stream.h"
 #include "carrier/staged/staged.h"
 #include "driver/capture.h"
+#include "driver/driver.h"
 
 /* ---- Buffers -------------------------------------------------------------------------------- */
 
@@ -10,22 +13,58 @@ static bool overlap(const struct tt_extent *a, const struct tt_extent *b)
     return a->first < b->first + b->nbytes && b->first < a->first + a->nbytes;
 }
 
-/* The later call's copies follow those of the earlier one when both are made in the turns of the
- * calls. */
-static void link_calls(struct tt_stage *later, struct tt_stage *earlier)
+/* Whether the call's stream copies for it. */
+static bool is_copied_by_stream(const struct tt_pending_call *call)
 {
-    if (overlap(&earlier->out, &later->in) || overlap(&earlier->out, &later->out))
-        earlier->by_host = later->by_host = true;
+    return call->stream && call->stage->memory;
+}
+
+/* Finds how the later call's copies come to follow the earlier one's: by their streams, for which
+ * *in_order is set, or when both are made in the turns of the calls. */
+static tt_status link_calls(const struct tt_pending_call *earlier,
+                            const struct tt_pending_call *later, bool *in_order)
+{
+    struct tt_stage *first = earlier->stage, *second = later->stage;
+    if (!overlap(&first->out, &second->in) && !overlap(&first->out, &second->out)) return TT_OK;
+    if (is_copied_by_stream(earlier) && is_copied_by_stream(later)) {
+        *in_order = true;
+        return TT_OK;
+    }
+    if ((earlier->stream || later->stream) && tt_driver_connections() == 1)
+        return tt_fail(TT_ERR_USAGE,
+                       "communicator %s: collectives of a group that use one another's buffers, "
+                       "one with a CUDA stream and one without, need %d hardware queues where they "
+                       "go through memory of the host: set CUDA_DEVICE_MAX_CONNECTIONS to at least "
+                       "%d, not 1, before the process uses CUDA",
+                       later->comm->name, TT_STAGED_QUEUES, TT_STAGED_QUEUES);
+    first->by_host = second->by_host = true;
+    return TT_OK;
+}
+
+/* The streams make the copies of each communicator's first collectives, then of the second ones,
+ * and so on, then of messages. So a stream that waits for a call waits for none that comes behind
+ * one of the same communicator in the order of the group, on any rank. */
+static void put_in_order(const struct tt_calls *calls)
+{
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
+        int before = 0;
+        for (const struct tt_pending_call *other = calls->first; other != call; other = other->next)
+            before += other->comm == call->comm && other->stage->is_collective;
+        if (call->stream) call->stage->after = call->stage->is_collective ? before : INT_MAX;
+    }
 }
 
 /* Collectives of a rank run in order also in a group; messages do not. */
-void tt_staged_link(struct tt_calls *calls)
+tt_status tt_staged_link(struct tt_calls *calls)
 {
+    bool in_order = false;
     for (const struct tt_pending_call *later = calls->first; later; later = later->next)
         for (const struct tt_pending_call *call = calls->first; call != later; call = call->next)
             if (call->comm == later->comm && call->stage->is_collective &&
                 later->stage->is_collective)
-                link_calls(later->stage, call->stage);
+                TT_TRY(link_calls(call, later, &in_order));
+    if (in_order) put_in_order(calls);
+    return TT_OK;
 }
 
 /* ---- Streams -------------------------------------------------------------------------------- */

@@ -9,6 +9,9 @@ enum {
     WORDS_BYTES = 64,         /* a line for the words of each stage */
 };
 
+/* More than any GPU has. */
+static const size_t WHOLE_BYTES = (size_t)1 << 40;
+
 _Static_assert(1 << LEAST_CLASS == TT_STAGE_LEAST_BYTES, "the least class has the least bytes");
 _Static_assert(sizeof(struct tt_stage_words) <= WORDS_BYTES, "the words of a stage fit their line");
 
@@ -25,7 +28,7 @@ struct tt_stage_block {
 /* Whether the stream has ended its part of the last use. */
 static bool has_ended(const struct tt_stage *stage)
 {
-    /* release: the stream's store (copy_out of call.c) */
+    /* release: the stream's store (copy_out of streams.c) */
     return !stage->failed &&
            __atomic_load_n(&stage->words->ended, __ATOMIC_ACQUIRE) == stage->number;
 }
@@ -110,7 +113,8 @@ static struct tt_stage *find_free(const struct tt_staged_part *staged, int class
 static tt_status find(struct tt_staged_part *staged, int class, struct tt_stage **out)
 {
     const size_t more = number_of(class) * bytes_of(class);
-    if (!(*out = find_free(staged, class)) && class &&
+    const bool is_limited = staged->most == staged->nbytes;
+    if (!(*out = find_free(staged, class)) && class && is_limited &&
         staged->own_bytes + more > staged->own_most) {
         class = 0;
         *out = find_free(staged, class);
@@ -122,11 +126,16 @@ static tt_status find(struct tt_staged_part *staged, int class, struct tt_stage 
     return TT_OK;
 }
 
+void tt_stage_limit(struct tt_staged_part *staged)
+{
+    staged->most = tt_context_lacks_queues(staged->context) ? WHOLE_BYTES : staged->nbytes;
+}
+
 tt_status tt_stage_take(struct tt_staged_part *staged, size_t nbytes, int npieces,
                         struct tt_stage **out)
 {
     struct tt_stage *stage;
-    TT_TRY(find(staged, nbytes <= staged->nbytes ? class_of(nbytes) : 0, &stage));
+    TT_TRY(find(staged, nbytes <= staged->most ? class_of(nbytes) : 0, &stage));
     if (npieces > stage->room) {
         struct tt_stage_piece *pieces = malloc((size_t)npieces * sizeof *pieces);
         if (!pieces) return tt_fail(TT_ERR_SYSTEM, "out of memory for %d pieces", npieces);
@@ -137,6 +146,7 @@ tt_status tt_stage_take(struct tt_staged_part *staged, size_t nbytes, int npiece
     stage->is_used = true;
     stage->number++;
     stage->nin = stage->nout = 0;
+    stage->after = 0;
     __atomic_store_n(&stage->words->in, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&stage->words->out, 0, __ATOMIC_RELAXED);
     *out = stage;

@@ -99,6 +99,7 @@ static tt_status connect_part(struct tt_comm_core *comm, const struct tt_carried
     if (!staged) return tt_fail(TT_ERR_SYSTEM, "out of memory for a communicator's staging memory");
     const size_t most = (size_t)tt_config_int(TT_CONFIG_STAGE_BYTES);
     staged->nbytes = most > TT_STAGE_LEAST_BYTES ? most : TT_STAGE_LEAST_BYTES;
+    staged->most = staged->nbytes;
     staged->own_most = WAITING * staged->nbytes;
     tt_status status = tt_context_open(comm->gpu, &staged->context);
     if (status) {

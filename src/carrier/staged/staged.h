@@ -19,7 +19,9 @@
  * A call that is larger than TUTTI_STAGE_BYTES passes through staging memory in portions, which all
  * such calls share (executor/portions.h): the user's stream only stores and waits, and a thread of
  * the communicator queues the copies on another stream (copies.h). So it is with smaller calls when
- * many wait, and in a group with collectives that use one another's buffers. */
+ * many wait, and in a group with collectives that use one another's buffers. Where hardware queues
+ * lack (tt_stage_limit), only captured calls pass through it in portions, and calls without a
+ * stream in such groups: all others have staging memory for all of their bytes. */
 #ifndef TT_CARRIER_STAGED_STAGED_H
 #define TT_CARRIER_STAGED_STAGED_H
 
@@ -95,6 +97,7 @@ struct tt_stage {
     bool captured;                 /* its stream was being captured when the call was made */
     bool is_collective;            /* the call */
     bool by_host;                  /* who runs the call queues the copies, as `portions` says */
+    int after;                     /* its copies follow those of the calls of the group with less */
     char *on_device;               /* of a message: as in struct tt_p2p_work */
     struct tt_extent in, out;      /* of the caller's memory; of a collective */
     struct tt_stage_piece *pieces; /* [room] */
@@ -137,7 +140,10 @@ struct tt_staged_part {
     size_t nbytes; /* TUTTI_STAGE_BYTES */
     struct tt_stage *stages[TT_STAGE_CLASSES];
     struct tt_stage_block *blocks;
-    size_t held_bytes;          /* of the blocks, and of captured calls */
+    size_t held_bytes; /* of the blocks, and of captured calls */
+    /* Calls of at most so many bytes have memory of their own, if there is any: nbytes, or, where
+     * hardware queues lack, WHOLE_BYTES of memory.c. Of the call that is issued. */
+    size_t most;
     size_t own_bytes, own_most; /* of memory that calls have of their own; and the limit */
     struct tt_stage_shared collectives;
     struct tt_stage_shared *messages; /* [2 x nranks]: sent to, received from; NULL: none yet */
@@ -150,6 +156,9 @@ struct tt_staged_part {
 
 /* ---- Memory --------------------------------------------------------------------------------- */
 
+/* Finds `most` for a call: where the streams of this process may hold up all hardware queues, a
+ * copy on another stream than the user's could wait for that one for ever. */
+void tt_stage_limit(struct tt_staged_part *staged);
 /* Staging memory for a call with at most npieces pieces; without memory where the call is too large
  * for its own, or too many others wait. SYSTEM: out of pinned memory. */
 TT_NODISCARD tt_status tt_stage_take(struct tt_staged_part *staged, size_t nbytes, int npieces,
@@ -175,8 +184,8 @@ void tt_stage_free_blocks(struct tt_staged_part *staged);
 
 /* Gives the call staging memory: afterwards its buffers and its scalar lie there, or pass through
  * it in portions. A call with a count for each rank is bound to the places of the caller's blocks
- * if they pass through staging memory in portions, else they are packed there (tt_stage_packs). A
- * failure is the communicator's. */
+ * if they pass through staging memory in portions, else they are packed there (tt_stage_packs,
+ * which comes first). A failure is the communicator's, but for USAGE. */
 TT_NODISCARD tt_status tt_stage_prepare(struct tt_pending_call *pending,
                                         const struct tt_where *where,
                                         const struct tt_call_blocks *blocks);
@@ -192,8 +201,9 @@ void *tt_staged_stream(const struct tt_pending_call *pending);
 /* ---- Stages of a group ---------------------------------------------------------------------- */
 
 /* Before the calls begin: finds the collectives that use the output of an earlier one of the group;
- * their copies are made when the earlier one's have been. */
-void tt_staged_link(struct tt_calls *calls);
+ * their copies are made when the earlier one's have been. USAGE: the process has one hardware queue
+ * for that. */
+TT_NODISCARD tt_status tt_staged_link(struct tt_calls *calls);
 /* Calls of a rank in a group that are on several streams: before any of them, all these streams
  * come to the group; afterwards all follow all of the calls. */
 void tt_staged_join(struct tt_calls *calls, bool before);

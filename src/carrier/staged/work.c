@@ -61,7 +61,7 @@ const struct tt_portions_ops tt_stage_portions_ops = {
 static tt_status ready(struct tt_work *work)
 {
     const struct tt_staged_work *mine = own(work);
-    /* release: the stream's store (copy_in of call.c) */
+    /* release: the stream's store (copy_in of streams.c) */
     if (__atomic_load_n(&mine->stage->words->ready, __ATOMIC_ACQUIRE) != mine->number)
         return TT_IN_PROGRESS;
     if (!work->deadline_ns) work->deadline_ns = tt_deadline_ns(work->engine->timeout_ms);
@@ -135,7 +135,7 @@ static void end(struct tt_work *work, tt_status status)
     const struct tt_staged_work *mine = own(work);
     struct tt_stage_words *words = mine->stage->words;
     mine->host->end(work, status);
-    /* acquire: the stream's wait (copy_out of call.c), or the graph's */
+    /* acquire: the stream's wait (copy_out of streams.c), or the graph's */
     if (mine->replayed)
         __atomic_store_n(&words->ready, TT_REPLAY_ENDED, __ATOMIC_RELEASE);
     else

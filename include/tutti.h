@@ -260,9 +260,12 @@ TUTTI_API tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
 TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
 
 /* *result: tuttiSuccess, or the error with which `comm` has failed. Any thread may ask, also while
- * another is in a call of `comm`. That a rank has died, left or aborted is no error before a call
- * needs that rank. */
+ * another is in a call of `comm`. That a rank is gone is no error before a call needs that rank. */
 TUTTI_API tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *result);
+
+/* The deadline of the calls on `comm` that are issued from now on, and of later replays of CUDA
+ * graphs, in place of timeoutMs; 0: none. Any thread. InvalidArgument: timeoutMs is negative. */
+TUTTI_API tuttiResult_t tuttiCommSetTimeout(tuttiComm_t comm, int timeoutMs);
 
 /* Success where a call on `comm` may begin now, else what the call would return. */
 TUTTI_API tuttiResult_t tuttiCommCheck(tuttiComm_t comm);
@@ -338,6 +341,8 @@ TUTTI_API tuttiResult_t tuttiEventDestroy(tuttiEvent_t event);
  * the event happens at once. */
 TUTTI_API tuttiResult_t tuttiEventRecord(tuttiEvent_t event, tuttiStream_t stream);
 TUTTI_API tuttiResult_t tuttiEventSynchronize(tuttiEvent_t event);
+/* Waits for at most timeoutMs; InProgress: the event has not happened, and the work goes on. */
+TUTTI_API tuttiResult_t tuttiEventSynchronizeFor(tuttiEvent_t event, int timeoutMs);
 TUTTI_API tuttiResult_t tuttiEventQuery(tuttiEvent_t event);
 /* Work that is issued on `stream` later waits for the event's present record. */
 TUTTI_API tuttiResult_t tuttiStreamWaitEvent(tuttiStream_t stream, tuttiEvent_t event);
@@ -357,8 +362,8 @@ TUTTI_API tuttiResult_t tuttiGroupStart(void);
 TUTTI_API tuttiResult_t tuttiGroupEnd(void);
 /* For libraries over this one, whose calls may fail before they come here: where `result` is an
  * error and this thread has an open group, that issues nothing, and its end returns `result` with
- * `text` as the last error (NULL: with the present one), unless the group has failed already.
- * Returns `result`. */
+ * `text` as the last error (NULL: the present one), unless it has failed before. Returns `result`.
+ */
 TUTTI_API tuttiResult_t tuttiGroupFail(tuttiResult_t result, const char *text);
 
 /* ---- Operations ----------------------------------------------------------------------------- */
@@ -391,12 +396,11 @@ TUTTI_API tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
  *
  * Errors of all collectives: InvalidArgument for a type, operation, root or buffer that cannot be
  * right; it leaves the communicator as it was. InvalidUsage as above, RemoteError when a rank has
- * died, left or aborted, and Timeout when the deadline (TUTTI_TIMEOUT_MS, timeoutMs) has passed,
+ * died, left or aborted, and Timeout at the deadline (TUTTI_TIMEOUT_MS, tuttiCommSetTimeout),
  * which names the missing ranks: after these the communicator has failed on all ranks, and every
  * later call on it returns the same error. */
 
-/* recvbuff[i] = op over ranks of sendbuff[i], i < count, on every rank. In place: sendbuff ==
- * recvbuff. */
+/* recvbuff[i] = op over ranks of sendbuff[i], i < count, on every rank. In place: equal. */
 TUTTI_API tuttiResult_t tuttiAllReduce(const void *sendbuff, void *recvbuff, size_t count,
                                        tuttiDataType_t type, tuttiRedOp_t op, tuttiComm_t comm,
                                        tuttiStream_t stream);
@@ -404,8 +408,7 @@ TUTTI_API tuttiResult_t tuttiAllReduce(const void *sendbuff, void *recvbuff, siz
 TUTTI_API tuttiResult_t tuttiReduce(const void *sendbuff, void *recvbuff, size_t count,
                                     tuttiDataType_t type, tuttiRedOp_t op, int root,
                                     tuttiComm_t comm, tuttiStream_t stream);
-/* recvbuff = root's sendbuff (count elements); sendbuff may be NULL on other ranks. In place:
- * equal. */
+/* recvbuff = root's sendbuff (count elements), which may be NULL elsewhere. In place: equal. */
 TUTTI_API tuttiResult_t tuttiBroadcast(const void *sendbuff, void *recvbuff, size_t count,
                                        tuttiDataType_t type, int root, tuttiComm_t comm,
                                        tuttiStream_t stream);
@@ -441,8 +444,7 @@ TUTTI_API tuttiResult_t tuttiScatter(const void *sendbuff, void *recvbuff, size_
  * displs, and a rank without such a buffer ignores it. NULL: the blocks are packed in rank order.
  * Blocks that are received must not overlap (InvalidArgument). The arrays are copied before the
  * call returns, also in a group or a stream. Buffers, counts and errors are otherwise as above; the
- * buffer that holds all blocks extends from the first element of any block to the last element of
- * any. */
+ * buffer that holds all blocks extends from any block's first element to any block's last one. */
 
 /* Block r of recvbuff = rank r's sendbuff (recvcounts[r] elements), on every rank. In place:
  * sendbuff == recvbuff + where the own block begins. */
@@ -528,8 +530,7 @@ TUTTI_API tuttiResult_t tuttiGetDeviceCount(int *count);
 TUTTI_API tuttiResult_t tuttiUseNcclSettings(void);
 
 /* Copies the value that the variable was given, as text; "" when it is unset, or without
- * tuttiUseNcclSettings. InvalidArgument: NCCL documents no such variable, or `nbytes` are too few.
- */
+ * tuttiUseNcclSettings. InvalidArgument: NCCL documents no such variable, `nbytes` are too few. */
 TUTTI_API tuttiResult_t tuttiGetNcclSetting(const char *name, char *value, size_t nbytes);
 
 /* The index-th of NCCL's variables; NULL past the end. */

@@ -43,7 +43,6 @@ struct tt_comm_core {
     int gpu;                    /* of this rank; -1: none */
     struct tt_context *context; /* the GPU's, where calls on its memory are carried; else NULL */
     char name[TT_COMM_NAME];
-    int64_t timeout_ms;
     struct tt_fabric *fabric;
     /* Which carry calls on the memory of this rank's GPU; both NULL: calls there are refused. The
      * parts belong to the carriers. */

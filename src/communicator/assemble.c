@@ -39,7 +39,6 @@ static tuttiComm_t blank(int rank, int nranks, const struct tt_comm_config *conf
     comm->overlaps = config->overlaps;
     comm->host_pages_stay = config->host_pages_stay;
     comm->core.gpu = config->gpu;
-    comm->core.timeout_ms = config->timeout_ms;
     comm->init_timeout_ms = config->init_timeout_ms;
     comm->compute_threads = config->compute_threads;
     snprintf(comm->core.name, sizeof comm->core.name, "%s", config->name);
@@ -148,7 +147,7 @@ static tt_status attach(struct tt_making *making)
 {
     tuttiComm_t comm = making->comm;
     TT_TRY(tt_fabric_attach(comm->core.fabric, making->participants->deadline_ns));
-    TT_TRY(tt_engine_init(&comm->core.engine, comm->core.fabric, comm->core.timeout_ms,
+    TT_TRY(tt_engine_init(&comm->core.engine, comm->core.fabric, making->config->timeout_ms,
                           comm->core.name));
     comm->core.engine.algorithm_name = algorithm_name;
     comm->core.engine.late_ms = making->config->late_ms;

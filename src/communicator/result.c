@@ -108,6 +108,19 @@ const char *tuttiGetLastError(tuttiComm_t comm)
     return text[0] ? text : tt_last_error();
 }
 
+tuttiResult_t tuttiCommSetTimeout(tuttiComm_t comm, int timeoutMs)
+{
+    tt_status status = tt_comm_enter_to_ask(comm);
+    if (status) return tt_result(__func__, status);
+    if (timeoutMs < 0)
+        status = tt_fail(TT_ERR_ARGUMENT, "tuttiCommSetTimeout: timeoutMs is %d: give 0 or more",
+                         timeoutMs);
+    else
+        atomic_store_explicit(&comm->core.engine.timeout_ms, timeoutMs, memory_order_relaxed);
+    tt_core_leave_call(&comm->core);
+    return tt_result(__func__, status);
+}
+
 tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *result)
 {
     if (!result)

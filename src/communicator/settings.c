@@ -128,7 +128,7 @@ tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig
     tuttiConfig_t full;
     TT_TRY(read_struct(&full, config));
     struct tt_comm_config fresh = {.oversubscribed = parent && parent->core.fabric->oversubscribed};
-    fresh.timeout_ms = int_or(full.timeoutMs, parent ? parent->core.timeout_ms
+    fresh.timeout_ms = int_or(full.timeoutMs, parent ? tt_engine_timeout(&parent->core.engine)
                                                      : tt_config_int(TT_CONFIG_TIMEOUT_MS));
     fresh.init_timeout_ms =
         int_or(full.initTimeoutMs,

@@ -1,5 +1,6 @@
 /* The public face of host streams and events. tuttiStream_t is a struct tt_stream, tuttiEvent_t a
  * struct tt_event. */
+#include "base/clock.h"
 #include "carrier/gpu_stream.h"
 #include "communicator/group.h"
 #include "communicator/handles.h"
@@ -211,6 +212,19 @@ tuttiResult_t tuttiEventSynchronize(tuttiEvent_t event)
     tt_status status = check_event(event);
     if (!status) status = tt_event_check(event_of(event), "tuttiEventSynchronize");
     if (!status) tt_event_synchronize(event_of(event), may_run());
+    return tt_result(__func__, status);
+}
+
+tuttiResult_t tuttiEventSynchronizeFor(tuttiEvent_t event, int timeoutMs)
+{
+    tt_status status = check_event(event);
+    if (!status && timeoutMs < 0)
+        status = tt_fail(TT_ERR_ARGUMENT,
+                         "tuttiEventSynchronizeFor: timeoutMs is %d: give 0 or more", timeoutMs);
+    if (!status) status = tt_event_check(event_of(event), "tuttiEventSynchronizeFor");
+    if (!status)
+        status =
+            tt_event_synchronize_until(event_of(event), tt_now_ns() + (int64_t)timeoutMs * 1000000);
     return tt_result(__func__, status);
 }
 

@@ -35,6 +35,7 @@ static void prepare_rest(struct tt_work *work)
     work->turns = &work->engine->collectives_done;
     work->state = TT_WORK_ISSUED;
     work->status = TT_OK;
+    work->timeout_ms = tt_engine_timeout(work->engine);
     work->deadline_ns = 0;
     work->progress = 0;
     work->late.since_ns = 0;

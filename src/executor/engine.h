@@ -30,7 +30,6 @@ struct tt_step_pointers {
 struct tt_engine {
     /* immutable after init */
     struct tt_fabric *fabric;
-    int64_t timeout_ms;
     int64_t late_ms;  /* after how long a wait is logged (late.h); 0: never */
     const char *name; /* of the communicator, for messages; the communicator's */
     /* The name of an algorithm, for messages; NULL, or returns NULL: unknown. */
@@ -45,6 +44,7 @@ struct tt_engine {
     _Atomic uint64_t collectives_done;
     _Atomic uint64_t *sends_done, *recvs_done; /* [nranks] */
     _Atomic int outstanding;                   /* calls issued and not done */
+    _Atomic int64_t timeout_ms;                /* tt_engine_timeout */
     /* atomic: whether other programs use the cores; of all threads that wait (run.c) */
     _Atomic int64_t crowded_until_ns; /* until when waits sleep and do not yield; 0: they yield */
     _Atomic int64_t crowded_ns;       /* how long that is; 0: yields are quick */
@@ -66,6 +66,13 @@ struct tt_engine {
     char **bounce; /* [channels x nranks], slot_bytes each, made at first use: messages that must be
                       fetched */
 };
+
+/* How long a call may take that is issued from now on, and what has no issue of its own: replays of
+ * CUDA graphs. 0: for ever. Any thread. */
+static inline int64_t tt_engine_timeout(const struct tt_engine *engine)
+{
+    return atomic_load_explicit(&engine->timeout_ms, memory_order_relaxed);
+}
 
 TT_NODISCARD tt_status tt_engine_init(struct tt_engine *engine, struct tt_fabric *fabric,
                                       int64_t timeout_ms, const char *name);

@@ -238,6 +238,20 @@ void tt_event_synchronize(struct tt_event *event, bool may_run)
     put(last);
 }
 
+tt_status tt_event_synchronize_until(struct tt_event *event, int64_t until_ns)
+{
+    struct record *last = last_record(event);
+    if (!last) return TT_OK;
+    pthread_mutex_lock(&event->lock);
+    bool happened = last->happened;
+    if (happened)
+        pthread_mutex_unlock(&event->lock);
+    else
+        happened = tt_stream_await_task_until(last->stream, last->ticket, until_ns, &event->lock);
+    put(last);
+    return happened ? TT_OK : TT_IN_PROGRESS;
+}
+
 /* Of the last record, if there is one: TT_IN_PROGRESS, or TT_OK and when it happened. */
 static tt_status look(struct tt_event *event, bool *recorded, int64_t *time_ns)
 {

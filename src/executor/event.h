@@ -21,6 +21,9 @@ TT_NODISCARD tt_status tt_event_check(struct tt_event *event, const char *functi
 /* Waits for the record that is the last now; an event never recorded has happened. may_run: the
  * calling thread may run tasks of the stream in which that record waits. */
 void tt_event_synchronize(struct tt_event *event, bool may_run);
+/* As tt_event_synchronize, at most until then: TT_IN_PROGRESS where it has not happened. The
+ * calling thread runs no task. */
+TT_NODISCARD tt_status tt_event_synchronize_until(struct tt_event *event, int64_t until_ns);
 TT_NODISCARD tt_status tt_event_query(struct tt_event *event);
 /* Later tasks of the stream wait for the record that is the event's last now. */
 TT_NODISCARD tt_status tt_stream_wait_event(struct tt_stream *stream, struct tt_event *event);

@@ -50,8 +50,8 @@ static tt_status time_out(struct tt_work *work)
     describe_wait(work, &text);
     return tt_fabric_fail(work->engine->fabric, TT_ERR_TIMEOUT,
                           "%s waited %lld ms in %s of communicator %s (TUTTI_TIMEOUT_MS)%s",
-                          text.name, (long long)work->engine->timeout_ms, text.call,
-                          work->engine->name, text.missing);
+                          text.name, (long long)work->timeout_ms, text.call, work->engine->name,
+                          text.missing);
 }
 
 /* Of calls that wait side by side one speaks for all. */
@@ -72,7 +72,7 @@ static void say_if_late(struct tt_work *work)
 tt_status tt_work_check(struct tt_work *work)
 {
     const bool started = work->state != TT_WORK_ISSUED;
-    if (started && !work->deadline_ns) work->deadline_ns = tt_deadline_ns(work->engine->timeout_ms);
+    if (started && !work->deadline_ns) work->deadline_ns = tt_deadline_ns(work->timeout_ms);
     report(work->engine);
     TT_TRY(tt_fabric_check(work->engine->fabric));
     TT_TRY(work->ops->check(work));

@@ -149,6 +149,37 @@ static void await(struct tt_stream *stream, uint64_t ticket, bool may_run)
     if (own->stop) pthread_cond_broadcast(&stream->changed);
 }
 
+static void hurry_locked(struct host_stream *own)
+{
+    for (struct tt_task *task = own->first; task; task = task->next) task->due_ns = 0;
+    if (own->first && own->is_asleep) pthread_cond_signal(&own->work);
+}
+
+static bool await_until(struct host_stream *own, uint64_t ticket, int64_t until_ns)
+{
+    struct tt_stream *stream = &own->base;
+    const struct timespec until = {.tv_sec = until_ns / 1000000000,
+                                   .tv_nsec = until_ns % 1000000000};
+    own->nwaiting++;
+    hurry_locked(own);
+    while (stream->done < ticket &&
+           !pthread_cond_timedwait(&stream->changed, &stream->lock, &until)) {
+    }
+    own->nwaiting--;
+    if (own->stop) pthread_cond_broadcast(&stream->changed);
+    return stream->done >= ticket;
+}
+
+bool tt_stream_await_task_until(struct tt_stream *stream, uint64_t ticket, int64_t until_ns,
+                                pthread_mutex_t *held)
+{
+    pthread_mutex_lock(&stream->lock);
+    pthread_mutex_unlock(held);
+    const bool done = await_until(host(stream), ticket, until_ns);
+    pthread_mutex_unlock(&stream->lock);
+    return done;
+}
+
 void tt_stream_await_task(struct tt_stream *stream, uint64_t ticket, bool may_run,
                           pthread_mutex_t *held)
 {
@@ -253,8 +284,7 @@ void tt_streams_hurry(void)
     for (struct host_stream *own = streams; own; own = own->next) {
         if (own->base.process != process) continue; /* its lock may be held for good */
         pthread_mutex_lock(&own->base.lock);
-        for (struct tt_task *task = own->first; task; task = task->next) task->due_ns = 0;
-        if (own->first && own->is_asleep) pthread_cond_signal(&own->work);
+        hurry_locked(own);
         pthread_mutex_unlock(&own->base.lock);
     }
     tt_process_unlock(&listing);

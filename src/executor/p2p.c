@@ -234,6 +234,7 @@ static void init(struct tt_work *work, struct tt_engine *engine, bool sends, cha
     work->state = TT_WORK_ISSUED;
     work->status = TT_OK;
     work->turn = sends ? ++engine->sends_issued[peer] : ++engine->recvs_issued[peer];
+    work->timeout_ms = tt_engine_timeout(engine);
     work->deadline_ns = 0;
     work->progress = 0;
     work->late.since_ns = 0;

@@ -52,7 +52,7 @@ static tt_status give_up_waiting(struct tt_work *work, int rank, const char *doe
     char name[128], still[64] = "", text[384];
     if (!tt_expired(work->deadline_ns)) return TT_IN_PROGRESS;
     tt_fabric_name_rank(fabric, rank, name, sizeof name);
-    if (work->engine->timeout_ms <= 0)
+    if (work->timeout_ms <= 0)
         snprintf(still, sizeof still, ", still %d s after the failure,", TT_WITHDRAWAL_S);
     snprintf(text, sizeof text, "; %s was %s%s and may still do so: %s", name, does, still, mend);
     tt_fabric_add_to_failure(fabric, text);

@@ -101,6 +101,10 @@ void tt_streams_hurry(void);
  * it. */
 void tt_stream_await_task(struct tt_stream *stream, uint64_t ticket, bool may_run,
                           pthread_mutex_t *held);
+/* As tt_stream_await_task, at most until then, and runs no task: the stream's thread begins with
+ * its tasks now. Whether the task is done. */
+bool tt_stream_await_task_until(struct tt_stream *stream, uint64_t ticket, int64_t until_ns,
+                                pthread_mutex_t *held);
 /* While nothing is queued, the stream's thread calls idle(arg) again after so many ns as idle
  * returned; 0: at once. idle NULL: no longer, but a call that has begun goes on. */
 void tt_stream_watch(struct tt_stream *stream, int64_t (*idle)(void *arg), void *arg);

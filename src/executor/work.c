@@ -79,7 +79,7 @@ static void complete(struct tt_work *work, tt_status status)
  * is what failed, a peer that copies just now may end that. */
 static void set_withdrawal_deadline(struct tt_work *work)
 {
-    if (!work->deadline_ns) work->deadline_ns = tt_deadline_ns(work->engine->timeout_ms);
+    if (!work->deadline_ns) work->deadline_ns = tt_deadline_ns(work->timeout_ms);
     if (work->deadline_ns == INT64_MAX)
         work->deadline_ns = tt_deadline_ns(WITHDRAWAL_S * 1000);
     else if (tt_expired(work->deadline_ns))

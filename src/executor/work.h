@@ -161,6 +161,7 @@ struct tt_work {
     enum tt_work_state state;
     tt_status status;
     uint64_t turn;       /* number among the calls it is ordered with, from 1 */
+    int64_t timeout_ms;  /* tt_engine_timeout when the call was issued */
     int64_t deadline_ns; /* 0: not set yet: when the work starts, or `ready` before that */
     uint64_t progress;   /* grows whenever something moved */
     struct tt_late late; /* its wait */

@@ -76,6 +76,7 @@ TEST(bad_input, null_where_a_result_goes)
     WRONG_ARGUMENT(tuttiCommInitEnvMulti(NULL, 1, NULL, NULL), "NULL");
     WRONG_ARGUMENT(tuttiCommSplit(comm, 0, 0, NULL, NULL), "NULL");
     WRONG_ARGUMENT(tuttiCommGetAsyncError(comm, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiCommSetTimeout(comm, -7), "-7");
     WRONG_ARGUMENT(tuttiCommCount(comm, NULL), "NULL");
     WRONG_ARGUMENT(tuttiCommUserRank(comm, NULL), "NULL");
     WRONG_ARGUMENT(tuttiCommDevice(comm, NULL), "NULL");
@@ -100,6 +101,7 @@ TEST(bad_input, null_where_a_result_goes)
     WRONG_ARGUMENT(tuttiEventRecord(NULL, NULL), "NULL");
     WRONG_ARGUMENT(tuttiEventQuery(NULL), "NULL");
     WRONG_ARGUMENT(tuttiEventSynchronize(NULL), "NULL");
+    WRONG_ARGUMENT(tuttiEventSynchronizeFor(NULL, 1), "NULL");
     WRONG_ARGUMENT(tuttiEventElapsedTime(&ms, NULL, NULL), "NULL");
     WRONG_ARGUMENT(
         tuttiRedOpCreatePreMulSum(NULL, in, tuttiFloat32, tuttiScalarHostImmediate, comm), "NULL");
@@ -144,6 +146,7 @@ TEST(bad_input, null_communicators_are_refused_and_freed_alike)
     WRONG_ARGUMENT(tuttiCommUserRank(NULL, &number), "NULL");
     WRONG_ARGUMENT(tuttiCommDevice(NULL, &number), "NULL");
     WRONG_ARGUMENT(tuttiCommGetAsyncError(NULL, &state), "NULL");
+    WRONG_ARGUMENT(tuttiCommSetTimeout(NULL, 1), "NULL");
     WRONG_ARGUMENT(tuttiAllReduce(in, out, 1, tuttiFloat32, tuttiSum, NULL, NULL), "NULL");
     WRONG_ARGUMENT(tuttiBarrier(NULL, NULL), "NULL");
     WRONG_ARGUMENT(tuttiSend(in, 1, tuttiFloat32, 0, NULL, NULL), "NULL");

@@ -204,6 +204,92 @@ TEST(streams, a_collective_waits_for_the_work_before_it)
     as_threads(NRANKS, NULL, after_work, NULL);
 }
 
+/* ---- Time ----------------------------------------------------------------------------------- */
+
+enum { SHORT_MS = 200, LATER_MS = 600, ENOUGH_MS = 20000 };
+
+static void sleep_ms(int ms)
+{
+    const struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    nanosleep(&time, NULL); /* rank 1 is late on purpose */
+}
+
+/* Rank 1 comes to the first call after the time that rank 0 gives the second one, to which rank 1
+ * does not come before rank 0's deadline. */
+static void second_call_has_less_time(int rank, tuttiComm_t comm, void *arg)
+{
+    struct gate *gate = arg;
+    int first = rank, second = rank;
+    tuttiStream_t stream;
+    REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+    if (rank) sleep_ms(LATER_MS);
+    CHECK_EQ(tuttiAllReduce(&first, &first, 1, tuttiInt32, tuttiSum, comm, stream), tuttiSuccess);
+    if (!rank) {
+        CHECK_EQ(tuttiCommSetTimeout(comm, SHORT_MS), tuttiSuccess);
+        CHECK_EQ(tuttiAllReduce(&second, &second, 1, tuttiInt32, tuttiSum, comm, stream),
+                 tuttiSuccess);
+        CHECK_EQ(tuttiStreamSynchronize(stream), tuttiTimeout);
+        CHECK_MESSAGE(strstr(tuttiGetLastError(comm), "waited 200 ms in all_reduce number 2"), "%s",
+                      tuttiGetLastError(comm));
+        sem_post(&gate->open);
+    } else {
+        CHECK_EQ(tuttiStreamSynchronize(stream), tuttiSuccess);
+        CHECK(take(&gate->open));
+        CHECK_EQ(tuttiAllReduce(&second, &second, 1, tuttiInt32, tuttiSum, comm, NULL),
+                 tuttiTimeout);
+    }
+    CHECK_EQ(first, 1);
+    CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
+}
+
+TEST(streams, a_call_has_the_deadline_that_was_set_when_it_was_issued)
+{
+    const tuttiConfig_t config = CONFIG_WITHIN(ENOUGH_MS, ENOUGH_MS);
+    struct gate gate;
+    gate_init(&gate);
+    as_threads(NRANKS, &config, second_call_has_less_time, &gate);
+}
+
+/* The call goes on after waits that end before the event has happened. */
+static void waits_with_an_end(int rank, tuttiComm_t comm, void *arg)
+{
+    struct gate *gate = arg;
+    tuttiStream_t stream;
+    tuttiEvent_t event;
+    tuttiResult_t state = tuttiInternalError;
+    int data = rank + 1;
+    REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+    REQUIRE(tuttiEventCreate(&event) == tuttiSuccess);
+    CHECK_EQ(tuttiEventSynchronizeFor(event, 0), tuttiSuccess); /* never recorded */
+    if (rank) CHECK(take(&gate->open));
+    CHECK_EQ(tuttiAllReduce(&data, &data, 1, tuttiInt32, tuttiSum, comm, stream), tuttiSuccess);
+    CHECK_EQ(tuttiEventRecord(event, stream), tuttiSuccess);
+    if (!rank) {
+        const int64_t start_ms = now_ms();
+        CHECK_EQ(tuttiEventSynchronizeFor(event, -1), tuttiInvalidArgument);
+        CHECK_EQ(tuttiEventSynchronizeFor(event, 0), tuttiInProgress);
+        CHECK_EQ(tuttiEventSynchronizeFor(event, SHORT_MS), tuttiInProgress);
+        CHECK(now_ms() - start_ms >= SHORT_MS);
+        CHECK_EQ(tuttiCommGetAsyncError(comm, &state), tuttiSuccess);
+        CHECK_EQ(state, tuttiSuccess);
+        sem_post(&gate->open);
+    }
+    CHECK_EQ(tuttiEventSynchronizeFor(event, ENOUGH_MS), tuttiSuccess);
+    CHECK_EQ(data, 3);
+    CHECK_EQ(tuttiStreamSynchronize(stream), tuttiSuccess);
+    CHECK_EQ(tuttiEventDestroy(event), tuttiSuccess);
+    CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
+}
+
+TEST(streams, a_wait_for_an_event_may_end_before_it_has_happened)
+{
+    struct gate gate;
+    gate_init(&gate);
+    as_threads(NRANKS, NULL, waits_with_an_end, &gate);
+}
+
+/* ---- Threads -------------------------------------------------------------------------------- */
+
 /* One thread drives both ranks, each on a stream. */
 TEST(streams, one_thread_drives_two_ranks_on_two_streams)
 {

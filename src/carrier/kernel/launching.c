@@ -29,7 +29,7 @@ static void time_out(const struct tt_comm_core *comm)
                              "%s waited %lld ms in a call of communicator %s (TUTTI_TIMEOUT_MS) "
                              "whose thread is still in the CUDA driver: that waits for the call's "
                              "kernel",
-                             name, (long long)comm->timeout_ms, comm->name));
+                             name, (long long)tt_engine_timeout(&comm->engine), comm->name));
     tt_fabric_pass_on(fabric);
 }
 
@@ -40,7 +40,7 @@ static void check_deadline(struct tt_launching *launching)
     const struct tt_device_report *report = comm->kernel->life.report;
     const uint64_t nbegun = __atomic_load_n(&report->nbegun, __ATOMIC_ACQUIRE);
     if (nbegun != launching->nbegun || tt_kernel_has_ended(&comm->kernel->life))
-        launching->deadline_ns = tt_deadline_ns(comm->timeout_ms);
+        launching->deadline_ns = tt_deadline_ns(tt_engine_timeout(&comm->engine));
     launching->nbegun = nbegun;
     if (!tt_expired(launching->deadline_ns)) return;
     tt_engine_enter(&comm->engine);
@@ -107,7 +107,7 @@ static int64_t look(struct tt_attended *attended)
     }
     launching->nbegun = 0;
     launching->gone_ns = 0;
-    launching->deadline_ns = tt_deadline_ns(launching->comm->timeout_ms);
+    launching->deadline_ns = tt_deadline_ns(tt_engine_timeout(&launching->comm->engine));
     if (!same) launching->nquiet = 0;
     return may_sleep(launching) ? INT64_MAX : LOOK_NS;
 }

@@ -265,7 +265,8 @@ static bool may_wait(const struct tt_comm_core *comm, struct patience *patience)
  * False: a kernel may still use this rank's memory. */
 static bool await_peers(struct tt_comm_core *comm)
 {
-    const int64_t call_ms = comm->timeout_ms > 0 ? comm->timeout_ms : LEAVE_MS;
+    const int64_t timeout_ms = tt_engine_timeout(&comm->engine);
+    const int64_t call_ms = timeout_ms > 0 ? timeout_ms : LEAVE_MS;
     struct patience patience = {.deadline_ns = tt_deadline_ns(call_ms), .abort_ms = ABORT_MS};
     const bool has_called =
         atomic_load_explicit(&comm->kernel->issued, memory_order_relaxed) || comm->kernel->graphs;

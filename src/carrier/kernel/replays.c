@@ -199,8 +199,8 @@ static void describe_wait_locked(struct tt_graphs *graphs, const struct seen *se
 static void time_out_locked(struct tt_graphs *graphs, const struct seen *seen)
 {
     char text[2 * MESSAGE];
-    describe_wait_locked(graphs, seen, "waited", graphs->comm->timeout_ms, "TUTTI_TIMEOUT_MS",
-                         text);
+    describe_wait_locked(graphs, seen, "waited", tt_engine_timeout(&graphs->comm->engine),
+                         "TUTTI_TIMEOUT_MS", text);
     fail(graphs, TT_ERR_TIMEOUT, text);
 }
 
@@ -217,7 +217,7 @@ static void say_if_late_locked(struct tt_graphs *graphs, const struct seen *seen
 static void check_deadline_locked(struct tt_graphs *graphs, const struct seen *seen)
 {
     if (graphs->running != seen->nbegun)
-        graphs->deadline_ns = tt_deadline_ns(graphs->comm->timeout_ms);
+        graphs->deadline_ns = tt_deadline_ns(tt_engine_timeout(&graphs->comm->engine));
     graphs->running = seen->nbegun;
     say_if_late_locked(graphs, seen);
     if (tt_expired(graphs->deadline_ns)) time_out_locked(graphs, seen);

@@ -221,7 +221,7 @@ static tt_status time_out(struct tt_comm_core *comm)
                 "waited %lld ms in a call of communicator %s that is not on a CUDA stream "
                 "(TUTTI_TIMEOUT_MS): it follows the communicator's calls on CUDA streams and the "
                 "CUDA graphs that were launched before, and a CUDA stream has not come to them",
-                (long long)comm->timeout_ms, comm->name);
+                (long long)tt_engine_timeout(&comm->engine), comm->name);
     return tt_core_fail_call(comm, status);
 }
 
@@ -234,7 +234,7 @@ static tt_status settle(const struct tt_pending_call *call)
     struct tt_comm_core *comm = call->comm;
     const struct tt_staged_part *staged = comm->staged;
     const _Atomic int *outstanding = &comm->engine.outstanding;
-    int64_t deadline_ns = tt_deadline_ns(comm->timeout_ms), looked_ns = tt_now_ns();
+    int64_t deadline_ns = tt_deadline_ns(tt_engine_timeout(&comm->engine)), looked_ns = tt_now_ns();
     struct tt_pause pause = {0};
     unsigned nruns = 0;
     int left = 0;
@@ -247,7 +247,7 @@ static tt_status settle(const struct tt_pending_call *call)
         const unsigned now = atomic_load_explicit(&staged->graphs->nruns, memory_order_relaxed);
         const int still = atomic_load_explicit(outstanding, memory_order_relaxed);
         if (now != nruns || now % 2 || still != left)
-            deadline_ns = tt_deadline_ns(comm->timeout_ms);
+            deadline_ns = tt_deadline_ns(tt_engine_timeout(&comm->engine));
         nruns = now;
         left = still;
         if (tt_expired(deadline_ns)) return time_out(comm);

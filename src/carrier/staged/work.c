@@ -64,7 +64,7 @@ static tt_status ready(struct tt_work *work)
     /* release: the stream's store (copy_in of streams.c) */
     if (__atomic_load_n(&mine->stage->words->ready, __ATOMIC_ACQUIRE) != mine->number)
         return TT_IN_PROGRESS;
-    if (!work->deadline_ns) work->deadline_ns = tt_deadline_ns(work->engine->timeout_ms);
+    if (!work->deadline_ns) work->deadline_ns = tt_deadline_ns(work->timeout_ms);
     const bool chooses = mine->host == &tt_p2p_ops && work->p2p.on_device; /* its place, later */
     return work->portions && !chooses ? begin_portions(work) : TT_OK;
 }

@@ -1,0 +1,16 @@
+// The extension as one translation unit: PyTorch's headers take most of the time to compile, and
+// so they are read once.
+#include "backend.cpp"
+#include "callbacks.cpp"
+#include "collectives.cpp"
+#include "errors.cpp"
+#include "events.cpp"
+#include "exchanges.cpp"
+#include "gathers.cpp"
+#include "hooks.cpp"
+#include "queue.cpp"
+#include "rendezvous.cpp"
+#include "tensors.cpp"
+#include "types.cpp"
+#include "work.cpp"
+#include "module.cpp"

@@ -64,7 +64,7 @@ def extension():
         ["csrc/all.cpp"],
         include_dirs=[str(ROOT / "include")],
         depends=[str(library), *map(str, (HERE / "csrc").iterdir()), str(HERE / "exports.map")],
-        extra_compile_args=["-std=c++20", "-O2", "-g1", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers"],
+        extra_compile_args=["-std=c++20", "-O2", "-g0", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers"],
         extra_link_args=[
             str(library),
             *map(system_library, names),

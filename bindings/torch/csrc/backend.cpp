@@ -1,14 +1,14 @@
 // A group: how it begins, what it tells of itself, and how it ends.
-#include "backend.h"
+#include "backend.hpp"
 
-#include <set>
+#include <map>
 
 #include <Python.h>
 
-#include "callbacks.h"
-#include "errors.h"
-#include "process.h"
-#include "rendezvous.h"
+#include "callbacks.hpp"
+#include "errors.hpp"
+#include "process.hpp"
+#include "rendezvous.hpp"
 
 namespace tutti_torch
 {
@@ -16,32 +16,15 @@ namespace tutti_torch
 namespace
 {
 
-/* The queues of all groups of the process. */
-struct Groups {
+/* What ends the groups of the process. */
+struct Ends {
+    struct End {
+        std::shared_ptr<Queue> queue;
+        std::shared_ptr<Links> links;
+    };
     std::mutex lock;
-    std::set<std::shared_ptr<Queue>> queues; /* guarded by lock */
+    std::map<const Backend *, End> all; /* guarded by lock */
 };
-
-void list(const std::shared_ptr<Queue> &queue)
-{
-    Groups &groups = of_process<Groups>();
-    std::lock_guard<std::mutex> guard(groups.lock);
-    groups.queues.insert(queue);
-}
-
-void unlist(const std::shared_ptr<Queue> &queue)
-{
-    Groups &groups = of_process<Groups>();
-    std::lock_guard<std::mutex> guard(groups.lock);
-    groups.queues.erase(queue);
-}
-
-std::set<std::shared_ptr<Queue>> all_queues()
-{
-    Groups &groups = of_process<Groups>();
-    std::lock_guard<std::mutex> guard(groups.lock);
-    return groups.queues;
-}
 
 /* Releases Python's lock, where this thread has it: callbacks that the group waits for need it. */
 class WithoutPython
@@ -76,7 +59,8 @@ c10::intrusive_ptr<c10d::Backend::Options> Backend::Options::clone() const
 Backend::Backend(const StorePointer &store, int rank, int size, const std::string &name,
                  c10::intrusive_ptr<Options> options)
     : c10d::Backend(rank, size), options_(std::move(options)),
-      timeout_ms_(options_->timeout.count())
+      shared_(std::make_shared<Shared>(options_->timeout)), store_(store), name_(name),
+      links_(std::make_shared<Links>(store, name, rank))
 {
     Meeting meeting{store, "tutti", name, rank, size, {}};
     queue_ = std::make_shared<Queue>([meeting](std::chrono::milliseconds timeout) mutable {
@@ -84,44 +68,66 @@ Backend::Backend(const StorePointer &store, int rank, int size, const std::strin
         return meet(meeting);
     });
     queue_->connect_now(options_->timeout);
-    list(queue_);
     init();
+    Ends &ends = of_process<Ends>();
+    std::lock_guard<std::mutex> guard(ends.lock);
+    ends.all.insert({this, {queue_, links_}});
 }
 
 Backend::~Backend()
 {
-    end(false);
+    shutdown();
 }
 
-/* Frees the communicator, after what is queued or without it. */
-void Backend::end(bool does_abort)
+void Backend::shutdown()
 {
-    if (!queue_) return;
     WithoutPython without;
-    if (does_abort) queue_->abort();
-    unlist(queue_);
+    forget();
+    links_->close();
     queue_->close();
+}
+
+void Backend::abort()
+{
+    WithoutPython without;
+    shared_->hooks.tell_abort();
+    forget();
+    links_->abort();
+    queue_->abort();
+    links_->close();
+    queue_->close();
+}
+
+void Backend::forget()
+{
+    Ends &ends = of_process<Ends>();
+    std::lock_guard<std::mutex> guard(ends.lock);
+    ends.all.erase(this);
 }
 
 void Backend::leave()
 {
     using namespace std::chrono_literals;
     WithoutPython without;
+    Ends &ends = of_process<Ends>();
+    std::unique_lock<std::mutex> guard(ends.lock);
+    const auto all = std::exchange(ends.all, {});
+    guard.unlock();
     const auto until = std::chrono::steady_clock::now() + 1s;
-    for (const auto &queue : all_queues()) {
-        queue->finish(until);
-        queue->abort();
-        unlist(queue);
-        queue->close();
+    for (const auto &[backend, end] : all) {
+        end.queue->finish(until);
+        end.links->finish(until);
+        end.links->abort();
+        end.queue->abort();
+        end.links->close();
+        end.queue->close();
     }
     (void)finish_callbacks(1s);
 }
 
 WorkPointer Backend::run(Operation operation)
 {
-    if (operation.timeout == c10d::kUnsetTimeout)
-        operation.timeout = std::chrono::milliseconds(timeout_ms_.load(std::memory_order_relaxed));
-    auto work = c10::make_intrusive<TuttiWork>(rank_, std::move(operation), ++sequence_, hooks_);
+    auto work = c10::make_intrusive<TuttiWork>(rank_, std::move(operation), ++sequence_, shared_);
     queue_->run(work);
     return work;
 }
@@ -152,12 +158,18 @@ c10::intrusive_ptr<c10d::Backend::Options> Backend::getBackendOptions()
 void Backend::setTimeout(std::chrono::milliseconds timeout)
 {
     options_->timeout = timeout;
-    timeout_ms_ = timeout.count();
+    shared_->deadlines.set(timeout);
+}
+
+void Backend::addEphemeralTimeout(const std::chrono::milliseconds &more)
+{
+    shared_->deadlines.extend(more);
 }
 
 c10d::ErrorType Backend::getError()
 {
-    switch (queue_->error()) {
+    const tuttiResult_t result = queue_->error();
+    switch (result != tuttiSuccess ? result : links_->error()) {
     case tuttiSuccess:
         return c10d::ErrorType::SUCCESS;
     case tuttiTimeout:
@@ -169,35 +181,24 @@ c10d::ErrorType Backend::getError()
     }
 }
 
-void Backend::abort()
-{
-    hooks_->tell_abort();
-    end(true);
-}
-
-void Backend::shutdown()
-{
-    end(false);
-}
-
 void Backend::registerAbortHook(int64_t id, c10d::AbortHook hook)
 {
-    hooks_->add_abort(id, std::move(hook));
+    shared_->hooks.add_abort(id, std::move(hook));
 }
 
 void Backend::unregisterAbortHook(int64_t id)
 {
-    hooks_->remove_abort(id);
+    shared_->hooks.remove_abort(id);
 }
 
 void Backend::registerCompletionHook(int64_t id, c10d::CompletionHook hook)
 {
-    hooks_->add_completion(id, std::move(hook));
+    shared_->hooks.add_completion(id, std::move(hook));
 }
 
 void Backend::unregisterCompletionHook(int64_t id)
 {
-    hooks_->remove_completion(id);
+    shared_->hooks.remove_completion(id);
 }
 
 } // namespace tutti_torch

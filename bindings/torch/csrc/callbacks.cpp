@@ -1,12 +1,12 @@
 // Threads that complete futures, and so run the callbacks of users, which may block.
-#include "callbacks.h"
+#include "callbacks.hpp"
 
 #include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <thread>
 
-#include "process.h"
+#include "process.hpp"
 
 namespace tutti_torch
 {

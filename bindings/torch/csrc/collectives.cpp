@@ -1,7 +1,7 @@
 // Collectives whose ranks all have one tensor of the same size: broadcast, all-reduce, reduce, and
 // the barrier.
-#include "backend.h"
-#include "calls.h"
+#include "backend.hpp"
+#include "calls.hpp"
 
 namespace tutti_torch
 {

@@ -1,5 +1,5 @@
 // Results of tutti's functions as PyTorch's exceptions.
-#include "errors.h"
+#include "errors.hpp"
 
 #include <c10/util/Exception.h>
 

@@ -1,12 +1,12 @@
 // Events that are made once and used again.
-#include "events.h"
+#include "events.hpp"
 
 #include <mutex>
 #include <utility>
 #include <vector>
 
-#include "errors.h"
-#include "process.h"
+#include "errors.hpp"
+#include "process.hpp"
 
 namespace tutti_torch
 {

@@ -1,8 +1,8 @@
 // Collectives whose ranks each have a block for each rank: reduce-scatter and all-to-all.
 #include <numeric>
 
-#include "backend.h"
-#include "calls.h"
+#include "backend.hpp"
+#include "calls.hpp"
 
 namespace tutti_torch
 {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "backend.h"
-#include "calls.h"
+#include "backend.hpp"
+#include "calls.hpp"
 
 namespace tutti_torch
 {

@@ -1,5 +1,5 @@
 // What a group's users want to be told: completions (the flight recorder), and that it will abort.
-#include "hooks.h"
+#include "hooks.hpp"
 
 namespace tutti_torch
 {

@@ -3,7 +3,7 @@
 
 #include <pybind11/chrono.h>
 
-#include "backend.h"
+#include "backend.hpp"
 
 namespace py = pybind11;
 

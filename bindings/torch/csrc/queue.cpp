@@ -1,5 +1,5 @@
 // A communicator and the order of the calls on it.
-#include "queue.h"
+#include "queue.hpp"
 
 #include <algorithm>
 #include <climits>
@@ -7,8 +7,8 @@
 
 #include <c10/util/Exception.h>
 
-#include "errors.h"
-#include "process.h"
+#include "errors.hpp"
+#include "process.hpp"
 
 namespace tutti_torch
 {
@@ -34,6 +34,33 @@ void Queue::connect_now(std::chrono::milliseconds timeout)
     (void)ready(timeout);
 }
 
+/* Makes the communicator, once: a failure stays. */
+tuttiComm_t Queue::connect(std::chrono::milliseconds timeout)
+{
+    std::unique_lock<std::mutex> guard(comm_lock_);
+    if (failure_) std::rethrow_exception(failure_);
+    is_connecting_ = true;
+    guard.unlock();
+    tuttiComm_t comm = nullptr;
+    std::exception_ptr failure;
+    try {
+        comm = connect_(timeout);
+    } catch (...) {
+        failure = std::current_exception();
+    }
+    deadline_ = timeout;
+    guard.lock();
+    is_connecting_ = false;
+    failure_ = failure;
+    comm_ = comm;
+    const bool is_late = is_aborted_;
+    guard.unlock();
+    if (failure) std::rethrow_exception(failure);
+    if (is_late) abort();
+    TORCH_CHECK_WITH(DistBackendError, !is_late, "the group was aborted on this rank");
+    return comm;
+}
+
 /* The communicator, whose calls now have this deadline. */
 tuttiComm_t Queue::ready(std::chrono::milliseconds timeout)
 {
@@ -41,21 +68,11 @@ tuttiComm_t Queue::ready(std::chrono::milliseconds timeout)
     TORCH_CHECK_WITH(DistBackendError, !is_aborted_, "the group was aborted on this rank");
     tuttiComm_t comm = comm_;
     guard.unlock();
-    if (!comm) {
-        comm = connect_(timeout);
-        deadline_ = timeout;
-        guard.lock();
-        comm_ = comm;
-        const bool is_late = is_aborted_;
-        guard.unlock();
-        if (is_late) abort();
-        TORCH_CHECK_WITH(DistBackendError, !is_late, "the group was aborted on this rank");
-    }
-    if (timeout != deadline_) {
-        const auto ms = std::clamp<int64_t>(timeout.count(), 0, INT_MAX);
-        check(tuttiCommSetTimeout(comm, static_cast<int>(ms)), comm);
-        deadline_ = timeout;
-    }
+    if (!comm) comm = connect(timeout);
+    if (timeout == deadline_) return comm;
+    const auto ms = std::clamp<int64_t>(timeout.count(), 0, INT_MAX);
+    check(tuttiCommSetTimeout(comm, static_cast<int>(ms)), comm);
+    deadline_ = timeout;
     return comm;
 }
 
@@ -145,9 +162,12 @@ void Queue::close()
     std::unique_lock<std::mutex> issuing(issuing_);
     if (std::exchange(is_closed_, true)) return;
     issuing.unlock();
+    std::unique_lock<std::mutex> guard(comm_lock_);
+    if (is_aborted_ && is_connecting_) return; /* which ends at its deadline; the task frees it */
+    guard.unlock();
     /* Where a function of the stream closes the queue, all stays: a stream cannot end itself. */
     if (tuttiStreamDestroy(stream_) != tuttiSuccess) return;
-    std::unique_lock<std::mutex> guard(comm_lock_);
+    guard.lock();
     tuttiComm_t comm = std::exchange(comm_, nullptr);
     guard.unlock();
     if (comm) (void)tuttiCommDestroy(comm);

@@ -1,6 +1,6 @@
 // How the ranks of a group find each other: the unique id goes over PyTorch's store. The value of
 // the key is OK and the id, or NO and the text of rank 0's error.
-#include "rendezvous.h"
+#include "rendezvous.hpp"
 
 #include <algorithm>
 #include <climits>
@@ -10,7 +10,7 @@
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 
-#include "errors.h"
+#include "errors.hpp"
 
 namespace tutti_torch
 {
@@ -20,11 +20,10 @@ namespace
 
 constexpr size_t MARK = 2; /* bytes of OK and NO */
 
-void put_value(const Meeting &meeting, const char *mark, const char *bytes, size_t nbytes)
+void put_value(const Meeting &meeting, const std::string &mark, const std::string &bytes)
 {
-    std::vector<uint8_t> value(mark, mark + MARK);
-    value.insert(value.end(), bytes, bytes + nbytes);
-    meeting.store->set(meeting.key, value);
+    const std::string value = mark + bytes;
+    meeting.store->set(meeting.key, std::vector<uint8_t>(value.begin(), value.end()));
 }
 
 tuttiUniqueId give_id(const Meeting &meeting)
@@ -32,11 +31,10 @@ tuttiUniqueId give_id(const Meeting &meeting)
     tuttiUniqueId id;
     const tuttiResult_t result = tuttiGetUniqueId(&id);
     if (result != tuttiSuccess) {
-        const std::string text = last_error(result, nullptr);
-        put_value(meeting, "NO", text.data(), text.size());
+        put_value(meeting, "NO", last_error(result, nullptr));
         check(result, nullptr);
     }
-    put_value(meeting, "OK", id.internal, sizeof id.internal);
+    put_value(meeting, "OK", std::string(id.internal, sizeof id.internal));
     return id;
 }
 

@@ -1,5 +1,5 @@
 // Tensors as tutti's calls take them: memory of the host, contiguous.
-#include "tensors.h"
+#include "tensors.hpp"
 
 #include <cstring>
 

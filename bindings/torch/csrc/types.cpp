@@ -1,5 +1,5 @@
 // Data types and reductions of PyTorch as tutti's.
-#include "types.h"
+#include "types.hpp"
 
 #include <array>
 #include <optional>

@@ -1,12 +1,12 @@
 // One operation of a group: what it does, and what c10d's users wait for.
-#include "work.h"
+#include "work.hpp"
 
 #include <atomic>
 
 #include <ATen/core/ivalue.h>
 
-#include "callbacks.h"
-#include "errors.h"
+#include "callbacks.hpp"
+#include "errors.hpp"
 
 namespace tutti_torch
 {
@@ -27,10 +27,11 @@ int to_int(std::chrono::milliseconds timeout)
 
 } // namespace
 
-TuttiWork::TuttiWork(int rank, Operation operation, uint64_t sequence, std::shared_ptr<Hooks> hooks)
+TuttiWork::TuttiWork(int rank, Operation operation, uint64_t sequence,
+                     std::shared_ptr<Shared> shared)
     : Work(rank, operation.type, operation.title, operation.inputs),
       operation_(std::move(operation)), sequence_(sequence), key_(next_key()),
-      hooks_(std::move(hooks))
+      shared_(std::move(shared)), timeout_(shared_->deadlines.begin(operation_.timeout, key_))
 {
 }
 
@@ -64,12 +65,15 @@ std::vector<at::Tensor> TuttiWork::result()
 
 int TuttiWork::sourceRank() const
 {
-    TORCH_CHECK(false, operation_.title, " has no source rank: only a receive from any rank has");
+    TORCH_CHECK(operation_.source >= 0, operation_.title,
+                " has no source rank: only a receive has");
+    return operation_.source;
 }
 
 float TuttiWork::getDuration() const
 {
-    TORCH_CHECK(hooks_->is_timed, "the group takes no times; call _enable_collectives_timing()");
+    TORCH_CHECK(shared_->hooks.is_timed,
+                "the group takes no times; call _enable_collectives_timing()");
     TORCH_CHECK(const_cast<TuttiWork *>(this)->isCompleted(), operation_.title,
                 " has not ended: it has no duration yet");
     return std::chrono::duration<float, std::milli>(ended_ - begun_).count();
@@ -112,7 +116,7 @@ void TuttiWork::settle_outcome(const FuturePointer &outcome)
 
 std::exception_ptr TuttiWork::call(tuttiComm_t comm)
 {
-    const bool is_timed = hooks_->is_timed.load(std::memory_order_relaxed);
+    const bool is_timed = shared_->hooks.is_timed.load(std::memory_order_relaxed);
     if (is_timed) begun_ = std::chrono::steady_clock::now();
     std::exception_ptr error;
     try {
@@ -126,11 +130,12 @@ std::exception_ptr TuttiWork::call(tuttiComm_t comm)
 
 void TuttiWork::complete(std::exception_ptr error)
 {
+    shared_->deadlines.end(key_);
     finish(error);
     if (!error) {
         std::optional<float> duration;
-        if (hooks_->is_timed.load(std::memory_order_relaxed)) duration = getDuration();
-        hooks_->tell_completion({key_, duration});
+        if (shared_->hooks.is_timed.load(std::memory_order_relaxed)) duration = getDuration();
+        shared_->hooks.tell_completion({key_, duration});
     }
     std::unique_lock<std::mutex> guard(futures_lock_);
     done_ = true;

@@ -10,7 +10,7 @@
 
 #include <tutti.h>
 
-#include "work.h"
+#include "work.hpp"
 
 namespace tutti_torch
 {
@@ -56,6 +56,7 @@ class Queue : public std::enable_shared_from_this<Queue>
     static void run_task(void *task);
     void launch(const c10::intrusive_ptr<TuttiWork> &work);
     std::exception_ptr call(TuttiWork &work);
+    tuttiComm_t connect(std::chrono::milliseconds timeout);
     tuttiComm_t ready(std::chrono::milliseconds timeout);
 
     /* immutable */
@@ -75,6 +76,8 @@ class Queue : public std::enable_shared_from_this<Queue>
     std::mutex comm_lock_;
     /* guarded by comm_lock_ */
     tuttiComm_t comm_ = nullptr;
+    std::exception_ptr failure_; /* of connect_ */
+    bool is_connecting_ = false;
     bool is_aborted_ = false;
 };
 

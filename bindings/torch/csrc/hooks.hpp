@@ -8,6 +8,8 @@
 
 #include <torch/csrc/distributed/c10d/Hooks.hpp>
 
+#include "deadlines.hpp"
+
 namespace tutti_torch
 {
 
@@ -31,6 +33,13 @@ class Hooks
     /* guarded by lock_ */
     std::map<int64_t, c10d::CompletionHook> completion_;
     std::map<int64_t, c10d::AbortHook> abort_;
+};
+
+/* What the works of a group share with it. */
+struct Shared {
+    explicit Shared(std::chrono::milliseconds usual) : deadlines(usual) {}
+    Hooks hooks;
+    Deadlines deadlines;
 };
 
 } // namespace tutti_torch

@@ -11,8 +11,9 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <tutti.h>
 
-#include "hooks.h"
-#include "queue.h"
+#include "hooks.hpp"
+#include "links.hpp"
+#include "queue.hpp"
 
 namespace tutti_torch
 {
@@ -48,13 +49,14 @@ class Backend final : public c10d::Backend
     }
     c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override;
     void setTimeout(std::chrono::milliseconds timeout) override;
+    void addEphemeralTimeout(const std::chrono::milliseconds &more) override;
     uint64_t getSequenceNumberForGroup() override
     {
         return sequence_;
     }
     void enableCollectivesTiming() override
     {
-        hooks_->is_timed = true;
+        shared_->hooks.is_timed = true;
     }
     c10d::ErrorType getError() override;
     void abort() override;
@@ -109,20 +111,44 @@ class Backend final : public c10d::Backend
                                   std::vector<int64_t> &input_splits,
                                   const c10d::AllToAllOptions &options) override;
 
+    WorkPointer send(Tensors &tensors, int destination, int tag) override;
+    WorkPointer recv(Tensors &tensors, int source, int tag) override;
+    WorkPointer recvAnysource(Tensors &tensors, int tag) override;
+
+    bool supportsSplitting() const override
+    {
+        return true;
+    }
+    c10::intrusive_ptr<c10d::Backend>
+    split(const StorePointer &store, const std::vector<int> &ranks,
+          const c10::intrusive_ptr<c10d::Backend::Options> &options) override;
+    c10::intrusive_ptr<c10d::Backend>
+    merge(const StorePointer &store, const c10::intrusive_ptr<c10d::Backend::Options> &options,
+          const int &rank, const int &size) override;
+
+    bool supportsTensorAlloc(c10::DeviceIndex) override
+    {
+        return true;
+    }
+    at::Tensor allocateTensor(long size, at::TensorOptions options) override;
+
     /* Ends all groups of the process before the interpreter does: what is queued has a second. */
     static void leave();
 
   private:
     WorkPointer run(Operation operation);
-    void end(bool does_abort);
+    WorkPointer run_message(Operation operation, int source, int destination);
+    void forget(); /* leave() does not end the group any more */
 
     /* immutable */
-    const std::shared_ptr<Hooks> hooks_ = std::make_shared<Hooks>();
     const c10::intrusive_ptr<Options> options_;
-    std::shared_ptr<Queue> queue_;
+    const std::shared_ptr<Shared> shared_;
+    const StorePointer store_;
+    const std::string name_;
+    std::shared_ptr<Queue> queue_; /* of the collectives */
+    std::shared_ptr<Links> links_; /* of the messages */
 
-    std::atomic<int64_t> timeout_ms_;
-    std::atomic<uint64_t> sequence_{0};
+    std::atomic<uint64_t> sequence_{0};     /* of the last collective */
     c10d::ProcessGroup *watched_ = nullptr; /* until the group is complete */
 };
 

@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "errors.h"
-#include "tensors.h"
-#include "types.h"
-#include "work.h"
+#include "errors.hpp"
+#include "tensors.hpp"
+#include "types.hpp"
+#include "work.hpp"
 
 namespace tutti_torch
 {

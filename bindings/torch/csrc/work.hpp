@@ -11,8 +11,8 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <tutti.h>
 
-#include "events.h"
-#include "hooks.h"
+#include "events.hpp"
+#include "hooks.hpp"
 
 namespace tutti_torch
 {
@@ -25,6 +25,7 @@ struct Operation {
     std::vector<at::Tensor> outputs;       /* the future's value */
     std::chrono::milliseconds timeout{-1}; /* of the call; -1: the group's, 0: none */
     bool is_async = true;
+    int source = -1; /* the rank that a receive is from */
     /* Makes tutti's calls with stream NULL; throws where one fails. Runs in any thread. */
     std::function<void(tuttiComm_t)> call;
 };
@@ -34,7 +35,7 @@ struct Operation {
 class TuttiWork final : public c10d::Work
 {
   public:
-    TuttiWork(int rank, Operation operation, uint64_t sequence, std::shared_ptr<Hooks> hooks);
+    TuttiWork(int rank, Operation operation, uint64_t sequence, std::shared_ptr<Shared> shared);
 
     /* A wait with a time of its own ends with an error when that has passed, and leaves the
      * operation running. The waiting thread runs the operation if no other one has begun it. */
@@ -83,8 +84,9 @@ class TuttiWork final : public c10d::Work
 
     Operation operation_;
     const uint64_t sequence_, key_;
-    const std::shared_ptr<Hooks> hooks_;
-    Event event_; /* none: complete before anybody had the work */
+    const std::shared_ptr<Shared> shared_;
+    const std::chrono::milliseconds timeout_; /* of the call; 0: none */
+    Event event_;                             /* none: complete before anybody had the work */
     std::chrono::steady_clock::time_point begun_, ended_;
 
     std::mutex futures_lock_;

@@ -52,7 +52,7 @@ class TuttiWork final : public c10d::Work
     }
     std::chrono::milliseconds getTimeout() const override
     {
-        return operation_.timeout;
+        return timeout_;
     }
     uint64_t getCompletionKey() const override
     {

@@ -134,14 +134,18 @@ def a_work_may_be_collected_anywhere(rank, nranks):
 @case()
 def a_work_tells_of_itself(rank, nranks):
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
-    before = backend._get_sequence_number_for_group() if hasattr(backend, "_get_sequence_number_for_group") else None
+    before = backend._get_sequence_number_for_group()
     work = dist.all_reduce(torch.ones(1), async_op=True)
     work.wait()
     expect(work.is_completed() and work.is_success(), "done")
-    if before is not None:
-        expect(backend._get_sequence_number_for_group() == before + 1, "the group counts its calls")
+    expect(work.timeout == timedelta(seconds=60), f"the deadline is the group's: {work.timeout}")
+    expect(backend._get_sequence_number_for_group() == before + 1, "the group counts its calls")
     raises(RuntimeError, "no source rank", work.source_rank)
-    backend._enable_collectives_timing() if hasattr(backend, "_enable_collectives_timing") else None
+    raises(RuntimeError, "takes no times", work._get_duration)
+    backend._enable_collectives_timing()
+    work = dist.all_reduce(torch.ones(1 << 20), async_op=True)
+    work.wait()
+    expect(0 < work._get_duration() < 10000, f"{work._get_duration()} ms")
 
 
 @case()

@@ -34,42 +34,60 @@ def static_library():
     return library
 
 
-def links(arguments):
-    """Whether a shared library of all that these arguments name can be made."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = ["cc", "-shared", "-o", f"{folder}/probe.so", "-Wl,--whole-archive", *arguments, "-Wl,--no-whole-archive"]
-        return subprocess.run(command, capture_output=True).returncode == 0
+def run(*command):
+    return subprocess.run(command, capture_output=True, text=True)
 
 
-def system_library(name):
-    """The archive where it can be part of a shared library, so that nothing else must be installed; else the shared one."""
-    found = subprocess.run(["cc", f"-print-file-name=lib{name}.a"], capture_output=True, text=True).stdout.strip()
-    if Path(found).is_absolute() and links([found]):
-        return found
-    why = f"{found} is not position-independent" if Path(found).is_absolute() else f"there is no lib{name}.a"
-    print(f"tutti-torch: lib{name} is linked as a shared library: {why}", file=sys.stderr)
-    return f"-l{name}"
+def sodium():
+    """libsodium's archive where it can be part of a shared library, so that nothing else must be installed; else the shared one."""
+    found = Path(run("cc", "-print-file-name=libsodium.a").stdout.strip())
+    if not found.is_absolute():
+        why = "there is no libsodium.a"
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            whole = ["-Wl,--whole-archive", str(found), "-Wl,--no-whole-archive", f"-Wl,--version-script={HERE / 'exports.map'}"]
+            if run("cc", "-shared", "-o", f"{folder}/probe.so", *whole).returncode == 0:
+                return str(found)
+        why = f"{found} is not position-independent"
+    print(f"tutti-torch: libsodium is linked as a shared library: {why}", file=sys.stderr)
+    return "-lsodium"
 
 
-def uses(library, symbol):
-    symbols = subprocess.run(["nm", "-u", library], capture_output=True, text=True, check=True).stdout
-    return f" {symbol}" in symbols
+def without_hwloc(folder):
+    """An object that says that hwloc is not there: hwloc only writes topologies, for tutti-info."""
+    built = Path(folder) / "hwloc.o"
+    built.parent.mkdir(parents=True, exist_ok=True)
+    source = ROOT / "src" / "topology" / "hwloc.c"
+    done = run("cc", "-std=c17", "-D_GNU_SOURCE", "-O2", "-fPIC", f"-I{ROOT / 'src'}", "-c", str(source), "-o", str(built))
+    if done.returncode != 0:
+        fail(f"{source} does not compile:\n{done.stderr}")
+    return str(built)
 
 
 def extension():
     library = static_library()
-    names = ["sodium"] + (["hwloc"] if uses(library, "hwloc_") else [])
     return CppExtension(
         "tutti_torch._C",
         ["csrc/all.cpp"],
         include_dirs=[str(ROOT / "include")],
         depends=[str(library), *map(str, (HERE / "csrc").iterdir()), str(HERE / "exports.map")],
-        extra_compile_args=["-std=c++20", "-O2", "-g0", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers"],
+        extra_compile_args=[
+            "-std=c++20",
+            "-O2",
+            "-g0",
+            "-fvisibility=hidden",
+            "-Wall",
+            "-Wextra",
+            "-Wno-unused-parameter",
+            "-Wno-missing-field-initializers",
+        ],
+        extra_objects=[without_hwloc(HERE / "build")],
         extra_link_args=[
             str(library),
-            *map(system_library, names),
+            sodium(),
             "-lm",
             "-pthread",
+            "-Wl,-z,nodelete",
             "-Wl,--exclude-libs,ALL",
             f"-Wl,--version-script={HERE / 'exports.map'}",
         ],

@@ -15,6 +15,7 @@
 #include "messages.cpp"
 #include "queue.cpp"
 #include "rendezvous.cpp"
+#include "sparse.cpp"
 #include "tensors.cpp"
 #include "types.cpp"
 #include "work.cpp"

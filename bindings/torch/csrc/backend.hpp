@@ -77,6 +77,7 @@ class Backend final : public c10d::Backend
 
     WorkPointer broadcast(Tensors &tensors, const c10d::BroadcastOptions &options) override;
     WorkPointer allreduce(Tensors &tensors, const c10d::AllreduceOptions &options) override;
+    WorkPointer allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &options) override;
     WorkPointer allreduce_coalesced(Tensors &tensors,
                                     const c10d::AllreduceCoalescedOptions &options) override;
     WorkPointer reduce(Tensors &tensors, const c10d::ReduceOptions &options) override;

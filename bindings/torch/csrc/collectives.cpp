@@ -32,6 +32,8 @@ WorkPointer Backend::broadcast(Tensors &tensors, const c10d::BroadcastOptions &o
 WorkPointer Backend::allreduce(Tensors &tensors, const c10d::AllreduceOptions &options)
 {
     const char *const name = "all_reduce";
+    if (tensors.size() == 1 && tensors[0].defined() && tensors[0].layout() == at::kSparse)
+        return allreduce_sparse(tensors, options);
     const at::Tensor tensor = need_one(tensors, name);
     need_output(tensor, name);
     const Reduction reduction(options.reduceOp, tensor.scalar_type(), name);

@@ -27,12 +27,16 @@ class Case:
         self.name = function.__name__
 
 
-def case(ranks=(2, 3), group=True, alone=False):
+def case(ranks=(2, 3, 4), group=True, alone=False):
     def register(function):
         _cases.append(Case(function, ranks, group, alone or not group))
         return function
 
     return register
+
+
+class Skip(BaseException):
+    """A case raises it, on all ranks, with the reason why it cannot run here."""
 
 
 class Die(BaseException):
@@ -76,6 +80,8 @@ def _rank(cases, rank, nranks, path, results):
             else:
                 each.function(rank, nranks, path)
             results.put((rank, each.name, "ok", time.monotonic() - started))
+        except Skip as reason:
+            results.put((rank, each.name, f"skipped: {reason}", 0))
         except Die:
             results.put((rank, each.name, "ok", 0))
             results.close()
@@ -92,7 +98,7 @@ def _rank(cases, rank, nranks, path, results):
 
 
 def _run(cases, nranks):
-    """Runs the cases, which share processes. Returns the number that failed."""
+    """Runs the cases, which share processes. Returns how many failed and were skipped."""
     context = multiprocessing.get_context("fork")
     results = context.Queue()
     with tempfile.TemporaryDirectory() as folder:
@@ -102,15 +108,17 @@ def _run(cases, nranks):
         ]
         for process in ranks:
             process.start()
-        left, errors = {each.name: set(range(nranks)) for each in cases}, {}
+        left, errors, whys = {each.name: set(range(nranks)) for each in cases}, {}, {}
         until = time.monotonic() + LIMIT_S
         while any(left.values()) and not errors and time.monotonic() < until:
             if results.empty() and not any(process.is_alive() for process in ranks):
                 break
             while not results.empty():
                 rank, name, outcome, _ = results.get()
-                if outcome == "ok":
+                if outcome == "ok" or outcome.startswith("skipped: "):
                     left[name].discard(rank)
+                    if outcome != "ok":
+                        whys[name] = outcome.removeprefix("skipped: ")
                 else:
                     errors.setdefault(name, []).append(f"rank {rank}: {outcome}")
             time.sleep(0.01)
@@ -121,11 +129,12 @@ def _run(cases, nranks):
                 process.join()
             elif process.exitcode != 0 and not errors and not cases[0].alone:
                 errors["the ranks' end"] = [f"rank {ranks.index(process)} ended with {process.exitcode}"]
-    failed = 0
+    failed = skipped = 0
     for each in cases:
         where = f"{each.name} ({nranks} ranks)"
         if each.name not in errors and not left[each.name]:
-            print(f"ok      {where}", flush=True)
+            skipped += each.name in whys
+            print(f"skipped: {where}: {whys[each.name]}" if each.name in whys else f"ok      {where}", flush=True)
             continue
         failed += 1
         print(f"FAILED  {where}", flush=True)
@@ -134,7 +143,7 @@ def _run(cases, nranks):
     for text in errors.get("the ranks' end", []):
         failed += 1
         print(f"FAILED  the end of the ranks: {text}", flush=True)
-    return failed
+    return failed, skipped
 
 
 def main():
@@ -142,12 +151,13 @@ def main():
     parser.add_argument("--ranks", type=int, nargs="*", default=[2, 3], help="numbers of ranks (2 3)")
     parser.add_argument("--only", default="", help="cases whose name contains this")
     given = parser.parse_args()
-    failed = count = 0
+    failed = skipped = count = 0
     for nranks in given.ranks:
         cases = [each for each in _cases if given.only in each.name and nranks in each.ranks]
         together = [each for each in cases if not each.alone]
         for some in [together] * bool(together) + [[each] for each in cases if each.alone]:
-            failed += _run(some, nranks)
+            outcome = _run(some, nranks)
+            failed, skipped = failed + outcome[0], skipped + outcome[1]
             count += len(some)
-    print(f"{count - failed} passed, {failed} failed, 0 skipped", flush=True)
+    print(f"{max(0, count - failed - skipped)} passed, {failed} failed, {skipped} skipped", flush=True)
     sys.exit(1 if failed or not count else 0)

@@ -284,5 +284,21 @@ def coalesced_forms_are_right(rank, nranks):
         same(lists[other][1], torch.full((3,), 2.0 * other))
 
 
+@case()
+def sparse_tensors_are_added(rank, nranks):
+    dense = [torch.zeros(6, 3) for _ in range(nranks)]
+    for other in range(nranks):
+        for row in range(0, 6, other + 1):
+            dense[other][row] = other + row + 1.0
+    for ndims in (1, 2):
+        tensor = dense[rank].to_sparse(ndims)
+        dist.all_reduce(tensor)
+        same(tensor.to_dense(), sum(dense))
+    tensor = (dense[rank] * (rank == 0)).to_sparse(1)  # the others have no element
+    dist.all_reduce(tensor)
+    same(tensor.to_dense(), dense[0])
+    raises(ValueError, "SUM", lambda: dist.all_reduce(dense[rank].to_sparse(), dist.ReduceOp.MAX))
+
+
 if __name__ == "__main__":
     main()

@@ -54,21 +54,22 @@ def begin(backend):
     return dist.get_rank(), dist.get_world_size()
 
 
-def loss_of(model, step, rank, nranks):
-    generator = torch.Generator().manual_seed(1000 * step + rank)
+def loss_of(model, step, part):
+    """The loss of a batch; ranks with different parts have different batches."""
+    generator = torch.Generator().manual_seed(1000 * step + part)
     tokens = torch.randint(WORDS, (4, TOKENS + 1), generator=generator)
     return F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
 
 
-def train(model, steps, rank, nranks):
-    """Prints the mean loss of each step, on rank 0."""
+def train(model, steps, part, nranks, reports=None):
+    """The rank that reports, 0 or the one that says so, prints the mean of the ranks' losses of each step."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for step in range(steps):
-        loss = loss_of(model, step, rank, nranks)
+        loss = loss_of(model, step, part)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         mean = loss.detach().clone()
         dist.all_reduce(mean, dist.ReduceOp.SUM)
-        if rank == 0:
+        if part == 0 if reports is None else reports:
             print(f"step {step} loss {mean.item() / nranks:.9f}", flush=True)

@@ -1,6 +1,8 @@
 // Messages between two ranks of a group.
 #include "links.hpp"
 
+#include <c10/util/Exception.h>
+
 #include "rendezvous.hpp"
 
 namespace tutti_torch
@@ -14,6 +16,7 @@ Links::Links(c10::intrusive_ptr<c10d::Store> store, std::string name, int rank)
 std::shared_ptr<Queue> Links::between(int source, int destination)
 {
     std::lock_guard<std::mutex> guard(lock_);
+    TORCH_CHECK_WITH(DistBackendError, !is_closed_, "the group was shut down on this rank");
     std::shared_ptr<Queue> &queue = queues_[{source, destination}];
     if (queue) return queue;
     const std::string from = std::to_string(source), to = std::to_string(destination);
@@ -49,7 +52,14 @@ void Links::abort()
 
 void Links::close()
 {
-    for (const auto &[ranks, queue] : all()) queue->close();
+    std::unique_lock<std::mutex> guard(lock_);
+    is_closed_ = true;
+    guard.unlock();
+    for (const auto &[ranks, queue] : all()) {
+        const bool receives = ranks.second == rank_;
+        if (receives && queue->is_busy()) queue->abort();
+        queue->close();
+    }
 }
 
 tuttiResult_t Links::error()

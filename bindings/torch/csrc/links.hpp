@@ -31,6 +31,7 @@ class Links
     /* As Queue's, of all queues. */
     void finish(std::chrono::steady_clock::time_point until);
     void abort();
+    /* Receives that nobody has answered are given up. */
     void close();
     /* An error with which a communicator has failed, or success. */
     tuttiResult_t error();
@@ -45,6 +46,7 @@ class Links
 
     std::mutex lock_;
     std::map<std::pair<int, int>, std::shared_ptr<Queue>> queues_; /* guarded by lock_ */
+    bool is_closed_ = false;                                       /* guarded by lock_ */
 };
 
 } // namespace tutti_torch

@@ -119,6 +119,39 @@ def a_group_may_be_destroyed_while_works_live(rank, nranks):
 
 
 @case(alone=True)
+def destroy_gives_up_receives_and_completes_the_rest(rank, nranks):
+    other = (rank + 1) % nranks
+    received = torch.zeros(1 << 18)
+    sends = dist.isend(torch.full((1 << 18,), 7.0), other)
+    receives = dist.irecv(received, (rank - 1) % nranks)
+    receives.wait()
+    never = dist.irecv(torch.zeros(4), (rank - 1) % nranks)
+    tensor = torch.ones(4)
+    reduces = dist.all_reduce(tensor, async_op=True)
+    backend = dist.group.WORLD._get_backend(CPU)
+    begun = time.monotonic()
+    dist.destroy_process_group()
+    expect(time.monotonic() - begun < 30, "it does not wait for the receive")
+    sends.wait()
+    reduces.wait()
+    same(tensor, torch.full((4,), float(nranks)))
+    same(received, torch.full((1 << 18,), 7.0))
+    raises(dist.DistBackendError, "", never.wait)
+    raises(dist.DistBackendError, "shut down", lambda: backend.send([tensor], other, 0))
+    raises(dist.DistBackendError, "shut down", lambda: backend.barrier())
+
+
+@case(alone=True)
+def destroy_gives_up_a_receive_from_a_rank_that_never_sends(rank, nranks):
+    never = dist.irecv(torch.zeros(4), (rank - 1) % nranks)
+    time.sleep(0.05)  # the stream's thread begins
+    begun = time.monotonic()
+    dist.destroy_process_group()
+    expect(time.monotonic() - begun < 30, "it does not wait")
+    del never
+
+
+@case(alone=True)
 def a_child_made_by_fork_cannot_use_the_group_and_ends(rank, nranks):
     tensor = torch.ones(4)
     dist.all_reduce(tensor)

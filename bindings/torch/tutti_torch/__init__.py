@@ -22,13 +22,12 @@ def register():
 def _create(given, options):
     if options is not None and not isinstance(options, Options):
         raise TypeError(f"pg_options is a {type(options).__name__}, expected tutti_torch.Options")
-    if options is None:
-        options = Options()
-    options._timeout = given.timeout
-    options.group_name = given.group_id
+    own = Options(given.timeout)
+    own.group_name = given.group_id
+    own.global_ranks_in_group = given.global_ranks_in_group
     _refuse_second(given.process_group)
     name = f"torch group {given.group_id}"
-    return _C.create(given.store, given.group_rank, given.group_size, name, options, given.process_group)
+    return _C.create(given.store, given.group_rank, given.group_size, name, own, given.process_group)
 
 
 def _refuse_second(group):

@@ -84,7 +84,14 @@ std::exception_ptr Queue::call(TuttiWork &work)
     } catch (...) {
         return std::current_exception();
     }
-    return work.call(comm);
+    std::exception_ptr error = work.call(comm);
+    if (!error) return error;
+    std::lock_guard<std::mutex> guard(comm_lock_);
+    if (!is_aborted_) return error;
+    /* The call may have begun when the communicator was no more, and tell of that. */
+    return std::make_exception_ptr(
+        c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+                              "the group was aborted on this rank"));
 }
 
 void Queue::run_task(void *argument)

@@ -2,6 +2,7 @@
 #include "backend.hpp"
 
 #include <map>
+#include <thread>
 
 #include <Python.h>
 
@@ -114,15 +115,18 @@ void Backend::leave()
     const auto all = std::exchange(ends.all, {});
     guard.unlock();
     const auto until = std::chrono::steady_clock::now() + 1s;
+    bool done = true;
     for (const auto &[backend, end] : all) {
-        end.queue->finish(until);
-        end.links->finish(until);
+        done = end.queue->finish(until) && done;
+        done = end.links->finish(until) && done;
         end.links->abort();
         end.queue->abort();
         end.links->close();
         end.queue->close();
     }
     (void)finish_callbacks(1s);
+    /* Threads whose calls were aborted go back to Python before the interpreter ends. */
+    if (!done) std::this_thread::sleep_for(100ms);
 }
 
 WorkPointer Backend::run(Operation operation)

@@ -40,9 +40,11 @@ std::map<std::pair<int, int>, std::shared_ptr<Queue>> Links::all()
     return queues_;
 }
 
-void Links::finish(std::chrono::steady_clock::time_point until)
+bool Links::finish(std::chrono::steady_clock::time_point until)
 {
-    for (const auto &[ranks, queue] : all()) queue->finish(until);
+    bool done = true;
+    for (const auto &[ranks, queue] : all()) done = queue->finish(until) && done;
+    return done;
 }
 
 void Links::abort()

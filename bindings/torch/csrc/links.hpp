@@ -29,7 +29,7 @@ class Links
     std::shared_ptr<Queue> between(int source, int destination);
 
     /* As Queue's, of all queues. */
-    void finish(std::chrono::steady_clock::time_point until);
+    bool finish(std::chrono::steady_clock::time_point until);
     void abort();
     /* Receives that nobody has answered are given up. */
     void close();

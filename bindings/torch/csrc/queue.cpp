@@ -132,16 +132,18 @@ void Queue::run(const c10::intrusive_ptr<TuttiWork> &work)
     work->complete(std::move(error));
 }
 
-void Queue::finish(std::chrono::steady_clock::time_point until)
+bool Queue::finish(std::chrono::steady_clock::time_point until)
 {
     std::unique_lock<std::mutex> guard(issuing_, std::try_to_lock);
-    if (!guard || is_closed_ || !is_busy()) return;
+    if (!guard) return false;
+    if (is_closed_ || !is_busy()) return true;
     Event event = Event::take();
     check(tuttiEventRecord(event.get(), stream_), nullptr);
     guard.unlock();
     const auto left = until - std::chrono::steady_clock::now();
     const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(left).count();
-    (void)tuttiEventSynchronizeFor(event.get(), static_cast<int>(std::max<int64_t>(ms, 0)));
+    return tuttiEventSynchronizeFor(event.get(), static_cast<int>(std::max<int64_t>(ms, 0))) ==
+           tuttiSuccess;
 }
 
 tuttiResult_t Queue::error()

@@ -40,8 +40,9 @@ class Queue : public std::enable_shared_from_this<Queue>
     {
         return npending_.load(std::memory_order_acquire) != 0;
     }
-    /* Waits until what is queued now has ended, no longer than that. */
-    void finish(std::chrono::steady_clock::time_point until);
+    /* Waits until what is queued now has ended, no longer than that; false: something still runs,
+     * or a call runs at once in another thread. */
+    bool finish(std::chrono::steady_clock::time_point until);
     /* Success, or the error with which the communicator has failed. Any thread. */
     tuttiResult_t error();
 

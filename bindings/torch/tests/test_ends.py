@@ -65,6 +65,9 @@ def exit_inside_a_call_of_another_thread_does_not_hang(rank, nranks, path):
 dist.barrier()
 if rank == 0:
     threading.Thread(target=dist.all_reduce, args=(torch.ones(4),), daemon=True).start()
+    import time; time.sleep(0.5)  # the thread is in the call: Python ends the process if a thread comes to PyTorch after that
+else:
+    import time; time.sleep(3)  # the call does not end by the death of this rank
 """
     status, output, seconds = _program(text, rank, nranks, path)
     expect(status == 0 and seconds < 40, f"{status}: {output}")

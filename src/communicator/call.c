@@ -112,8 +112,7 @@ static tt_status bind_counts(const struct tt_request *request, const struct tt_c
     const struct tt_carrier *carrier = pending->carrier;
     struct tt_binding *binding;
     TT_TRY(choose_program(request, checked, carrier, &pending->cached));
-    const bool packs =
-        carrier->packs && carrier->packs(pending->comm, blocks->total * blocks->element);
+    const bool packs = carrier->packs && carrier->packs(pending, blocks->total * blocks->element);
     const struct tt_counts counts = {.counts = blocks->counts,
                                      .begins = packs ? NULL : blocks->displs};
     TT_TRY(tt_comm_bind_counts(request->comm, pending->cached, &counts, blocks->element, &binding));
@@ -134,6 +133,7 @@ static tt_status issue_prepared(const struct tt_request *request, const struct t
     pending->call.output = request->output;
     pending->users[0] = request->input;
     pending->users[1] = request->output;
+    pending->is_held = tt_in_group();
     const tt_status status = pending->carrier->prepare
                                  ? pending->carrier->prepare(pending, &checked->where, blocks)
                                  : TT_OK;
@@ -221,6 +221,7 @@ static tt_status issue_message(struct tt_pending_call *pending, const struct tt_
     pending->users[0] = pending->users[1] = pending->data;
     pending->exchange = NULL;
     pending->stage = NULL;
+    pending->is_held = carrier->prepare && tt_in_group();
     if (carrier->prepare) TT_TRY(carrier->prepare(pending, NULL, NULL));
     return tt_issue(pending);
 }

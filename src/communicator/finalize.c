@@ -51,6 +51,7 @@ static tt_status destroy(tuttiComm_t comm)
                     comm->core.name);
     tt_core_leave_call(&comm->core);
     if (status) return status;
+    tt_comm_shut(comm, TT_COMM_ENDS); /* a call that came before may queue itself in a stream */
     tt_comm_drain(comm);
     tt_comm_free(comm);
     return TT_OK;
@@ -135,7 +136,7 @@ static tt_status end_by_abort(struct tt_pending_end *pending)
         tt_comm_free_inherited(comm);
         return TT_OK;
     }
-    tt_comm_await_calls(comm);
+    tt_comm_shut(comm, TT_COMM_ENDS); /* a call that came before may queue itself in a stream */
     drain_aborted(comm);
     tt_comm_free(comm);
     return TT_OK;

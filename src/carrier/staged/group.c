@@ -4,7 +4,6 @@
 #include "carrier/gpu_stream.h"
 #include "carrier/staged/staged.h"
 #include "driver/capture.h"
-#include "driver/driver.h"
 
 /* ---- Buffers -------------------------------------------------------------------------------- */
 
@@ -13,57 +12,93 @@ static bool overlap(const struct tt_extent *a, const struct tt_extent *b)
     return a->first < b->first + b->nbytes && b->first < a->first + a->nbytes;
 }
 
-/* Whether the call's stream copies for it. */
-static bool is_copied_by_stream(const struct tt_pending_call *call)
-{
-    return call->stream && call->stage->memory;
-}
-
 /* Finds how the later call's copies come to follow the earlier one's: by their streams, for which
- * *in_order is set, or when both are made in the turns of the calls. */
-static tt_status link_calls(const struct tt_pending_call *earlier,
-                            const struct tt_pending_call *later, bool *in_order)
+ * *in_turn is set; or, without streams, when both are made in the turns of the calls. */
+static tt_status link_collectives(const struct tt_pending_call *earlier,
+                                  const struct tt_pending_call *later, bool *in_turn)
 {
-    struct tt_stage *first = earlier->stage, *second = later->stage;
-    if (!overlap(&first->out, &second->in) && !overlap(&first->out, &second->out)) return TT_OK;
-    if (is_copied_by_stream(earlier) && is_copied_by_stream(later)) {
-        *in_order = true;
+    if (earlier->stream && later->stream) {
+        *in_turn = true;
         return TT_OK;
     }
-    if ((earlier->stream || later->stream) && tt_driver_connections() == 1)
+    if (earlier->stream || later->stream)
         return tt_fail(TT_ERR_USAGE,
-                       "communicator %s: collectives of a group that use one another's buffers, "
-                       "one with a CUDA stream and one without, need %d hardware queues where they "
-                       "go through memory of the host: set CUDA_DEVICE_MAX_CONNECTIONS to at least "
-                       "%d, not 1, before the process uses CUDA",
-                       later->comm->name, TT_STAGED_QUEUES, TT_STAGED_QUEUES);
-    first->by_host = second->by_host = true;
+                       "communicator %s: collectives of a group that use one another's buffers "
+                       "and go through memory of the host have a CUDA stream each, or none has: "
+                       "give both a stream, or put them into two groups",
+                       later->comm->name);
+    earlier->stage->by_host = later->stage->by_host = true;
     return TT_OK;
 }
 
-/* The streams make the copies of each communicator's first collectives, then of the second ones,
- * and so on, then of messages. So a stream that waits for a call waits for none that comes behind
- * one of the same communicator in the order of the group, on any rank. */
-static void put_in_order(const struct tt_calls *calls)
+static bool uses_output(const struct tt_pending_call *later, const struct tt_pending_call *earlier)
 {
-    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
-        int before = 0;
-        for (const struct tt_pending_call *other = calls->first; other != call; other = other->next)
-            before += other->comm == call->comm && other->stage->is_collective;
-        if (call->stream) call->stage->after = call->stage->is_collective ? before : INT_MAX;
+    const struct tt_extent *output = &earlier->stage->out;
+    return later->comm == earlier->comm && earlier->stage->is_collective &&
+           (overlap(output, &later->stage->in) || overlap(output, &later->stage->out));
+}
+
+/* Ranks of one communicator in this process. */
+static bool are_of_one(const struct tt_pending_call *a, const struct tt_pending_call *b)
+{
+    return a->comm->fabric->segment == b->comm->fabric->segment;
+}
+
+/* Which of its rank's collectives on the communicator in the group it is. */
+static int number_of(const struct tt_calls *calls, const struct tt_pending_call *of)
+{
+    int number = 0;
+    for (const struct tt_pending_call *call = calls->first; call != of; call = call->next)
+        number += call->comm == of->comm && call->stage->is_collective;
+    return number;
+}
+
+/* From 1, in the order of the group. The calls of several ranks that are one collective have one
+ * turn: one rank's stream may be another's, which must not wait before all have copied in. Until
+ * then out_turn is number_of. */
+static int turn_of(const struct tt_calls *calls, const struct tt_pending_call *of)
+{
+    int turn = 1;
+    for (const struct tt_pending_call *call = calls->first; call != of; call = call->next, turn++)
+        if (call->stage->is_collective && are_of_one(call, of) &&
+            call->stage->out_turn == of->stage->out_turn)
+            return call->stage->in_turn;
+    return turn;
+}
+
+/* Streams make the copies of one collective after the other, of all communicators, as streams of
+ * other ranks do that make the calls in this order without a group. Messages run side by side,
+ * after the collectives of their communicator: they copy in first, or, where they may use what
+ * those write, last; their waits are the last ones. */
+static void put_in_turn(const struct tt_calls *calls)
+{
+    struct tt_pending_call *call;
+    for (call = calls->first; call; call = call->next)
+        call->stage->out_turn = number_of(calls, call);
+    for (call = calls->first; call; call = call->next)
+        if (call->stage->is_collective) call->stage->in_turn = turn_of(calls, call);
+    for (call = calls->first; call; call = call->next) {
+        struct tt_stage *stage = call->stage;
+        stage->out_turn = stage->is_collective ? stage->in_turn : INT_MAX;
+        if (!call->stream) stage->in_turn = stage->out_turn = 0;
     }
 }
 
-/* Collectives of a rank run in order also in a group; messages do not. */
+/* Collectives of a rank run in order also in a group; its messages after them. */
 tt_status tt_staged_link(struct tt_calls *calls)
 {
-    bool in_order = false;
-    for (const struct tt_pending_call *later = calls->first; later; later = later->next)
-        for (const struct tt_pending_call *call = calls->first; call != later; call = call->next)
-            if (call->comm == later->comm && call->stage->is_collective &&
-                later->stage->is_collective)
-                TT_TRY(link_calls(call, later, &in_order));
-    if (in_order) put_in_order(calls);
+    bool in_turn = false;
+    for (struct tt_pending_call *later = calls->first; later; later = later->next)
+        for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
+            const bool is_collective = later->stage->is_collective;
+            if (call == later && is_collective) break; /* only the earlier ones */
+            if (call == later || !uses_output(later, call)) continue;
+            if (is_collective) TT_TRY(link_collectives(call, later, &in_turn));
+            if (is_collective || !call->stream || !later->stream) continue;
+            later->stage->in_turn = INT_MAX;
+            in_turn = true;
+        }
+    if (in_turn) put_in_turn(calls);
     return TT_OK;
 }
 

@@ -129,30 +129,77 @@ tuttiComm_t tt_comm_blank(void)
     return calloc(1, sizeof(struct tuttiComm));
 }
 
-void tt_comm_free_blank(tuttiComm_t comm)
+static void free_blank_locked(tuttiComm_t comm)
 {
     free(comm);
 }
 #else
-tuttiComm_t tt_comm_blank(void)
+/* Structs lie in mappings of so many, so that a program that makes and ends communicators has few
+ * mappings, however many of them are retired. */
+enum { MAPPED = 64 };
+
+/* guarded by lock */
+static tuttiComm_t blanks;   /* structs of zeros, but for retired_next */
+static char *mapped;         /* memory that no struct has had yet, */
+static size_t mapped_nbytes; /* and how much */
+
+static size_t whole_pages(void)
 {
-    void *memory = mmap(NULL, sizeof(struct tuttiComm), PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return memory == MAP_FAILED ? NULL : memory;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (sizeof(struct tuttiComm) + page - 1) / page * page;
 }
 
-void tt_comm_free_blank(tuttiComm_t comm)
+static tuttiComm_t map_blank_locked(void)
 {
-    if (comm) munmap(comm, sizeof *comm);
+    const size_t nbytes = whole_pages();
+    if (!mapped_nbytes) {
+        void *memory =
+            mmap(NULL, MAPPED * nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED) return NULL;
+        mapped = memory;
+        mapped_nbytes = MAPPED * nbytes;
+    }
+    mapped_nbytes -= nbytes;
+    return (tuttiComm_t)(void *)(mapped + mapped_nbytes);
+}
+
+tuttiComm_t tt_comm_blank(void)
+{
+    tt_process_lock(&lock);
+    tuttiComm_t comm = blanks;
+    if (comm) {
+        blanks = comm->retired_next;
+        comm->retired_next = NULL;
+    } else {
+        comm = map_blank_locked();
+    }
+    tt_process_unlock(&lock);
+    return comm;
+}
+
+/* Without its memory, which becomes zeros. */
+static void free_blank_locked(tuttiComm_t comm)
+{
+    if (madvise(comm, whole_pages(), MADV_DONTNEED)) memset(comm, 0, sizeof *comm);
+    comm->retired_next = blanks;
+    blanks = comm;
 }
 #endif
 
-/* Gives back the pages that nobody looks at: those between `ends` and `failure`. */
+void tt_comm_free_blank(tuttiComm_t comm)
+{
+    if (!comm) return;
+    tt_process_lock(&lock);
+    free_blank_locked(comm);
+    tt_process_unlock(&lock);
+}
+
+/* Gives back the pages that nobody looks at: those between `process` and `alive_next`. */
 static void give_back_pages(tuttiComm_t comm)
 {
 #ifndef TT_ADDRESS_SANITIZER
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    const uintptr_t begin = ((uintptr_t)&comm->memos + page - 1) / page * page;
+    const uintptr_t begin = ((uintptr_t)&comm->key + page - 1) / page * page;
     const uintptr_t end = (uintptr_t)&comm->alive_next / page * page;
     if (begin < end) (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
 #else
@@ -180,7 +227,7 @@ void tt_comm_retire(tuttiComm_t comm)
     *last_retired = comm;
     last_retired = &comm->retired_next;
     nretired++;
-    while ((oldest = take_oldest_locked(comm->retired_ns))) tt_comm_free_blank(oldest);
+    while ((oldest = take_oldest_locked(comm->retired_ns))) free_blank_locked(oldest);
     tt_process_unlock(&lock);
 }
 

@@ -23,7 +23,11 @@ static tt_status need(const void *pointer, const char *function, const char *wha
 
 static tt_status check_event(tuttiEvent_t event)
 {
-    return tt_handle_check(event, TT_HANDLE_EVENT);
+    TT_TRY(tt_handle_check(event, TT_HANDLE_EVENT));
+    if (!tt_event_is_inherited(event_of(event))) return TT_OK;
+    return tt_fail(TT_ERR_USAGE,
+                   "the event was made by a parent of this process, which was made by "
+                   "fork: it can only be destroyed here");
 }
 
 /* NULL is allowed. */
@@ -192,7 +196,7 @@ tuttiResult_t tuttiEventCreate(tuttiEvent_t *event)
 tuttiResult_t tuttiEventDestroy(tuttiEvent_t event)
 {
     if (!event) return tuttiSuccess;
-    const tt_status status = check_event(event);
+    const tt_status status = tt_handle_check(event, TT_HANDLE_EVENT);
     if (status) return tt_result(__func__, status);
     tt_handle_remove(event, TT_HANDLE_EVENT);
     tt_event_destroy(event_of(event));

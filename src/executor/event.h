@@ -8,6 +8,9 @@
 struct tt_event;
 
 TT_NODISCARD tt_status tt_event_create(struct tt_event **event);
+/* Whether a parent of this process made it: only to be destroyed. A thread that this process does
+ * not have may hold its lock. */
+bool tt_event_is_inherited(const struct tt_event *event);
 /* What was recorded or waits goes on as if the event were there. NULL is allowed. */
 void tt_event_destroy(struct tt_event *event);
 /* A new record, in place of the last one: it happens when all tasks queued so far are done; stream

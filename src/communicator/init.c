@@ -34,6 +34,16 @@ tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id)
     return tuttiSuccess;
 }
 
+tuttiResult_t tuttiDropUniqueId(const tuttiUniqueId *id)
+{
+    struct tt_unique_id wire;
+    if (!id) return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT, "tuttiDropUniqueId: id is NULL"));
+    memcpy(&wire, id, sizeof wire);
+    tt_unique_id_drop(&wire);
+    sodium_memzero(&wire, sizeof wire);
+    return tuttiSuccess;
+}
+
 struct over_bootstrap {
     struct tt_bootstrap *bootstrap;
     int64_t deadline_ns;

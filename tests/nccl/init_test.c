@@ -1,5 +1,6 @@
 /* How an init of libnccl.so.2 waits and fails, on memory of the host: no deadline unless one is
  * given, and a handle that is NULL after each failure. */
+#include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,6 +136,51 @@ TEST(nccl_init, ends_at_the_deadline_that_is_given)
     CHECK(says("rank 1 of 2 did not come within "));
     CHECK(says("(TUTTI_INIT_TIMEOUT_MS)"));
     CHECK(!comm);
+}
+
+/* ---- Ids ------------------------------------------------------------------------------------ */
+
+enum { RANKS = 4, IDS = 4 };
+
+static int count_descriptors(void)
+{
+    int n = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    while (folder && readdir(folder)) n++;
+    if (folder) closedir(folder);
+    return n;
+}
+
+static void init_by_several_ids(ncclUniqueId ids[IDS])
+{
+    ncclComm_t comms[RANKS];
+    REQUIRE(ncclGroupStart() == ncclSuccess);
+    for (int i = 0; i < RANKS; i++)
+        CHECK(ncclCommInitRankScalable(&comms[i], RANKS, i, IDS, ids, NULL) == ncclSuccess);
+    REQUIRE(ncclGroupEnd() == ncclSuccess);
+    for (int i = 0; i < RANKS; i++) CHECK(ncclCommDestroy(comms[i]) == ncclSuccess);
+}
+
+TEST(nccl_init, by_several_ids_keeps_no_descriptor_of_any)
+{
+    ncclUniqueId ids[IDS], kept;
+    ncclComm_t comm;
+    int before = 0, after = 0;
+    REQUIRE(ncclGetUniqueId(&kept) == ncclSuccess);
+    for (int round = 0; round < 12; round++) {
+        for (int i = 0; i < IDS; i++) REQUIRE(ncclGetUniqueId(&ids[i]) == ncclSuccess);
+        if (round == 6) ids[3] = ids[0]; /* the first one stays, also where it comes again */
+        init_by_several_ids(ids);
+        if (round == 1) before = count_descriptors();
+    }
+    for (int i = 0; i < MOST_PAUSES / 5; i++) {
+        after = count_descriptors();
+        if (after <= before + 1) break; /* the id that round 6 has replaced */
+        nanosleep(&PAUSE, NULL);
+    }
+    CHECK_MESSAGE(after <= before + 1, "%d descriptors became %d", before, after);
+    CHECK(ncclCommInitRank(&comm, 1, kept, 0) == ncclSuccess); /* no init had it */
+    CHECK(ncclCommDestroy(comm) == ncclSuccess);
 }
 
 /* ---- Handles -------------------------------------------------------------------------------- */

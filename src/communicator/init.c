@@ -22,10 +22,10 @@ tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id)
     if (!id) return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT, "tuttiGetUniqueId: id is NULL"));
     struct tt_unique_id wire;
     tt_sleep_register_process();
-    tt_status status = TT_OK;
-    if (tt_unique_id_is_set())
+    tt_status status = tt_config_check();
+    if (!status && tt_unique_id_is_set())
         tt_unique_id_set(&wire);
-    else
+    else if (!status)
         status = tt_unique_id_create(&wire);
     if (status) return tt_result(__func__, status);
     memset(id, 0, sizeof *id);

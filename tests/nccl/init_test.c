@@ -183,6 +183,29 @@ TEST(nccl_init, by_several_ids_keeps_no_descriptor_of_any)
     CHECK(ncclCommDestroy(comm) == ncclSuccess);
 }
 
+TEST(nccl_init, says_at_once_that_the_meeting_point_is_none)
+{
+    if (!is_alone("says_at_once_that_the_meeting_point_is_none", "NCCL_COMM_ID=127.0.0.1")) return;
+    ncclUniqueId id;
+    ncclComm_t comms[2] = {OLD, OLD};
+    CHECK(ncclGetUniqueId(&id) == ncclInvalidArgument);
+    CHECK(says("NCCL_COMM_ID=127.0.0.1 (environment) is not host:port or [IPv6]:port"));
+    CHECK(ncclCommInitAll(comms, 2, NULL) == ncclInvalidArgument);
+    CHECK(says("NCCL_COMM_ID=127.0.0.1"));
+    CHECK(!comms[0] && !comms[1]);
+}
+
+TEST(nccl_init, names_the_variable_whose_host_is_unknown)
+{
+    if (!is_alone("names_the_variable_whose_host_is_unknown", "NCCL_COMM_ID=no.such.invalid:5000"))
+        return;
+    ncclUniqueId id;
+    ncclComm_t comm;
+    REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+    CHECK(ncclCommInitRank(&comm, 2, id, 0) != ncclSuccess);
+    CHECK(says("NCCL_COMM_ID"));
+}
+
 /* ---- Handles -------------------------------------------------------------------------------- */
 
 TEST(nccl_init, that_is_refused_leaves_null)

@@ -206,6 +206,14 @@ TEST(nccl_init, names_the_variable_whose_host_is_unknown)
     CHECK(says("NCCL_COMM_ID"));
 }
 
+TEST(nccl_init, without_an_interface_has_nccls_result)
+{
+    if (!is_alone("without_an_interface_has_nccls_result", "NCCL_SOCKET_IFNAME=nonesuch0")) return;
+    ncclUniqueId id;
+    CHECK(ncclGetUniqueId(&id) == ncclInvalidUsage);
+    CHECK(says("NCCL_SOCKET_IFNAME=nonesuch0 leaves no interface"));
+}
+
 /* ---- Handles -------------------------------------------------------------------------------- */
 
 TEST(nccl_init, that_is_refused_leaves_null)

@@ -273,7 +273,9 @@ tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int nranks, const int *device
     struct tt_unique_id id;
     tt_sleep_register_process();
     if (!status) status = tt_unique_id_create(&id);
-    if (!status) status = init_several(comms, nranks, &id, 0, nranks, devices, true, NULL);
+    if (status) return tt_result(__func__, status);
+    status = init_several(comms, nranks, &id, 0, nranks, devices, true, NULL);
+    if (status) tt_unique_id_drop(&id); /* perhaps no rank came to it */
     sodium_memzero(&id, sizeof id);
     return tt_result(__func__, status);
 }
@@ -300,6 +302,7 @@ static tt_status init_env(tuttiComm_t *comms, int nlocal, const char *method,
                                         tt_deadline_ns(settings.init_timeout_ms)));
     const tt_status status = init_several(comms, nlocal, &id, launcher.rank * nlocal,
                                           launcher.nranks * nlocal, NULL, false, config);
+    if (status && alone) tt_unique_id_drop(&id);
     sodium_memzero(&id, sizeof id);
     return status;
 }

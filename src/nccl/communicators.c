@@ -116,8 +116,9 @@ ncclResult_t pncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
         settings.device = device_of(devlist, i);
         result = tuttiCommInitRankConfig(place_of(&comm[i]), ndev, id, i, &settings);
     }
-    explicit_bzero(&id, sizeof id);
     const tuttiResult_t ended = tuttiGroupEnd();
+    if (result || ended) (void)tuttiDropUniqueId(&id); /* perhaps no rank came to it */
+    explicit_bzero(&id, sizeof id);
     return tt_face_end_as("ncclCommInitAll", result ? result : ended);
 }
 

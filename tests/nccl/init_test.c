@@ -183,6 +183,28 @@ TEST(nccl_init, by_several_ids_keeps_no_descriptor_of_any)
     CHECK(ncclCommDestroy(comm) == ncclSuccess);
 }
 
+TEST(nccl_init, of_all_that_is_refused_keeps_no_descriptor)
+{
+    enum { TOO_MANY = (1 << 20) + 1 };
+    ncclUniqueId kept; /* so that the thread and the descriptor that all ids share stay */
+    ncclComm_t *comms = calloc(TOO_MANY, sizeof *comms);
+    REQUIRE(comms);
+    REQUIRE(ncclGetUniqueId(&kept) == ncclSuccess);
+    const int before = count_descriptors();
+    int after = 0;
+    for (int i = 0; i < 4; i++)
+        CHECK(ncclCommInitAll(comms, TOO_MANY, NULL) == ncclInvalidArgument);
+    for (int i = 0; i < MOST_PAUSES / 5; i++) {
+        after = count_descriptors();
+        if (after <= before) break;
+        nanosleep(&PAUSE, NULL);
+    }
+    CHECK_MESSAGE(after <= before, "%d descriptors became %d", before, after);
+    CHECK(ncclCommInitRank(&comms[0], 1, kept, 0) == ncclSuccess);
+    CHECK(ncclCommDestroy(comms[0]) == ncclSuccess);
+    free(comms);
+}
+
 TEST(nccl_init, says_at_once_that_the_meeting_point_is_none)
 {
     if (!is_alone("says_at_once_that_the_meeting_point_is_none", "NCCL_COMM_ID=127.0.0.1")) return;

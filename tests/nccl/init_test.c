@@ -1,5 +1,6 @@
 /* How an init of libnccl.so.2 waits and fails, on memory of the host: no deadline unless one is
  * given, and a handle that is NULL after each failure. */
+#include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,6 +136,106 @@ TEST(nccl_init, ends_at_the_deadline_that_is_given)
     CHECK(says("rank 1 of 2 did not come within "));
     CHECK(says("(TUTTI_INIT_TIMEOUT_MS)"));
     CHECK(!comm);
+}
+
+/* ---- Ids ------------------------------------------------------------------------------------ */
+
+enum { RANKS = 4, IDS = 4 };
+
+static int count_descriptors(void)
+{
+    int n = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    while (folder && readdir(folder)) n++;
+    if (folder) closedir(folder);
+    return n;
+}
+
+static void init_by_several_ids(ncclUniqueId ids[IDS])
+{
+    ncclComm_t comms[RANKS];
+    REQUIRE(ncclGroupStart() == ncclSuccess);
+    for (int i = 0; i < RANKS; i++)
+        CHECK(ncclCommInitRankScalable(&comms[i], RANKS, i, IDS, ids, NULL) == ncclSuccess);
+    REQUIRE(ncclGroupEnd() == ncclSuccess);
+    for (int i = 0; i < RANKS; i++) CHECK(ncclCommDestroy(comms[i]) == ncclSuccess);
+}
+
+TEST(nccl_init, by_several_ids_keeps_no_descriptor_of_any)
+{
+    ncclUniqueId ids[IDS], kept;
+    ncclComm_t comm;
+    int before = 0, after = 0;
+    REQUIRE(ncclGetUniqueId(&kept) == ncclSuccess);
+    for (int round = 0; round < 12; round++) {
+        for (int i = 0; i < IDS; i++) REQUIRE(ncclGetUniqueId(&ids[i]) == ncclSuccess);
+        if (round == 6) ids[3] = ids[0]; /* the first one stays, also where it comes again */
+        init_by_several_ids(ids);
+        if (round == 1) before = count_descriptors();
+    }
+    for (int i = 0; i < MOST_PAUSES / 5; i++) {
+        after = count_descriptors();
+        if (after <= before + 1) break; /* the id that round 6 has replaced */
+        nanosleep(&PAUSE, NULL);
+    }
+    CHECK_MESSAGE(after <= before + 1, "%d descriptors became %d", before, after);
+    CHECK(ncclCommInitRank(&comm, 1, kept, 0) == ncclSuccess); /* no init had it */
+    CHECK(ncclCommDestroy(comm) == ncclSuccess);
+}
+
+TEST(nccl_init, of_all_that_is_refused_keeps_no_descriptor)
+{
+    enum { TOO_MANY = (1 << 20) + 1 };
+    ncclUniqueId kept; /* so that the thread and the descriptor that all ids share stay */
+    ncclComm_t *comms = calloc(TOO_MANY, sizeof *comms);
+    REQUIRE(comms);
+    REQUIRE(ncclGetUniqueId(&kept) == ncclSuccess);
+    const int before = count_descriptors();
+    int after = 0;
+    for (int i = 0; i < 4; i++)
+        CHECK(ncclCommInitAll(comms, TOO_MANY, NULL) == ncclInvalidArgument);
+    for (int i = 0; i < MOST_PAUSES / 5; i++) {
+        after = count_descriptors();
+        if (after <= before) break;
+        nanosleep(&PAUSE, NULL);
+    }
+    CHECK_MESSAGE(after <= before, "%d descriptors became %d", before, after);
+    CHECK(ncclCommInitRank(&comms[0], 1, kept, 0) == ncclSuccess);
+    CHECK(ncclCommDestroy(comms[0]) == ncclSuccess);
+    free(comms);
+}
+
+TEST(nccl_init, says_at_once_that_the_meeting_point_is_none)
+{
+    if (!is_alone("says_at_once_that_the_meeting_point_is_none", "NCCL_COMM_ID=127.0.0.1")) return;
+    ncclUniqueId id;
+    ncclComm_t comms[2] = {OLD, OLD};
+    CHECK(ncclGetUniqueId(&id) == ncclInvalidArgument);
+    CHECK(says("NCCL_COMM_ID=127.0.0.1 (environment) is not host:port or [IPv6]:port"));
+    CHECK(ncclCommInitAll(comms, 2, NULL) == ncclInvalidArgument);
+    CHECK(says("NCCL_COMM_ID=127.0.0.1"));
+    CHECK(!comms[0] && !comms[1]);
+}
+
+/* A part of the name has more than 63 characters, so no server is asked. */
+TEST(nccl_init, names_the_variable_whose_host_is_unknown)
+{
+    static const char place[] =
+        "NCCL_COMM_ID=a234567890123456789012345678901234567890123456789012345678901234567890:5000";
+    if (!is_alone("names_the_variable_whose_host_is_unknown", place)) return;
+    ncclUniqueId id;
+    ncclComm_t comm;
+    REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+    CHECK(ncclCommInitRank(&comm, 2, id, 0) != ncclSuccess);
+    CHECK(says("NCCL_COMM_ID"));
+}
+
+TEST(nccl_init, without_an_interface_has_nccls_result)
+{
+    if (!is_alone("without_an_interface_has_nccls_result", "NCCL_SOCKET_IFNAME=nonesuch0")) return;
+    ncclUniqueId id;
+    CHECK(ncclGetUniqueId(&id) == ncclInvalidUsage);
+    CHECK(says("NCCL_SOCKET_IFNAME=nonesuch0 leaves no interface"));
 }
 
 /* ---- Handles -------------------------------------------------------------------------------- */

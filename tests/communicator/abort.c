@@ -237,7 +237,7 @@ static void *call_again_and_again(void *argument)
     return NULL;
 }
 
-static void nap(void *argument)
+static void sleep_briefly(void *argument)
 {
     (void)argument;
     usleep(300); /* the calls behind it are queued meanwhile */
@@ -281,7 +281,7 @@ static void *queue_again_and_again(void *argument)
     struct caller *caller = argument;
     static float data[4];
     for (unsigned i = 0;; i++) {
-        if (i % 4 == 0) tt_ignore((int)tuttiStreamLaunch(caller->stream, nap, NULL));
+        if (i % 4 == 0) tt_ignore((int)tuttiStreamLaunch(caller->stream, sleep_briefly, NULL));
         caller->result =
             tuttiAllReduce(data, data, 4, tuttiFloat32, tuttiProd, caller->comm, caller->stream);
         if (caller->result) return NULL;

@@ -11,14 +11,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* NVIDIA's nccl.h brings CUDA's runtime, so programs do not include it. Without CUDA's compiler
- * some packages lack crt/, which it needs. */
-#if defined(__has_include)
-#if __has_include(<cuda_runtime.h>) && __has_include(<crt/host_config.h>)
-#include <cuda_runtime.h>
-#endif
-#endif
-
 /* CUDA's handles, as driver_types.h has them. */
 #ifndef __DRIVER_TYPES_H__
 typedef struct CUstream_st *cudaStream_t;

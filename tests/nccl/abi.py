@@ -99,8 +99,6 @@ def check_compiles():
             continue
         quiet = [*options, "-Wno-pedantic", "-isystem", cuda]
         compile_c(f"nccl.h behind cuda_runtime.h with {options}", "#include <cuda_runtime.h>\n#include <nccl.h>\n" + use, quiet)
-        compile_c(f"nccl.h brings cuda_runtime.h with {options}",
-                  "#include <nccl.h>\nint get(int *device);\nint get(int *device) { return (int)cudaGetDevice(device); }\n", quiet)
         if "-std=c99" not in options:  # in which no type is declared twice
             compile_c(f"nccl.h before cuda_runtime.h with {options}", "#include <nccl.h>\n#include <cuda_runtime.h>\n" + use, quiet)
 

@@ -133,7 +133,7 @@ static tt_status issue_prepared(const struct tt_request *request, const struct t
     pending->call.output = request->output;
     pending->users[0] = request->input;
     pending->users[1] = request->output;
-    pending->is_held = tt_in_group();
+    pending->follows = tt_group_holds_calls();
     const tt_status status = pending->carrier->prepare
                                  ? pending->carrier->prepare(pending, &checked->where, blocks)
                                  : TT_OK;
@@ -221,7 +221,7 @@ static tt_status issue_message(struct tt_pending_call *pending, const struct tt_
     pending->users[0] = pending->users[1] = pending->data;
     pending->exchange = NULL;
     pending->stage = NULL;
-    pending->is_held = carrier->prepare && tt_in_group();
+    pending->follows = carrier->prepare && tt_group_holds_calls();
     if (carrier->prepare) TT_TRY(carrier->prepare(pending, NULL, NULL));
     return tt_issue(pending);
 }

@@ -223,30 +223,20 @@ enum { LONG = 3000 }; /* passes in portions of 4 KiB */
 
 /* ---- One hardware queue ---------------------------------------------------------------------- */
 
-/* In a group whose second sum is of the first one's output: both have streams, then one has none,
- * which is refused. A captured call is refused, too. */
+/* A group whose second sum is of the first one's output, and a captured call. */
 static void on_one_queue(struct gpu_rank *rank)
 {
     static const char mend[] = "set CUDA_DEVICE_MAX_CONNECTIONS to at least 2";
     struct streams streams = make_streams(rank);
     int *memory = make_ints(rank, 1, LONG), *more = make_ints(rank, 0, LONG);
-    for (int with = 1; with >= 0; with--) {
-        tuttiStream_t second = with ? streams.stream : NULL;
-        check_success(rank, tuttiGroupStart(), "group start");
-        check_success(
-            rank,
-            tuttiAllReduce(memory, more, LONG, tuttiInt32, tuttiSum, rank->comm, streams.stream),
-            "first sum");
-        check_success(rank,
-                      tuttiAllReduce(more, more, LONG, tuttiInt32, tuttiSum, rank->comm, second),
-                      "second sum");
-        if (with)
-            check_success(rank, tuttiGroupEnd(), "group end");
-        else
-            check_error(rank, tuttiGroupEnd(), tuttiInvalidUsage, "give both a stream");
-        check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
-        check_ints(rank, more, rank->nranks * rank->nranks, LONG);
-    }
+    check_success(rank, tuttiGroupStart(), "group start");
+    check_success(
+        rank, tuttiAllReduce(memory, more, LONG, tuttiInt32, tuttiSum, rank->comm, streams.stream),
+        "first sum");
+    check_success(
+        rank, tuttiAllReduce(more, more, LONG, tuttiInt32, tuttiSum, rank->comm, streams.stream),
+        "second sum");
+    check_error(rank, tuttiGroupEnd(), tuttiInvalidUsage, mend);
     gpu_use(rank->gpu);
     capture_begin(streams.cuda, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     check_error(
@@ -258,6 +248,34 @@ static void on_one_queue(struct gpu_rank *rank)
     destroy_streams(rank, &streams);
     gpu_free(memory);
     gpu_free(more);
+}
+
+/* A message that uses what a collective of its group writes. */
+static void message_of_output(struct gpu_rank *rank)
+{
+    struct streams streams = make_streams(rank);
+    int *memory = make_ints(rank, 1, LONG), *more = make_ints(rank, 0, LONG);
+    for (int sends = 0; sends < 2; sends++) {
+        check_success(rank, tuttiGroupStart(), "group start");
+        check_success(rank,
+                      tuttiAllReduce(memory, more, LONG, tuttiInt32, tuttiSum, rank->comm, NULL),
+                      "sum");
+        check_success(
+            rank,
+            sends ? tuttiSend(more + 1, 5, tuttiInt32, 1 - rank->rank, rank->comm, streams.stream)
+                  : tuttiRecv(more + 1, 5, tuttiInt32, 1 - rank->rank, rank->comm, streams.stream),
+            "message");
+        check_error(rank, tuttiGroupEnd(), tuttiInvalidUsage, "put them into two groups");
+    }
+    check_success(rank, tuttiBarrier(rank->comm, NULL), "barrier");
+    destroy_streams(rank, &streams);
+    gpu_free(memory);
+    gpu_free(more);
+}
+
+TEST(staged_errors, a_message_that_uses_what_a_collective_of_its_group_writes_is_refused)
+{
+    on_devices(2, (const int[]){0, 1}, NULL, message_of_output, NULL);
 }
 
 TEST(staged_errors, what_one_hardware_queue_cannot_carry_is_refused)

@@ -148,8 +148,8 @@ static void warn_of_memory(const struct tt_pending_call *pending)
 }
 
 /* Waits where calls that have not ended have all the memory that there may be. There is no
- * deadline: the user's own work may lie in front. A group's end does not wait: the streams may wait
- * for calls that it has yet to issue. */
+ * deadline: the user's own work may lie in front. Only the first call of a group waits: ranks of
+ * other processes may need those that the group holds. */
 static tt_status await_stage(struct tt_pending_call *pending, enum tt_stage_kind kind,
                              size_t nbytes, int npieces)
 {
@@ -157,7 +157,7 @@ static tt_status await_stage(struct tt_pending_call *pending, enum tt_stage_kind
     const int64_t since_ns = tt_now_ns();
     int64_t looked_ns = since_ns;
     tt_status status;
-    while ((status = tt_stage_take(staged, kind, nbytes, !pending->is_held, npieces,
+    while ((status = tt_stage_take(staged, kind, nbytes, !pending->follows, npieces,
                                    &pending->stage)) == TT_IN_PROGRESS) {
         usleep(PAUSE_US);
         if (tt_now_ns() - looked_ns < LOOK_NS) continue;

@@ -106,26 +106,27 @@ static struct tt_stage *find_free(const struct tt_staged_part *staged, int class
     return stage;
 }
 
-/* Whether a call of the class may come to have one by waiting. */
-static bool is_there(const struct tt_staged_part *staged, int class)
+/* Of memory that calls have of their own: what those use that have not ended. */
+static size_t used_bytes(const struct tt_staged_part *staged)
 {
-    const struct tt_stage *stage = staged->stages[class];
-    while (stage && stage->is_kept) stage = stage->next;
-    return stage;
+    size_t nbytes = 0;
+    for (int class = LEAST_CLASS; class < TT_STAGE_CLASSES; class ++)
+        for (const struct tt_stage *stage = staged->stages[class]; stage; stage = stage->next)
+            if (!is_free(stage)) nbytes += bytes_of(class);
+    return nbytes;
 }
 
 static tt_status find(struct tt_staged_part *staged, enum tt_stage_kind kind, int class,
                       bool may_wait, struct tt_stage **out)
 {
-    const size_t more = number_of(class) * bytes_of(class);
-    if (!(*out = find_free(staged, class)) && class &&
-        staged->own_bytes + more > staged->own_most) {
-        if (kind == TT_STAGE_OWN && may_wait && is_there(staged, class)) return TT_IN_PROGRESS;
-        if (kind == TT_STAGE_IF_ROOM) *out = find_free(staged, class = 0);
+    if (!(*out = find_free(staged, class)) && class) {
+        const size_t used = used_bytes(staged);
+        const bool is_full = used && used + bytes_of(class) > staged->own_most;
+        if (is_full && kind == TT_STAGE_OWN && may_wait) return TT_IN_PROGRESS;
+        if (is_full && kind == TT_STAGE_IF_ROOM) *out = find_free(staged, class = 0);
     }
     if (*out) return TT_OK;
     TT_TRY(make_stages(staged, class));
-    if (class) staged->own_bytes += more;
     *out = staged->stages[class];
     return TT_OK;
 }
@@ -149,7 +150,6 @@ tt_status tt_stage_take(struct tt_staged_part *staged, enum tt_stage_kind kind, 
     stage->is_used = true;
     stage->number++;
     stage->nin = stage->nout = 0;
-    stage->in_turn = stage->out_turn = 0;
     __atomic_store_n(&stage->words->in, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&stage->words->out, 0, __ATOMIC_RELAXED);
     *out = stage;

@@ -19,10 +19,12 @@
  * A call on a stream has staging memory for all of its bytes: while the stream waits it holds up a
  * hardware queue, which other streams share, so that copies on another stream might come never.
  *
- * A call without a stream that is larger than TUTTI_STAGE_BYTES, and each captured one, passes
- * through staging memory in portions, which all such calls share (executor/portions.h): a thread of
- * the communicator queues the copies on another stream (copies.h). So it is with smaller calls
- * without a stream when many wait, or where collectives of a group use one another's buffers. */
+ * A collective without a stream that is larger than TUTTI_STAGE_BYTES, a message that is larger
+ * than a quarter of it, and each captured call, passes through staging memory in portions, which
+ * all such calls share (executor/portions.h): a thread of the communicator queues the copies on
+ * another stream (copies.h). So it is with smaller ones without a stream when many wait, with
+ * messages that a device of the network may move in place, and with collectives of a group that use
+ * one another's buffers. */
 #ifndef TT_CARRIER_STAGED_STAGED_H
 #define TT_CARRIER_STAGED_STAGED_H
 
@@ -95,13 +97,10 @@ struct tt_stage {
     bool is_kept;                 /* by a CUDA graph, until tt_stage_release */
     uint32_t number;              /* of the last use */
     /* of this use */
-    bool failed;        /* its stream may never say that it has ended */
-    bool captured;      /* its stream was being captured when the call was made */
-    bool is_collective; /* the call */
-    bool by_host;       /* who runs the call queues the copies, as `portions` says */
-    /* In a group: streams make the copies in of calls with less `in_turn`, then their copies out,
-     * before those of calls with more. */
-    int in_turn, out_turn;
+    bool failed;                   /* its stream may never say that it has ended */
+    bool captured;                 /* its stream was being captured when the call was made */
+    bool is_collective;            /* the call */
+    bool by_host;                  /* who runs the call queues the copies, as `portions` says */
     char *on_device;               /* of a message: as in struct tt_p2p_work */
     struct tt_extent in, out;      /* of the caller's memory; of a collective */
     struct tt_stage_piece *pieces; /* [room] */
@@ -144,8 +143,8 @@ struct tt_staged_part {
     size_t nbytes; /* TUTTI_STAGE_BYTES */
     struct tt_stage *stages[TT_STAGE_CLASSES];
     struct tt_stage_block *blocks;
-    size_t held_bytes;          /* of the blocks, and of captured calls */
-    size_t own_bytes, own_most; /* of memory that calls have of their own; and the limit */
+    size_t held_bytes; /* of the blocks, and of captured calls */
+    size_t own_most;   /* the limit of memory that calls use of their own */
     struct tt_stage_shared collectives;
     struct tt_stage_shared *messages; /* [2 x nranks]: sent to, received from; NULL: none yet */
     struct tt_stage_graphs *_Atomic graphs; /* graphs.h; NULL: no call was captured */
@@ -208,9 +207,9 @@ void *tt_staged_stream(const struct tt_pending_call *pending);
 
 /* ---- Stages of a group ---------------------------------------------------------------------- */
 
-/* Before the calls begin: finds the calls that use the output of an earlier collective of the
- * group; their copies are made when the earlier one's have been. USAGE: one of two such collectives
- * has a stream, and one has none. */
+/* Before the calls begin: finds the collectives that use the output of an earlier one of the group;
+ * their copies are made when the earlier one's have been. USAGE: the process has one hardware queue
+ * for that; or a message uses the output of a collective. */
 TT_NODISCARD tt_status tt_staged_link(struct tt_calls *calls);
 /* Calls of a rank in a group that are on several streams: before any of them, all these streams
  * come to the group; afterwards all follow all of the calls. */

@@ -48,40 +48,16 @@ void tt_staged_copy_in(struct tt_calls *calls)
     tt_context_begin_work();
     tt_staged_join(calls, true);
     for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
-        if (!call->stage->in_turn) tt_staged_check_call(call, copy_in(call));
+        tt_staged_check_call(call, copy_in(call));
         if (!call->stream) tt_core_enter_call(call->comm);
     }
     tt_context_end_work();
 }
 
-static void earlier_of(int *next, int turn, int after)
-{
-    if (turn > after && (!*next || turn < *next)) *next = turn;
-}
-
-/* Of the calls with this turn. Returns the next one that a call has; 0: none. */
-static int copy_in_turn(const struct tt_calls *calls, int turn)
-{
-    int next = 0;
-    for (const struct tt_pending_call *call = calls->first; turn && call; call = call->next)
-        if (call->stage->in_turn == turn && !call->stage->failed)
-            tt_staged_check_call(call, copy_in(call));
-    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
-        const struct tt_stage *stage = call->stage;
-        if (stage->out_turn == turn && call->stream && !stage->failed)
-            tt_staged_check_call(call, copy_out(call, true));
-        earlier_of(&next, stage->in_turn, turn);
-        earlier_of(&next, stage->out_turn, turn);
-    }
-    return next;
-}
-
 void tt_staged_copy_out(struct tt_calls *calls)
 {
-    int turn = 0;
-    do {
-        turn = copy_in_turn(calls, turn);
-    } while (turn);
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next)
+        if (call->stream && !call->stage->failed) tt_staged_check_call(call, copy_out(call, true));
     tt_staged_join(calls, false);
 }
 

@@ -217,10 +217,10 @@ struct tt_carrier {
     bool on_device;    /* programs are chosen and bound for kernels */
     size_t work_bytes; /* of the work of a call; a struct tt_work is its first member */
     void (*limits)(const struct tt_comm_core *core, struct tt_carrier_limits *limits);
-    /* Whether a call with a count for each rank is bound to packed blocks, wherever the caller's
-     * lie. */
     /* Its launches wait for no other rank: they come before those of other carriers in a group. */
     bool launches_first;
+    /* Whether a call with a count for each rank is bound to packed blocks, wherever the caller's
+     * lie. */
     bool (*packs)(const struct tt_pending_call *pending, size_t nbytes);
     /* Gives a call that was bound what it needs. A failure is the communicator's, but for that of
      * arguments. blocks: of collectives, else NULL. */

@@ -218,13 +218,12 @@ tt_status tt_stream_wait_event(struct tt_stream *stream, struct tt_event *event)
 
 /* ---- In threads ----------------------------------------------------------------------------- */
 
-tt_status tt_event_check(struct tt_event *event, const char *function)
+tt_status tt_event_check_outside(struct tt_event *event, const char *function)
 {
     pthread_mutex_lock(&event->lock);
     const struct record *last = event->last;
     tt_status status = TT_OK;
-    if (last && !last->happened && function)
-        status = tt_stream_check_outside(last->stream, function);
+    if (last && !last->happened) status = tt_stream_check_outside(last->stream, function);
     pthread_mutex_unlock(&event->lock);
     return status;
 }

@@ -11,23 +11,12 @@
 
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/sanitizers.h"
 #include "base/stderr.h"
 #include "bootstrap/root.h"
 #include "net/handshake.h"
 #include "ranks.h"
 #include "shim.h"
-
-static bool is_thread_sanitizer(void)
-{
-#ifdef __SANITIZE_THREAD__
-    return true;
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-    return true;
-#endif
-#endif
-    return false;
-}
 
 /* The log of the processes that this test starts, and the process that made the id. */
 struct scene {
@@ -136,7 +125,7 @@ static int come(const struct scene *scene, int rank, const struct tt_address *mi
 
 TEST(notice, a_rank_says_that_the_process_of_its_id_is_stopped_and_waits_on)
 {
-    if (is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
+    if (tt_is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
     struct scene scene;
     pid_t pids[2];
     begin(&scene);
@@ -155,7 +144,7 @@ TEST(notice, a_rank_says_that_the_process_of_its_id_is_stopped_and_waits_on)
 
 TEST(notice, a_child_that_has_come_and_does_not_connect_is_named)
 {
-    if (is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
+    if (tt_is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
     struct scene scene;
     begin(&scene);
     const pid_t pid = fork_rank(&scene, 0, TT_ERR_REMOTE, true);
@@ -169,7 +158,7 @@ TEST(notice, a_child_that_has_come_and_does_not_connect_is_named)
 
 TEST(notice, a_parent_that_accepts_no_connection_is_named)
 {
-    if (is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
+    if (tt_is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
     struct scene scene;
     struct tt_address mine;
     int listener;
@@ -203,7 +192,7 @@ static void gather_without(int silent)
 
 TEST(notice, a_rank_that_stops_before_an_allgather_is_named)
 {
-    if (is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
+    if (tt_is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
     gather_without(0);
     gather_without(1);
 }

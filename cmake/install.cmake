@@ -7,9 +7,10 @@ install(TARGETS tutti EXPORT tutti-targets LIBRARY DESTINATION ${CMAKE_INSTALL_L
 install(TARGETS tutti_static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES include/tutti.h include/tutti_plan.h TYPE INCLUDE)
 
+# NCCL's names, in folders of their own: programs of the machine that want NVIDIA's library and header must find those.
 if(TARGET tutti_nccl)
-    install(TARGETS tutti_nccl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-    install(FILES include/nccl.h TYPE INCLUDE)
+    install(TARGETS tutti_nccl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tutti)
+    install(FILES include/nccl.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tutti)
 endif()
 
 get_property(tools DIRECTORY tools PROPERTY BUILDSYSTEM_TARGETS)

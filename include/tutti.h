@@ -14,8 +14,7 @@
  * Errors: every function returns tuttiSuccess or an error, of which tuttiGetLastError gives the
  * text: the value, what was expected, and how to mend it. A function whose argument check fails
  * changes nothing. Below, "InvalidArgument" stands for tuttiInvalidArgument, and so on; any call
- * may also return InvalidArgument for a pointer that is NULL and must not be, or a handle that is
- * none. */
+ * may also return InvalidArgument for a pointer that must not be NULL, or a handle that is none. */
 #ifndef TUTTI_H
 #define TUTTI_H
 
@@ -195,6 +194,8 @@ TUTTI_API tuttiResult_t tuttiRefuse(tuttiResult_t result, const char *text);
 /* Makes a unique id and listens for the ranks that will join with it. Call it on one rank and give
  * the bytes to the others by any means. SystemError when no socket can be opened. */
 TUTTI_API tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id);
+/* (tutti) Stops listening for an id of this process that no rank will use. Keeps all others. */
+TUTTI_API tuttiResult_t tuttiDropUniqueId(const tuttiUniqueId *id);
 
 /* Joins `nranks` ranks into a communicator. Collective: returns when all ranks have joined; Timeout
  * names the ranks that did not. Inside a group the calls of several ranks of one thread run
@@ -254,9 +255,8 @@ TUTTI_API tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
  * rank has done its part of; a call of theirs that needs more of it gets RemoteError at once, which
  * names this rank. Any thread may call it, also while another destroys `comm`, but no function that
  * a stream runs: it waits until the calls in flight have returned and streams have reached those
- * issued, and until other hosts have what calls have sent that are done. A call on `comm` that
- * begins meanwhile is RemoteError, later InvalidArgument; so is the end of a group that holds one.
- */
+ * issued, and until other hosts have what calls have sent that are done. A call that begins
+ * meanwhile is RemoteError, later InvalidArgument; so is the end of a group that holds one. */
 TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
 
 /* *result: tuttiSuccess, or the error with which `comm` has failed. Any thread may ask, also while

@@ -34,7 +34,7 @@ struct value {
     int64_t number;
     const char *source;
     const char *given_as; /* the variable of NCCL that gave it; NULL: the row's own, or none */
-    char complaint[256];  /* "": none. Why the value of a security setting was not understood */
+    char complaint[256];  /* "": none. Why no communicator can be made with the value given */
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -268,8 +268,11 @@ static void read_nccl(void)
     tt_nccl_load(tt_environment);
     for (int i = 0; i < TT_CONFIG_COUNT; i++) {
         struct tt_nccl_setting setting;
-        if (!rows[i].nccl[0] || !tt_nccl_convert((enum tt_config_key)i, rows[i].fallback, &setting))
+        if (!rows[i].nccl[0]) continue;
+        if (!tt_nccl_convert((enum tt_config_key)i, rows[i].fallback, &setting)) {
+            memcpy(values[i].complaint, setting.wrong, sizeof values[i].complaint);
             continue;
+        }
         memcpy(nccl_sources[i], setting.source, sizeof nccl_sources[i]);
         set(i, setting.text, nccl_sources[i]);
         values[i].given_as = tt_nccl_row(setting.from)->name;

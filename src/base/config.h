@@ -34,9 +34,10 @@ const struct tt_config_row *tt_config_row(enum tt_config_key key);
  * used; that of a security setting makes tt_config_check fail. */
 int64_t tt_config_int(enum tt_config_key key);
 
-/* TT_ERR_ARGUMENT when a security setting's value is not understood: names the setting, the value,
- * where it came from and what is accepted; or when a settings file was not read because others may
- * write it: names it and the remedy. To be called before a communicator is made. */
+/* TT_ERR_ARGUMENT when the value of a security setting or of NCCL_COMM_ID is not understood: names
+ * the setting, the value, where it came from and what is accepted; or when a settings file was not
+ * read because others may write it: names it and the remedy. To be called before a communicator is
+ * made. */
 TT_NODISCARD tt_status tt_config_check(void);
 
 /* The value in force as text; "" when unset and without a default. Valid until exit. */

@@ -30,6 +30,15 @@ static bool refuse(enum tt_nccl_key key, const char *expected)
     return false;
 }
 
+/* As refuse, and no communicator is made with that value. */
+static bool fail(struct tt_nccl_setting *setting, enum tt_nccl_key key, const char *expected)
+{
+    snprintf(setting->wrong, sizeof setting->wrong,
+             "%s=%.80s (%.80s) is not %s: no communicator is made until it is",
+             tt_nccl_row(key)->name, tt_nccl_value(key), tt_nccl_source(key), expected);
+    return false;
+}
+
 /* A whole number as NCCL reads it: decimal, 0x or 0. */
 static bool parse_whole(const char *text, long long *number)
 {
@@ -309,7 +318,8 @@ static bool convert_encryption(struct tt_nccl_setting *setting)
     return put(setting, "1");
 }
 
-/* "host:port" or "[v6]:port" */
+/* "host:port" or "[v6]:port". Any other value fails the init: each rank would wait for the others
+ * where its own id says. */
 static bool convert_meeting_point(struct tt_nccl_setting *setting)
 {
     const char *text = tt_nccl_value(TT_NCCL_COMM_ID);
@@ -318,7 +328,7 @@ static bool convert_meeting_point(struct tt_nccl_setting *setting)
     if (!text) return false;
     if (!colon || colon == text || !parse_whole(colon + 1, &port) || port < 1 || port > 65535 ||
         strlen(text) > 255 || (text[0] != '[' && strchr(text, ':') != colon))
-        return refuse(TT_NCCL_COMM_ID, "host:port or [IPv6]:port");
+        return fail(setting, TT_NCCL_COMM_ID, "host:port or [IPv6]:port");
     add_source(setting, TT_NCCL_COMM_ID);
     return put(setting, "tcp://%.*s:%lld", (int)(colon - text), text, port);
 }

@@ -53,10 +53,11 @@ struct tt_nccl_setting {
     char text[1024];       /* as the row wants it */
     char source[256];      /* "NCCL_NET, environment; NCCL_IB_DISABLE, /etc/nccl.conf" */
     enum tt_nccl_key from; /* the first of them */
+    char wrong[256];       /* "": nothing. Why no communicator can be made with the value given */
 };
 
 /* Makes the value of a row, whose default is `fallback`. False: no variable gives it one. A value
- * that is not understood is noted with what was expected, and has no effect. */
+ * that is not understood is noted with what was expected, and has no effect; or `wrong` says so. */
 bool tt_nccl_convert(enum tt_config_key key, const char *fallback, struct tt_nccl_setting *setting);
 
 /* Keeps a line for the log, which cannot be written while settings are read. */

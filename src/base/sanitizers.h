@@ -1,6 +1,8 @@
-/* Whether the code is compiled for a sanitizer that looks at memory. */
+/* Whether the code is compiled for a sanitizer that looks at memory, as macros and as functions. */
 #ifndef TT_BASE_SANITIZERS_H
 #define TT_BASE_SANITIZERS_H
+
+#include <stdbool.h>
 
 #ifdef __has_feature /* Clang's */
 #if __has_feature(address_sanitizer)
@@ -16,5 +18,23 @@
 #ifdef __SANITIZE_THREAD__
 #define TT_THREAD_SANITIZER 1
 #endif
+
+static inline bool tt_is_address_sanitizer(void)
+{
+#ifdef TT_ADDRESS_SANITIZER
+    return true;
+#else
+    return false;
+#endif
+}
+
+static inline bool tt_is_thread_sanitizer(void)
+{
+#ifdef TT_THREAD_SANITIZER
+    return true;
+#else
+    return false;
+#endif
+}
 
 #endif

@@ -43,6 +43,10 @@ struct tt_bootstrap;
  * of all ids, each of which takes a descriptor. TT_ERR_SYSTEM names what the OS refused. */
 TT_NODISCARD tt_status tt_unique_id_create(struct tt_unique_id *id);
 
+/* Closes the listener of an id of this process to which no rank has come. Other ids stay as they
+ * are. Any thread. */
+void tt_unique_id_drop(const struct tt_unique_id *id);
+
 /* Whether NCCL_COMM_ID says where the ranks meet; then every rank may make a unique id of its own.
  * It holds no address until tt_unique_id_settle. */
 bool tt_unique_id_is_set(void);

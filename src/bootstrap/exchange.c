@@ -23,6 +23,8 @@
 #include <sys/uio.h>
 
 #include "base/clock.h"
+#include "base/log.h"
+#include "bootstrap/notice.h"
 #include "bootstrap/tree.h"
 
 #define FRAME_MAGIC 0x54624147u
@@ -217,19 +219,38 @@ static tt_status step(struct tt_bootstrap *bootstrap, struct job *job, const str
     return TT_OK;
 }
 
-static tt_status late(struct tt_bootstrap *bootstrap, const struct job *jobs, int njobs)
+/* "rank 1 (pid 7 on a), rank 2 (pid 8 on b)": with whom the jobs are not done. */
+static void name_late(const struct job *jobs, int njobs, char *names, size_t size)
 {
-    char names[TT_WIRE_TEXT - 160] = "";
     size_t used = 0;
     int nlate = 0;
     for (int i = 0; i < njobs; i++) {
         const struct tt_neighbour *peer = jobs[i].peer;
         if (jobs[i].done || jobs[i].kind == JOB_WATCH || nlate++ >= MAX_LATE) continue;
-        used += (size_t)snprintf(names + used, sizeof names - used, "%srank %d (pid %d on %s)",
+        used += (size_t)snprintf(names + used, size - used, "%srank %d (pid %d on %s)",
                                  used ? ", " : "", peer->rank, peer->pid, peer->host);
     }
-    if (nlate > MAX_LATE)
-        snprintf(names + used, sizeof names - used, " and %d more", nlate - MAX_LATE);
+    if (nlate > MAX_LATE) snprintf(names + used, size - used, " and %d more", nlate - MAX_LATE);
+}
+
+/* The parent may wait for another rank, of which it says more itself. */
+static void say_who_is_late(const struct tt_bootstrap *bootstrap, const struct job *jobs, int njobs,
+                            const struct tt_notice *notice)
+{
+    char names[TT_WIRE_TEXT - 160] = "";
+    const bool above = bootstrap->rank > 0 && jobs[0].peer == &bootstrap->parent;
+    name_late(jobs, njobs, names, sizeof names);
+    TT_WARN(
+        "bootstrap: rank %d still waits after %lld s for %s%s in allgather %u of its bootstrap; "
+        "all ranks have come",
+        bootstrap->rank, tt_notice_waited_s(notice), names,
+        above ? ", or for a rank for which that one waits," : "", bootstrap->sequence);
+}
+
+static tt_status late(struct tt_bootstrap *bootstrap, const struct job *jobs, int njobs)
+{
+    char names[TT_WIRE_TEXT - 160] = "";
+    name_late(jobs, njobs, names, sizeof names);
     return give_up(bootstrap, TT_ERR_TIMEOUT,
                    "rank %d waited for %s in allgather %u of its bootstrap until the deadline "
                    "(TUTTI_INIT_TIMEOUT_MS)",
@@ -240,6 +261,7 @@ static tt_status late(struct tt_bootstrap *bootstrap, const struct job *jobs, in
 static tt_status run(struct tt_bootstrap *bootstrap, struct job *jobs, int njobs,
                      const struct frame *expected, int64_t deadline_ns)
 {
+    struct tt_notice notice = tt_notice_begin();
     for (;;) {
         struct pollfd entries[MAX_JOBS];
         int left = 0;
@@ -252,7 +274,9 @@ static tt_status run(struct tt_bootstrap *bootstrap, struct job *jobs, int njobs
         }
         if (!left) return TT_OK;
         if (tt_expired(deadline_ns)) return late(bootstrap, jobs, njobs);
-        if (poll(entries, (nfds_t)njobs, tt_left_ms(deadline_ns)) < 0 && errno != EINTR)
+        if (tt_notice_is_due(&notice)) say_who_is_late(bootstrap, jobs, njobs, &notice);
+        const int64_t next_ns = notice.next_ns < deadline_ns ? notice.next_ns : deadline_ns;
+        if (poll(entries, (nfds_t)njobs, tt_left_ms(next_ns)) < 0 && errno != EINTR)
             return give_up(bootstrap, TT_ERR_SYSTEM, "rank %d: poll failed (errno %d)",
                            bootstrap->rank, errno);
     }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -83,11 +84,16 @@ static int64_t expire_locked(void)
 
 static void *wait_for_ranks(void *unused);
 
-/* A rank has come to the id: serves it. False: this thread is to go on waiting for the others. */
+/* A rank has come to the id, or it was dropped: serves it. False: this thread is to go on waiting
+ * for the others. */
 static bool serve(struct idle *idle)
 {
     struct tt_root *root;
     tt_process_lock(&lock);
+    if (tt_expired(idle->deadline_ns)) { /* dropped: expire_locked frees it */
+        tt_process_unlock(&lock);
+        return false;
+    }
     remove_locked(idle);
     const tt_status status =
         tt_root_make(&root, idle->listener, &idle->id, NULL, idle->deadline_ns);
@@ -170,4 +176,17 @@ tt_status tt_root_start_idle(int listener, const struct tt_unique_id *id, int64_
     tt_private_fd_close(listener);
     if (idle) destroy(idle);
     return status;
+}
+
+/* Only the thread that waits may free an id: the end of the listener wakes it. */
+void tt_unique_id_drop(const struct tt_unique_id *id)
+{
+    tt_process_lock(&lock);
+    forget_inherited_locked();
+    for (struct idle *idle = ids; idle; idle = idle->next) {
+        if (sodium_memcmp(&idle->id, id, sizeof *id) != 0) continue;
+        idle->deadline_ns = 1;
+        if (!tt_private_fd_is_lost(idle->listener)) shutdown(idle->listener, SHUT_RDWR);
+    }
+    tt_process_unlock(&lock);
 }

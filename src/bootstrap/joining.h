@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "bootstrap/notice.h"
 #include "bootstrap/tree.h"
 #include "net/handshake.h"
 
@@ -41,6 +42,10 @@ static inline int64_t tt_later(int64_t deadline_ns, int64_t ms)
 }
 
 void tt_joining_pause(int64_t us);
+/* Waits until something can be received from fd, or the deadline; `say` is called each time the log
+ * is to say for whom the rank waits. */
+void tt_joining_await(struct tt_joining *joining, int fd, int64_t deadline_ns,
+                      void (*say)(struct tt_joining *joining, const struct tt_notice *notice));
 void tt_joining_count_handshake(struct tt_bootstrap *bootstrap);
 
 /* Finds the root and reports to it; returns when all ranks have, with the root's answer. A rank

@@ -82,7 +82,9 @@ static tt_status parse_env(struct tt_place *place)
 static tt_status resolve(struct tt_address *address, bool *local, const struct tt_place *place,
                          int64_t deadline_ns)
 {
-    TT_TRY(tt_resolve_host(address, place->host, "MASTER_ADDR or tcp://", deadline_ns));
+    const char *given =
+        tt_unique_id_is_set() ? "NCCL_COMM_ID, MASTER_ADDR or tcp://" : "MASTER_ADDR or tcp://";
+    TT_TRY(tt_resolve_host(address, place->host, given, deadline_ns));
     tt_address_set_port(address, place->port);
     *local = tt_address_is_loopback(address) &&
              (!strcmp(place->host, "localhost") ||

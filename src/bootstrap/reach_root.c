@@ -1,4 +1,5 @@
 /* Finds the root of a unique id, reports to it, and waits for its answer. */
+#include <errno.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,10 +16,9 @@
 enum {
     ROOT_GRACE_MS = 2000, /* the root keeps the deadline and knows who is missing: let it say so */
     FIRST_PAUSE_US = 500,
-    PATIENCE_MS = 10000, /* then the log says what we wait for */
-    PROBE_MS = 2000,     /* for a root to say that it is this job's */
-    ROUTE_MS = 5000,     /* for a host without a route to the root to get one */
-    TELL_MS = 1000,      /* for the root to come, when it is to be told of a failure */
+    PROBE_MS = 2000, /* for a root to say that it is this job's */
+    ROUTE_MS = 5000, /* for a host without a route to the root to get one */
+    TELL_MS = 1000,  /* for the root to come, when it is to be told of a failure */
     MOST_OF_ERROR = TT_WIRE_TEXT - 160, /* beside the rank's name */
 };
 
@@ -26,6 +26,16 @@ void tt_joining_pause(int64_t us)
 {
     const struct timespec time = {.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000};
     nanosleep(&time, NULL);
+}
+
+void tt_joining_await(struct tt_joining *joining, int fd, int64_t deadline_ns,
+                      void (*say)(struct tt_joining *joining, const struct tt_notice *notice))
+{
+    struct tt_notice notice = tt_notice_begin();
+    while (tt_socket_await(fd, tt_earlier(deadline_ns, notice.next_ns)) == ETIMEDOUT) {
+        if (tt_expired(deadline_ns)) return;
+        if (tt_notice_is_due(&notice)) say(joining, &notice);
+    }
 }
 
 void tt_joining_count_handshake(struct tt_bootstrap *bootstrap)
@@ -121,17 +131,15 @@ static tt_status fail_to_reach_root(const struct tt_joining *joining, enum tt_at
 /* How long and how often a rank tries. */
 struct patience {
     int64_t until_ns; /* the deadline */
-    int64_t start_ns;
-    int64_t notice_ns; /* then the log says what is waited for */
-    int64_t route_ns;  /* then a host without a route there gives up */
+    struct tt_notice notice;
+    int64_t route_ns; /* then a host without a route there gives up */
     int64_t pause_us;
 };
 
 static struct patience patience_until(int64_t until_ns)
 {
     return (struct patience){.until_ns = until_ns,
-                             .start_ns = tt_now_ns(),
-                             .notice_ns = tt_deadline_ns(PATIENCE_MS),
+                             .notice = tt_notice_begin(),
                              .route_ns = tt_deadline_ns(ROUTE_MS),
                              .pause_us = FIRST_PAUSE_US};
 }
@@ -142,15 +150,6 @@ static bool go_on(struct patience *patience)
     tt_joining_pause(patience->pause_us);
     patience->pause_us = tt_earlier(patience->pause_us + patience->pause_us / 4, TT_PAUSE_US);
     return !tt_expired(patience->until_ns);
-}
-
-/* Whether it is time for the log to say what is waited for; again each time the wait has lasted
- * twice as long. */
-static bool is_worth_a_notice(struct patience *patience)
-{
-    if (!tt_expired(patience->notice_ns)) return false;
-    patience->notice_ns = 2 * tt_now_ns() - patience->start_ns;
-    return true;
 }
 
 /* Whether the root that listens at joining->root is that of this job. */
@@ -205,7 +204,7 @@ static tt_status find_root(struct tt_joining *joining)
         if (!cause[0] || !tt_expired(joining->deadline_ns)) memcpy(cause, why, sizeof cause);
         if (attempt == TT_ATTEMPT_NO_ROUTE && tt_expired(patience.route_ns))
             return fail_to_reach_root(joining, attempt, cause);
-        if (is_worth_a_notice(&patience))
+        if (tt_notice_is_due(&patience.notice))
             TT_WARN("bootstrap: rank %d still waits for rank 0 at ports %d to %d: %s",
                     joining->bootstrap->rank, port, port + nports - 1, cause);
     } while (go_on(&patience));
@@ -214,6 +213,37 @@ static tt_status find_root(struct tt_joining *joining)
                    "that is free, before the init deadline (TUTTI_INIT_TIMEOUT_MS): %s%s",
                    joining->bootstrap->rank, tt_address_host(&joining->root, host), port,
                    port + nports - 1, cause, loopback_hint(joining));
+}
+
+/* The root names the ranks that have not come, unless its process does nothing: then this rank says
+ * that. */
+static void say_root_is_silent(struct tt_joining *joining, const struct tt_notice *notice)
+{
+    char why[TT_WIRE_TEXT], where[TT_ADDRESS_TEXT];
+    const bool serves = probe_root(joining, why) == TT_ATTEMPT_OK;
+    const bool has_answered = tt_socket_await(joining->root_fd, tt_now_ns()) == 0;
+    if (serves || has_answered) return;
+    TT_WARN("bootstrap: rank %d still waits after %lld s for the process at %s, at which the ranks "
+            "meet, and which does not answer: %s",
+            joining->bootstrap->rank, tt_notice_waited_s(notice),
+            tt_address_format(&joining->root, where), why);
+}
+
+/* Connects to the root, whose greeting is waited for as long as the init may take where it has no
+ * deadline: the process that made the id may be stopped. What listens at an address that the ranks
+ * know without an id may be another program. */
+static enum tt_attempt open_root(struct tt_joining *joining, int64_t until_ns,
+                                 char why[TT_WIRE_TEXT])
+{
+    const enum tt_attempt attempt =
+        tt_handshake_connect(&joining->root_fd, &joining->root, until_ns, why);
+    if (attempt != TT_ATTEMPT_OK) return attempt;
+    if (until_ns == INT64_MAX && !(joining->id->flags & TT_ID_AWAIT))
+        tt_joining_await(joining, joining->root_fd, until_ns, say_root_is_silent);
+    const enum tt_attempt met = tt_handshake_meet(
+        joining->root_fd, &joining->greeting, &joining->root, joining->id->sequence, until_ns, why);
+    if (met != TT_ATTEMPT_OK) joining->root_fd = -1; /* closed */
+    return met;
 }
 
 /* Connects to the root, trying again while it may not be up yet. A root that has asked this rank to
@@ -227,8 +257,7 @@ static tt_status reach_root(struct tt_joining *joining)
     struct patience patience = patience_until(until_ns);
     enum tt_attempt attempt;
     do {
-        attempt = tt_handshake_open(&joining->root_fd, &joining->greeting, &joining->root,
-                                    joining->id->sequence, until_ns, why);
+        attempt = open_root(joining, until_ns, why);
         if (attempt == TT_ATTEMPT_OK) return TT_OK;
         /* An attempt that the deadline ended has a less precise cause than the one before it. */
         if (attempt == TT_ATTEMPT_LATE && before[0])
@@ -236,7 +265,7 @@ static tt_status reach_root(struct tt_joining *joining)
         const bool routed = attempt == TT_ATTEMPT_EARLY || !tt_expired(patience.route_ns);
         const bool again = attempt == TT_ATTEMPT_EARLY || attempt == TT_ATTEMPT_NO_ROUTE;
         if (!again || !awaited || !routed) return fail_to_reach_root(joining, attempt, why);
-        if (is_worth_a_notice(&patience))
+        if (tt_notice_is_due(&patience.notice))
             TT_WARN("bootstrap: rank %d still waits for rank 0: %s", joining->bootstrap->rank, why);
         memcpy(before, why, sizeof before);
     } while (go_on(&patience));
@@ -305,6 +334,19 @@ void tt_joining_tell_root(struct tt_joining *joining, tt_status status)
     if (attempt != TT_ATTEMPT_OK) joining->root_fd = -1; /* closed */
 }
 
+/* tt_handshake_finish with the root, which answers when all ranks have come. */
+static enum tt_attempt hear_root(struct tt_joining *joining, char why[TT_WIRE_TEXT])
+{
+    const int64_t until_ns = tt_later(joining->deadline_ns, ROOT_GRACE_MS);
+    const uint8_t *key = joining->id->key;
+    const enum tt_attempt attempt =
+        tt_handshake_say(joining->root_fd, &joining->greeting, &joining->hello, key, until_ns, why);
+    if (attempt != TT_ATTEMPT_OK) return attempt;
+    tt_joining_await(joining, joining->root_fd, until_ns, say_root_is_silent);
+    return tt_handshake_hear(joining->root_fd, &joining->greeting, &joining->hello,
+                             &joining->answer, key, until_ns, why);
+}
+
 /* One connection to the root, which answers when all ranks have come. TT_IN_PROGRESS: the root asks
  * this rank to connect again in *again_ms. */
 static tt_status visit_root(struct tt_joining *joining, int64_t *again_ms)
@@ -317,9 +359,7 @@ static tt_status visit_root(struct tt_joining *joining, int64_t *again_ms)
         return able;
     }
     fill_hello(joining);
-    const enum tt_attempt attempt =
-        tt_handshake_finish(joining->root_fd, &joining->greeting, &joining->hello, &joining->answer,
-                            joining->id->key, tt_later(joining->deadline_ns, ROOT_GRACE_MS), why);
+    const enum tt_attempt attempt = hear_root(joining, why);
     if (attempt != TT_ATTEMPT_OK) joining->root_fd = -1; /* closed */
     if (attempt == TT_ATTEMPT_BUSY && !tt_expired(joining->deadline_ns)) {
         *again_ms = TT_PAUSE_US / 1000;

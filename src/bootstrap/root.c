@@ -22,8 +22,10 @@
 enum {
     LINGER_MS = 2000, /* after a failure, for late ranks to get its text */
     HURRY_MS = 1000,  /* the same when the process is to end */
-    LINK_MS = 40000,  /* for all ranks to find their places in the tree; they have less */
-    LOOK_MS = 20,     /* after a failure: between two looks at what other threads want */
+    /* For all ranks to find their places in the tree, for which they have less time; without a
+     * deadline of the init, for ranks to come again for their answer. */
+    LINK_MS = 40000,
+    LOOK_MS = 20, /* after a failure: between two looks at what other threads want */
     STACK_BYTES = 512 * 1024,
     MAX_NAMED = 16, /* missing ranks in an error */
 };
@@ -51,12 +53,11 @@ static void look_at_clock(struct tt_root *root)
 {
     char missing[320];
     if (!root->members || root->ncame == root->nranks) return;
-    const int64_t waited_ns = tt_now_ns() - root->start_ns;
-    const long long waited_ms = waited_ns / 1000000;
-    if (tt_expired(root->notice_ns)) {
+    const long long waited_ms = (tt_now_ns() - root->start_ns) / 1000000;
+    if (tt_notice_is_due(&root->notice)) {
         name_missing(root, missing, sizeof missing);
-        TT_WARN("bootstrap: still waiting for %s after %lld s", missing, waited_ms / 1000);
-        root->notice_ns = root->start_ns + 2 * waited_ns;
+        TT_WARN("bootstrap: still waiting for %s after %lld s", missing,
+                tt_notice_waited_s(&root->notice));
     }
     if (!tt_expired(root->deadline_ns)) return;
     name_missing(root, missing, sizeof missing);
@@ -127,7 +128,7 @@ static void gather(struct tt_root *root)
 {
     while (root->status == TT_OK && (!root->members || root->ncame < root->nranks)) {
         const int64_t next_ns =
-            root->notice_ns < root->deadline_ns ? root->notice_ns : root->deadline_ns;
+            root->notice.next_ns < root->deadline_ns ? root->notice.next_ns : root->deadline_ns;
         const tt_status status = tt_acceptor_serve(root->acceptor, &tt_root_events, root, next_ns);
         if (root->status != TT_OK) break;
         if (status != TT_OK)
@@ -138,12 +139,31 @@ static void gather(struct tt_root *root)
     }
 }
 
-/* Until all have been answered and found their places. Who takes too long fails by itself, and is
- * named by its neighbours. */
+/* A rank that has gone while it had no connection here would never be missed. */
+static void fail_away(struct tt_root *root)
+{
+    int rank = 0;
+    while (root->members[rank].state != TT_MEMBER_AWAY) rank++;
+    const struct tt_hello *hello = &root->members[rank].hello;
+    (void)tt_root_fail(root, TT_ERR_REMOTE,
+                       "rank %d (pid %d on %s) came, but did not come again for its answer within "
+                       "%d s",
+                       rank, hello->pid, hello->host, LINK_MS / 1000);
+}
+
+/* Until all have been answered and found their places. In an init with a deadline a rank that takes
+ * too long fails by itself; its neighbours name it. */
 static void link_all(struct tt_root *root)
 {
-    const int64_t until_ns = tt_deadline_ns(LINK_MS);
-    while (root->status == TT_OK && (root->nheld || root->naway) && !tt_expired(until_ns)) {
+    const bool is_endless = root->deadline_ns == INT64_MAX;
+    const int64_t limit_ns = tt_deadline_ns(LINK_MS);
+    while (root->status == TT_OK && (root->nheld || root->naway)) {
+        if (tt_expired(limit_ns) && !is_endless) return;
+        if (tt_expired(limit_ns) && root->naway) {
+            fail_away(root);
+            return;
+        }
+        const int64_t until_ns = is_endless && !root->naway ? INT64_MAX : limit_ns;
         const tt_status status = tt_acceptor_serve(root->acceptor, &tt_root_events, root, until_ns);
         if (status != TT_OK && root->status == TT_OK)
             (void)tt_root_fail(root, status, "%s", tt_last_error());
@@ -212,7 +232,7 @@ tt_status tt_root_make(struct tt_root **made, int listener, const struct tt_uniq
         free(copy);
         return tt_fail_errno(ENOMEM, "bootstrap: no memory for the root");
     }
-    *root = (struct tt_root){.path = copy, .deadline_ns = deadline_ns, .notice_ns = INT64_MAX};
+    *root = (struct tt_root){.path = copy, .deadline_ns = deadline_ns, .notice.next_ns = INT64_MAX};
     memcpy(&root->id, id, sizeof *id); /* leaves no copy of the key on the stack */
     const tt_status status = tt_acceptor_create(&root->acceptor, listener, id->key, id->sequence);
     if (status != TT_OK) {

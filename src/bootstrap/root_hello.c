@@ -17,8 +17,7 @@ enum {
     AGAIN_MS = 20,    /* until a rank comes again, plus one for every AGAIN_RANKS away */
     AGAIN_RANKS = 10,
     MAX_AGAIN_MS = 10000,
-    RESERVE = 512,       /* descriptors left to the rest of the process */
-    PATIENCE_MS = 10000, /* then the log says who is missing */
+    RESERVE = 512, /* descriptors left to the rest of the process */
 };
 
 tt_status tt_root_fail(struct tt_root *root, int status, const char *format, ...)
@@ -138,7 +137,7 @@ static tt_status begin(struct tt_root *root, const struct tt_hello *hello)
     root->nranks = root->most_claimed = hello->nranks;
     root->room = count_room(hello->nranks);
     root->start_ns = tt_now_ns();
-    root->notice_ns = tt_deadline_ns(PATIENCE_MS);
+    root->notice = tt_notice_begin();
     root->deadline_ns = INT64_MAX; /* from now on the ranks' own deadlines count */
     return TT_OK;
 }

@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "bootstrap/notice.h"
 #include "bootstrap/root.h"
 #include "net/acceptor.h"
 
@@ -42,9 +43,10 @@ struct tt_root {
     int nranks, ncame;
     int room; /* connections that may be held at a time */
     int nheld, naway;
-    int64_t start_ns, deadline_ns, notice_ns;
-    tt_status status; /* what everyone will be answered */
-    bool is_late;     /* the failure is that ranks have not come: nobody waits for them any more */
+    int64_t start_ns, deadline_ns;
+    struct tt_notice notice; /* about ranks that have not come */
+    tt_status status;        /* what everyone will be answered */
+    bool is_late; /* the failure is that ranks have not come: nobody waits for them any more */
     char text[TT_WIRE_TEXT];
     int most_claimed; /* the most ranks that a rank says there are */
     struct {

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/private_fd.h"
 #include "bootstrap/joining.h"
 #include "bootstrap/root.h"
@@ -16,7 +17,8 @@
 #include "net/interface.h"
 
 enum {
-    TREE_MS = 30000,   /* to connect to neighbours that are known to be there */
+    TREE_MS = 30000,   /* to connect to neighbours that are known to be there, in an init that has
+                        * a deadline */
     VERDICT_MS = 1000, /* for the root to say whose failure it was */
 };
 
@@ -33,22 +35,46 @@ static tt_status receive_verdict(struct tt_joining *joining, int64_t deadline_ns
     return tt_fail(joining->answer.status, "%s", joining->answer.text);
 }
 
+static void say_parent_is_silent(struct tt_joining *joining, const struct tt_notice *notice)
+{
+    const struct tt_neighbour *parent = &joining->bootstrap->parent;
+    TT_WARN("bootstrap: rank %d still waits after %lld s for rank %d (pid %d on %s) to accept its "
+            "connection; all ranks have come",
+            joining->bootstrap->rank, tt_notice_waited_s(notice), parent->rank, parent->pid,
+            parent->host);
+}
+
+/* The handshake with the parent on its connection `fd`; closes fd when it is not OK. */
+static enum tt_attempt meet_parent(struct tt_joining *joining, int fd, struct tt_answer *answer,
+                                   char why[TT_WIRE_TEXT])
+{
+    const int64_t until_ns = joining->deadline_ns;
+    const uint8_t *key = joining->id->key;
+    struct tt_greeting greeting;
+    struct tt_hello hello;
+    tt_joining_await(joining, fd, until_ns, say_parent_is_silent);
+    enum tt_attempt attempt = tt_handshake_meet(fd, &greeting, &joining->answer.parent,
+                                                joining->id->sequence, until_ns, why);
+    if (attempt != TT_ATTEMPT_OK) return attempt;
+    tt_hello_fill(&hello, TT_HELLO_CHILD, joining->bootstrap->rank, joining->bootstrap->nranks);
+    attempt = tt_handshake_say(fd, &greeting, &hello, key, until_ns, why);
+    if (attempt != TT_ATTEMPT_OK) return attempt;
+    tt_joining_await(joining, fd, until_ns, say_parent_is_silent);
+    return tt_handshake_hear(fd, &greeting, &hello, answer, key, until_ns, why);
+}
+
 /* Connects to the parent, again when the parent was too busy. */
 static enum tt_attempt call_parent(struct tt_joining *joining, struct tt_answer *answer,
                                    char why[TT_WIRE_TEXT])
 {
     struct tt_bootstrap *bootstrap = joining->bootstrap;
-    struct tt_greeting greeting;
-    struct tt_hello hello;
     for (;;) {
+        int fd;
         enum tt_attempt attempt =
-            tt_handshake_open(&bootstrap->parent.fd, &greeting, &joining->answer.parent,
-                              joining->id->sequence, joining->deadline_ns, why);
+            tt_handshake_connect(&fd, &joining->answer.parent, joining->deadline_ns, why);
         if (attempt != TT_ATTEMPT_OK) return attempt;
-        tt_hello_fill(&hello, TT_HELLO_CHILD, bootstrap->rank, bootstrap->nranks);
-        attempt = tt_handshake_finish(bootstrap->parent.fd, &greeting, &hello, answer,
-                                      joining->id->key, joining->deadline_ns, why);
-        if (attempt != TT_ATTEMPT_OK) bootstrap->parent.fd = -1; /* closed */
+        attempt = meet_parent(joining, fd, answer, why);
+        if (attempt == TT_ATTEMPT_OK) bootstrap->parent.fd = fd;
         if (attempt != TT_ATTEMPT_BUSY || tt_expired(joining->deadline_ns)) return attempt;
         tt_joining_pause(TT_PAUSE_US);
     }
@@ -120,6 +146,22 @@ static tt_status on_watched(void *context, int tag)
     return receive_verdict(gathering->joining, tt_deadline_ns(VERDICT_MS));
 }
 
+static void say_children_are_late(const struct tt_bootstrap *bootstrap,
+                                  const struct tt_notice *notice)
+{
+    char names[TT_TREE_FANOUT * 16] = "";
+    size_t used = 0;
+    int nlate = 0;
+    for (int i = 0; i < bootstrap->nchildren; i++) {
+        if (bootstrap->children[i].fd >= 0) continue;
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%d", nlate++ ? ", " : "",
+                                 (int)tt_tree_first_child(bootstrap->rank) + i);
+    }
+    TT_WARN("bootstrap: rank %d still waits after %lld s for rank%s %s to connect to it; all ranks "
+            "have come",
+            bootstrap->rank, tt_notice_waited_s(notice), nlate > 1 ? "s" : "", names);
+}
+
 static tt_status await_children(struct tt_joining *joining)
 {
     static const struct tt_acceptor_events events = {.on_hello = on_child,
@@ -131,6 +173,7 @@ static tt_status await_children(struct tt_joining *joining)
     TT_TRY(
         tt_acceptor_create(&acceptor, joining->listener, joining->id->key, joining->id->sequence));
     joining->listener = -1; /* the acceptor's now */
+    struct tt_notice notice = tt_notice_begin();
     tt_status status = TT_OK;
     if (joining->root_fd >= 0) status = tt_acceptor_watch(acceptor, joining->root_fd, 0);
     while (status == TT_OK && gathering.ncame < bootstrap->nchildren) {
@@ -142,7 +185,9 @@ static tt_status await_children(struct tt_joining *joining)
                              "its parent in time",
                              bootstrap->rank, (int)tt_tree_first_child(bootstrap->rank) + i);
         } else {
-            status = tt_acceptor_serve(acceptor, &events, &gathering, joining->deadline_ns);
+            if (tt_notice_is_due(&notice)) say_children_are_late(bootstrap, &notice);
+            status = tt_acceptor_serve(acceptor, &events, &gathering,
+                                       tt_earlier(joining->deadline_ns, notice.next_ns));
         }
     }
     tt_acceptor_destroy(acceptor);
@@ -179,7 +224,8 @@ static int count_children(int rank, int nranks)
 
 static tt_status find_place(struct tt_joining *joining)
 {
-    joining->deadline_ns = tt_earlier(joining->deadline_ns, tt_deadline_ns(TREE_MS));
+    if (joining->deadline_ns != INT64_MAX)
+        joining->deadline_ns = tt_earlier(joining->deadline_ns, tt_deadline_ns(TREE_MS));
     if (joining->bootstrap->rank > 0) TT_TRY(reach_parent(joining));
     return await_children(joining);
 }

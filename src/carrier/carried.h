@@ -44,10 +44,6 @@ struct tt_carried {
 
 extern const struct tt_carried tt_carried_kernel, tt_carried_staged;
 
-/* Hardware queues of the GPU that a staged call in portions needs at the same time: for the stream
- * that waits, and for that of its copies. */
-enum { TT_STAGED_QUEUES = 2 };
-
 /* The part that this communicator has; NULL: none. */
 const struct tt_carried *tt_carried_of(const struct tt_comm_core *core);
 

@@ -122,6 +122,7 @@ struct tt_pending_call {
     struct tt_pending_call *next; /* of the carrier's calls */
     struct tt_work *work;         /* reserved; NULL: the carrier has its memory */
     uint64_t number;              /* of the communicator, where the call is held back */
+    bool follows;                 /* a call that its group holds already */
     bool is_gone;                 /* gathered into another call, or captured */
     bool is_deferred;             /* gets its turn when its stream has come to it (tt_gate) */
     uint64_t capture;             /* of its stream into a CUDA graph (struct tt_capture); 0: none */
@@ -216,9 +217,11 @@ struct tt_carrier {
     bool on_device;    /* programs are chosen and bound for kernels */
     size_t work_bytes; /* of the work of a call; a struct tt_work is its first member */
     void (*limits)(const struct tt_comm_core *core, struct tt_carrier_limits *limits);
+    /* Its launches wait for no other rank: they come before those of other carriers in a group. */
+    bool launches_first;
     /* Whether a call with a count for each rank is bound to packed blocks, wherever the caller's
      * lie. */
-    bool (*packs)(const struct tt_comm_core *core, size_t nbytes);
+    bool (*packs)(const struct tt_pending_call *pending, size_t nbytes);
     /* Gives a call that was bound what it needs. A failure is the communicator's, but for that of
      * arguments. blocks: of collectives, else NULL. */
     tt_status (*prepare)(struct tt_pending_call *call, const struct tt_where *where,

@@ -112,8 +112,7 @@ static tt_status bind_counts(const struct tt_request *request, const struct tt_c
     const struct tt_carrier *carrier = pending->carrier;
     struct tt_binding *binding;
     TT_TRY(choose_program(request, checked, carrier, &pending->cached));
-    const bool packs =
-        carrier->packs && carrier->packs(pending->comm, blocks->total * blocks->element);
+    const bool packs = carrier->packs && carrier->packs(pending, blocks->total * blocks->element);
     const struct tt_counts counts = {.counts = blocks->counts,
                                      .begins = packs ? NULL : blocks->displs};
     TT_TRY(tt_comm_bind_counts(request->comm, pending->cached, &counts, blocks->element, &binding));
@@ -121,6 +120,15 @@ static tt_status bind_counts(const struct tt_request *request, const struct tt_c
     describe_call(&pending->call, pending->cached, checked,
                   tt_counts_signature(blocks->counts, pending->comm->nranks), blocks->total);
     return TT_OK;
+}
+
+/* The carrier's part of a call. */
+static tt_status prepare(struct tt_pending_call *pending, const struct tt_where *where,
+                         const struct tt_call_blocks *blocks)
+{
+    if (!pending->carrier->prepare) return TT_OK;
+    pending->follows = tt_group_holds_calls();
+    return pending->carrier->prepare(pending, where, blocks);
 }
 
 /* ---- Collectives ---------------------------------------------------------------------------- */
@@ -134,9 +142,7 @@ static tt_status issue_prepared(const struct tt_request *request, const struct t
     pending->call.output = request->output;
     pending->users[0] = request->input;
     pending->users[1] = request->output;
-    const tt_status status = pending->carrier->prepare
-                                 ? pending->carrier->prepare(pending, &checked->where, blocks)
-                                 : TT_OK;
+    const tt_status status = prepare(pending, &checked->where, blocks);
     if (status) {
         if (tt_call_has_table(pending)) free((void *)(uintptr_t)pending->call.binding);
         return status;
@@ -221,7 +227,7 @@ static tt_status issue_message(struct tt_pending_call *pending, const struct tt_
     pending->users[0] = pending->users[1] = pending->data;
     pending->exchange = NULL;
     pending->stage = NULL;
-    if (carrier->prepare) TT_TRY(carrier->prepare(pending, NULL, NULL));
+    TT_TRY(prepare(pending, NULL, NULL));
     return tt_issue(pending);
 }
 

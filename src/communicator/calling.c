@@ -7,15 +7,19 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/pause.h"
 #include "base/process_lock.h"
 #include "base/sanitizers.h"
 
-enum { NRETIRED = 16 };
+/* A thread that has found a handle does not run for so long and while so many communicators end. */
+enum { MOST_RETIRED = 16 };
+static const int64_t RETIRED_NS = 10000000000;
 
 static struct tt_process_lock lock = TT_PROCESS_LOCK;
-static tuttiComm_t retired[NRETIRED]; /* guarded by lock */
-static unsigned nretired;             /* guarded by lock: ever */
+/* guarded by lock: the structs that are kept, the oldest one first */
+static tuttiComm_t retired, *last_retired = &retired;
+static int nretired;
 
 tt_status tt_comm_find_for_calls(tuttiComm_t comm)
 {
@@ -125,40 +129,114 @@ tuttiComm_t tt_comm_blank(void)
     return calloc(1, sizeof(struct tuttiComm));
 }
 
-void tt_comm_free_blank(tuttiComm_t comm)
+static void free_blank_locked(tuttiComm_t comm)
 {
     free(comm);
 }
 #else
-tuttiComm_t tt_comm_blank(void)
+/* Structs lie in mappings of so many, so that a program that makes and ends communicators has few
+ * mappings, however many of them are retired. */
+enum { MAPPED = 64 };
+
+/* guarded by lock */
+static tuttiComm_t blanks;   /* structs of zeros, but for retired_next */
+static char *mapped;         /* memory that no struct has had yet, */
+static size_t mapped_nbytes; /* and how much */
+
+static size_t whole_pages(void)
 {
-    void *memory = mmap(NULL, sizeof(struct tuttiComm), PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return memory == MAP_FAILED ? NULL : memory;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (sizeof(struct tuttiComm) + page - 1) / page * page;
 }
 
-void tt_comm_free_blank(tuttiComm_t comm)
+static tuttiComm_t map_blank_locked(void)
 {
-    if (comm) munmap(comm, sizeof *comm);
+    const size_t nbytes = whole_pages();
+    if (!mapped_nbytes) {
+        void *memory =
+            mmap(NULL, MAPPED * nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED) return NULL;
+        mapped = memory;
+        mapped_nbytes = MAPPED * nbytes;
+    }
+    mapped_nbytes -= nbytes;
+    return (tuttiComm_t)(void *)(mapped + mapped_nbytes);
+}
+
+tuttiComm_t tt_comm_blank(void)
+{
+    tt_process_lock(&lock);
+    tuttiComm_t comm = blanks;
+    if (comm) {
+        blanks = comm->retired_next;
+        comm->retired_next = NULL;
+    } else {
+        comm = map_blank_locked();
+    }
+    tt_process_unlock(&lock);
+    return comm;
+}
+
+/* Without its memory, which becomes zeros. */
+static void free_blank_locked(tuttiComm_t comm)
+{
+    if (madvise(comm, whole_pages(), MADV_DONTNEED)) memset(comm, 0, sizeof *comm);
+    comm->retired_next = blanks;
+    blanks = comm;
 }
 #endif
 
+void tt_comm_free_blank(tuttiComm_t comm)
+{
+    if (!comm) return;
+    tt_process_lock(&lock);
+    free_blank_locked(comm);
+    tt_process_unlock(&lock);
+}
+
+/* Gives back the pages that nobody looks at: those between `process` and `alive_next`. */
+static void give_back_pages(tuttiComm_t comm)
+{
+#ifndef TT_ADDRESS_SANITIZER
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t begin = ((uintptr_t)&comm->key + page - 1) / page * page;
+    const uintptr_t end = (uintptr_t)&comm->alive_next / page * page;
+    if (begin < end) (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+#else
+    (void)comm;
+#endif
+}
+
+/* NULL: the oldest one must stay. */
+static tuttiComm_t take_oldest_locked(int64_t now_ns)
+{
+    tuttiComm_t oldest = retired;
+    if (nretired <= MOST_RETIRED || now_ns - oldest->retired_ns < RETIRED_NS) return NULL;
+    if (!(retired = oldest->retired_next)) last_retired = &retired;
+    nretired--;
+    return oldest;
+}
+
 void tt_comm_retire(tuttiComm_t comm)
 {
+    tuttiComm_t oldest;
+    give_back_pages(comm);
+    comm->retired_ns = tt_now_ns();
+    comm->retired_next = NULL;
     tt_process_lock(&lock);
-    tuttiComm_t *place = &retired[nretired++ % NRETIRED];
-    tuttiComm_t oldest = *place;
-    *place = comm;
+    *last_retired = comm;
+    last_retired = &comm->retired_next;
+    nretired++;
+    while ((oldest = take_oldest_locked(comm->retired_ns))) free_blank_locked(oldest);
     tt_process_unlock(&lock);
-    tt_comm_free_blank(oldest);
 }
 
 tt_status tt_comm_fail_removed(const void *handle)
 {
     char failure[sizeof(((tuttiComm_t)0)->failure)] = "";
     tt_process_lock(&lock);
-    for (int i = 0; handle && i < NRETIRED; i++)
-        if (retired[i] == handle) memcpy(failure, retired[i]->failure, sizeof failure);
+    for (tuttiComm_t comm = retired; handle && comm; comm = comm->retired_next)
+        if (comm == handle) memcpy(failure, comm->failure, sizeof failure);
     tt_process_unlock(&lock);
     return tt_fail(TT_ERR_ARGUMENT, "%p is no communicator: never made, or destroyed already%s%s",
                    handle, *failure ? "; it had failed: " : "", failure);

@@ -78,8 +78,8 @@ void tt_comm_shut(tuttiComm_t comm, unsigned why);
 tuttiComm_t tt_comm_blank(void);
 /* Of a struct whose handle nobody has had. */
 void tt_comm_free_blank(tuttiComm_t comm);
-/* Frees the struct, of which all else is freed, when 16 more have come here: a thread that has
- * found the handle before it was removed may still look at it. */
+/* Frees the struct, of which all else is freed, when 10 s have passed and 16 more have come here: a
+ * thread that has found the handle before it was removed may still look at it. */
 void tt_comm_retire(tuttiComm_t comm);
 /* TT_ERR_ARGUMENT: the handle is of no communicator. Adds the failure of the communicator that had
  * this handle, while its struct is kept. */

@@ -97,6 +97,9 @@ struct tuttiComm {
     struct tt_call_counts counts;
     /* of the list of those that announce their end when the process ends */
     struct tuttiComm *alive_next;
+    /* of the list of those that are freed but for this struct (tt_comm_retire) */
+    struct tuttiComm *retired_next;
+    int64_t retired_ns;               /* when it came there */
     _Atomic bool failed_before_abort; /* written by the thread that aborts it */
     /* owner: the thread that ends it, until TT_COMM_FREES is set; immutable then */
     char failure[512]; /* "": it had not failed */

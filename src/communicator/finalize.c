@@ -17,13 +17,10 @@ static tt_status check_may_drain(tuttiComm_t comm, const char *function)
                    function, comm->core.name);
 }
 
-/* In a group destroy waits for what was issued. */
-static tuttiResult_t finalize(tuttiComm_t comm)
+static void finalize(tuttiComm_t comm)
 {
-    const tuttiResult_t result = tuttiBarrier(comm, NULL);
-    if (!tt_in_group()) tt_comm_drain(comm);
-    if (!tt_in_group() || result == tuttiSuccess) atomic_fetch_or(&comm->ends, TT_COMM_FINALIZED);
-    return result;
+    tt_comm_drain(comm);
+    atomic_fetch_or(&comm->ends, TT_COMM_FINALIZED);
 }
 
 static tt_status enter_to_finalize(tuttiComm_t comm, const char *function)
@@ -32,17 +29,6 @@ static tt_status enter_to_finalize(tuttiComm_t comm, const char *function)
     const tt_status status = check_may_drain(comm, function);
     if (status) tt_core_leave_call(&comm->core);
     return status;
-}
-
-tuttiResult_t tuttiCommFinalize(tuttiComm_t comm)
-{
-    const tt_status status = enter_to_finalize(comm, __func__);
-    if (status) return tt_group_result(__func__, status);
-    const struct tt_call_counts counts = comm->counts; /* the barrier is none of the user's calls */
-    const tuttiResult_t result = finalize(comm);
-    comm->counts = counts;
-    tt_core_leave_call(&comm->core);
-    return result;
 }
 
 /* ---- The end -------------------------------------------------------------------------------- */
@@ -65,6 +51,7 @@ static tt_status destroy(tuttiComm_t comm)
                     comm->core.name);
     tt_core_leave_call(&comm->core);
     if (status) return status;
+    tt_comm_shut(comm, TT_COMM_ENDS); /* a call that came before may queue itself in a stream */
     tt_comm_drain(comm);
     tt_comm_free(comm);
     return TT_OK;
@@ -149,7 +136,7 @@ static tt_status end_by_abort(struct tt_pending_end *pending)
         tt_comm_free_inherited(comm);
         return TT_OK;
     }
-    tt_comm_await_calls(comm);
+    tt_comm_shut(comm, TT_COMM_ENDS); /* a call that came before may queue itself in a stream */
     drain_aborted(comm);
     tt_comm_free(comm);
     return TT_OK;
@@ -162,21 +149,51 @@ static tt_status issue_end(struct tt_pending_end *pending)
     return tt_issue_end(pending);
 }
 
+static tt_status finalize_pending(const struct tt_pending_end *pending, const char *function)
+{
+    TT_TRY(check_is_there(pending));
+    TT_TRY(enter_to_finalize(pending->comm, function));
+    finalize(pending->comm);
+    tt_core_leave_call(&pending->comm->core);
+    return TT_OK;
+}
+
 static tt_status end_by_finalize(struct tt_pending_end *pending)
 {
-    tuttiComm_t comm = pending->comm;
-    TT_TRY(check_is_there(pending));
-    TT_TRY(enter_to_finalize(comm, "tuttiCommFinalizeLocal"));
-    tt_comm_drain(comm);
-    atomic_fetch_or(&comm->ends, TT_COMM_FINALIZED);
+    return finalize_pending(pending, "tuttiCommFinalize");
+}
+
+static tt_status end_by_finalize_local(struct tt_pending_end *pending)
+{
+    return finalize_pending(pending, "tuttiCommFinalizeLocal");
+}
+
+/* In a group the barrier is one of its calls, and what follows it runs at the group's end. */
+static tuttiResult_t finalize_with_all(tuttiComm_t comm)
+{
+    struct tt_pending_end pending = {.end = end_by_finalize, .comm = comm, .needs_success = true};
+    const tuttiResult_t result = tuttiBarrier(comm, NULL);
+    if (!tt_in_group()) finalize(comm);
+    if (!tt_in_group() || result != tuttiSuccess) return result;
+    return tt_group_result("tuttiCommFinalize", issue_end(&pending));
+}
+
+tuttiResult_t tuttiCommFinalize(tuttiComm_t comm)
+{
+    const tt_status status = enter_to_finalize(comm, __func__);
+    if (status) return tt_group_result(__func__, status);
+    const struct tt_call_counts counts = comm->counts; /* the barrier is none of the user's calls */
+    const tuttiResult_t result = finalize_with_all(comm);
+    comm->counts = counts;
     tt_core_leave_call(&comm->core);
-    return TT_OK;
+    return result;
 }
 
 /* In a group at its end, after its splits and calls. */
 tuttiResult_t tuttiCommFinalizeLocal(tuttiComm_t comm)
 {
-    struct tt_pending_end pending = {.end = end_by_finalize, .comm = comm, .needs_success = true};
+    struct tt_pending_end pending = {
+        .end = end_by_finalize_local, .comm = comm, .needs_success = true};
     return tt_group_result(__func__, issue_end(&pending));
 }
 

@@ -177,14 +177,12 @@ static int count_beside(const struct tt_making *making)
 }
 
 /* Streams that wait, for kernels of other ranks or for the host, hold up hardware queues, which the
- * streams of a process share. A staged call in portions needs one more, for its copies. taken: by
- * the staged communicators that were there before. */
-static void warn_of_queues(const struct tt_making *making, int taken)
+ * streams of a process share. */
+static void warn_of_queues(const struct tt_making *making)
 {
     const struct tt_comm_core *core = &making->comm->core;
     const int connections = tt_driver_connections();
     const int number = tt_carried_of(core) ? count_beside(making) : 0;
-    const int staged = core->kernel ? 0 : taken + TT_STAGED_QUEUES * number;
     if (number > connections)
         TT_WARN_ONCE(
             "communicator %s: %d ranks of this process share GPU %d, whose streams share %d "
@@ -192,21 +190,12 @@ static void warn_of_queues(const struct tt_making *making, int taken)
             "at their deadline. Set CUDA_DEVICE_MAX_CONNECTIONS to at least %d (32 at most) before "
             "the process uses CUDA",
             core->name, number, core->gpu, connections, number);
-    else if (number && staged > connections)
-        TT_WARN_ONCE(
-            "communicator %s: calls through memory of the host take no more than TUTTI_STAGE_BYTES "
-            "of it where there are %d hardware queues for each rank and communicator of this "
-            "process on GPU %d, %d in all, and there are %d: long calls take as much pinned memory "
-            "as they have bytes, and calls in CUDA graphs may wait until their deadline. Set "
-            "CUDA_DEVICE_MAX_CONNECTIONS to at least %d (32 at most) before the process uses CUDA",
-            core->name, TT_STAGED_QUEUES, core->gpu, staged, connections, staged);
 }
 
 tt_status tt_making_connect_gpus(struct tt_making *making)
 {
     if (!any_gpu(making)) return TT_OK;
     const size_t n = (size_t)making->participants->nparticipants;
-    const int taken = making->comm ? tt_driver_queues(making->comm->core.gpu) : 0;
     char *offers = calloc(2 * n + 1, kernels->offer_bytes);
     int32_t amount = 0, least;
     if (!offers)
@@ -217,6 +206,6 @@ tt_status tt_making_connect_gpus(struct tt_making *making)
     if (status) return status;
     if (has_kernels(making)) kernels->agree(&making->comm->core, least);
     if (making->member) making->status = do_without_kernels(making);
-    if (making->member && !making->status) warn_of_queues(making, taken);
+    if (making->member && !making->status) warn_of_queues(making);
     return tt_making_agree(making);
 }

@@ -285,6 +285,12 @@ bool tt_in_group(void)
     return own_group()->depth > 0;
 }
 
+bool tt_group_holds_calls(void)
+{
+    const struct group *group = own_group();
+    return group->depth > 0 && group->lists[CALLS].number;
+}
+
 tt_status tt_group_check_stream(const char *function, tuttiStream_t stream)
 {
     const struct group *group = own_group();

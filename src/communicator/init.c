@@ -22,14 +22,24 @@ tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id)
     if (!id) return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT, "tuttiGetUniqueId: id is NULL"));
     struct tt_unique_id wire;
     tt_sleep_register_process();
-    tt_status status = TT_OK;
-    if (tt_unique_id_is_set())
+    tt_status status = tt_config_check();
+    if (!status && tt_unique_id_is_set())
         tt_unique_id_set(&wire);
-    else
+    else if (!status)
         status = tt_unique_id_create(&wire);
     if (status) return tt_result(__func__, status);
     memset(id, 0, sizeof *id);
     memcpy(id, &wire, sizeof wire);
+    sodium_memzero(&wire, sizeof wire);
+    return tuttiSuccess;
+}
+
+tuttiResult_t tuttiDropUniqueId(const tuttiUniqueId *id)
+{
+    struct tt_unique_id wire;
+    if (!id) return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT, "tuttiDropUniqueId: id is NULL"));
+    memcpy(&wire, id, sizeof wire);
+    tt_unique_id_drop(&wire);
     sodium_memzero(&wire, sizeof wire);
     return tuttiSuccess;
 }
@@ -263,7 +273,9 @@ tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int nranks, const int *device
     struct tt_unique_id id;
     tt_sleep_register_process();
     if (!status) status = tt_unique_id_create(&id);
-    if (!status) status = init_several(comms, nranks, &id, 0, nranks, devices, true, NULL);
+    if (status) return tt_result(__func__, status);
+    status = init_several(comms, nranks, &id, 0, nranks, devices, true, NULL);
+    if (status) tt_unique_id_drop(&id); /* perhaps no rank came to it */
     sodium_memzero(&id, sizeof id);
     return tt_result(__func__, status);
 }
@@ -290,6 +302,7 @@ static tt_status init_env(tuttiComm_t *comms, int nlocal, const char *method,
                                         tt_deadline_ns(settings.init_timeout_ms)));
     const tt_status status = init_several(comms, nlocal, &id, launcher.rank * nlocal,
                                           launcher.nranks * nlocal, NULL, false, config);
+    if (status && alone) tt_unique_id_drop(&id);
     sodium_memzero(&id, sizeof id);
     return status;
 }

@@ -271,13 +271,20 @@ static void begin(struct tt_pending_call *call)
     if (engine) tt_engine_leave(engine);
 }
 
+static void launch(struct issue *issue, bool first)
+{
+    for (struct part *part = NULL; (part = next_part(issue, part));)
+        if (part->carrier->launch && part->carrier->launches_first == first)
+            part->carrier->launch(&part->calls);
+}
+
 /* The calls get their turns, and whoever runs them gets them. */
 static void start(struct issue *issue)
 {
     for (int i = 0; i < issue->ncalls; i++)
         if (!issue->calls[i].is_gone) begin(&issue->calls[i]);
-    for (struct part *part = NULL; (part = next_part(issue, part));)
-        if (part->carrier->launch) part->carrier->launch(&part->calls);
+    launch(issue, true);
+    launch(issue, false);
     for (struct part *part = NULL; (part = next_part(issue, part));)
         if (part->carrier->follow) part->carrier->follow(&part->calls);
 }

@@ -23,7 +23,11 @@ static tt_status need(const void *pointer, const char *function, const char *wha
 
 static tt_status check_event(tuttiEvent_t event)
 {
-    return tt_handle_check(event, TT_HANDLE_EVENT);
+    TT_TRY(tt_handle_check(event, TT_HANDLE_EVENT));
+    if (!tt_event_is_inherited(event_of(event))) return TT_OK;
+    return tt_fail(TT_ERR_USAGE,
+                   "the event was made by a parent of this process, which was made by "
+                   "fork: it can only be destroyed here");
 }
 
 /* NULL is allowed. */
@@ -192,7 +196,7 @@ tuttiResult_t tuttiEventCreate(tuttiEvent_t *event)
 tuttiResult_t tuttiEventDestroy(tuttiEvent_t event)
 {
     if (!event) return tuttiSuccess;
-    const tt_status status = check_event(event);
+    const tt_status status = tt_handle_check(event, TT_HANDLE_EVENT);
     if (status) return tt_result(__func__, status);
     tt_handle_remove(event, TT_HANDLE_EVENT);
     tt_event_destroy(event_of(event));
@@ -210,7 +214,7 @@ tuttiResult_t tuttiEventRecord(tuttiEvent_t event, tuttiStream_t stream)
 tuttiResult_t tuttiEventSynchronize(tuttiEvent_t event)
 {
     tt_status status = check_event(event);
-    if (!status) status = tt_event_check(event_of(event), "tuttiEventSynchronize");
+    if (!status) status = tt_event_check_outside(event_of(event), "tuttiEventSynchronize");
     if (!status) tt_event_synchronize(event_of(event), may_run());
     return tt_result(__func__, status);
 }
@@ -221,7 +225,7 @@ tuttiResult_t tuttiEventSynchronizeFor(tuttiEvent_t event, int timeoutMs)
     if (!status && timeoutMs < 0)
         status = tt_fail(TT_ERR_ARGUMENT,
                          "tuttiEventSynchronizeFor: timeoutMs is %d: give 0 or more", timeoutMs);
-    if (!status) status = tt_event_check(event_of(event), "tuttiEventSynchronizeFor");
+    if (!status) status = tt_event_check_outside(event_of(event), "tuttiEventSynchronizeFor");
     if (!status)
         status =
             tt_event_synchronize_until(event_of(event), tt_now_ns() + (int64_t)timeoutMs * 1000000);
@@ -240,14 +244,13 @@ tuttiResult_t tuttiStreamWaitEvent(tuttiStream_t stream, tuttiEvent_t event)
     tt_status status = check_event(event);
     if (!status) status = check_stream(stream);
     if (!status && !stream)
-        status = tt_event_check(event_of(event), "tuttiStreamWaitEvent with stream NULL");
+        status = tt_event_check_outside(event_of(event), "tuttiStreamWaitEvent with stream NULL");
     if (status) return tt_result(__func__, status);
     if (!stream) {
         tt_event_synchronize(event_of(event), may_run());
         return tuttiSuccess;
     }
     status = need_host_stream(stream, "tuttiStreamWaitEvent", "cuStreamWaitEvent");
-    if (!status) status = tt_event_check(event_of(event), NULL);
     if (!status) status = tt_stream_wait_event(stream_of(stream), event_of(event));
     return tt_result(__func__, status);
 }

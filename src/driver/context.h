@@ -81,14 +81,11 @@ void tt_context_close_shared(struct tt_context *context, void *memory);
  * by its creator. */
 struct tt_context_user {
     bool (*has_work)(const struct tt_context_user *user); /* any thread; calls none of these */
-    int nqueues;                                          /* tt_driver_queues */
     struct tt_context_user *next;
 };
 void tt_context_list_user(struct tt_context *context, struct tt_context_user *user);
 /* Not listed is allowed. */
 void tt_context_unlist_user(struct tt_context *context, const struct tt_context_user *user);
-/* Whether its users may hold up more hardware queues than there are (tt_driver_connections). */
-bool tt_context_lacks_queues(const struct tt_context *context);
 /* Around the calls of the driver by which work of a user begins, of any GPU; has_work knows of it
  * before the end. */
 void tt_context_begin_work(void);

@@ -39,8 +39,6 @@ struct tt_context {
     struct tt_held *held; /* memory that this process has from the driver */
     /* guarded by the lock of users in memory.c */
     struct tt_context_user *users;
-    /* atomic: changed with the list */
-    _Atomic bool lacks_queues; /* tt_context_lacks_queues */
 };
 
 /* Holds the context as tt_context_hold does, if it is open. */

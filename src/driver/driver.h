@@ -67,9 +67,6 @@ TT_NODISCARD tt_status tt_driver_pointer(const void *pointer, struct tt_pointer 
 /* Hardware queues that the streams of a process share on each GPU, as CUDA takes their number from
  * CUDA_DEVICE_MAX_CONNECTIONS. */
 int tt_driver_connections(void);
-/* Hardware queues of the GPU that the streams of this process's users of its context
- * (driver/context.h) may hold up at the same time, together. 0 where there is none. */
-int tt_driver_queues(int gpu);
 
 /* Calls emit(arg, line) for each GPU, or once with why there is none. */
 void tt_driver_describe(void (*emit)(void *arg, const char *line), void *arg);

@@ -359,27 +359,11 @@ static bool has_unused_of_others(const struct tt_context *context)
     return held;
 }
 
-static int count_queues_locked(const struct tt_context *context)
-{
-    int nqueues = 0;
-    for (const struct tt_context_user *user = context->users; user; user = user->next)
-        nqueues += user->nqueues;
-    return nqueues;
-}
-
-static void compare_queues_locked(struct tt_context *context)
-{
-    atomic_store_explicit(&context->lacks_queues,
-                          count_queues_locked(context) > tt_driver_connections(),
-                          memory_order_relaxed);
-}
-
 void tt_context_list_user(struct tt_context *context, struct tt_context_user *user)
 {
     tt_process_lock(&users_lock);
     user->next = context->users;
     context->users = user;
-    compare_queues_locked(context);
     tt_process_unlock(&users_lock);
 }
 
@@ -389,24 +373,7 @@ void tt_context_unlist_user(struct tt_context *context, const struct tt_context_
     struct tt_context_user **at = &context->users;
     while (*at && *at != user) at = &(*at)->next;
     if (*at) *at = user->next;
-    compare_queues_locked(context);
     tt_process_unlock(&users_lock);
-}
-
-int tt_driver_queues(int gpu)
-{
-    struct tt_context *context;
-    if (gpu < 0 || !tt_context_find(gpu, &context)) return 0;
-    tt_process_lock_shared(&users_lock);
-    const int nqueues = count_queues_locked(context);
-    tt_process_unlock(&users_lock);
-    tt_context_drop(context);
-    return nqueues;
-}
-
-bool tt_context_lacks_queues(const struct tt_context *context)
-{
-    return atomic_load_explicit(&context->lacks_queues, memory_order_relaxed);
 }
 
 static bool any_has_work(const struct tt_context *context)

@@ -195,20 +195,8 @@ void tt_context_unlist_user(struct tt_context *context, const struct tt_context_
     (void)context, (void)user;
 }
 
-bool tt_context_lacks_queues(const struct tt_context *context)
-{
-    (void)context;
-    return false;
-}
-
 int tt_driver_connections(void)
 {
-    return 0;
-}
-
-int tt_driver_queues(int gpu)
-{
-    (void)gpu;
     return 0;
 }
 

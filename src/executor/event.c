@@ -13,7 +13,6 @@ struct record {
     struct tt_event *event;
     struct tt_stream *stream; /* may be gone when this has happened; NULL: it has happened */
     uint64_t ticket;          /* of the record's task */
-    pid_t process;            /* that recorded it */
     /* guarded by the event's lock */
     int users;
     bool happened;
@@ -23,6 +22,7 @@ struct record {
 
 /* Freed when the creator has destroyed it and no record is used. */
 struct tt_event {
+    pid_t process; /* that made it */
     pthread_mutex_t lock;
     /* guarded by lock */
     struct record *last;   /* NULL: never recorded */
@@ -36,6 +36,7 @@ tt_status tt_event_create(struct tt_event **out)
     if (!event) return tt_fail(TT_ERR_SYSTEM, "out of memory for an event");
     pthread_mutex_init(&event->lock, NULL);
     event->users = 1;
+    event->process = getpid();
     *out = event;
     return TT_OK;
 }
@@ -69,9 +70,18 @@ static void put(struct record *record)
     if (ends) free_event(event);
 }
 
+bool tt_event_is_inherited(const struct tt_event *event)
+{
+    return event->process != getpid();
+}
+
 void tt_event_destroy(struct tt_event *event)
 {
     if (!event) return;
+    if (tt_event_is_inherited(event)) { /* its records may be in use for good */
+        free(event);
+        return;
+    }
     pthread_mutex_lock(&event->lock);
     (void)put_locked(event, event->last); /* the creator is still counted */
     event->last = NULL;
@@ -90,8 +100,7 @@ static struct record *new_record(struct tt_event *event, struct tt_stream *strea
     pthread_mutex_unlock(&event->lock);
     if (!record) record = malloc(sizeof *record);
     if (record)
-        *record =
-            (struct record){.event = event, .stream = stream, .process = getpid(), .users = 1};
+        *record = (struct record){.event = event, .stream = stream, .users = 1};
     else {
         pthread_mutex_lock(&event->lock);
         event->users--;
@@ -209,23 +218,12 @@ tt_status tt_stream_wait_event(struct tt_stream *stream, struct tt_event *event)
 
 /* ---- In threads ----------------------------------------------------------------------------- */
 
-/* In a child made by fork the stream of its parent does nothing, and may have been destroyed. */
-static tt_status check_process(const struct record *record)
-{
-    if (record->process == getpid()) return TT_OK;
-    return tt_fail(TT_ERR_USAGE, "the event was recorded by the parent of this process, which was "
-                                 "made by fork, and has not happened: record it here");
-}
-
-tt_status tt_event_check(struct tt_event *event, const char *function)
+tt_status tt_event_check_outside(struct tt_event *event, const char *function)
 {
     pthread_mutex_lock(&event->lock);
     const struct record *last = event->last;
     tt_status status = TT_OK;
-    if (last && !last->happened) {
-        status = check_process(last);
-        if (!status && function) status = tt_stream_check_outside(last->stream, function);
-    }
+    if (last && !last->happened) status = tt_stream_check_outside(last->stream, function);
     pthread_mutex_unlock(&event->lock);
     return status;
 }

@@ -8,6 +8,9 @@
 struct tt_event;
 
 TT_NODISCARD tt_status tt_event_create(struct tt_event **event);
+/* Whether a parent of this process made it: only to be destroyed. A thread that this process does
+ * not have may hold its lock. */
+bool tt_event_is_inherited(const struct tt_event *event);
 /* What was recorded or waits goes on as if the event were there. NULL is allowed. */
 void tt_event_destroy(struct tt_event *event);
 /* A new record, in place of the last one: it happens when all tasks queued so far are done; stream
@@ -15,9 +18,9 @@ void tt_event_destroy(struct tt_event *event);
  * memory of the heap is taken once the event has had as many records at once that had not happened.
  */
 TT_NODISCARD tt_status tt_event_record(struct tt_event *event, struct tt_stream *stream);
-/* USAGE: the event's last record waits in a stream of the process that made this one by fork; or,
- * where `function` waits in the calling thread (else NULL), in one whose task that thread runs. */
-TT_NODISCARD tt_status tt_event_check(struct tt_event *event, const char *function);
+/* USAGE: the event's last record waits in a stream whose task the calling thread runs: that thread
+ * would wait for itself in `function`. */
+TT_NODISCARD tt_status tt_event_check_outside(struct tt_event *event, const char *function);
 /* Waits for the record that is the last now; an event never recorded has happened. may_run: the
  * calling thread may run tasks of the stream in which that record waits. */
 void tt_event_synchronize(struct tt_event *event, bool may_run);

@@ -58,7 +58,19 @@ ncclResult_t pncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId 
     return init_rank("ncclCommInitRankConfig", comm, nranks, &commId, rank, config);
 }
 
-/* One root serves any number of ranks, so one id is enough. */
+/* One root serves any number of ranks: all come to the first id, and the others are dropped in the
+ * process that made them. The first one stays, since a failed init may be tried again. */
+static void drop_others(const ncclUniqueId *ids, int nids)
+{
+    for (int i = 1; i < nids; i++) {
+        tuttiUniqueId own;
+        if (!memcmp(&ids[i], &ids[0], sizeof *ids)) continue;
+        memcpy(&own, &ids[i], sizeof own);
+        (void)tuttiDropUniqueId(&own);
+        explicit_bzero(&own, sizeof own);
+    }
+}
+
 ncclResult_t pncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myrank, int nId,
                                        ncclUniqueId *commIds, ncclConfig_t *config)
 {
@@ -69,6 +81,7 @@ ncclResult_t pncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myra
             ncclInvalidArgument, "%s: nId is %d and commIds %p: expected 1 to %d ids", function,
             nId, (void *)commIds, nranks));
     ncclUniqueId first = commIds[0];
+    drop_others(commIds, nId);
     return init_rank(function, newcomm, nranks, &first, myrank, config);
 }
 
@@ -103,8 +116,9 @@ ncclResult_t pncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
         settings.device = device_of(devlist, i);
         result = tuttiCommInitRankConfig(place_of(&comm[i]), ndev, id, i, &settings);
     }
-    explicit_bzero(&id, sizeof id);
     const tuttiResult_t ended = tuttiGroupEnd();
+    if (result || ended) (void)tuttiDropUniqueId(&id); /* perhaps no rank came to it */
+    explicit_bzero(&id, sizeof id);
     return tt_face_end_as("ncclCommInitAll", result ? result : ended);
 }
 

@@ -136,30 +136,31 @@ static bool is_scarcity(int error)
            error == EACCES || error == EPERM;
 }
 
-enum tt_attempt tt_handshake_open(int *fd, struct tt_greeting *greeting,
+enum tt_attempt tt_handshake_connect(int *fd, const struct tt_address *address, int64_t deadline_ns,
+                                     char why[TT_WIRE_TEXT])
+{
+    char words[128], where[TT_ADDRESS_TEXT];
+    const int error = tt_socket_connect(fd, address, deadline_ns);
+    if (!error) return TT_ATTEMPT_OK;
+    snprintf(why, TT_WIRE_TEXT, "cannot connect to %s: %s%s", tt_address_format(address, where),
+             describe(error, words), error == EMFILE ? " (raise the limit: ulimit -n)" : "");
+    if (error == ENETUNREACH || error == EADDRNOTAVAIL) return TT_ATTEMPT_NO_ROUTE;
+    return is_scarcity(error) ? TT_ATTEMPT_BAD : TT_ATTEMPT_EARLY;
+}
+
+enum tt_attempt tt_handshake_meet(int fd, struct tt_greeting *greeting,
                                   const struct tt_address *address, uint32_t sequence,
                                   int64_t deadline_ns, char why[TT_WIRE_TEXT])
 {
     char words[128], where[TT_ADDRESS_TEXT];
-    int opened;
     tt_address_format(address, where);
-    int error = tt_socket_connect(&opened, address, deadline_ns);
-    if (error) {
-        snprintf(why, TT_WIRE_TEXT, "cannot connect to %s: %s%s", where, describe(error, words),
-                 error == EMFILE ? " (raise the limit: ulimit -n)" : "");
-        if (error == ENETUNREACH || error == EADDRNOTAVAIL) return TT_ATTEMPT_NO_ROUTE;
-        return is_scarcity(error) ? TT_ATTEMPT_BAD : TT_ATTEMPT_EARLY;
-    }
     /* An acceptor sends its greeting at once; a listener that sends nothing is another program. */
     const int64_t patience = tt_deadline_ns(GREETING_MS);
-    error = tt_socket_receive(opened, greeting, sizeof *greeting,
-                              patience < deadline_ns ? patience : deadline_ns);
+    const int error = tt_socket_receive(fd, greeting, sizeof *greeting,
+                                        patience < deadline_ns ? patience : deadline_ns);
     const char *complaint = error ? NULL : tt_preamble_complaint(&greeting->preamble);
-    if (!error && !complaint && greeting->sequence == sequence) {
-        *fd = opened;
-        return TT_ATTEMPT_OK;
-    }
-    tt_private_fd_close(opened);
+    if (!error && !complaint && greeting->sequence == sequence) return TT_ATTEMPT_OK;
+    tt_private_fd_close(fd);
     if (error) {
         snprintf(why, TT_WIRE_TEXT, "%s does not greet: %s", where, describe(error, words));
         if (error != ETIMEDOUT) return TT_ATTEMPT_EARLY;
@@ -174,6 +175,18 @@ enum tt_attempt tt_handshake_open(int *fd, struct tt_greeting *greeting,
              "every process must make the same ones in the same order",
              greeting->sequence + 1, sequence + 1);
     return greeting->sequence < sequence ? TT_ATTEMPT_EARLY : TT_ATTEMPT_BAD;
+}
+
+enum tt_attempt tt_handshake_open(int *fd, struct tt_greeting *greeting,
+                                  const struct tt_address *address, uint32_t sequence,
+                                  int64_t deadline_ns, char why[TT_WIRE_TEXT])
+{
+    int opened;
+    enum tt_attempt attempt = tt_handshake_connect(&opened, address, deadline_ns, why);
+    if (attempt != TT_ATTEMPT_OK) return attempt;
+    attempt = tt_handshake_meet(opened, greeting, address, sequence, deadline_ns, why);
+    if (attempt == TT_ATTEMPT_OK) *fd = opened;
+    return attempt;
 }
 
 /* Whether the acceptor has closed after its greeting, as it does with connections that are slow. */

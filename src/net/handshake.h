@@ -125,6 +125,13 @@ enum tt_attempt tt_handshake_finish(int fd, const struct tt_greeting *greeting,
                                     struct tt_hello *hello, struct tt_answer *answer,
                                     const uint8_t key[32], int64_t deadline_ns,
                                     char why[TT_WIRE_TEXT]);
+/* The two halves of tt_handshake_open: connects; receives the greeting, for which it waits at most
+ * 30 s, and closes fd when it is not OK. */
+enum tt_attempt tt_handshake_connect(int *fd, const struct tt_address *address, int64_t deadline_ns,
+                                     char why[TT_WIRE_TEXT]);
+enum tt_attempt tt_handshake_meet(int fd, struct tt_greeting *greeting,
+                                  const struct tt_address *address, uint32_t sequence,
+                                  int64_t deadline_ns, char why[TT_WIRE_TEXT]);
 /* The two halves of tt_handshake_finish: sends the hello; waits for the answer. */
 enum tt_attempt tt_handshake_say(int fd, const struct tt_greeting *greeting, struct tt_hello *hello,
                                  const uint8_t key[32], int64_t deadline_ns,

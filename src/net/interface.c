@@ -287,7 +287,9 @@ tt_status tt_interfaces_select(struct tt_interfaces *interfaces, const struct tt
     if (names[0] && !made.number) {
         char there[640];
         describe_all(list, number, there, sizeof there);
-        return tt_fail(TT_ERR_ARGUMENT, "%s=%.64s leaves no interface; there is %s",
+        const tt_status status =
+            tt_config_is_nccl(TT_CONFIG_SOCKET_INTERFACE) ? TT_ERR_USAGE : TT_ERR_ARGUMENT;
+        return tt_fail(status, "%s=%.64s leaves no interface; there is %s",
                        tt_config_name(TT_CONFIG_SOCKET_INTERFACE), names, there);
     }
     *interfaces = made;

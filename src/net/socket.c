@@ -312,6 +312,11 @@ static int await(int fd, short events, int64_t deadline_ns)
     }
 }
 
+int tt_socket_await(int fd, int64_t deadline_ns)
+{
+    return await(fd, POLLIN, deadline_ns);
+}
+
 /* While nobody listens at a port from which the kernel also picks, a connection to it may be given
  * that very port as its own and meet itself. */
 static bool meets_itself(int fd, const struct tt_address *peer)

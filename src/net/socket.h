@@ -59,6 +59,8 @@ TT_NODISCARD tt_status tt_socket_reserve(int *fd, struct tt_address *address);
 /* The following return 0 or an errno value: ETIMEDOUT at the deadline, EPIPE when the other end has
  * closed. */
 int tt_socket_connect(int *fd, const struct tt_address *address, int64_t deadline_ns);
+/* Waits until something can be received, or the other end has closed. */
+int tt_socket_await(int fd, int64_t deadline_ns);
 int tt_socket_receive(int fd, void *buffer, size_t nbytes, int64_t deadline_ns);
 int tt_socket_send(int fd, const void *buffer, size_t nbytes, int64_t deadline_ns);
 /* Sends at once or not at all: for frames far smaller than an empty socket buffer. */

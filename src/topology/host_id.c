@@ -37,10 +37,22 @@ uint64_t tt_network_id(void)
     return hash_namespace(tt_machine_id(), "/proc/self/ns/net");
 }
 
+/* Whether each process is a host: by NCCL_SHM_DISABLE, whose text a child made by fork has from its
+ * parent. */
+static bool is_own_host(void)
+{
+    return tt_config_is_nccl(TT_CONFIG_HOST_ID) &&
+           !strcmp(tt_config_name(TT_CONFIG_HOST_ID), "NCCL_SHM_DISABLE");
+}
+
 /* The process namespace counts too: peers are watched and read by pid. */
 uint64_t tt_host_id(void)
 {
     const char *given = tt_config_string(TT_CONFIG_HOST_ID);
-    if (given[0]) return hash_bytes(0xcbf29ce484222325u, given, strlen(given));
+    if (given[0]) {
+        const uint64_t hash = hash_bytes(0xcbf29ce484222325u, given, strlen(given));
+        const pid_t pid = getpid();
+        return is_own_host() ? hash_bytes(hash, &pid, sizeof pid) : hash;
+    }
     return hash_namespace(tt_network_id(), "/proc/self/ns/pid");
 }

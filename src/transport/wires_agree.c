@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/config.h"
 #include "transport/wires_internal.h"
 
 /* The state of agreeing. Owned by its wire. */
@@ -36,9 +37,10 @@ static tt_status fail_without(struct tt_wire *wire)
     tt_transports_print(wires->config.allowed, allowed, sizeof allowed);
     tt_transports_print(~wires->config.allowed, others, sizeof others);
     return tt_room_fail(wires->up, TT_ERR_ARGUMENT,
-                        "TUTTI_TRANSPORT allows only %s between hosts, which rank %d and %s cannot "
-                        "use (TUTTI_LOG=INFO says why): allow %s too",
-                        allowed, wires->up->rank, name, others);
+                        "%s allows only %s between hosts, which rank %d and %s cannot "
+                        "use (%s=INFO says why): allow %s too",
+                        tt_config_name(TT_CONFIG_TRANSPORT), allowed, wires->up->rank, name,
+                        tt_config_with_nccl() ? "NCCL_DEBUG" : "TUTTI_LOG", others);
 }
 
 static void send_frame(struct tt_wire *wire, enum tt_control_kind kind, uint32_t number,

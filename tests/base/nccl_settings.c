@@ -190,9 +190,6 @@ TEST(nccl_settings, a_bad_value_is_noted_with_what_was_expected_and_the_default_
         {"NCCL_P2P_LEVEL=FAR", TT_CONFIG_TRANSPORT, "LOC, NVL, PIX, PXB, PHB or SYS"},
         {"NCCL_MAX_CTAS=0", TT_CONFIG_DEVICE_CHANNELS, "a whole number from 1"},
         {"NCCL_NTHREADS=100", TT_CONFIG_DEVICE_THREADS, "a multiple of 32"},
-        {"NCCL_COMM_ID=node0", TT_CONFIG_INIT_METHOD, "host:port or [IPv6]:port"},
-        {"NCCL_COMM_ID=fd00::1:5000", TT_CONFIG_INIT_METHOD, "host:port or [IPv6]:port"},
-        {"NCCL_COMM_ID=node0:0", TT_CONFIG_INIT_METHOD, "host:port or [IPv6]:port"},
         {"NCCL_ALGO=Rings", TT_CONFIG_ALGORITHM, "'Rings' is none of Ring, Tree, PAT"},
         {"NCCL_ALGO=alltoall:Ring", TT_CONFIG_ALGORITHM, "'alltoall' is none of AllReduce"},
     };
@@ -213,6 +210,26 @@ TEST(nccl_settings, a_bad_value_is_noted_with_what_was_expected_and_the_default_
     CHECK_EQ(tt_config_int(TT_CONFIG_DEVICE_CHANNELS), 32);
     CHECK(strstr(noted, "WARN NCCL_MIN_CTAS=9 is more than NCCL_MAX_CTAS=8"));
     without();
+}
+
+TEST(nccl_settings, a_meeting_point_that_is_none_fails_the_init)
+{
+    static const char *const bad[] = {"127.0.0.1", "fd00::1:5000", "node0:0", "node0:99999",
+                                      ":45000",    "nonsense",     "env://"};
+    char text[300];
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(text, sizeof text, "NCCL_COMM_ID=%s", bad[i]);
+        with(text, NULL, NULL);
+        CHECK_EQ(tt_config_check(), TT_ERR_ARGUMENT);
+        CHECK_MESSAGE(strstr(tt_last_error(), text) &&
+                          strstr(tt_last_error(), "is not host:port or [IPv6]:port"),
+                      "%s gives: %s", text, tt_last_error());
+        setenv("TUTTI_INIT_METHOD", "tcp://node0:5000", 1); /* wins */
+        with(text, NULL, NULL);
+        CHECK_EQ(tt_config_check(), TT_OK);
+        unsetenv("TUTTI_INIT_METHOD");
+        without();
+    }
 }
 
 TEST(nccl_settings, algorithms_are_forced_where_one_is_left)

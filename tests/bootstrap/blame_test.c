@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/sanitizers.h"
 #include "net/socket.h"
 #include "ranks.h"
 #include "shim.h"
@@ -27,18 +28,6 @@ static int free_port(void)
     if (tt_socket_listen(&listener, &address, false) != TT_OK) return 0;
     close(listener);
     return tt_address_port(&address);
-}
-
-static bool is_thread_sanitizer(void)
-{
-#ifdef __SANITIZE_THREAD__
-    return true;
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-    return true;
-#endif
-#endif
-    return false;
 }
 
 /* Rank `rank` of nranks processes that meet at the method. */
@@ -75,7 +64,7 @@ TEST(blame, a_rank_that_never_comes_is_named_by_all_though_rank_0_ends_first)
     enum { RANKS = 8, ROUNDS = 2 };
     char method[64];
     pid_t pids[RANKS];
-    if (is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
+    if (tt_is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
     for (int round = 0; round < ROUNDS; round++) {
         snprintf(method, sizeof method, "tcp://127.0.0.1:%d", free_port());
         for (int rank = 0; rank < RANKS; rank++)
@@ -173,7 +162,7 @@ TEST(blame, a_rank_that_cannot_join_tells_all_why_at_once)
     enum { RANKS = 4 };
     char method[64];
     pid_t pids[RANKS];
-    if (is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
+    if (tt_is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
     for (int unable = 0; unable < RANKS; unable++) {
         const int64_t start_ns = tt_now_ns();
         snprintf(method, sizeof method, "tcp://127.0.0.1:%d", free_port());

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/sanitizers.h"
 #include "ranks.h"
 #include "shim.h"
 
@@ -50,18 +51,6 @@ TEST(process, too_few_descriptors_are_named_with_the_remedy)
     expect_exit(pid);
 }
 
-static bool is_thread_sanitizer(void)
-{
-#ifdef __SANITIZE_THREAD__
-    return true;
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-    return true;
-#endif
-#endif
-    return false;
-}
-
 /* A process that has the root, and descriptors for few ranks. */
 static pid_t fork_root(struct tt_unique_id *id, rlim_t ndescriptors)
 {
@@ -88,7 +77,7 @@ static pid_t fork_root(struct tt_unique_id *id, rlim_t ndescriptors)
 TEST(process, a_root_with_few_descriptors_takes_the_ranks_in_turns)
 {
     enum { RANKS = 150 };
-    if (is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
+    if (tt_is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
     struct tt_unique_id id;
     struct rank_run runs[RANKS];
     const pid_t pid = fork_root(&id, 60);
@@ -103,7 +92,7 @@ TEST(process, a_root_with_few_descriptors_takes_the_ranks_in_turns)
 TEST(process, ranks_sent_away_learn_that_some_are_missing)
 {
     enum { RANKS = 100 };
-    if (is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
+    if (tt_is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
     struct tt_unique_id id;
     struct rank_run runs[RANKS];
     int nnamed = 0;
@@ -125,7 +114,7 @@ TEST(process, ranks_sent_away_learn_that_some_are_missing)
 
 TEST(process, a_root_out_of_descriptors_tells_those_who_came)
 {
-    if (is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
+    if (tt_is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
     const pid_t pid = fork();
     if (pid == 0) {
         struct tt_unique_id id;
@@ -149,7 +138,7 @@ TEST(process, a_root_out_of_descriptors_tells_those_who_came)
 
 TEST(process, the_limit_on_descriptors_stays_as_the_process_has_it)
 {
-    if (is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
+    if (tt_is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
     const pid_t pid = fork();
     if (pid == 0) {
         struct tt_unique_id id;
@@ -204,7 +193,7 @@ TEST(process, ids_that_nobody_joins_share_a_thread_and_take_a_descriptor_each)
 
 TEST(process, a_child_made_by_fork_has_ids_of_its_own)
 {
-    if (is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
+    if (tt_is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
     struct tt_unique_id before, id;
     REQUIRE(tt_unique_id_create(&before) == TT_OK);
     const pid_t pid = fork();

@@ -2,12 +2,13 @@
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "communicator/communicator.h"
 #include "shim.h"
 
-enum { PATIENCE_MS = 20000, ROUNDS = 20 };
+enum { PATIENCE_MS = 20000, ROUNDS = 20, QUEUEING_MS = 2000 };
 
 static void *finalize(void *argument)
 {
@@ -221,6 +222,7 @@ TEST(abort, of_a_failed_communicator_leaves_its_failure_to_other_threads)
 
 struct caller {
     tuttiComm_t comm;
+    tuttiStream_t stream;
     _Atomic int ncalls;
     tuttiResult_t result; /* of the last call */
 };
@@ -233,6 +235,12 @@ static void *call_again_and_again(void *argument)
                  tuttiAllReduce(&in, &out, 1, tuttiFloat64, tuttiSum, caller->comm, NULL)))
         atomic_fetch_add_explicit(&caller->ncalls, 1, memory_order_relaxed);
     return NULL;
+}
+
+static void sleep_briefly(void *argument)
+{
+    (void)argument;
+    usleep(300); /* the calls behind it are queued meanwhile */
 }
 
 static void *abort_it(void *argument)
@@ -265,6 +273,44 @@ static void abort_while_calling(int after)
 TEST(abort, may_come_at_any_moment_of_small_calls)
 {
     for (int i = 0; i < ROUNDS && !tt_test_failed(); i++) abort_while_calling(500 + i);
+}
+
+/* Calls on a stream, which wait there behind a function. */
+static void *queue_again_and_again(void *argument)
+{
+    struct caller *caller = argument;
+    static float data[4];
+    for (unsigned i = 0;; i++) {
+        if (i % 4 == 0) tt_ignore((int)tuttiStreamLaunch(caller->stream, sleep_briefly, NULL));
+        caller->result =
+            tuttiAllReduce(data, data, 4, tuttiFloat32, tuttiProd, caller->comm, caller->stream);
+        if (caller->result) return NULL;
+        usleep(i % 7);
+    }
+}
+
+static void end_while_queueing(tuttiResult_t (*end)(tuttiComm_t), unsigned after_us)
+{
+    struct caller of = {.result = tuttiSuccess};
+    pthread_t caller;
+    REQUIRE(tuttiCommInitAll(&of.comm, 1, NULL) == tuttiSuccess);
+    REQUIRE(tuttiStreamCreate(&of.stream) == tuttiSuccess);
+    REQUIRE(pthread_create(&caller, NULL, queue_again_and_again, &of) == 0);
+    usleep(after_us); /* any moment of the other thread's calls */
+    CHECK_EQ(end(of.comm), tuttiSuccess);
+    pthread_join(caller, NULL);
+    CHECK(of.result == tuttiRemoteError || of.result == tuttiInvalidArgument ||
+          of.result == tuttiInvalidUsage);
+    CHECK_EQ(tuttiStreamDestroy(of.stream), tuttiSuccess);
+}
+
+/* Long enough to meet, in each of six runs, the moment in which a destroy freed what a stream had
+ * yet to use. */
+TEST(abort, and_destroy_may_come_while_another_thread_queues_calls_in_a_stream)
+{
+    const int64_t until = tt_deadline_ns(QUEUEING_MS);
+    for (unsigned i = 0; !tt_expired(until) && !tt_test_failed(); i++)
+        end_while_queueing(i % 4 ? tuttiCommDestroy : tuttiCommAbort, i * 37 % 400);
 }
 
 TEST(abort, a_check_says_what_a_call_would_return)

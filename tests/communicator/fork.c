@@ -109,6 +109,34 @@ TEST(fork, a_child_that_calls_on_a_communicator_of_its_parent_gets_an_error_at_o
     for (int r = 0; r < 2; r++) CHECK_EQ(tuttiCommDestroy(comms[r]), tuttiSuccess);
 }
 
+static int use_event_in_child(tuttiEvent_t event)
+{
+    tuttiStream_t own;
+    float ms;
+    alarm(20);
+    if (tuttiEventRecord(event, NULL) != tuttiInvalidUsage) return 1;
+    if (tuttiEventQuery(event) != tuttiInvalidUsage) return 2;
+    if (tuttiEventSynchronize(event) != tuttiInvalidUsage) return 3;
+    if (tuttiEventSynchronizeFor(event, 1) != tuttiInvalidUsage) return 4;
+    if (tuttiEventElapsedTime(&ms, event, event) != tuttiInvalidUsage) return 5;
+    if (tuttiStreamCreate(&own)) return 6;
+    if (tuttiStreamWaitEvent(own, event) != tuttiInvalidUsage) return 7;
+    if (!strstr(tuttiGetLastError(NULL), "it can only be destroyed here")) return 8;
+    if (tuttiStreamDestroy(own)) return 9;
+    return tuttiEventDestroy(event) ? 10 : 0;
+}
+
+TEST(fork, an_event_of_the_parent_can_only_be_destroyed)
+{
+    tuttiEvent_t event;
+    REQUIRE(tuttiEventCreate(&event) == tuttiSuccess);
+    const pid_t child = fork();
+    if (child == 0) _exit(use_event_in_child(event));
+    check_child(child);
+    CHECK_EQ(tuttiEventQuery(event), tuttiSuccess);
+    CHECK_EQ(tuttiEventDestroy(event), tuttiSuccess);
+}
+
 TEST(fork, a_child_that_ends_a_group_of_its_parent_gets_an_error_at_once)
 {
     tuttiComm_t comms[2];

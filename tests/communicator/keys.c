@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/sanitizers.h"
 #include "communicator/communicator.h"
 #include "net/socket.h"
 #include "shim.h"
@@ -82,32 +83,9 @@ static int count_copies(const struct wanted *wanted, const char *what)
     return found;
 }
 
-#ifdef __has_feature /* Clang */
-#define HAS_FEATURE(name) __has_feature(name)
-#else
-#define HAS_FEATURE(name) 0
-#endif
-
-static bool is_thread_sanitizer(void)
-{
-#ifdef __SANITIZE_THREAD__
-    return true;
-#endif
-    return HAS_FEATURE(thread_sanitizer);
-}
-
-/* It copies an id that is passed by value, and nobody can wipe the first one. */
-static bool is_address_sanitizer(void)
-{
-#ifdef __SANITIZE_ADDRESS__
-    return true;
-#endif
-    return HAS_FEATURE(address_sanitizer);
-}
-
 TEST(keys, are_found_by_this_test_where_they_lie)
 {
-    if (is_thread_sanitizer()) SKIP("ThreadSanitizer's tables are too large to search");
+    if (tt_is_thread_sanitizer()) SKIP("ThreadSanitizer's tables are too large to search");
     uint8_t *key = malloc(32);
     REQUIRE(key);
     randombytes_buf(key, 32);
@@ -176,8 +154,8 @@ static void run_members(tuttiUniqueId *id)
 
 TEST(keys, of_a_unique_id_are_wiped)
 {
-    if (is_thread_sanitizer()) SKIP("ThreadSanitizer's tables are too large to search");
-    if (is_address_sanitizer()) SKIP("AddressSanitizer copies arguments that are structs");
+    if (tt_is_thread_sanitizer()) SKIP("ThreadSanitizer's tables are too large to search");
+    if (tt_is_address_sanitizer()) SKIP("AddressSanitizer copies arguments that are structs");
     tuttiUniqueId id;
     REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
     const struct wanted wanted = want(((struct tt_unique_id *)(void *)&id)->key);
@@ -187,8 +165,8 @@ TEST(keys, of_a_unique_id_are_wiped)
 
 TEST(keys, of_several_ranks_of_a_thread_are_wiped)
 {
-    if (is_thread_sanitizer()) SKIP("ThreadSanitizer's tables are too large to search");
-    if (is_address_sanitizer()) SKIP("AddressSanitizer copies arguments that are structs");
+    if (tt_is_thread_sanitizer()) SKIP("ThreadSanitizer's tables are too large to search");
+    if (tt_is_address_sanitizer()) SKIP("AddressSanitizer copies arguments that are structs");
     tuttiComm_t comms[2] = {NULL, NULL};
     tuttiUniqueId id;
     REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
@@ -205,7 +183,7 @@ TEST(keys, of_several_ranks_of_a_thread_are_wiped)
 /* The key of a communicator's wires, and what TLS makes of it. */
 TEST(keys, of_encrypted_connections_are_wiped)
 {
-    if (is_thread_sanitizer()) SKIP("ThreadSanitizer's tables are too large to search");
+    if (tt_is_thread_sanitizer()) SKIP("ThreadSanitizer's tables are too large to search");
     if (tt_tls_load()) SKIP("no TLS: libssl3 is missing here or its headers were");
     struct wired all;
     struct tt_wires_config config = wired_config();
@@ -245,7 +223,7 @@ static void find_method(char method[64])
 /* The key of a job that is started from the environment, and what is derived from it. */
 TEST(keys, of_a_job_from_the_environment_are_wiped)
 {
-    if (is_thread_sanitizer()) SKIP("ThreadSanitizer's tables are too large to search");
+    if (tt_is_thread_sanitizer()) SKIP("ThreadSanitizer's tables are too large to search");
     uint8_t secret[32];
     char hex[65], method[64] = "";
     tuttiComm_t comms[2] = {NULL, NULL};

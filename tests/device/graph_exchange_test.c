@@ -301,7 +301,7 @@ static void one_replays(struct gpu_rank *rank)
         replay(c.graph, c.stream.cuda);
         check_failed(rank, tuttiTimeout, "in a replay of a CUDA graph, receive from 0");
         check_failed(rank, tuttiTimeout, "; rank 0 (");
-        check_failed(rank, tuttiTimeout, "has not sent what this rank receives");
+        check_failed(rank, tuttiTimeout, "has not yet sent all that this rank receives");
     }
     end(rank, &c);
 }

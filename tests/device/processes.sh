@@ -69,19 +69,6 @@ queues_warned 0 2
 TUTTI_DEVICE_KERNELS=0 queues_warned 1 1
 TUTTI_DEVICE_KERNELS=0 queues_warned 0 2
 
-# staged_warned TIMES CONNECTIONS RANKS: so many ranks that are threads warn of what long calls through memory of the host need. The call is a short one.
-staged_warned() {
-    local times
-    output=$(env -u VGPU_QUEUES CUDA_DEVICE_MAX_CONNECTIONS=$2 TUTTI_DEVICE_KERNELS=0 VGPU_DEVICES=1 timeout 100 "$BIN/all_reduce_perf" --device cuda \
-        -t "$3" -b 8 -e 8 -n 1 -w 0 2>&1) || fail "$3 staged ranks with $2 hardware queues: status $?: $output"
-    times=$(grep -c "2 hardware queues for each rank .* on GPU 0, $((2 * $3)) in all, and there are $2: .* to at least $((2 * $3)) " <<<"$output")
-    [ "$times" -eq "$1" ] || fail "$3 staged ranks with $2 hardware queues: warned $times times, not $1: $output"
-}
-staged_warned 1 1 1
-staged_warned 0 2 1
-staged_warned 1 3 2
-staged_warned 0 4 2
-
 run "captured calls of three processes on two GPUs" 3 2 17 1 -1 graph
 
 # GPUs that take one process each: no rank makes a context of another rank's GPU.

@@ -28,9 +28,18 @@ consume "pkg-config, static, run" "$work/static"
 
 # NCCL's library and header, where the build has them.
 if [ -e "$BINARY/lib/libnccl.so.2" ]; then
-    consume "libnccl.so.2" "$CC" tests/nccl/program.c -o "$work/nccl" -I"$work/prefix/include" -L"$library" -lnccl
-    consume "libnccl.so.2, run" env LD_LIBRARY_PATH="$library" "$work/nccl"
+    consume "libnccl.so.2" "$CC" tests/nccl/program.c -o "$work/nccl" -I"$work/prefix/include/tutti" -L"$library/tutti" -lnccl
+    consume "libnccl.so.2, run" env LD_LIBRARY_PATH="$library/tutti" "$work/nccl"
 fi
+
+# Libraries and headers: only names of tutti's stand where compilers and programs look.
+(cd "$work/prefix" && find include "${library#"$work/prefix/"}" ! -type d | LC_ALL=C sort) >"$work/list"
+while read -r path; do
+    case $path in
+        */tutti/* | */libtutti.* | */libtutti_* | */tutti.h | */tutti_*.h | */pkgconfig/tutti.pc) ;;
+        *) fail "installs $path, which is in the way of others" ;;
+    esac
+done <"$work/list"
 
 # Nothing installed remembers where it was built.
 hits=$(grep -rlF -e "$BINARY" -e "$SOURCE" "$work/prefix/include" "$library/cmake" "$library/pkgconfig" || true)

@@ -70,6 +70,7 @@ TEST(bad_input, null_where_a_result_goes)
     int rank;
     WRONG_ARGUMENT(tuttiGetVersion(NULL), "NULL");
     WRONG_ARGUMENT(tuttiGetUniqueId(NULL), "NULL");
+    WRONG_ARGUMENT(tuttiDropUniqueId(NULL), "NULL");
     WRONG_ARGUMENT(tuttiCommInitRank(NULL, 1, id, 0), "NULL");
     WRONG_ARGUMENT(tuttiCommInitAll(NULL, 1, NULL), "NULL");
     WRONG_ARGUMENT(tuttiCommInitEnv(NULL, NULL, NULL), "NULL");

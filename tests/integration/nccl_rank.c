@@ -1,6 +1,7 @@
 /* A rank of a program for which NCCL's variables count:
  *   nccl_rank env               joins as the launcher says; rank 0 prints algorithms and links
  *   nccl_rank id RANK NRANKS    joins twice by a unique id of its own (NCCL_COMM_ID)
+ *   nccl_rank fork              makes an id, and two ranks that are its children
  *   nccl_rank late              asks for NCCL's variables when the settings have been read
  *   nccl_rank wait              is two ranks, of which one comes half a second later than the other
  *   nccl_rank value NAME        prints the value of one of NCCL's variables */
@@ -8,7 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "tutti.h"
 
@@ -64,6 +67,34 @@ static int join_by_id(int rank, int nranks)
     return 0;
 }
 
+static int join_as_child(const tuttiUniqueId *id, int rank)
+{
+    static char link[] = "link ";
+    tuttiComm_t comm;
+    if (tuttiCommInitRank(&comm, 2, *id, rank) != tuttiSuccess) return fail("init");
+    if (!sum_is_right(comm, rank, 2)) return fail("all-reduce");
+    if (rank == 0) (void)tuttiDescribe(tuttiDescribeLinks, comm, print_line, link);
+    fflush(stdout);
+    return tuttiCommDestroy(comm) != tuttiSuccess;
+}
+
+static int fork_ranks(void)
+{
+    tuttiUniqueId id;
+    pid_t pids[2];
+    int failed = 0;
+    if (tuttiGetUniqueId(&id) != tuttiSuccess) return fail("id");
+    for (int rank = 0; rank < 2; rank++) {
+        pids[rank] = fork();
+        if (pids[rank] == 0) _exit(join_as_child(&id, rank));
+    }
+    for (int rank = 0; rank < 2; rank++) {
+        int status = 1;
+        if (pids[rank] < 0 || waitpid(pids[rank], &status, 0) < 0 || status) failed = 1;
+    }
+    return failed;
+}
+
 static int ask_late(void)
 {
     static char nothing[] = "";
@@ -111,6 +142,7 @@ int main(int argc, char **argv)
     if (!strcmp(what, "late")) return ask_late();
     if (tuttiUseNcclSettings() != tuttiSuccess) return fail("settings");
     if (!strcmp(what, "env")) return join_by_launcher();
+    if (!strcmp(what, "fork")) return fork_ranks();
     if (!strcmp(what, "wait")) return wait_for_rank();
     if (!strcmp(what, "id") && argc == 4) return join_by_id(atoi(argv[2]), atoi(argv[3]));
     if (!strcmp(what, "value") && argc == 3) return print_value(argv[2]);

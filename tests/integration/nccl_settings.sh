@@ -59,6 +59,10 @@ NCCL_SOCKET_IFNAME=nonesuch0 "$RUN" -n 2 "$RANK_PROGRAM" env >"$work/out" 2>&1 &
 contains "no interface" "NCCL_SOCKET_IFNAME=nonesuch0 leaves no interface" "$work/out"
 NCCL_SOCKET_IFNAME=lo NCCL_PSK=0123456789abcdef0123456789abcdef ranks
 grep -q libssl "$work/err" || contains "encrypted" ", encrypted" "$work/out"
+NCCL_SOCKET_IFNAME=lo timeout 60 "$RANK_PROGRAM" fork >"$work/out" 2>&1 || expect "ranks that are children of one process" $? 0
+contains "children of one process" "tcp lo" "$work/out"
+NCCL_NET=IB NCCL_SOCKET_IFNAME=lo timeout 60 "$RUN" -n 2 "$RANK_PROGRAM" env >"$work/out" 2>&1 ||
+    contains "the variable that allows RDMA only" "NCCL_NET allows only rdma between hosts" "$work/out"
 unset NCCL_P2P_DISABLE NCCL_SHM_DISABLE NCCL_NET
 # shellcheck disable=SC2016
 NCCL_SOCKET_IFNAME=lo "$RUN" -n 2 sh -c 'NCCL_HOSTID=$RANK exec "$1" env' - "$RANK_PROGRAM" >"$work/out" 2>&1

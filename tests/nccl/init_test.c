@@ -1,5 +1,6 @@
 /* How an init of libnccl.so.2 waits and fails, on memory of the host: no deadline unless one is
  * given, and a handle that is NULL after each failure. */
+#include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,9 +67,9 @@ static void *init_rank(void *argument)
     return NULL;
 }
 
-/* Whether the kernel says that a thread of this process is in poll or in ppoll without a timeout.
- */
-static bool waits_without_timeout(pid_t tid)
+/* Whether the kernel says that a thread of this process is in poll or in ppoll for at least so many
+ * seconds. */
+static bool waits(pid_t tid, int least_s)
 {
     char path[64], text[256] = "";
     unsigned long arguments[3] = {0};
@@ -82,24 +83,35 @@ static bool waits_without_timeout(pid_t tid)
         sscanf(text, "%ld %lx %lx %lx", &number, &arguments[0], &arguments[1], &arguments[2]) != 4)
         return false;
 #ifdef SYS_poll
-    if (number == SYS_poll) return (int)arguments[2] < 0;
+    if (number == SYS_poll) return (int)arguments[2] < 0 || (int)arguments[2] >= 1000 * least_s;
 #endif
-    return number == SYS_ppoll && !arguments[2];
+    const struct timespec *timeout = (const struct timespec *)arguments[2];
+    return number == SYS_ppoll && (!timeout || timeout->tv_sec >= least_s);
 }
 
+static bool comes_to_wait(const struct rank *rank, int least_s)
+{
+    bool is_waiting = false;
+    for (int i = 0; i < MOST_PAUSES && !is_waiting; i++) {
+        nanosleep(&PAUSE, NULL);
+        is_waiting = rank->tid && waits(rank->tid, least_s);
+    }
+    return is_waiting;
+}
+
+/* After an hour a rank waits for another hour, when the log says for whom. */
 TEST(nccl_init, waits_for_a_rank_without_a_deadline)
 {
+    if (!is_alone("waits_for_a_rank_without_a_deadline", "TUTTI_LATE_MS=100")) return;
     struct rank ranks[2] = {{.rank = 0}, {.rank = 1}};
     pthread_t threads[2];
-    bool is_waiting = false;
     REQUIRE(ncclGetUniqueId(&ranks[0].id) == ncclSuccess);
     ranks[1].id = ranks[0].id;
     pthread_create(&threads[0], NULL, init_rank, &ranks[0]);
-    for (int i = 0; i < MOST_PAUSES && !is_waiting; i++) {
-        nanosleep(&PAUSE, NULL);
-        is_waiting = ranks[0].tid && waits_without_timeout(ranks[0].tid);
-    }
-    CHECK(is_waiting);
+    /* The first waits are for the handshake, in which the clock must be right. */
+    for (int i = 0; i < 20; i++) CHECK(comes_to_wait(&ranks[0], 0));
+    ahead_s += 3600;
+    CHECK(comes_to_wait(&ranks[0], 3000));
     pthread_create(&threads[1], NULL, init_rank, &ranks[1]);
     for (int i = 0; i < 2; i++) {
         pthread_join(threads[i], NULL);
@@ -135,6 +147,104 @@ TEST(nccl_init, ends_at_the_deadline_that_is_given)
     CHECK(says("rank 1 of 2 did not come within "));
     CHECK(says("(TUTTI_INIT_TIMEOUT_MS)"));
     CHECK(!comm);
+}
+
+/* ---- Ids ------------------------------------------------------------------------------------ */
+
+enum { RANKS = 4, IDS = 4 };
+
+static int count_descriptors(void)
+{
+    int n = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    while (folder && readdir(folder)) n++;
+    if (folder) closedir(folder);
+    return n;
+}
+
+static void init_by_several_ids(ncclUniqueId ids[IDS])
+{
+    ncclComm_t comms[RANKS];
+    REQUIRE(ncclGroupStart() == ncclSuccess);
+    for (int i = 0; i < RANKS; i++)
+        CHECK(ncclCommInitRankScalable(&comms[i], RANKS, i, IDS, ids, NULL) == ncclSuccess);
+    REQUIRE(ncclGroupEnd() == ncclSuccess);
+    for (int i = 0; i < RANKS; i++) CHECK(ncclCommDestroy(comms[i]) == ncclSuccess);
+}
+
+TEST(nccl_init, by_several_ids_keeps_no_descriptor_of_any)
+{
+    ncclUniqueId ids[IDS], kept;
+    ncclComm_t comm;
+    int before = 0, after = 0;
+    REQUIRE(ncclGetUniqueId(&kept) == ncclSuccess);
+    for (int round = 0; round < 12; round++) {
+        for (int i = 0; i < IDS; i++) REQUIRE(ncclGetUniqueId(&ids[i]) == ncclSuccess);
+        if (round == 6) ids[3] = ids[0]; /* the first one stays, also where it comes again */
+        init_by_several_ids(ids);
+        if (round == 1) before = count_descriptors();
+    }
+    for (int i = 0; i < MOST_PAUSES / 5; i++) {
+        after = count_descriptors();
+        if (after <= before + 1) break; /* the id that round 6 has replaced */
+        nanosleep(&PAUSE, NULL);
+    }
+    CHECK_MESSAGE(after <= before + 1, "%d descriptors became %d", before, after);
+    CHECK(ncclCommInitRank(&comm, 1, kept, 0) == ncclSuccess); /* no init had it */
+    CHECK(ncclCommDestroy(comm) == ncclSuccess);
+}
+
+TEST(nccl_init, of_all_that_is_refused_keeps_no_descriptor)
+{
+    enum { TOO_MANY = (1 << 20) + 1 };
+    ncclUniqueId kept; /* so that the thread and the descriptor that all ids share stay */
+    ncclComm_t *comms = calloc(TOO_MANY, sizeof *comms);
+    REQUIRE(comms);
+    REQUIRE(ncclGetUniqueId(&kept) == ncclSuccess);
+    const int before = count_descriptors();
+    int after = 0;
+    for (int i = 0; i < 4; i++)
+        CHECK(ncclCommInitAll(comms, TOO_MANY, NULL) == ncclInvalidArgument);
+    for (int i = 0; i < MOST_PAUSES / 5; i++) {
+        after = count_descriptors();
+        if (after <= before) break;
+        nanosleep(&PAUSE, NULL);
+    }
+    CHECK_MESSAGE(after <= before, "%d descriptors became %d", before, after);
+    CHECK(ncclCommInitRank(&comms[0], 1, kept, 0) == ncclSuccess);
+    CHECK(ncclCommDestroy(comms[0]) == ncclSuccess);
+    free(comms);
+}
+
+TEST(nccl_init, says_at_once_that_the_meeting_point_is_none)
+{
+    if (!is_alone("says_at_once_that_the_meeting_point_is_none", "NCCL_COMM_ID=127.0.0.1")) return;
+    ncclUniqueId id;
+    ncclComm_t comms[2] = {OLD, OLD};
+    CHECK(ncclGetUniqueId(&id) == ncclInvalidArgument);
+    CHECK(says("NCCL_COMM_ID=127.0.0.1 (environment) is not host:port or [IPv6]:port"));
+    CHECK(ncclCommInitAll(comms, 2, NULL) == ncclInvalidArgument);
+    CHECK(says("NCCL_COMM_ID=127.0.0.1"));
+    CHECK(!comms[0] && !comms[1]);
+}
+
+TEST(nccl_init, names_the_variable_whose_host_is_unknown)
+{
+    if (!is_alone("names_the_variable_whose_host_is_unknown", "NCCL_COMM_ID=no.such.invalid:5000"))
+        return;
+    ncclUniqueId id;
+    ncclComm_t comm;
+    REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+    CHECK(ncclCommInitRank(&comm, 2, id, 0) != ncclSuccess);
+    CHECK(says("NCCL_COMM_ID"));
+}
+
+TEST(nccl_init, without_an_interface_has_nccls_result)
+{
+    if (!is_alone("without_an_interface_has_nccls_result", "NCCL_SOCKET_IFNAME=nonesuch0")) return;
+    ncclUniqueId id;
+    CHECK(ncclGetUniqueId(&id) == ncclInvalidUsage);
+    CHECK(says("NCCL_SOCKET_IFNAME=nonesuch0 leaves no interface"));
 }
 
 /* ---- Handles -------------------------------------------------------------------------------- */

@@ -78,9 +78,9 @@ void tt_exchange_missing(const struct tt_group_exchange *exchange, struct tt_fab
         if (n++ >= MOST_LISTED) continue;
         tt_fabric_name_rank(fabric, (int)flow->peer, name, sizeof name);
         const bool elsewhere = !flow->outgoing && has_sent_on_host(fabric, (int)flow->peer);
-        used += (size_t)snprintf(text + used, size - used, "; %s has not %s%s", name,
-                                 flow->outgoing ? "received what this rank sends"
-                                                : "sent what this rank receives",
+        used += (size_t)snprintf(text + used, size - used, "; %s has not yet %s%s", name,
+                                 flow->outgoing ? "received all that this rank sends"
+                                                : "sent all that this rank receives",
                                  elsewhere ? " on a GPU, but something in memory of the host" : "");
     }
     if (n > MOST_LISTED && used < size)

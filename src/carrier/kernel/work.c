@@ -288,7 +288,8 @@ void tt_kernel_begin_exchange(struct tt_kernel_work *mine, struct tt_kernel_life
     *mine = (struct tt_kernel_work){.work = {.ops = &exchange_ops,
                                              .engine = engine,
                                              .turns = &life->exchanges_done,
-                                             .turn = turn},
+                                             .turn = turn,
+                                             .timeout_ms = tt_engine_timeout(engine)},
                                     .life = life,
                                     .number = exchange->number,
                                     .exchange = exchange};

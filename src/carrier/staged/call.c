@@ -1,5 +1,10 @@
 /* Staged calls: where the caller's buffers lie in staging memory. */
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
 #include "carrier/gpu_stream.h"
+#include "carrier/gpu_watch.h"
 #include "carrier/staged/staged.h"
 #include "driver/capture.h"
 #include "driver/driver.h"
@@ -7,6 +12,10 @@
 enum {
     APART = 64,                 /* where input and output cannot share memory */
     IN_PLACE_MIN_BYTES = 16384, /* of a message: below, a round trip more costs more than copies */
+    /* while a call waits for memory */
+    PAUSE_US = 50,
+    LOOK_NS = 1000000,
+    WARN_NS = 1000000000,
 };
 
 /* ---- Where things lie ----------------------------------------------------------------------- */
@@ -102,28 +111,77 @@ static tt_status fail(const struct tt_pending_call *pending, tt_status status)
     return status ? tt_core_fail_call(pending->comm, status) : TT_OK;
 }
 
-static tt_status refuse_capture(const struct tt_pending_call *pending)
+/* Whether the call's stream is being captured into a CUDA graph, which then has no memory of its
+ * own: the call shares that of all such calls. */
+static tt_status find_capturing(const struct tt_pending_call *pending, bool *captured)
 {
+    *captured = false;
+    if (!pending->stream) return TT_OK;
+    TT_TRY(tt_context_stream_capturing(pending->comm->staged->context,
+                                       tt_gpu_stream_handle(pending->stream), captured));
+    if (!*captured || tt_driver_connections() > 1) return TT_OK;
     return tt_fail(
         TT_ERR_USAGE,
         "communicator %s: a call through memory of the host, which is copied on a stream "
         "beside the captured one, cannot be captured where all streams share one "
-        "hardware queue: set CUDA_DEVICE_MAX_CONNECTIONS to at least %d, not 1, before "
+        "hardware queue: set CUDA_DEVICE_MAX_CONNECTIONS to at least 2, not 1, before "
         "the process uses CUDA",
-        pending->comm->name, TT_STAGED_QUEUES);
+        pending->comm->name);
 }
 
-/* A call that is captured has no memory of its own, so that graphs hold none. */
-static tt_status take(struct tt_pending_call *pending, size_t nbytes, int npieces)
+tt_status tt_staged_check_ranks(const struct tt_pending_call *pending)
+{
+    const struct tt_needs needs = {.collective = pending->kind == TT_CALL_COLLECTIVE,
+                                   .sends = pending->kind == TT_CALL_SEND,
+                                   .peer = pending->peer};
+    return tt_engine_check(&pending->comm->engine, &needs);
+}
+
+static void warn_of_memory(const struct tt_pending_call *pending)
+{
+    TT_WARN_ONCE(
+        "communicator %s: calls of rank %d that have not ended use all %zu bytes of pinned "
+        "memory that there may be (%d times TUTTI_STAGE_BYTES): calls wait until some "
+        "have. The streams of these calls may wait for something else",
+        pending->comm->name, pending->comm->rank, pending->comm->staged->own_most,
+        TT_STAGE_WAITING);
+}
+
+/* Waits where calls that have not ended have all the memory that there may be. There is no
+ * deadline: the user's own work may lie in front. Only the first call of a group waits: ranks of
+ * other processes may need those that the group holds. */
+static tt_status await_stage(struct tt_pending_call *pending, enum tt_stage_kind kind,
+                             size_t nbytes, int npieces)
 {
     struct tt_staged_part *staged = pending->comm->staged;
-    bool captured = false;
-    if (pending->stream)
-        TT_TRY(tt_context_stream_capturing(staged->context, tt_gpu_stream_handle(pending->stream),
-                                           &captured));
-    if (captured && tt_driver_connections() == 1) return refuse_capture(pending);
-    if (captured) nbytes = SIZE_MAX;
-    TT_TRY(fail(pending, tt_stage_take(staged, nbytes, npieces, &pending->stage)));
+    const int64_t since_ns = tt_now_ns();
+    int64_t looked_ns = since_ns;
+    tt_status status;
+    while ((status = tt_stage_take(staged, kind, nbytes, !pending->follows, npieces,
+                                   &pending->stage)) == TT_IN_PROGRESS) {
+        usleep(PAUSE_US);
+        if (tt_now_ns() - looked_ns < LOOK_NS) continue;
+        looked_ns = tt_now_ns();
+        if (looked_ns - since_ns > WARN_NS) warn_of_memory(pending);
+        TT_TRY(tt_staged_check_ranks(pending));
+        TT_TRY(tt_gpu_watch_look(staged->watch));
+    }
+    return fail(pending, status);
+}
+
+/* Calls of at most `most` bytes have memory of their own where there is room; those on streams in
+ * any case, unless they share. */
+static tt_status take(struct tt_pending_call *pending, size_t nbytes, size_t most, bool shares,
+                      int npieces)
+{
+    struct tt_staged_part *staged = pending->comm->staged;
+    bool captured;
+    TT_TRY(find_capturing(pending, &captured));
+    const enum tt_stage_kind kind = captured || shares ? TT_STAGE_SHARED
+                                    : pending->stream  ? TT_STAGE_OWN
+                                    : nbytes <= most   ? TT_STAGE_IF_ROOM
+                                                       : TT_STAGE_SHARED;
+    TT_TRY(await_stage(pending, kind, nbytes, npieces));
     struct tt_stage *stage = pending->stage;
     stage->failed = false;
     stage->captured = captured;
@@ -245,11 +303,13 @@ static tt_status prepare_even(struct tt_pending_call *pending, const struct tt_w
     const struct sizes sizes = {where->in.nbytes, where->out.nbytes, blocks->before_own};
     const struct layout layout = lay_out(where, blocks, &sizes);
     char *memory;
-    TT_TRY(take(pending, layout.nbytes, 4)); /* input, scalar, the output's beginning and end */
+    const size_t most = pending->comm->staged->nbytes;
+    /* input, scalar, the output's beginning and end */
+    TT_TRY(take(pending, layout.nbytes, most, false, 4));
     struct tt_stage *stage = pending->stage;
     stage->in = where->in;
     stage->out = where->out;
-    if (layout.nbytes > pending->comm->staged->most) return divide(pending, &layout);
+    if (!stage->memory && layout.nbytes > most) return divide(pending, &layout);
     TT_TRY(find_memory(pending, layout.nbytes, &memory));
     add_input(stage, layout.input, memory + layout.in_at, sizes.in);
     move(pending, &layout, memory);
@@ -303,10 +363,12 @@ static void add_blocks(struct tt_stage *stage, const struct side *side,
     }
 }
 
-bool tt_stage_packs(const struct tt_comm_core *comm, size_t nbytes)
+/* A stream of which it is not known is as one that is captured: prepare gives the error. */
+bool tt_stage_packs(const struct tt_pending_call *pending, size_t nbytes)
 {
-    tt_stage_limit(comm->staged);
-    return nbytes <= comm->staged->most;
+    bool captured;
+    if (nbytes <= pending->comm->staged->nbytes) return true;
+    return pending->stream && !find_capturing(pending, &captured) && !captured;
 }
 
 /* A count for each rank. */
@@ -319,8 +381,8 @@ static tt_status prepare_uneven(struct tt_pending_call *pending, const struct tt
     char *memory;
     for (int r = 0; r < comm->rank; r++) sizes.before_own += blocks->counts[r] * blocks->element;
     const struct layout layout = lay_out(where, blocks, &sizes);
-    const bool packs = blocks->total * blocks->element <= comm->staged->most;
-    TT_TRY(take(pending, packs ? layout.nbytes : SIZE_MAX, 2 * comm->nranks + 3));
+    const bool packs = tt_stage_packs(pending, blocks->total * blocks->element);
+    TT_TRY(take(pending, layout.nbytes, comm->staged->nbytes, !packs, 2 * comm->nranks + 3));
     struct tt_stage *stage = pending->stage;
     stage->in = where->in;
     stage->out = where->out;
@@ -353,11 +415,11 @@ static tt_status prepare_message(struct tt_pending_call *pending)
 {
     struct tt_comm_core *comm = pending->comm;
     const size_t most = message_portion(comm), nbytes = pending->nbytes;
-    const bool whole = comm->staged->most > comm->staged->nbytes;
-    const bool sends = pending->kind == TT_CALL_SEND;
-    const bool in_place = !whole && may_be_in_place(pending);
-    TT_TRY(take(pending, (nbytes <= most || whole) && !in_place ? nbytes : SIZE_MAX, 1));
+    const bool sends = pending->kind == TT_CALL_SEND, in_place = may_be_in_place(pending);
+    const struct tt_extent extent = {(uintptr_t)pending->data, nbytes};
+    TT_TRY(take(pending, nbytes, most, in_place, 1));
     struct tt_stage *stage = pending->stage;
+    *(sends ? &stage->in : &stage->out) = extent;
     if (in_place) stage->on_device = pending->data;
     if (stage->memory) {
         add(stage, sends ? &stage->nin : &stage->nout, pending->data, stage->memory, nbytes);
@@ -379,7 +441,7 @@ static tt_status prepare_message(struct tt_pending_call *pending)
 tt_status tt_stage_prepare(struct tt_pending_call *pending, const struct tt_where *where,
                            const struct tt_call_blocks *blocks)
 {
-    if (blocks && blocks->counts) return prepare_uneven(pending, where, blocks);
-    tt_stage_limit(pending->comm->staged);
-    return blocks ? prepare_even(pending, where, blocks) : prepare_message(pending);
+    if (!blocks) return prepare_message(pending);
+    return blocks->counts ? prepare_uneven(pending, where, blocks)
+                          : prepare_even(pending, where, blocks);
 }

@@ -1,6 +1,4 @@
 /* What the staged calls of a group have to do with one another. */
-#include <limits.h>
-
 #include "carrier/gpu_stream.h"
 #include "carrier/staged/staged.h"
 #include "driver/capture.h"
@@ -13,57 +11,51 @@ static bool overlap(const struct tt_extent *a, const struct tt_extent *b)
     return a->first < b->first + b->nbytes && b->first < a->first + a->nbytes;
 }
 
-/* Whether the call's stream copies for it. */
-static bool is_copied_by_stream(const struct tt_pending_call *call)
+/* The later call's copies follow those of the earlier one when both are made in the turns of the
+ * calls, on another stream than the users'. */
+static tt_status link_collectives(const struct tt_pending_call *earlier,
+                                  const struct tt_pending_call *later)
 {
-    return call->stream && call->stage->memory;
-}
-
-/* Finds how the later call's copies come to follow the earlier one's: by their streams, for which
- * *in_order is set, or when both are made in the turns of the calls. */
-static tt_status link_calls(const struct tt_pending_call *earlier,
-                            const struct tt_pending_call *later, bool *in_order)
-{
-    struct tt_stage *first = earlier->stage, *second = later->stage;
-    if (!overlap(&first->out, &second->in) && !overlap(&first->out, &second->out)) return TT_OK;
-    if (is_copied_by_stream(earlier) && is_copied_by_stream(later)) {
-        *in_order = true;
-        return TT_OK;
-    }
     if ((earlier->stream || later->stream) && tt_driver_connections() == 1)
         return tt_fail(TT_ERR_USAGE,
-                       "communicator %s: collectives of a group that use one another's buffers, "
-                       "one with a CUDA stream and one without, need %d hardware queues where they "
-                       "go through memory of the host: set CUDA_DEVICE_MAX_CONNECTIONS to at least "
-                       "%d, not 1, before the process uses CUDA",
-                       later->comm->name, TT_STAGED_QUEUES, TT_STAGED_QUEUES);
-    first->by_host = second->by_host = true;
+                       "communicator %s: collectives of a group that use one another's buffers and "
+                       "go through memory of the host are copied on a stream beside yours, which "
+                       "cannot be where all streams share one hardware queue: put them into two "
+                       "groups, or set CUDA_DEVICE_MAX_CONNECTIONS to at least 2, not 1, before "
+                       "the process uses CUDA",
+                       later->comm->name);
+    earlier->stage->by_host = later->stage->by_host = true;
     return TT_OK;
 }
 
-/* The streams make the copies of each communicator's first collectives, then of the second ones,
- * and so on, then of messages. So a stream that waits for a call waits for none that comes behind
- * one of the same communicator in the order of the group, on any rank. */
-static void put_in_order(const struct tt_calls *calls)
+static tt_status refuse_message(const struct tt_pending_call *message)
 {
-    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
-        int before = 0;
-        for (const struct tt_pending_call *other = calls->first; other != call; other = other->next)
-            before += other->comm == call->comm && other->stage->is_collective;
-        if (call->stream) call->stage->after = call->stage->is_collective ? before : INT_MAX;
-    }
+    return tt_fail(TT_ERR_USAGE,
+                   "communicator %s: a message of a group uses what a collective of the group "
+                   "writes, and they go through memory of the host, where they run side by side: "
+                   "put them into two groups",
+                   message->comm->name);
+}
+
+static bool uses_output(const struct tt_pending_call *call, const struct tt_pending_call *of)
+{
+    const struct tt_extent *output = &of->stage->out;
+    return call != of && call->comm == of->comm && of->stage->is_collective &&
+           (overlap(output, &call->stage->in) || overlap(output, &call->stage->out));
 }
 
 /* Collectives of a rank run in order also in a group; messages do not. */
 tt_status tt_staged_link(struct tt_calls *calls)
 {
-    bool in_order = false;
-    for (const struct tt_pending_call *later = calls->first; later; later = later->next)
-        for (const struct tt_pending_call *call = calls->first; call != later; call = call->next)
-            if (call->comm == later->comm && call->stage->is_collective &&
-                later->stage->is_collective)
-                TT_TRY(link_calls(call, later, &in_order));
-    if (in_order) put_in_order(calls);
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
+        const bool is_collective = call->stage->is_collective;
+        for (const struct tt_pending_call *other = calls->first; other; other = other->next) {
+            if (is_collective && other == call) break; /* only the earlier ones */
+            if (!uses_output(call, other)) continue;
+            if (!is_collective) return refuse_message(call);
+            TT_TRY(link_collectives(other, call));
+        }
+    }
     return TT_OK;
 }
 

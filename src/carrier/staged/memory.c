@@ -9,9 +9,6 @@ enum {
     WORDS_BYTES = 64,         /* a line for the words of each stage */
 };
 
-/* More than any GPU has. */
-static const size_t WHOLE_BYTES = (size_t)1 << 40;
-
 _Static_assert(1 << LEAST_CLASS == TT_STAGE_LEAST_BYTES, "the least class has the least bytes");
 _Static_assert(sizeof(struct tt_stage_words) <= WORDS_BYTES, "the words of a stage fit their line");
 
@@ -109,33 +106,40 @@ static struct tt_stage *find_free(const struct tt_staged_part *staged, int class
     return stage;
 }
 
-/* Of the class, or without memory. */
-static tt_status find(struct tt_staged_part *staged, int class, struct tt_stage **out)
+/* Of memory that calls have of their own: what those use that have not ended. */
+static size_t used_bytes(const struct tt_staged_part *staged)
 {
-    const size_t more = number_of(class) * bytes_of(class);
-    const bool is_limited = staged->most == staged->nbytes;
-    if (!(*out = find_free(staged, class)) && class && is_limited &&
-        staged->own_bytes + more > staged->own_most) {
-        class = 0;
-        *out = find_free(staged, class);
+    size_t nbytes = 0;
+    for (int class = LEAST_CLASS; class < TT_STAGE_CLASSES; class ++)
+        for (const struct tt_stage *stage = staged->stages[class]; stage; stage = stage->next)
+            if (!is_free(stage)) nbytes += bytes_of(class);
+    return nbytes;
+}
+
+static tt_status find(struct tt_staged_part *staged, enum tt_stage_kind kind, int class,
+                      bool may_wait, struct tt_stage **out)
+{
+    if (!(*out = find_free(staged, class)) && class) {
+        const size_t used = used_bytes(staged);
+        const bool is_full = used && used + bytes_of(class) > staged->own_most;
+        if (is_full && kind == TT_STAGE_OWN && may_wait) return TT_IN_PROGRESS;
+        if (is_full && kind == TT_STAGE_IF_ROOM) *out = find_free(staged, class = 0);
     }
     if (*out) return TT_OK;
     TT_TRY(make_stages(staged, class));
-    if (class) staged->own_bytes += more;
     *out = staged->stages[class];
     return TT_OK;
 }
 
-void tt_stage_limit(struct tt_staged_part *staged)
+tt_status tt_stage_take(struct tt_staged_part *staged, enum tt_stage_kind kind, size_t nbytes,
+                        bool may_wait, int npieces, struct tt_stage **out)
 {
-    staged->most = tt_context_lacks_queues(staged->context) ? WHOLE_BYTES : staged->nbytes;
-}
-
-tt_status tt_stage_take(struct tt_staged_part *staged, size_t nbytes, int npieces,
-                        struct tt_stage **out)
-{
+    const int class = kind == TT_STAGE_SHARED ? 0 : class_of(nbytes);
     struct tt_stage *stage;
-    TT_TRY(find(staged, nbytes <= staged->most ? class_of(nbytes) : 0, &stage));
+    if (class >= TT_STAGE_CLASSES)
+        return tt_fail(TT_ERR_SYSTEM, "out of pinned memory: a call needs %zu bytes", nbytes);
+    const tt_status status = find(staged, kind, class, may_wait, &stage);
+    if (status) return status;
     if (npieces > stage->room) {
         struct tt_stage_piece *pieces = malloc((size_t)npieces * sizeof *pieces);
         if (!pieces) return tt_fail(TT_ERR_SYSTEM, "out of memory for %d pieces", npieces);
@@ -146,7 +150,6 @@ tt_status tt_stage_take(struct tt_staged_part *staged, size_t nbytes, int npiece
     stage->is_used = true;
     stage->number++;
     stage->nin = stage->nout = 0;
-    stage->after = 0;
     __atomic_store_n(&stage->words->in, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&stage->words->out, 0, __ATOMIC_RELAXED);
     *out = stage;

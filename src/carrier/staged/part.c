@@ -15,7 +15,6 @@
 #include "driver/capture.h"
 
 enum {
-    WAITING = 8,     /* times TUTTI_STAGE_BYTES: memory that calls have of their own */
     LEAVE_MS = 1000, /* how long a rank that leaves waits for the user's CUDA streams */
 };
 
@@ -99,8 +98,7 @@ static tt_status connect_part(struct tt_comm_core *comm, const struct tt_carried
     if (!staged) return tt_fail(TT_ERR_SYSTEM, "out of memory for a communicator's staging memory");
     const size_t most = (size_t)tt_config_int(TT_CONFIG_STAGE_BYTES);
     staged->nbytes = most > TT_STAGE_LEAST_BYTES ? most : TT_STAGE_LEAST_BYTES;
-    staged->most = staged->nbytes;
-    staged->own_most = WAITING * staged->nbytes;
+    staged->own_most = TT_STAGE_WAITING * staged->nbytes;
     tt_status status = tt_context_open(comm->gpu, &staged->context);
     if (status) {
         free(staged);
@@ -113,7 +111,6 @@ static tt_status connect_part(struct tt_comm_core *comm, const struct tt_carried
     }
     staged->engine = &comm->engine;
     staged->user.has_work = has_work;
-    staged->user.nqueues = TT_STAGED_QUEUES;
     tt_context_list_user(staged->context, &staged->user);
     comm->staged = staged;
     comm->context = staged->context;

@@ -27,14 +27,6 @@ static bool is_time(int64_t *looked_ns)
     return true;
 }
 
-static tt_status check(const struct tt_pending_call *call)
-{
-    const struct tt_needs needs = {.collective = call->kind == TT_CALL_COLLECTIVE,
-                                   .sends = call->kind == TT_CALL_SEND,
-                                   .peer = call->peer};
-    return tt_engine_check(&call->comm->engine, &needs);
-}
-
 /* ---- Runs ----------------------------------------------------------------------------------- */
 
 static void add_call(struct tt_stage_run *run, const struct tt_pending_call *of)
@@ -199,7 +191,7 @@ static void await_turn(const struct tt_stage_run *run)
         if (tt_gpu_watch_look(staged->watch) < 0) return;
         tt_engine_look(&comm->engine);
         for (int i = 0; i < run->ncalls; i++)
-            if (check(&run->calls[i])) return;
+            if (tt_staged_check_ranks(&run->calls[i])) return;
     }
 }
 
@@ -243,7 +235,7 @@ static tt_status settle(const struct tt_pending_call *call)
         tt_pause(&pause);
         if (!is_time(&looked_ns)) continue;
         tt_engine_look(&comm->engine); /* no call may run that reads what other hosts send */
-        TT_TRY(check(call));
+        TT_TRY(tt_staged_check_ranks(call));
         const unsigned now = atomic_load_explicit(&staged->graphs->nruns, memory_order_relaxed);
         const int still = atomic_load_explicit(outstanding, memory_order_relaxed);
         if (now != nruns || now % 2 || still != left)

@@ -16,12 +16,15 @@
  * Where a collective may be in place, it is so in staging memory, whatever the caller's buffers
  * are.
  *
- * A call that is larger than TUTTI_STAGE_BYTES passes through staging memory in portions, which all
- * such calls share (executor/portions.h): the user's stream only stores and waits, and a thread of
- * the communicator queues the copies on another stream (copies.h). So it is with smaller calls when
- * many wait, and in a group with collectives that use one another's buffers. Where hardware queues
- * lack (tt_stage_limit), only captured calls pass through it in portions, and calls without a
- * stream in such groups: all others have staging memory for all of their bytes. */
+ * A call on a stream has staging memory for all of its bytes: while the stream waits it holds up a
+ * hardware queue, which other streams share, so that copies on another stream might come never.
+ *
+ * A collective without a stream that is larger than TUTTI_STAGE_BYTES, a message that is larger
+ * than a quarter of it, and each captured call, passes through staging memory in portions, which
+ * all such calls share (executor/portions.h): a thread of the communicator queues the copies on
+ * another stream (copies.h). So it is with smaller ones without a stream when many wait, with
+ * messages that a device of the network may move in place, and with collectives of a group that use
+ * one another's buffers. */
 #ifndef TT_CARRIER_STAGED_STAGED_H
 #define TT_CARRIER_STAGED_STAGED_H
 
@@ -37,8 +40,9 @@ struct tt_staged_task;
 
 enum {
     TT_STAGE_LEAST_BYTES = 4096,
-    TT_STAGE_CLASSES = 48
-}; /* staging memory has 2^class bytes; class 0: none */
+    TT_STAGE_CLASSES = 48, /* staging memory has 2^class bytes; class 0: none */
+    TT_STAGE_WAITING = 64, /* times TUTTI_STAGE_BYTES: memory that calls have of their own */
+};
 
 /* What `ready` is in a call of a CUDA graph, whose words have no numbers; and the bits of ready and
  * closed, as one word, with which the graph goes on. */
@@ -97,7 +101,6 @@ struct tt_stage {
     bool captured;                 /* its stream was being captured when the call was made */
     bool is_collective;            /* the call */
     bool by_host;                  /* who runs the call queues the copies, as `portions` says */
-    int after;                     /* its copies follow those of the calls of the group with less */
     char *on_device;               /* of a message: as in struct tt_p2p_work */
     struct tt_extent in, out;      /* of the caller's memory; of a collective */
     struct tt_stage_piece *pieces; /* [room] */
@@ -141,10 +144,7 @@ struct tt_staged_part {
     struct tt_stage *stages[TT_STAGE_CLASSES];
     struct tt_stage_block *blocks;
     size_t held_bytes; /* of the blocks, and of captured calls */
-    /* Calls of at most so many bytes have memory of their own, if there is any: nbytes, or, where
-     * hardware queues lack, WHOLE_BYTES of memory.c. Of the call that is issued. */
-    size_t most;
-    size_t own_bytes, own_most; /* of memory that calls have of their own; and the limit */
+    size_t own_most;   /* the limit of memory that calls use of their own */
     struct tt_stage_shared collectives;
     struct tt_stage_shared *messages; /* [2 x nranks]: sent to, received from; NULL: none yet */
     struct tt_stage_graphs *_Atomic graphs; /* graphs.h; NULL: no call was captured */
@@ -156,12 +156,16 @@ struct tt_staged_part {
 
 /* ---- Memory --------------------------------------------------------------------------------- */
 
-/* Finds `most` for a call: where the streams of this process may hold up all hardware queues, a
- * copy on another stream than the user's could wait for that one for ever. */
-void tt_stage_limit(struct tt_staged_part *staged);
-/* Staging memory for a call with at most npieces pieces; without memory where the call is too large
- * for its own, or too many others wait. SYSTEM: out of pinned memory. */
-TT_NODISCARD tt_status tt_stage_take(struct tt_staged_part *staged, size_t nbytes, int npieces,
+/* Which staging memory a call gets, if so many bytes are already had for calls of their own. */
+enum tt_stage_kind {
+    TT_STAGE_SHARED, /* none of its own */
+    TT_STAGE_IF_ROOM,
+    TT_STAGE_OWN, /* in any case */
+};
+/* Staging memory for a call with at most npieces pieces. SYSTEM: out of pinned memory. IN_PROGRESS,
+ * for OWN and may_wait: others use all that there may be; call again. */
+TT_NODISCARD tt_status tt_stage_take(struct tt_staged_part *staged, enum tt_stage_kind kind,
+                                     size_t nbytes, bool may_wait, int npieces,
                                      struct tt_stage **stage);
 /* At least nbytes of memory that is shared. */
 TT_NODISCARD tt_status tt_stage_share(struct tt_staged_part *staged, struct tt_stage_shared *shared,
@@ -184,12 +188,15 @@ void tt_stage_free_blocks(struct tt_staged_part *staged);
 
 /* Gives the call staging memory: afterwards its buffers and its scalar lie there, or pass through
  * it in portions. A call with a count for each rank is bound to the places of the caller's blocks
- * if they pass through staging memory in portions, else they are packed there (tt_stage_packs,
- * which comes first). A failure is the communicator's, but for USAGE. */
+ * if they pass through staging memory in portions, else they are packed there (tt_stage_packs). A
+ * failure is the communicator's, but for USAGE. Waits while earlier calls have all the memory that
+ * there may be, unless the call's group holds another one already. */
 TT_NODISCARD tt_status tt_stage_prepare(struct tt_pending_call *pending,
                                         const struct tt_where *where,
                                         const struct tt_call_blocks *blocks);
-bool tt_stage_packs(const struct tt_comm_core *core, size_t nbytes);
+/* Whether the ranks that the call needs are there, while it waits without a turn. */
+TT_NODISCARD tt_status tt_staged_check_ranks(const struct tt_pending_call *pending);
+bool tt_stage_packs(const struct tt_pending_call *pending, size_t nbytes);
 
 /* Gives the work its turn, and connects it with the call's staging memory. */
 void tt_staged_begin(struct tt_staged_work *work, struct tt_pending_call *pending);
@@ -202,7 +209,7 @@ void *tt_staged_stream(const struct tt_pending_call *pending);
 
 /* Before the calls begin: finds the collectives that use the output of an earlier one of the group;
  * their copies are made when the earlier one's have been. USAGE: the process has one hardware queue
- * for that. */
+ * for that; or a message uses the output of a collective. */
 TT_NODISCARD tt_status tt_staged_link(struct tt_calls *calls);
 /* Calls of a rank in a group that are on several streams: before any of them, all these streams
  * come to the group; afterwards all follow all of the calls. */

@@ -48,34 +48,16 @@ void tt_staged_copy_in(struct tt_calls *calls)
     tt_context_begin_work();
     tt_staged_join(calls, true);
     for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
-        if (!call->stage->after) tt_staged_check_call(call, copy_in(call));
+        tt_staged_check_call(call, copy_in(call));
         if (!call->stream) tt_core_enter_call(call->comm);
     }
     tt_context_end_work();
 }
 
-/* Of the calls with this `after`. Returns the next one that there is; 0: none. */
-static int copy_out_after(const struct tt_calls *calls, int after)
-{
-    int next = 0;
-    for (const struct tt_pending_call *call = calls->first; after && call; call = call->next)
-        if (call->stage->after == after && !call->stage->failed)
-            tt_staged_check_call(call, copy_in(call));
-    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
-        const struct tt_stage *stage = call->stage;
-        if (stage->after == after && call->stream && !stage->failed)
-            tt_staged_check_call(call, copy_out(call, true));
-        if (stage->after > after && (!next || stage->after < next)) next = stage->after;
-    }
-    return next;
-}
-
 void tt_staged_copy_out(struct tt_calls *calls)
 {
-    int after = 0;
-    do {
-        after = copy_out_after(calls, after);
-    } while (after);
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next)
+        if (call->stream && !call->stage->failed) tt_staged_check_call(call, copy_out(call, true));
     tt_staged_join(calls, false);
 }
 

@@ -55,6 +55,7 @@ struct tt_fabric {
     /* The failure that this rank's calls see: the communicator's, in the segment, or own_abort */
     _Atomic(struct tt_failure *) seen;
     _Atomic bool aborted; /* by this rank */
+    _Atomic bool logged;  /* this rank has logged the communicator's failure */
     _Atomic bool hurries; /* what this rank has sent may be of calls that failed (wires.h) */
     _Atomic bool has_own_failure;                             /* own_failure is written */
     _Atomic uint64_t nmessages, nbytes_copied, nbytes_direct; /* counters; one writer at a time */
@@ -153,6 +154,8 @@ static inline bool tt_fabric_has_failed(const struct tt_fabric *fabric)
 /* The communicator's failure, whether or not this rank has aborted; TT_OK: none. *text, where it is
  * not NULL: its text. */
 tt_status tt_fabric_failure(const struct tt_fabric *fabric, const char **text);
+/* Logs the communicator's failure, if there is one, unless this rank has. Any thread. */
+void tt_fabric_log_failure(struct tt_fabric *fabric);
 /* A failure that this rank learned from its host goes on to the hosts it is connected with, once.
  * By the thread that runs this rank's work. */
 void tt_fabric_pass_on(struct tt_fabric *fabric);

@@ -11,6 +11,13 @@
 /* After a rank has left that is awaited: for other ranks to say why. */
 #define EXPLAIN_NS INT64_C(1000000000)
 
+void tt_fabric_log_failure(struct tt_fabric *fabric)
+{
+    const char *text;
+    if (tt_fabric_failure(fabric, &text) && !atomic_exchange(&fabric->logged, true))
+        TT_WARN("rank %d: %s", fabric->rank, text);
+}
+
 tt_status tt_fabric_fail(struct tt_fabric *fabric, int code, const char *format, ...)
 {
     struct tt_failure *failure = &fabric->segment->header->failure;
@@ -29,7 +36,7 @@ tt_status tt_fabric_fail(struct tt_fabric *fabric, int code, const char *format,
 
         /* acquire: tt_fabric_check */
         atomic_store_explicit(&failure->state, 2, memory_order_release);
-        TT_WARN("rank %d: %s", fabric->rank, failure->text);
+        tt_fabric_log_failure(fabric);
         tt_reason_note(failure->text);
     }
     const int64_t deadline =

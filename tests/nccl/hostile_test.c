@@ -318,6 +318,31 @@ TEST(nccl_hostile, a_failure_outlives_the_communicator_and_older_sentences_do_no
     CHECK(!strcmp(text, copy));
 }
 
+TEST(nccl_hostile, who_asks_for_an_asynchronous_error_gets_it)
+{
+    ncclComm_t comms[3];
+    ncclResult_t state;
+    int value = 1;
+    REQUIRE(ncclCommInitAll(comms, 3, NULL) == ncclSuccess);
+    CHECK(ncclCommAbort(comms[2]) == ncclSuccess);
+    CHECK(ncclAllReduce(&value, &value, 1, ncclInt, ncclSum, comms[0], NULL) == ncclRemoteError);
+    for (int i = 0; i < 4; i++)
+        CHECK(ncclCommGetAsyncError(comms[i % 2], &state) == ncclSuccess &&
+              state == ncclRemoteError);
+    for (int i = 0; i < 2; i++) CHECK(ncclCommAbort(comms[i]) == ncclSuccess);
+}
+
+TEST(nccl_hostile, an_asynchronous_error_is_logged_once_by_each_rank_that_has_it)
+{
+    char log[16384];
+    run_test("who_asks_for_an_asynchronous_error_gets_it", log, sizeof log);
+    for (int i = 0; i < 2; i++) {
+        const char *const line = i ? "NCCL WARN rank 1: rank 2 (" : "NCCL WARN rank 0: rank 2 (";
+        CHECK_MESSAGE(times_in(log, line) == 1, "the log is: %s", log);
+    }
+    CHECK_MESSAGE(times_in(log, "NCCL WARN rank") == 2, "the log is: %s", log);
+}
+
 /* ---- Registrations -------------------------------------------------------------------------- */
 
 /* NCCL's registration is a hint: the memory stays the process's own, and may be used meanwhile. */

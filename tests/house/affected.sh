@@ -34,7 +34,7 @@ done <tests/affected.txt
 
 while read -r folder; do
     [ -n "${lines[$folder]-}" ] || fail "affected.txt: no line for the folder $folder"
-done < <(find src src/transport tests -mindepth 1 -maxdepth 1 -type d && printf '%s\n' include programs trainer perf-tests tools examples vgpu cmake docs)
+done < <(find src src/transport tests -mindepth 1 -maxdepth 1 -type d && printf '%s\n' include programs trainer perf-tests tools examples bindings vgpu cmake docs)
 while read -r name; do
     case $name in *_skipped) ;; *) [ -n "${named[$name]-}" ] || fail "affected.txt: no line names the test $name; add it where a change can break it" ;; esac
 done <<<"$all"

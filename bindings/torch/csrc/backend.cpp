@@ -1,0 +1,208 @@
+// A group: how it begins, what it tells of itself, and how it ends.
+#include "backend.hpp"
+
+#include <map>
+#include <thread>
+
+#include <Python.h>
+
+#include "callbacks.hpp"
+#include "errors.hpp"
+#include "process.hpp"
+#include "rendezvous.hpp"
+
+namespace tutti_torch
+{
+
+namespace
+{
+
+/* What ends the groups of the process. */
+struct Ends {
+    struct End {
+        std::shared_ptr<Queue> queue;
+        std::shared_ptr<Links> links;
+    };
+    std::mutex lock;
+    std::map<const Backend *, End> all; /* guarded by lock */
+};
+
+/* Releases Python's lock, where this thread has it: callbacks that the group waits for need it. */
+class WithoutPython
+{
+  public:
+    WithoutPython()
+        : thread_(Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr)
+    {
+    }
+    ~WithoutPython()
+    {
+        if (thread_) PyEval_RestoreThread(thread_);
+    }
+    WithoutPython(const WithoutPython &) = delete;
+
+  private:
+    PyThreadState *const thread_;
+};
+
+} // namespace
+
+Backend::Options::Options(std::chrono::milliseconds timeout)
+    : c10d::Backend::Options("tutti", timeout)
+{
+}
+
+c10::intrusive_ptr<c10d::Backend::Options> Backend::Options::clone() const
+{
+    return c10::make_intrusive<Options>(*this);
+}
+
+Backend::Backend(const StorePointer &store, int rank, int size, const std::string &name,
+                 c10::intrusive_ptr<Options> options)
+    : c10d::Backend(rank, size), options_(std::move(options)),
+      shared_(std::make_shared<Shared>(options_->timeout)), store_(store), name_(name),
+      links_(std::make_shared<Links>(store, name, rank))
+{
+    Meeting meeting{store, "tutti", name, rank, size, {}};
+    queue_ = std::make_shared<Queue>([meeting](std::chrono::milliseconds timeout) mutable {
+        meeting.timeout = timeout;
+        return meet(meeting);
+    });
+    queue_->connect_now(options_->timeout);
+    init();
+    Ends &ends = of_process<Ends>();
+    std::lock_guard<std::mutex> guard(ends.lock);
+    ends.all.insert({this, {queue_, links_}});
+}
+
+Backend::~Backend()
+{
+    shutdown();
+}
+
+void Backend::shutdown()
+{
+    WithoutPython without;
+    forget();
+    links_->close();
+    queue_->close();
+}
+
+void Backend::abort()
+{
+    WithoutPython without;
+    shared_->hooks.tell_abort();
+    forget();
+    links_->abort();
+    queue_->abort();
+    links_->close();
+    queue_->close();
+}
+
+void Backend::forget()
+{
+    Ends &ends = of_process<Ends>();
+    std::lock_guard<std::mutex> guard(ends.lock);
+    ends.all.erase(this);
+}
+
+void Backend::leave()
+{
+    using namespace std::chrono_literals;
+    WithoutPython without;
+    Ends &ends = of_process<Ends>();
+    std::unique_lock<std::mutex> guard(ends.lock);
+    const auto all = std::exchange(ends.all, {});
+    guard.unlock();
+    const auto until = std::chrono::steady_clock::now() + 1s;
+    bool done = true;
+    for (const auto &[backend, end] : all) {
+        done = end.queue->finish(until) && done;
+        done = end.links->finish(until) && done;
+        end.links->abort();
+        end.queue->abort();
+        end.links->close();
+        end.queue->close();
+    }
+    (void)finish_callbacks(1s);
+    /* Threads whose calls were aborted go back to Python before the interpreter ends. */
+    if (!done) std::this_thread::sleep_for(100ms);
+}
+
+WorkPointer Backend::run(Operation operation)
+{
+    auto work = c10::make_intrusive<TuttiWork>(rank_, std::move(operation), ++sequence_, shared_);
+    queue_->run(work);
+    return work;
+}
+
+void Backend::watch(c10d::ProcessGroup *group)
+{
+    watched_ = group;
+}
+
+void Backend::setGroupUid(const std::string &uid)
+{
+    c10d::Backend::setGroupUid(uid);
+    c10d::ProcessGroup *group = std::exchange(watched_, nullptr);
+    if (!group) return;
+    for (const c10::Device &device : group->getDeviceTypes())
+        TORCH_CHECK_VALUE(device.is_cpu() || group->getBackend(device.type()).get() != this,
+                          "tutti serves cpu, and the group's backend for ", device.type(),
+                          " is another one that does not come with PyTorch: of these a group can ",
+                          "have only one. Use a backend of PyTorch's for ", device.type(),
+                          ", such as cpu:tutti,cuda:nccl");
+}
+
+c10::intrusive_ptr<c10d::Backend::Options> Backend::getBackendOptions()
+{
+    return options_;
+}
+
+void Backend::setTimeout(std::chrono::milliseconds timeout)
+{
+    options_->timeout = timeout;
+    shared_->deadlines.set(timeout);
+}
+
+void Backend::addEphemeralTimeout(const std::chrono::milliseconds &more)
+{
+    shared_->deadlines.extend(more);
+}
+
+c10d::ErrorType Backend::getError()
+{
+    const tuttiResult_t result = queue_->error();
+    switch (result != tuttiSuccess ? result : links_->error()) {
+    case tuttiSuccess:
+        return c10d::ErrorType::SUCCESS;
+    case tuttiTimeout:
+        return c10d::ErrorType::TIMEOUT;
+    case tuttiRemoteError:
+        return c10d::ErrorType::REMOTE_ERROR;
+    default:
+        return c10d::ErrorType::COMM_ERROR;
+    }
+}
+
+void Backend::registerAbortHook(int64_t id, c10d::AbortHook hook)
+{
+    shared_->hooks.add_abort(id, std::move(hook));
+}
+
+void Backend::unregisterAbortHook(int64_t id)
+{
+    shared_->hooks.remove_abort(id);
+}
+
+void Backend::registerCompletionHook(int64_t id, c10d::CompletionHook hook)
+{
+    shared_->hooks.add_completion(id, std::move(hook));
+}
+
+void Backend::unregisterCompletionHook(int64_t id)
+{
+    shared_->hooks.remove_completion(id);
+}
+
+} // namespace tutti_torch

@@ -1,0 +1,72 @@
+// What the collectives of the backend have in common.
+#ifndef TUTTI_TORCH_CALLS_H
+#define TUTTI_TORCH_CALLS_H
+
+#include <utility>
+#include <vector>
+
+#include "errors.hpp"
+#include "tensors.hpp"
+#include "types.hpp"
+#include "work.hpp"
+
+namespace tutti_torch
+{
+
+/* One tensor for reading and one for writing, as a call takes them. */
+struct Pair {
+    Pair(const at::Tensor &output, const at::Tensor &input)
+        : from(packed(input)), to(input.is_same(output) ? from : room_for(output)), output_(output)
+    {
+    }
+    void finish() const
+    {
+        unpack(to, output_);
+    }
+    const void *sent() const
+    {
+        return from.const_data_ptr();
+    }
+    void *received() const
+    {
+        return to.mutable_data_ptr();
+    }
+
+    const at::Tensor from, to;
+
+  private:
+    const at::Tensor output_;
+};
+
+/* Makes issue(i) for each i < n together, as a group of tutti's. */
+template <class Issue> tuttiResult_t together(size_t n, Issue issue)
+{
+    tuttiResult_t result = tuttiGroupStart();
+    if (result != tuttiSuccess) return result;
+    for (size_t i = 0; i < n && result == tuttiSuccess; i++) result = issue(i);
+    const tuttiResult_t ended = tuttiGroupEnd(); /* the error of issue, where there was one */
+    return result != tuttiSuccess ? result : ended;
+}
+
+inline Operation make_operation(c10d::OpType type, const char *title, std::vector<at::Tensor> in,
+                                std::vector<at::Tensor> out)
+{
+    Operation operation{.type = type, .title = title};
+    operation.inputs = std::move(in);
+    operation.outputs = std::move(out);
+    return operation;
+}
+
+/* An operation with the deadline of its options. */
+template <class Options, class Call>
+Operation make_call(Operation operation, const Options &options, Call call)
+{
+    operation.timeout = options.timeout;
+    operation.is_async = options.asyncOp;
+    operation.call = std::move(call);
+    return operation;
+}
+
+} // namespace tutti_torch
+
+#endif

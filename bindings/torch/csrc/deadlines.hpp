@@ -1,0 +1,48 @@
+// How long the calls of a group may take.
+#ifndef TUTTI_TORCH_DEADLINES_H
+#define TUTTI_TORCH_DEADLINES_H
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+namespace tutti_torch
+{
+
+/* Shared by a group and its works. Any thread. */
+class Deadlines
+{
+  public:
+    using Time = std::chrono::milliseconds;
+
+    explicit Deadlines(Time usual) : usual_ms_(usual.count()) {}
+    void set(Time usual)
+    {
+        usual_ms_ = usual.count();
+    }
+    /* Later works have so much more, until the first of them ends. */
+    void extend(Time more);
+
+    /* The deadline of a new work with this key, which asks for `asked`; kUnsetTimeout: the usual
+     * one. 0: none. */
+    Time begin(Time asked, uint64_t key);
+    /* The work with this key has ended. */
+    void end(uint64_t key);
+
+  private:
+    struct Extension {
+        Time more;
+        uint64_t first; /* key of the first work that has it; 0: there is none yet */
+    };
+    std::atomic<int64_t> usual_ms_;
+    std::atomic<bool> has_extensions_{false};
+    std::mutex lock_;
+    std::vector<Extension> extensions_; /* guarded by lock_ */
+};
+
+} // namespace tutti_torch
+
+#endif

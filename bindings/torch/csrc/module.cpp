@@ -1,0 +1,49 @@
+// The module tutti_torch._C: how Python makes the backend.
+#include <torch/csrc/utils/pybind.h>
+
+#include <pybind11/chrono.h>
+
+#include "backend.hpp"
+
+namespace py = pybind11;
+
+namespace tutti_torch
+{
+
+namespace
+{
+
+using OptionsPointer = c10::intrusive_ptr<Backend::Options>;
+
+c10::intrusive_ptr<c10d::Backend> create(const StorePointer &store, int rank, int size,
+                                         const std::string &name, const OptionsPointer &options,
+                                         const c10::intrusive_ptr<c10d::ProcessGroup> &group)
+{
+    auto backend = c10::make_intrusive<Backend>(store, rank, size, name, options);
+    backend->watch(group.get());
+    return backend;
+}
+
+} // namespace
+
+PYBIND11_MODULE(_C, module)
+{
+    module.doc() = "The backend tutti of torch.distributed (use init_process_group('tutti'))";
+    py::module_::import("torch.distributed");
+
+    py::class_<Backend::Options, OptionsPointer, c10d::Backend::Options>(
+        module, "Options", "Options of the backend tutti.")
+        .def(py::init([](std::chrono::milliseconds timeout) {
+                 return c10::make_intrusive<Backend::Options>(timeout);
+             }),
+             py::arg("timeout") = kBackendDefaultTimeout);
+
+    module.def("create", &create, py::arg("store"), py::arg("rank"), py::arg("size"),
+               py::arg("name"), py::arg("options"), py::arg("group"),
+               py::call_guard<py::gil_scoped_release>(),
+               "Makes this rank's end of a group; all ranks of the group call it.");
+    module.def("leave", &Backend::leave,
+               "Ends all groups of the process; what is queued has a second to complete.");
+}
+
+} // namespace tutti_torch

@@ -1,0 +1,185 @@
+// A communicator and the order of the calls on it.
+#include "queue.hpp"
+
+#include <algorithm>
+#include <climits>
+#include <utility>
+
+#include <c10/util/Exception.h>
+
+#include "errors.hpp"
+#include "process.hpp"
+
+namespace tutti_torch
+{
+
+/* One operation in the stream. Freed when it has run. */
+struct Queue::Task {
+    std::shared_ptr<Queue> queue;
+    c10::intrusive_ptr<TuttiWork> work;
+};
+
+Queue::Queue(Connect connect) : connect_(std::move(connect)), process_(this_process())
+{
+    check(tuttiStreamCreate(&stream_), nullptr);
+}
+
+Queue::~Queue()
+{
+    close();
+}
+
+void Queue::connect_now(std::chrono::milliseconds timeout)
+{
+    (void)ready(timeout);
+}
+
+/* Makes the communicator, once: a failure stays. */
+tuttiComm_t Queue::connect(std::chrono::milliseconds timeout)
+{
+    std::unique_lock<std::mutex> guard(comm_lock_);
+    if (failure_) std::rethrow_exception(failure_);
+    is_connecting_ = true;
+    guard.unlock();
+    tuttiComm_t comm = nullptr;
+    std::exception_ptr failure;
+    try {
+        comm = connect_(timeout);
+    } catch (...) {
+        failure = std::current_exception();
+    }
+    deadline_ = timeout;
+    guard.lock();
+    is_connecting_ = false;
+    failure_ = failure;
+    comm_ = comm;
+    const bool is_late = is_aborted_;
+    guard.unlock();
+    if (failure) std::rethrow_exception(failure);
+    if (is_late) abort();
+    TORCH_CHECK_WITH(DistBackendError, !is_late, "the group was aborted on this rank");
+    return comm;
+}
+
+/* The communicator, whose calls now have this deadline. */
+tuttiComm_t Queue::ready(std::chrono::milliseconds timeout)
+{
+    std::unique_lock<std::mutex> guard(comm_lock_);
+    TORCH_CHECK_WITH(DistBackendError, !is_aborted_, "the group was aborted on this rank");
+    tuttiComm_t comm = comm_;
+    guard.unlock();
+    if (!comm) comm = connect(timeout);
+    if (timeout == deadline_) return comm;
+    const auto ms = std::clamp<int64_t>(timeout.count(), 0, INT_MAX);
+    check(tuttiCommSetTimeout(comm, static_cast<int>(ms)), comm);
+    deadline_ = timeout;
+    return comm;
+}
+
+std::exception_ptr Queue::call(TuttiWork &work)
+{
+    tuttiComm_t comm;
+    try {
+        comm = ready(work.getTimeout());
+    } catch (...) {
+        return std::current_exception();
+    }
+    std::exception_ptr error = work.call(comm);
+    if (!error) return error;
+    std::lock_guard<std::mutex> guard(comm_lock_);
+    if (!is_aborted_) return error;
+    /* The call may have begun when the communicator was no more, and tell of that. */
+    return std::make_exception_ptr(
+        c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+                              "the group was aborted on this rank"));
+}
+
+void Queue::run_task(void *argument)
+{
+    std::unique_ptr<Task> task(static_cast<Task *>(argument));
+    task->work->complete(task->queue->call(*task->work));
+    task->queue->npending_.fetch_sub(1, std::memory_order_release);
+}
+
+void Queue::launch(const c10::intrusive_ptr<TuttiWork> &work)
+{
+    Event event = Event::take();
+    auto task = std::make_unique<Task>(Task{shared_from_this(), work});
+    npending_.fetch_add(1, std::memory_order_relaxed);
+    const tuttiResult_t result = tuttiStreamLaunch(stream_, run_task, task.get());
+    if (result != tuttiSuccess) {
+        npending_.fetch_sub(1, std::memory_order_relaxed);
+        check(result, nullptr);
+    }
+    (void)task.release(); /* run_task has it */
+    check(tuttiEventRecord(event.get(), stream_), nullptr);
+    work->set_event(std::move(event));
+}
+
+void Queue::run(const c10::intrusive_ptr<TuttiWork> &work)
+{
+    TORCH_CHECK_WITH(DistBackendError, process_ == this_process(),
+                     "the group was made before this process was forked, and only the parent can "
+                     "use it; call init_process_group in the child");
+    std::unique_lock<std::mutex> guard(issuing_);
+    TORCH_CHECK_WITH(DistBackendError, !is_closed_, "the group was shut down on this rank");
+    if (work->operation().is_async || is_busy()) {
+        launch(work);
+        return;
+    }
+    std::exception_ptr error = call(*work);
+    guard.unlock();
+    work->complete(std::move(error));
+}
+
+bool Queue::finish(std::chrono::steady_clock::time_point until)
+{
+    std::unique_lock<std::mutex> guard(issuing_, std::try_to_lock);
+    if (!guard) return false;
+    if (is_closed_ || !is_busy()) return true;
+    Event event = Event::take();
+    check(tuttiEventRecord(event.get(), stream_), nullptr);
+    guard.unlock();
+    const auto left = until - std::chrono::steady_clock::now();
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(left).count();
+    return tuttiEventSynchronizeFor(event.get(), static_cast<int>(std::max<int64_t>(ms, 0))) ==
+           tuttiSuccess;
+}
+
+tuttiResult_t Queue::error()
+{
+    std::lock_guard<std::mutex> guard(comm_lock_);
+    tuttiResult_t result = tuttiSuccess;
+    if (is_aborted_) return tuttiRemoteError;
+    if (comm_ && tuttiCommGetAsyncError(comm_, &result) != tuttiSuccess) return tuttiInternalError;
+    return result;
+}
+
+void Queue::abort()
+{
+    if (process_ != this_process()) return;
+    std::unique_lock<std::mutex> guard(comm_lock_);
+    is_aborted_ = true;
+    tuttiComm_t comm = std::exchange(comm_, nullptr);
+    guard.unlock();
+    if (comm) (void)tuttiCommAbort(comm);
+}
+
+void Queue::close()
+{
+    if (process_ != this_process()) return;
+    std::unique_lock<std::mutex> issuing(issuing_);
+    if (std::exchange(is_closed_, true)) return;
+    issuing.unlock();
+    std::unique_lock<std::mutex> guard(comm_lock_);
+    if (is_aborted_ && is_connecting_) return; /* which ends at its deadline; the task frees it */
+    guard.unlock();
+    /* Where a function of the stream closes the queue, all stays: a stream cannot end itself. */
+    if (tuttiStreamDestroy(stream_) != tuttiSuccess) return;
+    guard.lock();
+    tuttiComm_t comm = std::exchange(comm_, nullptr);
+    guard.unlock();
+    if (comm) (void)tuttiCommDestroy(comm);
+}
+
+} // namespace tutti_torch

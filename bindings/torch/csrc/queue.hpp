@@ -1,0 +1,87 @@
+// A communicator and the order of the calls on it.
+#ifndef TUTTI_TORCH_QUEUE_H
+#define TUTTI_TORCH_QUEUE_H
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include <tutti.h>
+
+#include "work.hpp"
+
+namespace tutti_torch
+{
+
+/* Makes a communicator; throws where it cannot. */
+using Connect = std::function<tuttiComm_t(std::chrono::milliseconds timeout)>;
+
+/* Operations run one after another in the order of their issue, each in a thread that waits for
+ * it, or in the thread of a stream. Where nothing is queued, a synchronous one runs in the thread
+ * that issues it. A child made by fork may only destroy it, which then does nothing. Shared with
+ * the operations that are queued. */
+class Queue : public std::enable_shared_from_this<Queue>
+{
+  public:
+    /* connect runs before the first operation, or in connect_now. */
+    explicit Queue(Connect connect);
+    ~Queue();
+    Queue(const Queue &) = delete;
+
+    void connect_now(std::chrono::milliseconds timeout);
+
+    /* Throws c10::DistBackendError where the group has ended. An error of the operation itself
+     * goes into the work. Any thread. */
+    void run(const c10::intrusive_ptr<TuttiWork> &work);
+    /* Whether an operation is queued or runs. */
+    bool is_busy() const
+    {
+        return npending_.load(std::memory_order_acquire) != 0;
+    }
+    /* Waits until what is queued now has ended, no longer than that; false: something still runs,
+     * or a call runs at once in another thread. */
+    bool finish(std::chrono::steady_clock::time_point until);
+    /* Success, or the error with which the communicator has failed. Any thread. */
+    tuttiResult_t error();
+
+    /* Fails the operation that runs and those that are queued. Any thread, while others wait. */
+    void abort();
+    /* Completes what is queued, and frees the communicator. Idempotent; not in a function that
+     * the queue runs. */
+    void close();
+
+  private:
+    struct Task;
+    static void run_task(void *task);
+    void launch(const c10::intrusive_ptr<TuttiWork> &work);
+    std::exception_ptr call(TuttiWork &work);
+    tuttiComm_t connect(std::chrono::milliseconds timeout);
+    tuttiComm_t ready(std::chrono::milliseconds timeout);
+
+    /* immutable */
+    const Connect connect_;
+    const void *const process_;
+    tuttiStream_t stream_ = nullptr;
+
+    std::mutex issuing_; /* held while an operation is issued, and while it runs at once */
+    /* guarded by issuing_ */
+    bool is_closed_ = false;
+
+    std::atomic<int> npending_{0};
+
+    /* owner: who runs an operation */
+    std::chrono::milliseconds deadline_{-1}; /* that the communicator has now */
+
+    std::mutex comm_lock_;
+    /* guarded by comm_lock_ */
+    tuttiComm_t comm_ = nullptr;
+    std::exception_ptr failure_; /* of connect_ */
+    bool is_connecting_ = false;
+    bool is_aborted_ = false;
+};
+
+} // namespace tutti_torch
+
+#endif

@@ -1,0 +1,163 @@
+"""Runs test cases as ranks: each case runs in all of N processes, forked from one that has imported torch.
+
+A module of cases calls main(). A case is a function of (rank, nranks); its name is a sentence. It runs in the default group of the backend
+tutti unless it says group=False, and then in processes of its own, as a case that ends them does (alone=True).
+"""
+
+import argparse
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+LIMIT_S = 120  # of a case, or of all cases that share processes
+_cases = []
+
+
+class Case:
+    def __init__(self, function, ranks, group, alone):
+        self.function, self.ranks, self.group, self.alone = function, ranks, group, alone
+        self.name = function.__name__
+
+
+def case(ranks=(2, 3, 4), group=True, alone=False):
+    def register(function):
+        _cases.append(Case(function, ranks, group, alone or not group))
+        return function
+
+    return register
+
+
+class Skip(BaseException):
+    """A case raises it, on all ranks, with the reason why it cannot run here."""
+
+
+class Die(BaseException):
+    """A case raises it to end its rank as kill -9 does."""
+
+
+def begin(rank, nranks, path, backend="tutti", timeout=60):
+    dist.init_process_group(
+        backend, init_method=f"file://{path}", rank=rank, world_size=nranks, timeout=timedelta(seconds=timeout)
+    )
+
+
+def expect(condition, text):
+    if not condition:
+        raise AssertionError(text)
+
+
+def same(got, wanted, text=""):
+    torch.testing.assert_close(got, wanted, rtol=0, atol=0, equal_nan=True, msg=lambda m: f"{text}: {m}")
+
+
+def raises(kind, pattern, function):
+    """The text of the exception, which is of this kind and has the pattern in it."""
+    try:
+        function()
+    except kind as error:
+        expect(pattern in str(error), f"expected '{pattern}' in: {error}")
+        return str(error)
+    raise AssertionError(f"expected {kind.__name__} with '{pattern}', and nothing was raised")
+
+
+def _rank(cases, rank, nranks, path, results):
+    torch.set_num_threads(1)
+    if cases[0].group:
+        begin(rank, nranks, path)
+    for each in cases:
+        started = time.monotonic()
+        try:
+            if each.group:
+                each.function(rank, nranks)
+            else:
+                each.function(rank, nranks, path)
+            results.put((rank, each.name, "ok", time.monotonic() - started))
+        except Skip as reason:
+            results.put((rank, each.name, f"skipped: {reason}", 0))
+        except Die:
+            results.put((rank, each.name, "ok", 0))
+            results.close()
+            results.join_thread()
+            os.kill(os.getpid(), signal.SIGKILL)
+        except BaseException:
+            results.put((rank, each.name, traceback.format_exc(), 0))
+            time.sleep(0.2)  # the queue's thread writes
+            os._exit(1)
+    if cases[0].group and not cases[0].alone:
+        dist.destroy_process_group()
+    results.close()
+    results.join_thread()
+
+
+def _run(cases, nranks):
+    """Runs the cases, which share processes. Returns how many failed and were skipped."""
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = [
+            context.Process(target=_rank, args=(cases, rank, nranks, os.path.join(folder, "store"), results))
+            for rank in range(nranks)
+        ]
+        for process in ranks:
+            process.start()
+        left, errors, whys = {each.name: set(range(nranks)) for each in cases}, {}, {}
+        until = time.monotonic() + LIMIT_S
+        while any(left.values()) and not errors and time.monotonic() < until:
+            if results.empty() and not any(process.is_alive() for process in ranks):
+                break
+            while not results.empty():
+                rank, name, outcome, _ = results.get()
+                if outcome == "ok" or outcome.startswith("skipped: "):
+                    left[name].discard(rank)
+                    if outcome != "ok":
+                        whys[name] = outcome.removeprefix("skipped: ")
+                else:
+                    errors.setdefault(name, []).append(f"rank {rank}: {outcome}")
+            time.sleep(0.01)
+        for process in ranks:
+            process.join(0 if errors else max(1, until - time.monotonic()))
+            if process.is_alive():
+                process.kill()
+                process.join()
+            elif process.exitcode != 0 and not errors and not cases[0].alone:
+                errors["the ranks' end"] = [f"rank {ranks.index(process)} ended with {process.exitcode}"]
+    failed = skipped = 0
+    for each in cases:
+        where = f"{each.name} ({nranks} ranks)"
+        if each.name not in errors and not left[each.name]:
+            skipped += each.name in whys
+            print(f"skipped: {where}: {whys[each.name]}" if each.name in whys else f"ok      {where}", flush=True)
+            continue
+        failed += 1
+        print(f"FAILED  {where}", flush=True)
+        for text in errors.get(each.name, [f"ranks {sorted(left[each.name])} did not end it, or another case failed"]):
+            print("  | " + text.replace("\n", "\n  | "), flush=True)
+    for text in errors.get("the ranks' end", []):
+        failed += 1
+        print(f"FAILED  the end of the ranks: {text}", flush=True)
+    return failed, skipped
+
+
+def main():
+    parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
+    parser.add_argument("--ranks", type=int, nargs="*", default=[2, 3], help="numbers of ranks (2 3)")
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    given = parser.parse_args()
+    failed = skipped = count = 0
+    for nranks in given.ranks:
+        cases = [each for each in _cases if given.only in each.name and nranks in each.ranks]
+        together = [each for each in cases if not each.alone]
+        for some in [together] * bool(together) + [[each] for each in cases if each.alone]:
+            outcome = _run(some, nranks)
+            failed, skipped = failed + outcome[0], skipped + outcome[1]
+            count += len(some)
+    print(f"{max(0, count - failed - skipped)} passed, {failed} failed, {skipped} skipped", flush=True)
+    sys.exit(1 if failed or not count else 0)

@@ -1,0 +1,204 @@
+"""How groups end: abort from another thread, exit with queued work, exit without destroy, fork, threads of DataLoader."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+from harness import Skip, begin, case, expect, main, raises, same
+
+CPU = torch.device("cpu")
+
+
+def _program(text, rank, nranks, path, seconds=60):
+    """Runs the text as a rank in a process of its own, whose exit is the interpreter's. Its status and output."""
+    start = (
+        "import torch, torch.distributed as dist, datetime, os, sys, threading\n"
+        f"rank, nranks = {rank}, {nranks}\n"
+        f"dist.init_process_group('tutti', init_method='file://{path}', rank=rank, world_size=nranks, timeout=datetime.timedelta(seconds=50))\n"
+    )
+    begun = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", start + text], capture_output=True, text=True, timeout=seconds)
+    return done.returncode, done.stdout + done.stderr, time.monotonic() - begun
+
+
+@case(group=False)
+def exit_without_destroy_is_quiet(rank, nranks, path):
+    status, output, _ = _program("t = torch.ones(2)\ndist.all_reduce(t)\nprint(t)", rank, nranks, path)
+    expect(status == 0 and f"tensor([{nranks}., {nranks}.])" in output, f"{status}: {output}")
+
+
+@case(group=False)
+def exit_with_queued_work_does_not_hang(rank, nranks, path):
+    text = """
+dist.barrier()
+if rank == 0:
+    works = [dist.all_reduce(torch.ones(1000), async_op=True) for _ in range(3)]
+    works[0].get_future().then(lambda f: print('called'))
+    irecv = dist.irecv(torch.ones(4), 1)
+"""
+    status, output, seconds = _program(text, rank, nranks, path)
+    expect(status == 0, f"{status}: {output}")
+    expect(seconds < 40, f"{seconds} s: {output}")
+
+
+@case(group=False)
+def a_send_that_is_queued_at_exit_arrives(rank, nranks, path):
+    text = """
+if rank == 0:
+    work = dist.isend(torch.arange(1 << 20), 1)
+elif rank == 1:
+    t = torch.zeros(1 << 20, dtype=torch.int64)
+    dist.recv(t, 0)
+    print('right' if (t == torch.arange(1 << 20)).all() else 'wrong')
+"""
+    status, output, _ = _program(text, rank, nranks, path)
+    expect(status == 0 and (rank != 1 or "right" in output), f"{status}: {output}")
+
+
+@case(group=False)
+def exit_inside_a_call_of_another_thread_does_not_hang(rank, nranks, path):
+    text = """
+dist.barrier()
+if rank == 0:
+    threading.Thread(target=dist.all_reduce, args=(torch.ones(4),), daemon=True).start()
+    import time; time.sleep(0.5)  # the thread is in the call: Python ends the process if a thread comes to PyTorch after that
+else:
+    import time; time.sleep(3)  # the call does not end by the death of this rank
+"""
+    status, output, seconds = _program(text, rank, nranks, path)
+    expect(status == 0 and seconds < 40, f"{status}: {output}")
+
+
+@case(alone=True)
+def abort_from_another_thread_ends_a_wait(rank, nranks):
+    dist.barrier()
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 0:
+        works = [dist.all_reduce(torch.ones(4), async_op=True) for _ in range(3)]
+        told = []
+        dist.group.WORLD._get_backend(CPU).register_abort_hook(1, lambda: told.append(1))
+        timer = threading.Timer(0.3, dist.distributed_c10d._abort_process_group)
+        timer.start()
+        begun = time.monotonic()
+        for work in works:
+            raises(dist.DistBackendError, "abort", work.wait)
+        expect(time.monotonic() - begun < 20, "at once")
+        timer.join()
+        expect(told == [1], f"the hook ran: {told}")
+        store.set("over", "1")
+    else:
+        store.wait(["over"])
+        raises(dist.DistBackendError, "rank 0", lambda: [dist.all_reduce(torch.ones(4)) for _ in range(4)])
+
+
+@case(alone=True)
+def abort_ends_a_synchronous_call_and_a_receive(rank, nranks):
+    dist.barrier()
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 0:
+        backend = dist.group.WORLD._get_backend(CPU)
+        work = dist.irecv(torch.ones(4), 1)
+        threading.Timer(0.3, backend.abort).start()
+        raises(dist.DistBackendError, "abort", lambda: dist.all_reduce(torch.ones(4)))
+        raises(dist.DistBackendError, "", lambda: dist.all_reduce(torch.ones(4)))
+        store.set("over", "1")
+    else:
+        store.wait(["over"])
+
+
+@case(alone=True)
+def a_group_may_be_destroyed_while_works_live(rank, nranks):
+    tensor = torch.ones(4)
+    work = dist.all_reduce(tensor, async_op=True)
+    future = dist.all_reduce(tensor, async_op=True).get_future()
+    dist.destroy_process_group()
+    work.wait()
+    same(future.wait()[0], torch.full((4,), float(nranks**2)))
+    expect(work.is_completed(), "it is")
+
+
+@case(alone=True)
+def destroy_gives_up_receives_and_completes_the_rest(rank, nranks):
+    other = (rank + 1) % nranks
+    received = torch.zeros(1 << 18)
+    sends = dist.isend(torch.full((1 << 18,), 7.0), other)
+    receives = dist.irecv(received, (rank - 1) % nranks)
+    receives.wait()
+    never = dist.irecv(torch.zeros(4), (rank - 1) % nranks)
+    tensor = torch.ones(4)
+    reduces = dist.all_reduce(tensor, async_op=True)
+    backend = dist.group.WORLD._get_backend(CPU)
+    begun = time.monotonic()
+    dist.destroy_process_group()
+    expect(time.monotonic() - begun < 30, "it does not wait for the receive")
+    sends.wait()
+    reduces.wait()
+    same(tensor, torch.full((4,), float(nranks)))
+    same(received, torch.full((1 << 18,), 7.0))
+    raises(dist.DistBackendError, "", never.wait)
+    raises(dist.DistBackendError, "shut down", lambda: backend.send([tensor], other, 0))
+    raises(dist.DistBackendError, "shut down", lambda: backend.barrier())
+
+
+@case(alone=True)
+def destroy_gives_up_a_receive_from_a_rank_that_never_sends(rank, nranks):
+    never = dist.irecv(torch.zeros(4), (rank - 1) % nranks)
+    time.sleep(0.05)  # the stream's thread begins
+    begun = time.monotonic()
+    dist.destroy_process_group()
+    expect(time.monotonic() - begun < 30, "it does not wait")
+    del never
+
+
+@case(alone=True)
+def a_child_made_by_fork_cannot_use_the_group_and_ends(rank, nranks):
+    tensor = torch.ones(4)
+    dist.all_reduce(tensor)
+    work = dist.all_reduce(tensor, async_op=True)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            raises(dist.DistBackendError, "forked", lambda: dist.all_reduce(torch.ones(4)))
+            raises(dist.DistBackendError, "forked", lambda: dist.all_reduce(torch.ones(4), async_op=True))
+            dist.destroy_process_group()
+            path = f"/tmp/tutti-torch-child-{os.getpid()}"
+            begin(0, 1, path)  # a group of its own
+            own = torch.ones(4)
+            dist.all_reduce(own, async_op=True).get_future().wait()
+            os.unlink(path)
+            status = 0
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    expect(status == 0, f"the child ended with {status}")
+    work.wait()
+    dist.all_reduce(tensor)
+    same(tensor, torch.full((4,), float(nranks**3)))
+
+
+@case(alone=True)
+def workers_of_a_data_loader_live_beside_a_group(rank, nranks):
+    dist.barrier()
+    try:
+        import multiprocessing
+
+        multiprocessing.get_context("fork").Lock()
+    except OSError as error:
+        expect(error.errno in (13, 30, 38), f"{error}")
+        raise Skip(f"DataLoader's workers need semaphores, and there are none here: {error}") from error
+    data = torch.utils.data.TensorDataset(torch.arange(64.0))
+    for _ in range(2):
+        seen = 0.0
+        for (batch,) in torch.utils.data.DataLoader(data, batch_size=8, num_workers=2):
+            dist.all_reduce(batch)
+            seen += batch.sum().item()
+        expect(seen == sum(range(64)) * nranks, f"{seen}")
+
+
+if __name__ == "__main__":
+    main()

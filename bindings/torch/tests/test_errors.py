@@ -1,0 +1,85 @@
+"""Wrong arguments, ranks that disagree, die or come late: an exception of PyTorch's kind that names the culprit, on every rank."""
+
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from harness import Die, begin, case, expect, main, raises
+
+Failed = dist.DistBackendError
+
+
+@case()
+def wrong_arguments_are_named_and_leave_the_group_usable(rank, nranks):
+    raises(ValueError, "expected 0 to", lambda: dist.group.WORLD.broadcast([torch.ones(1)], _options(dist.BroadcastOptions, rootRank=nranks)))
+    raises(ValueError, "expected", lambda: dist.all_gather([torch.ones(1)] * (nranks + 1), torch.ones(1)))
+    raises(ValueError, "elements, expected", lambda: dist.all_gather([torch.ones(2)] * nranks, torch.ones(1)))
+    raises(ValueError, f"expected {3 * nranks}", lambda: dist.all_gather_single(torch.ones(2), torch.ones(3)))
+    raises(TypeError, "", lambda: dist.all_gather_single(torch.ones(3 * nranks), torch.ones(3, dtype=torch.int32)))
+    raises(ValueError, f"expected {2 * nranks}", lambda: dist.reduce_scatter_single(torch.ones(2), torch.ones(3)))
+    raises(ValueError, "multiple of the number of ranks", lambda: dist.all_to_all_single(torch.ones(nranks + 1), torch.ones(nranks + 1)))
+    raises(ValueError, "a sum of", lambda: dist.all_to_all_single(torch.ones(nranks), torch.ones(nranks), [2] * nranks, [2] * nranks))
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    raises(ValueError, "cpu:tutti,cuda:nccl", lambda: backend.allreduce([torch.ones(2, device="meta")]))
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    expect(tensor.tolist() == [nranks] * 3, f"{tensor}")
+
+
+def _options(kind, **values):
+    options = kind()
+    for name, value in values.items():
+        setattr(options, name, value)
+    return options
+
+
+@case(alone=True)
+def ranks_that_disagree_are_shown_on_every_rank(rank, nranks):
+    dist.all_reduce(torch.ones(4))
+    text = raises(Failed, "ranks disagree", lambda: dist.all_reduce(torch.ones(4 + (rank == 1))))
+    expect("count 4" in text and "count 5" in text, text)
+    raises(Failed, "ranks disagree", lambda: dist.all_reduce(torch.ones(4)))
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    if hasattr(backend, "get_error"):
+        expect("SUCCESS" not in str(backend.get_error()), "the group has failed")
+
+
+@case(alone=True)
+def asynchronous_calls_that_disagree_fail_in_wait_and_in_the_future(rank, nranks):
+    work = dist.all_reduce(torch.ones(4 + (rank == 1)), async_op=True)
+    raises(Failed, "ranks disagree", work.wait)
+    expect(work.is_completed() and not work.is_success(), "it has failed")
+    other = dist.all_reduce(torch.ones(4), async_op=True)
+    raises(RuntimeError, "ranks disagree", other.get_future().wait)
+
+
+@case(group=False)
+def a_late_rank_is_named_at_the_deadline(rank, nranks, path):
+    begin(rank, nranks, path, timeout=2)
+    dist.barrier()
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 0:
+        store.wait(["over"], timedelta(seconds=60))
+        return
+    begun = time.monotonic()
+    text = raises(Failed, "rank 0", lambda: dist.all_reduce(torch.ones(4)))
+    expect(1.5 < time.monotonic() - begun < 30, f"after {time.monotonic() - begun} s: {text}")
+    if store.add("seen", 1) == nranks - 1:
+        store.set("over", "1")
+
+
+@case(alone=True)
+def the_death_of_a_rank_is_named_at_once(rank, nranks):
+    dist.barrier()
+    if rank == nranks - 1:
+        raise Die
+    begun = time.monotonic()
+    tensor = torch.ones(4)
+    text = raises(Failed, f"rank {nranks - 1}", lambda: dist.all_reduce(tensor))
+    expect(time.monotonic() - begun < 20, f"after {time.monotonic() - begun} s: {text}")
+    raises(Failed, f"rank {nranks - 1}", dist.all_reduce(tensor, async_op=True).wait)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""Works and futures: order, values, waits with a time, callbacks, threads, abort, what a Work tells of itself."""
+
+import gc
+import threading
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from harness import case, expect, main, raises, same
+
+
+@case()
+def asynchronous_calls_end_in_order_with_the_right_values(rank, nranks):
+    tensors = [torch.full((1000,), float(rank + i)) for i in range(50)]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    for work in works:
+        work.wait()
+    for i, tensor in enumerate(tensors):
+        same(tensor, torch.full((1000,), float(sum(range(nranks)) + nranks * i)))
+
+
+@case()
+def a_synchronous_call_comes_after_what_is_queued(rank, nranks):
+    tensor = torch.full((1 << 18,), float(rank + 1))
+    works = [dist.all_reduce(tensor, async_op=True) for _ in range(5)]
+    dist.all_reduce(tensor)
+    same(tensor[:1], torch.full((1,), float(sum(range(1, nranks + 1)) * nranks**5)))
+    expect(all(work.is_completed() for work in works), "the works before it have ended")
+    other = torch.full((1 << 18,), 1.0)
+    work = dist.all_reduce(other, async_op=True)
+    dist.barrier()
+    expect(work.is_completed(), "a barrier comes after all earlier work")
+    same(other[:1], torch.full((1,), float(nranks)))
+
+
+@case()
+def a_work_ends_by_itself_when_nobody_waits(rank, nranks):
+    tensor = torch.ones(10)
+    work = dist.all_reduce(tensor, async_op=True)
+    until = time.monotonic() + 30
+    while not work.is_completed() and time.monotonic() < until:
+        time.sleep(0.001)
+    expect(work.is_completed() and work.is_success(), "it ends")
+    same(tensor, torch.full((10,), float(nranks)))
+
+
+@case()
+def the_value_of_a_future_is_a_list_of_tensors(rank, nranks):
+    tensor = torch.ones(10)
+    value = dist.all_reduce(tensor, async_op=True).get_future().wait()
+    expect(isinstance(value, list) and value[0] is tensor or value[0].data_ptr() == tensor.data_ptr(), f"{value}")
+    same(value[0], torch.full((10,), float(nranks)))
+    work = dist.all_reduce(tensor, async_op=True)
+    work.wait()
+    same(work.get_future().wait()[0], torch.full((10,), float(nranks**2)))
+    same(work.result()[0], tensor)
+    result = dist.all_reduce(torch.ones(1), async_op=True).get_future_result().wait()
+    expect(result == torch._C._distributed_c10d.WorkResult.SUCCESS or int(result) == 0, f"{result}")
+
+
+@case()
+def a_callback_may_issue_and_wait_for_another_collective(rank, nranks):
+    def again(future):
+        tensor = future.value()[0]
+        dist.all_reduce(tensor)
+        dist.all_reduce(tensor, async_op=True).wait()
+        inner = dist.all_reduce(tensor, async_op=True).get_future()
+        return inner.wait()[0] + 1
+
+    tensor = torch.ones(10)
+    future = dist.all_reduce(tensor, async_op=True).get_future().then(again)
+    same(future.wait(), torch.full((10,), float(nranks**4 + 1)))
+
+
+@case()
+def a_wait_with_a_time_ends_and_the_call_goes_on(rank, nranks):
+    if rank == 0:
+        tensor = torch.ones(10)
+        work = dist.all_reduce(tensor, async_op=True)
+        begun = time.monotonic()
+        raises(RuntimeError, "timed out", lambda: work.wait(timedelta(milliseconds=100)))
+        expect(0.09 < time.monotonic() - begun < 20, "the wait takes its time")
+        expect(not work.is_completed(), "the call goes on")
+        dist.distributed_c10d._get_default_store().set("waited", "1")
+        work.wait()
+        same(tensor, torch.full((10,), float(nranks)))
+    else:
+        dist.distributed_c10d._get_default_store().wait(["waited"])
+        dist.all_reduce(torch.ones(10))
+
+
+@case()
+def threads_and_groups_at_once(rank, nranks):
+    groups = [dist.new_group() for _ in range(3)]
+    errors = []
+
+    def work(group, i):
+        try:
+            for k in range(30):
+                tensor = torch.full((100 * (k + 1),), float(rank + i))
+                if k % 2:
+                    dist.all_reduce(tensor, group=group)
+                else:
+                    dist.all_reduce(tensor, group=group, async_op=True).wait()
+                same(tensor, torch.full_like(tensor, float(sum(range(nranks)) + i * nranks)))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(group, i)) for i, group in enumerate(groups)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expect(not errors, f"{errors}")
+    for group in groups:
+        dist.destroy_process_group(group)
+
+
+@case()
+def a_work_may_be_collected_anywhere(rank, nranks):
+    for i in range(20):
+        tensor = torch.ones(1000)
+        works = [dist.all_reduce(tensor, async_op=True) for _ in range(5)]
+        if i % 2:
+            thread = threading.Thread(target=lambda some: some.clear(), args=(works,))
+            thread.start()
+            thread.join()
+        del works, tensor
+        gc.collect()
+    dist.barrier()
+
+
+@case()
+def a_work_tells_of_itself(rank, nranks):
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    before = backend._get_sequence_number_for_group()
+    work = dist.all_reduce(torch.ones(1), async_op=True)
+    work.wait()
+    expect(work.is_completed() and work.is_success(), "done")
+    expect(work.timeout == timedelta(seconds=60), f"the deadline is the group's: {work.timeout}")
+    expect(backend._get_sequence_number_for_group() == before + 1, "the group counts its calls")
+    raises(RuntimeError, "no source rank", work.source_rank)
+    raises(RuntimeError, "takes no times", work._get_duration)
+    backend._enable_collectives_timing()
+    work = dist.all_reduce(torch.ones(1 << 20), async_op=True)
+    work.wait()
+    expect(0 < work._get_duration() < 10000, f"{work._get_duration()} ms")
+
+
+@case()
+def the_profiler_shows_the_call(rank, nranks):
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        dist.all_reduce(torch.ones(10))
+        dist.all_reduce(torch.ones(10), async_op=True).wait()
+        dist.broadcast(torch.ones(10), 0)
+    names = [event.name for event in profile.events()]
+    expect(names.count("tutti:all_reduce") == 2, f"{names}")
+    expect("tutti:broadcast" in names, f"{names}")
+
+
+if __name__ == "__main__":
+    main()

@@ -259,9 +259,8 @@ TUTTI_API tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
  * meanwhile is RemoteError, later InvalidArgument; so is the end of a group that holds one. */
 TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
 
-/* *result: tuttiSuccess, or the error with which `comm` has failed; the first one is logged. Any
- * thread may ask, also while another is in a call. A rank that is gone is no error before a call
- * needs that rank. */
+/* *result: tuttiSuccess, or the error with which `comm` has failed, which is logged. Any thread may
+ * ask, also during a call. That a rank is gone is no error before a call needs that rank. */
 TUTTI_API tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *result);
 
 /* The deadline of the calls on `comm` that are issued from now on, and of later replays of CUDA

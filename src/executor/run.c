@@ -17,10 +17,11 @@
 #include "executor/stream.h"
 
 enum {
-    SPIN_TURNS =
-        4000, /* with a core for each rank: about 20 us before the core is offered to others */
-    CROWDED_SPIN_TURNS = 500,      /* the time that a wait spins is missing when it is woken */
-    HURRY_TURNS = 200,             /* then lazy streams begin with what the call may wait for */
+    /* A turn takes 0.02 to 0.5 us, by the call: so these are times. */
+    SPIN_NS = 20000, /* with a core for each rank, then the core is offered to others */
+    /* The time that a wait spins is missing when it is woken. Then lazy streams begin with what the
+     * call may wait for. */
+    CROWDED_SPIN_NS = 2500,
     LOOK_TURNS = 64,               /* how often a wait looks at the clock and the failure record */
     EXAMINE_NS = 1000000,          /* system calls and the deadline: every millisecond */
     SLEEP_AFTER_NS = 1000000,      /* waking costs tens of microseconds: only after a long wait */
@@ -43,7 +44,8 @@ enum {
 
 struct wait {
     unsigned turns;
-    bool spin, polite;
+    bool spin, polite, hurried;
+    int64_t begin_ns;              /* of the turns; 0: none yet */
     int64_t since_ns, examined_ns; /* 0: not looked yet */
     struct tt_sleep *sleep;        /* armed (transport/host/sleep.h); NULL: not */
     uint32_t nwakes;               /* of that sleep */
@@ -232,12 +234,15 @@ static bool may_need_streams(const struct tt_work *works)
 static void wait_a_turn(struct wait *wait, struct tt_work *works, struct failure *first)
 {
     struct tt_engine *engine;
-    wait->turns++;
-    if (wait->turns == HURRY_TURNS && may_need_streams(works)) tt_streams_hurry();
-    if (wait->spin && wait->turns < CROWDED_SPIN_TURNS) {
+    const int64_t now_ns = tt_now_ns();
+    if (!wait->turns++) wait->begin_ns = now_ns;
+    const int64_t waited_ns = now_ns - wait->begin_ns;
+    if (wait->spin && waited_ns < CROWDED_SPIN_NS) {
         tt_cpu_relax();
         return;
     }
+    if (!wait->hurried && may_need_streams(works)) tt_streams_hurry();
+    wait->hurried = true;
     if (wait->sleep) {
         sleep_until_woken(wait, works);
         look_around(wait, works, first);
@@ -245,7 +250,7 @@ static void wait_a_turn(struct wait *wait, struct tt_work *works, struct failure
     }
     engine = engine_of(works);
     const bool crowded = engine && is_crowded(engine);
-    if (wait->spin && !crowded && wait->turns < SPIN_TURNS) {
+    if (wait->spin && !crowded && waited_ns < SPIN_NS) {
         tt_cpu_relax();
         return;
     }
@@ -290,6 +295,7 @@ static tt_status run(struct tt_work *works, struct wait wait)
         if (progress != before) {
             before = progress;
             wait.turns = 0;
+            wait.hurried = false;
             wait.since_ns = 0;
             wait.sleep = NULL;
         }

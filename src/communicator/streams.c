@@ -176,7 +176,7 @@ tuttiResult_t tuttiStreamLaunch(tuttiStream_t stream, void (*function)(void *), 
     call->task.run = run_host_function;
     call->function = function;
     call->argument = argument;
-    tt_stream_push(stream_of(stream), &call->task);
+    tt_stream_push_function(stream_of(stream), &call->task);
     return tuttiSuccess;
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/pause.h"
+#include "executor/stream.h"
 #include "program/program.h"
 
 static bool allocate(struct tt_engine *engine, size_t n)
@@ -48,6 +49,7 @@ tt_status tt_engine_init(struct tt_engine *engine, struct tt_fabric *fabric, int
     for (int c = 0; c < tt_fabric_nchannels(fabric) && !status; c++)
         status = tt_meeting_init(&engine->meetings[c], fabric->segment, &fabric->host.sleep, c);
     if (status) tt_engine_fini(engine);
+    if (!fabric->spares_core) tt_streams_lack_cores();
     return status;
 }
 

@@ -386,6 +386,19 @@ uint64_t tt_stream_push(struct tt_stream *stream, struct tt_task *task)
     return ticket;
 }
 
+static _Atomic bool cores_lack;
+
+void tt_streams_lack_cores(void)
+{
+    atomic_store_explicit(&cores_lack, true, memory_order_relaxed);
+}
+
+void tt_stream_push_function(struct tt_stream *stream, struct tt_task *task)
+{
+    if (atomic_load_explicit(&cores_lack, memory_order_relaxed)) tt_stream_set_lazy(stream, true);
+    tt_stream_push(stream, task);
+}
+
 void tt_stream_watch(struct tt_stream *stream, int64_t (*idle)(void *arg), void *arg)
 {
     struct host_stream *own = host(stream);

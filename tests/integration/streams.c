@@ -1,11 +1,13 @@
 /* Streams and events: order, waits across streams, overlap, queries, times, errors. */
 #include <errno.h>
+#include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "ranks.h"
 #include "shim.h"
 
@@ -173,6 +175,37 @@ static void overlap(int rank, tuttiComm_t comm, void *arg)
     CHECK_EQ(data[COUNT - 1], 3);
     CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
     free(data);
+}
+
+static void note_thread(void *argument)
+{
+    *(pthread_t *)argument = pthread_self();
+}
+
+/* A communicator whose threads compute on all cores. */
+TEST(streams, a_function_waits_for_who_needs_it_where_the_stream_has_no_core)
+{
+    enum { MOST_TRIES = 2000, LEAD = 20, HEAD_START_NS = 50000 };
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    tuttiUniqueId id;
+    tuttiComm_t comm;
+    tuttiStream_t stream;
+    config.computeThreads = 4096;
+    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    REQUIRE(tuttiCommInitRankConfig(&comm, 1, id, 0, &config) == tuttiSuccess);
+    REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+    int lead = 0; /* functions that this thread has run, less those that the stream's has */
+    for (int i = 0; i < MOST_TRIES && lead < LEAD; i++) {
+        pthread_t thread;
+        REQUIRE(tuttiStreamLaunch(stream, note_thread, &thread) == tuttiSuccess);
+        const int64_t until_ns = tt_now_ns() + HEAD_START_NS;
+        while (tt_now_ns() < until_ns) continue;
+        CHECK_EQ(tuttiStreamSynchronize(stream), tuttiSuccess);
+        lead += pthread_equal(thread, pthread_self()) ? 1 : -1;
+    }
+    CHECK_EQ(lead, LEAD);
+    CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
+    CHECK_EQ(tuttiCommDestroy(comm), tuttiSuccess);
 }
 
 TEST(streams, a_collective_on_a_stream_needs_no_help_of_the_caller)

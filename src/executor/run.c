@@ -45,7 +45,7 @@ enum {
 struct wait {
     unsigned turns;
     bool spin, polite, hurried;
-    int64_t begin_ns;              /* of the turns; 0: none yet */
+    int64_t begin_ns;              /* of the first turn since something moved */
     int64_t since_ns, examined_ns; /* 0: not looked yet */
     struct tt_sleep *sleep;        /* armed (transport/host/sleep.h); NULL: not */
     uint32_t nwakes;               /* of that sleep */

@@ -49,7 +49,7 @@ def measure(rank, nranks, path, rounds):
         print(f"load {os.getloadavg()[0]:.2f} at the beginning; us, medians of {rounds} rounds, {nranks} ranks")
         print(f"{'call':22} {'bytes':>9} {'mode':5} {'gloo':>10} {'tutti':>10} {'ratio':>6}", flush=True)
     for nbytes in SIZES:
-        n = max(3, min(50, (4 << 20) // nbytes))
+        n = max(10, min(50, (4 << 20) // nbytes))
         for name, call in calls(nranks, nbytes).items():
             for later in (False, True):
                 times = {"gloo": [], "tutti": []}

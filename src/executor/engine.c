@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/config.h"
 #include "base/pause.h"
 #include "executor/stream.h"
 #include "program/program.h"
@@ -36,6 +37,12 @@ static bool allocate(struct tt_engine *engine, size_t n)
                pointers->slots && pointers->claimed && pointers->nontemporal && pointers->targets;
     }
     return have;
+}
+
+const char *tt_timeout_source(int64_t timeout_ms)
+{
+    return timeout_ms == tt_config_int(TT_CONFIG_TIMEOUT_MS) ? "TUTTI_TIMEOUT_MS"
+                                                             : "set by the program";
 }
 
 tt_status tt_engine_init(struct tt_engine *engine, struct tt_fabric *fabric, int64_t timeout_ms,

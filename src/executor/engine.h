@@ -74,6 +74,8 @@ static inline int64_t tt_engine_timeout(const struct tt_engine *engine)
     return atomic_load_explicit(&engine->timeout_ms, memory_order_relaxed);
 }
 
+/* Who has set this deadline, for texts about it. */
+const char *tt_timeout_source(int64_t timeout_ms);
 TT_NODISCARD tt_status tt_engine_init(struct tt_engine *engine, struct tt_fabric *fabric,
                                       int64_t timeout_ms, const char *name);
 void tt_engine_fini(struct tt_engine *engine);

@@ -49,9 +49,9 @@ static tt_status time_out(struct tt_work *work)
     struct wait_text text;
     describe_wait(work, &text);
     return tt_fabric_fail(work->engine->fabric, TT_ERR_TIMEOUT,
-                          "%s waited %lld ms in %s of communicator %s (TUTTI_TIMEOUT_MS)%s",
-                          text.name, (long long)work->timeout_ms, text.call, work->engine->name,
-                          text.missing);
+                          "%s waited %lld ms in %s of communicator %s (%s)%s", text.name,
+                          (long long)work->timeout_ms, text.call, work->engine->name,
+                          tt_timeout_source(work->timeout_ms), text.missing);
 }
 
 /* Of calls that wait side by side one speaks for all. */

@@ -23,13 +23,14 @@ static bool has_failed(const struct tt_comm_core *comm)
 static void time_out(const struct tt_comm_core *comm)
 {
     struct tt_fabric *fabric = comm->fabric;
+    const int64_t timeout_ms = tt_engine_timeout(&comm->engine);
     char name[128];
     tt_fabric_name_rank(fabric, comm->rank, name, sizeof name);
     tt_ignore(tt_fabric_fail(fabric, TT_ERR_TIMEOUT,
-                             "%s waited %lld ms in a call of communicator %s (TUTTI_TIMEOUT_MS) "
-                             "whose thread is still in the CUDA driver: that waits for the call's "
-                             "kernel",
-                             name, (long long)tt_engine_timeout(&comm->engine), comm->name));
+                             "%s waited %lld ms in a call of communicator %s (%s) whose thread is "
+                             "still in the CUDA driver: that waits for the call's kernel",
+                             name, (long long)timeout_ms, comm->name,
+                             tt_timeout_source(timeout_ms)));
     tt_fabric_pass_on(fabric);
 }
 

@@ -199,8 +199,8 @@ static void describe_wait_locked(struct tt_graphs *graphs, const struct seen *se
 static void time_out_locked(struct tt_graphs *graphs, const struct seen *seen)
 {
     char text[2 * MESSAGE];
-    describe_wait_locked(graphs, seen, "waited", tt_engine_timeout(&graphs->comm->engine),
-                         "TUTTI_TIMEOUT_MS", text);
+    const int64_t timeout_ms = tt_engine_timeout(&graphs->comm->engine);
+    describe_wait_locked(graphs, seen, "waited", timeout_ms, tt_timeout_source(timeout_ms), text);
     fail(graphs, TT_ERR_TIMEOUT, text);
 }
 

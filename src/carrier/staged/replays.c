@@ -208,12 +208,13 @@ tt_status tt_stage_run(struct tt_stage_run *run)
 
 static tt_status time_out(struct tt_comm_core *comm)
 {
+    const int64_t timeout_ms = tt_engine_timeout(&comm->engine);
     const tt_status status =
         tt_fail(TT_ERR_TIMEOUT,
                 "waited %lld ms in a call of communicator %s that is not on a CUDA stream "
-                "(TUTTI_TIMEOUT_MS): it follows the communicator's calls on CUDA streams and the "
+                "(%s): it follows the communicator's calls on CUDA streams and the "
                 "CUDA graphs that were launched before, and a CUDA stream has not come to them",
-                (long long)tt_engine_timeout(&comm->engine), comm->name);
+                (long long)timeout_ms, comm->name, tt_timeout_source(timeout_ms));
     return tt_core_fail_call(comm, status);
 }
 

@@ -272,11 +272,20 @@ static bool may_spin(const struct tt_work *works)
     return true;
 }
 
-/* Advances everything once; sums what moved. */
-static bool advance_all(struct tt_work *works, uint64_t *progress, struct failure *first)
+/* Whether each work has its turn after the one before, as the collectives of a communicator do. */
+static bool is_one_queue(const struct tt_work *works)
+{
+    const struct tt_work *work = works;
+    while (work && work->next && work->next->turns == work->turns) work = work->next;
+    return !work || !work->next;
+}
+
+/* Advances everything once, in one queue what has its turn; sums what moved. */
+static bool advance_all(struct tt_work *works, bool one_queue, uint64_t *progress,
+                        struct failure *first)
 {
     bool waiting = false;
-    for (struct tt_work *work = works; work; work = work->next) {
+    for (struct tt_work *work = works; work && !(waiting && one_queue); work = work->next) {
         waiting |= tt_work_advance(work) == TT_IN_PROGRESS;
         *progress += work->progress;
         note_failure(first, work);
@@ -287,11 +296,13 @@ static bool advance_all(struct tt_work *works, uint64_t *progress, struct failur
 static tt_status run(struct tt_work *works, struct wait wait)
 {
     struct failure first;
-    uint64_t before = 0;
+    uint64_t before = 0, left = 0; /* what moved; of the works that were left behind */
+    const bool one_queue = is_one_queue(works);
     first.status = TT_OK; /* the text is not cleared: every call comes here */
     for (;;) {
-        uint64_t progress = 0;
-        if (!advance_all(works, &progress, &first)) break;
+        uint64_t progress = left;
+        if (!advance_all(works, one_queue, &progress, &first)) break;
+        for (; tt_work_is_done(works); works = works->next) left += works->progress;
         if (progress != before) {
             before = progress;
             wait.turns = 0;

@@ -326,8 +326,9 @@ static bool convert_meeting_point(struct tt_nccl_setting *setting)
     const char *colon = text ? strrchr(text, ':') : NULL;
     long long port;
     if (!text) return false;
-    if (!colon || colon == text || !parse_whole(colon + 1, &port) || port < 1 || port > 65535 ||
-        strlen(text) > 255 || (text[0] != '[' && strchr(text, ':') != colon))
+    if (!colon || colon == text || strspn(colon + 1, "0123456789") != strlen(colon + 1) ||
+        !parse_whole(colon + 1, &port) || port < 1 || port > 65535 || strlen(text) > 255 ||
+        strpbrk(text, " \t\n") || (text[0] == '[' ? colon[-1] != ']' : strchr(text, ':') != colon))
         return fail(setting, TT_NCCL_COMM_ID, "host:port or [IPv6]:port");
     add_source(setting, TT_NCCL_COMM_ID);
     return put(setting, "tcp://%.*s:%lld", (int)(colon - text), text, port);

@@ -214,8 +214,9 @@ TEST(nccl_settings, a_bad_value_is_noted_with_what_was_expected_and_the_default_
 
 TEST(nccl_settings, a_meeting_point_that_is_none_fails_the_init)
 {
-    static const char *const bad[] = {"127.0.0.1", "fd00::1:5000", "node0:0", "node0:99999",
-                                      ":45000",    "nonsense",     "env://"};
+    static const char *const bad[] = {"127.0.0.1",   "fd00::1:5000", "node0:0", "node0:99999",
+                                      ":45000",      "nonsense",     "env://",  "[::1:45000",
+                                      " node0:5000", "node0:0x100",  "node0:"};
     char text[300];
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         snprintf(text, sizeof text, "NCCL_COMM_ID=%s", bad[i]);

@@ -55,14 +55,16 @@ tt_status tt_engine_init(struct tt_engine *engine, struct tt_fabric *fabric, int
                            : tt_fail(TT_ERR_SYSTEM, "out of memory for an engine of %zu ranks", n);
     for (int c = 0; c < tt_fabric_nchannels(fabric) && !status; c++)
         status = tt_meeting_init(&engine->meetings[c], fabric->segment, &fabric->host.sleep, c);
+    engine->lacks_core = !fabric->spares_core;
+    if (engine->lacks_core) tt_streams_count_lacking(1);
     if (status) tt_engine_fini(engine);
-    if (!fabric->spares_core) tt_streams_lack_cores();
     return status;
 }
 
 void tt_engine_fini(struct tt_engine *engine)
 {
     const int nchannels = tt_fabric_nchannels(engine->fabric);
+    if (engine->lacks_core) tt_streams_count_lacking(-1);
     if (engine->bounce)
         for (int r = 0; r < engine->fabric->nranks * nchannels; r++) free(engine->bounce[r]);
     free(engine->bounce);

@@ -31,6 +31,7 @@ struct tt_engine {
     /* immutable after init */
     struct tt_fabric *fabric;
     int64_t late_ms;  /* after how long a wait is logged (late.h); 0: never */
+    bool lacks_core;  /* counted by tt_streams_count_lacking */
     const char *name; /* of the communicator, for messages; the communicator's */
     /* The name of an algorithm, for messages; NULL, or returns NULL: unknown. */
     const char *(*algorithm_name)(enum tt_collective collective, uint64_t id);

@@ -386,16 +386,16 @@ uint64_t tt_stream_push(struct tt_stream *stream, struct tt_task *task)
     return ticket;
 }
 
-static _Atomic bool cores_lack;
+static _Atomic int nlacking; /* communicators without a core for streams */
 
-void tt_streams_lack_cores(void)
+void tt_streams_count_lacking(int change)
 {
-    atomic_store_explicit(&cores_lack, true, memory_order_relaxed);
+    atomic_fetch_add_explicit(&nlacking, change, memory_order_relaxed);
 }
 
 void tt_stream_push_function(struct tt_stream *stream, struct tt_task *task)
 {
-    if (atomic_load_explicit(&cores_lack, memory_order_relaxed)) tt_stream_set_lazy(stream, true);
+    tt_stream_set_lazy(stream, atomic_load_explicit(&nlacking, memory_order_relaxed) > 0);
     tt_stream_push(stream, task);
 }
 

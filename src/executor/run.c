@@ -18,13 +18,11 @@
 
 enum {
     /* A turn takes 0.02 to 0.5 us, by the call: so these are times. */
-    SPIN_NS = 20000, /* with a core for each rank, then the core is offered to others */
-    /* The time that a wait spins is missing when it is woken. Then lazy streams begin with what the
-     * call may wait for. */
-    CROWDED_SPIN_NS = 2500,
-    LOOK_TURNS = 64,               /* how often a wait looks at the clock and the failure record */
-    EXAMINE_NS = 1000000,          /* system calls and the deadline: every millisecond */
-    SLEEP_AFTER_NS = 1000000,      /* waking costs tens of microseconds: only after a long wait */
+    SPIN_NS = 20000,          /* with a core for each rank, then the core is offered to others */
+    CROWDED_SPIN_NS = 2500,   /* the time that a wait spins is missing when it is woken */
+    LOOK_TURNS = 64,          /* how often a wait that yields looks at the failure record */
+    EXAMINE_NS = 1000000,     /* system calls and the deadline: every millisecond */
+    SLEEP_AFTER_NS = 1000000, /* waking costs tens of microseconds: only after a long wait */
     POLITE_SLEEP_AFTER_NS = 50000, /* also where sockets wake, and the kernel's part of it needs
                                     * the core */
     SLEEP_NS = 50000,              /* where nobody wakes this rank */
@@ -231,6 +229,13 @@ static bool may_need_streams(const struct tt_work *works)
     return false;
 }
 
+/* Lazy streams begin with what the call may wait for; once, as threads are woken for that. */
+static void hurry_streams(struct wait *wait, const struct tt_work *works)
+{
+    if (!wait->hurried && may_need_streams(works)) tt_streams_hurry();
+    wait->hurried = true;
+}
+
 static void wait_a_turn(struct wait *wait, struct tt_work *works, struct failure *first)
 {
     struct tt_engine *engine;
@@ -241,8 +246,7 @@ static void wait_a_turn(struct wait *wait, struct tt_work *works, struct failure
         tt_cpu_relax();
         return;
     }
-    if (!wait->hurried && may_need_streams(works)) tt_streams_hurry();
-    wait->hurried = true;
+    if (wait->sleep || waited_ns >= SPIN_NS) hurry_streams(wait, works);
     if (wait->sleep) {
         sleep_until_woken(wait, works);
         look_around(wait, works, first);
@@ -257,6 +261,7 @@ static void wait_a_turn(struct wait *wait, struct tt_work *works, struct failure
     if (crowded || is_long(wait, works)) {
         arm(wait, works);
         if (wait->sleep) return; /* to look again */
+        hurry_streams(wait, works);
         sleep_for_events(works);
         look_around(wait, works, first);
         return;

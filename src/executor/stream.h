@@ -93,9 +93,9 @@ uint64_t tt_stream_push(struct tt_stream *stream, struct tt_task *task);
  * stream's thread beside the one that computes. */
 void tt_stream_set_lazy(struct tt_stream *stream, bool lazy);
 enum { TT_LAZY_NS = 200000 };
-/* A communicator of this process has no such core: from now on streams that run functions of the
- * user's are lazy too (tt_stream_push_function). */
-void tt_streams_lack_cores(void);
+/* One more communicator of this process has no such core, or (-1) one less. While there is one,
+ * streams that run functions of the user's are lazy too (tt_stream_push_function). */
+void tt_streams_count_lacking(int change);
 /* tt_stream_push of a function of the user's, which may make calls of any communicator. */
 void tt_stream_push_function(struct tt_stream *stream, struct tt_task *task);
 /* Lazy streams begin with their tasks now, those of all streams of this process: a call waits for

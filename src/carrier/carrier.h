@@ -122,7 +122,7 @@ struct tt_pending_call {
     struct tt_pending_call *next; /* of the carrier's calls */
     struct tt_work *work;         /* reserved; NULL: the carrier has its memory */
     uint64_t number;              /* of the communicator, where the call is held back */
-    bool follows;                 /* a call that its group holds already */
+    bool follows;                 /* its group holds one of its communicator and carrier already */
     bool is_gone;                 /* gathered into another call, or captured */
     bool is_deferred;             /* gets its turn when its stream has come to it (tt_gate) */
     uint64_t capture;             /* of its stream into a CUDA graph (struct tt_capture); 0: none */

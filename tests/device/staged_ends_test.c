@@ -97,27 +97,33 @@ TEST(staged_memory, many_calls_that_wait_take_bounded_memory)
 }
 
 struct opener {
-    CUstream stream; /* blocked */
-    _Atomic bool opens;
+    _Atomic bool fit, opens; /* the calls that fit are issued; the stream goes on */
 };
 
 static void *open_later(void *argument)
 {
     const struct timespec time = {.tv_nsec = 300000000};
     struct opener *opener = argument;
-    nanosleep(&time, NULL); /* the calls that fit are issued meanwhile */
+    while (!atomic_load(&opener->fit)) tt_test_pause();
+    nanosleep(&time, NULL);
     atomic_store(&opener->opens, true);
     gpu_unblock();
     return NULL;
 }
 
 /* 64 times TUTTI_STAGE_BYTES are had; the call that finds all of it used waits until one has ended.
- */
+ * Alone, and in groups that begin with a call of another communicator and one of the host. */
 static void more_calls_than_memory(struct gpu_rank *rank)
 {
     enum { N = 1 << 24, FIT = 4 }; /* of 64 MiB */
+    const bool grouped = rank->arg;
+    tuttiComm_t own = NULL;
+    int *few = make_ints(rank, 1, 1), here = 1;
+    tuttiStream_t hosts;
+    CHECK_EQ(tuttiStreamCreate(&hosts), tuttiSuccess);
+    check_success(rank, tuttiCommSplit(rank->comm, rank->rank, 0, &own, NULL), "split");
     struct streams streams = make_streams(rank);
-    struct opener opener = {.stream = streams.cuda};
+    struct opener opener = {.fit = false};
     pthread_t thread;
     int *memory = make_ints(rank, 1, N);
     const size_t before = held(rank);
@@ -126,23 +132,43 @@ static void more_calls_than_memory(struct gpu_rank *rank)
         REQUIRE(pthread_create(&thread, NULL, open_later, &opener) == 0);
     }
     for (int i = 0; i < FIT + 2; i++) {
+        if (grouped) {
+            check_success(rank, tuttiGroupStart(), "group start");
+            check_success(rank,
+                          tuttiAllReduce(few, few, 1, tuttiInt32, tuttiMax, own, streams.stream),
+                          "other communicator");
+            check_success(rank,
+                          tuttiAllReduce(&here, &here, 1, tuttiInt32, tuttiMax, rank->comm, hosts),
+                          "host");
+        }
         check_success(
             rank,
             tuttiAllReduce(memory, memory, N, tuttiInt32, tuttiMax, rank->comm, streams.stream),
             "all-reduce");
         if (rank->rank == 0 && i == FIT) CHECK(atomic_load(&opener.opens));
+        atomic_store(&opener.fit, i + 1 >= FIT);
+        if (grouped) check_success(rank, tuttiGroupEnd(), "group");
     }
     CHECK(held(rank) - before <= FIT * N * sizeof *memory + SLACK);
     if (rank->rank == 0) pthread_join(thread, NULL);
     check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
     check_ints(rank, memory, 1, N);
+    check_success(rank, tuttiCommDestroy(own), "destroy");
+    CHECK_EQ(tuttiStreamDestroy(hosts), tuttiSuccess);
     destroy_streams(rank, &streams);
     gpu_free(memory);
+    gpu_free(few);
 }
 
 TEST(staged_memory, a_call_waits_while_calls_before_it_have_all_memory)
 {
     on_devices(2, (const int[]){0, 1}, NULL, more_calls_than_memory, NULL);
+}
+
+TEST(staged_memory, a_group_waits_at_its_first_call_that_needs_memory_which_others_have)
+{
+    bool grouped = true;
+    on_devices(2, (const int[]){0, 1}, NULL, more_calls_than_memory, &grouped);
 }
 
 /* Both directions at once, and a message of nothing. */

@@ -190,7 +190,7 @@ void tt_stage_free_blocks(struct tt_staged_part *staged);
  * it in portions. A call with a count for each rank is bound to the places of the caller's blocks
  * if they pass through staging memory in portions, else they are packed there (tt_stage_packs). A
  * failure is the communicator's, but for USAGE. Waits while earlier calls have all the memory that
- * there may be, unless the call's group holds another one already. */
+ * there may be, unless the call's group holds a staged one of the communicator already. */
 TT_NODISCARD tt_status tt_stage_prepare(struct tt_pending_call *pending,
                                         const struct tt_where *where,
                                         const struct tt_call_blocks *blocks);

@@ -85,10 +85,48 @@ static tt_status check_message(const struct tt_calls *calls, const struct tt_pen
     return TT_OK;
 }
 
+static bool waits_behind(const struct tt_pending_call *call,
+                         const struct tt_pending_call *collective)
+{
+    return call->stream && !call->capture && call->stage->is_collective &&
+           call->comm == collective->comm;
+}
+
+/* The CUDA streams, each once, of collectives that run after this one: they wait meanwhile. */
+static int count_waiting(const struct tt_pending_call *collective)
+{
+    int n = 0;
+    for (const struct tt_pending_call *call = collective; call; call = call->next) {
+        const struct tt_pending_call *same = collective;
+        if (!waits_behind(call, collective)) continue;
+        while (!waits_behind(same, collective) || tt_staged_stream(same) != tt_staged_stream(call))
+            same = same->next;
+        n += same == call;
+    }
+    return n;
+}
+
+/* A stream that waits holds a hardware queue. */
+static tt_status check_queues(const struct tt_pending_call *collective)
+{
+    const int nqueues = tt_driver_connections(), nwaiting = count_waiting(collective);
+    if (nwaiting < nqueues) return TT_OK;
+    return tt_fail(TT_ERR_USAGE,
+                   "communicator %s: a collective of a group is copied on a stream beside yours, "
+                   "while %d of your CUDA streams wait in the group until it has run, and the "
+                   "process has %d hardware queues, all of which they may hold: put it into a "
+                   "group of its own, or set CUDA_DEVICE_MAX_CONNECTIONS to at least %d, 32 at "
+                   "most, before the process uses CUDA",
+                   collective->comm->name, nwaiting, nqueues, nwaiting + 1);
+}
+
 tt_status tt_staged_link(struct tt_calls *calls)
 {
     for (const struct tt_pending_call *call = calls->first; call; call = call->next)
         if (call->stage->is_collective) TT_TRY(link_to_earlier(calls, call));
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next)
+        if (call->stage->is_collective && call->stage->by_host && !call->capture)
+            TT_TRY(check_queues(call));
     for (const struct tt_pending_call *call = calls->first; call; call = call->next)
         if (!call->stage->is_collective) TT_TRY(check_message(calls, call));
     return TT_OK;

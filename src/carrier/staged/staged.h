@@ -209,7 +209,7 @@ void *tt_staged_stream(const struct tt_pending_call *pending);
 
 /* Before the calls are captured or begin: finds the collectives that use the output of an earlier
  * one of the group; their copies are made when the earlier one's have been. USAGE: the process has
- * one hardware queue for that; or a message uses the output of a collective, or may write the input
+ * too few hardware queues for that; or a message uses the output of a collective, or may write the input
  * of one before it is read. */
 TT_NODISCARD tt_status tt_staged_link(struct tt_calls *calls);
 /* Calls of a rank in a group that are on several streams: before any of them, all these streams

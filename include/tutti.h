@@ -314,11 +314,11 @@ TUTTI_API tuttiResult_t tuttiStreamCreate(tuttiStream_t *stream);
  * tuttiStreamLaunch are for streams of the host: use CUDA's. */
 TUTTI_API tuttiResult_t tuttiStreamFromDevice(tuttiStream_t *stream, int device,
                                               void *deviceStream);
-/* The stream of a CUDA stream without making one: the same for the same CUDA stream, kept by the
- * library, never destroyed by you, and anew when a CUDA stream was destroyed and another one has
- * its handle. Made for being called before each call; costs one cuStreamGetId. deviceStream NULL:
- * the legacy default stream, and then a call whose buffers are all pageable memory of the host runs
- * as with stream NULL: it is complete when it returns. device -1 and NULL: *stream is NULL. */
+/* The stream of a CUDA stream without making one: always the same, kept by the library, never
+ * destroyed by you, and anew when a CUDA stream was destroyed (not while a group holds a call on
+ * it) and another one has its handle. For use before each call: one cuStreamGetId. deviceStream
+ * NULL: the legacy default stream, and then a call whose buffers are all pageable memory of the
+ * host is complete when it returns, as with stream NULL. device -1 and NULL: *stream is NULL. */
 TUTTI_API tuttiResult_t tuttiStreamOfDevice(tuttiStream_t *stream, int device, void *deviceStream);
 /* Completes all work of the stream, then frees it; of a stream of tuttiStreamFromDevice, the calls
  * issued on it. NULL is allowed. InvalidUsage: a function that the stream runs calls it. */

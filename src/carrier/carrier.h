@@ -3,11 +3,15 @@
  * copies in and out (staged). Which carrier a call has is decided once, when the call is issued
  * (tt_carrier_select); from then on the call has a pointer to the carrier's table.
  *
- * The calls of a group go through these phases; each phase takes all calls of a carrier at once:
+ * `prepare` gives each call what it needs of its own, when it is made; it may wait until earlier
+ * calls have ended. At its end the calls of a group go through these phases; each phase takes all
+ * calls of a carrier at once:
  *
- *     gather    sends and receives that are carried out together become one call
+ *     gather    sends and receives that are carried out together become one call; calls that may
+ *               not be in one group are refused
  *     capture   calls on CUDA streams that are being captured become nodes of a graph
- *     reserve   takes all memory that the calls need: the last phase that can fail
+ *     (here the calls wait until they may get their turns: struct tt_gate)
+ *     reserve   takes the rest of the memory that the calls need: the last phase that can fail
  *     captured  what was captured holds, of all carriers, or, after a failure, nothing
  *     begin     one call after the other, in the order of the group, gets its turn; calls that were
  *               gathered get theirs in launch
@@ -122,7 +126,7 @@ struct tt_pending_call {
     struct tt_pending_call *next; /* of the carrier's calls */
     struct tt_work *work;         /* reserved; NULL: the carrier has its memory */
     uint64_t number;              /* of the communicator, where the call is held back */
-    bool follows;                 /* a call that its group holds already */
+    bool follows;                 /* its group holds one of its communicator and carrier already */
     bool is_gone;                 /* gathered into another call, or captured */
     bool is_deferred;             /* gets its turn when its stream has come to it (tt_gate) */
     uint64_t capture;             /* of its stream into a CUDA graph (struct tt_capture); 0: none */

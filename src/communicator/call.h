@@ -1,4 +1,4 @@
-/* The way of every call from its checked arguments to its issue. */
+/* The way of every call: its arguments are checked, then it is issued. */
 #ifndef TT_COMMUNICATOR_CALL_H
 #define TT_COMMUNICATOR_CALL_H
 

@@ -1,6 +1,6 @@
 /* The wait loop: where works of the host wait for other ranks. (Express calls look for a while in
- * collective.c first; carriers of calls on GPUs wait for their kernels, copies and replays
- * themselves.)
+ * collective.c first.) Staged calls also wait here for their CUDA streams and copies; the carriers
+ * wait themselves for kernels, for replays, and for the copies of output of calls without a stream.
  *
  * A wait looks at once again (spins), where there is a core for each rank; then it yields the core
  * between two looks; then it sleeps. It sleeps after a millisecond, and, where other programs use

@@ -2,7 +2,8 @@
  * peers: keeps a communicator, and makes others with processes that come and go: what it maps of
  * their memory has a bound.
  * reset: resets the GPU (cudaDeviceReset) between two communicators, whose streams it keeps.
- * reset_early: the same before it destroys the first, which is told, and ends without a fault. */
+ * reset_early: the same before it destroys the first, which is told, and ends without a fault.
+ * reset_used: the same; before, a call was captured, and afterwards one is made, which fails. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -149,6 +150,43 @@ static tuttiComm_t use_stream(void)
     return comm;
 }
 
+/* A graph with a sum, which is launched. */
+static void use_graph(tuttiComm_t comm)
+{
+    CUstream stream = NULL;
+    CUgraph graph = NULL;
+    CUgraphExec ready = NULL;
+    tuttiStream_t found = NULL;
+    void *memory = begin();
+    CALL(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+    CALL(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    check(tuttiStreamOfDevice(&found, 0, stream), "stream");
+    check(tuttiAllReduce(memory, memory, COUNT, tuttiInt32, tuttiSum, comm, found), "capture");
+    CALL(cuStreamEndCapture, stream, &graph);
+    CALL(cuGraphInstantiateWithFlags, &ready, graph, 0);
+    CALL(cuGraphLaunch, ready, stream);
+    CALL(cuStreamSynchronize, stream);
+}
+
+static int reset_used(void)
+{
+    for (int captures = 0; captures < 2; captures++) {
+        const tuttiComm_t comm = use_stream();
+        tuttiCounters_t counters;
+        if (captures) use_graph(comm);
+        CALL(cuDevicePrimaryCtxReset_v2, 0);
+        usleep(50000); /* threads of the library look at replays */
+        void *memory = begin();
+        if (!tuttiAllReduce(memory, memory, COUNT, tuttiInt32, tuttiSum, comm, NULL)) {
+            fprintf(stderr, "a call after the reset has succeeded\n");
+            return 1;
+        }
+        check(tuttiCommCounters(comm, &counters), "counters");
+        check(tuttiCommDestroy(comm), "destroy");
+    }
+    return 0;
+}
+
 static int reset(bool early)
 {
     for (int i = 0; i < 3; i++) {
@@ -173,6 +211,7 @@ int main(int argc, char **argv)
     if (!strcmp(how, "peers")) return use_peers(argv[0]);
     if (!strcmp(how, "reset")) return reset(false);
     if (!strcmp(how, "reset_early")) return reset(true);
-    fprintf(stderr, "usage: again peers|reset|reset_early\n");
+    if (!strcmp(how, "reset_used")) return reset_used();
+    fprintf(stderr, "usage: again peers|reset|reset_early|reset_used\n");
     return 1;
 }

@@ -97,27 +97,33 @@ TEST(staged_memory, many_calls_that_wait_take_bounded_memory)
 }
 
 struct opener {
-    CUstream stream; /* blocked */
-    _Atomic bool opens;
+    _Atomic bool fit, opens; /* the calls that fit are issued; the stream goes on */
 };
 
 static void *open_later(void *argument)
 {
     const struct timespec time = {.tv_nsec = 300000000};
     struct opener *opener = argument;
-    nanosleep(&time, NULL); /* the calls that fit are issued meanwhile */
+    while (!atomic_load(&opener->fit)) tt_test_pause();
+    nanosleep(&time, NULL);
     atomic_store(&opener->opens, true);
     gpu_unblock();
     return NULL;
 }
 
 /* 64 times TUTTI_STAGE_BYTES are had; the call that finds all of it used waits until one has ended.
- */
+ * Alone, and in groups that begin with a call of another communicator and one of the host. */
 static void more_calls_than_memory(struct gpu_rank *rank)
 {
     enum { N = 1 << 24, FIT = 4 }; /* of 64 MiB */
+    const bool grouped = rank->arg;
+    tuttiComm_t own = NULL;
+    int *few = make_ints(rank, 1, 1), here = 1;
+    tuttiStream_t hosts;
+    CHECK_EQ(tuttiStreamCreate(&hosts), tuttiSuccess);
+    check_success(rank, tuttiCommSplit(rank->comm, rank->rank, 0, &own, NULL), "split");
     struct streams streams = make_streams(rank);
-    struct opener opener = {.stream = streams.cuda};
+    struct opener opener = {.fit = false};
     pthread_t thread;
     int *memory = make_ints(rank, 1, N);
     const size_t before = held(rank);
@@ -126,23 +132,43 @@ static void more_calls_than_memory(struct gpu_rank *rank)
         REQUIRE(pthread_create(&thread, NULL, open_later, &opener) == 0);
     }
     for (int i = 0; i < FIT + 2; i++) {
+        if (grouped) {
+            check_success(rank, tuttiGroupStart(), "group start");
+            check_success(rank,
+                          tuttiAllReduce(few, few, 1, tuttiInt32, tuttiMax, own, streams.stream),
+                          "other communicator");
+            check_success(rank,
+                          tuttiAllReduce(&here, &here, 1, tuttiInt32, tuttiMax, rank->comm, hosts),
+                          "host");
+        }
         check_success(
             rank,
             tuttiAllReduce(memory, memory, N, tuttiInt32, tuttiMax, rank->comm, streams.stream),
             "all-reduce");
         if (rank->rank == 0 && i == FIT) CHECK(atomic_load(&opener.opens));
+        atomic_store(&opener.fit, i + 1 >= FIT);
+        if (grouped) check_success(rank, tuttiGroupEnd(), "group");
     }
     CHECK(held(rank) - before <= FIT * N * sizeof *memory + SLACK);
     if (rank->rank == 0) pthread_join(thread, NULL);
     check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
     check_ints(rank, memory, 1, N);
+    check_success(rank, tuttiCommDestroy(own), "destroy");
+    CHECK_EQ(tuttiStreamDestroy(hosts), tuttiSuccess);
     destroy_streams(rank, &streams);
     gpu_free(memory);
+    gpu_free(few);
 }
 
 TEST(staged_memory, a_call_waits_while_calls_before_it_have_all_memory)
 {
     on_devices(2, (const int[]){0, 1}, NULL, more_calls_than_memory, NULL);
+}
+
+TEST(staged_memory, a_group_waits_at_its_first_call_that_needs_memory_which_others_have)
+{
+    bool grouped = true;
+    on_devices(2, (const int[]){0, 1}, NULL, more_calls_than_memory, &grouped);
 }
 
 /* Both directions at once, and a message of nothing. */
@@ -220,76 +246,6 @@ TEST(staged_errors, bad_arguments_are_named_and_leave_the_communicator_as_it_was
 }
 
 enum { LONG = 3000 }; /* passes in portions of 4 KiB */
-
-/* ---- One hardware queue ---------------------------------------------------------------------- */
-
-/* A group whose second sum is of the first one's output, and a captured call. */
-static void on_one_queue(struct gpu_rank *rank)
-{
-    static const char mend[] = "set CUDA_DEVICE_MAX_CONNECTIONS to at least 2";
-    struct streams streams = make_streams(rank);
-    int *memory = make_ints(rank, 1, LONG), *more = make_ints(rank, 0, LONG);
-    check_success(rank, tuttiGroupStart(), "group start");
-    check_success(
-        rank, tuttiAllReduce(memory, more, LONG, tuttiInt32, tuttiSum, rank->comm, streams.stream),
-        "first sum");
-    check_success(
-        rank, tuttiAllReduce(more, more, LONG, tuttiInt32, tuttiSum, rank->comm, streams.stream),
-        "second sum");
-    check_error(rank, tuttiGroupEnd(), tuttiInvalidUsage, mend);
-    gpu_use(rank->gpu);
-    capture_begin(streams.cuda, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-    check_error(
-        rank, tuttiAllReduce(memory, more, LONG, tuttiInt32, tuttiSum, rank->comm, streams.stream),
-        tuttiInvalidUsage, mend);
-    CALL(cuGraphExecDestroy, capture_end(streams.cuda));
-    check_success(rank, tuttiBarrier(rank->comm, streams.stream), "barrier");
-    check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
-    destroy_streams(rank, &streams);
-    gpu_free(memory);
-    gpu_free(more);
-}
-
-/* A message that uses what a collective of its group writes. */
-static void message_of_output(struct gpu_rank *rank)
-{
-    struct streams streams = make_streams(rank);
-    int *memory = make_ints(rank, 1, LONG), *more = make_ints(rank, 0, LONG);
-    for (int sends = 0; sends < 2; sends++) {
-        check_success(rank, tuttiGroupStart(), "group start");
-        check_success(rank,
-                      tuttiAllReduce(memory, more, LONG, tuttiInt32, tuttiSum, rank->comm, NULL),
-                      "sum");
-        check_success(
-            rank,
-            sends ? tuttiSend(more + 1, 5, tuttiInt32, 1 - rank->rank, rank->comm, streams.stream)
-                  : tuttiRecv(more + 1, 5, tuttiInt32, 1 - rank->rank, rank->comm, streams.stream),
-            "message");
-        check_error(rank, tuttiGroupEnd(), tuttiInvalidUsage, "put them into two groups");
-    }
-    check_success(rank, tuttiBarrier(rank->comm, NULL), "barrier");
-    destroy_streams(rank, &streams);
-    gpu_free(memory);
-    gpu_free(more);
-}
-
-TEST(staged_errors, a_message_that_uses_what_a_collective_of_its_group_writes_is_refused)
-{
-    on_devices(2, (const int[]){0, 1}, NULL, message_of_output, NULL);
-}
-
-TEST(staged_errors, what_one_hardware_queue_cannot_carry_is_refused)
-{
-    const char *set = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-    char *before = set ? strdup(set) : NULL;
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
-    on_devices(2, (const int[]){0, 1}, NULL, on_one_queue, NULL);
-    if (before)
-        setenv("CUDA_DEVICE_MAX_CONNECTIONS", before, 1);
-    else
-        unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
-    free(before);
-}
 
 /* ---- Failures ------------------------------------------------------------------------------- */
 

@@ -31,7 +31,8 @@ static void leave(struct tt_comm_core *comm)
 
 /* ---- Before a group begins ------------------------------------------------------------------ */
 
-/* Finds which streams of the calls are being captured. */
+/* Finds which streams of the calls are being captured, then what the calls, also those that are
+ * captured, have to do with one another. */
 static tt_status gather(struct tt_calls *calls)
 {
     for (struct tt_pending_call *call = calls->first; call; call = call->next) {
@@ -41,7 +42,7 @@ static tt_status gather(struct tt_calls *calls)
             return tt_fail(TT_ERR_USAGE, "the capture of a CUDA stream has begun inside a group, "
                                          "after a call on that stream: begin it before the group");
     }
-    return TT_OK;
+    return tt_staged_link(calls);
 }
 
 /* Nobody runs the tasks of the staging thread in its place. */
@@ -73,7 +74,6 @@ static tt_status take_task(struct tt_pending_call *first)
 
 static tt_status reserve(struct tt_calls *calls)
 {
-    TT_TRY(tt_staged_link(calls));
     for (struct tt_pending_call *call = calls->first; call; call = call->next) {
         if (!call->stream) continue;
         if (!call->comm->staged->task) TT_TRY(take_task(call));

@@ -59,7 +59,7 @@ static tt_status make_block(struct tt_staged_part *staged, size_t n, size_t nbyt
     const size_t size = n ? n * (nbytes + WORDS_BYTES) : nbytes;
     struct tt_stage_block *block = calloc(1, sizeof *block + n * sizeof block->stages[0]);
     if (!block) return tt_fail(TT_ERR_SYSTEM, "out of memory for %zu entries of staging memory", n);
-    const tt_status status = tt_context_allocate_host(staged->context, size, &block->memory);
+    const tt_status status = tt_context_allocate_lasting(staged->context, size, &block->memory);
     if (status) {
         free(block);
         return status;

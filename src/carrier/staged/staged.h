@@ -19,12 +19,13 @@
  * A call on a stream has staging memory for all of its bytes: while the stream waits it holds up a
  * hardware queue, which other streams share, so that copies on another stream might come never.
  *
- * A collective without a stream that is larger than TUTTI_STAGE_BYTES, a message that is larger
- * than a quarter of it, and each captured call, passes through staging memory in portions, which
- * all such calls share (executor/portions.h): a thread of the communicator queues the copies on
- * another stream (copies.h). So it is with smaller ones without a stream when many wait, with
- * messages that a device of the network may move in place, and with collectives of a group that use
- * one another's buffers. */
+ * A collective without a stream that is larger than TUTTI_STAGE_BYTES, a message without one that
+ * is larger than a quarter of it, and each captured call, passes through staging memory in
+ * portions, which all such calls share (executor/portions.h): the copier, a thread of the
+ * communicator, queues the copies on another stream (copies.h). So it is with smaller ones without
+ * a stream when many wait, and with messages that a device of the network may move in place. The
+ * copier also copies for collectives of a group that use one another's buffers, which keep staging
+ * memory of their own. */
 #ifndef TT_CARRIER_STAGED_STAGED_H
 #define TT_CARRIER_STAGED_STAGED_H
 
@@ -190,7 +191,7 @@ void tt_stage_free_blocks(struct tt_staged_part *staged);
  * it in portions. A call with a count for each rank is bound to the places of the caller's blocks
  * if they pass through staging memory in portions, else they are packed there (tt_stage_packs). A
  * failure is the communicator's, but for USAGE. Waits while earlier calls have all the memory that
- * there may be, unless the call's group holds another one already. */
+ * there may be, unless the call's group holds a staged one of the communicator already. */
 TT_NODISCARD tt_status tt_stage_prepare(struct tt_pending_call *pending,
                                         const struct tt_where *where,
                                         const struct tt_call_blocks *blocks);
@@ -207,9 +208,10 @@ void *tt_staged_stream(const struct tt_pending_call *pending);
 
 /* ---- Stages of a group ---------------------------------------------------------------------- */
 
-/* Before the calls begin: finds the collectives that use the output of an earlier one of the group;
- * their copies are made when the earlier one's have been. USAGE: the process has one hardware queue
- * for that; or a message uses the output of a collective. */
+/* Before the calls are captured or begin: finds the collectives that use the output of an earlier
+ * one of the group; their copies are made when the earlier one's have been. USAGE: the process has
+ * too few hardware queues for that; or a message uses the output of a collective, or may write the
+ * input of one before it is read. */
 TT_NODISCARD tt_status tt_staged_link(struct tt_calls *calls);
 /* Calls of a rank in a group that are on several streams: before any of them, all these streams
  * come to the group; afterwards all follow all of the calls. */

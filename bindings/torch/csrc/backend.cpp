@@ -1,8 +1,12 @@
 // A group: how it begins, what it tells of itself, and how it ends.
 #include "backend.hpp"
 
+#include <chrono>
+#include <exception>
 #include <map>
+#include <mutex>
 #include <thread>
+#include <utility>
 
 #include <Python.h>
 
@@ -91,12 +95,13 @@ void Backend::shutdown()
 void Backend::abort()
 {
     WithoutPython without;
-    shared_->hooks.tell_abort();
+    const std::exception_ptr error = shared_->hooks.tell_abort();
     forget();
     links_->abort();
     queue_->abort();
     links_->close();
     queue_->close();
+    if (error) std::rethrow_exception(error);
 }
 
 void Backend::forget()

@@ -104,7 +104,29 @@ def abort_ends_a_synchronous_call_and_a_receive(rank, nranks):
         work = dist.irecv(torch.ones(4), 1)
         threading.Timer(0.3, backend.abort).start()
         raises(dist.DistBackendError, "abort", lambda: dist.all_reduce(torch.ones(4)))
-        raises(dist.DistBackendError, "", lambda: dist.all_reduce(torch.ones(4)))
+        raises(dist.DistBackendError, "on this rank", lambda: dist.all_reduce(torch.ones(4)))
+        store.set("over", "1")
+    else:
+        store.wait(["over"])
+
+
+@case(alone=True)
+def an_abort_hook_that_raises_does_not_cancel_the_abort(rank, nranks):
+    dist.barrier()
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 0:
+        backend, told = dist.group.WORLD._get_backend(CPU), []
+
+        def bad(text):
+            told.append(text)
+            raise RuntimeError(text)
+
+        backend.register_abort_hook(1, lambda: bad("first hook"))
+        backend.register_abort_hook(2, lambda: bad("second hook"))
+        work = dist.all_reduce(torch.ones(4), async_op=True)
+        raises(RuntimeError, "first hook", backend.abort)
+        raises(dist.DistBackendError, "abort", work.wait)
+        expect(told == ["first hook", "second hook"], f"{told}")
         store.set("over", "1")
     else:
         store.wait(["over"])

@@ -108,6 +108,26 @@ def premultiplied_sum_with_a_number_and_a_tensor(rank, nranks):
 
 
 @case()
+def a_factor_that_the_type_does_not_have_is_refused(rank, nranks):
+    factors = [(torch.int64, 0.5), (torch.uint8, -1.0), (torch.int8, 128.0), (torch.int32, float("nan")), (torch.int32, torch.tensor(2**31))]
+    for dtype, factor in factors:
+        refused = lambda: dist.all_reduce(torch.ones(2, dtype=dtype), dist._make_nccl_premul_sum(factor))  # noqa: B023, E731
+        text = raises(ValueError, "the factor of PREMUL_SUM is", refused)
+        assert {"torch.int64": "0.5, expected a value of Long"}.get(str(dtype), "expected a value of") in text, text
+    for dtype in (torch.complex64, torch.float32):
+        given = torch.ones(2, dtype=dtype)
+        raises(ValueError, "expected a real number", lambda: dist.all_reduce(given, dist._make_nccl_premul_sum(torch.tensor(1j))))  # noqa: B023
+    most = 2**64 - 1
+    for dtype, factor, value in ((torch.int8, -128.0, -128), (torch.uint8, 255.0, 255), (torch.uint64, torch.tensor(most, dtype=torch.uint64), most)):
+        tensor = torch.full((2,), int(rank == 0)).to(dtype)
+        dist.all_reduce(tensor, dist._make_nccl_premul_sum(factor))
+        assert tensor.tolist() == [value] * 2, f"{dtype}: {tensor}"
+    tensor = torch.full((2,), 1 + 2j)
+    dist.all_reduce(tensor, dist._make_nccl_premul_sum(0.5))
+    same(tensor, torch.full((2,), (1 + 2j) * nranks / 2))
+
+
+@case()
 def what_cannot_be_reduced_is_refused_by_name(rank, nranks):
     raises(ValueError, "cannot reduce Float with BAND", lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BAND))
     raises(TypeError, "Float8_e4m3fnuz", lambda: dist.all_reduce(torch.ones(2).to(torch.float8_e4m3fnuz)))

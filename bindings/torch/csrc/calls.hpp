@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "deadlines.hpp"
 #include "errors.hpp"
 #include "tensors.hpp"
 #include "types.hpp"
@@ -61,6 +62,7 @@ inline Operation make_operation(c10d::OpType type, const char *title, std::vecto
 template <class Options, class Call>
 Operation make_call(Operation operation, const Options &options, Call call)
 {
+    if (options.timeout != c10d::kUnsetTimeout) need_time(options.timeout, operation.title);
     operation.timeout = options.timeout;
     operation.is_async = options.asyncOp;
     operation.call = std::move(call);

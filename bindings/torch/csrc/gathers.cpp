@@ -135,8 +135,8 @@ WorkPointer Backend::all_gather_single(at::Tensor &output, at::Tensor &input,
     need_multiple(output, input, size_, "output", name);
     need_output(output, name);
     const Moved moved(input.scalar_type());
-    auto call = [to = output, from = input, moved](tuttiComm_t comm) {
-        const Pair pair(to, from);
+    auto call = [to = output, from = input, moved, rank = rank_](tuttiComm_t comm) {
+        const Pair pair(to, from, rank);
         check(tuttiAllGather(pair.sent(), pair.received(), moved.count(from.numel()), moved.type,
                              comm, nullptr),
               comm);
@@ -158,9 +158,9 @@ WorkPointer Backend::all_gather_single_coalesced(Tensors &outputs, Tensors &inpu
         need_multiple(outputs[i], inputs[i], size_, "output", name);
         need_output(outputs[i], name);
     }
-    auto call = [to = outputs, from = inputs](tuttiComm_t comm) {
+    auto call = [to = outputs, from = inputs, rank = rank_](tuttiComm_t comm) {
         std::vector<Pair> pairs;
-        for (size_t i = 0; i < to.size(); i++) pairs.emplace_back(to[i], from[i]);
+        for (size_t i = 0; i < to.size(); i++) pairs.emplace_back(to[i], from[i], rank);
         check(together(pairs.size(),
                        [&](size_t i) {
                            const Moved moved(from[i].scalar_type());
@@ -217,12 +217,11 @@ WorkPointer Backend::gather_single(at::Tensor &output, at::Tensor &input,
     }
     const Moved moved(input.scalar_type());
     auto call = [=, to = output, from = input](tuttiComm_t comm) {
-        const at::Tensor whole = packed(from);
-        at::Tensor room = is_root ? room_for(to) : at::Tensor();
-        check(tuttiGather(whole.const_data_ptr(), is_root ? room.mutable_data_ptr() : nullptr,
+        const Pair pair(is_root ? to : from, from, is_root ? root : 0);
+        check(tuttiGather(pair.sent(), is_root ? pair.received() : nullptr,
                           moved.count(from.numel()), moved.type, root, comm, nullptr),
               comm);
-        if (is_root) unpack(room, to);
+        if (is_root) pair.finish();
     };
     return run(make_call(make_operation(OpType::GATHER, "tutti:gather_single", {input},
                                         is_root ? Tensors{output} : Tensors{}),

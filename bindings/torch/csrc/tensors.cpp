@@ -1,6 +1,8 @@
 // Tensors as tutti's calls take them: memory of the host, contiguous.
 #include "tensors.hpp"
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #include <ATen/MemoryOverlap.h>
@@ -89,6 +91,20 @@ at::Tensor packed(const at::Tensor &tensor)
     at::Tensor whole = new_like(tensor);
     copy_values(tensor, whole);
     return whole;
+}
+
+at::Tensor apart(const at::Tensor &from, const at::Tensor &to, int rank)
+{
+    const auto from_begin = reinterpret_cast<uintptr_t>(from.const_data_ptr());
+    const auto to_begin = reinterpret_cast<uintptr_t>(to.const_data_ptr());
+    const size_t nfrom = bytes_of(from), nto = bytes_of(to);
+    if (from_begin + nfrom <= to_begin || to_begin + nto <= from_begin) return from;
+    const uintptr_t outer = nfrom < nto ? to_begin : from_begin;
+    const uintptr_t inner = nfrom < nto ? from_begin : to_begin;
+    if (rank >= 0 && inner == outer + static_cast<size_t>(rank) * std::min(nfrom, nto)) return from;
+    at::Tensor copy = new_like(from);
+    copy_values(from, copy);
+    return copy;
 }
 
 void unpack(const at::Tensor &packed, const at::Tensor &tensor)

@@ -33,6 +33,9 @@ inline size_t bytes_of(const at::Tensor &tensor)
 at::Tensor room_for(const at::Tensor &tensor);
 /* As room_for, with the tensor's values. */
 at::Tensor packed(const at::Tensor &tensor);
+/* `from` itself where it has no memory of `to`, or lies where a call takes it in place: the smaller
+ * of the two is block `rank` of the larger one; rank -1: nowhere. Else a copy. Both are packed. */
+at::Tensor apart(const at::Tensor &from, const at::Tensor &to, int rank);
 /* Copies the values back where `packed` was not the tensor itself. */
 void unpack(const at::Tensor &packed, const at::Tensor &tensor);
 

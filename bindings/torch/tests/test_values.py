@@ -233,6 +233,52 @@ def all_to_all_equal_and_uneven(rank, nranks):
 
 
 @case()
+def input_and_output_may_share_memory(rank, nranks):
+    def room(count):
+        return torch.arange(float(count)) + 100 * rank
+
+    def part(other, start):  # of room() of another rank
+        return torch.arange(float(start), start + 4) + 100 * other
+
+    for start in (4 * rank, 4 * ((rank + 1) % nranks), 2, 4 * nranks - 2):  # in place, another block, shifted, beyond the end
+        starts = [{4 * rank: 4 * r, 4 * ((rank + 1) % nranks): 4 * ((r + 1) % nranks)}.get(start, start) for r in range(nranks)]
+        if start in (2, 4 * nranks - 2):
+            starts = [start] * nranks
+        memory = room(4 * nranks + 2)
+        dist.all_gather_single(memory[: 4 * nranks], memory[start : start + 4])
+        same(memory[: 4 * nranks], torch.cat([part(r, starts[r]) for r in range(nranks)]), f"all_gather from {start}")
+        memory = room(4 * nranks + 2)
+        dist.reduce_scatter_single(memory[start : start + 4], memory[: 4 * nranks])
+        same(memory[start : start + 4], sum(part(r, 4 * rank) for r in range(nranks)), f"reduce_scatter to {start}")
+    memory = room(4 * nranks)
+    mine = memory[2:6] if rank == 0 else torch.ones(4)  # one rank's overlap
+    dist.all_gather_single(memory, mine)
+    same(memory, torch.cat([torch.arange(2.0, 6.0), torch.ones(4 * nranks - 4)]))
+    for root in range(nranks):
+        memory = room(4 * nranks)
+        dist.group.WORLD._get_backend(torch.device("cpu")).gather_single(memory, memory[1:5], _gather(root)).wait()
+        if rank == root:
+            same(memory, torch.cat([part(r, 1) for r in range(nranks)]), "gather")
+    wanted = torch.cat([part(r, 4 * rank) for r in range(nranks)])
+    memory = room(4 * nranks)
+    dist.all_to_all_single(memory, memory)
+    same(memory, wanted, "all_to_all with one buffer")
+    memory = room(4 * nranks).reshape(4, nranks).t().contiguous().t()  # strides
+    before = memory.clone()
+    dist.all_to_all_single(memory.t(), memory.t())
+    same(memory.t()[:, 0].contiguous(), torch.stack([before.t()[rank, 0] + 100 * (r - rank) for r in range(nranks)]))
+    memory = room(4 * nranks + 1)
+    dist.all_to_all_single(memory[1:], memory[: 4 * nranks])
+    same(memory[1:], wanted, "all_to_all with a shift")
+
+
+def _gather(root):
+    options = dist.GatherOptions()
+    options.rootRank = root
+    return options
+
+
+@case()
 def strides_and_views_are_right(rank, nranks):
     base = torch.arange(24.0).reshape(4, 6) + rank
     wanted = sum(torch.arange(24.0).reshape(4, 6) + other for other in range(nranks))

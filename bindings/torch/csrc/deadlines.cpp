@@ -1,7 +1,8 @@
 // How long the calls of a group may take.
 #include "deadlines.hpp"
 
-#include <algorithm>
+#include <mutex>
+#include <vector>
 
 #include <c10/util/Exception.h>
 

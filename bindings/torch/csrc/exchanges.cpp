@@ -1,6 +1,7 @@
 // Collectives whose ranks each have a block for each rank: reduce-scatter and all-to-all.
 #include <algorithm>
 #include <numeric>
+#include <vector>
 
 #include "backend.hpp"
 #include "calls.hpp"
@@ -13,21 +14,10 @@ using c10d::OpType;
 namespace
 {
 
-void need_pair(const at::Tensor &output, const at::Tensor &input, const char *name)
-{
-    need_output(output, name);
-    need_host(input, name);
-    TORCH_CHECK_TYPE(output.scalar_type() == input.scalar_type(), name,
-                     ": the output has the type ", output.scalar_type(), ", expected ",
-                     input.scalar_type(), " as the input has");
-}
-
 void need_scattered(const at::Tensor &output, const at::Tensor &input, int size, const char *name)
 {
-    need_pair(output, input, name);
-    TORCH_CHECK_VALUE(input.numel() == output.numel() * size, name, ": the input has ",
-                      input.numel(), " elements, expected ", output.numel() * size, ": ", size,
-                      " times those of the output");
+    need_multiple(input, output, size, "input", name);
+    need_output(output, name);
 }
 
 /* How many elements each rank gets of a tensor whose rows are split so; empty: equally. */
@@ -207,7 +197,8 @@ WorkPointer Backend::all_to_all_single(at::Tensor &output, at::Tensor &input,
                                        std::vector<int64_t> &input_splits,
                                        const c10d::AllToAllOptions &options)
 {
-    need_pair(output, input, "all_to_all_single");
+    need_equal_types(output, input, "all_to_all_single");
+    need_output(output, "all_to_all_single");
     const Moved moved(input.scalar_type());
     const auto sent = split_counts(input, input_splits, size_, moved, "input");
     const auto received = split_counts(output, output_splits, size_, moved, "output");

@@ -1,7 +1,8 @@
-// Collectives that move blocks: all-gather, gather, scatter, all-to-all. Lists of tensors travel as
+// Collectives that move blocks: all-gather, gather and scatter. Lists of tensors travel as
 // one buffer, in which the tensors lie one behind the other.
 #include <algorithm>
-#include <numeric>
+#include <functional>
+#include <vector>
 
 #include "backend.hpp"
 #include "calls.hpp"
@@ -13,20 +14,6 @@ using c10d::OpType;
 
 namespace
 {
-
-/* Throws ValueError unless `whole` has size times the elements of `part`, and TypeError unless
- * their types are equal. */
-void need_multiple(const at::Tensor &whole, const at::Tensor &part, int size, const char *what,
-                   const char *name)
-{
-    need_host(whole, name);
-    need_host(part, name);
-    TORCH_CHECK_TYPE(whole.scalar_type() == part.scalar_type(), name,
-                     ": the types differ: ", whole.scalar_type(), " and ", part.scalar_type());
-    TORCH_CHECK_VALUE(whole.numel() == part.numel() * size, name, ": the ", what, " has ",
-                      whole.numel(), " elements, expected ", part.numel() * size, ": ", size,
-                      " times those of the other tensor");
-}
 
 /* The list, whose tensors all have the type and so many elements. */
 const Tensors &need_blocks(const std::vector<Tensors> &lists, const at::Tensor &block, int size,

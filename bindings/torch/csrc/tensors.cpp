@@ -68,6 +68,23 @@ void need_type(const std::vector<at::Tensor> &tensors, at::ScalarType type, cons
     }
 }
 
+void need_equal_types(const at::Tensor &a, const at::Tensor &b, const char *name)
+{
+    need_host(a, name);
+    need_host(b, name);
+    TORCH_CHECK_TYPE(a.scalar_type() == b.scalar_type(), name,
+                     ": the types differ: ", a.scalar_type(), " and ", b.scalar_type());
+}
+
+void need_multiple(const at::Tensor &whole, const at::Tensor &part, int size, const char *what,
+                   const char *name)
+{
+    need_equal_types(whole, part, name);
+    TORCH_CHECK_VALUE(whole.numel() == part.numel() * size, name, ": the ", what, " has ",
+                      whole.numel(), " elements, expected ", part.numel() * size, ": ", size,
+                      " times those of the other tensor");
+}
+
 void need_rank(int64_t rank, int size, const char *what, const char *name)
 {
     TORCH_CHECK_VALUE(rank >= 0 && rank < size, name, ": the ", what, " is rank ", rank,

@@ -18,6 +18,12 @@ void need_output(const at::Tensor &tensor, const char *name);
 at::Tensor &need_one(std::vector<at::Tensor> &tensors, const char *name);
 /* Throws TypeError unless all have the type, ValueError unless need_host accepts them. */
 void need_type(const std::vector<at::Tensor> &tensors, at::ScalarType type, const char *name);
+/* Throws TypeError unless both have one type, ValueError unless need_host accepts them. */
+void need_equal_types(const at::Tensor &a, const at::Tensor &b, const char *name);
+/* As need_equal_types, and ValueError unless `whole`, which is the `what`, "input" or "output", has
+ * `size` times the elements of `part`. */
+void need_multiple(const at::Tensor &whole, const at::Tensor &part, int size, const char *what,
+                   const char *name);
 /* Throws ValueError unless 0 <= rank < size; `what` is "root", "source" or "destination". */
 void need_rank(int64_t rank, int size, const char *what, const char *name);
 /* Throws ValueError unless the list has `size` tensors; `what` is "input" or "output". */

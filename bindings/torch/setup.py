@@ -81,7 +81,6 @@ def extension():
             "-Wno-unused-parameter",
             "-Wno-missing-field-initializers",
         ],
-        extra_objects=[without_hwloc(HERE / "build")],
         extra_link_args=[
             str(library),
             sodium(),
@@ -94,5 +93,12 @@ def extension():
     )
 
 
+class Build(BuildExtension):
+    def build_extensions(self):
+        for each in self.extensions:
+            each.extra_objects.append(without_hwloc(HERE / "build"))
+        super().build_extensions()
+
+
 os.chdir(HERE)
-setup(ext_modules=[extension()], cmdclass={"build_ext": BuildExtension})
+setup(ext_modules=[extension()], cmdclass={"build_ext": Build})

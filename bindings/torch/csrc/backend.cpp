@@ -1,8 +1,12 @@
 // A group: how it begins, what it tells of itself, and how it ends.
 #include "backend.hpp"
 
+#include <chrono>
+#include <exception>
 #include <map>
+#include <mutex>
 #include <thread>
+#include <utility>
 
 #include <Python.h>
 
@@ -63,6 +67,7 @@ Backend::Backend(const StorePointer &store, int rank, int size, const std::strin
       shared_(std::make_shared<Shared>(options_->timeout)), store_(store), name_(name),
       links_(std::make_shared<Links>(store, name, rank))
 {
+    need_time(options_->timeout, "the group");
     Meeting meeting{store, "tutti", name, rank, size, {}};
     queue_ = std::make_shared<Queue>([meeting](std::chrono::milliseconds timeout) mutable {
         meeting.timeout = timeout;
@@ -91,12 +96,13 @@ void Backend::shutdown()
 void Backend::abort()
 {
     WithoutPython without;
-    shared_->hooks.tell_abort();
+    const std::exception_ptr error = shared_->hooks.tell_abort();
     forget();
     links_->abort();
     queue_->abort();
     links_->close();
     queue_->close();
+    if (error) std::rethrow_exception(error);
 }
 
 void Backend::forget()
@@ -161,12 +167,14 @@ c10::intrusive_ptr<c10d::Backend::Options> Backend::getBackendOptions()
 
 void Backend::setTimeout(std::chrono::milliseconds timeout)
 {
+    need_time(timeout, "the group");
     options_->timeout = timeout;
     shared_->deadlines.set(timeout);
 }
 
 void Backend::addEphemeralTimeout(const std::chrono::milliseconds &more)
 {
+    need_time(more, "the next calls");
     shared_->deadlines.extend(more);
 }
 

@@ -3,8 +3,10 @@
 
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "process.hpp"
 
@@ -14,43 +16,72 @@ namespace tutti_torch
 namespace
 {
 
+constexpr size_t MOST_IDLE = 2;         /* threads that stay without work */
+constexpr std::chrono::seconds REST{3}; /* a further one ends when it had none for so long */
+
 struct Pool {
     std::mutex lock;
     std::condition_variable work, idle;
     /* guarded by lock */
     std::deque<std::function<void()>> queue;
+    size_t nthreads = 0;
     size_t nidle = 0;    /* threads that wait for work */
     size_t nrunning = 0; /* functions that run */
 
     void serve();
+    void run_first(std::unique_lock<std::mutex> &guard);
+    bool start_thread();
     void run(std::function<void()> function);
     bool finish(std::chrono::milliseconds timeout);
 };
+
+/* Runs the first function of the queue, without the lock. */
+void Pool::run_first(std::unique_lock<std::mutex> &guard)
+{
+    std::function<void()> function = std::move(queue.front());
+    queue.pop_front();
+    nrunning++;
+    guard.unlock();
+    function();
+    function = nullptr; /* frees what it holds without the lock */
+    guard.lock();
+    nrunning--;
+    if (queue.empty() && !nrunning) idle.notify_all();
+}
 
 void Pool::serve()
 {
     std::unique_lock<std::mutex> guard(lock);
     for (;;) {
         nidle++;
-        work.wait(guard, [this] { return !queue.empty(); });
-        nidle--;
-        std::function<void()> function = std::move(queue.front());
-        queue.pop_front();
-        nrunning++;
-        guard.unlock();
-        function();
-        function = nullptr; /* frees what it holds without the lock */
-        guard.lock();
-        nrunning--;
-        if (queue.empty() && !nrunning) idle.notify_all();
+        const bool has_work = work.wait_for(guard, REST, [this] { return !queue.empty(); });
+        const bool is_spare = nidle-- > MOST_IDLE;
+        if (has_work)
+            run_first(guard);
+        else if (is_spare)
+            break;
     }
+    nthreads--;
+}
+
+/* False: the system gives no more threads. */
+bool Pool::start_thread()
+{
+    try {
+        std::thread([this] { serve(); }).detach();
+    } catch (const std::exception &) {
+        return false;
+    }
+    nthreads++;
+    return true;
 }
 
 void Pool::run(std::function<void()> function)
 {
-    std::lock_guard<std::mutex> guard(lock);
+    std::unique_lock<std::mutex> guard(lock);
     queue.push_back(std::move(function));
-    if (queue.size() > nidle) std::thread([this] { serve(); }).detach();
+    if (queue.size() > nidle && !start_thread() && !nthreads)
+        run_first(guard); /* nobody else would */
     work.notify_one();
 }
 

@@ -10,7 +10,8 @@ namespace tutti_torch
 
 /* Runs the function soon, in a thread that holds no lock and on which no operation of a group
  * waits. A callback that waits for a further one does not hold that one up: there are as many
- * threads as functions that run at once. Any thread. */
+ * threads as functions that run at once. Where the system gives no more threads, the function waits
+ * for one of those that there are; where there is none, it runs in this thread. Any thread. */
 void run_callback(std::function<void()> function);
 
 /* Waits until all functions have ended, at most so long; false: some still run. */

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "deadlines.hpp"
 #include "errors.hpp"
 #include "tensors.hpp"
 #include "types.hpp"
@@ -13,10 +14,12 @@
 namespace tutti_torch
 {
 
-/* One tensor for reading and one for writing, as a call takes them. */
+/* One tensor for reading and one for writing, as a call takes them. `rank` is where the smaller
+ * tensor may lie in the larger one, in sizes of the smaller one; -1: the two must lie apart. */
 struct Pair {
-    Pair(const at::Tensor &output, const at::Tensor &input)
-        : from(packed(input)), to(input.is_same(output) ? from : room_for(output)), output_(output)
+    Pair(const at::Tensor &output, const at::Tensor &input, int rank)
+        : to(input.is_same(output) ? packed(input) : room_for(output)),
+          from(apart(input.is_same(output) ? to : packed(input), to, rank)), output_(output)
     {
     }
     void finish() const
@@ -32,7 +35,7 @@ struct Pair {
         return to.mutable_data_ptr();
     }
 
-    const at::Tensor from, to;
+    const at::Tensor to, from;
 
   private:
     const at::Tensor output_;
@@ -61,6 +64,7 @@ inline Operation make_operation(c10d::OpType type, const char *title, std::vecto
 template <class Options, class Call>
 Operation make_call(Operation operation, const Options &options, Call call)
 {
+    if (options.timeout != c10d::kUnsetTimeout) need_time(options.timeout, operation.title);
     operation.timeout = options.timeout;
     operation.is_async = options.asyncOp;
     operation.call = std::move(call);

@@ -39,7 +39,7 @@ WorkPointer Backend::allreduce(Tensors &tensors, const c10d::AllreduceOptions &o
     const Reduction reduction(options.reduceOp, tensor.scalar_type(), name);
     return run(make_call(make_operation(OpType::ALLREDUCE, "tutti:all_reduce", tensors, tensors),
                          options, [=](tuttiComm_t comm) {
-                             const Pair pair(tensor, tensor);
+                             const Pair pair(tensor, tensor, 0);
                              check(reduction.with(comm,
                                                   [&](tuttiRedOp_t op) {
                                                       return tuttiAllReduce(

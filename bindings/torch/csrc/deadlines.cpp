@@ -1,10 +1,19 @@
 // How long the calls of a group may take.
 #include "deadlines.hpp"
 
-#include <algorithm>
+#include <mutex>
+#include <vector>
+
+#include <c10/util/Exception.h>
 
 namespace tutti_torch
 {
+
+void need_time(std::chrono::milliseconds time, const char *what)
+{
+    TORCH_CHECK_VALUE(time.count() >= 0, "the timeout of ", what, " is ", time.count(),
+                      " ms, expected 0 (none) or more");
+}
 
 void Deadlines::extend(Time more)
 {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <mutex>
 #include <vector>
 
@@ -11,6 +12,9 @@
 
 namespace tutti_torch
 {
+
+/* Throws ValueError where the time is below 0; `what` has it. */
+void need_time(std::chrono::milliseconds time, const char *what);
 
 /* Shared by a group and its works. Any thread. */
 class Deadlines

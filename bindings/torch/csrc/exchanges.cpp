@@ -1,5 +1,7 @@
 // Collectives whose ranks each have a block for each rank: reduce-scatter and all-to-all.
+#include <algorithm>
 #include <numeric>
+#include <vector>
 
 #include "backend.hpp"
 #include "calls.hpp"
@@ -12,21 +14,10 @@ using c10d::OpType;
 namespace
 {
 
-void need_pair(const at::Tensor &output, const at::Tensor &input, const char *name)
-{
-    need_output(output, name);
-    need_host(input, name);
-    TORCH_CHECK_TYPE(output.scalar_type() == input.scalar_type(), name,
-                     ": the output has the type ", output.scalar_type(), ", expected ",
-                     input.scalar_type(), " as the input has");
-}
-
 void need_scattered(const at::Tensor &output, const at::Tensor &input, int size, const char *name)
 {
-    need_pair(output, input, name);
-    TORCH_CHECK_VALUE(input.numel() == output.numel() * size, name, ": the input has ",
-                      input.numel(), " elements, expected ", output.numel() * size, ": ", size,
-                      " times those of the output");
+    need_multiple(input, output, size, "input", name);
+    need_output(output, name);
 }
 
 /* How many elements each rank gets of a tensor whose rows are split so; empty: equally. */
@@ -44,15 +35,25 @@ std::vector<size_t> split_counts(const at::Tensor &tensor, const std::vector<int
     TORCH_CHECK_VALUE(splits.size() == static_cast<size_t>(size), name, ": there are ",
                       splits.size(), " sizes of splits of the ", what, ", expected ", size,
                       ", one for each rank");
-    const int64_t sum = std::accumulate(splits.begin(), splits.end(), int64_t{0});
-    TORCH_CHECK_VALUE(sum == nrows && std::all_of(splits.begin(), splits.end(),
-                                                  [](int64_t split) { return split >= 0; }),
-                      name, ": the sizes of splits of the ", what, " are ", splits,
-                      ", expected none below 0 and a sum of ", nrows, ", its rows");
+    int64_t left = nrows; /* to sum up the splits might overflow */
+    const bool are_rows = std::all_of(splits.begin(), splits.end(), [&left](int64_t split) {
+        const bool is_there = split >= 0 && split <= left;
+        left -= is_there ? split : 0;
+        return is_there;
+    });
+    TORCH_CHECK_VALUE(are_rows && !left, name, ": the sizes of splits of the ", what, " are ",
+                      splits, ", expected none below 0 and a sum of ", nrows, ", its rows");
     const int64_t row = nrows ? tensor.numel() / nrows : 0;
     std::vector<size_t> counts;
     for (const int64_t split : splits) counts.push_back(moved.count(split * row));
     return counts;
+}
+
+/* Throws ValueError unless this rank's block for itself is as long in the output. */
+void need_own_block(size_t sent, size_t received, const char *name)
+{
+    TORCH_CHECK_VALUE(sent == received, name, ": this rank's block for itself has ", sent,
+                      " numbers in the input, and ", received, " in the output: expected as many");
 }
 
 std::vector<size_t> starts_of(const std::vector<size_t> &counts)
@@ -121,8 +122,8 @@ WorkPointer Backend::reduce_scatter_single(at::Tensor &output, at::Tensor &input
     const char *const name = "reduce_scatter_single";
     need_scattered(output, input, size_, name);
     const Reduction reduction(options.reduceOp, output.scalar_type(), name);
-    auto call = [reduction, to = output, from = input](tuttiComm_t comm) {
-        const Pair pair(to, from);
+    auto call = [reduction, to = output, from = input, rank = rank_](tuttiComm_t comm) {
+        const Pair pair(to, from, rank);
         check(reduction.with(comm,
                              [&](tuttiRedOp_t op) {
                                  return tuttiReduceScatter(pair.sent(), pair.received(),
@@ -149,9 +150,9 @@ WorkPointer Backend::reduce_scatter_single_coalesced(Tensors &outputs, Tensors &
         need_scattered(outputs[i], inputs[i], size_, name);
         reductions.emplace_back(options.reduceOp, outputs[i].scalar_type(), name);
     }
-    auto call = [reductions, to = outputs, from = inputs](tuttiComm_t comm) {
+    auto call = [reductions, to = outputs, from = inputs, rank = rank_](tuttiComm_t comm) {
         std::vector<Pair> pairs;
-        for (size_t i = 0; i < to.size(); i++) pairs.emplace_back(to[i], from[i]);
+        for (size_t i = 0; i < to.size(); i++) pairs.emplace_back(to[i], from[i], rank);
         check(together(pairs.size(),
                        [&](size_t i) {
                            return reductions[i].with(comm, [&](tuttiRedOp_t op) {
@@ -178,6 +179,7 @@ WorkPointer Backend::alltoall(Tensors &outputs, Tensors &inputs,
     need_type(outputs, inputs[0].scalar_type(), name);
     for (const at::Tensor &tensor : outputs) need_output(tensor, name);
     const Moved moved(inputs[0].scalar_type());
+    need_own_block(moved.count(inputs[rank_].numel()), moved.count(outputs[rank_].numel()), name);
     auto call = [=, to = outputs, from = inputs](tuttiComm_t comm) {
         std::vector<size_t> sent, received;
         for (const at::Tensor &tensor : from) sent.push_back(moved.count(tensor.numel()));
@@ -195,12 +197,14 @@ WorkPointer Backend::all_to_all_single(at::Tensor &output, at::Tensor &input,
                                        std::vector<int64_t> &input_splits,
                                        const c10d::AllToAllOptions &options)
 {
-    need_pair(output, input, "all_to_all_single");
+    need_equal_types(output, input, "all_to_all_single");
+    need_output(output, "all_to_all_single");
     const Moved moved(input.scalar_type());
     const auto sent = split_counts(input, input_splits, size_, moved, "input");
     const auto received = split_counts(output, output_splits, size_, moved, "output");
+    need_own_block(sent[rank_], received[rank_], "all_to_all_single");
     auto call = [=, to = output, from = input](tuttiComm_t comm) {
-        const Pair pair(to, from);
+        const Pair pair(to, from, -1);
         exchange(pair.sent(), sent, pair.received(), received, moved.type, comm);
         pair.finish();
     };

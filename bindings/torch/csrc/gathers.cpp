@@ -1,7 +1,8 @@
-// Collectives that move blocks: all-gather, gather, scatter, all-to-all. Lists of tensors travel as
+// Collectives that move blocks: all-gather, gather and scatter. Lists of tensors travel as
 // one buffer, in which the tensors lie one behind the other.
 #include <algorithm>
-#include <numeric>
+#include <functional>
+#include <vector>
 
 #include "backend.hpp"
 #include "calls.hpp"
@@ -13,20 +14,6 @@ using c10d::OpType;
 
 namespace
 {
-
-/* Throws ValueError unless `whole` has size times the elements of `part`, and TypeError unless
- * their types are equal. */
-void need_multiple(const at::Tensor &whole, const at::Tensor &part, int size, const char *what,
-                   const char *name)
-{
-    need_host(whole, name);
-    need_host(part, name);
-    TORCH_CHECK_TYPE(whole.scalar_type() == part.scalar_type(), name,
-                     ": the types differ: ", whole.scalar_type(), " and ", part.scalar_type());
-    TORCH_CHECK_VALUE(whole.numel() == part.numel() * size, name, ": the ", what, " has ",
-                      whole.numel(), " elements, expected ", part.numel() * size, ": ", size,
-                      " times those of the other tensor");
-}
 
 /* The list, whose tensors all have the type and so many elements. */
 const Tensors &need_blocks(const std::vector<Tensors> &lists, const at::Tensor &block, int size,
@@ -135,8 +122,8 @@ WorkPointer Backend::all_gather_single(at::Tensor &output, at::Tensor &input,
     need_multiple(output, input, size_, "output", name);
     need_output(output, name);
     const Moved moved(input.scalar_type());
-    auto call = [to = output, from = input, moved](tuttiComm_t comm) {
-        const Pair pair(to, from);
+    auto call = [to = output, from = input, moved, rank = rank_](tuttiComm_t comm) {
+        const Pair pair(to, from, rank);
         check(tuttiAllGather(pair.sent(), pair.received(), moved.count(from.numel()), moved.type,
                              comm, nullptr),
               comm);
@@ -158,9 +145,9 @@ WorkPointer Backend::all_gather_single_coalesced(Tensors &outputs, Tensors &inpu
         need_multiple(outputs[i], inputs[i], size_, "output", name);
         need_output(outputs[i], name);
     }
-    auto call = [to = outputs, from = inputs](tuttiComm_t comm) {
+    auto call = [to = outputs, from = inputs, rank = rank_](tuttiComm_t comm) {
         std::vector<Pair> pairs;
-        for (size_t i = 0; i < to.size(); i++) pairs.emplace_back(to[i], from[i]);
+        for (size_t i = 0; i < to.size(); i++) pairs.emplace_back(to[i], from[i], rank);
         check(together(pairs.size(),
                        [&](size_t i) {
                            const Moved moved(from[i].scalar_type());
@@ -217,12 +204,11 @@ WorkPointer Backend::gather_single(at::Tensor &output, at::Tensor &input,
     }
     const Moved moved(input.scalar_type());
     auto call = [=, to = output, from = input](tuttiComm_t comm) {
-        const at::Tensor whole = packed(from);
-        at::Tensor room = is_root ? room_for(to) : at::Tensor();
-        check(tuttiGather(whole.const_data_ptr(), is_root ? room.mutable_data_ptr() : nullptr,
+        const Pair pair(is_root ? to : from, from, is_root ? root : 0);
+        check(tuttiGather(pair.sent(), is_root ? pair.received() : nullptr,
                           moved.count(from.numel()), moved.type, root, comm, nullptr),
               comm);
-        if (is_root) unpack(room, to);
+        if (is_root) pair.finish();
     };
     return run(make_call(make_operation(OpType::GATHER, "tutti:gather_single", {input},
                                         is_root ? Tensors{output} : Tensors{}),

@@ -9,13 +9,14 @@ namespace tutti_torch
 namespace
 {
 
-/* Options of this backend like those given, which may be another kind's or missing. */
+/* New options of this backend like those given, which may be another kind's or missing. */
 c10::intrusive_ptr<Backend::Options>
 own_options(const c10::intrusive_ptr<c10d::Backend::Options> &given,
             const c10::intrusive_ptr<c10d::Backend::Options> &usual)
 {
     const auto &from = given ? given : usual;
-    if (auto own = c10::dynamic_intrusive_pointer_cast<Backend::Options>(from)) return own;
+    if (const auto same = c10::dynamic_intrusive_pointer_cast<Backend::Options>(from))
+        return c10::make_intrusive<Backend::Options>(*same);
     auto own = c10::make_intrusive<Backend::Options>(from->timeout);
     own->group_name = from->group_name;
     own->global_ranks_in_group = from->global_ranks_in_group;

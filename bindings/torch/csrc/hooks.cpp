@@ -1,8 +1,43 @@
 // What a group's users want to be told: completions (the flight recorder), and that it will abort.
 #include "hooks.hpp"
 
+#include <string>
+#include <utility>
+
+#include <c10/util/Exception.h>
+#include <cxxabi.h>
+
 namespace tutti_torch
 {
+
+namespace
+{
+
+/* Calls the hook. What it has thrown, or NULL. */
+template <class Hook, class... Args> std::exception_ptr call(const Hook &hook, const Args &...args)
+{
+    try {
+        hook(args...);
+    } catch (abi::__forced_unwind &) {
+        throw; /* Python ends this thread */
+    } catch (...) {
+        return std::current_exception();
+    }
+    return nullptr;
+}
+
+std::string text_of(const std::exception_ptr &error)
+{
+    try {
+        std::rethrow_exception(error);
+    } catch (const std::exception &known) {
+        return known.what();
+    } catch (...) {
+        return "an exception of an unknown kind";
+    }
+}
+
+} // namespace
 
 void Hooks::add_completion(int64_t id, c10d::CompletionHook hook)
 {
@@ -36,15 +71,30 @@ void Hooks::tell_completion(const c10d::CompletionHookArgs &args)
     std::unique_lock<std::mutex> guard(lock_);
     const auto hooks = completion_;
     guard.unlock();
-    for (const auto &[id, hook] : hooks) hook(args);
+    for (const auto &[id, hook] : hooks)
+        if (const std::exception_ptr error = call(hook, args))
+            TORCH_WARN("tutti: a completion hook failed: ", text_of(error));
 }
 
-void Hooks::tell_abort()
+std::exception_ptr Hooks::tell_abort()
 {
+    has_told_abort_ = true;
     std::unique_lock<std::mutex> guard(lock_);
     const auto hooks = abort_;
     guard.unlock();
-    for (const auto &[id, hook] : hooks) hook();
+    std::exception_ptr first;
+    for (const auto &[id, hook] : hooks) {
+        const std::exception_ptr error = call(hook);
+        if (!first) first = error;
+    }
+    return first;
+}
+
+void Hooks::tell_failure()
+{
+    if (has_told_abort_.exchange(true)) return;
+    if (const std::exception_ptr error = tell_abort())
+        TORCH_WARN("tutti: an abort hook failed: ", text_of(error));
 }
 
 } // namespace tutti_torch

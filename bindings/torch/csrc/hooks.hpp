@@ -3,6 +3,9 @@
 #define TUTTI_TORCH_HOOKS_H
 
 #include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <exception>
 #include <map>
 #include <mutex>
 
@@ -22,14 +25,20 @@ class Hooks
     void add_abort(int64_t id, c10d::AbortHook hook);
     void remove_abort(int64_t id);
 
+    /* A hook that throws ends neither the others nor the call: a warning tells of it. */
     void tell_completion(const c10d::CompletionHookArgs &args);
-    void tell_abort();
+    /* Calls all abort hooks. The first exception of one, or NULL. */
+    std::exception_ptr tell_abort();
+    /* The group has failed: calls all abort hooks, unless they were called before. A hook that
+     * throws makes a warning. */
+    void tell_failure();
 
     std::atomic<bool> is_timed{false}; /* works tell how long they took */
 
   private:
-    std::mutex lock_;
     std::atomic<bool> has_completion_{false};
+    std::atomic<bool> has_told_abort_{false};
+    std::mutex lock_;
     /* guarded by lock_ */
     std::map<int64_t, c10d::CompletionHook> completion_;
     std::map<int64_t, c10d::AbortHook> abort_;

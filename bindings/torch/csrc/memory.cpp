@@ -1,6 +1,8 @@
 // Tensors in memory that other ranks of the host read and write in place. Such memory is taken from
 // the system in pieces of a power of two, and kept for the next tensor of its size.
+#include <algorithm>
 #include <bit>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -63,7 +65,11 @@ at::Tensor Backend::allocateTensor(long size, at::TensorOptions options)
     TORCH_CHECK_VALUE(options.device().is_cpu(), "allocate_tensor: the device is ",
                       options.device(), ", expected cpu: tutti serves no other one");
     TORCH_CHECK_VALUE(size >= 0, "allocate_tensor: the size is ", size, ", expected 0 or more");
-    const size_t nbytes = static_cast<size_t>(size) * options.dtype().itemsize();
+    const size_t itemsize = options.dtype().itemsize();
+    const auto most = static_cast<long>(PTRDIFF_MAX / itemsize);
+    TORCH_CHECK_VALUE(size <= most, "allocate_tensor: the size is ", size, ", expected at most ",
+                      most, " elements of ", options.dtype());
+    const size_t nbytes = static_cast<size_t>(size) * itemsize;
     if (!nbytes) return at::empty({size}, options);
     const size_t taken = std::bit_ceil(std::max(nbytes, LEAST_BYTES));
     Room &room = of_process<Room>();

@@ -1,5 +1,8 @@
 // All-reduce of sparse tensors: every rank gets the indices and values of all ranks, and adds the
 // values of equal indices.
+#include <string>
+#include <vector>
+
 #include "backend.hpp"
 #include "calls.hpp"
 
@@ -30,15 +33,62 @@ at::Tensor gather_blocks(const at::Tensor &from, const std::vector<size_t> &nblo
     return to;
 }
 
+/* What a rank tells of its tensor before the sizes, as many int64_t. */
+struct Head {
+    int64_t nonzero, nsparse, ndense; /* nsparse and ndense are numbers of dimensions */
+
+    size_t ndims() const
+    {
+        return static_cast<size_t>(nsparse + ndense);
+    }
+};
+
+std::string shape_of(const Head &head, at::IntArrayRef sizes)
+{
+    return c10::str(sizes, " with ", head.nsparse, " sparse and ", head.ndense,
+                    " dense dimensions");
+}
+
+/* Throws the same ValueError on every rank unless all ranks' tensors have the same sizes, and as
+ * many of their dimensions are sparse. */
+void need_equal_shapes(const std::vector<Head> &heads, at::IntArrayRef own, tuttiComm_t comm)
+{
+    std::vector<size_t> counts;
+    size_t total = 0;
+    for (const Head &head : heads) {
+        counts.push_back(head.ndims());
+        total += head.ndims();
+    }
+    if (!total) return;
+    std::vector<int64_t> all(total);
+    check(
+        tuttiAllGatherV(own.data(), all.data(), counts.data(), nullptr, tuttiInt64, comm, nullptr),
+        comm);
+    const at::IntArrayRef first(all.data(), counts[0]);
+    const int64_t *at = all.data();
+    for (size_t rank = 0; rank < heads.size(); at += counts[rank++]) {
+        const at::IntArrayRef sizes(at, counts[rank]);
+        TORCH_CHECK_VALUE(
+            sizes == first && heads[rank].nsparse == heads[0].nsparse,
+            "all_reduce of a sparse tensor: the ranks' tensors differ in shape: ", "rank 0 has ",
+            shape_of(heads[0], first), ", rank ", rank, " has ", shape_of(heads[rank], sizes));
+    }
+}
+
 void reduce_sparse(const at::Tensor &tensor, int size, tuttiComm_t comm)
 {
     at::AutoDispatchBelowADInplaceOrView no_gradients;
     const at::Tensor input = tensor.coalesce();
     const at::Tensor indices = input._indices().t().contiguous(); /* [nonzero][sparse dimension] */
     const at::Tensor values = input._values().contiguous();
-    const auto nonzero = static_cast<size_t>(values.size(0));
-    std::vector<size_t> nblocks(static_cast<size_t>(size));
-    check(tuttiAllGather(&nonzero, nblocks.data(), 1, tuttiUint64, comm, nullptr), comm);
+    const Head own = {values.size(0), input.sparse_dim(), input.dense_dim()};
+    std::vector<Head> heads(static_cast<size_t>(size));
+    check(
+        tuttiAllGather(&own, heads.data(), sizeof own / sizeof(int64_t), tuttiInt64, comm, nullptr),
+        comm);
+    need_equal_shapes(heads, input.sizes(), comm);
+    std::vector<size_t> nblocks;
+    for (const Head &head : heads) nblocks.push_back(static_cast<size_t>(head.nonzero));
     const at::Tensor all = gather_blocks(indices, nblocks, {input.sparse_dim()}, comm);
     const at::Tensor sums = gather_blocks(values, nblocks, values.sizes().slice(1), comm);
     const at::Tensor result =

@@ -1,6 +1,8 @@
 // Tensors as tutti's calls take them: memory of the host, contiguous.
 #include "tensors.hpp"
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #include <ATen/MemoryOverlap.h>
@@ -66,6 +68,23 @@ void need_type(const std::vector<at::Tensor> &tensors, at::ScalarType type, cons
     }
 }
 
+void need_equal_types(const at::Tensor &a, const at::Tensor &b, const char *name)
+{
+    need_host(a, name);
+    need_host(b, name);
+    TORCH_CHECK_TYPE(a.scalar_type() == b.scalar_type(), name,
+                     ": the types differ: ", a.scalar_type(), " and ", b.scalar_type());
+}
+
+void need_multiple(const at::Tensor &whole, const at::Tensor &part, int size, const char *what,
+                   const char *name)
+{
+    need_equal_types(whole, part, name);
+    TORCH_CHECK_VALUE(whole.numel() == part.numel() * size, name, ": the ", what, " has ",
+                      whole.numel(), " elements, expected ", part.numel() * size, ": ", size,
+                      " times those of the other tensor");
+}
+
 void need_rank(int64_t rank, int size, const char *what, const char *name)
 {
     TORCH_CHECK_VALUE(rank >= 0 && rank < size, name, ": the ", what, " is rank ", rank,
@@ -89,6 +108,20 @@ at::Tensor packed(const at::Tensor &tensor)
     at::Tensor whole = new_like(tensor);
     copy_values(tensor, whole);
     return whole;
+}
+
+at::Tensor apart(const at::Tensor &from, const at::Tensor &to, int rank)
+{
+    const auto from_begin = reinterpret_cast<uintptr_t>(from.const_data_ptr());
+    const auto to_begin = reinterpret_cast<uintptr_t>(to.const_data_ptr());
+    const size_t nfrom = bytes_of(from), nto = bytes_of(to);
+    if (from_begin + nfrom <= to_begin || to_begin + nto <= from_begin) return from;
+    const uintptr_t outer = nfrom < nto ? to_begin : from_begin;
+    const uintptr_t inner = nfrom < nto ? from_begin : to_begin;
+    if (rank >= 0 && inner == outer + static_cast<size_t>(rank) * std::min(nfrom, nto)) return from;
+    at::Tensor copy = new_like(from);
+    copy_values(from, copy);
+    return copy;
 }
 
 void unpack(const at::Tensor &packed, const at::Tensor &tensor)

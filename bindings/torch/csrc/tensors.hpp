@@ -18,6 +18,12 @@ void need_output(const at::Tensor &tensor, const char *name);
 at::Tensor &need_one(std::vector<at::Tensor> &tensors, const char *name);
 /* Throws TypeError unless all have the type, ValueError unless need_host accepts them. */
 void need_type(const std::vector<at::Tensor> &tensors, at::ScalarType type, const char *name);
+/* Throws TypeError unless both have one type, ValueError unless need_host accepts them. */
+void need_equal_types(const at::Tensor &a, const at::Tensor &b, const char *name);
+/* As need_equal_types, and ValueError unless `whole`, which is the `what`, "input" or "output", has
+ * `size` times the elements of `part`. */
+void need_multiple(const at::Tensor &whole, const at::Tensor &part, int size, const char *what,
+                   const char *name);
 /* Throws ValueError unless 0 <= rank < size; `what` is "root", "source" or "destination". */
 void need_rank(int64_t rank, int size, const char *what, const char *name);
 /* Throws ValueError unless the list has `size` tensors; `what` is "input" or "output". */
@@ -33,6 +39,9 @@ inline size_t bytes_of(const at::Tensor &tensor)
 at::Tensor room_for(const at::Tensor &tensor);
 /* As room_for, with the tensor's values. */
 at::Tensor packed(const at::Tensor &tensor);
+/* `from` itself where it has no memory of `to`, or lies where a call takes it in place: the smaller
+ * of the two is block `rank` of the larger one; rank -1: nowhere. Else a copy. Both are packed. */
+at::Tensor apart(const at::Tensor &from, const at::Tensor &to, int rank);
 /* Copies the values back where `packed` was not the tensor itself. */
 void unpack(const at::Tensor &packed, const at::Tensor &tensor);
 

@@ -2,6 +2,8 @@
 #include "types.hpp"
 
 #include <array>
+#include <cmath>
+#include <functional>
 #include <optional>
 
 namespace tutti_torch
@@ -108,18 +110,40 @@ std::optional<tuttiRedOp_t> op_for(c10d::ReduceOp::RedOpType op, at::ScalarType 
     return number_op(op);
 }
 
+/* Whether the real number is a value of this type of integers. */
+bool is_integer(const at::Scalar &number, at::ScalarType type)
+{
+    const long double value = number.isFloatingPoint() ? number.toDouble()
+                              : number.isUnsigned()    ? number.toUInt64()
+                                                       : static_cast<long double>(number.toLong());
+    const bool is_signed = c10::isSignedType(type);
+    const int nbits = 8 * static_cast<int>(c10::elementSize(type)) - is_signed;
+    const long double end = std::ldexp(1.0L, nbits);
+    return value == std::trunc(value) && value < end && value >= (is_signed ? -end : 0.0L);
+}
+
 /* The factor of PREMUL_SUM as one element of the type. */
 at::Tensor factor_of(const c10d::ReduceOp &op, at::ScalarType type, const char *name)
 {
     auto *supplement = dynamic_cast<c10d::PreMulSumSupplement *>(op.supplement_.get());
     TORCH_CHECK_VALUE(supplement, name, ": PREMUL_SUM has no factor; make the operation with ",
                       "torch.distributed._make_nccl_premul_sum(factor)");
+    const at::Tensor given = supplement->tensor_factor;
+    at::Scalar factor = supplement->double_factor;
+    if (given.defined()) {
+        TORCH_CHECK_VALUE(given.is_cpu(), name, ": the factor of PREMUL_SUM is on ", given.device(),
+                          ", expected a tensor on cpu");
+        factor = given.detach().item();
+    }
+    TORCH_CHECK_VALUE(!factor.isComplex(), name, ": the factor of PREMUL_SUM is ", factor,
+                      ", expected a real number for tensors of ", type);
+    const bool is_integral = c10::isIntegralType(type, false) || c10::isBarebonesUnsignedType(type);
+    TORCH_CHECK_VALUE(!is_integral || is_integer(factor, type), name,
+                      ": the factor of PREMUL_SUM is ", factor, ", expected a value of ", type,
+                      " as the tensor has this type");
     const auto options = at::TensorOptions().dtype(type).device(at::kCPU);
-    if (!supplement->tensor_factor.defined())
-        return at::full({}, supplement->double_factor, options);
-    TORCH_CHECK_VALUE(supplement->tensor_factor.is_cpu(), name, ": the factor of PREMUL_SUM is on ",
-                      supplement->tensor_factor.device(), ", expected a tensor on cpu");
-    return at::empty({}, options).copy_(supplement->tensor_factor.detach().reshape({}));
+    if (!given.defined()) return at::full({}, factor, options);
+    return at::empty({}, options).copy_(given.detach().reshape({}));
 }
 
 } // namespace

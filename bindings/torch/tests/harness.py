@@ -83,7 +83,7 @@ def _rank(cases, rank, nranks, path, results):
         except Skip as reason:
             results.put((rank, each.name, f"skipped: {reason}", 0))
         except Die:
-            results.put((rank, each.name, "ok", 0))
+            results.put((rank, each.name, "dies", 0))
             results.close()
             results.join_thread()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -108,27 +108,33 @@ def _run(cases, nranks):
         ]
         for process in ranks:
             process.start()
-        left, errors, whys = {each.name: set(range(nranks)) for each in cases}, {}, {}
+        left, errors, whys, dead = {each.name: set(range(nranks)) for each in cases}, {}, {}, set()
         until = time.monotonic() + LIMIT_S
         while any(left.values()) and not errors and time.monotonic() < until:
             if results.empty() and not any(process.is_alive() for process in ranks):
                 break
             while not results.empty():
                 rank, name, outcome, _ = results.get()
-                if outcome == "ok" or outcome.startswith("skipped: "):
+                if outcome in ("ok", "dies") or outcome.startswith("skipped: "):
                     left[name].discard(rank)
-                    if outcome != "ok":
+                    if outcome == "dies":
+                        dead.add(rank)
+                    elif outcome != "ok":
                         whys[name] = outcome.removeprefix("skipped: ")
                 else:
                     errors.setdefault(name, []).append(f"rank {rank}: {outcome}")
             time.sleep(0.01)
-        for process in ranks:
+        ends = []
+        for rank, process in enumerate(ranks):
             process.join(0 if errors else max(1, until - time.monotonic()))
             if process.is_alive():
                 process.kill()
                 process.join()
-            elif process.exitcode != 0 and not errors and not cases[0].alone:
-                errors["the ranks' end"] = [f"rank {ranks.index(process)} ended with {process.exitcode}"]
+                ends.append(f"rank {rank} did not end in {LIMIT_S} s")
+            elif process.exitcode != 0 and rank not in dead:
+                ends.append(f"rank {rank} ended with {process.exitcode}")
+        if ends and not errors and not any(left.values()):
+            errors["the ranks' end"] = ends
     failed = skipped = 0
     for each in cases:
         where = f"{each.name} ({nranks} ranks)"
@@ -142,7 +148,7 @@ def _run(cases, nranks):
             print("  | " + text.replace("\n", "\n  | "), flush=True)
     for text in errors.get("the ranks' end", []):
         failed += 1
-        print(f"FAILED  the end of the ranks: {text}", flush=True)
+        print(f"FAILED  the end of the ranks after {cases[-1].name}: {text}", flush=True)
     return failed, skipped
 
 

@@ -16,11 +16,19 @@ def wrong_arguments_are_named_and_leave_the_group_usable(rank, nranks):
     raises(ValueError, "expected", lambda: dist.all_gather([torch.ones(1)] * (nranks + 1), torch.ones(1)))
     raises(ValueError, "elements, expected", lambda: dist.all_gather([torch.ones(2)] * nranks, torch.ones(1)))
     raises(ValueError, f"expected {3 * nranks}", lambda: dist.all_gather_single(torch.ones(2), torch.ones(3)))
-    raises(TypeError, "", lambda: dist.all_gather_single(torch.ones(3 * nranks), torch.ones(3, dtype=torch.int32)))
+    raises(TypeError, "types differ", lambda: dist.all_gather_single(torch.ones(3 * nranks), torch.ones(3, dtype=torch.int32)))
     raises(ValueError, f"expected {2 * nranks}", lambda: dist.reduce_scatter_single(torch.ones(2), torch.ones(3)))
     raises(ValueError, "multiple of the number of ranks", lambda: dist.all_to_all_single(torch.ones(nranks + 1), torch.ones(nranks + 1)))
     raises(ValueError, "a sum of", lambda: dist.all_to_all_single(torch.ones(nranks), torch.ones(nranks), [2] * nranks, [2] * nranks))
+    huge = [2**62] * nranks  # the sum is more than an int64 has
+    raises(ValueError, "a sum of", lambda: dist.all_to_all_single(torch.ones(nranks), torch.ones(nranks), huge, huge))
+    ones = [1] * nranks
+    wide = torch.ones(nranks, 3)
+    raises(ValueError, "block for itself", lambda: dist.all_to_all_single(torch.ones(nranks, 2), wide, ones, ones))
+    raises(ValueError, "block for itself", lambda: dist.all_to_all([torch.ones(2)] * nranks, [torch.ones(3)] * nranks))
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    for size, dtype in ((2**61 + 1, torch.float64), (2**62 + 1, torch.float32)):
+        raises(ValueError, "expected at most", lambda: backend.allocate_tensor(size, dtype=dtype, device=torch.device("cpu")))
     raises(ValueError, "cpu:tutti,cuda:nccl", lambda: backend.allreduce([torch.ones(2, device="meta")]))
     tensor = torch.ones(3)
     dist.all_reduce(tensor)
@@ -43,6 +51,22 @@ def ranks_that_disagree_are_shown_on_every_rank(rank, nranks):
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     if hasattr(backend, "get_error"):
         expect("SUCCESS" not in str(backend.get_error()), "the group has failed")
+
+
+@case()
+def sparse_tensors_that_differ_in_shape_are_refused_on_every_rank(rank, nranks):
+    last = nranks - 1
+    longer = torch.sparse_coo_tensor([[5 if rank < last else 9]], [1.0], (6 if rank < last else 10,))
+    text = raises(ValueError, "rank 0 has [6]", lambda: dist.all_reduce(longer))
+    expect(f"rank {last} has [10]" in text, text)
+    hybrid = torch.eye(4).to_sparse(1 if rank == 0 else 2)
+    text = raises(ValueError, "rank 0 has [4, 4] with 1 sparse and 1 dense", lambda: dist.all_reduce(hybrid))
+    expect("rank 1 has [4, 4] with 2 sparse and 0 dense" in text, text)
+    deeper = torch.ones([2] * (rank + 1)).to_sparse()
+    raises(ValueError, "rank 1 has [2, 2]", lambda: dist.all_reduce(deeper))
+    number = torch.sparse_coo_tensor(torch.zeros(0, 3, dtype=torch.int64), torch.ones(3), ())
+    dist.all_reduce(number)
+    expect(number.to_dense().item() == 3 * nranks, f"{number}")
 
 
 @case(alone=True)

@@ -3,6 +3,7 @@
 import os
 import resource
 import time
+import warnings
 from datetime import timedelta
 
 import torch
@@ -56,6 +57,8 @@ def a_merged_group_has_ranks_of_several(rank, nranks):
     output = torch.empty(nranks)
     merged.all_gather_single(output, torch.tensor([float(rank)])).wait()
     same(output, torch.arange(float(nranks)).flip(0))
+    merged.set_timeout(timedelta(seconds=3))
+    expect(backend_of().options._timeout == timedelta(seconds=60), f"the first group keeps its time: {backend_of().options._timeout}")
     merged.shutdown()
 
 
@@ -80,6 +83,25 @@ def options_and_names(rank, nranks):
     group = dist.new_group(timeout=timedelta(seconds=7), pg_options=tutti_torch.Options())
     expect(backend_of(group).options._timeout == timedelta(seconds=7), f"{backend_of(group).options._timeout}")
     raises(TypeError, "expected tutti_torch.Options", lambda: dist.new_group(pg_options=dist.ProcessGroupGloo._Options()))
+    dist.destroy_process_group(group)
+
+
+@case()
+def times_that_cannot_be_are_refused_and_one_that_is_lost_is_told(rank, nranks):
+    import tutti_torch
+
+    backend, less = backend_of(), timedelta(seconds=-5)
+    raises(ValueError, "is -5000 ms", lambda: dist.new_group(timeout=less))
+    raises(ValueError, "is -5000 ms", lambda: backend.set_timeout(less))
+    raises(ValueError, "is -5000 ms", lambda: backend._add_ephemeral_timeout(less))
+    options = dist.AllreduceOptions()
+    options.timeout = less
+    raises(ValueError, "is -5000 ms", lambda: dist.group.WORLD.allreduce([torch.ones(1)], options))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        group = dist.new_group(timeout=timedelta(seconds=7), pg_options=tutti_torch.Options(timeout=timedelta(seconds=5)))
+    expect(any("0:00:05, has no effect" in str(each.message) for each in told), f"{[str(each.message) for each in told]}")
+    total(group, nranks)
     dist.destroy_process_group(group)
 
 
@@ -156,7 +178,7 @@ def debug_mode_works(rank, nranks, path):
     dist.all_gather_single(output, torch.tensor([float(rank)]))
     same(output, torch.arange(float(nranks)))
     total(dist.new_group(), nranks)
-    raises(RuntimeError, "", lambda: dist.all_reduce(torch.ones(2 + rank)))
+    raises(RuntimeError, "Detected mismatch between collectives on ranks", lambda: dist.all_reduce(torch.ones(2 + rank)))
 
 
 @case(group=False)

@@ -108,6 +108,26 @@ def premultiplied_sum_with_a_number_and_a_tensor(rank, nranks):
 
 
 @case()
+def a_factor_that_the_type_does_not_have_is_refused(rank, nranks):
+    factors = [(torch.int64, 0.5), (torch.uint8, -1.0), (torch.int8, 128.0), (torch.int32, float("nan")), (torch.int32, torch.tensor(2**31))]
+    for dtype, factor in factors:
+        refused = lambda: dist.all_reduce(torch.ones(2, dtype=dtype), dist._make_nccl_premul_sum(factor))  # noqa: B023, E731
+        text = raises(ValueError, "the factor of PREMUL_SUM is", refused)
+        assert {"torch.int64": "0.5, expected a value of Long"}.get(str(dtype), "expected a value of") in text, text
+    for dtype in (torch.complex64, torch.float32):
+        given = torch.ones(2, dtype=dtype)
+        raises(ValueError, "expected a real number", lambda: dist.all_reduce(given, dist._make_nccl_premul_sum(torch.tensor(1j))))  # noqa: B023
+    most = 2**64 - 1
+    for dtype, factor, value in ((torch.int8, -128.0, -128), (torch.uint8, 255.0, 255), (torch.uint64, torch.tensor(most, dtype=torch.uint64), most)):
+        tensor = torch.full((2,), int(rank == 0)).to(dtype)
+        dist.all_reduce(tensor, dist._make_nccl_premul_sum(factor))
+        assert tensor.tolist() == [value] * 2, f"{dtype}: {tensor}"
+    tensor = torch.full((2,), 1 + 2j)
+    dist.all_reduce(tensor, dist._make_nccl_premul_sum(0.5))
+    same(tensor, torch.full((2,), (1 + 2j) * nranks / 2))
+
+
+@case()
 def what_cannot_be_reduced_is_refused_by_name(rank, nranks):
     raises(ValueError, "cannot reduce Float with BAND", lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BAND))
     raises(TypeError, "Float8_e4m3fnuz", lambda: dist.all_reduce(torch.ones(2).to(torch.float8_e4m3fnuz)))
@@ -210,6 +230,52 @@ def all_to_all_equal_and_uneven(rank, nranks):
     listed = [torch.empty(n, 2) for n in sent]
     dist.all_to_all(listed, list(inputs.split(sent)))
     same(torch.cat(listed), output)
+
+
+@case()
+def input_and_output_may_share_memory(rank, nranks):
+    def room(count):
+        return torch.arange(float(count)) + 100 * rank
+
+    def part(other, start):  # of room() of another rank
+        return torch.arange(float(start), start + 4) + 100 * other
+
+    for start in (4 * rank, 4 * ((rank + 1) % nranks), 2, 4 * nranks - 2):  # in place, another block, shifted, beyond the end
+        starts = [{4 * rank: 4 * r, 4 * ((rank + 1) % nranks): 4 * ((r + 1) % nranks)}.get(start, start) for r in range(nranks)]
+        if start in (2, 4 * nranks - 2):
+            starts = [start] * nranks
+        memory = room(4 * nranks + 2)
+        dist.all_gather_single(memory[: 4 * nranks], memory[start : start + 4])
+        same(memory[: 4 * nranks], torch.cat([part(r, starts[r]) for r in range(nranks)]), f"all_gather from {start}")
+        memory = room(4 * nranks + 2)
+        dist.reduce_scatter_single(memory[start : start + 4], memory[: 4 * nranks])
+        same(memory[start : start + 4], sum(part(r, 4 * rank) for r in range(nranks)), f"reduce_scatter to {start}")
+    memory = room(4 * nranks)
+    mine = memory[2:6] if rank == 0 else torch.ones(4)  # one rank's overlap
+    dist.all_gather_single(memory, mine)
+    same(memory, torch.cat([torch.arange(2.0, 6.0), torch.ones(4 * nranks - 4)]))
+    for root in range(nranks):
+        memory = room(4 * nranks)
+        dist.group.WORLD._get_backend(torch.device("cpu")).gather_single(memory, memory[1:5], _gather(root)).wait()
+        if rank == root:
+            same(memory, torch.cat([part(r, 1) for r in range(nranks)]), "gather")
+    wanted = torch.cat([part(r, 4 * rank) for r in range(nranks)])
+    memory = room(4 * nranks)
+    dist.all_to_all_single(memory, memory)
+    same(memory, wanted, "all_to_all with one buffer")
+    memory = room(4 * nranks).reshape(4, nranks).t().contiguous().t()  # strides
+    before = memory.clone()
+    dist.all_to_all_single(memory.t(), memory.t())
+    same(memory.t()[:, 0].contiguous(), torch.stack([before.t()[rank, 0] + 100 * (r - rank) for r in range(nranks)]))
+    memory = room(4 * nranks + 1)
+    dist.all_to_all_single(memory[1:], memory[: 4 * nranks])
+    same(memory[1:], wanted, "all_to_all with a shift")
+
+
+def _gather(root):
+    options = dist.GatherOptions()
+    options.rootRank = root
+    return options
 
 
 @case()

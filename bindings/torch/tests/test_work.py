@@ -1,13 +1,15 @@
 """Works and futures: order, values, waits with a time, callbacks, threads, abort, what a Work tells of itself."""
 
 import gc
+import os
+import resource
 import threading
 import time
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from harness import case, expect, main, raises, same
+from harness import Skip, case, expect, main, raises, same
 
 
 @case()
@@ -71,6 +73,71 @@ def a_callback_may_issue_and_wait_for_another_collective(rank, nranks):
     tensor = torch.ones(10)
     future = dist.all_reduce(tensor, async_op=True).get_future().then(again)
     same(future.wait(), torch.full((10,), float(nranks**4 + 1)))
+
+
+def _nthreads():
+    return len(os.listdir("/proc/self/task"))
+
+
+def _callbacks(rank, nranks, count, function):
+    """Rank 0's futures of so many collectives, which the others begin when rank 0 has its futures: their values come from function."""
+    tensor, futures = torch.ones(2), []
+    if rank == 0:
+        futures = [dist.all_reduce(tensor, async_op=True).get_future().then(function) for _ in range(count)]
+    _tell_others(rank, nranks)
+    for _ in range(count * (rank != 0)):
+        dist.all_reduce(tensor)
+    return futures
+
+
+def _tell_others(rank, nranks):
+    """The others wait for rank 0."""
+    if rank != 0:
+        dist.recv(torch.empty(1), 0)
+    for other in range(1, nranks * (rank == 0)):
+        dist.send(torch.ones(1), other)
+
+
+@case(alone=True)
+def threads_of_callbacks_are_given_back(rank, nranks):
+    _callbacks(rank, nranks, 1, lambda _: 1)
+    before, event = _nthreads(), threading.Event()
+    futures = _callbacks(rank, nranks, 30, lambda _: event.wait(60))
+    if rank != 0:
+        return
+    until = time.monotonic() + 30
+    while _nthreads() < before + 28 and time.monotonic() < until:
+        time.sleep(0.01)
+    expect(_nthreads() >= before + 28, f"callbacks run at once: {before}, {_nthreads()} threads")
+    event.set()
+    for future in futures:
+        future.wait()
+    until = time.monotonic() + 30
+    while _nthreads() > before + 3 and time.monotonic() < until:
+        time.sleep(0.1)
+    expect(_nthreads() <= before + 3, f"{before}, {_nthreads()} threads")
+
+
+@case(alone=True)
+def callbacks_run_where_the_system_gives_no_more_threads(rank, nranks):
+    dist.all_reduce(torch.ones(2))
+    _tell_others(rank, nranks)
+    usual = resource.getrlimit(resource.RLIMIT_NPROC)
+    for _ in range(2):  # the pool has no thread, and then one
+        values = []
+        try:
+            if os.geteuid() == 0:
+                os.setresuid(65534, 65534, 0)  # root has no limit
+            resource.setrlimit(resource.RLIMIT_NPROC, (1 if rank == 0 else usual[0], usual[1]))
+            values = [future.wait() for future in _callbacks(rank, nranks, 20, lambda _: threading.get_ident())]
+        except PermissionError as error:
+            raise Skip(f"root may not become another user: {error}") from error
+        finally:
+            resource.setrlimit(resource.RLIMIT_NPROC, usual)
+            if os.getresuid()[2] == 0:
+                os.setresuid(0, 0, 0)
+        expect(len(values) == 20 * (rank == 0) and len(set(values)) <= 1, f"all run, in one thread: {values}")
+        _callbacks(rank, nranks, 1, lambda _: 1)
 
 
 @case()

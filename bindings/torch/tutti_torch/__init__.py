@@ -4,6 +4,7 @@ PyTorch finds the backend by itself (the entry point torch.distributed.backends)
 """
 
 import atexit
+import warnings
 
 import torch.distributed as dist
 
@@ -22,6 +23,9 @@ def register():
 def _create(given, options):
     if options is not None and not isinstance(options, Options):
         raise TypeError(f"pg_options is a {type(options).__name__}, expected tutti_torch.Options")
+    if options is not None and options._timeout not in (given.timeout, Options()._timeout):
+        text = f"the timeout of pg_options, {options._timeout}, has no effect: the argument timeout counts, {given.timeout}"
+        warnings.warn(text, stacklevel=2)
     own = Options(given.timeout)
     own.group_name = given.group_id
     own.global_ranks_in_group = given.global_ranks_in_group

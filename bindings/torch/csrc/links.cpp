@@ -3,18 +3,20 @@
 
 #include <c10/util/Exception.h>
 
+#include "process.hpp"
 #include "rendezvous.hpp"
 
 namespace tutti_torch
 {
 
 Links::Links(c10::intrusive_ptr<c10d::Store> store, std::string name, int rank)
-    : store_(std::move(store)), name_(std::move(name)), rank_(rank)
+    : store_(std::move(store)), name_(std::move(name)), rank_(rank), process_(this_process())
 {
 }
 
 std::shared_ptr<Queue> Links::between(int source, int destination)
 {
+    TORCH_CHECK_WITH(DistBackendError, process_ == this_process(), FORKED);
     std::lock_guard<std::mutex> guard(lock_);
     TORCH_CHECK_WITH(DistBackendError, !is_closed_, "the group was shut down on this rank");
     std::shared_ptr<Queue> &queue = queues_[{source, destination}];

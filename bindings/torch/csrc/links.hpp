@@ -43,6 +43,7 @@ class Links
     const c10::intrusive_ptr<c10d::Store> store_;
     const std::string name_;
     const int rank_;
+    const void *const process_;
 
     std::mutex lock_;
     std::map<std::pair<int, int>, std::shared_ptr<Queue>> queues_; /* guarded by lock_ */

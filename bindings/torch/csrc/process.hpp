@@ -29,6 +29,11 @@ inline const void *this_process()
     return &of_process<Mark>();
 }
 
+/* The error of a child that uses what its parent has made. */
+inline constexpr const char *FORKED =
+    "the group was made before this process was forked, and only the parent can use it; call "
+    "init_process_group in the child";
+
 } // namespace tutti_torch
 
 #endif

@@ -86,6 +86,7 @@ std::exception_ptr Queue::call(TuttiWork &work)
     }
     std::exception_ptr error = work.call(comm);
     if (!error) return error;
+    if (this->error() != tuttiSuccess) work.tell_failure();
     std::lock_guard<std::mutex> guard(comm_lock_);
     if (!is_aborted_) return error;
     /* The call may have begun when the communicator was no more, and tell of that. */
@@ -118,9 +119,7 @@ void Queue::launch(const c10::intrusive_ptr<TuttiWork> &work)
 
 void Queue::run(const c10::intrusive_ptr<TuttiWork> &work)
 {
-    TORCH_CHECK_WITH(DistBackendError, process_ == this_process(),
-                     "the group was made before this process was forked, and only the parent can "
-                     "use it; call init_process_group in the child");
+    TORCH_CHECK_WITH(DistBackendError, process_ == this_process(), FORKED);
     std::unique_lock<std::mutex> guard(issuing_);
     TORCH_CHECK_WITH(DistBackendError, !is_closed_, "the group was shut down on this rank");
     if (work->operation().is_async || is_busy()) {

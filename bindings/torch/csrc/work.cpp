@@ -128,6 +128,11 @@ std::exception_ptr TuttiWork::call(tuttiComm_t comm)
     return error;
 }
 
+void TuttiWork::tell_failure()
+{
+    shared_->hooks.tell_failure();
+}
+
 void TuttiWork::complete(std::exception_ptr error)
 {
     shared_->deadlines.end(key_);
@@ -139,11 +144,12 @@ void TuttiWork::complete(std::exception_ptr error)
     }
     std::unique_lock<std::mutex> guard(futures_lock_);
     done_ = true;
-    if (!values_ && !outcome_) return;
+    const FuturePointer values = values_, outcome = outcome_; /* later ones are made complete */
     guard.unlock();
-    run_callback([self = c10::intrusive_ptr<TuttiWork>::reclaim_copy(this)] {
-        if (self->outcome_) self->settle_outcome(self->outcome_);
-        if (self->values_) self->settle_values(self->values_);
+    if (!values && !outcome) return;
+    run_callback([self = c10::intrusive_ptr<TuttiWork>::reclaim_copy(this), values, outcome] {
+        if (outcome) self->settle_outcome(outcome);
+        if (values) self->settle_values(values);
     });
 }
 

@@ -189,6 +189,7 @@ def a_child_made_by_fork_cannot_use_the_group_and_ends(rank, nranks):
         try:
             raises(dist.DistBackendError, "forked", lambda: dist.all_reduce(torch.ones(4)))
             raises(dist.DistBackendError, "forked", lambda: dist.all_reduce(torch.ones(4), async_op=True))
+            raises(dist.DistBackendError, "forked", lambda: dist.isend(torch.ones(4), (rank + 1) % nranks))
             dist.destroy_process_group()
             path = f"/tmp/tutti-torch-child-{os.getpid()}"
             begin(0, 1, path)  # a group of its own

@@ -105,5 +105,28 @@ def the_death_of_a_rank_is_named_at_once(rank, nranks):
     raises(Failed, f"rank {nranks - 1}", dist.all_reduce(tensor, async_op=True).wait)
 
 
+@case(ranks=(2,), group=False)
+def abort_hooks_run_once_at_the_first_failure(rank, nranks, path):
+    begin(rank, nranks, path, timeout=2)
+    dist.barrier()
+    store, told = dist.distributed_c10d._get_default_store(), []
+    if rank == 1:
+        store.wait(["over"], timedelta(seconds=60))
+        return
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+
+    def bad():
+        told.append("bad")
+        raise RuntimeError("a hook that fails")
+
+    backend.register_abort_hook(1, bad)
+    backend.register_abort_hook(2, lambda: told.append("good"))
+    work = dist.all_reduce(torch.ones(4), async_op=True)
+    raises(dist.DistBackendError, "rank 1", work.wait)
+    raises(dist.DistBackendError, "rank 1", lambda: dist.all_reduce(torch.ones(4)))
+    expect(told == ["bad", "good"], f"{told}")
+    store.set("over", "1")
+
+
 if __name__ == "__main__":
     main()

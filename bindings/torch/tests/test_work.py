@@ -226,5 +226,17 @@ def the_profiler_shows_the_call(rank, nranks):
     expect("tutti:broadcast" in names, f"{names}")
 
 
+@case()
+def both_futures_of_a_work_may_be_asked_for_at_any_time(rank, nranks):
+    for i in range(300):
+        work = dist.all_reduce(torch.ones(4), async_op=True)
+        first, second = (work.get_future_result, work.get_future) if i % 2 else (work.get_future, work.get_future_result)
+        one = first()
+        work.wait()
+        other = second()
+        one.wait()
+        other.wait()
+
+
 if __name__ == "__main__":
     main()

@@ -184,6 +184,11 @@ struct tt_extent {
     size_t nbytes;
 };
 
+static inline bool tt_extents_overlap(struct tt_extent a, struct tt_extent b)
+{
+    return a.nbytes && b.nbytes && a.first < b.first + b.nbytes && b.first < a.first + a.nbytes;
+}
+
 /* Where a call's data is. */
 struct tt_where {
     const char *function; /* for messages */

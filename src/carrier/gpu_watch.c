@@ -172,3 +172,13 @@ tt_status tt_gpu_watch_check(struct tt_gpu_watch *watch, struct tt_fabric *fabri
     return tt_fabric_fail(fabric, TT_ERR_DEVICE, "%s: GPU %d is lost, as found in %s: %s", name,
                           tt_context_gpu(watch->context), call, cause);
 }
+
+tt_status tt_gpu_watch_check_outside(struct tt_gpu_watch *watch, struct tt_engine *engine,
+                                     const char *otherwise)
+{
+    if (tt_gpu_watch_look(watch) >= 0) return TT_OK;
+    tt_engine_enter(engine);
+    const tt_status status = tt_gpu_watch_check(watch, engine->fabric, NULL, otherwise);
+    tt_engine_leave(engine);
+    return status;
+}

@@ -13,6 +13,7 @@
 #include "base/status.h"
 
 struct tt_context;
+struct tt_engine;
 struct tt_fabric;
 struct tt_work;
 struct tt_gpu_watch;
@@ -30,5 +31,8 @@ TT_NODISCARD tt_status tt_gpu_watch_look(struct tt_gpu_watch *watch);
  */
 TT_NODISCARD tt_status tt_gpu_watch_check(struct tt_gpu_watch *watch, struct tt_fabric *fabric,
                                           const struct tt_work *work, const char *otherwise);
+/* tt_gpu_watch_check for what `otherwise` says, by a thread that has not entered the engine. */
+TT_NODISCARD tt_status tt_gpu_watch_check_outside(struct tt_gpu_watch *watch,
+                                                  struct tt_engine *engine, const char *otherwise);
 
 #endif

@@ -82,11 +82,6 @@ static uintptr_t own_block(const struct tt_request *request, size_t before_own)
     return (gathers ? (uintptr_t)request->output : (uintptr_t)request->input) + before_own;
 }
 
-static bool do_overlap(struct tt_extent a, struct tt_extent b)
-{
-    return a.nbytes && b.nbytes && a.first < b.first + b.nbytes && b.first < a.first + a.nbytes;
-}
-
 /* Whether buffers that overlap do so as the collective's row allows. before_own: bytes before this
  * rank's block in the buffer that holds all, if only one does. */
 static tt_status check_in_place(const struct tt_request *request, struct tt_extent in,
@@ -112,14 +107,15 @@ tt_status tt_request_pointers(const struct tt_request *request, size_t in, size_
     TT_TRY(tt_request_buffer(request->function, "recvbuff", request->output, out));
     const struct tt_extent input = {(uintptr_t)request->input, in};
     const struct tt_extent output = {(uintptr_t)request->output, out};
-    return do_overlap(input, output) ? check_in_place(request, input, output, before_own) : TT_OK;
+    return tt_extents_overlap(input, output) ? check_in_place(request, input, output, before_own)
+                                             : TT_OK;
 }
 
 static tt_status check_overlap(const struct tt_checked *checked, const struct tt_request *request,
                                size_t before_own)
 {
     const struct tt_extent in = checked->where.in, out = checked->where.out;
-    return do_overlap(in, out) ? check_in_place(request, in, out, before_own) : TT_OK;
+    return tt_extents_overlap(in, out) ? check_in_place(request, in, out, before_own) : TT_OK;
 }
 
 /* ---- One count for all ranks ---------------------------------------------------------------- */

@@ -132,7 +132,7 @@ tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *result)
     if (carried && carried->look) carried->look(&comm->core);
     tt_engine_look(&comm->core.engine); /* a watchdog asks while nothing else does */
     *result = code_of(tt_fabric_check(comm->core.fabric));
-    /* Who learns it here need not ask for its text: PyTorch's watchdog aborts. */
+    /* The caller may abort without asking for the text, as PyTorch's watchdog does. */
     if (*result) tt_fabric_log_failure(comm->core.fabric);
     tt_core_leave_call(&comm->core);
     return tuttiSuccess;

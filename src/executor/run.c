@@ -96,27 +96,20 @@ static void look_around(struct wait *wait, struct tt_work *works, struct failure
 }
 
 /* Whether the wait has lasted so long that it sleeps, also where yields are quick. */
-static bool is_long(const struct wait *wait, const struct tt_work *works)
+static bool is_long(const struct wait *wait, const struct tt_work *works, int64_t now_ns)
 {
     if (!wait->since_ns) return false;
     const int64_t after_ns =
         wait->polite || by_sockets(works) ? POLITE_SLEEP_AFTER_NS : SLEEP_AFTER_NS;
-    return tt_now_ns() - wait->since_ns >= after_ns;
+    return now_ns - wait->since_ns >= after_ns;
 }
 
 /* ---- Yields --------------------------------------------------------------------------------- */
 
-/* NULL: all works are done. */
-static struct tt_engine *engine_of(const struct tt_work *works)
-{
-    while (works && tt_work_is_done(works)) works = works->next;
-    return works ? works->engine : NULL;
-}
-
-static bool is_crowded(const struct tt_engine *engine)
+static bool is_crowded(const struct tt_engine *engine, int64_t now_ns)
 {
     const int64_t until_ns = atomic_load_explicit(&engine->crowded_until_ns, memory_order_relaxed);
-    return until_ns && tt_now_ns() < until_ns;
+    return until_ns && now_ns < until_ns;
 }
 
 static void note_slow_yield(struct tt_engine *engine, int64_t begin_ns, int64_t now_ns)
@@ -236,9 +229,9 @@ static void hurry_streams(struct wait *wait, const struct tt_work *works)
     wait->hurried = true;
 }
 
+/* The first of the works is not done. */
 static void wait_a_turn(struct wait *wait, struct tt_work *works, struct failure *first)
 {
-    struct tt_engine *engine;
     const int64_t now_ns = tt_now_ns();
     if (!wait->turns++) wait->begin_ns = now_ns;
     const int64_t waited_ns = now_ns - wait->begin_ns;
@@ -252,13 +245,12 @@ static void wait_a_turn(struct wait *wait, struct tt_work *works, struct failure
         look_around(wait, works, first);
         return;
     }
-    engine = engine_of(works);
-    const bool crowded = engine && is_crowded(engine);
+    const bool crowded = is_crowded(works->engine, now_ns);
     if (wait->spin && !crowded && waited_ns < SPIN_NS) {
         tt_cpu_relax();
         return;
     }
-    if (crowded || is_long(wait, works)) {
+    if (crowded || is_long(wait, works, now_ns)) {
         arm(wait, works);
         if (wait->sleep) return; /* to look again */
         hurry_streams(wait, works);
@@ -266,7 +258,7 @@ static void wait_a_turn(struct wait *wait, struct tt_work *works, struct failure
         look_around(wait, works, first);
         return;
     }
-    if (engine) yield(engine);
+    yield(works->engine);
     if (wait->turns % LOOK_TURNS == 0) look_around(wait, works, first);
 }
 

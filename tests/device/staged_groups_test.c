@@ -95,8 +95,8 @@ TEST(staged_errors, a_message_that_uses_what_a_collective_of_its_group_writes_is
     on_devices(2, (const int[]){0, 1}, NULL, message_of_output, NULL);
 }
 
-/* A receive that writes what a collective of its group reads: refused where it may come first, else
- * the sum is of what was there before the group. */
+/* A receive that writes the input of a sum of its group. Where the receive may write before the sum
+ * has read, the group is refused; elsewhere the sum adds the values from before the group. */
 static void message_of_input(struct gpu_rank *rank)
 {
     enum { HUGE = 3 << 20 }; /* more than TUTTI_STAGE_BYTES */

@@ -41,6 +41,14 @@ struct Pair {
     const at::Tensor output_;
 };
 
+/* How many elements each tensor has, as they are moved. */
+inline std::vector<size_t> counts_of(const std::vector<at::Tensor> &tensors, const Moved &moved)
+{
+    std::vector<size_t> counts;
+    for (const at::Tensor &tensor : tensors) counts.push_back(moved.count(tensor.numel()));
+    return counts;
+}
+
 /* Makes issue(i) for each i < n together, as a group of tutti's. */
 template <class Issue> tuttiResult_t together(size_t n, Issue issue)
 {

@@ -2,8 +2,10 @@
 #ifndef TUTTI_TORCH_DEADLINES_H
 #define TUTTI_TORCH_DEADLINES_H
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <climits>
 #include <cstdint>
 #include <mutex>
 #include <vector>
@@ -15,6 +17,12 @@ namespace tutti_torch
 
 /* Throws ValueError where the time is below 0; `what` has it. */
 void need_time(std::chrono::milliseconds time, const char *what);
+
+/* As tutti's functions take a time: 0 to INT_MAX. */
+inline int whole_ms(std::chrono::milliseconds time)
+{
+    return static_cast<int>(std::clamp<int64_t>(time.count(), 0, INT_MAX));
+}
 
 /* Shared by a group and its works. Any thread. */
 class Deadlines

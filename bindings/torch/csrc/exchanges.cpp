@@ -142,9 +142,7 @@ WorkPointer Backend::reduce_scatter_single_coalesced(Tensors &outputs, Tensors &
                                                      const c10d::ReduceScatterOptions &options)
 {
     const char *const name = "reduce_scatter_single_coalesced";
-    TORCH_CHECK_VALUE(outputs.size() == inputs.size() && !inputs.empty(), name, ": there are ",
-                      outputs.size(), " outputs and ", inputs.size(),
-                      " inputs, expected as many of both, and at least one");
+    need_pairs(outputs, inputs, name);
     std::vector<Reduction> reductions;
     for (size_t i = 0; i < inputs.size(); i++) {
         need_scattered(outputs[i], inputs[i], size_, name);
@@ -181,11 +179,9 @@ WorkPointer Backend::alltoall(Tensors &outputs, Tensors &inputs,
     const Moved moved(inputs[0].scalar_type());
     need_own_block(moved.count(inputs[rank_].numel()), moved.count(outputs[rank_].numel()), name);
     auto call = [=, to = outputs, from = inputs](tuttiComm_t comm) {
-        std::vector<size_t> sent, received;
-        for (const at::Tensor &tensor : from) sent.push_back(moved.count(tensor.numel()));
-        for (const at::Tensor &tensor : to) received.push_back(moved.count(tensor.numel()));
         const at::Tensor out = packed_bytes(from), in = bytes_for(to);
-        exchange(out.const_data_ptr(), sent, in.mutable_data_ptr(), received, moved.type, comm);
+        exchange(out.const_data_ptr(), counts_of(from, moved), in.mutable_data_ptr(),
+                 counts_of(to, moved), moved.type, comm);
         unpack_bytes(in, to);
     };
     return run(make_call(make_operation(OpType::ALLTOALL, "tutti:all_to_all", inputs, outputs),

@@ -29,13 +29,6 @@ const Tensors &need_blocks(const std::vector<Tensors> &lists, const at::Tensor &
     return lists[0];
 }
 
-std::vector<size_t> counts_of(const Tensors &tensors, const Moved &moved)
-{
-    std::vector<size_t> counts;
-    for (const at::Tensor &tensor : tensors) counts.push_back(moved.count(tensor.numel()));
-    return counts;
-}
-
 bool are_equal(const std::vector<size_t> &counts)
 {
     return std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
@@ -138,9 +131,7 @@ WorkPointer Backend::all_gather_single_coalesced(Tensors &outputs, Tensors &inpu
                                                  const c10d::AllgatherOptions &options)
 {
     const char *const name = "all_gather_single_coalesced";
-    TORCH_CHECK_VALUE(outputs.size() == inputs.size() && !inputs.empty(), name, ": there are ",
-                      outputs.size(), " outputs and ", inputs.size(),
-                      " inputs, expected as many of both, and at least one");
+    need_pairs(outputs, inputs, name);
     for (size_t i = 0; i < inputs.size(); i++) {
         need_multiple(outputs[i], inputs[i], size_, "output", name);
         need_output(outputs[i], name);

@@ -1,12 +1,11 @@
 // A communicator and the order of the calls on it.
 #include "queue.hpp"
 
-#include <algorithm>
-#include <climits>
 #include <utility>
 
 #include <c10/util/Exception.h>
 
+#include "deadlines.hpp"
 #include "errors.hpp"
 #include "process.hpp"
 
@@ -70,8 +69,7 @@ tuttiComm_t Queue::ready(std::chrono::milliseconds timeout)
     guard.unlock();
     if (!comm) comm = connect(timeout);
     if (timeout == deadline_) return comm;
-    const auto ms = std::clamp<int64_t>(timeout.count(), 0, INT_MAX);
-    check(tuttiCommSetTimeout(comm, static_cast<int>(ms)), comm);
+    check(tuttiCommSetTimeout(comm, whole_ms(timeout)), comm);
     deadline_ = timeout;
     return comm;
 }
@@ -140,9 +138,8 @@ bool Queue::finish(std::chrono::steady_clock::time_point until)
     check(tuttiEventRecord(event.get(), stream_), nullptr);
     guard.unlock();
     const auto left = until - std::chrono::steady_clock::now();
-    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(left).count();
-    return tuttiEventSynchronizeFor(event.get(), static_cast<int>(std::max<int64_t>(ms, 0))) ==
-           tuttiSuccess;
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(left);
+    return tuttiEventSynchronizeFor(event.get(), whole_ms(ms)) == tuttiSuccess;
 }
 
 tuttiResult_t Queue::error()
@@ -171,7 +168,7 @@ void Queue::close()
     if (std::exchange(is_closed_, true)) return;
     issuing.unlock();
     std::unique_lock<std::mutex> guard(comm_lock_);
-    if (is_aborted_ && is_connecting_) return; /* which ends at its deadline; the task frees it */
+    if (is_aborted_ && is_connecting_) return; /* the stream stays, with its thread */
     guard.unlock();
     /* Where a function of the stream closes the queue, all stays: a stream cannot end itself. */
     if (tuttiStreamDestroy(stream_) != tuttiSuccess) return;

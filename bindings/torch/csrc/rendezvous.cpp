@@ -2,14 +2,13 @@
 // the key is OK and the id, or NO and the text of rank 0's error.
 #include "rendezvous.hpp"
 
-#include <algorithm>
-#include <climits>
 #include <cstring>
 #include <vector>
 
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 
+#include "deadlines.hpp"
 #include "errors.hpp"
 
 namespace tutti_torch
@@ -62,9 +61,8 @@ tuttiUniqueId get_id(const Meeting &meeting)
 tuttiComm_t meet(const Meeting &meeting)
 {
     const tuttiUniqueId id = meeting.rank == 0 ? give_id(meeting) : get_id(meeting);
-    const auto ms = std::clamp<int64_t>(meeting.timeout.count(), 0, INT_MAX);
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-    config.timeoutMs = config.initTimeoutMs = static_cast<int>(ms);
+    config.timeoutMs = config.initTimeoutMs = whole_ms(meeting.timeout);
     config.commName = meeting.name.c_str();
     config.device = -1;
     config.computeThreads = at::get_num_threads();

@@ -85,6 +85,14 @@ void need_multiple(const at::Tensor &whole, const at::Tensor &part, int size, co
                       " times those of the other tensor");
 }
 
+void need_pairs(const std::vector<at::Tensor> &outputs, const std::vector<at::Tensor> &inputs,
+                const char *name)
+{
+    TORCH_CHECK_VALUE(outputs.size() == inputs.size() && !inputs.empty(), name, ": there are ",
+                      outputs.size(), " outputs and ", inputs.size(),
+                      " inputs, expected as many of both, and at least one");
+}
+
 void need_rank(int64_t rank, int size, const char *what, const char *name)
 {
     TORCH_CHECK_VALUE(rank >= 0 && rank < size, name, ": the ", what, " is rank ", rank,

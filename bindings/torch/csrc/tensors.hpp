@@ -24,6 +24,9 @@ void need_equal_types(const at::Tensor &a, const at::Tensor &b, const char *name
  * `size` times the elements of `part`. */
 void need_multiple(const at::Tensor &whole, const at::Tensor &part, int size, const char *what,
                    const char *name);
+/* Throws ValueError unless there are as many outputs as inputs, and at least one. */
+void need_pairs(const std::vector<at::Tensor> &outputs, const std::vector<at::Tensor> &inputs,
+                const char *name);
 /* Throws ValueError unless 0 <= rank < size; `what` is "root", "source" or "destination". */
 void need_rank(int64_t rank, int size, const char *what, const char *name);
 /* Throws ValueError unless the list has `size` tensors; `what` is "input" or "output". */

@@ -348,15 +348,6 @@ static void warn_of_room(struct tt_comm_core *comm)
     launches->has_warned = true;
 }
 
-static bool is_lost(struct tt_comm_core *comm)
-{
-    if (tt_gpu_watch_look(comm->kernel->life.watch) >= 0) return false;
-    tt_engine_enter(&comm->engine);
-    tt_ignore(tt_gpu_watch_check(comm->kernel->life.watch, comm->fabric, NULL, "a launch"));
-    tt_engine_leave(&comm->engine);
-    return true;
-}
-
 /* Not for ever where a rank is gone or the communicator is aborted: kernels end then. There is no
  * deadline: the user's own work may lie in front. Nothing here calls the driver. */
 static void await_room(struct tt_comm_core *comm)
@@ -370,7 +361,7 @@ static void await_room(struct tt_comm_core *comm)
         looked_ns = tt_now_ns();
         if (looked_ns - since_ns > WARN_NS) warn_of_room(comm);
         if (tt_engine_check(&comm->engine, &needs)) return;
-        if (is_lost(comm)) return;
+        if (tt_gpu_watch_check_outside(comm->kernel->life.watch, &comm->engine, "a launch")) return;
     }
 }
 

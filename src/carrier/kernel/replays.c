@@ -225,12 +225,8 @@ static void check_deadline_locked(struct tt_graphs *graphs, const struct seen *s
 
 static void check_gpu_locked(const struct tt_graphs *graphs)
 {
-    struct tt_engine *engine = &graphs->comm->engine;
-    if (tt_gpu_watch_look(graphs->life->watch) >= 0) return;
-    tt_engine_enter(engine);
-    tt_ignore(
-        tt_gpu_watch_check(graphs->life->watch, engine->fabric, NULL, "a replay of a CUDA graph"));
-    tt_engine_leave(engine);
+    tt_ignore(tt_gpu_watch_check_outside(graphs->life->watch, &graphs->comm->engine,
+                                         "a replay of a CUDA graph"));
 }
 
 /* ---- Looking ------------------------------------------------------------------------------ */

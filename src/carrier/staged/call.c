@@ -147,19 +147,6 @@ static void warn_of_memory(const struct tt_pending_call *pending)
         TT_STAGE_WAITING);
 }
 
-/* A failure is the communicator's. */
-static tt_status check_gpu(const struct tt_pending_call *pending)
-{
-    struct tt_comm_core *comm = pending->comm;
-    tt_status status = tt_gpu_watch_look(comm->staged->watch);
-    if (status >= 0) return TT_OK;
-    tt_engine_enter(&comm->engine);
-    status = tt_gpu_watch_check(comm->staged->watch, comm->fabric, NULL,
-                                "a call that waits for pinned memory");
-    tt_engine_leave(&comm->engine);
-    return status;
-}
-
 /* Waits where calls that have not ended have all the memory that there may be. There is no
  * deadline: the user's own work may lie in front. Of a group's calls on the communicator only the
  * first waits: the group holds the others' memory until its end. Calls of other communicators that
@@ -178,7 +165,8 @@ static tt_status await_stage(struct tt_pending_call *pending, enum tt_stage_kind
         looked_ns = tt_now_ns();
         if (looked_ns - since_ns > WARN_NS) warn_of_memory(pending);
         TT_TRY(tt_staged_check_ranks(pending));
-        TT_TRY(check_gpu(pending));
+        TT_TRY(tt_gpu_watch_check_outside(staged->watch, &pending->comm->engine,
+                                          "a call that waits for pinned memory"));
     }
     return fail(pending, status);
 }

@@ -6,29 +6,6 @@
 
 /* ---- Buffers -------------------------------------------------------------------------------- */
 
-static bool overlap(const struct tt_extent *a, const struct tt_extent *b)
-{
-    return a->nbytes && b->nbytes && a->first < b->first + b->nbytes &&
-           b->first < a->first + a->nbytes;
-}
-
-/* The later call's copies follow those of the earlier one when both are made in the turns of the
- * calls, on another stream than the users'. */
-static tt_status link_collectives(const struct tt_pending_call *earlier,
-                                  const struct tt_pending_call *later)
-{
-    if ((earlier->stream || later->stream) && tt_driver_connections() == 1)
-        return tt_fail(TT_ERR_USAGE,
-                       "communicator %s: collectives of a group that use one another's buffers and "
-                       "go through memory of the host are copied on a stream beside yours, which "
-                       "cannot be where all streams share one hardware queue: put them into two "
-                       "groups, or set CUDA_DEVICE_MAX_CONNECTIONS to at least 2, not 1, before "
-                       "the process uses CUDA",
-                       later->comm->name);
-    earlier->stage->by_host = later->stage->by_host = true;
-    return TT_OK;
-}
-
 /* uses: what it does with a buffer of a collective. */
 static tt_status refuse_message(const struct tt_pending_call *message, const char *uses)
 {
@@ -46,17 +23,18 @@ static bool run_together(const struct tt_pending_call *call, const struct tt_pen
 
 static bool uses_output(const struct tt_pending_call *call, const struct tt_pending_call *of)
 {
-    const struct tt_extent *output = &of->stage->out;
-    return overlap(output, &call->stage->in) || overlap(output, &call->stage->out);
+    const struct tt_extent output = of->stage->out;
+    return tt_extents_overlap(output, call->stage->in) ||
+           tt_extents_overlap(output, call->stage->out);
 }
 
-/* Collectives of a rank run in order also in a group. */
-static tt_status link_to_earlier(const struct tt_calls *calls, const struct tt_pending_call *call)
+/* Collectives of a rank run in order also in a group. The later call's copies follow those of the
+ * earlier one when both are made in the turns of the calls, on another stream than the users'. */
+static void link_to_earlier(const struct tt_calls *calls, const struct tt_pending_call *call)
 {
     for (const struct tt_pending_call *other = calls->first; other != call; other = other->next)
         if (other->stage->is_collective && run_together(call, other) && uses_output(call, other))
-            TT_TRY(link_collectives(other, call));
-    return TT_OK;
+            other->stage->by_host = call->stage->by_host = true;
 }
 
 /* Whether the collective's input is copied before the message's output. Users' streams copy all
@@ -78,7 +56,7 @@ static tt_status check_message(const struct tt_calls *calls, const struct tt_pen
         if (!other->stage->is_collective || !run_together(message, other)) continue;
         if (uses_output(message, other))
             return refuse_message(message, "uses what a collective of the group writes");
-        if (overlap(&message->stage->out, &other->stage->in) &&
+        if (tt_extents_overlap(message->stage->out, other->stage->in) &&
             !is_read_first(other, message, is_earlier))
             return refuse_message(message, "writes what a collective of the group reads");
     }
@@ -123,7 +101,7 @@ static tt_status check_queues(const struct tt_pending_call *collective)
 tt_status tt_staged_link(struct tt_calls *calls)
 {
     for (const struct tt_pending_call *call = calls->first; call; call = call->next)
-        if (call->stage->is_collective) TT_TRY(link_to_earlier(calls, call));
+        if (call->stage->is_collective) link_to_earlier(calls, call);
     for (const struct tt_pending_call *call = calls->first; call; call = call->next)
         if (call->stage->is_collective && call->stage->by_host && !call->capture)
             TT_TRY(check_queues(call));

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "communicator/calling.h"
+#include "communicator/issue.h"
 
 /* ---- Calls like the last one ---------------------------------------------------------------- */
 
@@ -20,6 +21,7 @@ static bool is_remembered(const struct tt_memo *memo, const struct tt_request *r
 __attribute__((noinline)) static tt_status run_alone(tuttiComm_t comm, const struct tt_memo *memo)
 {
     struct tt_work work;
+    TT_TRY(tt_check_may_wait(&comm->core, &comm->core.engine.collectives_done));
     tt_work_collective(&work, &comm->core.engine, &memo->call);
     memo->cached->last_turn = work.turn;
     return tt_run(&work, false);

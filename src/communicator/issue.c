@@ -6,6 +6,7 @@
 
 #include "communicator/calling.h"
 #include "executor/express.h"
+#include "executor/stream.h"
 
 void tt_enter_calls(const struct tt_pending_call *calls, int ncalls)
 {
@@ -20,6 +21,33 @@ void tt_let_go(const struct tt_pending_call *calls, int ncalls, enum tt_call_hol
             tt_core_leave_call(calls[i].comm);
         else if (i == 0 || calls[i].comm != calls[i - 1].comm)
             tt_comm_end_call(tt_comm_of(calls[i].comm));
+}
+
+tt_status tt_check_may_wait(const struct tt_comm_core *core, const _Atomic uint64_t *turns)
+{
+    if (!tt_stream_holds_turn(turns)) return TT_OK;
+    return tt_fail(TT_ERR_USAGE,
+                   "a call without a stream, on communicator %s, in a function that a stream runs: "
+                   "an earlier call of the communicator is queued in the stream behind that "
+                   "function, and each would wait for the other; give the function's call a "
+                   "stream, or issue it before the other one",
+                   core->name);
+}
+
+static const _Atomic uint64_t *turns_of(const struct tt_pending_call *call)
+{
+    const struct tt_engine *engine = &call->comm->engine;
+    return call->kind == TT_CALL_SEND   ? &engine->sends_done[call->peer]
+           : call->kind == TT_CALL_RECV ? &engine->recvs_done[call->peer]
+                                        : &engine->collectives_done;
+}
+
+static tt_status check_may_wait(const struct tt_pending_call *calls, int ncalls)
+{
+    if (!tt_stream_is_served_here()) return TT_OK;
+    for (int i = 0; i < ncalls; i++)
+        if (!calls[i].stream) TT_TRY(tt_check_may_wait(calls[i].comm, turns_of(&calls[i])));
+    return TT_OK;
 }
 
 /* ---- Few calls of the host without streams --------------------------------------------------- */
@@ -67,6 +95,10 @@ static tt_status issue_few(struct tt_pending_call *calls, int ncalls, bool only_
         nworks = run_express(calls, ncalls, works);
         tt_engine_leave(engine);
     } else {
+        const tt_status status = check_may_wait(calls, ncalls);
+        if (status) tt_drop_calls(calls, ncalls);
+        if (status) tt_let_go(calls, ncalls, hold);
+        TT_TRY(status);
         for (; nworks < ncalls; nworks++) {
             calls[nworks].work = &works[nworks];
             tt_carrier_host.begin(&calls[nworks]);
@@ -252,6 +284,7 @@ static tt_status reserve(struct issue *issue)
 /* All that can fail. All calls that are to be captured are, or none. */
 static tt_status prepare(struct issue *issue)
 {
+    TT_TRY(check_may_wait(issue->calls, issue->ncalls));
     TT_TRY(enter(issue));
     TT_TRY(gather(issue));
     tt_status status = capture(issue);

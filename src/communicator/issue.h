@@ -17,6 +17,10 @@ enum tt_call_hold { TT_HOLD_CALL, TT_HOLD_MARK, TT_HOLD_COUNT };
  * their turns. Tables of blocks are the calls' from here on, also when it fails. */
 TT_NODISCARD tt_status tt_issue_calls(struct tt_pending_call *calls, int ncalls,
                                       enum tt_call_hold hold);
+/* USAGE: this thread would wait for ever for a call with these turns (struct tt_work). A call
+ * before it is queued in a stream, behind the function that this thread runs. */
+TT_NODISCARD tt_status tt_check_may_wait(const struct tt_comm_core *core,
+                                         const _Atomic uint64_t *turns);
 /* Of calls that will not be issued, frees what they have. */
 void tt_drop_calls(struct tt_pending_call *calls, int ncalls);
 void tt_enter_calls(const struct tt_pending_call *calls, int ncalls);

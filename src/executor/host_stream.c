@@ -12,6 +12,7 @@
 #include "base/process_lock.h"
 #include "base/thread.h"
 #include "executor/stream.h"
+#include "executor/work.h"
 
 enum { LEAST_CLASS = 6, NCLASSES = 40 }; /* the memory of a task has 2^class bytes */
 enum { MOST_PAUSE_NS = 8 * TT_LAZY_NS }; /* between two looks of a lazy stream's thread */
@@ -74,7 +75,9 @@ struct tt_task *tt_task_take(struct tt_stream *stream, size_t nbytes)
     if (task) own->unused[class] = task->next;
     pthread_mutex_unlock(&stream->lock);
     if (!task) task = malloc((size_t)1 << class);
-    if (task) task->class = class;
+    if (!task) return NULL;
+    task->class = class;
+    task->works = NULL;
     return task;
 }
 
@@ -96,7 +99,7 @@ void tt_task_drop(struct tt_stream *stream, struct tt_task *task)
 /* The tasks that a thread runs, one inside the other: a task may wait for another stream, and the
  * thread then runs that stream's tasks. */
 struct serving {
-    const struct host_stream *stream;
+    struct host_stream *stream;
     bool awaited; /* by a thread that has nothing else to do; false: the stream's own runs it */
     const struct serving *outer;
 };
@@ -419,6 +422,26 @@ bool tt_stream_is_here(const struct tt_stream *stream)
 bool tt_stream_is_served_here(void)
 {
     return serving_here;
+}
+
+static bool has_turn(const struct tt_task *task, const _Atomic uint64_t *turns)
+{
+    const struct tt_work *work = task->works;
+    while (work && work->turns != turns) work = work->next;
+    return work;
+}
+
+bool tt_stream_holds_turn(const _Atomic uint64_t *turns)
+{
+    bool holds = false;
+    for (const struct serving *at = serving_here; at && !holds; at = at->outer) {
+        struct host_stream *own = at->stream;
+        pthread_mutex_lock(&own->base.lock);
+        for (const struct tt_task *task = own->first; task && !holds; task = task->next)
+            holds = has_turn(task, turns);
+        pthread_mutex_unlock(&own->base.lock);
+    }
+    return holds;
 }
 
 tt_status tt_stream_check_outside(const struct tt_stream *stream, const char *function)

@@ -13,6 +13,7 @@
 #include "base/status.h"
 
 struct tt_stream;
+struct tt_work;
 
 /* What the kinds of streams do, each in its way. */
 struct tt_stream_ops {
@@ -73,6 +74,7 @@ void tt_stream_destroy(struct tt_stream *stream);
 struct tt_task {
     /* awaited: the calling thread waits for the task and has nothing else to do */
     tt_status (*run)(struct tt_task *task, bool awaited);
+    const struct tt_work *works; /* the calls that it runs, linked by `next`; NULL: none */
     /* owner: the stream */
     struct tt_task *next;
     int64_t due_ns; /* when the stream's thread runs the task, unless a thread that waits did */
@@ -117,6 +119,9 @@ void tt_stream_watch(struct tt_stream *stream, int64_t (*idle)(void *arg), void 
  * may be gone. */
 bool tt_stream_is_here(const struct tt_stream *stream);
 bool tt_stream_is_served_here(void);
+/* Whether a call with these turns (struct tt_work) is queued in a stream of which the calling
+ * thread runs a task: that call begins when the task has ended, and calls after it later. */
+bool tt_stream_holds_turn(const _Atomic uint64_t *turns);
 /* USAGE: the calling thread runs a task of the stream: it would wait for itself in `function`. */
 TT_NODISCARD tt_status tt_stream_check_outside(const struct tt_stream *stream,
                                                const char *function);

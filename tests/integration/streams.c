@@ -237,6 +237,70 @@ TEST(streams, a_collective_waits_for_the_work_before_it)
     as_threads(NRANKS, NULL, after_work, NULL);
 }
 
+/* ---- Calls of functions ---------------------------------------------------------------------- */
+
+/* What a stream's function calls while other calls are queued behind that function. */
+struct calls_inside {
+    tuttiComm_t comm;
+    int rank, one, many[5], message;
+    tuttiResult_t alone, group, exchange;
+    bool says_why;
+    sem_t queued;
+};
+
+static void call_inside(void *argument)
+{
+    struct calls_inside *own = argument;
+    const int peer = 1 - own->rank;
+    int received = -1;
+    CHECK(take(&own->queued));
+    own->alone = tuttiAllReduce(&own->one, &own->one, 1, tuttiInt32, tuttiSum, own->comm, NULL);
+    own->says_why =
+        strstr(tuttiGetLastError(own->comm), "queued in the stream behind that function");
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int i = 0; i < 5; i++) {
+        int *data = &own->many[i];
+        CHECK_EQ(tuttiAllReduce(data, data, 1, tuttiInt32, tuttiSum, own->comm, NULL),
+                 tuttiSuccess);
+    }
+    own->group = tuttiGroupEnd();
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    CHECK_EQ(tuttiSend(&own->rank, 1, tuttiInt32, peer, own->comm, NULL), tuttiSuccess);
+    CHECK_EQ(tuttiRecv(&received, 1, tuttiInt32, peer, own->comm, NULL), tuttiSuccess);
+    own->exchange = tuttiGroupEnd();
+    CHECK_EQ(received, peer);
+}
+
+static void call_behind_a_function(int rank, tuttiComm_t comm, void *arg)
+{
+    (void)arg;
+    struct calls_inside inside = {.comm = comm, .rank = rank, .one = 7, .many = {7, 7, 7, 7, 7}};
+    int data = rank;
+    tuttiStream_t stream;
+    sem_init(&inside.queued, 0, 0);
+    REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+    CHECK_EQ(tuttiStreamLaunch(stream, call_inside, &inside), tuttiSuccess);
+    CHECK_EQ(tuttiAllReduce(&data, &data, 1, tuttiInt32, tuttiSum, comm, stream), tuttiSuccess);
+    sem_post(&inside.queued);
+    CHECK_EQ(tuttiStreamSynchronize(stream), tuttiSuccess);
+    CHECK_EQ(inside.alone, tuttiInvalidUsage);
+    CHECK(inside.says_why);
+    CHECK_EQ(inside.group, tuttiInvalidUsage);
+    CHECK_EQ(inside.exchange, tuttiSuccess); /* messages are not ordered with collectives */
+    CHECK_EQ(data, 1);
+    CHECK_EQ(inside.one, 7);
+    CHECK_EQ(inside.many[4], 7);
+    CHECK_EQ(tuttiAllReduce(&data, &data, 1, tuttiInt32, tuttiSum, comm, NULL), tuttiSuccess);
+    CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
+}
+
+/* Such a call and the one behind the function would wait for each other for ever. */
+TEST(streams, a_function_cannot_wait_for_a_call_that_has_to_follow_one_behind_it)
+{
+    const tuttiConfig_t config = CONFIG_WITHIN(20000, 20000);
+    as_threads(NRANKS, &config, call_behind_a_function, NULL);
+}
+
 /* ---- Time ----------------------------------------------------------------------------------- */
 
 enum { SHORT_MS = 200, LATER_MS = 600, ENOUGH_MS = 20000 };

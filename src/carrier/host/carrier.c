@@ -86,6 +86,7 @@ static void follow(struct tt_calls *calls)
         if (!call->stream || first_like(calls, call) != call) continue;
         struct host_task *task = task_of(call);
         for (int i = 0; i < task->nworks - 1; i++) task->works[i].next = &task->works[i + 1];
+        task->task.works = task->works;
         tt_stream_set_lazy(call->stream, !call->comm->fabric->spares_core);
         tt_stream_push(call->stream, &task->task);
     }

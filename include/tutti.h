@@ -309,9 +309,8 @@ TUTTI_API tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle);
 TUTTI_API tuttiResult_t tuttiStreamCreate(tuttiStream_t *stream);
 /* Makes a stream of a CUDA stream (a CUstream, cudaStream_t; NULL: the legacy default stream of GPU
  * `device`), which stays the caller's and must live as long. Calls on device memory that are issued
- * on it run in order with the CUDA stream's other work, and return at once; while it is being
- * captured, calls become nodes of its graph. InvalidArgument: there is no such GPU. Events and
- * tuttiStreamLaunch are for streams of the host: use CUDA's. */
+ * on it run in order with the CUDA stream's other work, and return at once; while it is captured,
+ * they become nodes of its graph. InvalidArgument: no such GPU. Events, functions: use CUDA's. */
 TUTTI_API tuttiResult_t tuttiStreamFromDevice(tuttiStream_t *stream, int device,
                                               void *deviceStream);
 /* The stream of a CUDA stream without making one: always the same, kept by the library, never
@@ -328,7 +327,8 @@ TUTTI_API tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream);
 TUTTI_API tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream);
 /* Success when the stream is idle, InProgress when it is not, or the first error. */
 TUTTI_API tuttiResult_t tuttiStreamQuery(tuttiStream_t stream);
-/* Runs function(argument), in whatever thread, in order with the stream's other work. */
+/* Runs function(argument), in whatever thread, in order with the stream's other work. It must not
+ * wait for what is queued behind it: a call without a stream that would is InvalidUsage. */
 TUTTI_API tuttiResult_t tuttiStreamLaunch(tuttiStream_t stream, void (*function)(void *),
                                           void *argument);
 

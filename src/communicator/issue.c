@@ -23,15 +23,25 @@ void tt_let_go(const struct tt_pending_call *calls, int ncalls, enum tt_call_hol
             tt_comm_end_call(tt_comm_of(calls[i].comm));
 }
 
-tt_status tt_check_may_wait(const struct tt_comm_core *core, const _Atomic uint64_t *turns)
+static tt_status fail_to_wait(const struct tt_comm_core *core)
 {
-    if (!tt_stream_holds_turn(turns)) return TT_OK;
     return tt_fail(TT_ERR_USAGE,
                    "a call without a stream, on communicator %s, in a function that a stream runs: "
                    "an earlier call of the communicator is queued in the stream behind that "
                    "function, and each would wait for the other; give the function's call a "
                    "stream, or issue it before the other one",
                    core->name);
+}
+
+tt_status tt_check_may_wait(const struct tt_comm_core *core, const _Atomic uint64_t *turns)
+{
+    return tt_stream_holds_turn(turns) ? fail_to_wait(core) : TT_OK;
+}
+
+/* Messages that kernels carry are not ordered with those that the host carries. */
+static bool has_turns_of_device(const struct tt_pending_call *call)
+{
+    return call->kind != TT_CALL_COLLECTIVE && call->carrier->on_device;
 }
 
 static const _Atomic uint64_t *turns_of(const struct tt_pending_call *call)
@@ -42,11 +52,25 @@ static const _Atomic uint64_t *turns_of(const struct tt_pending_call *call)
                                         : &engine->collectives_done;
 }
 
+/* Whether a call before this one, of the same group, is to be queued behind the function that makes
+ * the group. */
+static bool follows_one_behind(const struct tt_pending_call *calls, int call)
+{
+    for (int i = 0; i < call; i++)
+        if (calls[i].stream && turns_of(&calls[i]) == turns_of(&calls[call]) &&
+            tt_stream_is_here(calls[i].stream))
+            return true;
+    return false;
+}
+
 static tt_status check_may_wait(const struct tt_pending_call *calls, int ncalls)
 {
     if (!tt_stream_is_served_here()) return TT_OK;
-    for (int i = 0; i < ncalls; i++)
-        if (!calls[i].stream) TT_TRY(tt_check_may_wait(calls[i].comm, turns_of(&calls[i])));
+    for (int i = 0; i < ncalls; i++) {
+        if (calls[i].stream || has_turns_of_device(&calls[i])) continue;
+        if (follows_one_behind(calls, i)) return fail_to_wait(calls[i].comm);
+        TT_TRY(tt_check_may_wait(calls[i].comm, turns_of(&calls[i])));
+    }
     return TT_OK;
 }
 

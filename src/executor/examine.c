@@ -54,16 +54,38 @@ static tt_status time_out(struct tt_work *work)
                           tt_timeout_source(work->timeout_ms), text.missing);
 }
 
-/* Of calls that wait side by side one speaks for all. */
-static void say_if_late(struct tt_work *work)
+/* Of calls that wait side by side one speaks for all. mark: as in tt_late_is_due. */
+static bool is_to_say(struct tt_work *work, uint64_t mark, int64_t *waited_ms)
 {
     struct tt_engine *engine = work->engine;
+    if (!tt_late_is_due(&work->late, engine->late_ms, mark, waited_ms) ||
+        !tt_expired(engine->quiet_ns))
+        return false;
+    engine->quiet_ns = tt_deadline_ns(*waited_ms / 2 + 1);
+    return true;
+}
+
+/* A call without its turn has no deadline: an earlier one may wait for work of the user's. */
+static void say_if_behind(struct tt_work *work)
+{
+    const uint64_t done = atomic_load_explicit(work->turns, memory_order_relaxed);
+    const unsigned long long nbefore = work->turn - done - 1;
     struct wait_text text;
     int64_t waited_ms;
-    if (!tt_late_is_due(&work->late, engine->late_ms, work->progress, &waited_ms) ||
-        !tt_expired(engine->quiet_ns))
-        return;
-    engine->quiet_ns = tt_deadline_ns(waited_ms / 2 + 1);
+    if (!nbefore || !is_to_say(work, done, &waited_ms)) return;
+    describe_wait(work, &text);
+    TT_WARN("%s has waited %lld ms to begin %s of communicator %s (TUTTI_LATE_MS); %llu earlier %s "
+            "not done, the first of which may be queued in a stream behind other work",
+            text.name, (long long)waited_ms, text.call, work->engine->name, nbefore,
+            nbefore > 1 ? "calls are" : "call is");
+}
+
+static void say_if_late(struct tt_work *work)
+{
+    const struct tt_engine *engine = work->engine;
+    struct wait_text text;
+    int64_t waited_ms;
+    if (!is_to_say(work, work->progress, &waited_ms)) return;
     describe_wait(work, &text);
     TT_WARN("%s has waited %lld ms in %s of communicator %s (TUTTI_LATE_MS)%s", text.name,
             (long long)waited_ms, text.call, engine->name, text.missing);
@@ -76,7 +98,10 @@ tt_status tt_work_check(struct tt_work *work)
     report(work->engine);
     TT_TRY(tt_fabric_check(work->engine->fabric));
     TT_TRY(work->ops->check(work));
-    if (started) say_if_late(work);
+    if (started)
+        say_if_late(work);
+    else
+        say_if_behind(work);
     return work->deadline_ns && has_timed_out(work) ? time_out(work) : TT_OK;
 }
 

@@ -436,6 +436,7 @@ bool tt_stream_holds_turn(const _Atomic uint64_t *turns)
     bool holds = false;
     for (const struct serving *at = serving_here; at && !holds; at = at->outer) {
         struct host_stream *own = at->stream;
+        if (own->base.process != getpid()) continue; /* its lock may be held for good */
         pthread_mutex_lock(&own->base.lock);
         for (const struct tt_task *task = own->first; task && !holds; task = task->next)
             holds = has_turn(task, turns);

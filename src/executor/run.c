@@ -269,12 +269,13 @@ static bool may_spin(const struct tt_work *works)
     return true;
 }
 
-/* Whether each work has its turn after the one before, as the collectives of a communicator do. */
+/* Whether each work has its turn after the one before, as the collectives of a communicator do. A
+ * group's calls are listed by carrier, which need not be the order of their turns. */
 static bool is_one_queue(const struct tt_work *works)
 {
-    const struct tt_work *work = works;
-    while (work && work->next && work->next->turns == work->turns) work = work->next;
-    return !work || !work->next;
+    for (const struct tt_work *work = works; work && work->next; work = work->next)
+        if (work->next->turns != work->turns || work->next->turn < work->turn) return false;
+    return true;
 }
 
 /* Advances everything once, in one queue what has its turn; sums what moved. */

@@ -18,6 +18,7 @@ static tt_status start(struct tt_work *work)
 {
     TT_TRY(tt_fabric_check(work->engine->fabric)); /* issued before the failure */
     work->state = TT_WORK_RUNNING;
+    work->late.since_ns = 0;
     work->engine->report_ns = 0;
     return work->ops->start(work);
 }

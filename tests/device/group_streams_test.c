@@ -89,3 +89,37 @@ TEST(group_streams, messages_on_several_streams_are_one_operation_of_all_of_them
 {
     on_gpus(2, 2, NULL, messages, NULL);
 }
+
+/* A group's calls without a stream: on memory of the GPU (1) and of the host (0). */
+static void sums_here_and_there(struct gpu_rank *rank)
+{
+    static const bool on_gpu[2][3] = {{1, 0, 1}, {0, 1, 0}};
+    for (int group = 0; group < 2; group++) {
+        int *there[3], here[3];
+        for (int i = 0; i < 3; i++) {
+            there[i] = make_ints(rank, i + 10 * rank->rank, 1);
+            here[i] = i + 10 * rank->rank;
+        }
+        CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+        for (int i = 0; i < 3; i++) {
+            int *data = on_gpu[group][i] ? there[i] : &here[i];
+            check_success(rank,
+                          tuttiAllReduce(data, data, 1, tuttiInt32, tuttiSum, rank->comm, NULL),
+                          "all-reduce");
+        }
+        check_success(rank, tuttiGroupEnd(), "group");
+        for (int i = 0; i < 3; i++) {
+            if (on_gpu[group][i])
+                check_ints(rank, there[i], 10 + 2 * i, 1);
+            else
+                CHECK_EQ(here[i], 10 + 2 * i);
+            gpu_free(there[i]);
+        }
+    }
+}
+
+/* A group's calls have their turns in the group's order, whichever carrier takes each. */
+TEST(group_streams, calls_on_memory_of_gpu_and_host_end_in_one_group)
+{
+    on_gpus(2, 1, NULL, sums_here_and_there, NULL);
+}

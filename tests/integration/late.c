@@ -70,3 +70,19 @@ TEST(late, a_wait_on_a_stream_names_the_rank_too)
 {
     check_late("aa", "stream");
 }
+
+TEST(late, a_call_behind_one_that_waits_in_a_stream_says_so)
+{
+    static struct job job;
+    char line[512];
+    const char *const extra[] = {"TUTTI_LATE_MS=100", NULL};
+    REQUIRE(job_start_on(&job, "aa", (const char *const[]){"behind", NULL}, extra));
+    await_line(&job.ranks[0], 0, line);
+    CHECK_MESSAGE(job_wait(&job, PATIENCE_MS), "some rank did not end");
+    job_check_exit(&job, 0);
+    CHECK_MESSAGE(strstr(line, "WARN") && strstr(line, "rank 0 (") &&
+                      strstr(line, "to begin all_reduce number 2 (count 1") &&
+                      strstr(line, "1 earlier call is not done"),
+                  "the line is: %s", line);
+    CHECK_MESSAGE(waited_ms(line) >= 100, "%s", line);
+}

@@ -142,6 +142,27 @@ const char *gone(tuttiComm_t comm, const char *how)
     return what;
 }
 
+static void sleep_ms(void *ms)
+{
+    usleep(1000 * (useconds_t) * (const int *)ms);
+}
+
+const char *behind(tuttiComm_t comm)
+{
+    static int ms = 500;
+    int rank, nranks, first = 1, second = 2;
+    tuttiStream_t stream;
+    tuttiCommCount(comm, &nranks);
+    tuttiCommUserRank(comm, &rank);
+    if (tuttiStreamCreate(&stream)) return wrong(NULL, "stream");
+    if (!rank && tuttiStreamLaunch(stream, sleep_ms, &ms)) return wrong(NULL, "function");
+    if (tuttiAllReduce(&first, &first, 1, tuttiInt32, tuttiSum, comm, stream) ||
+        tuttiAllReduce(&second, &second, 1, tuttiInt32, tuttiSum, comm, NULL))
+        return wrong(comm, "all-reduce");
+    if (tuttiStreamDestroy(stream)) return wrong(NULL, "destroy of the stream");
+    return first == nranks && second == 2 * nranks ? NULL : "a wrong sum";
+}
+
 const char *late(tuttiComm_t comm, const char *how)
 {
     int rank, nranks, data = 1;

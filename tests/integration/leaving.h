@@ -14,5 +14,8 @@ const char *gone(tuttiComm_t comm, const char *how);
 /* The last rank stops before its second call, until it is continued; the others wait for it, in
  * their threads or on streams (how: "stream"). Returns NULL, or what was wrong. */
 const char *late(tuttiComm_t comm, const char *how);
+/* A call without a stream follows one that is queued in a stream, on rank 0 behind a function that
+ * takes half a second. Returns NULL, or what was wrong. */
+const char *behind(tuttiComm_t comm);
 
 #endif

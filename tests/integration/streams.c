@@ -243,7 +243,8 @@ TEST(streams, a_collective_waits_for_the_work_before_it)
 struct calls_inside {
     tuttiComm_t comm;
     int rank, one, many[5], message;
-    tuttiResult_t alone, group, exchange;
+    tuttiStream_t stream; /* that runs the function */
+    tuttiResult_t alone, group, mixed, exchange;
     bool says_why;
     sem_t queued;
 };
@@ -264,6 +265,15 @@ static void call_inside(void *argument)
                  tuttiSuccess);
     }
     own->group = tuttiGroupEnd();
+    /* Of the messages to itself, of which nothing is queued yet, the second waits for the first. */
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int i = 0; i < 2; i++) {
+        tuttiStream_t stream = i ? NULL : own->stream;
+        CHECK_EQ(tuttiSend(&own->rank, 1, tuttiInt32, own->rank, own->comm, stream), tuttiSuccess);
+        CHECK_EQ(tuttiRecv(&own->many[i], 1, tuttiInt32, own->rank, own->comm, stream),
+                 tuttiSuccess);
+    }
+    own->mixed = tuttiGroupEnd();
     CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
     CHECK_EQ(tuttiSend(&own->rank, 1, tuttiInt32, peer, own->comm, NULL), tuttiSuccess);
     CHECK_EQ(tuttiRecv(&received, 1, tuttiInt32, peer, own->comm, NULL), tuttiSuccess);
@@ -279,6 +289,7 @@ static void call_behind_a_function(int rank, tuttiComm_t comm, void *arg)
     tuttiStream_t stream;
     sem_init(&inside.queued, 0, 0);
     REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+    inside.stream = stream;
     CHECK_EQ(tuttiStreamLaunch(stream, call_inside, &inside), tuttiSuccess);
     CHECK_EQ(tuttiAllReduce(&data, &data, 1, tuttiInt32, tuttiSum, comm, stream), tuttiSuccess);
     sem_post(&inside.queued);
@@ -286,9 +297,11 @@ static void call_behind_a_function(int rank, tuttiComm_t comm, void *arg)
     CHECK_EQ(inside.alone, tuttiInvalidUsage);
     CHECK(inside.says_why);
     CHECK_EQ(inside.group, tuttiInvalidUsage);
+    CHECK_EQ(inside.mixed, tuttiInvalidUsage);
     CHECK_EQ(inside.exchange, tuttiSuccess); /* messages are not ordered with collectives */
     CHECK_EQ(data, 1);
     CHECK_EQ(inside.one, 7);
+    CHECK_EQ(inside.many[0], 7);
     CHECK_EQ(inside.many[4], 7);
     CHECK_EQ(tuttiAllReduce(&data, &data, 1, tuttiInt32, tuttiSum, comm, NULL), tuttiSuccess);
     CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);

@@ -52,25 +52,41 @@ static const _Atomic uint64_t *turns_of(const struct tt_pending_call *call)
                                         : &engine->collectives_done;
 }
 
-/* Whether a call before this one, of the same group, is to be queued behind the function that makes
- * the group. */
-static bool follows_one_behind(const struct tt_pending_call *calls, int call)
+static bool is_to_itself(const struct tt_pending_call *call)
 {
-    for (int i = 0; i < call; i++)
-        if (calls[i].stream && turns_of(&calls[i]) == turns_of(&calls[call]) &&
-            tt_stream_is_here(calls[i].stream))
-            return true;
-    return false;
+    return call->kind != TT_CALL_COLLECTIVE && call->peer == call->comm->rank;
 }
 
+/* Whether a call waits for another one of its group, which is queued in a stream. */
+static bool waits_for(const struct tt_pending_call *call, const struct tt_pending_call *queued)
+{
+    if (call->comm != queued->comm) return false;
+    return (queued < call && turns_of(queued) == turns_of(call)) ||
+           (is_to_itself(call) && is_to_itself(queued) && queued->kind != call->kind);
+}
+
+static bool goes_behind(const struct tt_pending_call *call)
+{
+    return call->stream && tt_stream_is_here(call->stream);
+}
+
+/* USAGE: a call without a stream waits for one that is, or will be, queued behind the function in
+ * which this thread makes the group. */
 static tt_status check_may_wait(const struct tt_pending_call *calls, int ncalls)
 {
+    const _Atomic uint64_t *turns = NULL;
     if (!tt_stream_is_served_here()) return TT_OK;
     for (int i = 0; i < ncalls; i++) {
-        if (calls[i].stream || has_turns_of_device(&calls[i])) continue;
-        if (follows_one_behind(calls, i)) return fail_to_wait(calls[i].comm);
-        TT_TRY(tt_check_may_wait(calls[i].comm, turns_of(&calls[i])));
+        if (calls[i].stream || has_turns_of_device(&calls[i]) || turns_of(&calls[i]) == turns)
+            continue;
+        turns = turns_of(&calls[i]);
+        TT_TRY(tt_check_may_wait(calls[i].comm, turns));
     }
+    for (int i = 0; i < ncalls; i++)
+        for (int k = 0; k < ncalls && goes_behind(&calls[i]); k++)
+            if (!calls[k].stream && !has_turns_of_device(&calls[k]) &&
+                waits_for(&calls[k], &calls[i]))
+                return fail_to_wait(calls[k].comm);
     return TT_OK;
 }
 

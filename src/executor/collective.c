@@ -34,6 +34,7 @@ static void prepare_rest(struct tt_work *work)
     work->next = NULL;
     work->turns = &work->engine->collectives_done;
     work->state = TT_WORK_ISSUED;
+    work->has_begun = false;
     work->status = TT_OK;
     work->timeout_ms = tt_engine_timeout(work->engine);
     work->deadline_ns = 0;
@@ -387,7 +388,7 @@ __attribute__((noinline)) static tt_status go_on(struct tt_work *work, enum tt_e
 {
     if (kind != TT_EXPRESS_WHOLE) prepare_rest(work);
     work->collective.express = false;
-    work->state = TT_WORK_RUNNING;
+    tt_work_note_begin(work);
     work->engine->report_ns = 0;
     atomic_fetch_add_explicit(&work->engine->outstanding, 1, memory_order_relaxed);
     return tt_work_settle(work, status);

@@ -58,6 +58,7 @@ struct tt_engine {
     /* owner: the thread that holds busy. Channels: those of collectives */
     struct tt_meeting *meetings; /* [channels]: of the ranks of this host */
     unsigned still;              /* turns in which nothing moved */
+    int nbegun;                  /* works that have begun and are not done */
     int64_t report_ns; /* when other hosts are told where this rank is; 0: not decided yet */
     int64_t quiet_ns;  /* until when no wait is logged: another one was */
     char *scratch;

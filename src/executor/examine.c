@@ -35,12 +35,17 @@ struct wait_text {
     char name[128], call[160], missing[640];
 };
 
-static void describe_wait(const struct tt_work *work, struct wait_text *text)
+static void describe_call(const struct tt_work *work, struct wait_text *text)
 {
     const struct tt_fabric *fabric = work->engine->fabric;
     text->missing[0] = '\0';
     tt_fabric_name_rank(fabric, fabric->rank, text->name, sizeof text->name);
     work->ops->describe(work, text->call, sizeof text->call);
+}
+
+static void describe_wait(const struct tt_work *work, struct wait_text *text)
+{
+    describe_call(work, text);
     work->ops->missing(work, text->missing, sizeof text->missing);
 }
 
@@ -65,18 +70,20 @@ static bool is_to_say(struct tt_work *work, uint64_t mark, int64_t *waited_ms)
     return true;
 }
 
-/* A call without its turn has no deadline: an earlier one may wait for work of the user's. */
+/* A call without its turn has no deadline: an earlier one may wait for work of the user's. An
+ * earlier one that has begun speaks for itself. */
 static void say_if_behind(struct tt_work *work)
 {
+    const struct tt_engine *engine = work->engine;
     const uint64_t done = atomic_load_explicit(work->turns, memory_order_relaxed);
     const unsigned long long nbefore = work->turn - done - 1;
     struct wait_text text;
     int64_t waited_ms;
-    if (!nbefore || !is_to_say(work, done, &waited_ms)) return;
-    describe_wait(work, &text);
+    if (!nbefore || engine->nbegun || !is_to_say(work, done, &waited_ms)) return;
+    describe_call(work, &text);
     TT_WARN("%s has waited %lld ms to begin %s of communicator %s (TUTTI_LATE_MS); %llu earlier %s "
             "not done, the first of which may be queued in a stream behind other work",
-            text.name, (long long)waited_ms, text.call, work->engine->name, nbefore,
+            text.name, (long long)waited_ms, text.call, engine->name, nbefore,
             nbefore > 1 ? "calls are" : "call is");
 }
 

@@ -232,6 +232,7 @@ static void init(struct tt_work *work, struct tt_engine *engine, bool sends, cha
     work->next = NULL;
     work->turns = sends ? &engine->sends_done[peer] : &engine->recvs_done[peer];
     work->state = TT_WORK_ISSUED;
+    work->has_begun = false;
     work->status = TT_OK;
     work->turn = sends ? ++engine->sends_issued[peer] : ++engine->recvs_issued[peer];
     work->timeout_ms = tt_engine_timeout(engine);

@@ -43,6 +43,7 @@ enum {
 struct wait {
     unsigned turns;
     bool spin, polite, hurried;
+    bool one_queue;                /* the works are (is_one_queue) */
     int64_t begin_ns;              /* of the first turn since something moved */
     int64_t since_ns, examined_ns; /* 0: not looked yet */
     struct tt_sleep *sleep;        /* armed (transport/host/sleep.h); NULL: not */
@@ -77,11 +78,14 @@ static bool by_sockets(const struct tt_work *works)
     return false;
 }
 
-static void examine_all(struct tt_work *works, struct failure *first)
+/* In one queue, only the work whose turn is next: those behind it cannot have begun. */
+static void examine(struct tt_work *works, bool one_queue, struct failure *first)
 {
     for (struct tt_work *work = works; work; work = work->next) {
+        const bool waits = !tt_work_is_done(work);
         tt_work_examine(work);
         note_failure(first, work);
+        if (waits && one_queue) return;
     }
 }
 
@@ -91,7 +95,7 @@ static void look_around(struct wait *wait, struct tt_work *works, struct failure
     if (!wait->since_ns) wait->since_ns = wait->examined_ns = now;
     if (now - wait->examined_ns < EXAMINE_NS) return;
     wait->examined_ns = now;
-    examine_all(works, first);
+    examine(works, wait->one_queue, first);
     if (wait->look) wait->look(wait->arg);
 }
 
@@ -295,11 +299,11 @@ static tt_status run(struct tt_work *works, struct wait wait)
 {
     struct failure first;
     uint64_t before = 0, left = 0; /* what moved; of the works that were left behind */
-    const bool one_queue = is_one_queue(works);
+    wait.one_queue = is_one_queue(works);
     first.status = TT_OK; /* the text is not cleared: every call comes here */
     for (;;) {
         uint64_t progress = left;
-        if (!advance_all(works, one_queue, &progress, &first)) break;
+        if (!advance_all(works, wait.one_queue, &progress, &first)) break;
         for (; tt_work_is_done(works); works = works->next) left += works->progress;
         if (progress != before) {
             before = progress;

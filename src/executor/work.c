@@ -14,10 +14,17 @@ enum { DRIVE_TURNS = 16, DRIVE_RDMA_TURNS = 128 };
  * its buffers: far longer than a copy takes. */
 enum { WITHDRAWAL_S = TT_WITHDRAWAL_S };
 
+void tt_work_note_begin(struct tt_work *work)
+{
+    work->state = TT_WORK_RUNNING;
+    work->has_begun = true;
+    work->engine->nbegun++;
+}
+
 static tt_status start(struct tt_work *work)
 {
     TT_TRY(tt_fabric_check(work->engine->fabric)); /* issued before the failure */
-    work->state = TT_WORK_RUNNING;
+    tt_work_note_begin(work);
     work->late.since_ns = 0;
     work->engine->report_ns = 0;
     return work->ops->start(work);
@@ -67,6 +74,7 @@ static void complete(struct tt_work *work, tt_status status)
     if (status) tt_fabric_pass_on(engine->fabric);
     work->ops->end(work, status);
     retire_sleep(engine);
+    engine->nbegun -= work->has_begun;
     work->status = status;
     work->progress++;
     work->state = TT_WORK_DONE;

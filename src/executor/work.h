@@ -166,6 +166,7 @@ struct tt_work {
     uint64_t progress;   /* grows whenever something moved */
     struct tt_late late; /* its wait */
     bool passed_over;    /* tt_work_advance did nothing, because another thread had the engine */
+    bool has_begun;      /* it is counted in the engine's nbegun */
     struct tt_stream *stream;     /* which is told the end (executor/stream.h); NULL: none */
     struct tt_portions *portions; /* through which the buffers pass; NULL: they do not */
     union {
@@ -226,6 +227,8 @@ extern const struct tt_work_ops tt_collective_ops, tt_p2p_ops;
 /* Ends a turn of a work, which has come to `status`: fails the communicator, or completes the work,
  * unless it is TT_IN_PROGRESS; leaves the engine. */
 TT_NODISCARD tt_status tt_work_settle(struct tt_work *work, tt_status status);
+/* The work runs from now on. */
+void tt_work_note_begin(struct tt_work *work);
 /* Sets up a collective of the host whose turn is given; counts it as outstanding. */
 void tt_collective_begin(struct tt_work *work, struct tt_engine *engine, const struct tt_call *call,
                          uint64_t turn);

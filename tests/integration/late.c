@@ -71,6 +71,12 @@ TEST(late, a_wait_on_a_stream_names_the_rank_too)
     check_late("aa", "stream");
 }
 
+TEST(late, a_call_that_has_begun_speaks_for_those_behind_it)
+{
+    check_late("aa", "both");
+    check_late("ab", "both");
+}
+
 TEST(late, a_call_behind_one_that_waits_in_a_stream_says_so)
 {
     static struct job job;

@@ -171,9 +171,10 @@ const char *late(tuttiComm_t comm, const char *how)
     tuttiCommUserRank(comm, &rank);
     if (tuttiBarrier(comm, NULL)) return wrong(comm, "barrier");
     if (rank == nranks - 1) raise(SIGSTOP);
-    if (!strcmp(how, "stream") && tuttiStreamCreate(&stream)) return wrong(NULL, "stream");
+    if (strcmp(how, "caller") && tuttiStreamCreate(&stream)) return wrong(NULL, "stream");
     if (tuttiAllReduce(&data, &data, 1, tuttiInt32, tuttiSum, comm, stream))
         return wrong(comm, "all-reduce");
+    if (!strcmp(how, "both") && tuttiBarrier(comm, NULL)) return wrong(comm, "second call");
     if (stream && tuttiStreamSynchronize(stream)) return wrong(comm, "synchronize");
     if (tuttiStreamDestroy(stream)) return wrong(NULL, "destroy of the stream");
     return data == nranks ? NULL : "a wrong sum";

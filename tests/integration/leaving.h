@@ -12,7 +12,8 @@ const char *abort_done(tuttiComm_t comm, int rounds);
  * then its name soon. Returns NULL, or what was wrong; destroys comm. */
 const char *gone(tuttiComm_t comm, const char *how);
 /* The last rank stops before its second call, until it is continued; the others wait for it, in
- * their threads or on streams (how: "stream"). Returns NULL, or what was wrong. */
+ * their threads (how: "caller") or on streams ("stream", "both": with another call behind). Returns
+ * NULL, or what was wrong. */
 const char *late(tuttiComm_t comm, const char *how);
 /* A call without a stream follows one that is queued in a stream, on rank 0 behind a function that
  * takes half a second. Returns NULL, or what was wrong. */

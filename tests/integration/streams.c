@@ -244,7 +244,7 @@ struct calls_inside {
     tuttiComm_t comm;
     int rank, one, many[5], message;
     tuttiStream_t stream; /* that runs the function */
-    tuttiResult_t alone, group, mixed, exchange;
+    tuttiResult_t alone, group, split, mixed, exchange;
     bool says_why;
     sem_t queued;
 };
@@ -265,14 +265,15 @@ static void call_inside(void *argument)
                  tuttiSuccess);
     }
     own->group = tuttiGroupEnd();
-    /* Of the messages to itself, of which nothing is queued yet, the second waits for the first. */
+    /* The messages to itself that are queued would follow the function, which waits for them. */
     CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
-    for (int i = 0; i < 2; i++) {
-        tuttiStream_t stream = i ? NULL : own->stream;
-        CHECK_EQ(tuttiSend(&own->rank, 1, tuttiInt32, own->rank, own->comm, stream), tuttiSuccess);
-        CHECK_EQ(tuttiRecv(&own->many[i], 1, tuttiInt32, own->rank, own->comm, stream),
+    CHECK_EQ(tuttiRecv(&own->many[0], 1, tuttiInt32, own->rank, own->comm, NULL), tuttiSuccess);
+    CHECK_EQ(tuttiSend(&own->rank, 1, tuttiInt32, own->rank, own->comm, own->stream), tuttiSuccess);
+    own->split = tuttiGroupEnd();
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int i = 0; i < 2; i++)
+        CHECK_EQ(tuttiSend(&own->rank, 1, tuttiInt32, peer, own->comm, i ? NULL : own->stream),
                  tuttiSuccess);
-    }
     own->mixed = tuttiGroupEnd();
     CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
     CHECK_EQ(tuttiSend(&own->rank, 1, tuttiInt32, peer, own->comm, NULL), tuttiSuccess);
@@ -297,6 +298,7 @@ static void call_behind_a_function(int rank, tuttiComm_t comm, void *arg)
     CHECK_EQ(inside.alone, tuttiInvalidUsage);
     CHECK(inside.says_why);
     CHECK_EQ(inside.group, tuttiInvalidUsage);
+    CHECK_EQ(inside.split, tuttiInvalidUsage);
     CHECK_EQ(inside.mixed, tuttiInvalidUsage);
     CHECK_EQ(inside.exchange, tuttiSuccess); /* messages are not ordered with collectives */
     CHECK_EQ(data, 1);

@@ -7,12 +7,13 @@ cuda_hashes=( # of its wheels for x86_64 and aarch64
 )
 cuda_cache() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/tutti/cuda-$cuda_version"; }
 
-# cuda_include: prints the folder that holds cuda.h of CUDA 13: the toolkit's; else that of NVIDIA's wheel (2 MB), which is
-# downloaded once into a cache outside of the source. Fails, and says why, where neither can be had.
+# cuda_include [NVCC]: prints the folder that holds cuda.h of CUDA 13: that of the compiler, which has all headers; the toolkit's;
+# else that of NVIDIA's wheel (2 MB), which is downloaded once into a cache outside of the source, and lacks those of the compiler
+# (crt). Fails, and says why, where none can be had.
 cuda_include() {
     local folder nvcc
     nvcc=$(command -v nvcc) && nvcc=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
-    for folder in "${CUDA_HOME:-}" "${CUDA_PATH:-}" "$nvcc" /usr/local/cuda "$(cuda_cache)/nvidia/cu13"; do
+    for folder in ${1:+"${1%/*/*}"} "${CUDA_HOME:-}" "${CUDA_PATH:-}" "$nvcc" /usr/local/cuda "$(cuda_cache)/nvidia/cu13"; do
         [ -n "$folder" ] && grep -qs '^#define CUDA_VERSION 13' "$folder/include/cuda.h" && echo "$folder/include" && return 0
     done
     cuda_download

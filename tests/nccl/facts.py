@@ -94,9 +94,9 @@ def versions():
 
 
 def cuda_include():
-    """The folder of CUDA's headers, which NVIDIA's nccl.h includes; None: there is none."""
+    """The folder of CUDA's headers, which NVIDIA's nccl.h includes; None: there is none with those of the compiler."""
     for folder in (os.environ.get("CUDA") or "", "/usr/local/cuda/include"):
-        if folder and os.path.exists(os.path.join(folder, "cuda_runtime.h")):
+        if folder and all(os.path.exists(os.path.join(folder, name)) for name in ("cuda_runtime.h", "crt/host_config.h")):
             return folder
     return None
 

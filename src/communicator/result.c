@@ -121,6 +121,15 @@ tuttiResult_t tuttiCommSetTimeout(tuttiComm_t comm, int timeoutMs)
     return tt_result(__func__, status);
 }
 
+/* A watchdog asks while nothing else does. A child made by fork has neither the connections nor the
+ * threads, and what it found would be the failure of the ranks that share the segment. */
+static void look(tuttiComm_t comm)
+{
+    const struct tt_carried *carried = tt_carried_of(&comm->core);
+    if (carried && carried->look) carried->look(&comm->core);
+    tt_engine_look(&comm->core.engine);
+}
+
 tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *result)
 {
     if (!result)
@@ -128,9 +137,7 @@ tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *result)
                          tt_fail(TT_ERR_ARGUMENT, "tuttiCommGetAsyncError: result is NULL"));
     const tt_status status = tt_comm_enter_to_ask(comm);
     if (status) return tt_result(__func__, status);
-    const struct tt_carried *carried = tt_carried_of(&comm->core);
-    if (carried && carried->look) carried->look(&comm->core);
-    tt_engine_look(&comm->core.engine); /* a watchdog asks while nothing else does */
+    if (!tt_comm_is_inherited(comm)) look(comm);
     *result = code_of(tt_fabric_check(comm->core.fabric));
     /* The caller may abort without asking for the text, as PyTorch's watchdog does. */
     if (*result) tt_fabric_log_failure(comm->core.fabric);

@@ -99,12 +99,19 @@ const char *tuttiGetErrorString(tuttiResult_t result)
     }
 }
 
+/* Of a communicator that has ended, the failure that it had: an error of this function would
+ * replace the one that is asked for. */
 const char *tuttiGetLastError(tuttiComm_t comm)
 {
-    if (!comm || tt_comm_enter_to_ask(comm)) return tt_last_error();
     static _Thread_local char text[TT_ERROR_TEXT]; /* the communicator may end while it is read */
-    tt_rename_for_user(text, sizeof text, tt_fabric_failure_text(comm->core.fabric));
-    tt_core_leave_call(&comm->core);
+    char ended[TT_ERROR_TEXT];
+    if (comm && tt_comm_try_to_ask(comm)) {
+        tt_rename_for_user(text, sizeof text, tt_fabric_failure_text(comm->core.fabric));
+        tt_core_leave_call(&comm->core);
+    } else {
+        tt_comm_removed_failure(comm, ended, sizeof ended);
+        tt_rename_for_user(text, sizeof text, ended);
+    }
     return text[0] ? text : tt_last_error();
 }
 

@@ -316,6 +316,26 @@ TEST(nccl_hostile, a_failure_outlives_the_communicator_and_older_sentences_do_no
         free(taken);
     }
     CHECK(!strcmp(text, copy));
+    CHECK(ncclGetVersion(NULL) == ncclInvalidArgument);
+    CHECK(!strcmp(ncclGetLastError(comms[0]), copy)); /* also of the handle of what has ended */
+}
+
+TEST(nccl_hostile, the_handle_of_what_has_ended_replaces_no_sentence)
+{
+    ncclComm_t comms[2];
+    make_pair(comms);
+    destroy_pair(comms);
+    CHECK(ncclGetVersion(NULL) == ncclInvalidArgument);
+    CHECK(strstr(ncclGetLastError(comms[0]), "version is NULL"));
+    CHECK(strstr(ncclGetLastError((ncclComm_t)0x7), "version is NULL"));
+    CHECK(says("version is NULL"));
+}
+
+TEST(nccl_hostile, the_handle_of_what_has_ended_logs_nothing)
+{
+    char log[16384];
+    run_test("the_handle_of_what_has_ended_replaces_no_sentence", log, sizeof log);
+    CHECK_MESSAGE(times_in(log, "NCCL WARN") == 1, "the log is: %s", log);
 }
 
 TEST(nccl_hostile, who_asks_for_an_asynchronous_error_gets_it)

@@ -218,7 +218,8 @@ tt_status tt_root_start_idle(int listener, const struct tt_unique_id *id, int64_
     return status;
 }
 
-bool tt_idle_tell(const struct tt_unique_id *id, const struct tt_report *report)
+/* The report waits here where no rank has come to the id yet. */
+void tt_root_tell(const struct tt_unique_id *id, const struct tt_report *report)
 {
     bool found = false;
     tt_process_lock(&lock);
@@ -229,7 +230,7 @@ bool tt_idle_tell(const struct tt_unique_id *id, const struct tt_report *report)
         found = true;
     }
     tt_process_unlock(&lock);
-    return found;
+    if (!found) tt_roots_tell(id, report);
 }
 
 /* Only the thread that waits may free an id: the end of the listener wakes it. */

@@ -101,7 +101,4 @@ struct tt_report tt_roots_report(struct tt_root *root);
  * id. */
 void tt_roots_keep_cause(const struct tt_unique_id *id, tt_status status, const char *text);
 
-/* idle.c: tt_root_tell, if no rank has come to the id yet. Whether the id is one of these. */
-bool tt_idle_tell(const struct tt_unique_id *id, const struct tt_report *report);
-
 #endif

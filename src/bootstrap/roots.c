@@ -152,11 +152,6 @@ void tt_roots_tell(const struct tt_unique_id *id, const struct tt_report *report
     tt_process_unlock(&lock);
 }
 
-void tt_root_tell(const struct tt_unique_id *id, const struct tt_report *report)
-{
-    if (!tt_idle_tell(id, report)) tt_roots_tell(id, report);
-}
-
 struct tt_report tt_roots_report(struct tt_root *root)
 {
     tt_process_lock(&lock);

@@ -228,8 +228,8 @@ typedef struct {
     int ctx;
 } ncclWaitSignalDesc_t;
 
-#define NCCL_ENCRYPTION_MODE_NONE 0
-#define NCCL_ENCRYPTION_MODE_PSK 1
+typedef enum { NCCL_ENCRYPTION_MODE_NONE = 0, NCCL_ENCRYPTION_MODE_PSK = 1 } ncclEncryptionMode_t;
+
 typedef struct {
     size_t size;
     unsigned int magic;

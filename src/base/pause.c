@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 
 enum { YIELDS_NS = 50000, SLEEP_NS = 50000 };
 
@@ -12,8 +13,11 @@ void tt_pause(struct tt_pause *pause)
 {
     const int64_t now_ns = tt_now_ns();
     if (!pause->sleep_ns) pause->sleep_ns = now_ns + YIELDS_NS;
-    if (now_ns < pause->sleep_ns)
+    if (now_ns < pause->sleep_ns) {
         sched_yield();
-    else
-        nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+        return;
+    }
+    const int cancels = tt_cancel_put_off();
+    nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+    tt_cancel_allow(cancels);
 }

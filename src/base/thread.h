@@ -1,4 +1,4 @@
-/* Starting the library's own threads. */
+/* Starting the library's own threads, and what the application may do to its threads meanwhile. */
 #ifndef TT_BASE_THREAD_H
 #define TT_BASE_THREAD_H
 
@@ -10,6 +10,21 @@
  * the kernel would end the process without running the application's handler. 0, or an errno. */
 int tt_thread_start(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
                     void *argument);
+
+/* Until tt_cancel_allow with the result, pthread_cancel of this thread waits: a thread that ended
+ * in a wait of the library would keep its locks, and its communicator's call, for good. May be
+ * nested.
+ */
+static inline int tt_cancel_put_off(void)
+{
+    int before = PTHREAD_CANCEL_ENABLE;
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    return before;
+}
+static inline void tt_cancel_allow(int before)
+{
+    (void)pthread_setcancelstate(before, &before);
+}
 
 /* How many threads this process can have at most, by the limits of the system and the user. *limit:
  * the name of the least of these. */

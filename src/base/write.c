@@ -8,18 +8,22 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/thread.h"
+
 /* The kernel sends both to the thread that writes. */
 static const int signals[] = {SIGPIPE, SIGXFSZ};
 enum { NSIGNALS = sizeof signals / sizeof *signals };
 
 struct blocked {
     sigset_t before;
+    int cancels;
     bool pending[NSIGNALS]; /* before the write: that one is the program's */
 };
 
 static void block(struct blocked *blocked)
 {
     sigset_t both, pending;
+    blocked->cancels = tt_cancel_put_off();
     sigemptyset(&both);
     for (int i = 0; i < NSIGNALS; i++) sigaddset(&both, signals[i]);
     pthread_sigmask(SIG_BLOCK, &both, &blocked->before);
@@ -38,6 +42,7 @@ static void unblock(const struct blocked *blocked, bool failed)
         if (!blocked->pending[i]) (void)sigtimedwait(&one, NULL, &(struct timespec){0});
     }
     pthread_sigmask(SIG_SETMASK, &blocked->before, NULL);
+    tt_cancel_allow(blocked->cancels);
     errno = error;
 }
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/private_fd.h"
 #include "base/process_lock.h"
 #include "bootstrap/root_internal.h"
@@ -19,6 +20,7 @@
 enum {
     LOOK_MS = 5000,      /* most between two looks for ids whose deadline has come */
     AGAIN_NS = 20000000, /* after a want of descriptors or memory */
+    SCARCE_MS = 10000,   /* how long a rank may have to wait for that */
 };
 
 struct idle {
@@ -26,6 +28,8 @@ struct idle {
     int listener; /* owned */
     struct tt_unique_id id;
     int64_t deadline_ns;
+    int64_t scarce_until_ns; /* a rank waits for descriptors until then; 0: none does */
+    struct tt_report report; /* what the root is told when it begins */
 };
 
 static struct tt_process_lock lock = TT_PROCESS_LOCK;
@@ -84,25 +88,61 @@ static int64_t expire_locked(void)
 
 static void *wait_for_ranks(void *unused);
 
+/* A rank has waited for descriptors, in the kernel's queue. Logs that once. Too long: the id ends
+ * with the next expire_locked, and the ranks of this process have the cause. */
+static void put_off_locked(struct idle *idle, int error)
+{
+    if (!idle->scarce_until_ns) {
+        idle->scarce_until_ns = tt_deadline_ns(SCARCE_MS);
+        errno = error;
+        TT_WARN("bootstrap: a rank has to wait until its root can begin: %m (limit of open files: "
+                "ulimit -n); will not be logged again");
+    } else if (tt_expired(idle->scarce_until_ns)) {
+        const tt_status status =
+            tt_socket_fail(error, "bootstrap: the root could not begin for 10 s");
+        tt_roots_keep_cause(&idle->id, status, tt_last_error());
+        idle->deadline_ns = 1;
+    }
+}
+
+/* The descriptor that a root takes, for a moment: a root that cannot have it would log that. */
+static int try_descriptor(void)
+{
+    tt_private_fd_begin();
+    const int fd = tt_private_fd_end(epoll_create1(EPOLL_CLOEXEC));
+    if (fd < 0) return errno;
+    tt_private_fd_close(fd);
+    return 0;
+}
+
+/* NULL: not now. */
+static struct tt_root *make_root_locked(struct idle *idle)
+{
+    struct tt_root *root;
+    const int error = try_descriptor();
+    if (!error && tt_root_make(&root, idle->listener, &idle->id, NULL, idle->deadline_ns) == TT_OK)
+        return root;
+    put_off_locked(idle, error ? error : ENOMEM);
+    return NULL;
+}
+
 /* A rank has come to the id, or it was dropped: serves it. False: this thread is to go on waiting
  * for the others. */
 static bool serve(struct idle *idle)
 {
-    struct tt_root *root;
     tt_process_lock(&lock);
     if (tt_expired(idle->deadline_ns)) { /* dropped: expire_locked frees it */
         tt_process_unlock(&lock);
         return false;
     }
-    remove_locked(idle);
-    const tt_status status =
-        tt_root_make(&root, idle->listener, &idle->id, NULL, idle->deadline_ns);
-    if (status != TT_OK) { /* the rank waits in the kernel's queue */
-        tt_ignore(add_locked(idle));
+    struct tt_root *root = make_root_locked(idle);
+    if (!root) {
         tt_process_unlock(&lock);
         nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
         return false;
     }
+    remove_locked(idle);
+    if (idle->report.status) tt_roots_tell(&idle->id, &idle->report);
     if (!ids) stop_waiting_locked();
     const bool others = ids && tt_root_start_thread(wait_for_ranks, NULL) != 0;
     tt_process_unlock(&lock);
@@ -176,6 +216,21 @@ tt_status tt_root_start_idle(int listener, const struct tt_unique_id *id, int64_
     tt_private_fd_close(listener);
     if (idle) destroy(idle);
     return status;
+}
+
+/* The report waits here where no rank has come to the id yet. */
+void tt_root_tell(const struct tt_unique_id *id, const struct tt_report *report)
+{
+    bool found = false;
+    tt_process_lock(&lock);
+    forget_inherited_locked();
+    for (struct idle *idle = ids; idle; idle = idle->next) {
+        if (sodium_memcmp(idle->id.key, id->key, sizeof id->key) != 0) continue;
+        if (!idle->report.status) idle->report = *report;
+        found = true;
+    }
+    tt_process_unlock(&lock);
+    if (!found) tt_roots_tell(id, report);
 }
 
 /* Only the thread that waits may free an id: the end of the listener wakes it. */

@@ -13,6 +13,8 @@
 #include "bootstrap/tree.h"
 #include "net/handshake.h"
 
+struct tt_acceptor;
+
 enum { TT_PAUSE_US = 20000 /* the longest between two attempts to connect */ };
 
 struct tt_joining {
@@ -21,6 +23,9 @@ struct tt_joining {
     struct tt_address root;
     int port;     /* of the root, or the first at which it may be */
     int listener; /* -1: has no children, or not open yet */
+    /* takes the children's connections; stays until the root knows how joining ended, since the
+     * children whose connections its end closes would report that first */
+    struct tt_acceptor *acceptor;
     struct tt_address mine;
     int64_t deadline_ns; /* this rank's own until the root has answered, then the earliest of all */
     /* the connection to the root; fd -1: closed */
@@ -54,6 +59,9 @@ TT_NODISCARD tt_status tt_joining_show_up(struct tt_joining *joining);
 /* This rank has failed before the root had heard of it: tells the root why, if that is soon there.
  * Keeps the thread's last error. */
 void tt_joining_tell_root(struct tt_joining *joining, tt_status status);
+/* Tells a root of this process why this rank has failed, without a connection: the rank may have
+ * been unable to make one. */
+void tt_joining_tell_own_root(struct tt_joining *joining, tt_status status);
 void tt_joining_leave_root(struct tt_joining *joining);
 
 #endif

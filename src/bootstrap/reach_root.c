@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/private_fd.h"
 #include "bootstrap/joining.h"
+#include "bootstrap/root.h"
 #include "net/interface.h"
 
 enum {
@@ -97,6 +98,10 @@ static tt_status fail_to_reach_root(const struct tt_joining *joining, enum tt_at
     const int rank = joining->bootstrap->rank;
     const bool awaited = joining->id->flags & TT_ID_AWAIT && !joining->known;
     const char *hint = loopback_hint(joining);
+    char cause[TT_WIRE_TEXT];
+    const tt_status failure =
+        attempt == TT_ATTEMPT_EARLY ? tt_root_cause(joining->id, cause) : TT_OK;
+    if (failure) return tt_fail(failure, "rank %d: %s", rank, cause);
     tt_address_format(&joining->root, text);
     if (attempt == TT_ATTEMPT_EARLY && awaited)
         return tt_fail(TT_ERR_TIMEOUT,
@@ -312,18 +317,34 @@ static bool reach_quietly(struct tt_joining *joining, int64_t until_ns)
     return false;
 }
 
+/* The failure of this rank, whose hello is filled. */
+static struct tt_report report_of(const struct tt_joining *joining, tt_status status)
+{
+    struct tt_report report = {.status = status};
+    snprintf(report.text, sizeof report.text, "rank %d (pid %d on %s) cannot join: %.*s",
+             joining->hello.rank, joining->hello.pid, joining->hello.host, MOST_OF_ERROR,
+             tt_last_error());
+    return report;
+}
+
+/* A root whose deadline has come names all ranks that are late. */
+void tt_joining_tell_own_root(struct tt_joining *joining, tt_status status)
+{
+    if (status == TT_ERR_TIMEOUT) return;
+    fill_hello(joining);
+    const struct tt_report report = report_of(joining, status);
+    tt_root_tell(joining->id, &report);
+}
+
 void tt_joining_tell_root(struct tt_joining *joining, tt_status status)
 {
     const int64_t until_ns = tt_earlier(joining->deadline_ns, tt_deadline_ns(TELL_MS));
-    struct tt_report report = {.status = status};
     char why[TT_WIRE_TEXT];
     if (joining->root_fd < 0 && !reach_quietly(joining, until_ns)) return;
     const uint8_t *key = joining->id->key;
     fill_hello(joining);
     joining->hello.unable = true;
-    snprintf(report.text, sizeof report.text, "rank %d (pid %d on %s) cannot join: %.*s",
-             joining->hello.rank, joining->hello.pid, joining->hello.host, MOST_OF_ERROR,
-             tt_last_error());
+    const struct tt_report report = report_of(joining, status);
     enum tt_attempt attempt =
         tt_handshake_say(joining->root_fd, &joining->greeting, &joining->hello, key, until_ns, why);
     if (attempt == TT_ATTEMPT_OK) {

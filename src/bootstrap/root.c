@@ -25,7 +25,8 @@ enum {
     /* For all ranks to find their places in the tree, for which they have less time; without a
      * deadline of the init, for ranks to come again for their answer. */
     LINK_MS = 40000,
-    LOOK_MS = 20, /* after a failure: between two looks at what other threads want */
+    LOOK_MS = 20,  /* after a failure: between two looks at what other threads want */
+    TOLD_MS = 500, /* while ranks come: between two looks at what those of this process say */
     STACK_BYTES = 512 * 1024,
     MAX_NAMED = 16, /* missing ranks in an error */
 };
@@ -65,6 +66,14 @@ static void look_at_clock(struct tt_root *root)
     (void)tt_root_fail(root, TT_ERR_TIMEOUT,
                        "%s did not come within %lld ms (TUTTI_INIT_TIMEOUT_MS)", missing,
                        waited_ms);
+}
+
+/* A rank of this process that cannot join says so to all ranks. */
+static void look_at_report(struct tt_root *root)
+{
+    const struct tt_report report = tt_roots_report(root);
+    if (report.status && root->status == TT_OK)
+        (void)tt_root_fail(root, report.status, "%s", report.text);
 }
 
 /* ---- The thread ----------------------------------------------------------------------------- */
@@ -127,14 +136,17 @@ static void answer_late(struct tt_root *root)
 static void gather(struct tt_root *root)
 {
     while (root->status == TT_OK && (!root->members || root->ncame < root->nranks)) {
-        const int64_t next_ns =
+        const int64_t told_ns = tt_deadline_ns(TOLD_MS);
+        int64_t next_ns =
             root->notice.next_ns < root->deadline_ns ? root->notice.next_ns : root->deadline_ns;
+        if (told_ns < next_ns) next_ns = told_ns;
         const tt_status status = tt_acceptor_serve(root->acceptor, &tt_root_events, root, next_ns);
         if (root->status != TT_OK) break;
         if (status != TT_OK)
             (void)tt_root_fail(root, status, "%s", tt_last_error());
         else
             look_at_clock(root);
+        look_at_report(root);
         if (!root->members && tt_expired(root->deadline_ns)) break; /* no rank came */
     }
 }
@@ -239,6 +251,7 @@ tt_status tt_root_make(struct tt_root **made, int listener, const struct tt_uniq
         destroy(root);
         return status;
     }
+    root->acceptor->gives_up = true;
     struct tt_address at;
     if (tt_socket_own(listener, &at) == 0) root->port = tt_address_port(&at);
     atomic_init(&root->listens, true);

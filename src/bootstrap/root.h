@@ -5,7 +5,10 @@
 #include <stdint.h>
 
 #include "bootstrap/bootstrap.h"
+#include "net/handshake.h"
 #include "net/socket.h"
+
+struct tt_report;
 
 /* id with this key and address, for use by its maker and its finders. */
 void tt_id_fill(struct tt_unique_id *id, const struct tt_address *address);
@@ -28,6 +31,14 @@ TT_NODISCARD tt_status tt_root_start(int listener, const struct tt_unique_id *id
  * waits for the first rank of all such ids. */
 TT_NODISCARD tt_status tt_root_start_idle(int listener, const struct tt_unique_id *id,
                                           int64_t deadline_ns);
+
+/* A rank of this process cannot join, and may not be able to connect to the root: if the root is
+ * this process's, it fails with this report within a second or so, and answers that to all ranks.
+ * Any thread. */
+void tt_root_tell(const struct tt_unique_id *id, const struct tt_report *report);
+/* Why the id's root, of this process, has failed: for ranks that it had no descriptors to answer.
+ * TT_OK: it has not, or that is no longer known. */
+tt_status tt_root_cause(const struct tt_unique_id *id, char text[TT_WIRE_TEXT]);
 
 /* Before this process listens at one of nports ports again, from that of address on: returns when
  * its roots there that have failed listen no more. */

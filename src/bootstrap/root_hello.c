@@ -27,6 +27,7 @@ tt_status tt_root_fail(struct tt_root *root, int status, const char *format, ...
     vsnprintf(root->text, sizeof root->text, format, args);
     va_end(args);
     root->status = status;
+    tt_roots_keep_cause(&root->id, status, root->text);
     /* acquire: hurry_all of roots.c, ask_for_way of roots.c */
     atomic_store_explicit(&root->has_failed, true, memory_order_release);
     return status;

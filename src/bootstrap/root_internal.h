@@ -15,6 +15,7 @@
 
 #include "bootstrap/notice.h"
 #include "bootstrap/root.h"
+#include "bootstrap/tree.h"
 #include "net/acceptor.h"
 
 enum tt_member_state {
@@ -61,6 +62,7 @@ struct tt_root {
 
     /* guarded by the lock of roots.c */
     struct tt_root *next;
+    struct tt_report report; /* of a rank of this process that cannot join; status 0: none */
 
     /* atomic */
     _Atomic bool has_failed; /* by its thread: it only answers the failure */
@@ -91,5 +93,12 @@ bool tt_root_awaits_anyone(const struct tt_root *root);
  * entered, it waits a little until the root has answered. */
 void tt_roots_enter(struct tt_root *root);
 void tt_roots_remove(struct tt_root *root);
+/* roots.c: tt_root_tell, if a rank has come to the id. Then what the root was told, if its status
+ * is not 0. */
+void tt_roots_tell(const struct tt_unique_id *id, const struct tt_report *report);
+struct tt_report tt_roots_report(struct tt_root *root);
+/* roots.c: keeps why the id's root has failed, for tt_root_cause; the first cause of the last such
+ * id. */
+void tt_roots_keep_cause(const struct tt_unique_id *id, tt_status status, const char *text);
 
 #endif

@@ -1,7 +1,11 @@
 /* The roots of this process: a process whose init has failed may end at once, or try again at the
- * same address, while its root still answers the failure to other ranks. */
+ * same address, while its root still answers the failure to other ranks. And what ranks and roots
+ * of this process tell one another without a connection, for which descriptors may be missing. */
 #include <pthread.h>
+#include <sodium.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -88,4 +92,70 @@ void tt_root_make_way(const struct tt_address *address, int nports)
 {
     const int64_t until_ns = tt_deadline_ns(MAKE_WAY_MS);
     while (ask_for_way(tt_address_port(address), nports) && !tt_expired(until_ns)) pause_briefly();
+}
+
+/* ---- Failures ------------------------------------------------------------------------------- */
+
+enum { MARK_BYTES = 16 };
+
+/* guarded by lock */
+static struct {
+    uint8_t mark[MARK_BYTES]; /* a hash of the id's key, which is a secret */
+    struct tt_report report;  /* status 0: none yet */
+} cause;
+
+static bool is_same_id(const struct tt_unique_id *a, const struct tt_unique_id *b)
+{
+    return a->sequence == b->sequence && !sodium_memcmp(a->key, b->key, sizeof a->key);
+}
+
+static void mark_id(uint8_t mark[MARK_BYTES], const struct tt_unique_id *id)
+{
+    crypto_generichash(mark, MARK_BYTES, id->key, sizeof id->key, NULL, 0);
+}
+
+/* Ranks that know the address without an id look for the next root there instead. */
+void tt_roots_keep_cause(const struct tt_unique_id *id, tt_status status, const char *text)
+{
+    uint8_t mark[MARK_BYTES];
+    if (id->flags & TT_ID_AWAIT) return;
+    mark_id(mark, id);
+    tt_process_lock(&lock);
+    if (!cause.report.status || memcmp(cause.mark, mark, MARK_BYTES) != 0) {
+        memcpy(cause.mark, mark, MARK_BYTES);
+        cause.report.status = status;
+        snprintf(cause.report.text, sizeof cause.report.text, "%s", text);
+    }
+    tt_process_unlock(&lock);
+}
+
+tt_status tt_root_cause(const struct tt_unique_id *id, char text[TT_WIRE_TEXT])
+{
+    uint8_t mark[MARK_BYTES];
+    tt_status status = TT_OK;
+    mark_id(mark, id);
+    tt_process_lock(&lock);
+    if (!memcmp(cause.mark, mark, MARK_BYTES)) {
+        status = cause.report.status;
+        memcpy(text, cause.report.text, TT_WIRE_TEXT);
+    }
+    tt_process_unlock(&lock);
+    return status;
+}
+
+void tt_roots_tell(const struct tt_unique_id *id, const struct tt_report *report)
+{
+    tt_process_lock(&lock);
+    for (struct tt_root *root = roots; root; root = root->next)
+        if (root->process == getpid() && is_same_id(&root->id, id) && !root->report.status)
+            root->report = *report;
+    tt_process_unlock(&lock);
+}
+
+struct tt_report tt_roots_report(struct tt_root *root)
+{
+    tt_process_lock(&lock);
+    const struct tt_report report = root->report;
+    tt_process_unlock(&lock);
+    return report;
 }

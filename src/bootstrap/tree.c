@@ -173,6 +173,8 @@ static tt_status await_children(struct tt_joining *joining)
     TT_TRY(
         tt_acceptor_create(&acceptor, joining->listener, joining->id->key, joining->id->sequence));
     joining->listener = -1; /* the acceptor's now */
+    joining->acceptor = acceptor;
+    acceptor->gives_up = true;
     struct tt_notice notice = tt_notice_begin();
     tt_status status = TT_OK;
     if (joining->root_fd >= 0) status = tt_acceptor_watch(acceptor, joining->root_fd, 0);
@@ -190,7 +192,6 @@ static tt_status await_children(struct tt_joining *joining)
                                        tt_earlier(joining->deadline_ns, notice.next_ns));
         }
     }
-    tt_acceptor_destroy(acceptor);
     return status;
 }
 
@@ -289,8 +290,10 @@ tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap, const struct tt_u
     joining.bootstrap = made;
     const tt_status status = build(&joining);
     tt_joining_leave_root(&joining);
+    tt_acceptor_destroy(joining.acceptor);
     if (joining.listener >= 0) tt_private_fd_close(joining.listener);
     if (status != TT_OK) {
+        tt_joining_tell_own_root(&joining, status);
         tt_bootstrap_destroy(made);
         return status;
     }

@@ -1,6 +1,7 @@
 /* Keeps a communicator for those who use it, until they have gone. */
 #include "communicator/calling.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -68,8 +69,8 @@ tt_status tt_comm_fail_call(tuttiComm_t comm)
 static tt_status enter(tuttiComm_t comm, unsigned may)
 {
     tt_core_enter_call(&comm->core);
-    const unsigned ends = atomic_load_explicit(&comm->ends, memory_order_seq_cst) & ~may;
-    if (!ends) return TT_OK;
+    const unsigned ends = atomic_load_explicit(&comm->ends, memory_order_seq_cst);
+    if (!(ends & ~may)) return TT_OK;
     const tt_status status = fail_ended(comm, ends);
     tt_core_leave_call(&comm->core);
     return status;
@@ -88,6 +89,16 @@ tt_status tt_comm_enter_to_ask(tuttiComm_t comm)
 {
     TT_TRY(tt_comm_check_handle(comm));
     return enter(comm, ~(unsigned)TT_COMM_FREES);
+}
+
+bool tt_comm_try_to_ask(tuttiComm_t comm)
+{
+    if (!tt_handle_is_recent(comm, TT_HANDLE_COMM) && !tt_handle_is_live(comm, TT_HANDLE_COMM))
+        return false;
+    tt_core_enter_call(&comm->core);
+    if (!(atomic_load_explicit(&comm->ends, memory_order_seq_cst) & TT_COMM_FREES)) return true;
+    tt_core_leave_call(&comm->core);
+    return false;
 }
 
 tt_status tt_comm_check_number(tuttiComm_t comm, uint64_t number)
@@ -231,13 +242,19 @@ void tt_comm_retire(tuttiComm_t comm)
     tt_process_unlock(&lock);
 }
 
-tt_status tt_comm_fail_removed(const void *handle)
+void tt_comm_removed_failure(const void *handle, char *text, size_t size)
 {
-    char failure[sizeof(((tuttiComm_t)0)->failure)] = "";
+    text[0] = '\0';
     tt_process_lock(&lock);
     for (tuttiComm_t comm = retired; handle && comm; comm = comm->retired_next)
-        if (comm == handle) memcpy(failure, comm->failure, sizeof failure);
+        if (comm == handle) snprintf(text, size, "%s", comm->failure);
     tt_process_unlock(&lock);
+}
+
+tt_status tt_comm_fail_removed(const void *handle)
+{
+    char failure[sizeof(((tuttiComm_t)0)->failure)];
+    tt_comm_removed_failure(handle, failure, sizeof failure);
     return tt_fail(TT_ERR_ARGUMENT, "%p is no communicator: never made, or destroyed already%s%s",
                    handle, *failure ? "; it had failed: " : "", failure);
 }

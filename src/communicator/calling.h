@@ -39,8 +39,8 @@ TT_NODISCARD static inline tt_status tt_comm_mark_call(tuttiComm_t comm, unsigne
     atomic_store_explicit(&comm->calling, true, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst);
     /* release: tt_comm_await_calls */
-    const unsigned ends = atomic_load_explicit(&comm->ends, memory_order_acquire) & ~may;
-    if (__builtin_expect(!ends, 1)) return TT_OK;
+    const unsigned ends = atomic_load_explicit(&comm->ends, memory_order_acquire);
+    if (__builtin_expect(!(ends & ~may), 1)) return TT_OK;
     return tt_comm_fail_ended(comm, ends);
 }
 
@@ -65,6 +65,8 @@ TT_NODISCARD tt_status tt_comm_enter(tuttiComm_t comm);
 /* For functions that only ask: also where the communicator has failed, was finalized, is inherited,
  * or ends but is not being freed. tt_core_leave_call must follow a success. */
 TT_NODISCARD tt_status tt_comm_enter_to_ask(tuttiComm_t comm);
+/* tt_comm_enter_to_ask that records and logs no error. */
+bool tt_comm_try_to_ask(tuttiComm_t comm);
 
 /* TT_ERR_ARGUMENT: the communicator that now has this live handle has another number, so it is not
  * the one that the group was given. */
@@ -81,6 +83,9 @@ void tt_comm_free_blank(tuttiComm_t comm);
 /* Frees the struct, of which all else is freed, when 10 s have passed and 16 more have come here: a
  * thread that has found the handle before it was removed may still look at it. */
 void tt_comm_retire(tuttiComm_t comm);
+/* The failure of the communicator that had this handle, while its struct is kept; "": it had none.
+ */
+void tt_comm_removed_failure(const void *handle, char *text, size_t size);
 /* TT_ERR_ARGUMENT: the handle is of no communicator. Adds the failure of the communicator that had
  * this handle, while its struct is kept. */
 TT_NODISCARD tt_status tt_comm_fail_removed(const void *handle);

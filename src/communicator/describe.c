@@ -198,6 +198,7 @@ static tt_status describe(tuttiDescribe_t what, tuttiComm_t comm, const struct t
         if (!comm)
             return tt_fail(TT_ERR_ARGUMENT, "tuttiDescribe: comm is NULL; links belong to a "
                                             "communicator, so tuttiDescribeLinks needs one");
+        TT_TRY(tt_comm_find_for_calls(comm)); /* a child made by fork has none of them */
         tt_comm_describe_links(comm, output->emit, output->arg);
         return TT_OK;
     }

@@ -1,11 +1,13 @@
 /* Groups: a thread's list of what it holds back, and its end, at which all of that is issued. */
 #include "communicator/group.h"
 
+#include <pthread.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "communicator/calling.h"
 #include "communicator/issue.h"
 
@@ -198,7 +200,8 @@ static const struct kind_row kinds[NKINDS] = {
 
 struct group {
     int depth;
-    tt_status failed; /* of the first call that failed, with its function and text */
+    bool ends_with_thread; /* end_with_thread is called when the thread ends */
+    tt_status failed;      /* of the first call that failed, with its function and text */
     const char *function;
     struct list lists[NKINDS];
     struct tt_pending_call few[TT_FEW_CALLS]; /* for the first calls: they take none of the heap */
@@ -367,17 +370,6 @@ tt_status tt_issue_end(struct tt_pending_end *end)
 
 /* ---- Start and end --------------------------------------------------------------------------- */
 
-void tt_group_start(void)
-{
-    own_group()->depth++;
-}
-
-tuttiResult_t tuttiGroupStart(void)
-{
-    tt_group_start();
-    return tuttiSuccess;
-}
-
 /* Keeps the error that the group has. Splits make calls on their parents, which would end the hold
  * of a mark. */
 static tt_status hold(struct group *group, tt_status status, enum tt_call_hold *how)
@@ -427,6 +419,50 @@ static void forget_group(struct group *group)
         group->lists[k] = (struct list){.items = NULL};
     }
     group->failed = TT_OK;
+}
+
+static pthread_once_t group_key_once = PTHREAD_ONCE_INIT;
+static pthread_key_t group_key; /* the group of each thread that has opened one */
+static bool have_group_key;     /* immutable after group_key_once */
+
+/* A group that its thread leaves open is dropped like one that has failed. */
+static void end_with_thread(void *argument)
+{
+    struct group *group = argument;
+    if (!group->depth) return;
+    group->depth = 0;
+    TT_WARN("a thread ended between tuttiGroupStart and tuttiGroupEnd: nothing of its group is "
+            "issued");
+    tt_ignore(issue_or_drop(group, TT_ERR_USAGE, false));
+    forget_group(group);
+}
+
+static void make_key(void)
+{
+    have_group_key = pthread_key_create(&group_key, end_with_thread) == 0;
+}
+
+/* The code of a static library may be unloaded before the thread ends. */
+__attribute__((destructor)) static void delete_key(void)
+{
+    if (have_group_key) (void)pthread_key_delete(group_key);
+}
+
+void tt_group_start(void)
+{
+    struct group *group = own_group();
+    if (!group->ends_with_thread) {
+        pthread_once(&group_key_once, make_key);
+        group->ends_with_thread = true;
+        if (have_group_key) (void)pthread_setspecific(group_key, group);
+    }
+    group->depth++;
+}
+
+tuttiResult_t tuttiGroupStart(void)
+{
+    tt_group_start();
+    return tuttiSuccess;
 }
 
 tuttiResult_t tt_group_end(bool is_users)

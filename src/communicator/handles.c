@@ -118,15 +118,21 @@ static bool is_inherited(const void *handle, enum tt_handle_kind kind)
     return kind == TT_HANDLE_COMM && tt_comm_is_inherited(handle);
 }
 
-tt_status tt_handle_find(const void *handle, enum tt_handle_kind kind)
+bool tt_handle_is_live(const void *handle, enum tt_handle_kind kind)
 {
     const uintptr_t entry = entry_of(handle, kind);
-    if (!handle) return tt_fail(TT_ERR_ARGUMENT, "the %s is NULL", names[kind]);
+    if (!handle) return false;
     tt_process_lock(&lock);
     const bool is_live = (uintptr_t)handle % 16 == 0 && table && *place_of(table, entry) == entry;
     if (is_live && !is_inherited(handle, kind)) note_locked(entry);
     tt_process_unlock(&lock);
-    if (is_live) return TT_OK;
+    return is_live;
+}
+
+tt_status tt_handle_find(const void *handle, enum tt_handle_kind kind)
+{
+    if (!handle) return tt_fail(TT_ERR_ARGUMENT, "the %s is NULL", names[kind]);
+    if (tt_handle_is_live(handle, kind)) return TT_OK;
     if (kind == TT_HANDLE_COMM) return tt_comm_fail_removed(handle);
     return tt_fail(TT_ERR_ARGUMENT, "%p is no %s: never made, or destroyed already", handle,
                    names[kind]);

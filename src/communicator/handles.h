@@ -28,6 +28,8 @@ TT_NODISCARD tt_status tt_handle_add(const void *handle, enum tt_handle_kind kin
 /* Before what the handle stands for is freed. NULL, and what was never added, are allowed. */
 void tt_handle_remove(const void *handle, enum tt_handle_kind kind);
 
+/* Whether it is a live handle of this kind. Any thread. */
+bool tt_handle_is_live(const void *handle, enum tt_handle_kind kind);
 /* TT_OK, or TT_ERR_ARGUMENT: no live handle of this kind. Any thread. */
 TT_NODISCARD tt_status tt_handle_find(const void *handle, enum tt_handle_kind kind);
 /* True: it is a live handle that this process has made. */

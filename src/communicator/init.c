@@ -168,7 +168,7 @@ tt_status tt_init_check_number(int ninits)
                    ninits, most, limit);
 }
 
-tt_status tt_init_together(const struct tt_pending_init *inits, int ninits)
+static tt_status init_all(const struct tt_pending_init *inits, int ninits)
 {
     if (ninits == 1) return init_rank(inits);
     TT_TRY(tt_init_check_number(ninits));
@@ -186,6 +186,14 @@ tt_status tt_init_together(const struct tt_pending_init *inits, int ninits)
     const tt_status status = collect(threads, ninits);
     if (status) forget_all(inits, ninits);
     free(threads);
+    return status;
+}
+
+tt_status tt_init_together(const struct tt_pending_init *inits, int ninits)
+{
+    const int cancels = tt_cancel_put_off();
+    const tt_status status = init_all(inits, ninits);
+    tt_cancel_allow(cancels);
     return status;
 }
 

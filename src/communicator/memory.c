@@ -155,9 +155,11 @@ tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm)
 }
 
 /* What this rank's end takes: its own structures, and its share of the segment (which takes memory
- * only where touched). */
+ * only where touched). 0 in a child made by fork: a thread that the child does not have may hold
+ * the engine for good. */
 static uint64_t held_bytes(struct tuttiComm *comm)
 {
+    if (tt_comm_is_inherited(comm)) return 0;
     uint64_t nbytes = sizeof *comm + tt_engine_bytes(&comm->core.engine);
     for (const struct tt_cached *c = comm->cache; c; c = c->next) {
         nbytes += sizeof *c + c->loaded->nbytes;

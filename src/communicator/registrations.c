@@ -28,11 +28,13 @@ tt_status tt_comm_register(tuttiComm_t comm, void *memory, size_t nbytes)
     return TT_OK;
 }
 
+/* In a child made by fork what devices have of the memory stays: it is the parent's. */
 void tt_comm_deregister(tuttiComm_t comm, struct tt_registration **link)
 {
     struct tt_registration *gone = *link;
     *link = gone->next;
-    if (gone->carried) tt_carried_of(&comm->core)->deregister(&comm->core, gone->carried);
+    if (gone->carried && !tt_comm_is_inherited(comm))
+        tt_carried_of(&comm->core)->deregister(&comm->core, gone->carried);
     tt_window_release(gone->adopted);
     free(gone);
 }

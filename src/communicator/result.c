@@ -99,12 +99,19 @@ const char *tuttiGetErrorString(tuttiResult_t result)
     }
 }
 
+/* Of a communicator that has ended, the failure that it had: an error of this function would
+ * replace the one that is asked for. */
 const char *tuttiGetLastError(tuttiComm_t comm)
 {
-    if (!comm || tt_comm_enter_to_ask(comm)) return tt_last_error();
     static _Thread_local char text[TT_ERROR_TEXT]; /* the communicator may end while it is read */
-    tt_rename_for_user(text, sizeof text, tt_fabric_failure_text(comm->core.fabric));
-    tt_core_leave_call(&comm->core);
+    char ended[TT_ERROR_TEXT];
+    if (comm && tt_comm_try_to_ask(comm)) {
+        tt_rename_for_user(text, sizeof text, tt_fabric_failure_text(comm->core.fabric));
+        tt_core_leave_call(&comm->core);
+    } else {
+        tt_comm_removed_failure(comm, ended, sizeof ended);
+        tt_rename_for_user(text, sizeof text, ended);
+    }
     return text[0] ? text : tt_last_error();
 }
 
@@ -121,6 +128,15 @@ tuttiResult_t tuttiCommSetTimeout(tuttiComm_t comm, int timeoutMs)
     return tt_result(__func__, status);
 }
 
+/* A watchdog asks while nothing else does. A child made by fork has neither the connections nor the
+ * threads, and what it found would be the failure of the ranks that share the segment. */
+static void look(tuttiComm_t comm)
+{
+    const struct tt_carried *carried = tt_carried_of(&comm->core);
+    if (carried && carried->look) carried->look(&comm->core);
+    tt_engine_look(&comm->core.engine);
+}
+
 tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *result)
 {
     if (!result)
@@ -128,9 +144,7 @@ tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *result)
                          tt_fail(TT_ERR_ARGUMENT, "tuttiCommGetAsyncError: result is NULL"));
     const tt_status status = tt_comm_enter_to_ask(comm);
     if (status) return tt_result(__func__, status);
-    const struct tt_carried *carried = tt_carried_of(&comm->core);
-    if (carried && carried->look) carried->look(&comm->core);
-    tt_engine_look(&comm->core.engine); /* a watchdog asks while nothing else does */
+    if (!tt_comm_is_inherited(comm)) look(comm);
     *result = code_of(tt_fabric_check(comm->core.fabric));
     /* The caller may abort without asking for the text, as PyTorch's watchdog does. */
     if (*result) tt_fabric_log_failure(comm->core.fabric);

@@ -140,6 +140,7 @@ static void run_first_locked(struct host_stream *own, bool awaited)
 static void await(struct tt_stream *stream, uint64_t ticket, bool may_run)
 {
     struct host_stream *own = host(stream);
+    const int cancels = tt_cancel_put_off();
     may_run = may_run && may_serve_another();
     own->nwaiting++;
     while (stream->done < ticket) {
@@ -150,6 +151,7 @@ static void await(struct tt_stream *stream, uint64_t ticket, bool may_run)
     }
     own->nwaiting--;
     if (own->stop) pthread_cond_broadcast(&stream->changed);
+    tt_cancel_allow(cancels);
 }
 
 static void hurry_locked(struct host_stream *own)
@@ -163,6 +165,7 @@ static bool await_until(struct host_stream *own, uint64_t ticket, int64_t until_
     struct tt_stream *stream = &own->base;
     const struct timespec until = {.tv_sec = until_ns / 1000000000,
                                    .tv_nsec = until_ns % 1000000000};
+    const int cancels = tt_cancel_put_off();
     own->nwaiting++;
     hurry_locked(own);
     while (stream->done < ticket &&
@@ -170,6 +173,7 @@ static bool await_until(struct host_stream *own, uint64_t ticket, int64_t until_
     }
     own->nwaiting--;
     if (own->stop) pthread_cond_broadcast(&stream->changed);
+    tt_cancel_allow(cancels);
     return stream->done >= ticket;
 }
 
@@ -310,6 +314,7 @@ static void destroy(struct tt_stream *stream, bool inherited)
         free(own);
         return;
     }
+    const int cancels = tt_cancel_put_off();
     pthread_mutex_lock(&stream->lock);
     tt_stream_set_lazy(stream, false);
     pthread_cond_signal(&own->work);
@@ -319,6 +324,7 @@ static void destroy(struct tt_stream *stream, bool inherited)
     pthread_cond_signal(&own->work);
     pthread_mutex_unlock(&stream->lock);
     pthread_join(own->thread, NULL);
+    tt_cancel_allow(cancels);
     for (int class = LEAST_CLASS; class < NCLASSES; class ++)
         while (own->unused[class]) {
             struct tt_task *task = own->unused[class];

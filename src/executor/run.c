@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "executor/internal.h"
 #include "executor/stream.h"
 
@@ -95,8 +96,10 @@ static void look_around(struct wait *wait, struct tt_work *works, struct failure
     if (!wait->since_ns) wait->since_ns = wait->examined_ns = now;
     if (now - wait->examined_ns < EXAMINE_NS) return;
     wait->examined_ns = now;
+    const int cancels = tt_cancel_put_off();
     examine(works, wait->one_queue, first);
     if (wait->look) wait->look(wait->arg);
+    tt_cancel_allow(cancels);
 }
 
 /* Whether the wait has lasted so long that it sleeps, also where yields are quick. */
@@ -197,7 +200,9 @@ static void sleep_for_events(struct tt_work *works)
         tt_engine_leave(engine);
         return;
     }
+    const int cancels = tt_cancel_put_off();
     nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+    tt_cancel_allow(cancels);
 }
 
 /* The sleep was armed before this turn's look at all works, which has moved nothing. Works that
@@ -295,11 +300,20 @@ static bool advance_all(struct tt_work *works, bool one_queue, uint64_t *progres
     return waiting;
 }
 
+/* Whether an advance may come to where a thread can be cancelled: to calls of sockets. */
+static bool may_be_cancelled(const struct tt_work *works)
+{
+    while (works && !works->engine->fabric->wires) works = works->next;
+    return works != NULL;
+}
+
 static tt_status run(struct tt_work *works, struct wait wait)
 {
     struct failure first;
     uint64_t before = 0, left = 0; /* what moved; of the works that were left behind */
     wait.one_queue = is_one_queue(works);
+    const bool is_kept = may_be_cancelled(works);
+    const int cancels = is_kept ? tt_cancel_put_off() : 0;
     first.status = TT_OK; /* the text is not cleared: every call comes here */
     for (;;) {
         uint64_t progress = left;
@@ -314,6 +328,7 @@ static tt_status run(struct tt_work *works, struct wait wait)
         }
         wait_a_turn(&wait, works, &first);
     }
+    if (is_kept) tt_cancel_allow(cancels);
     if (first.status) tt_set_last_error(first.text);
     return first.status;
 }

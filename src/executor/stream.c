@@ -1,6 +1,8 @@
 /* What all streams do: they count their calls, and keep the first error. */
 #include "executor/stream.h"
 
+#include "base/thread.h"
+
 #include <stdio.h>
 #include <unistd.h>
 
@@ -53,7 +55,9 @@ void tt_stream_end(struct tt_stream *stream, tt_status status)
 void tt_stream_await_end(struct tt_stream *stream, uint64_t ticket, bool may_run)
 {
     (void)may_run;
+    const int cancels = tt_cancel_put_off();
     while (stream->done < ticket) pthread_cond_wait(&stream->changed, &stream->lock);
+    tt_cancel_allow(cancels);
 }
 
 /* In a child made by fork: the stream's thread does not exist, its locks may be held for good, and

@@ -15,11 +15,13 @@ ncclResult_t pncclGroupEnd(void)
 ncclResult_t pncclGroupSimulateEnd(ncclSimInfo_t *info)
 {
     (void)info;
-    const ncclResult_t refused = tt_face_fail_group(tt_face_refuse(
-        ncclInvalidUsage, "ncclGroupSimulateEnd: estimating the time of a group is not there yet "
-                          "in tutti's libnccl.so.2 (docs/nccl.md); nothing of it is issued"));
-    (void)pncclGroupEnd();
-    return refused;
+    const ncclResult_t refused = tt_face_fail_group(
+        tt_face_refuse(ncclInvalidUsage,
+                       "ncclGroupSimulateEnd: estimating the time of a group is not there yet "
+                       "in tutti's libnccl.so.2 (docs/nccl.md); the group has ended, and none of "
+                       "its calls is issued"));
+    const ncclResult_t ended = pncclGroupEnd(); /* where the group had failed before: with that */
+    return ended ? ended : refused;
 }
 
 ncclResult_t pncclCommDestroy(ncclComm_t comm)

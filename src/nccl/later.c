@@ -22,4 +22,11 @@ static ncclResult_t later(const char *function, const char *what)
         return tt_face_fail_group(later("nccl" #name, what));                                      \
     }                                                                                              \
     TT_FACE_TWIN(name)
+#define TT_LATER_MAKER(name, what, parameters)                                                     \
+    ncclResult_t pnccl##name parameters                                                            \
+    {                                                                                              \
+        if (made) *made = NULL;                                                                    \
+        return tt_face_fail_group(later("nccl" #name, what));                                      \
+    }                                                                                              \
+    TT_FACE_TWIN(name)
 #include "nccl/names_table.h"

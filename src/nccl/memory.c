@@ -33,9 +33,10 @@ ncclResult_t pncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size, n
 {
     static const char function[] = "ncclCommWindowRegister";
     (void)buff, (void)size, (void)winFlags;
-    if (!win) return tt_face_refuse(ncclInvalidArgument, "%s: win is NULL", function);
+    if (!win)
+        return tt_face_fail_group(tt_face_refuse(ncclInvalidArgument, "%s: win is NULL", function));
     *win = NULL;
-    return tt_face_end_as(function, tuttiCommCheck(tt_face_comm(comm)));
+    return tt_face_fail_group(tt_face_end_as(function, tuttiCommCheck(tt_face_comm(comm))));
 }
 
 ncclResult_t pncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win)

@@ -4,7 +4,8 @@
  *
  * TT_LATER(Name, what, parameters): a function that does not exist yet: it returns
  * ncclInvalidUsage, and ncclGetLastError says that `what` is not there. TT_LATER_CALL: one that
- * a group would hold, so an open group fails with it. */
+ * a group would hold, so an open group fails with it. TT_LATER_MAKER: one of these with a place
+ * `made` for the handle of a communicator, which is NULL then. */
 /* clang-format off */
 #ifndef TT_IN_ERRORS
 #define TT_IN_ERRORS(name)
@@ -32,6 +33,9 @@
 #endif
 #ifndef TT_LATER_CALL
 #define TT_LATER_CALL(name, what, parameters)
+#endif
+#ifndef TT_LATER_MAKER
+#define TT_LATER_MAKER(name, what, parameters)
 #endif
 
 TT_IN_ERRORS(GetVersion)
@@ -111,10 +115,10 @@ TT_IN_PARAMETERS(ParamGetParameter)
 TT_IN_PARAMETERS(ParamGetAllParameterKeys)
 TT_IN_PARAMETERS(ParamDumpAll)
 
-TT_LATER_CALL(CommShrink, "shrinking a communicator", (ncclComm_t comm, int *ranks, int nranks, ncclComm_t *made, ncclConfig_t *config, int flags))
+TT_LATER_MAKER(CommShrink, "shrinking a communicator", (ncclComm_t comm, int *ranks, int nranks, ncclComm_t *made, ncclConfig_t *config, int flags))
 TT_LATER(CommGetUniqueId, "growing a communicator", (ncclComm_t comm, ncclUniqueId *id))
-TT_LATER_CALL(CommGrow, "growing a communicator", (ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank, ncclComm_t *made, ncclConfig_t *config))
-TT_LATER(CommRevoke, "revoking a communicator", (ncclComm_t comm, int flags))
+TT_LATER_MAKER(CommGrow, "growing a communicator", (ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank, ncclComm_t *made, ncclConfig_t *config))
+TT_LATER_CALL(CommRevoke, "revoking a communicator", (ncclComm_t comm, int flags))
 TT_LATER(CommSuspend, "suspending a communicator", (ncclComm_t comm, int flags))
 TT_LATER(CommResume, "resuming a communicator", (ncclComm_t comm))
 TT_LATER(CommMemStats, "counting the memory of a communicator", (ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value))
@@ -148,3 +152,4 @@ TT_LATER(GinInboxA2ACreateRequirement, "the device API", (struct ncclTeam peers,
 #undef TT_IN_PARAMETERS
 #undef TT_LATER
 #undef TT_LATER_CALL
+#undef TT_LATER_MAKER

@@ -21,6 +21,8 @@ enum {
     PENDING_MS = 10000, /* how long a connection may take to prove the key */
     CROWDED_MS = 300,   /* the same when all places are taken; slow ranks connect again */
     REST_MS = 20,       /* between two attempts to accept while descriptors are scarce */
+    SCARCE_MS = 10000,  /* how long they may be, where the acceptor gives up */
+    ATTEMPT_MS = 1000,  /* attempts further apart are not of the same want of descriptors */
     EVENTS_A_WAKE = 64, /* also bounds the accepts between two looks at pending connections */
 };
 
@@ -218,9 +220,17 @@ static bool process_has_room(const struct tt_acceptor *acceptor)
                acceptor->most_of_process;
 }
 
-/* Rests because descriptors are scarce. That is no failure: they may be free in a moment. The ranks
- * that wait in the kernel's queue have a deadline. */
-static void rest_for_descriptors(struct tt_acceptor *acceptor, int error)
+/* Whether descriptors have been scarce for too long. */
+static bool is_scarce_for_long(struct tt_acceptor *acceptor)
+{
+    const int64_t now = tt_now_ns();
+    if (now - acceptor->scarce_last_ns > ATTEMPT_MS * INT64_C(1000000)) acceptor->scarce_ns = now;
+    acceptor->scarce_last_ns = now;
+    return acceptor->gives_up && now - acceptor->scarce_ns > SCARCE_MS * INT64_C(1000000);
+}
+
+/* Rests because descriptors are scarce: they may be free in a moment. */
+static tt_status rest_for_descriptors(struct tt_acceptor *acceptor, int error)
 {
     if (!acceptor->said_scarce) {
         errno = error;
@@ -229,30 +239,34 @@ static void rest_for_descriptors(struct tt_acceptor *acceptor, int error)
     }
     acceptor->said_scarce = true;
     rest(acceptor);
+    if (!is_scarce_for_long(acceptor)) return TT_OK;
+    acceptor->scarce_last_ns = 0; /* the owner may serve on */
+    return tt_socket_fail(error, "connections have waited for 10 s");
 }
 
-static void accept_pending(struct tt_acceptor *acceptor)
+static tt_status accept_pending(struct tt_acceptor *acceptor)
 {
-    if (acceptor->listener < 0) return; /* closed by an event of the same epoll_wait */
+    if (acceptor->listener < 0) return TT_OK; /* closed by an event of the same epoll_wait */
     for (int i = 0; acceptor->npending < TT_MAX_PENDING; i++) {
-        if (i == EVENTS_A_WAKE) return; /* look at the pending connections first */
+        if (i == EVENTS_A_WAKE) return TT_OK; /* look at the pending connections first */
         if (!process_has_room(acceptor)) {
             rest(acceptor);
-            return;
+            return TT_OK;
         }
         struct tt_address peer;
         const int fd = tt_socket_accept(acceptor->listener, &peer);
         if (fd >= 0) {
             greet(acceptor, fd, &peer);
         } else if (errno == EAGAIN) {
-            return;
+            acceptor->scarce_last_ns = 0;
+            return TT_OK;
         } else if (is_scarcity(errno)) {
-            rest_for_descriptors(acceptor, errno);
-            return;
+            return rest_for_descriptors(acceptor, errno);
         }
         /* All other errors concern a connection that has just ended, not the listener. */
     }
     listen_again(acceptor, false);
+    return TT_OK;
 }
 
 static tt_status read_hello(struct tt_acceptor *acceptor, struct tt_pending_connection *pending,
@@ -278,6 +292,7 @@ static tt_status read_hello(struct tt_acceptor *acceptor, struct tt_pending_conn
         refuse(acceptor, pending, "it does not know the job's key (TUTTI_JOB_KEY, unique id)");
         return TT_OK;
     }
+    if (pending->hello.kind != TT_HELLO_PROBE) acceptor->scarce_last_ns = 0; /* some come through */
     const tt_status status = events->on_hello(context, pending);
     close_pending(acceptor, pending);
     return status;
@@ -299,7 +314,7 @@ tt_status tt_acceptor_serve(struct tt_acceptor *acceptor, const struct tt_accept
     for (int i = 0; i < n && status == TT_OK; i++) {
         const uint64_t who = ready[i].data.u64;
         if (who == LISTENER)
-            accept_pending(acceptor);
+            status = accept_pending(acceptor);
         else if (who >= WATCHED)
             status = events->on_watched(context, (int)(who - WATCHED));
         else if (acceptor->pending[who].fd >= 0)

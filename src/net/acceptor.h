@@ -35,9 +35,12 @@ struct tt_acceptor {
     int npending, nlogged;
     int nplaces; /* of pending[] that have been in use */
     int most_of_process;
-    bool listening;        /* false: the listener rests until a place is free */
-    int64_t rest_until_ns; /* or until this time; 0: it does not rest for descriptors */
-    bool said_scarce;      /* it has logged that connections wait for descriptors */
+    bool listening;         /* false: the listener rests until a place is free */
+    int64_t rest_until_ns;  /* or until this time; 0: it does not rest for descriptors */
+    bool said_scarce;       /* it has logged that connections wait for descriptors */
+    bool gives_up;          /* set by the owner: after 10 s of that tt_acceptor_serve fails */
+    int64_t scarce_ns;      /* since when descriptors are scarce */
+    int64_t scarce_last_ns; /* when they were last found so; 0: they are not */
     struct {
         struct tt_address host;
         const char *what; /* static */
@@ -63,8 +66,8 @@ int tt_acceptor_take(struct tt_acceptor *acceptor, struct tt_pending_connection 
 /* From now on tt_acceptor_serve also reports this fd, by its tag >= 0, until it is closed. */
 TT_NODISCARD tt_status tt_acceptor_watch(struct tt_acceptor *acceptor, int fd, int tag);
 /* Waits for events until the deadline, and handles them. Returns the first failure of an
- * event; passing the deadline is no failure, nor is a want of descriptors: the acceptor then rests,
- * and is to be called again. */
+ * event; passing the deadline is no failure, nor is a want of descriptors, for 10 s where the
+ * acceptor gives up: the acceptor then rests, and is to be called again. */
 TT_NODISCARD tt_status tt_acceptor_serve(struct tt_acceptor *acceptor,
                                          const struct tt_acceptor_events *events, void *context,
                                          int64_t deadline_ns);

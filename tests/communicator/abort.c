@@ -64,6 +64,18 @@ static void *receive_from_1(void *argument)
     return NULL;
 }
 
+static void *synchronize(void *argument)
+{
+    int32_t value = 1;
+    tuttiStream_t stream;
+    CHECK_EQ(tuttiStreamCreate(&stream), tuttiSuccess);
+    CHECK_EQ(tuttiAllReduce(&value, &value, 1, tuttiInt32, tuttiSum, argument, stream),
+             tuttiSuccess);
+    CHECK_EQ(tuttiStreamSynchronize(stream), tuttiRemoteError);
+    CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
+    return NULL;
+}
+
 static bool is_in_use(tuttiComm_t comm)
 {
     return atomic_load(&comm->core.calls) || atomic_load(&comm->calling);
@@ -83,6 +95,32 @@ static void abort_during(void *(*call)(void *))
     CHECK_EQ(tuttiCommAbort(comms[0]), tuttiSuccess);
     pthread_join(thread, NULL);
     CHECK_EQ(tuttiCommDestroy(comms[1]), tuttiSuccess);
+}
+
+/* A thread that is cancelled while it waits in the library ends its call first, so that it keeps
+ * neither a lock nor the communicator. */
+static void cancel_during(void *(*call)(void *))
+{
+    enum { WAITS_US = 20000 };
+    tuttiComm_t comms[2];
+    pthread_t thread;
+    void *result = PTHREAD_CANCELED;
+    REQUIRE(tuttiCommInitAll(comms, 2, NULL) == tuttiSuccess);
+    REQUIRE(pthread_create(&thread, NULL, call, comms[0]) == 0);
+    usleep(WAITS_US);
+    CHECK_EQ(pthread_cancel(thread), 0);
+    usleep(WAITS_US);
+    CHECK_EQ(tuttiCommAbort(comms[1]), tuttiSuccess);
+    pthread_join(thread, &result);
+    CHECK(result == NULL); /* it has not been cancelled in the call */
+    CHECK_EQ(tuttiCommAbort(comms[0]), tuttiSuccess);
+}
+
+TEST(abort, ends_a_call_whose_thread_is_cancelled)
+{
+    cancel_during(all_reduce);
+    cancel_during(split);
+    cancel_during(synchronize);
 }
 
 TEST(abort, waits_until_finalize_has_returned)

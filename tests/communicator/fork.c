@@ -109,6 +109,46 @@ TEST(fork, a_child_that_calls_on_a_communicator_of_its_parent_gets_an_error_at_o
     for (int r = 0; r < 2; r++) CHECK_EQ(tuttiCommDestroy(comms[r]), tuttiSuccess);
 }
 
+static void ignore(void *unused, const char *line)
+{
+    (void)unused, (void)line;
+}
+
+/* Every function that only asks. */
+static int ask_in_child(tuttiComm_t comm)
+{
+    tuttiResult_t state = tuttiInternalError;
+    tuttiCounters_t counters;
+    tuttiCallCounters_t calls = TUTTI_CALL_COUNTERS_INITIALIZER;
+    const char *algorithm = NULL;
+    int number = 0;
+    alarm(20);
+    if (tuttiCommGetAsyncError(comm, &state) || state) return 1;
+    if (tuttiCommCounters(comm, &counters) || counters.collectives != 1 || counters.memoryBytes)
+        return 2;
+    if (tuttiCommCallCounters(comm, &calls)) return 3;
+    if (tuttiCommGetAlgorithm(comm, tuttiCollAllReduce, 8, &algorithm)) return 4;
+    if (tuttiCommDevice(comm, &number) || tuttiCommUserRank(comm, &number) || number) return 5;
+    if (tuttiCommSetTimeout(comm, 1000)) return 6;
+    if (tuttiDescribe(tuttiDescribeCosts, comm, ignore, NULL)) return 7;
+    if (!is_refused(tuttiDescribe(tuttiDescribeLinks, comm, ignore, NULL))) return 8;
+    return 0;
+}
+
+TEST(fork, a_child_that_asks_waits_for_no_call_of_its_parent)
+{
+    tuttiComm_t comms[2];
+    REQUIRE(tuttiCommInitAll(comms, 2, NULL) == tuttiSuccess);
+    REQUIRE(both_reduce(comms));
+    tt_engine_enter(&comms[0]->core.engine); /* as another thread of the parent would */
+    const pid_t child = fork();
+    if (child == 0) _exit(ask_in_child(comms[0]));
+    tt_engine_leave(&comms[0]->core.engine);
+    check_child(child);
+    CHECK(both_reduce(comms));
+    for (int r = 0; r < 2; r++) CHECK_EQ(tuttiCommDestroy(comms[r]), tuttiSuccess);
+}
+
 static int use_event_in_child(tuttiEvent_t event)
 {
     tuttiStream_t own;

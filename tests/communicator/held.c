@@ -1,8 +1,9 @@
 /* What a group's calls use is not destroyed before the group has ended. */
+#include <pthread.h>
 #include <string.h>
 
+#include "communicator/communicator.h"
 #include "shim.h"
-#include "tutti.h"
 
 /* InvalidUsage, and a text that names the function and the group. */
 static void check_refused(tuttiResult_t result, const char *function)
@@ -37,6 +38,41 @@ TEST(held, a_stream_with_a_call_of_the_group_is_not_destroyed_before_its_end)
     CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
     CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
     CHECK_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+}
+
+/* Leaves a group with more calls than have a place in the group itself, an init and an end. */
+static void *leave_group(void *argument)
+{
+    tuttiComm_t *comms = argument, made;
+    tuttiUniqueId id;
+    float x = 3, y = 5;
+    CHECK_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int i = 0; i < 9; i++)
+        CHECK_EQ(tuttiAllReduce(&x, &y, 1, tuttiFloat32, tuttiSum, comms[0], NULL), tuttiSuccess);
+    CHECK_EQ(tuttiCommInitRank(&made, 1, id, 0), tuttiSuccess);
+    CHECK_EQ(tuttiCommDestroy(comms[1]), tuttiSuccess);
+    CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
+    CHECK_EQ(tuttiDropUniqueId(&id), tuttiSuccess);
+    return NULL;
+}
+
+TEST(held, a_group_ends_with_its_thread)
+{
+    tuttiComm_t comms[2];
+    pthread_t thread;
+    float x = 3, y = 0;
+    int count;
+    for (int i = 0; i < 2; i++) REQUIRE(tuttiCommInitAll(&comms[i], 1, NULL) == tuttiSuccess);
+    REQUIRE(pthread_create(&thread, NULL, leave_group, comms) == 0);
+    pthread_join(thread, NULL);
+    CHECK_EQ(tuttiCommCount(comms[1], &count), tuttiInvalidArgument); /* destroyed */
+    REQUIRE(comms[0]->cache);
+    CHECK_EQ(comms[0]->cache->nheld, 0);
+    CHECK_EQ(tuttiAllReduce(&x, &y, 1, tuttiFloat32, tuttiSum, comms[0], NULL), tuttiSuccess);
+    CHECK(y == 3);
+    CHECK_EQ(tuttiCommDestroy(comms[0]), tuttiSuccess);
 }
 
 TEST(held, memory_of_a_call_of_the_group_is_not_freed_before_its_end)

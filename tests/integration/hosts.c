@@ -81,6 +81,18 @@ TEST(hosts, a_process_may_end_without_destroying_its_communicator)
     }
 }
 
+TEST(hosts, a_child_made_by_fork_that_asks_for_the_state_fails_nobody)
+{
+    for (int i = 0; i < NLAYOUTS; i++) {
+        static struct job job;
+        const char *const extra[] = {"TUTTI_TIMEOUT_MS=30000", NULL};
+        REQUIRE(
+            job_start_on(&job, layouts[i], (const char *const[]){"asks_in_child", NULL}, extra));
+        CHECK_MESSAGE(job_wait(&job, 60000), "%s: some rank did not end", layouts[i]);
+        job_check_exit(&job, 0);
+    }
+}
+
 TEST(hosts, an_abort_ends_the_ranks_of_all_hosts)
 {
     const char *const extra[] = {"TUTTI_TIMEOUT_MS=30000", NULL};

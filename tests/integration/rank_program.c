@@ -1,10 +1,10 @@
 /* One rank of the integration tests that need processes: rank_program loop | loop_mixed |
- * loop_split | loop_with_child FD | many_communicators | held | random SEED NCALLS | hello | init |
- * init_stopping | cramped | disagree | stay_away | abort | abort_destroyed | abort_done ROUNDS |
- * aborting HOW | gone HOW | late HOW | behind | quit | stuck HOW | uncopied | unread HOW |
- * rank_order MOST | averages SHARE | closed | closefrom; or all ranks: rank_program crowd NRANKS
- * COLLECTIVE. Exit 0: all was right; 3: a call failed and the last line of stderr says how ("ERROR
- * ..."); 4: wrong results. */
+ * loop_split | loop_with_child FD | asks_in_child | many_communicators | held | random SEED NCALLS
+ * | hello | init | init_stopping | cramped | disagree | stay_away | abort | abort_destroyed |
+ * abort_done ROUNDS | aborting HOW | gone HOW | late HOW | behind | quit | stuck HOW | uncopied |
+ * unread HOW | rank_order MOST | averages SHARE | closed | closefrom; or all ranks: rank_program
+ * crowd NRANKS COLLECTIVE. Exit 0: all was right; 3: a call failed and the last line of stderr says
+ * how ("ERROR ..."); 4: wrong results. */
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "aborting.h"
@@ -133,6 +134,24 @@ static int loop_with_child(tuttiComm_t comm, int fd)
     while (read(fd, &byte, 1) > 0) {
     }
     _exit(0);
+}
+
+/* A child of rank 0 asks for the state of the communicator several times; then the ranks go on. */
+static int asks_in_child(tuttiComm_t comm)
+{
+    int rank = 0, how = 0, data = 1;
+    tuttiResult_t result = tuttiBarrier(comm, NULL), state = tuttiInternalError;
+    if (result != tuttiSuccess || tuttiCommUserRank(comm, &rank)) return failed(comm, result);
+    const pid_t child = rank ? 0 : fork();
+    if (!rank && !child) {
+        for (int i = 0; i < 5 && (!i || !state); i++)
+            if (tuttiCommGetAsyncError(comm, &state)) _exit(WRONG);
+        _exit(state == tuttiSuccess ? RIGHT : FAILED);
+    }
+    if (!rank && (waitpid(child, &how, 0) != child || how)) return WRONG;
+    result = tuttiAllReduce(&data, &data, 1, tuttiInt32, tuttiSum, comm, NULL);
+    if (result != tuttiSuccess) return failed(comm, result);
+    return tuttiCommDestroy(comm) == tuttiSuccess ? RIGHT : WRONG;
 }
 
 static int count_descriptors(void)
@@ -524,6 +543,7 @@ int main(int argc, char **argv)
     if (argc == 3 && !strcmp(argv[1], "stuck")) return stuck_rank(comm, argv[2]);
     if (argc == 2 && !strcmp(argv[1], "uncopied")) return uncopied(comm);
     if (argc == 3 && !strcmp(argv[1], "unread")) return unread(comm, argv[2]);
+    if (argc == 2 && !strcmp(argv[1], "asks_in_child")) return asks_in_child(comm);
     if (argc == 2 && !strcmp(argv[1], "many_communicators")) return many_communicators(comm);
     if (argc == 2 && !strcmp(argv[1], "held")) return held(comm);
     if (argc == 4 && !strcmp(argv[1], "random")) {
@@ -539,7 +559,7 @@ int main(int argc, char **argv)
         return tuttiCommDestroy(comm) || nwrong ? WRONG : RIGHT;
     }
     fprintf(stderr, "usage: rank_program loop | loop_mixed | loop_split | loop_with_child FD | "
-                    "many_communicators | held | "
+                    "asks_in_child | many_communicators | held | "
                     "random SEED NCALLS | hello | init | init_stopping | disagree | stay_away | "
                     "abort | abort_done ROUNDS | aborting HOW | gone HOW | late HOW | quit | stuck "
                     "HOW | uncopied "

@@ -131,7 +131,7 @@ def check_page(newest):
     found = re.findall(r"^\| `(nccl\w+)` \| (.*) \| (`.*`) \|$", page, re.M)
     rows = {name: status for name, status, _ in found}
     table = open(os.path.join(SOURCE, "src/nccl/names_table.h")).read()
-    later = {"nccl" + name for name in re.findall(r"^TT_LATER(?:_CALL)?\((\w+),", table, re.M)}
+    later = {"nccl" + name for name in re.findall(r"^TT_LATER(?:_CALL|_MAKER)?\((\w+),", table, re.M)}
     wanted = {name for (kind, name) in newest if kind == "name" and name.startswith("nccl")}
     for name in sorted(wanted | set(rows)):
         if (name in wanted) != (name in rows):

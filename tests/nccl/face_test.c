@@ -179,6 +179,8 @@ TEST(nccl_config, of_a_call_is_checked)
 
 TEST(nccl_names, that_come_later_say_so)
 {
+    const ncclEncryptionMode_t mode = NCCL_ENCRYPTION_MODE_PSK;
+    CHECK(mode == 1);
     static const struct {
         const char *name;
         void (*function)(void);

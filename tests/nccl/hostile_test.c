@@ -32,6 +32,11 @@ TEST(nccl_hostile, a_simulated_end_ends_the_group_and_issues_nothing)
     CHECK(says("is not there yet"));
     CHECK(values[0] == 1 && values[1] == 2);
     sum_pair(comms, values);
+    CHECK(ncclAllReduce(values, values, 1, (ncclDataType_t)13, ncclSum, comms[0], NULL) ==
+          ncclInvalidArgument);
+    CHECK(ncclGroupSimulateEnd(NULL) == ncclInvalidArgument); /* the group's first failure */
+    CHECK(says("type 13"));
+    sum_pair(comms, values);
     CHECK(ncclGroupEnd() == ncclSuccess);
     CHECK(values[0] == 3 && values[1] == 3);
     CHECK(ncclGroupEnd() == ncclInvalidUsage); /* there is none */
@@ -113,7 +118,42 @@ TEST(nccl_hostile, what_comes_later_and_is_a_call_fails_the_group)
     CHECK(ncclGroupEnd() == ncclInvalidUsage);
     CHECK(says("ncclSignal: one-sided communication is not there yet"));
     CHECK(values[0] == 1 && values[1] == 2);
+    sum_pair(comms, values);
+    CHECK(ncclCommRevoke(comms[0], 0) == ncclInvalidUsage);
+    CHECK(ncclGroupEnd() == ncclInvalidUsage);
+    CHECK(says("ncclCommRevoke: revoking a communicator is not there yet"));
     destroy_pair(comms);
+}
+
+TEST(nccl_hostile, a_window_that_is_refused_fails_the_group)
+{
+    ncclComm_t comms[2];
+    ncclWindow_t window;
+    int values[2] = {1, 2};
+    make_pair(comms);
+    for (int i = 0; i < 2; i++) {
+        sum_pair(comms, values);
+        CHECK(ncclCommWindowRegister(i ? NULL : comms[0], values, sizeof values, i ? &window : NULL,
+                                     0) == ncclInvalidArgument);
+        CHECK(ncclGroupEnd() == ncclInvalidArgument);
+        CHECK(says(i ? "the communicator is NULL" : "ncclCommWindowRegister: win is NULL"));
+        CHECK(values[0] == 1 && values[1] == 2);
+    }
+    destroy_pair(comms);
+}
+
+TEST(nccl_hostile, what_would_make_a_communicator_later_leaves_null)
+{
+    ncclComm_t comm, made = (ncclComm_t)0x7;
+    ncclUniqueId id;
+    int gone = 0;
+    REQUIRE(ncclCommInitAll(&comm, 1, NULL) == ncclSuccess);
+    CHECK(ncclCommShrink(comm, &gone, 1, &made, NULL, 0) == ncclInvalidUsage && !made);
+    made = (ncclComm_t)0x7;
+    memset(&id, 0, sizeof id);
+    CHECK(ncclCommGrow(comm, 2, &id, 1, &made, NULL) == ncclInvalidUsage && !made);
+    CHECK(ncclCommShrink(comm, &gone, 1, NULL, NULL, 0) == ncclInvalidUsage);
+    CHECK(ncclCommDestroy(comm) == ncclSuccess);
 }
 
 /* What one test logs, in a process of its own: the standard error is that of the process when it
@@ -316,6 +356,26 @@ TEST(nccl_hostile, a_failure_outlives_the_communicator_and_older_sentences_do_no
         free(taken);
     }
     CHECK(!strcmp(text, copy));
+    CHECK(ncclGetVersion(NULL) == ncclInvalidArgument);
+    CHECK(!strcmp(ncclGetLastError(comms[0]), copy)); /* also of the handle of what has ended */
+}
+
+TEST(nccl_hostile, the_handle_of_what_has_ended_replaces_no_sentence)
+{
+    ncclComm_t comms[2];
+    make_pair(comms);
+    destroy_pair(comms);
+    CHECK(ncclGetVersion(NULL) == ncclInvalidArgument);
+    CHECK(strstr(ncclGetLastError(comms[0]), "version is NULL"));
+    CHECK(strstr(ncclGetLastError((ncclComm_t)0x7), "version is NULL"));
+    CHECK(says("version is NULL"));
+}
+
+TEST(nccl_hostile, the_handle_of_what_has_ended_logs_nothing)
+{
+    char log[16384];
+    run_test("the_handle_of_what_has_ended_replaces_no_sentence", log, sizeof log);
+    CHECK_MESSAGE(times_in(log, "NCCL WARN") == 1, "the log is: %s", log);
 }
 
 TEST(nccl_hostile, who_asks_for_an_asynchronous_error_gets_it)

@@ -1,10 +1,13 @@
 /* How an init of libnccl.so.2 waits and fails, on memory of the host: no deadline unless one is
  * given, and a handle that is NULL after each failure. */
 #include <dirent.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -39,13 +42,15 @@ static bool is_alone(const char *name, const char *setting)
 
 /* How far the clock of this process is ahead. The library takes this clock_gettime, since a name of
  * the program comes before that of libc. */
-static _Atomic long ahead_s;
+static _Atomic long ahead_s, ahead_ms;
 
 __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct timespec *now);
 int clock_gettime(clockid_t clock, struct timespec *now)
 {
     const int result = (int)syscall(SYS_clock_gettime, clock, now);
-    now->tv_sec += ahead_s;
+    now->tv_nsec += ahead_ms % 1000 * 1000000;
+    now->tv_sec += ahead_s + ahead_ms / 1000 + now->tv_nsec / 1000000000;
+    now->tv_nsec %= 1000000000;
     return result;
 }
 
@@ -245,6 +250,100 @@ TEST(nccl_init, without_an_interface_has_nccls_result)
     ncclUniqueId id;
     CHECK(ncclGetUniqueId(&id) == ncclInvalidUsage);
     CHECK(says("NCCL_SOCKET_IFNAME=nonesuch0 leaves no interface"));
+}
+
+/* ---- Few descriptors ------------------------------------------------------------------------ */
+
+enum { MOST_FEW = 3, MOST_LINES = 24, LONGEST_MS = 20000 };
+
+struct few {
+    ncclComm_t comms[MOST_FEW];
+    int nranks;
+    ncclResult_t result;
+    char error[1024];
+    _Atomic bool has_ended;
+};
+
+static void *init_few(void *argument)
+{
+    struct few *self = argument;
+    self->result = ncclCommInitAll(self->comms, self->nranks, NULL);
+    snprintf(self->error, sizeof self->error, "%s", ncclGetLastError(NULL));
+    self->has_ended = true;
+    return NULL;
+}
+
+/* Runs an init. When it has not ended soon, the clock runs 20 times as fast. Returns for how long
+ * it ran by that clock. */
+static long run_few(struct few *few)
+{
+    enum { STEP_MS = 20, SOON_STEPS = 10, FASTER = 20 };
+    const struct timespec step = {.tv_nsec = STEP_MS * 1000000};
+    pthread_t thread;
+    long ran_ms = 0;
+    pthread_create(&thread, NULL, init_few, few);
+    for (int i = 0; i < MOST_PAUSES && !few->has_ended; i++) {
+        nanosleep(&step, NULL);
+        const long more_ms = i < SOON_STEPS ? 0 : (FASTER - 1) * STEP_MS;
+        ahead_ms += more_ms;
+        ran_ms += STEP_MS + more_ms;
+    }
+    if (!few->has_ended) { /* its memory is in use */
+        CHECK_MESSAGE(false, "the init of %d ranks hangs", few->nranks);
+        exit(1);
+    }
+    pthread_join(thread, NULL);
+    return ran_ms;
+}
+
+/* Lines that the log has got since the last call. */
+static int count_lines(int log)
+{
+    char text[16384];
+    int nlines = 0;
+    const ssize_t nbytes = read(log, text, sizeof text);
+    for (ssize_t i = 0; i < nbytes; i++) nlines += text[i] == '\n';
+    return nlines;
+}
+
+static void init_with(int nmore, int nranks, int log)
+{
+    struct few few = {.nranks = nranks};
+    struct rlimit before, limit;
+    const int lowest = fcntl(0, F_DUPFD_CLOEXEC, 3);
+    REQUIRE(lowest >= 0 && getrlimit(RLIMIT_NOFILE, &before) == 0);
+    close(lowest);
+    limit = before;
+    limit.rlim_cur = (rlim_t)(lowest + nmore);
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    const long ran_ms = run_few(&few);
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    const int nlines = count_lines(log);
+    printf("%d descriptors, %d ranks: %d after %ld ms, %d lines: %s\n", nmore, nranks,
+           (int)few.result, ran_ms, nlines, few.result ? few.error : "");
+    CHECK(!few.result || strstr(few.error, "ulimit -n"));
+    CHECK(nlines <= MOST_LINES);
+    CHECK(ran_ms < LONGEST_MS);
+    for (int i = 0; i < nranks; i++) CHECK(!few.comms[i] == (few.result != ncclSuccess));
+    for (int i = 0; i < nranks && !few.result; i++)
+        CHECK(ncclCommDestroy(few.comms[i]) == ncclSuccess);
+}
+
+TEST(nccl_init, with_few_descriptors_works_or_ends_soon_with_an_error_that_names_the_limit)
+{
+#if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__
+    SKIP("a sanitizer has descriptors of its own");
+#endif
+    if (!is_alone("with_few_descriptors_works_or_ends_soon_with_an_error_that_names_the_limit", ""))
+        return;
+    static const int more[] = {2, 3, 5, 6, 9, 11};
+    const int at = memfd_create("log", MFD_CLOEXEC);
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", at);
+    const int log = open(path, O_RDONLY | O_CLOEXEC); /* with a position of its own */
+    REQUIRE(log >= 0 && dup2(at, 2) == 2);
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+        for (int nranks = 1; nranks <= MOST_FEW; nranks++) init_with(more[i], nranks, log);
 }
 
 /* ---- Handles -------------------------------------------------------------------------------- */

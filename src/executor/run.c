@@ -19,11 +19,15 @@
 
 enum {
     /* A turn takes 0.02 to 0.5 us, by the call: so these are times. */
-    SPIN_NS = 20000,          /* with a core for each rank, then the core is offered to others */
-    CROWDED_SPIN_NS = 2500,   /* the time that a wait spins is missing when it is woken */
-    LOOK_TURNS = 64,          /* how often a wait that yields looks at the failure record */
-    EXAMINE_NS = 1000000,     /* system calls and the deadline: every millisecond */
-    SLEEP_AFTER_NS = 1000000, /* waking costs tens of microseconds: only after a long wait */
+    SPIN_NS = 20000, /* with a core for each rank, then the core is offered to others */
+    /* Where the machine is crowded, and the time that a wait spins is missing when it is woken: on
+     * the core of another rank, which may be the one that is awaited, and on a core of its own,
+     * where it costs a wake to sleep. */
+    SHARED_SPIN_NS = 2500,
+    CROWDED_SPIN_NS = 250000,
+    LOOK_TURNS = 64,               /* how often a wait that yields looks at the failure record */
+    EXAMINE_NS = 1000000,          /* system calls and the deadline: every millisecond */
+    SLEEP_AFTER_NS = 1000000,      /* waking costs tens of microseconds: only after a long wait */
     POLITE_SLEEP_AFTER_NS = 50000, /* also where sockets wake, and the kernel's part of it needs
                                     * the core */
     SLEEP_NS = 50000,              /* where nobody wakes this rank */
@@ -46,6 +50,7 @@ struct wait {
     bool spin, polite, hurried;
     bool one_queue;                /* the works are (is_one_queue) */
     int64_t begin_ns;              /* of the first turn since something moved */
+    int64_t spin_ns;               /* how long it spins from then on */
     int64_t since_ns, examined_ns; /* 0: not looked yet */
     struct tt_sleep *sleep;        /* armed (transport/host/sleep.h); NULL: not */
     uint32_t nwakes;               /* of that sleep */
@@ -238,28 +243,46 @@ static void hurry_streams(struct wait *wait, const struct tt_work *works)
     wait->hurried = true;
 }
 
+/* Notes the core of this rank, which waits. Whether another rank of the host began to wait there
+ * last, and is likely to be there still: whoever is woken runs on the core of who has woken it. */
+static bool shares_core(const struct tt_fabric *fabric)
+{
+    const struct tt_rank_record *records = fabric->segment->header->records;
+    const uint32_t core = (uint32_t)sched_getcpu() + 1;
+    bool shares = false;
+    atomic_store_explicit(&fabric->record->core, core, memory_order_relaxed);
+    for (int r = 0; r < fabric->nlocal; r++)
+        shares |= r != fabric->local &&
+                  atomic_load_explicit(&records[r].core, memory_order_relaxed) == core;
+    return shares;
+}
+
+static int64_t spin_ns(const struct tt_engine *engine, int64_t now_ns)
+{
+    if (!is_crowded(engine, now_ns)) return SPIN_NS;
+    return shares_core(engine->fabric) ? SHARED_SPIN_NS : CROWDED_SPIN_NS;
+}
+
 /* The first of the works is not done. */
 static void wait_a_turn(struct wait *wait, struct tt_work *works, struct failure *first)
 {
     const int64_t now_ns = tt_now_ns();
-    if (!wait->turns++) wait->begin_ns = now_ns;
+    if (!wait->turns++) {
+        wait->begin_ns = now_ns;
+        wait->spin_ns = wait->spin ? spin_ns(works->engine, now_ns) : 0;
+    }
     const int64_t waited_ns = now_ns - wait->begin_ns;
-    if (wait->spin && waited_ns < CROWDED_SPIN_NS) {
+    if (wait->sleep || waited_ns >= SPIN_NS) hurry_streams(wait, works);
+    if (waited_ns < wait->spin_ns) {
         tt_cpu_relax();
         return;
     }
-    if (wait->sleep || waited_ns >= SPIN_NS) hurry_streams(wait, works);
     if (wait->sleep) {
         sleep_until_woken(wait, works);
         look_around(wait, works, first);
         return;
     }
-    const bool crowded = is_crowded(works->engine, now_ns);
-    if (wait->spin && !crowded && waited_ns < SPIN_NS) {
-        tt_cpu_relax();
-        return;
-    }
-    if (crowded || is_long(wait, works, now_ns)) {
+    if (is_crowded(works->engine, now_ns) || is_long(wait, works, now_ns)) {
         arm(wait, works);
         if (wait->sleep) return; /* to look again */
         hurry_streams(wait, works);

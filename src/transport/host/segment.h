@@ -49,6 +49,8 @@ struct tt_rank_record {
     /* Calls whose kernels use memory of other ranks, and of which ranks: one bit each (kernels.c)
      */
     _Alignas(TT_CACHE_LINE) _Atomic uint32_t kernels;
+    _Atomic uint32_t core; /* 1 + the processor on which it last began to wait on a crowded machine;
+                            * 0: it has not */
     _Atomic uint64_t lenders;
 };
 

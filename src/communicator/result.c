@@ -121,6 +121,19 @@ tuttiResult_t tuttiCommSetTimeout(tuttiComm_t comm, int timeoutMs)
     return tt_result(__func__, status);
 }
 
+tuttiResult_t tuttiCommCheckRank(tuttiComm_t comm, int rank)
+{
+    tt_status status = tt_comm_enter_to_ask(comm);
+    if (status) return tt_result(__func__, status);
+    if (rank < 0 || rank >= comm->core.nranks)
+        status = tt_fail(TT_ERR_ARGUMENT, "tuttiCommCheckRank: rank %d is none of 0 to %d", rank,
+                         comm->core.nranks - 1);
+    else
+        status = tt_engine_check_rank(&comm->core.engine, rank);
+    tt_core_leave_call(&comm->core);
+    return tt_result(__func__, status);
+}
+
 tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *result)
 {
     if (!result)

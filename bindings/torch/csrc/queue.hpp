@@ -15,8 +15,10 @@
 namespace tutti_torch
 {
 
-/* Makes a communicator; throws where it cannot. */
-using Connect = std::function<tuttiComm_t(std::chrono::milliseconds timeout)>;
+/* Makes a communicator; throws where it cannot. While it waits it calls look now and then, which
+ * throws when nobody needs the communicator any more. */
+using Connect = std::function<tuttiComm_t(std::chrono::milliseconds timeout,
+                                          const std::function<void()> &look)>;
 
 /* Operations run one after another in the order of their issue, each in a thread that waits for
  * it, or in the thread of a stream. Where nothing is queued, a synchronous one runs in the thread
@@ -45,6 +47,9 @@ class Queue : public std::enable_shared_from_this<Queue>
     bool finish(std::chrono::steady_clock::time_point until);
     /* Success, or the error with which the communicator has failed. Any thread. */
     tuttiResult_t error();
+    /* What is known of the end of a rank of the communicator: "rank 1 (host h, pid 7) has died";
+     * "": nothing. Any thread. */
+    std::string end_of(int rank);
 
     /* Fails the operation that runs and those that are queued. Any thread, while others wait. */
     void abort();
@@ -57,6 +62,8 @@ class Queue : public std::enable_shared_from_this<Queue>
     static void run_task(void *task);
     void launch(const c10::intrusive_ptr<TuttiWork> &work);
     std::exception_ptr call(TuttiWork &work);
+    void end();
+    void end_if_left();
     tuttiComm_t connect(std::chrono::milliseconds timeout);
     tuttiComm_t ready(std::chrono::milliseconds timeout);
 
@@ -65,11 +72,13 @@ class Queue : public std::enable_shared_from_this<Queue>
     const void *const process_;
     tuttiStream_t stream_ = nullptr;
 
-    std::mutex issuing_; /* held while an operation is issued, and while it runs at once */
+    std::mutex issuing_; /* held while an operation is issued */
     /* guarded by issuing_ */
     bool is_closed_ = false;
 
-    std::atomic<int> npending_{0};
+    std::atomic<int> npending_{0}; /* operations that have not ended */
+    /* 1: one of them runs at once, in the thread that issued it; the stream's wait for it */
+    std::atomic<int> runs_at_once_{0};
 
     /* owner: who runs an operation */
     std::chrono::milliseconds deadline_{-1}; /* that the communicator has now */
@@ -80,6 +89,7 @@ class Queue : public std::enable_shared_from_this<Queue>
     std::exception_ptr failure_; /* of connect_ */
     bool is_connecting_ = false;
     bool is_aborted_ = false;
+    bool is_left_ = false; /* it is closed, and the thread that connects has it ended */
 };
 
 } // namespace tutti_torch

@@ -131,14 +131,12 @@ void Queue::run(const c10::intrusive_ptr<TuttiWork> &work)
         launch(work);
         return;
     }
-    npending_.fetch_add(1, std::memory_order_relaxed);
     runs_at_once_.store(1, std::memory_order_relaxed);
     guard.unlock();
     std::exception_ptr error = call(*work);
-    /* In this order: who sees that nothing is pending may run at once. */
-    runs_at_once_.store(0, std::memory_order_release);
+    /* In the total order: notify_all looks for threads that wait after that. */
+    runs_at_once_.store(0, std::memory_order_seq_cst);
     runs_at_once_.notify_all();
-    npending_.fetch_sub(1, std::memory_order_release);
     end_if_left();
     work->complete(std::move(error));
 }
@@ -190,19 +188,18 @@ void Queue::close()
     if (std::exchange(is_closed_, true)) return;
     issuing.unlock();
     std::unique_lock<std::mutex> guard(comm_lock_);
-    is_left_ = is_aborted_ && is_connecting_;
-    if (is_left_) return; /* it may last */
+    const bool may_last = is_aborted_ && is_connecting_;
+    is_left_.store(may_last, std::memory_order_relaxed);
     guard.unlock();
-    end();
+    if (!may_last) end();
 }
 
 /* After a call, which may have connected when the queue was closed. */
 void Queue::end_if_left()
 {
-    std::unique_lock<std::mutex> guard(comm_lock_);
-    const bool is_left = std::exchange(is_left_, false);
-    guard.unlock();
-    if (is_left) run_callback([self = shared_from_this()] { self->end(); });
+    /* A call that has connected has held comm_lock_ since this was set. */
+    if (!is_left_.load(std::memory_order_relaxed) || !is_left_.exchange(false)) return;
+    run_callback([self = shared_from_this()] { self->end(); });
 }
 
 /* Once. */

@@ -40,7 +40,8 @@ class Queue : public std::enable_shared_from_this<Queue>
     /* Whether an operation is queued or runs. */
     bool is_busy() const
     {
-        return npending_.load(std::memory_order_acquire) != 0;
+        return npending_.load(std::memory_order_acquire) != 0 ||
+               runs_at_once_.load(std::memory_order_acquire) != 0;
     }
     /* Waits until what is queued now has ended, no longer than that; false: something still runs,
      * or a call runs at once in another thread. */
@@ -76,9 +77,12 @@ class Queue : public std::enable_shared_from_this<Queue>
     /* guarded by issuing_ */
     bool is_closed_ = false;
 
-    std::atomic<int> npending_{0}; /* operations that have not ended */
-    /* 1: one of them runs at once, in the thread that issued it; the stream's wait for it */
+    std::atomic<int> npending_{0}; /* operations in the stream that have not ended */
+    /* 1: an operation runs in the thread that issued it; those in the stream wait for its end */
     std::atomic<int> runs_at_once_{0};
+    /* The queue was closed by abort while it connected: the thread that does has it ended. Set with
+     * comm_lock_. */
+    std::atomic<bool> is_left_{false};
 
     /* owner: who runs an operation */
     std::chrono::milliseconds deadline_{-1}; /* that the communicator has now */
@@ -89,7 +93,6 @@ class Queue : public std::enable_shared_from_this<Queue>
     std::exception_ptr failure_; /* of connect_ */
     bool is_connecting_ = false;
     bool is_aborted_ = false;
-    bool is_left_ = false; /* it is closed, and the thread that connects has it ended */
 };
 
 } // namespace tutti_torch

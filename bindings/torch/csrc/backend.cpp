@@ -75,7 +75,7 @@ Backend::Backend(const StorePointer &store, int rank, int size, const std::strin
 {
     need_time(options_->timeout, "the group");
     const auto id = std::make_shared<tuttiUniqueId>();
-    queue_ = std::make_shared<Queue>([=](std::chrono::milliseconds timeout, const auto &look) {
+    queue_ = std::make_shared<Queue>([=](std::chrono::milliseconds timeout, const auto &) {
         const Meeting meeting{.store = store,
                               .key = "tutti",
                               .ready_key = {},
@@ -84,7 +84,7 @@ Backend::Backend(const StorePointer &store, int rank, int size, const std::strin
                               .nranks = size,
                               .failure = "communicator " + name + " was not made",
                               .timeout = timeout,
-                              .look = look};
+                              .look = {}};
         return meet(meeting, id.get());
     });
     queue_->connect_now(options_->timeout);

@@ -25,8 +25,9 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
-constexpr size_t MARK = 2;                  /* bytes of OK and NO */
-constexpr Milliseconds SLICE = 500ms;       /* of a wait: then the peers are looked at */
+constexpr size_t MARK = 2;           /* bytes of OK and NO */
+constexpr Milliseconds LOOK = 500ms; /* from one look at the peers to the next */
+constexpr Milliseconds LONGEST_PAUSE = 50ms;
 constexpr Milliseconds REPLACEMENT = 60s;   /* a stale id has been replaced until then */
 constexpr Milliseconds LOOK_AGAIN = 100ms;  /* at an id that is stale */
 constexpr Milliseconds END_OF_PROCESS = 2s; /* from its closed connections to its death */
@@ -110,31 +111,51 @@ void drop(const Meeting &meeting, const std::string &key)
     }
 }
 
-/* Waits until the key is there. False: not yet, after a slice of time. */
-bool wait_a_slice(const Meeting &meeting, const std::string &key, const Patience &patience)
+/* Waits until the key is there, without a look at peers. False: the time is over. */
+bool wait_at_store(const Meeting &meeting, const std::string &key, const Patience &patience)
 {
-    const Milliseconds slice = patience.left(SLICE);
+    const Milliseconds most = patience.left(meeting.store->getTimeout());
     const auto begun = Clock::now();
     try {
-        meeting.store->wait({key}, slice);
+        meeting.store->wait({key}, most);
         return true;
     } catch (const std::exception &) {
         /* Stores have several exceptions for a wait that was too short. */
-        if (Clock::now() - begun < slice - 50ms) fail_store(meeting, std::current_exception());
+        if (Clock::now() - begun < most - 50ms) fail_store(meeting, std::current_exception());
         return false;
     }
+}
+
+/* The same with looks at the peers. It asks the store again and again: PyTorch's TCP store logs a
+ * warning for each wait that was too short. */
+bool wait_and_look(const Meeting &meeting, const std::string &key, const Patience &patience)
+{
+    Milliseconds pause = 0ms;
+    Clock::time_point look = Clock::now() + LOOK;
+    while (!with_store(meeting, [&] { return meeting.store->check({key}); })) {
+        if (patience.is_over()) return false;
+        pause = std::min(pause + pause / 4 + 1ms, LONGEST_PAUSE);
+        std::this_thread::sleep_for(patience.left(pause));
+        if (Clock::now() < look) continue;
+        meeting.look();
+        look = Clock::now() + LOOK;
+    }
+    return true;
 }
 
 /* Waits for the key that another rank sets; `lacks`: what that rank has not done. */
 void await(const Meeting &meeting, const std::string &key, const Patience &patience, int other,
            const char *lacks)
 {
-    while (!wait_a_slice(meeting, key, patience)) {
-        if (meeting.look) meeting.look();
-        TORCH_CHECK_WITH(DistBackendError, !patience.is_over(), meeting.failure, ": ",
-                         name_of_rank(meeting, meeting.rank), " waited ", meeting.timeout.count(),
-                         " ms, and ", name_of_rank(meeting, other), " has not ", lacks);
-    }
+    const auto begun = Clock::now();
+    if (meeting.look ? wait_and_look(meeting, key, patience)
+                     : wait_at_store(meeting, key, patience))
+        return;
+    const auto waited = std::chrono::round<Milliseconds>(Clock::now() - begun);
+    TORCH_CHECK_WITH(DistBackendError, false, meeting.failure, ": ",
+                     name_of_rank(meeting, meeting.rank), " waited ",
+                     meeting.timeout.count() ? meeting.timeout.count() : waited.count(),
+                     " ms, and ", name_of_rank(meeting, other), " has not ", lacks);
 }
 
 tuttiUniqueId give_id(const Meeting &meeting)

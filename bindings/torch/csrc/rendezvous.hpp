@@ -24,7 +24,8 @@ struct Meeting {
     int nranks;
     std::string failure;               /* how an error of the store, or at the deadline, begins */
     std::chrono::milliseconds timeout; /* of the calls on the communicator, too; 0: none */
-    /* Throws where the wait is in vain. Called about twice a second by ranks that wait. */
+    /* Throws where the wait is in vain. Called about twice a second by ranks that wait; may be
+     * empty. */
     std::function<void()> look;
 };
 

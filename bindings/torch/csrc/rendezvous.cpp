@@ -126,8 +126,8 @@ bool wait_at_store(const Meeting &meeting, const std::string &key, const Patienc
     }
 }
 
-/* The same with looks at the peers. It asks the store again and again: PyTorch's TCP store logs a
- * warning for each wait that was too short. */
+/* Waits until the key is there, and looks at the peers. False: the time is over. The store is asked
+ * again and again: PyTorch's TCP store logs a warning for each wait that was too short. */
 bool wait_and_look(const Meeting &meeting, const std::string &key, const Patience &patience)
 {
     Milliseconds pause = 0ms;

@@ -37,7 +37,6 @@ Link Links::make(int source, int destination) const
                     .look = {}};
     auto connect = [meeting, peer, group = group_](std::chrono::milliseconds timeout,
                                                    const std::function<void()> &look) mutable {
-        meeting.store = meeting.store->clone(); /* a wait holds up others of the same connection */
         meeting.timeout = timeout;
         meeting.look = [&] {
             look();

@@ -7,12 +7,15 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <future>
+#include <memory>
 #include <thread>
 #include <vector>
 
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 
+#include "callbacks.hpp"
 #include "deadlines.hpp"
 
 namespace tutti_torch
@@ -86,6 +89,25 @@ template <class Function> auto with_store(const Meeting &meeting, Function funct
     } catch (const std::exception &) {
         fail_store(meeting, std::current_exception());
     }
+}
+
+/* The store over a connection of its own: another thread's wait holds up all of the same
+ * connection. Where the store has died, connecting is tried for long; a thread for callbacks does
+ * that. */
+c10::intrusive_ptr<c10d::Store> connect_again(const Meeting &meeting)
+{
+    using Pointer = c10::intrusive_ptr<c10d::Store>;
+    const auto made = std::make_shared<std::promise<Pointer>>();
+    std::future<Pointer> store = made->get_future();
+    run_callback([made, old = meeting.store] {
+        try {
+            made->set_value(old->clone());
+        } catch (const std::exception &) {
+            made->set_exception(std::current_exception());
+        }
+    });
+    while (store.wait_for(LOOK) != std::future_status::ready) meeting.look();
+    return with_store(meeting, [&] { return store.get(); });
 }
 
 void put(const Meeting &meeting, const std::string &key, const std::string &value)
@@ -251,10 +273,11 @@ tuttiComm_t meet_root(const Meeting &meeting, const Patience &patience, tuttiUni
 
 } // namespace
 
-tuttiComm_t meet(const Meeting &meeting, tuttiUniqueId *used)
+tuttiComm_t meet(Meeting meeting, tuttiUniqueId *used)
 {
     const Patience patience(meeting.timeout);
     tuttiUniqueId id;
+    if (meeting.look) meeting.store = connect_again(meeting);
     const tuttiComm_t comm = meeting.rank == 0 ? meet_as_root(meeting, patience, &id)
                                                : meet_root(meeting, patience, &id);
     if (used) *used = id;

@@ -24,15 +24,15 @@ struct Meeting {
     int nranks;
     std::string failure;               /* how an error of the store, or at the deadline, begins */
     std::chrono::milliseconds timeout; /* of the calls on the communicator, too; 0: none */
-    /* Throws where the wait is in vain. Called about twice a second by ranks that wait; may be
-     * empty. */
+    /* Throws where the wait is in vain. Called about twice a second by ranks that wait, which then
+     * have a connection of their own to the store. May be empty. */
     std::function<void()> look;
 };
 
 /* Collective. Throws c10::DistBackendError on each rank where one of them fails: rank 0 puts the
  * text of its error into the store in place of the id. An id that an earlier round has left in the
  * store is passed over. `used` gets the id; it may be NULL. */
-tuttiComm_t meet(const Meeting &meeting, tuttiUniqueId *used);
+tuttiComm_t meet(Meeting meeting, tuttiUniqueId *used);
 
 } // namespace tutti_torch
 

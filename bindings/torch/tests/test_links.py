@@ -62,6 +62,22 @@ def a_death_while_a_first_message_waits_is_named_at_once(rank, nranks):
         expect(f"rank {last} (host" in _soon(10, receives.wait), "the receive")
 
 
+@case(ranks=(2,), group=False)
+def the_death_of_the_rank_that_has_the_store_is_named_at_once(rank, nranks, path):
+    meeting = dist.FileStore(path, nranks)
+    if rank == 0:
+        store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+        meeting.set("port", str(store.port))
+    else:
+        store = dist.TCPStore("127.0.0.1", int(meeting.get("port")), None, False)
+    dist.init_process_group("tutti", store=store, rank=rank, world_size=nranks, timeout=timedelta(seconds=60))
+    dist.barrier()
+    if rank == 0:
+        raise Die
+    text = _soon(20, lambda: dist.recv(torch.ones(4), 0))
+    expect(re.search(r"rank 0 \(host \S+, pid \d+\) has died", text), text)
+
+
 @case(alone=True)
 def the_first_message_to_a_rank_that_has_left_fails_at_once(rank, nranks):
     group = dist.new_group()

@@ -269,6 +269,8 @@ TUTTI_API tuttiResult_t tuttiCommSetTimeout(tuttiComm_t comm, int timeoutMs);
 
 /* Success where a call on `comm` may begin now, else what the call would return. */
 TUTTI_API tuttiResult_t tuttiCommCheck(tuttiComm_t comm);
+/* (tutti) RemoteError where `rank` is known to have died, left or aborted. Any thread may ask. */
+TUTTI_API tuttiResult_t tuttiCommCheckRank(tuttiComm_t comm, int rank);
 
 /* The number of ranks; this rank; this rank's entry of `devices` (tuttiCommInitAll), or its GPU: 0
  * where it has none, -1 where TUTTI_DEVICE_CURRENT has found none. */
@@ -362,8 +364,7 @@ TUTTI_API tuttiResult_t tuttiGroupStart(void);
 TUTTI_API tuttiResult_t tuttiGroupEnd(void);
 /* For libraries over this one, whose calls may fail before they come here: where `result` is an
  * error and this thread has an open group, that issues nothing, and its end returns `result` with
- * `text` as the last error (NULL: the present one), unless it has failed before. Returns `result`.
- */
+ * `text` as the last error (NULL: the present one), or an earlier failure. Returns `result`. */
 TUTTI_API tuttiResult_t tuttiGroupFail(tuttiResult_t result, const char *text);
 
 /* ---- Operations ----------------------------------------------------------------------------- */
@@ -384,8 +385,7 @@ TUTTI_API tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
  * Buffers may be memory of the rank's GPU (tuttiConfig_t). Then the stream is one of
  * tuttiStreamFromDevice or tuttiStreamOfDevice; or NULL: the call follows the work of the legacy
  * default stream, and returns when it is complete. Where all ranks have a GPU of the same host,
- * kernels carry such calls and all ranks pass such memory; elsewhere a rank's may be its GPU's or
- * its host's.
+ * kernels carry such calls and all ranks pass such memory; elsewhere each rank passes either kind.
  *
  * Buffers may be equal only as said under "in place"; any other overlap is InvalidArgument (but see
  * tuttiConfig_t's overlaps). Buffers need no alignment. A call with count 0 moves nothing and its

@@ -137,6 +137,21 @@ static void look(tuttiComm_t comm)
     tt_engine_look(&comm->core.engine);
 }
 
+tuttiResult_t tuttiCommCheckRank(tuttiComm_t comm, int rank)
+{
+    tt_status status = tt_comm_enter_to_ask(comm);
+    if (status) return tt_result(__func__, status);
+    if (rank < 0 || rank >= comm->core.nranks)
+        status = tt_fail(TT_ERR_ARGUMENT, "tuttiCommCheckRank: rank %d is none of 0 to %d", rank,
+                         comm->core.nranks - 1);
+    else if (tt_comm_is_inherited(comm))
+        status = tt_comm_find_for_calls(comm); /* fails, and says why */
+    else
+        status = tt_engine_check_rank(&comm->core.engine, rank);
+    tt_core_leave_call(&comm->core);
+    return tt_result(__func__, status);
+}
+
 tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *result)
 {
     if (!result)

@@ -116,6 +116,19 @@ void tt_engine_look(struct tt_engine *engine)
     tt_engine_leave(engine);
 }
 
+tt_status tt_engine_check_rank(struct tt_engine *engine, int rank)
+{
+    const struct tt_wires *wires = engine->fabric->wires;
+    tt_status status;
+    tt_engine_look(engine);
+    TT_TRY(tt_fabric_check_rank(engine->fabric, rank));
+    if (!wires || atomic_exchange_explicit(&engine->busy, true, memory_order_acquire)) return TT_OK;
+    const char *lost = tt_wires_lost_peer(wires, rank);
+    status = lost ? tt_fail(TT_ERR_REMOTE, "%s", lost) : TT_OK;
+    tt_engine_leave(engine);
+    return status;
+}
+
 size_t tt_engine_bytes(struct tt_engine *engine)
 {
     const size_t n = (size_t)engine->fabric->nranks;

@@ -90,6 +90,9 @@ bool tt_engine_enter_if_idle(struct tt_engine *engine);
 /* Reads records and failures from other hosts, unless another thread advances a call: that thread
  * reads them. */
 void tt_engine_look(struct tt_engine *engine);
+/* tt_fabric_check_rank, also of ranks of other hosts whose connection has ended, unless another
+ * thread advances a call. */
+TT_NODISCARD tt_status tt_engine_check_rank(struct tt_engine *engine, int rank);
 /* Bytes that the engine and its fabric hold, without the struct. */
 size_t tt_engine_bytes(struct tt_engine *engine);
 /* Whether all issued calls are done. */

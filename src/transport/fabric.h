@@ -218,6 +218,9 @@ int tt_fabric_user(const struct tt_fabric *fabric);
 
 /* Whether the process of a rank of this host has died; system calls. */
 bool tt_fabric_is_dead(const struct tt_fabric *fabric, int rank);
+/* TT_ERR_REMOTE where another rank is known to have died (on this host), left or aborted. Does not
+ * fail the communicator. Any thread; system calls. */
+TT_NODISCARD tt_status tt_fabric_check_rank(const struct tt_fabric *fabric, int rank);
 
 /* "rank 3 (host h, pid 77)". */
 void tt_fabric_name_rank(const struct tt_fabric *fabric, int rank, char *text, size_t size);

@@ -219,6 +219,22 @@ bool tt_fabric_is_dead(const struct tt_fabric *fabric, int rank)
     return watch && tt_pid_watch_is_dead(watch);
 }
 
+tt_status tt_fabric_check_rank(const struct tt_fabric *fabric, int rank)
+{
+    char name[128];
+    if (rank == fabric->rank) return TT_OK;
+    const bool dead = tt_fabric_is_dead(fabric, rank);
+    /* After that: a process may have left, and then ended. */
+    const uint32_t state =
+        atomic_load_explicit(&tt_fabric_record(fabric, rank)->state, memory_order_acquire);
+    tt_fabric_name_rank(fabric, rank, name, sizeof name);
+    if (state == TT_RANK_ABORTED)
+        return tt_fail(TT_ERR_REMOTE, "%s aborted the communicator", name);
+    if (state == TT_RANK_LEFT)
+        return tt_fail(TT_ERR_REMOTE, "%s has left: it destroyed its communicator", name);
+    return dead ? tt_fail(TT_ERR_REMOTE, "%s has died", name) : TT_OK;
+}
+
 static bool can_go_on(struct tt_fabric *fabric, int peer, bool sending)
 {
     struct tt_message message;

@@ -151,6 +151,8 @@ void tt_wires_send_failure(struct tt_wires *wires, int code, const char *text);
 
 /* Why a peer is gone whose connection has ended without its leaving; NULL: there is none. */
 const char *tt_wires_lost(const struct tt_wires *wires);
+/* Why this peer is gone, if its connection has ended without its leaving; else NULL. */
+const char *tt_wires_lost_peer(const struct tt_wires *wires, int peer);
 /* The reason for which a peer has left; "": it gave none. */
 const char *tt_wires_reason(const struct tt_wires *wires, int peer);
 /* Whether other ranks may yet report a failure to this one. */

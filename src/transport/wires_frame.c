@@ -211,6 +211,12 @@ const char *tt_wires_lost(const struct tt_wires *wires)
     return wire ? wire->gone : NULL;
 }
 
+const char *tt_wires_lost_peer(const struct tt_wires *wires, int peer)
+{
+    const struct tt_wire *wire = wires->table[peer];
+    return wire && wire->is_lost ? wire->gone : NULL;
+}
+
 const char *tt_wires_reason(const struct tt_wires *wires, int peer)
 {
     const struct tt_wire *wire = wires->table[peer];

@@ -362,3 +362,23 @@ TEST(abort, a_check_says_what_a_call_would_return)
     CHECK_EQ(tuttiCommCheck(comms[1]), tuttiInvalidArgument);
     CHECK_EQ(tuttiCommDestroy(comms[0]), tuttiSuccess);
 }
+
+TEST(abort, a_rank_that_is_gone_can_be_asked_for_and_fails_no_communicator)
+{
+    tuttiComm_t comms[3];
+    REQUIRE(tuttiCommInitAll(comms, 3, NULL) == tuttiSuccess);
+    for (int r = 0; r < 3; r++) CHECK_EQ(tuttiCommCheckRank(comms[0], r), tuttiSuccess);
+    CHECK_EQ(tuttiCommCheckRank(comms[0], -1), tuttiInvalidArgument);
+    CHECK_EQ(tuttiCommCheckRank(comms[0], 3), tuttiInvalidArgument);
+    CHECK_EQ(tuttiCommAbort(comms[1]), tuttiSuccess);
+    CHECK_EQ(tuttiCommDestroy(comms[2]), tuttiSuccess);
+    CHECK_EQ(tuttiCommCheckRank(comms[0], 1), tuttiRemoteError);
+    CHECK(strstr(tuttiGetLastError(NULL), "rank 1 (host ") &&
+          strstr(tuttiGetLastError(NULL), "aborted"));
+    CHECK_EQ(tuttiCommCheckRank(comms[0], 2), tuttiRemoteError);
+    CHECK(strstr(tuttiGetLastError(NULL), "rank 2 (host ") &&
+          strstr(tuttiGetLastError(NULL), "left"));
+    CHECK_EQ(tuttiCommCheckRank(comms[0], 0), tuttiSuccess);
+    CHECK_EQ(tuttiCommCheck(comms[0]), tuttiSuccess);
+    CHECK_EQ(tuttiCommDestroy(comms[0]), tuttiSuccess);
+}

@@ -140,6 +140,7 @@ TEST(bad_input, null_communicators_are_refused_and_freed_alike)
     WRONG_ARGUMENT(tuttiCommFinalize(NULL), "NULL");
     WRONG_ARGUMENT(tuttiCommFinalizeLocal(NULL), "NULL");
     WRONG_ARGUMENT(tuttiCommCheck(NULL), "NULL");
+    WRONG_ARGUMENT(tuttiCommCheckRank(NULL, 0), "NULL");
     WRONG_ARGUMENT(tuttiRefuse(tuttiInvalidUsage, NULL), "NULL");
     WRONG_ARGUMENT(tuttiRefuse(tuttiSuccess, "refused"), "result 0");
     WRONG_ARGUMENT(tuttiRefuse((tuttiResult_t)99, "refused"), "result 99");
@@ -332,6 +333,7 @@ TEST(bad_input, handles_of_nothing)
     WRONG_ARGUMENT(tuttiCommFinalize(comm), "no communicator");
     WRONG_ARGUMENT(tuttiCommFinalizeLocal(comm), "no communicator");
     WRONG_ARGUMENT(tuttiCommCheck(comm), "no communicator");
+    WRONG_ARGUMENT(tuttiCommCheckRank(comm, 0), "no communicator");
     WRONG_ARGUMENT(tuttiCommDestroy(comm), "no communicator");
     WRONG_ARGUMENT(tuttiCommAbort(comm), "no communicator");
     WRONG_ARGUMENT(tuttiCommSplit(comm, 0, 0, &other, NULL), "no communicator");

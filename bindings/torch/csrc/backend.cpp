@@ -5,6 +5,7 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -30,6 +31,12 @@ struct Ends {
     std::mutex lock;
     std::map<const Backend *, End> all; /* guarded by lock */
 };
+
+/* Tells ids apart, in a few characters. */
+std::string short_of(const tuttiUniqueId &id)
+{
+    return std::to_string(std::hash<std::string_view>()({id.internal, sizeof id.internal}));
+}
 
 /* Releases Python's lock, where this thread has it: callbacks that the group waits for need it. */
 class WithoutPython
@@ -64,16 +71,24 @@ c10::intrusive_ptr<c10d::Backend::Options> Backend::Options::clone() const
 Backend::Backend(const StorePointer &store, int rank, int size, const std::string &name,
                  c10::intrusive_ptr<Options> options)
     : c10d::Backend(rank, size), options_(std::move(options)),
-      shared_(std::make_shared<Shared>(options_->timeout)), store_(store), name_(name),
-      links_(std::make_shared<Links>(store, name, rank))
+      shared_(std::make_shared<Shared>(options_->timeout)), store_(store), name_(name)
 {
     need_time(options_->timeout, "the group");
-    Meeting meeting{store, "tutti", name, rank, size, {}};
-    queue_ = std::make_shared<Queue>([meeting](std::chrono::milliseconds timeout) mutable {
-        meeting.timeout = timeout;
-        return meet(meeting);
+    const auto id = std::make_shared<tuttiUniqueId>();
+    queue_ = std::make_shared<Queue>([=](std::chrono::milliseconds timeout, const auto &) {
+        const Meeting meeting{.store = store,
+                              .key = "tutti",
+                              .ready_key = {},
+                              .numbering = {name, {}},
+                              .rank = rank,
+                              .nranks = size,
+                              .failure = "communicator " + name + " was not made",
+                              .timeout = timeout,
+                              .look = {}};
+        return meet(meeting, id.get());
     });
     queue_->connect_now(options_->timeout);
+    links_ = std::make_shared<Links>(store, name, short_of(*id), rank, queue_);
     init();
     Ends &ends = of_process<Ends>();
     std::lock_guard<std::mutex> guard(ends.lock);

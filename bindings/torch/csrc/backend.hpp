@@ -138,7 +138,7 @@ class Backend final : public c10d::Backend
 
   private:
     WorkPointer run(Operation operation);
-    WorkPointer run_message(Operation operation, int source, int destination);
+    WorkPointer run_message(Operation operation, const Link &link);
     void forget(); /* leave() does not end the group any more */
 
     /* immutable */

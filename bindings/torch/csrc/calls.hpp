@@ -41,6 +41,16 @@ struct Pair {
     const at::Tensor output_;
 };
 
+/* The pairs of calls that are made together: an input has no memory that another call writes. */
+inline std::vector<Pair> make_pairs(const std::vector<at::Tensor> &outputs,
+                                    const std::vector<at::Tensor> &inputs, int rank)
+{
+    std::vector<Pair> pairs;
+    for (size_t i = 0; i < outputs.size(); i++)
+        pairs.emplace_back(outputs[i], apart_from_others(inputs, i, outputs), rank);
+    return pairs;
+}
+
 /* How many elements each tensor has, as they are moved. */
 inline std::vector<size_t> counts_of(const std::vector<at::Tensor> &tensors, const Moved &moved)
 {

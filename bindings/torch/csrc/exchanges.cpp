@@ -149,8 +149,7 @@ WorkPointer Backend::reduce_scatter_single_coalesced(Tensors &outputs, Tensors &
         reductions.emplace_back(options.reduceOp, outputs[i].scalar_type(), name);
     }
     auto call = [reductions, to = outputs, from = inputs, rank = rank_](tuttiComm_t comm) {
-        std::vector<Pair> pairs;
-        for (size_t i = 0; i < to.size(); i++) pairs.emplace_back(to[i], from[i], rank);
+        const std::vector<Pair> pairs = make_pairs(to, from, rank);
         check(together(pairs.size(),
                        [&](size_t i) {
                            return reductions[i].with(comm, [&](tuttiRedOp_t op) {

@@ -137,8 +137,7 @@ WorkPointer Backend::all_gather_single_coalesced(Tensors &outputs, Tensors &inpu
         need_output(outputs[i], name);
     }
     auto call = [to = outputs, from = inputs, rank = rank_](tuttiComm_t comm) {
-        std::vector<Pair> pairs;
-        for (size_t i = 0; i < to.size(); i++) pairs.emplace_back(to[i], from[i], rank);
+        const std::vector<Pair> pairs = make_pairs(to, from, rank);
         check(together(pairs.size(),
                        [&](size_t i) {
                            const Moved moved(from[i].scalar_type());

@@ -7,6 +7,8 @@
 #include <c10/util/Exception.h>
 #include <cxxabi.h>
 
+#include "errors.hpp"
+
 namespace tutti_torch
 {
 
@@ -24,17 +26,6 @@ template <class Hook, class... Args> std::exception_ptr call(const Hook &hook, c
         return std::current_exception();
     }
     return nullptr;
-}
-
-std::string text_of(const std::exception_ptr &error)
-{
-    try {
-        std::rethrow_exception(error);
-    } catch (const std::exception &known) {
-        return known.what();
-    } catch (...) {
-        return "an exception of an unknown kind";
-    }
 }
 
 } // namespace

@@ -1,6 +1,8 @@
 // Messages between two ranks of a group.
 #include "links.hpp"
 
+#include <utility>
+
 #include <c10/util/Exception.h>
 
 #include "process.hpp"
@@ -9,49 +11,69 @@
 namespace tutti_torch
 {
 
-Links::Links(c10::intrusive_ptr<c10d::Store> store, std::string name, int rank)
-    : store_(std::move(store)), name_(std::move(name)), rank_(rank), process_(this_process())
+Links::Links(c10::intrusive_ptr<c10d::Store> store, std::string name, std::string id, int rank,
+             std::shared_ptr<Queue> group)
+    : store_(std::move(store)), name_(std::move(name)), id_(std::move(id)), rank_(rank),
+      group_(std::move(group)), process_(this_process())
 {
 }
 
-std::shared_ptr<Queue> Links::between(int source, int destination)
+Link Links::make(int source, int destination) const
+{
+    const std::string from = std::to_string(source), to = std::to_string(destination);
+    const std::string key = "tutti/" + id_ + "/" + from + "-" + to;
+    const Numbering numbering{name_ + ", messages from rank " + from + " to rank " + to,
+                              {source, destination}};
+    const int peer = rank_ == source ? destination : source;
+    Meeting meeting{.store = store_,
+                    .key = key,
+                    .ready_key = key + "/ready",
+                    .numbering = numbering,
+                    .rank = rank_ == source ? 0 : 1,
+                    .nranks = 2,
+                    .failure = "the first message from rank " + from + " to rank " + to + " in " +
+                               name_ + " did not arrive",
+                    .timeout = {},
+                    .look = {}};
+    auto connect = [meeting, peer, group = group_](std::chrono::milliseconds timeout,
+                                                   const std::function<void()> &look) mutable {
+        meeting.timeout = timeout;
+        meeting.look = [&] {
+            look();
+            const std::string end = group->end_of(peer);
+            TORCH_CHECK_WITH(DistBackendError, end.empty(), meeting.failure, ": ", end);
+        };
+        return meet(meeting, nullptr);
+    };
+    return {std::make_shared<Queue>(connect), std::make_shared<const Numbering>(numbering)};
+}
+
+Link Links::between(int source, int destination)
 {
     TORCH_CHECK_WITH(DistBackendError, process_ == this_process(), FORKED);
     std::lock_guard<std::mutex> guard(lock_);
     TORCH_CHECK_WITH(DistBackendError, !is_closed_, "the group was shut down on this rank");
-    std::shared_ptr<Queue> &queue = queues_[{source, destination}];
-    if (queue) return queue;
-    const std::string from = std::to_string(source), to = std::to_string(destination);
-    Meeting meeting{store_,
-                    "tutti/" + from + "-" + to,
-                    name_ + ", messages from rank " + from + " to rank " + to,
-                    rank_ == source ? 0 : 1,
-                    2,
-                    {}};
-    queue = std::make_shared<Queue>([meeting](std::chrono::milliseconds timeout) mutable {
-        meeting.store = meeting.store->clone(); /* a wait holds up others of the same connection */
-        meeting.timeout = timeout;
-        return meet(meeting);
-    });
-    return queue;
+    Link &link = links_[{source, destination}];
+    if (!link.queue) link = make(source, destination);
+    return link;
 }
 
-std::map<std::pair<int, int>, std::shared_ptr<Queue>> Links::all()
+std::map<std::pair<int, int>, Link> Links::all()
 {
     std::lock_guard<std::mutex> guard(lock_);
-    return queues_;
+    return links_;
 }
 
 bool Links::finish(std::chrono::steady_clock::time_point until)
 {
     bool done = true;
-    for (const auto &[ranks, queue] : all()) done = queue->finish(until) && done;
+    for (const auto &[ranks, link] : all()) done = link.queue->finish(until) && done;
     return done;
 }
 
 void Links::abort()
 {
-    for (const auto &[ranks, queue] : all()) queue->abort();
+    for (const auto &[ranks, link] : all()) link.queue->abort();
 }
 
 void Links::close()
@@ -59,17 +81,17 @@ void Links::close()
     std::unique_lock<std::mutex> guard(lock_);
     is_closed_ = true;
     guard.unlock();
-    for (const auto &[ranks, queue] : all()) {
+    for (const auto &[ranks, link] : all()) {
         const bool receives = ranks.second == rank_;
-        if (receives && queue->is_busy()) queue->abort();
-        queue->close();
+        if (receives && link.queue->is_busy()) link.queue->abort();
+        link.queue->close();
     }
 }
 
 tuttiResult_t Links::error()
 {
-    for (const auto &[ranks, queue] : all())
-        if (const tuttiResult_t result = queue->error(); result != tuttiSuccess) return result;
+    for (const auto &[ranks, link] : all())
+        if (const tuttiResult_t result = link.queue->error(); result != tuttiSuccess) return result;
     return tuttiSuccess;
 }
 

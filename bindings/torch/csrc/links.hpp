@@ -11,10 +11,17 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "errors.hpp"
 #include "queue.hpp"
 
 namespace tutti_torch
 {
+
+/* The messages from one rank to another one. */
+struct Link {
+    std::shared_ptr<Queue> queue;
+    std::shared_ptr<const Numbering> numbering; /* of the ranks of its communicator */
+};
 
 /* The messages from one rank to another one have a communicator of these two ranks, in which the
  * source is rank 0, and a queue of their own. So a send waits for nothing but its receive, in
@@ -23,10 +30,13 @@ namespace tutti_torch
 class Links
 {
   public:
-    Links(c10::intrusive_ptr<c10d::Store> store, std::string name, int rank);
+    /* group: knows which of its ranks are gone. id: of this group, and of none that has used the
+     * same store before. */
+    Links(c10::intrusive_ptr<c10d::Store> store, std::string name, std::string id, int rank,
+          std::shared_ptr<Queue> group);
 
     /* One of the ranks is this one; source is not destination. */
-    std::shared_ptr<Queue> between(int source, int destination);
+    Link between(int source, int destination);
 
     /* As Queue's, of all queues. */
     bool finish(std::chrono::steady_clock::time_point until);
@@ -37,17 +47,19 @@ class Links
     tuttiResult_t error();
 
   private:
-    std::map<std::pair<int, int>, std::shared_ptr<Queue>> all();
+    Link make(int source, int destination) const;
+    std::map<std::pair<int, int>, Link> all();
 
     /* immutable */
     const c10::intrusive_ptr<c10d::Store> store_;
-    const std::string name_;
+    const std::string name_, id_;
     const int rank_;
+    const std::shared_ptr<Queue> group_;
     const void *const process_;
 
     std::mutex lock_;
-    std::map<std::pair<int, int>, std::shared_ptr<Queue>> queues_; /* guarded by lock_ */
-    bool is_closed_ = false;                                       /* guarded by lock_ */
+    std::map<std::pair<int, int>, Link> links_; /* guarded by lock_ */
+    bool is_closed_ = false;                    /* guarded by lock_ */
 };
 
 } // namespace tutti_torch

@@ -23,45 +23,53 @@ void need_message(const at::Tensor &tensor, int peer, int rank, int size, int ta
         "use another group for messages that come in another order");
 }
 
-tuttiResult_t move_bytes(bool sends, void *memory, size_t nbytes, tuttiComm_t comm)
-{
-    return sends ? tuttiSend(memory, nbytes, tuttiInt8, 1, comm, nullptr)
-                 : tuttiRecv(memory, nbytes, tuttiInt8, 0, comm, nullptr);
-}
+/* The communicator of a message: rank 0 sends to rank 1. */
+struct Way {
+    tuttiComm_t comm;
+    const Numbering &numbering;
 
-void send_message(const at::Tensor &tensor, tuttiComm_t comm)
+    void send(const void *memory, size_t nbytes) const
+    {
+        check(tuttiSend(memory, nbytes, tuttiInt8, 1, comm, nullptr), comm, numbering);
+    }
+    void receive(void *memory, size_t nbytes) const
+    {
+        check(tuttiRecv(memory, nbytes, tuttiInt8, 0, comm, nullptr), comm, numbering);
+    }
+};
+
+void send_message(const at::Tensor &tensor, const Way &way)
 {
     const at::Tensor whole = packed(tensor);
-    uint64_t nbytes = bytes_of(whole);
-    check(move_bytes(true, &nbytes, sizeof nbytes, comm), comm);
-    if (nbytes)
-        check(move_bytes(true, const_cast<void *>(whole.const_data_ptr()), nbytes, comm), comm);
+    const uint64_t nbytes = bytes_of(whole);
+    way.send(&nbytes, sizeof nbytes);
+    if (nbytes) way.send(whole.const_data_ptr(), nbytes);
 }
 
-void receive_message(const at::Tensor &tensor, int source, int rank, tuttiComm_t comm)
+void receive_message(const at::Tensor &tensor, int source, int rank, const Way &way)
 {
     uint64_t nbytes;
-    check(move_bytes(false, &nbytes, sizeof nbytes, comm), comm);
+    way.receive(&nbytes, sizeof nbytes);
     if (!nbytes) return;
     if (nbytes > bytes_of(tensor)) {
         const at::Tensor dropped = at::empty({static_cast<int64_t>(nbytes)}, at::kByte);
-        check(move_bytes(false, dropped.mutable_data_ptr(), nbytes, comm), comm);
+        way.receive(dropped.mutable_data_ptr(), nbytes);
         TORCH_CHECK_WITH(DistBackendError, false, "rank ", source, " sends ", nbytes,
                          " bytes, and the tensor that rank ", rank, " receives into has ",
                          bytes_of(tensor), ": the message is dropped");
     }
     /* Where the message is shorter than the tensor, the rest of the tensor stays as it is. */
     const at::Tensor whole = nbytes < bytes_of(tensor) ? packed(tensor) : room_for(tensor);
-    check(move_bytes(false, whole.mutable_data_ptr(), nbytes, comm), comm);
+    way.receive(whole.mutable_data_ptr(), nbytes);
     unpack(whole, tensor);
 }
 
 } // namespace
 
-WorkPointer Backend::run_message(Operation operation, int source, int destination)
+WorkPointer Backend::run_message(Operation operation, const Link &link)
 {
     auto work = c10::make_intrusive<TuttiWork>(rank_, std::move(operation), sequence_, shared_);
-    links_->between(source, destination)->run(work);
+    link.queue->run(work);
     return work;
 }
 
@@ -70,8 +78,11 @@ WorkPointer Backend::send(Tensors &tensors, int destination, int tag)
     const at::Tensor tensor = need_one(tensors, "send");
     need_message(tensor, destination, rank_, size_, tag, "send");
     Operation operation = make_operation(OpType::SEND, "tutti:send", tensors, {});
-    operation.call = [tensor](tuttiComm_t comm) { send_message(tensor, comm); };
-    return run_message(std::move(operation), rank_, destination);
+    const Link link = links_->between(rank_, destination);
+    operation.call = [tensor, numbering = link.numbering](tuttiComm_t comm) {
+        send_message(tensor, {comm, *numbering});
+    };
+    return run_message(std::move(operation), link);
 }
 
 WorkPointer Backend::recv(Tensors &tensors, int source, int tag)
@@ -81,10 +92,11 @@ WorkPointer Backend::recv(Tensors &tensors, int source, int tag)
     need_output(tensor, "recv");
     Operation operation = make_operation(OpType::RECV, "tutti:recv", {}, tensors);
     operation.source = source;
-    operation.call = [tensor, source, rank = rank_](tuttiComm_t comm) {
-        receive_message(tensor, source, rank, comm);
+    const Link link = links_->between(source, rank_);
+    operation.call = [=, rank = rank_, numbering = link.numbering](tuttiComm_t comm) {
+        receive_message(tensor, source, rank, {comm, *numbering});
     };
-    return run_message(std::move(operation), source, rank_);
+    return run_message(std::move(operation), link);
 }
 
 WorkPointer Backend::recvAnysource(Tensors &, int)

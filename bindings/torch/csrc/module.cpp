@@ -4,6 +4,7 @@
 #include <pybind11/chrono.h>
 
 #include "backend.hpp"
+#include "errors.hpp"
 
 namespace py = pybind11;
 
@@ -42,6 +43,12 @@ PYBIND11_MODULE(_C, module)
                py::arg("name"), py::arg("options"), py::arg("group"),
                py::call_guard<py::gil_scoped_release>(),
                "Makes this rank's end of a group; all ranks of the group call it.");
+    module.def(
+        "_renumbered",
+        [](const std::string &text, const std::string &name, const std::vector<int> &ranks) {
+            return renumbered(text, {name, ranks});
+        },
+        "For tests: a text of a communicator with the group's numbers of the ranks.");
     module.def("leave", &Backend::leave,
                "Ends all groups of the process; what is queued has a second to complete.");
 }

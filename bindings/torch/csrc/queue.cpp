@@ -5,6 +5,7 @@
 
 #include <c10/util/Exception.h>
 
+#include "callbacks.hpp"
 #include "deadlines.hpp"
 #include "errors.hpp"
 #include "process.hpp"
@@ -43,7 +44,10 @@ tuttiComm_t Queue::connect(std::chrono::milliseconds timeout)
     tuttiComm_t comm = nullptr;
     std::exception_ptr failure;
     try {
-        comm = connect_(timeout);
+        comm = connect_(timeout, [this] {
+            std::lock_guard<std::mutex> looking(comm_lock_);
+            TORCH_CHECK_WITH(DistBackendError, !is_aborted_, "the group was aborted on this rank");
+        });
     } catch (...) {
         failure = std::current_exception();
     }
@@ -96,7 +100,10 @@ std::exception_ptr Queue::call(TuttiWork &work)
 void Queue::run_task(void *argument)
 {
     std::unique_ptr<Task> task(static_cast<Task *>(argument));
-    task->work->complete(task->queue->call(*task->work));
+    task->queue->runs_at_once_.wait(1, std::memory_order_acquire);
+    std::exception_ptr error = task->queue->call(*task->work);
+    task->queue->end_if_left();
+    task->work->complete(std::move(error));
     task->queue->npending_.fetch_sub(1, std::memory_order_release);
 }
 
@@ -124,16 +131,21 @@ void Queue::run(const c10::intrusive_ptr<TuttiWork> &work)
         launch(work);
         return;
     }
-    std::exception_ptr error = call(*work);
+    runs_at_once_.store(1, std::memory_order_relaxed);
     guard.unlock();
+    std::exception_ptr error = call(*work);
+    /* In the total order: notify_all looks for threads that wait after that. */
+    runs_at_once_.store(0, std::memory_order_seq_cst);
+    runs_at_once_.notify_all();
+    end_if_left();
     work->complete(std::move(error));
 }
 
 bool Queue::finish(std::chrono::steady_clock::time_point until)
 {
-    std::unique_lock<std::mutex> guard(issuing_, std::try_to_lock);
-    if (!guard) return false;
+    std::unique_lock<std::mutex> guard(issuing_);
     if (is_closed_ || !is_busy()) return true;
+    if (runs_at_once_.load(std::memory_order_relaxed)) return false;
     Event event = Event::take();
     check(tuttiEventRecord(event.get(), stream_), nullptr);
     guard.unlock();
@@ -149,6 +161,14 @@ tuttiResult_t Queue::error()
     if (is_aborted_) return tuttiRemoteError;
     if (comm_ && tuttiCommGetAsyncError(comm_, &result) != tuttiSuccess) return tuttiInternalError;
     return result;
+}
+
+std::string Queue::end_of(int rank)
+{
+    std::lock_guard<std::mutex> guard(comm_lock_);
+    if (!comm_) return "";
+    const tuttiResult_t result = tuttiCommCheckRank(comm_, rank);
+    return result == tuttiRemoteError ? last_error(result, nullptr) : "";
 }
 
 void Queue::abort()
@@ -168,11 +188,27 @@ void Queue::close()
     if (std::exchange(is_closed_, true)) return;
     issuing.unlock();
     std::unique_lock<std::mutex> guard(comm_lock_);
-    if (is_aborted_ && is_connecting_) return; /* the stream stays, with its thread */
+    const bool may_last = is_aborted_ && is_connecting_;
+    is_left_.store(may_last, std::memory_order_relaxed);
     guard.unlock();
+    if (!may_last) end();
+}
+
+/* After a call, which may have connected when the queue was closed. */
+void Queue::end_if_left()
+{
+    /* A call that has connected has held comm_lock_ since this was set. */
+    if (!is_left_.load(std::memory_order_relaxed) || !is_left_.exchange(false)) return;
+    run_callback([self = shared_from_this()] { self->end(); });
+}
+
+/* Once. */
+void Queue::end()
+{
+    runs_at_once_.wait(1, std::memory_order_acquire);
     /* Where a function of the stream closes the queue, all stays: a stream cannot end itself. */
     if (tuttiStreamDestroy(stream_) != tuttiSuccess) return;
-    guard.lock();
+    std::unique_lock<std::mutex> guard(comm_lock_);
     tuttiComm_t comm = std::exchange(comm_, nullptr);
     guard.unlock();
     if (comm) (void)tuttiCommDestroy(comm);

@@ -15,8 +15,10 @@
 namespace tutti_torch
 {
 
-/* Makes a communicator; throws where it cannot. */
-using Connect = std::function<tuttiComm_t(std::chrono::milliseconds timeout)>;
+/* Makes a communicator; throws where it cannot. While it waits it calls look now and then, which
+ * throws when nobody needs the communicator any more. */
+using Connect = std::function<tuttiComm_t(std::chrono::milliseconds timeout,
+                                          const std::function<void()> &look)>;
 
 /* Operations run one after another in the order of their issue, each in a thread that waits for
  * it, or in the thread of a stream. Where nothing is queued, a synchronous one runs in the thread
@@ -38,13 +40,17 @@ class Queue : public std::enable_shared_from_this<Queue>
     /* Whether an operation is queued or runs. */
     bool is_busy() const
     {
-        return npending_.load(std::memory_order_acquire) != 0;
+        return npending_.load(std::memory_order_acquire) != 0 ||
+               runs_at_once_.load(std::memory_order_acquire) != 0;
     }
     /* Waits until what is queued now has ended, no longer than that; false: something still runs,
      * or a call runs at once in another thread. */
     bool finish(std::chrono::steady_clock::time_point until);
     /* Success, or the error with which the communicator has failed. Any thread. */
     tuttiResult_t error();
+    /* What is known of the end of a rank of the communicator: "rank 1 (host h, pid 7) has died";
+     * "": nothing. Any thread. */
+    std::string end_of(int rank);
 
     /* Fails the operation that runs and those that are queued. Any thread, while others wait. */
     void abort();
@@ -57,6 +63,8 @@ class Queue : public std::enable_shared_from_this<Queue>
     static void run_task(void *task);
     void launch(const c10::intrusive_ptr<TuttiWork> &work);
     std::exception_ptr call(TuttiWork &work);
+    void end();
+    void end_if_left();
     tuttiComm_t connect(std::chrono::milliseconds timeout);
     tuttiComm_t ready(std::chrono::milliseconds timeout);
 
@@ -65,11 +73,16 @@ class Queue : public std::enable_shared_from_this<Queue>
     const void *const process_;
     tuttiStream_t stream_ = nullptr;
 
-    std::mutex issuing_; /* held while an operation is issued, and while it runs at once */
+    std::mutex issuing_; /* held while an operation is issued */
     /* guarded by issuing_ */
     bool is_closed_ = false;
 
-    std::atomic<int> npending_{0};
+    std::atomic<int> npending_{0}; /* operations in the stream that have not ended */
+    /* 1: an operation runs in the thread that issued it; those in the stream wait for its end */
+    std::atomic<int> runs_at_once_{0};
+    /* The queue was closed by abort while it connected: the thread that does has it ended. Set with
+     * comm_lock_. */
+    std::atomic<bool> is_left_{false};
 
     /* owner: who runs an operation */
     std::chrono::milliseconds deadline_{-1}; /* that the communicator has now */

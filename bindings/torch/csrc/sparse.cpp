@@ -36,6 +36,7 @@ at::Tensor gather_blocks(const at::Tensor &from, const std::vector<size_t> &nblo
 /* What a rank tells of its tensor before the sizes, as many int64_t. */
 struct Head {
     int64_t nonzero, nsparse, ndense; /* nsparse and ndense are numbers of dimensions */
+    int64_t type;                     /* at::ScalarType */
 
     size_t ndims() const
     {
@@ -46,12 +47,12 @@ struct Head {
 std::string shape_of(const Head &head, at::IntArrayRef sizes)
 {
     return c10::str(sizes, " with ", head.nsparse, " sparse and ", head.ndense,
-                    " dense dimensions");
+                    " dense dimensions, ", static_cast<at::ScalarType>(head.type));
 }
 
-/* Throws the same ValueError on every rank unless all ranks' tensors have the same sizes, and as
- * many of their dimensions are sparse. */
-void need_equal_shapes(const std::vector<Head> &heads, at::IntArrayRef own, tuttiComm_t comm)
+/* Throws the same ValueError on every rank unless all ranks' tensors have the same type and sizes,
+ * and as many of their dimensions are sparse. */
+void need_equal_tensors(const std::vector<Head> &heads, at::IntArrayRef own, tuttiComm_t comm)
 {
     std::vector<size_t> counts;
     size_t total = 0;
@@ -59,19 +60,21 @@ void need_equal_shapes(const std::vector<Head> &heads, at::IntArrayRef own, tutt
         counts.push_back(head.ndims());
         total += head.ndims();
     }
-    if (!total) return;
     std::vector<int64_t> all(total);
-    check(
-        tuttiAllGatherV(own.data(), all.data(), counts.data(), nullptr, tuttiInt64, comm, nullptr),
-        comm);
+    if (total)
+        check(tuttiAllGatherV(own.data(), all.data(), counts.data(), nullptr, tuttiInt64, comm,
+                              nullptr),
+              comm);
     const at::IntArrayRef first(all.data(), counts[0]);
     const int64_t *at = all.data();
     for (size_t rank = 0; rank < heads.size(); at += counts[rank++]) {
         const at::IntArrayRef sizes(at, counts[rank]);
-        TORCH_CHECK_VALUE(
-            sizes == first && heads[rank].nsparse == heads[0].nsparse,
-            "all_reduce of a sparse tensor: the ranks' tensors differ in shape: ", "rank 0 has ",
-            shape_of(heads[0], first), ", rank ", rank, " has ", shape_of(heads[rank], sizes));
+        TORCH_CHECK_VALUE(sizes == first && heads[rank].nsparse == heads[0].nsparse &&
+                              heads[rank].type == heads[0].type,
+                          "all_reduce of a sparse tensor: the ranks' tensors differ in shape or "
+                          "type: rank 0 has ",
+                          shape_of(heads[0], first), ", rank ", rank, " has ",
+                          shape_of(heads[rank], sizes));
     }
 }
 
@@ -81,12 +84,13 @@ void reduce_sparse(const at::Tensor &tensor, int size, tuttiComm_t comm)
     const at::Tensor input = tensor.coalesce();
     const at::Tensor indices = input._indices().t().contiguous(); /* [nonzero][sparse dimension] */
     const at::Tensor values = input._values().contiguous();
-    const Head own = {values.size(0), input.sparse_dim(), input.dense_dim()};
+    const Head own = {values.size(0), input.sparse_dim(), input.dense_dim(),
+                      static_cast<int64_t>(values.scalar_type())};
     std::vector<Head> heads(static_cast<size_t>(size));
     check(
         tuttiAllGather(&own, heads.data(), sizeof own / sizeof(int64_t), tuttiInt64, comm, nullptr),
         comm);
-    need_equal_shapes(heads, input.sizes(), comm);
+    need_equal_tensors(heads, input.sizes(), comm);
     std::vector<size_t> nblocks;
     for (const Head &head : heads) nblocks.push_back(static_cast<size_t>(head.nonzero));
     const at::Tensor all = gather_blocks(indices, nblocks, {input.sparse_dim()}, comm);

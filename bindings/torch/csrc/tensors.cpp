@@ -132,6 +132,19 @@ at::Tensor apart(const at::Tensor &from, const at::Tensor &to, int rank)
     return copy;
 }
 
+at::Tensor apart_from_others(const std::vector<at::Tensor> &inputs, size_t i,
+                             const std::vector<at::Tensor> &outputs)
+{
+    for (size_t j = 0; j < outputs.size(); j++) {
+        if (j == i || at::get_overlap_status(inputs[i], outputs[j]) == at::MemOverlapStatus::No)
+            continue;
+        at::Tensor copy = new_like(inputs[i]);
+        copy_values(inputs[i], copy);
+        return copy;
+    }
+    return inputs[i];
+}
+
 void unpack(const at::Tensor &packed, const at::Tensor &tensor)
 {
     if (!packed.is_same(tensor)) copy_values(packed, tensor);

@@ -35,6 +35,12 @@ TuttiWork::TuttiWork(int rank, Operation operation, uint64_t sequence,
 {
 }
 
+/* Where the queue has refused the work, nothing has ended it. */
+TuttiWork::~TuttiWork()
+{
+    shared_->deadlines.end(key_);
+}
+
 bool TuttiWork::wait(std::chrono::milliseconds timeout)
 {
     if (!isCompleted()) {

@@ -36,6 +36,7 @@ class TuttiWork final : public c10d::Work
 {
   public:
     TuttiWork(int rank, Operation operation, uint64_t sequence, std::shared_ptr<Shared> shared);
+    ~TuttiWork() override;
 
     /* A wait with a time of its own ends with an error when that has passed, and leaves the
      * operation running. The waiting thread runs the operation if no other one has begun it. */

@@ -54,7 +54,7 @@ def ranks_that_disagree_are_shown_on_every_rank(rank, nranks):
 
 
 @case()
-def sparse_tensors_that_differ_in_shape_are_refused_on_every_rank(rank, nranks):
+def sparse_tensors_that_differ_in_shape_or_type_are_refused_on_every_rank(rank, nranks):
     last = nranks - 1
     longer = torch.sparse_coo_tensor([[5 if rank < last else 9]], [1.0], (6 if rank < last else 10,))
     text = raises(ValueError, "rank 0 has [6]", lambda: dist.all_reduce(longer))
@@ -64,6 +64,9 @@ def sparse_tensors_that_differ_in_shape_are_refused_on_every_rank(rank, nranks):
     expect("rank 1 has [4, 4] with 2 sparse and 0 dense" in text, text)
     deeper = torch.ones([2] * (rank + 1)).to_sparse()
     raises(ValueError, "rank 1 has [2, 2]", lambda: dist.all_reduce(deeper))
+    other = torch.eye(4, dtype=torch.float64 if rank == last else torch.float32).to_sparse()
+    text = raises(ValueError, "dense dimensions, Float, rank", lambda: dist.all_reduce(other))
+    expect(f"rank {last} has [4, 4] with 2 sparse and 0 dense dimensions, Double" in text, text)
     number = torch.sparse_coo_tensor(torch.zeros(0, 3, dtype=torch.int64), torch.ones(3), ())
     dist.all_reduce(number)
     expect(number.to_dense().item() == 3 * nranks, f"{number}")

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import signal
 import time
 import warnings
 from datetime import timedelta
@@ -209,6 +210,52 @@ def a_failure_to_make_the_id_reaches_all_ranks(rank, nranks, path):
         expect(time.monotonic() - begun < 30, "at once")
         if store.add("seen", 1) == nranks - 1:
             store.set("over", "1")
+
+
+def _member(port, rank, nranks, late):
+    """A process that makes the group on the store, as a rank does that torchrun has started."""
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        time.sleep(1.0 if late else 0)
+        store = dist.PrefixStore("round", dist.TCPStore("127.0.0.1", port, None, False, timeout=timedelta(seconds=30)))
+        dist.init_process_group("tutti", store=store, rank=rank, world_size=nranks, timeout=timedelta(seconds=30))
+        total(None, nranks)
+        received = torch.zeros(1)
+        work = dist.isend(torch.ones(1), (rank + 1) % nranks)
+        dist.recv(received, (rank - 1) % nranks)
+        work.wait()
+        status = int(received.item() != 1)
+    finally:
+        os._exit(status)
+
+
+@case(group=False)
+def a_store_that_outlives_the_ranks_serves_the_next_ones(rank, nranks, path):
+    meeting = dist.FileStore(path, nranks)
+    if rank == 0:
+        store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+        meeting.set("port", str(store.port))
+    port = int(meeting.get("port"))
+    for turn, dies in enumerate(("after", "during", "never")):
+        child = _member(port, rank, nranks, late=rank == 0 and turn) if dies != "during" or rank < nranks - 1 else None
+        if dies == "during":  # the last rank does not come; rank 0 has put its id, and dies
+            if rank == 0:
+                while not any(str(key).rstrip("'").endswith("/tutti") for key in store.list_keys()):
+                    time.sleep(0.01)
+                meeting.set("put", "1")
+            meeting.wait(["put"])
+            if child:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+        else:
+            _, status = os.waitpid(child, 0)
+            expect(status == 0, f"round {turn} ended with {status}")
+        meeting.add(f"done {turn}", 1)
+        while meeting.add(f"done {turn}", 0) < nranks:
+            time.sleep(0.01)
 
 
 def _create(store, rank, nranks):

@@ -4,7 +4,7 @@ import itertools
 
 import torch
 import torch.distributed as dist
-from harness import case, main, raises, same
+from harness import case, expect, main, raises, same
 
 INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64]
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2]
@@ -364,6 +364,26 @@ def sparse_tensors_are_added(rank, nranks):
     dist.all_reduce(tensor)
     same(tensor.to_dense(), dense[0])
     raises(ValueError, "SUM", lambda: dist.all_reduce(dense[rank].to_sparse(), dist.ReduceOp.MAX))
+
+
+@case()
+def coalesced_calls_read_their_inputs_before_any_output_is_written(rank, nranks):
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    whole = torch.zeros(3 * nranks)
+    whole[nranks] = float(rank)  # the first input lies in the second output, and the second in the first
+    first, second = whole[:nranks], whole[nranks : 2 * nranks]
+    inputs = [second[:1], first[:1]]
+    first[0] = 10.0 + rank
+    wanted = [torch.arange(float(nranks)), torch.arange(float(nranks)) + 10]
+    backend.all_gather_single_coalesced([first, second], inputs).wait()
+    same(first, wanted[0])
+    same(second, wanted[1])
+    memory = torch.arange(2.0 * nranks)
+    inputs = [memory[:nranks], memory[nranks:]]
+    outputs = [memory[nranks : nranks + 1], memory[:1]]
+    wanted = [nranks * float(rank), nranks * float(nranks + rank)]
+    backend.reduce_scatter_single_coalesced(outputs, inputs).wait()
+    expect([output.item() for output in outputs] == wanted, f"{outputs}, expected {wanted}")
 
 
 if __name__ == "__main__":

@@ -178,7 +178,8 @@ static tt_status take(struct tt_pending_call *pending, size_t nbytes, size_t mos
 {
     struct tt_staged_part *staged = pending->comm->staged;
     bool captured;
-    TT_TRY(find_capturing(pending, &captured));
+    const tt_status found = find_capturing(pending, &captured);
+    if (found) return found == TT_ERR_USAGE ? found : fail(pending, found);
     const enum tt_stage_kind kind = captured || shares ? TT_STAGE_SHARED
                                     : pending->stream  ? TT_STAGE_OWN
                                     : nbytes <= most   ? TT_STAGE_IF_ROOM

@@ -510,6 +510,17 @@ static void *call_both(void *argument)
     return NULL;
 }
 
+/* The driver may hold up who calls it, and so who watches the other calls of the group. */
+static __typeof__(cuStreamWriteValue32) *real_write;
+static _Atomic int nwrites;
+
+static CUresult CUDAAPI count_write(CUstream stream, CUdeviceptr word, cuuint32_t value,
+                                    unsigned flags)
+{
+    nwrites++;
+    return real_write(stream, word, value, flags);
+}
+
 static void abort_both(int nfirst)
 {
     struct gpu_rank rank = {.nranks = 1};
@@ -522,9 +533,15 @@ static void abort_both(int nfirst)
     while (!pair.second[0]->core.engine.outstanding ||
            pair.first[0]->core.engine.outstanding != nfirst - 1)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    struct tt_cuda *driver = (struct tt_cuda *)(uintptr_t)tt_cuda_load();
+    real_write = driver->StreamWriteValue32;
+    nwrites = 0;
+    driver->StreamWriteValue32 = count_write;
     CHECK_EQ(tuttiCommAbort(pair.first[0]), tuttiSuccess);
     CHECK_EQ(tuttiCommAbort(pair.second[0]), tuttiSuccess);
     pthread_join(thread, NULL);
+    driver->StreamWriteValue32 = real_write;
+    CHECK_EQ(nwrites, 0);
     CHECK_EQ(pair.result, tuttiRemoteError);
     CHECK_EQ(tuttiCommGetAsyncError(pair.second[1], &error), tuttiSuccess);
     CHECK_MESSAGE(error == tuttiSuccess, "the second abort came after the deadline: %s",

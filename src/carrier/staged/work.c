@@ -76,7 +76,7 @@ const struct tt_portions_ops tt_stage_portions_ops = {
 static tt_status ready(struct tt_work *work)
 {
     const struct tt_staged_work *mine = own(work);
-    /* release: the stream's store (copy_in of streams.c) */
+    /* release: the stream's store (tell_ready of streams.c) */
     if (__atomic_load_n(&mine->stage->words->ready, __ATOMIC_ACQUIRE) != mine->number)
         return TT_IN_PROGRESS;
     if (!work->deadline_ns) work->deadline_ns = tt_deadline_ns(work->timeout_ms);

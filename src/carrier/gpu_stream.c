@@ -45,7 +45,7 @@ static void destroy(struct tt_stream *stream, bool inherited)
     pthread_mutex_lock(&stream->lock);
     tt_stream_await_end(stream, stream->queued, false);
     pthread_mutex_unlock(&stream->lock);
-    tt_context_close(own(stream)->context);
+    tt_context_drop(own(stream)->context);
     tt_stream_fini(stream);
     free(own(stream));
 }
@@ -92,11 +92,11 @@ tt_status tt_gpu_stream_create(struct tt_stream **out, int gpu, void *device_str
 {
     struct tt_context *context;
     struct tt_stream_facts facts;
-    TT_TRY(tt_context_open(gpu, &context));
+    TT_TRY(tt_context_hold(gpu, &context));
     const tt_status status = tt_context_check_stream(context, device_stream, &facts);
     struct tt_gpu_stream *stream = status ? NULL : make(context, device_stream, &facts, 0);
     if (!stream) {
-        tt_context_close(context);
+        tt_context_drop(context);
         return status ? status : TT_ERR_SYSTEM;
     }
     *out = &stream->base;

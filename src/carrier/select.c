@@ -155,6 +155,13 @@ static bool is_for_host(const struct tt_comm_core *core, const struct tt_where *
     return (where->input || where->output) && is_of_host(where->input) && is_of_host(where->output);
 }
 
+/* Memory of a GPU that was reset looks like pageable memory of the host. */
+static tt_status check_reset(const struct tt_comm_core *core, const struct tt_where *where)
+{
+    if (!core->context || !tt_context_is_reset(core->context)) return TT_OK;
+    return pass_on(where, tt_context_enter(core->context)); /* which fails */
+}
+
 /* A call is on the GPU when its stream is a GPU's, or its buffers are and it has no stream. Fails
  * for buffers and streams that do not fit one another or this rank's GPU. */
 static tt_status is_on_gpu(const struct tt_comm_core *core, const struct tt_where *where,
@@ -166,6 +173,9 @@ static tt_status is_on_gpu(const struct tt_comm_core *core, const struct tt_wher
         out = in; /* in place: the driver is asked once */
     else
         TT_TRY(look_at(core, where, "recvbuff", &where->out, &out));
+    if ((where->in.nbytes && in.kind == TT_POINTER_HOST) ||
+        (where->out.nbytes && out.kind == TT_POINTER_HOST))
+        TT_TRY(check_reset(core, where));
     *on_gpu =
         in.kind == TT_POINTER_DEVICE || out.kind == TT_POINTER_DEVICE ||
         (may_be_none(where) ? !is_for_host(core, where, &in, &out)

@@ -2,11 +2,13 @@
  * peers: keeps a communicator, and makes others with processes that come and go: what it maps of
  * their memory has a bound.
  * reset: resets the GPU (cudaDeviceReset) between two communicators, whose streams it keeps.
- * reset_early: the same before it destroys the first, which is told, and ends without a fault.
- * reset_used: the same; before, a call was captured, and afterwards one is made, which fails. */
+ * reset_early: the same before it destroys the first, which is told, and ends without a fault; a
+ * call on memory that is gone is refused. reset_used: the same; before, a call was captured, and
+ * afterwards one is made, which fails. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -136,18 +138,34 @@ static int use_peers(const char *program)
 
 /* ---- Resets --------------------------------------------------------------------------------- */
 
+/* Of the last use_stream: memory that a reset frees, and a stream that nobody has destroyed yet. */
+static void *used;
+static tuttiStream_t kept;
+
 static tuttiComm_t use_stream(void)
 {
     CUstream stream = NULL;
     tuttiStream_t found = NULL;
-    void *memory = begin();
+    void *memory = used = begin();
     const tuttiComm_t comm = make(1, 0, new_id());
     CALL(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
     check(tuttiStreamOfDevice(&found, 0, stream), "stream");
     check(tuttiAllReduce(memory, memory, COUNT, tuttiInt32, tuttiSum, comm, found), "all-reduce");
     CALL(cuStreamSynchronize, stream);
+    if (kept) check(tuttiStreamDestroy(kept), "destroy of a stream from before the reset");
+    check(tuttiStreamFromDevice(&kept, 0, stream), "stream");
     sum(comm, memory, 1);
     return comm;
+}
+
+/* A call without a stream on memory that a reset has just freed. */
+static void check_freed(tuttiComm_t comm)
+{
+    const tuttiResult_t result =
+        tuttiAllReduce(used, used, COUNT, tuttiInt32, tuttiSum, comm, NULL);
+    if (result == tuttiInvalidUsage && strstr(tuttiGetLastError(NULL), "has reset the GPU")) return;
+    fprintf(stderr, "after the reset: result %d, %s\n", (int)result, tuttiGetLastError(NULL));
+    exit(1);
 }
 
 /* A graph with a sum, which is launched. */
@@ -175,6 +193,7 @@ static int reset_used(void)
         tuttiCounters_t counters;
         if (captures) use_graph(comm);
         CALL(cuDevicePrimaryCtxReset_v2, 0);
+        check_freed(comm);
         usleep(50000); /* threads of the library look at replays */
         void *memory = begin();
         if (!tuttiAllReduce(memory, memory, COUNT, tuttiInt32, tuttiSum, comm, NULL)) {
@@ -192,6 +211,7 @@ static int reset(bool early)
     for (int i = 0; i < 3; i++) {
         const tuttiComm_t comm = use_stream();
         if (early) CALL(cuDevicePrimaryCtxReset_v2, 0);
+        if (early) check_freed(comm);
         if (early) usleep(50000); /* threads of the library look at what kernels report */
         check(tuttiCommDestroy(comm), "destroy");
         if (!early) CALL(cuDevicePrimaryCtxReset_v2, 0);

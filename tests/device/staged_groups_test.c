@@ -1,8 +1,10 @@
-/* Groups of calls on GPU memory that go through memory of the host: what is refused because the
- * calls would wait for one another, or would come in another order than the user means. */
+/* Groups of calls on GPU memory that go through memory of the host: calls that use what others of
+ * the group write, and what is refused because the calls would wait for one another, or would come
+ * in another order than the user means. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "driven.h"
 #include "graphs.h"
 #include "on_streams.h"
 #include "shim.h"
@@ -11,20 +13,12 @@ enum { LONG = 3000 }; /* passes in portions of 4 KiB */
 
 /* ---- Hardware queues ------------------------------------------------------------------------- */
 
-/* A group whose second sum is of the first one's output, and a captured call. */
+/* A captured call. */
 static void on_one_queue(struct gpu_rank *rank)
 {
     static const char mend[] = "set CUDA_DEVICE_MAX_CONNECTIONS to at least 2";
     struct streams streams = make_streams(rank);
     int *memory = make_ints(rank, 1, LONG), *more = make_ints(rank, 0, LONG);
-    check_success(rank, tuttiGroupStart(), "group start");
-    check_success(
-        rank, tuttiAllReduce(memory, more, LONG, tuttiInt32, tuttiSum, rank->comm, streams.stream),
-        "first sum");
-    check_success(
-        rank, tuttiAllReduce(more, more, LONG, tuttiInt32, tuttiSum, rank->comm, streams.stream),
-        "second sum");
-    check_error(rank, tuttiGroupEnd(), tuttiInvalidUsage, mend);
     gpu_use(rank->gpu);
     capture_begin(streams.cuda, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     check_error(
@@ -139,17 +133,32 @@ TEST(staged_errors, a_receive_that_may_write_what_a_collective_of_its_group_read
     on_devices(2, (const int[]){0, 1}, NULL, message_of_input, NULL);
 }
 
-static void on_queues(const char *number, void (*body)(struct gpu_rank *rank))
+/* Sets the process's hardware queues; NULL: as before. */
+static void set_queues(const char *number)
 {
+    static char *before;
+    static bool was_set;
     const char *set = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-    char *before = set ? strdup(set) : NULL;
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", number, 1);
-    on_devices(2, (const int[]){0, 1}, NULL, body, NULL);
-    if (before)
+    if (number) {
+        was_set = set;
+        before = set ? strdup(set) : NULL;
+        setenv("CUDA_DEVICE_MAX_CONNECTIONS", number, 1);
+        return;
+    }
+    if (was_set)
         setenv("CUDA_DEVICE_MAX_CONNECTIONS", before, 1);
     else
         unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
     free(before);
+}
+
+static void on_queues(const char *number, void (*body)(struct gpu_rank *rank))
+{
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.timeoutMs = 20000; /* what waits for a queue ends so */
+    set_queues(number);
+    on_devices(2, (const int[]){0, 1}, &config, body, NULL);
+    set_queues(NULL);
 }
 
 TEST(staged_errors, what_one_hardware_queue_cannot_carry_is_refused)
@@ -191,4 +200,174 @@ static void before_two_streams(struct gpu_rank *rank)
 TEST(staged_errors, a_group_whose_streams_hold_all_hardware_queues_before_a_copy_is_refused)
 {
     on_queues("2", before_two_streams);
+}
+
+/* Two communicators, each with a long sum without a stream and one behind it on a stream. */
+static void two_before_streams(struct gpu_rank *rank)
+{
+    enum { MANY = 3 << 20 };
+    tuttiComm_t comms[2] = {rank->comm};
+    struct streams streams[] = {make_streams(rank), make_streams(rank)};
+    int *large = make_ints(rank, 1, MANY), *small = make_ints(rank, 1, 2);
+    check_success(rank, tuttiCommSplit(rank->comm, 0, rank->rank, &comms[1], NULL), "split");
+    check_success(rank, tuttiGroupStart(), "group start");
+    for (int i = 0; i < 2; i++) {
+        check_success(rank,
+                      tuttiAllReduce(large, large, MANY, tuttiInt32, tuttiSum, comms[i], NULL),
+                      "long sum");
+        check_success(rank,
+                      tuttiAllReduce(small + i, small + i, 1, tuttiInt32, tuttiSum, comms[i],
+                                     streams[i].stream),
+                      "sum");
+    }
+    check_error(rank, tuttiGroupEnd(), tuttiInvalidUsage, "MAX_CONNECTIONS to at least 3");
+    check_success(rank, tuttiCommDestroy(comms[1]), "destroy");
+    for (int i = 0; i < 2; i++) destroy_streams(rank, &streams[i]);
+    gpu_free(large);
+    gpu_free(small);
+}
+
+TEST(staged_errors, streams_of_all_communicators_of_a_group_may_hold_the_hardware_queues)
+{
+    on_queues("2", two_before_streams);
+}
+
+/* ---- Collectives that use what earlier ones of the group write ------------------------------- */
+
+enum { NSUMS = 3, NFOLLOWING = 4 };
+
+/* Each sum is of the output of the one before. */
+static void issue_sums(const struct gpu_rank *rank, tuttiComm_t comm, int *memory,
+                       const struct streams *streams, int nstreams)
+{
+    for (int i = 0; i < NSUMS; i++)
+        check_success(rank,
+                      tuttiAllReduce(memory + i * LONG, memory + (i + 1) * LONG, LONG, tuttiInt32,
+                                     tuttiSum, comm, streams[i % nstreams].stream),
+                      "sum");
+}
+
+static void check_sums(const struct gpu_rank *rank, int *memory)
+{
+    for (int i = 0; i <= NSUMS; i++) check_ints(rank, memory + i * LONG, 1 << i, LONG);
+    gpu_free(memory);
+}
+
+static int *make_sums(const struct gpu_rank *rank)
+{
+    return make_ints(rank, 1, (NSUMS + 1) * LONG);
+}
+
+/* Other streams wait for the group by an event; so streams that wait have all queues. */
+static void before_waiting_streams(struct gpu_rank *rank)
+{
+    struct streams streams[2 + NFOLLOWING];
+    CUevent event;
+    int *memory = make_sums(rank), *copies = make_ints(rank, 0, NFOLLOWING * LONG);
+    gpu_use(rank->gpu);
+    for (int i = 0; i < 2 + NFOLLOWING; i++) streams[i] = make_streams(rank);
+    CALL(cuEventCreate, &event, CU_EVENT_DISABLE_TIMING);
+    check_success(rank, tuttiGroupStart(), "group start");
+    issue_sums(rank, rank->comm, memory, streams, 2);
+    check_success(rank, tuttiGroupEnd(), "group");
+    CALL(cuEventRecord, event, streams[0].cuda);
+    for (int i = 0; i < NFOLLOWING; i++) {
+        CALL(cuStreamWaitEvent, streams[2 + i].cuda, event, CU_EVENT_WAIT_DEFAULT);
+        CALL(cuMemcpyDtoDAsync_v2, (CUdeviceptr)(copies + i * LONG),
+             (CUdeviceptr)(memory + NSUMS * LONG), LONG * sizeof *memory, streams[2 + i].cuda);
+    }
+    for (int i = 0; i < 2 + NFOLLOWING; i++) {
+        check_success(rank, tuttiStreamSynchronize(streams[i].stream), "synchronize");
+        destroy_streams(rank, &streams[i]);
+    }
+    check_ints(rank, copies, 1 << NSUMS, NFOLLOWING * LONG);
+    check_sums(rank, memory);
+    CALL(cuEventDestroy_v2, event);
+    gpu_free(copies);
+}
+
+TEST(staged_groups, sums_of_sums_need_no_hardware_queue_beside_those_of_streams_that_wait)
+{
+    on_queues("1", before_waiting_streams);
+    on_queues("4", before_waiting_streams);
+}
+
+/* arg: whether both communicators have one stream, and the ranks another order of them. */
+static void of_two_communicators(struct gpu_rank *rank)
+{
+    const bool one_stream = rank->arg;
+    tuttiComm_t comms[2] = {rank->comm};
+    struct streams streams[] = {make_streams(rank), make_streams(rank)};
+    int *memory[] = {make_sums(rank), make_sums(rank)};
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.timeoutMs = 20000;
+    check_success(rank, tuttiCommSplit(rank->comm, 0, rank->rank, &comms[1], &config), "split");
+    check_success(rank, tuttiGroupStart(), "group start");
+    for (int i = 0; i < 2; i++) {
+        const int at = one_stream && rank->rank ? 1 - i : i;
+        issue_sums(rank, comms[at], memory[at], &streams[one_stream ? 0 : at], 1);
+    }
+    check_success(rank, tuttiGroupEnd(), "group");
+    for (int i = 0; i < 2; i++) {
+        check_success(rank, tuttiStreamSynchronize(streams[i].stream), "synchronize");
+        destroy_streams(rank, &streams[i]);
+    }
+    for (int i = 0; i < 2; i++) check_sums(rank, memory[i]);
+    check_success(rank, tuttiCommDestroy(comms[1]), "destroy");
+}
+
+TEST(staged_groups, sums_of_sums_of_two_communicators_need_a_queue_for_each_stream)
+{
+    on_queues("2", of_two_communicators);
+}
+
+TEST(staged_groups, sums_of_sums_of_two_communicators_are_on_one_stream_in_any_order)
+{
+    bool one_stream = true;
+    on_devices(2, (const int[]){0, 1}, NULL, of_two_communicators, &one_stream);
+}
+
+static void driven_by_one_thread(driven_choice stream)
+{
+    struct driven d;
+    set_queues("1");
+    if (driven_begin_with(&d, 4, 1, 20000)) {
+        driven_issue_sums(&d, NSUMS, stream);
+        driven_synchronize(&d);
+        driven_check_sums(&d, NSUMS);
+        driven_finish(&d);
+    }
+    set_queues(NULL);
+}
+
+TEST(staged_groups, sums_of_sums_of_ranks_that_one_thread_drives_need_one_hardware_queue)
+{
+    driven_by_one_thread(driven_stream_of_rank);
+    driven_by_one_thread(driven_stream_of_gpu);
+}
+
+/* A receive that ends when the peer sends, which it does after the group. */
+static void with_a_late_message(struct gpu_rank *rank)
+{
+    struct streams streams = make_streams(rank);
+    int *memory = make_sums(rank), *message = make_ints(rank, 1 + 6 * rank->rank, LONG);
+    check_success(rank, tuttiGroupStart(), "group start");
+    if (!rank->rank)
+        check_success(rank, tuttiRecv(message, LONG, tuttiInt32, 1, rank->comm, streams.stream),
+                      "receive");
+    issue_sums(rank, rank->comm, memory, &streams, 1);
+    check_success(rank, tuttiGroupEnd(), "group");
+    if (rank->rank)
+        check_success(rank, tuttiSend(message, LONG, tuttiInt32, 0, rank->comm, streams.stream),
+                      "send");
+    check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
+    check_ints(rank, message, 7, LONG);
+    check_sums(rank, memory);
+    destroy_streams(rank, &streams);
+    gpu_free(message);
+}
+
+TEST(staged_groups, sums_of_sums_do_not_wait_for_messages_of_their_group)
+{
+    on_queues("1", with_a_late_message);
 }

@@ -178,7 +178,8 @@ static tt_status take(struct tt_pending_call *pending, size_t nbytes, size_t mos
 {
     struct tt_staged_part *staged = pending->comm->staged;
     bool captured;
-    TT_TRY(find_capturing(pending, &captured));
+    const tt_status found = find_capturing(pending, &captured);
+    if (found) return found == TT_ERR_USAGE ? found : fail(pending, found);
     const enum tt_stage_kind kind = captured || shares ? TT_STAGE_SHARED
                                     : pending->stream  ? TT_STAGE_OWN
                                     : nbytes <= most   ? TT_STAGE_IF_ROOM
@@ -189,6 +190,9 @@ static tt_status take(struct tt_pending_call *pending, size_t nbytes, size_t mos
     stage->captured = captured;
     stage->is_collective = pending->kind == TT_CALL_COLLECTIVE;
     stage->by_host = !stage->memory;
+    stage->position = 0;
+    stage->is_linked = stage->is_late = stage->is_apart = false;
+    stage->is_behind = stage->is_left = false;
     stage->on_device = NULL;
     stage->in = stage->out = (struct tt_extent){0, 0};
     stage->portions =

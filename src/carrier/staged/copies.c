@@ -306,7 +306,7 @@ static tt_status status_of(const struct tt_copier *copier, tt_status status)
     return status;
 }
 
-tt_status tt_copies_want(struct tt_staged_work *work, uint64_t finished)
+void tt_copies_want(struct tt_staged_work *work, uint64_t finished)
 {
     struct tt_copier *copier = work->part->copier;
     struct tt_stage_portions *portions = portions_of(&work->work);
@@ -325,6 +325,13 @@ tt_status tt_copies_want(struct tt_staged_work *work, uint64_t finished)
         copier->last = &portions->next;
         pthread_cond_signal(&copier->changed);
     }
+    pthread_mutex_unlock(&copier->lock);
+}
+
+tt_status tt_copies_check(const struct tt_staged_work *work)
+{
+    struct tt_copier *copier = work->part->copier;
+    pthread_mutex_lock(&copier->lock);
     const tt_status status = status_of(copier, copier->status);
     pthread_mutex_unlock(&copier->lock);
     return status;

@@ -16,8 +16,10 @@ TT_NODISCARD tt_status tt_copier_create(struct tt_context *context, struct tt_co
 void tt_copier_destroy(struct tt_copier *copier);
 
 /* By who runs the work: so many portions are finished, which are copied back; then the next ones,
- * which take their places, are copied in. An error: what the driver said of copies before. */
-TT_NODISCARD tt_status tt_copies_want(struct tt_staged_work *work, uint64_t finished);
+ * which take their places, are copied in. */
+void tt_copies_want(struct tt_staged_work *work, uint64_t finished);
+/* TT_OK, or what the driver said when it refused copies: none are queued after that. */
+TT_NODISCARD tt_status tt_copies_check(const struct tt_staged_work *work);
 /* Whether all copies that are wanted have been made, and the thread has let go of the work. */
 bool tt_copies_are_made(const struct tt_staged_work *work);
 /* After a failure: no more copies are queued, and the thread uses the work no longer. Whether the

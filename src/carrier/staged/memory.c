@@ -25,9 +25,10 @@ struct tt_stage_block {
 /* Whether the stream has ended its part of the last use. */
 static bool has_ended(const struct tt_stage *stage)
 {
-    /* release: the stream's store (copy_out of streams.c) */
-    return !stage->failed &&
-           __atomic_load_n(&stage->words->ended, __ATOMIC_ACQUIRE) == stage->number;
+    const struct tt_stage_words *words = stage->words;
+    /* release: the stream's last store (copy_out of streams.c, tell_ready where it is left) */
+    return !stage->failed && __atomic_load_n(stage->is_left ? &words->ready : &words->ended,
+                                             __ATOMIC_ACQUIRE) == stage->number;
 }
 
 /* Copies of portions: a failed call may not have waited for all. */

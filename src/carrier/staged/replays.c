@@ -100,7 +100,7 @@ static bool is_any_ready(const struct tt_stage_run *run)
     int i = 0;
     while (i < run->ncalls) {
         const struct tt_stage *stage = run->calls[i++].stage;
-        /* release: the stream's store (copy_in of streams.c) */
+        /* release: the stream's store (tell_ready of streams.c) */
         if (__atomic_load_n(&stage->words->ready, __ATOMIC_ACQUIRE) == stage->number) return true;
     }
     return false;

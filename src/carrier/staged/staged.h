@@ -23,9 +23,11 @@
  * is larger than a quarter of it, and each captured call, passes through staging memory in
  * portions, which all such calls share (executor/portions.h): the copier, a thread of the
  * communicator, queues the copies on another stream (copies.h). So it is with smaller ones without
- * a stream when many wait, and with messages that a device of the network may move in place. The
- * copier also copies for collectives of a group that use one another's buffers, which keep staging
- * memory of their own. */
+ * a stream when many wait, and with messages that a device of the network may move in place.
+ *
+ * Where a collective of a group reads what an earlier one writes, its stream copies the input
+ * behind that output (copy_late_in of streams.c). The copier does that, in the turns of the calls,
+ * where one of them has no stream, or passes through in portions. */
 #ifndef TT_CARRIER_STAGED_STAGED_H
 #define TT_CARRIER_STAGED_STAGED_H
 
@@ -98,10 +100,18 @@ struct tt_stage {
     bool is_kept;                 /* by a CUDA graph, until tt_stage_release */
     uint32_t number;              /* of the last use */
     /* of this use */
-    bool failed;                   /* its stream may never say that it has ended */
-    bool captured;                 /* its stream was being captured when the call was made */
-    bool is_collective;            /* the call */
-    bool by_host;                  /* who runs the call queues the copies, as `portions` says */
+    bool failed;        /* its stream may never say that it has ended */
+    bool captured;      /* its stream was being captured when the call was made */
+    bool is_collective; /* the call */
+    bool by_host;       /* who runs the call queues the copies, as `portions` says */
+    int position;       /* of a collective among its communicator's in the group */
+    /* It uses what an earlier collective of its group writes, or a later one uses what it writes */
+    bool is_linked;
+    bool is_late;   /* its stream copies its input when the outputs before it have been written */
+    bool is_apart;  /* the rank's own stream waits for its end, as the user's has calls of another
+                     * communicator of the group, and one of this one is late */
+    bool is_behind; /* its stream waits for copies of the copier for a collective of the group */
+    bool is_left; /* after a failure nobody copies its output: `ready` is the stream's last store */
     char *on_device;               /* of a message: as in struct tt_p2p_work */
     struct tt_extent in, out;      /* of the caller's memory; of a collective */
     struct tt_stage_piece *pieces; /* [room] */
@@ -205,13 +215,17 @@ void tt_staged_begin(struct tt_staged_work *work, struct tt_pending_call *pendin
 void tt_staged_check_call(const struct tt_pending_call *pending, tt_status status);
 /* The CUDA stream of a staged call: the user's, or the rank's own. */
 void *tt_staged_stream(const struct tt_pending_call *pending);
+/* The CUDA stream that waits for the end of the call: that one, or, apart, the rank's own. */
+void *tt_staged_waiting_stream(const struct tt_pending_call *pending);
+/* Collectives of ranks of one communicator in this process. */
+bool tt_staged_are_of_one(const struct tt_pending_call *a, const struct tt_pending_call *b);
 
 /* ---- Stages of a group ---------------------------------------------------------------------- */
 
 /* Before the calls are captured or begin: finds the collectives that use the output of an earlier
- * one of the group; their copies are made when the earlier one's have been. USAGE: the process has
- * too few hardware queues for that; or a message uses the output of a collective, or may write the
- * input of one before it is read. */
+ * one of the group; their copies are made when the earlier one's have been. USAGE: the copier is to
+ * make copies for a collective, and streams that wait may have all hardware queues; or a message
+ * uses the output of a collective, or may write the input of one before it is read. */
 TT_NODISCARD tt_status tt_staged_link(struct tt_calls *calls);
 /* Calls of a rank in a group that are on several streams: before any of them, all these streams
  * come to the group; afterwards all follow all of the calls. */
@@ -221,10 +235,12 @@ void tt_staged_join(struct tt_calls *calls, bool before);
 void tt_staged_copy_in(struct tt_calls *calls);
 /* Queues what they do afterwards: when all have got what they do before, so that calls of several
  * ranks on one stream do not wait for one another, and the staging threads have the calls, so that
- * a stream that is full gets room. */
+ * a stream that is full gets room. All ranks' part of a collective is queued before the next
+ * one, and messages last: so what a stream waits for stands before it, also where streams share a
+ * hardware queue. */
 void tt_staged_copy_out(struct tt_calls *calls);
 /* Leaves a call without a stream that is done, and whose communicator has failed, which it returns.
- */
+ * Makes no call of the driver, which may hold up who watches the other calls of the group. */
 TT_NODISCARD tt_status tt_staged_give_up(struct tt_pending_call *pending);
 /* Copies the output of those without a stream, which have run, and leaves them. status: what the
  * run gave; returns it, or the first failure here. */

@@ -36,12 +36,27 @@ static bool has(const struct tt_work *work, uint64_t portion)
                      number) >= 0;
 }
 
+/* The call would wait for copies that the driver has refused. */
+static tt_status check_copies(struct tt_work *work)
+{
+    char cause[TT_ERROR_TEXT], name[128], call[160] = "";
+    struct tt_fabric *fabric = work->engine->fabric;
+    const tt_status status = tt_copies_check(own(work));
+    if (status >= 0) return TT_OK;
+    snprintf(cause, sizeof cause, "%s", tt_last_error());
+    tt_fabric_name_rank(fabric, fabric->rank, name, sizeof name);
+    work->ops->describe(work, call, sizeof call);
+    return tt_fabric_fail(fabric, status, "%s: in %s the driver has refused a copy: %s", name, call,
+                          cause);
+}
+
 /* Wants the first copies, in the call's turn. */
 static tt_status begin_portions(struct tt_work *work)
 {
     if (!portions_of(work)->want_in) {
         TT_TRY(tt_fabric_check(work->engine->fabric)); /* issued before the failure */
-        TT_TRY(tt_copies_want(own(work), 0));
+        TT_TRY(check_copies(work));
+        tt_copies_want(own(work), 0);
     }
     return has(work, 0) ? TT_OK : TT_IN_PROGRESS;
 }
@@ -61,7 +76,7 @@ const struct tt_portions_ops tt_stage_portions_ops = {
 static tt_status ready(struct tt_work *work)
 {
     const struct tt_staged_work *mine = own(work);
-    /* release: the stream's store (copy_in of streams.c) */
+    /* release: the stream's store (tell_ready of streams.c) */
     if (__atomic_load_n(&mine->stage->words->ready, __ATOMIC_ACQUIRE) != mine->number)
         return TT_IN_PROGRESS;
     if (!work->deadline_ns) work->deadline_ns = tt_deadline_ns(work->timeout_ms);
@@ -75,21 +90,22 @@ static tt_status start(struct tt_work *work)
 }
 
 /* Wants the copies for which there is room now that the call has come so far. ran: to its end. */
-static tt_status pass(struct tt_work *work, bool ran)
+static void pass(struct tt_work *work, bool ran)
 {
     const struct tt_stage_portions *portions = portions_of(work);
     const bool message = own(work)->host == &tt_p2p_ops;
-    if (!portions || (message && work->p2p.on_device)) return TT_OK;
-    if (ran) return tt_copies_want(own(work), portions->base.number);
-    if (portions->base.number == 1) return TT_OK;
-    return tt_copies_want(own(work), message ? work->p2p.offset / portions->base.nbytes
-                                             : tt_portions_finished(work));
+    if (!portions || (message && work->p2p.on_device)) return;
+    if (ran)
+        tt_copies_want(own(work), portions->base.number);
+    else if (portions->base.number > 1)
+        tt_copies_want(own(work), message ? work->p2p.offset / portions->base.nbytes
+                                          : tt_portions_finished(work));
 }
 
 static tt_status advance(struct tt_work *work)
 {
     const tt_status status = own(work)->host->advance(work);
-    if (status >= 0) TT_TRY(pass(work, status == TT_OK));
+    if (status >= 0) pass(work, status == TT_OK);
     return status;
 }
 
@@ -104,6 +120,7 @@ static tt_status check(struct tt_work *work)
     /* While the user's stream or copies are waited for, the GPU may be lost. */
     if (work->state == TT_WORK_ISSUED || work->portions)
         TT_TRY(tt_gpu_watch_check(own(work)->part->watch, work->engine->fabric, work, NULL));
+    if (work->portions) TT_TRY(check_copies(work));
     return own(work)->host->check(work);
 }
 

@@ -26,7 +26,7 @@ struct tt_stage_block {
 static bool has_ended(const struct tt_stage *stage)
 {
     const struct tt_stage_words *words = stage->words;
-    /* release: the stream's last store (copy_out of streams.c, tell_ready where it is left) */
+    /* release: the stream's last store (copy_out of streams.c, tell_ready of streams.c) */
     return !stage->failed && __atomic_load_n(stage->is_left ? &words->ready : &words->ended,
                                              __ATOMIC_ACQUIRE) == stage->number;
 }

@@ -44,7 +44,7 @@ if rank == 0:
 """
     status, output, seconds = _program(text, rank, nranks, path)
     expect(status == 0, f"{status}: {output}")
-    expect(seconds < 10, f"{seconds} s: {output}")
+    expect(seconds < 40, f"{seconds} s: {output}")  # it would wait for the timeout, 50 s
 
 
 @case(group=False)
@@ -72,7 +72,7 @@ else:
     import time; time.sleep(3)  # the call does not end by the death of this rank
 """
     status, output, seconds = _program(text, rank, nranks, path)
-    expect(status == 0 and seconds < 10, f"{status}, {seconds} s: {output}")
+    expect(status == 0 and seconds < 40, f"{status}, {seconds} s: {output}")
 
 
 @case(alone=True)

@@ -33,6 +33,12 @@ static inline int tt_left_ms(int64_t deadline_ns)
     return left < 0 ? 0 : left > 1000000000 ? 1000000000 : (int)left;
 }
 
+/* Of two deadlines. */
+static inline int64_t tt_earlier(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 static inline void tt_cpu_relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)

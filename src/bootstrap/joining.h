@@ -36,11 +36,6 @@ struct tt_joining {
     struct tt_answer answer;
 };
 
-static inline int64_t tt_earlier(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static inline int64_t tt_later(int64_t deadline_ns, int64_t ms)
 {
     return deadline_ns > INT64_MAX - ms * 1000000 ? INT64_MAX : deadline_ns + ms * 1000000;

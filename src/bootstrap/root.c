@@ -136,10 +136,8 @@ static void answer_late(struct tt_root *root)
 static void gather(struct tt_root *root)
 {
     while (root->status == TT_OK && (!root->members || root->ncame < root->nranks)) {
-        const int64_t told_ns = tt_deadline_ns(TOLD_MS);
-        int64_t next_ns =
-            root->notice.next_ns < root->deadline_ns ? root->notice.next_ns : root->deadline_ns;
-        if (told_ns < next_ns) next_ns = told_ns;
+        const int64_t next_ns = tt_earlier(tt_earlier(root->notice.next_ns, root->deadline_ns),
+                                           tt_deadline_ns(TOLD_MS));
         const tt_status status = tt_acceptor_serve(root->acceptor, &tt_root_events, root, next_ns);
         if (root->status != TT_OK) break;
         if (status != TT_OK)

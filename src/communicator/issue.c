@@ -82,11 +82,13 @@ static tt_status check_may_wait(const struct tt_pending_call *calls, int ncalls)
         turns = turns_of(&calls[i]);
         TT_TRY(tt_check_may_wait(calls[i].comm, turns));
     }
-    for (int i = 0; i < ncalls; i++)
-        for (int k = 0; k < ncalls && goes_behind(&calls[i]); k++)
+    for (int i = 0; i < ncalls; i++) {
+        if (!goes_behind(&calls[i])) continue;
+        for (int k = 0; k < ncalls; k++)
             if (!calls[k].stream && !has_turns_of_device(&calls[k]) &&
                 waits_for(&calls[k], &calls[i]))
                 return fail_to_wait(calls[k].comm);
+    }
     return TT_OK;
 }
 

@@ -242,7 +242,7 @@ TEST(streams, a_collective_waits_for_the_work_before_it)
 /* What a stream's function calls while other calls are queued behind that function. */
 struct calls_inside {
     tuttiComm_t comm;
-    int rank, one, many[5], message;
+    int rank, one, many[5];
     tuttiStream_t stream; /* that runs the function */
     tuttiResult_t alone, group, split, mixed, exchange;
     bool says_why;

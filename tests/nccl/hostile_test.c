@@ -357,7 +357,7 @@ TEST(nccl_hostile, a_failure_outlives_the_communicator_and_older_sentences_do_no
     }
     CHECK(!strcmp(text, copy));
     CHECK(ncclGetVersion(NULL) == ncclInvalidArgument);
-    CHECK(!strcmp(ncclGetLastError(comms[0]), copy)); /* also of the handle of what has ended */
+    CHECK(!strcmp(ncclGetLastError(comms[0]), copy)); /* the communicator has ended */
 }
 
 TEST(nccl_hostile, the_handle_of_what_has_ended_replaces_no_sentence)

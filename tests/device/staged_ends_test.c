@@ -529,19 +529,20 @@ static void abort_both(int nfirst)
     tuttiResult_t error;
     make_comms(pair.first, nfirst);
     make_comms(pair.second, 2);
-    REQUIRE(pthread_create(&thread, NULL, call_both, &pair) == 0);
-    while (!pair.second[0]->core.engine.outstanding ||
-           pair.first[0]->core.engine.outstanding != nfirst - 1)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     struct tt_cuda *driver = (struct tt_cuda *)(uintptr_t)tt_cuda_load();
     real_write = driver->StreamWriteValue32;
     nwrites = 0;
     driver->StreamWriteValue32 = count_write;
+    REQUIRE(pthread_create(&thread, NULL, call_both, &pair) == 0);
+    /* Each input is copied, and the calls wait. */
+    while (nwrites < 2 || !pair.second[0]->core.engine.outstanding ||
+           pair.first[0]->core.engine.outstanding != nfirst - 1)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     CHECK_EQ(tuttiCommAbort(pair.first[0]), tuttiSuccess);
     CHECK_EQ(tuttiCommAbort(pair.second[0]), tuttiSuccess);
     pthread_join(thread, NULL);
     driver->StreamWriteValue32 = real_write;
-    CHECK_EQ(nwrites, 0);
+    CHECK_EQ(nwrites, 2);
     CHECK_EQ(pair.result, tuttiRemoteError);
     CHECK_EQ(tuttiCommGetAsyncError(pair.second[1], &error), tuttiSuccess);
     CHECK_MESSAGE(error == tuttiSuccess, "the second abort came after the deadline: %s",

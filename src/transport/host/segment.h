@@ -46,11 +46,11 @@ struct tt_rank_record {
     _Atomic int64_t seen_ns;
     _Atomic uint64_t replays; /* twice the collectives of CUDA graphs that its GPU has ended, and 1
                                * while it runs one */
+    /* 1 + the processor on which it last began to wait on a crowded machine; 0: it has not */
+    _Alignas(TT_CACHE_LINE) _Atomic uint32_t core;
     /* Calls whose kernels use memory of other ranks, and of which ranks: one bit each (kernels.c)
      */
-    _Alignas(TT_CACHE_LINE) _Atomic uint32_t kernels;
-    _Atomic uint32_t core; /* 1 + the processor on which it last began to wait on a crowded machine;
-                            * 0: it has not */
+    _Atomic uint32_t kernels;
     _Atomic uint64_t lenders;
 };
 

@@ -304,6 +304,7 @@ static void call_behind_a_function(int rank, tuttiComm_t comm, void *arg)
     CHECK_EQ(tuttiAllReduce(&data, &data, 1, tuttiInt32, tuttiSum, comm, stream), tuttiSuccess);
     sem_post(&inside.queued);
     CHECK_EQ(tuttiStreamSynchronize(stream), tuttiSuccess);
+    CHECK_EQ(tuttiStreamSynchronize(stream), tuttiSuccess); /* what the function queued, too */
     CHECK_EQ(inside.alone, tuttiInvalidUsage);
     CHECK(inside.says_why);
     CHECK_EQ(inside.group, tuttiInvalidUsage);

@@ -18,9 +18,10 @@
 #include "bootstrap/root_internal.h"
 
 enum {
-    LOOK_MS = 5000,      /* most between two looks for ids whose deadline has come */
-    AGAIN_NS = 20000000, /* after a want of descriptors or memory */
-    SCARCE_MS = 10000,   /* how long a rank may have to wait for that */
+    LOOK_MS = 5000,          /* most between two looks for ids whose deadline has come */
+    AGAIN_NS = 20000000,     /* after a want of descriptors or memory */
+    SCARCE_MS = 10000,       /* how long a rank may have to wait for that */
+    ATTEMPT_NS = 1000000000, /* tries further apart are not of the same want */
 };
 
 struct idle {
@@ -29,6 +30,7 @@ struct idle {
     struct tt_unique_id id;
     int64_t deadline_ns;
     int64_t scarce_until_ns; /* a rank waits for descriptors until then; 0: none does */
+    int64_t scarce_last_ns;  /* when that was last found */
     struct tt_report report; /* what the root is told when it begins */
 };
 
@@ -92,6 +94,11 @@ static void *wait_for_ranks(void *unused);
  * with the next expire_locked, and the ranks of this process have the cause. */
 static void put_off_locked(struct idle *idle, int error)
 {
+    const int64_t before_ns = idle->scarce_last_ns;
+    idle->scarce_last_ns = tt_now_ns();
+    /* The time in which the process was stopped does not count. */
+    if (idle->scarce_last_ns - before_ns > ATTEMPT_NS && idle->scarce_until_ns)
+        idle->scarce_until_ns = tt_deadline_ns(SCARCE_MS);
     if (!idle->scarce_until_ns) {
         idle->scarce_until_ns = tt_deadline_ns(SCARCE_MS);
         errno = error;

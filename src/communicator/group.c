@@ -446,6 +446,7 @@ static void make_key(void)
 __attribute__((destructor)) static void delete_key(void)
 {
     if (have_group_key) (void)pthread_key_delete(group_key);
+    have_group_key = false; /* a thread may open its first group while the process ends */
 }
 
 void tt_group_start(void)

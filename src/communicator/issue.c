@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/thread.h"
 #include "communicator/calling.h"
 #include "executor/express.h"
 #include "executor/stream.h"
@@ -57,12 +58,24 @@ static bool is_to_itself(const struct tt_pending_call *call)
     return call->kind != TT_CALL_COLLECTIVE && call->peer == call->comm->rank;
 }
 
+/* Of the messages of a communicator and a kind to the rank itself: how many come before this one. A
+ * send belongs to the receive with the same number. */
+static int number_to_itself(const struct tt_pending_call *calls, const struct tt_pending_call *call)
+{
+    int number = 0;
+    for (; calls < call; calls++)
+        number += calls->comm == call->comm && calls->kind == call->kind && is_to_itself(calls);
+    return number;
+}
+
 /* Whether a call waits for another one of its group, which is queued in a stream. */
-static bool waits_for(const struct tt_pending_call *call, const struct tt_pending_call *queued)
+static bool waits_for(const struct tt_pending_call *calls, const struct tt_pending_call *call,
+                      const struct tt_pending_call *queued)
 {
     if (call->comm != queued->comm) return false;
-    return (queued < call && turns_of(queued) == turns_of(call)) ||
-           (is_to_itself(call) && is_to_itself(queued) && queued->kind != call->kind);
+    if (queued < call && turns_of(queued) == turns_of(call)) return true;
+    return is_to_itself(call) && is_to_itself(queued) && queued->kind != call->kind &&
+           number_to_itself(calls, call) == number_to_itself(calls, queued);
 }
 
 static bool goes_behind(const struct tt_pending_call *call)
@@ -86,7 +99,7 @@ static tt_status check_may_wait(const struct tt_pending_call *calls, int ncalls)
         if (!goes_behind(&calls[i])) continue;
         for (int k = 0; k < ncalls; k++)
             if (!calls[k].stream && !has_turns_of_device(&calls[k]) &&
-                waits_for(&calls[k], &calls[i]))
+                waits_for(calls, &calls[k], &calls[i]))
                 return fail_to_wait(calls[k].comm);
     }
     return TT_OK;
@@ -397,6 +410,7 @@ static tt_status run_own(struct issue *issue)
 static tt_status issue_by_carrier(struct tt_pending_call *calls, int ncalls, enum tt_call_hold hold)
 {
     struct issue issue;
+    const int cancels = tt_cancel_put_off(); /* a call may wait for memory, or for its launch */
     sort(&issue, calls, ncalls);
     tt_status status = prepare(&issue);
     if (status) {
@@ -410,6 +424,7 @@ static tt_status issue_by_carrier(struct tt_pending_call *calls, int ncalls, enu
     if (!status) status = run_own(&issue);
     free(issue.memory);
     for (int i = 0; i < issue.nparts; i++) free(issue.parts[i].calls.memory);
+    tt_cancel_allow(cancels);
     return status;
 }
 

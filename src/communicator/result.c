@@ -4,6 +4,7 @@
 
 #include "base/names.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "carrier/carried.h"
 #include "communicator/calling.h"
 
@@ -133,8 +134,10 @@ tuttiResult_t tuttiCommSetTimeout(tuttiComm_t comm, int timeoutMs)
 static void look(tuttiComm_t comm)
 {
     const struct tt_carried *carried = tt_carried_of(&comm->core);
+    const int cancels = tt_cancel_put_off(); /* of a watchdog that is to end */
     if (carried && carried->look) carried->look(&comm->core);
     tt_engine_look(&comm->core.engine);
+    tt_cancel_allow(cancels);
 }
 
 tuttiResult_t tuttiCommCheckRank(tuttiComm_t comm, int rank)

@@ -89,10 +89,9 @@ static bool by_sockets(const struct tt_work *works)
 static void examine(struct tt_work *works, bool one_queue, struct failure *first)
 {
     for (struct tt_work *work = works; work; work = work->next) {
-        const bool waits = !tt_work_is_done(work);
         tt_work_examine(work);
         note_failure(first, work);
-        if (waits && one_queue) return;
+        if (one_queue && !tt_work_is_done(work)) return;
     }
 }
 
@@ -102,10 +101,8 @@ static void look_around(struct wait *wait, struct tt_work *works, struct failure
     if (!wait->since_ns) wait->since_ns = wait->examined_ns = now;
     if (now - wait->examined_ns < EXAMINE_NS) return;
     wait->examined_ns = now;
-    const int cancels = tt_cancel_put_off();
     examine(works, wait->one_queue, first);
     if (wait->look) wait->look(wait->arg);
-    tt_cancel_allow(cancels);
 }
 
 /* Whether the wait has lasted so long that it sleeps, also where yields are quick. */
@@ -206,9 +203,7 @@ static void sleep_for_events(struct tt_work *works)
         tt_engine_leave(engine);
         return;
     }
-    const int cancels = tt_cancel_put_off();
     nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
-    tt_cancel_allow(cancels);
 }
 
 /* The sleep was armed before this turn's look at all works, which has moved nothing. Works that
@@ -251,17 +246,22 @@ static bool shares_core(const struct tt_fabric *fabric)
     const struct tt_rank_record *records = fabric->segment->header->records;
     const uint32_t core = (uint32_t)sched_getcpu() + 1;
     bool shares = false;
-    atomic_store_explicit(&fabric->record->core, core, memory_order_relaxed);
+    if (atomic_load_explicit(&fabric->record->core, memory_order_relaxed) != core)
+        atomic_store_explicit(&fabric->record->core, core, memory_order_relaxed);
     for (int r = 0; r < fabric->nlocal; r++)
         shares |= r != fabric->local &&
                   atomic_load_explicit(&records[r].core, memory_order_relaxed) == core;
     return shares;
 }
 
-static int64_t spin_ns(const struct tt_engine *engine, int64_t now_ns)
+/* Who else may need this core: the kernel, for its part of sockets, another thread of this rank
+ * that has the call before, or another rank. */
+static int64_t spin_ns(const struct tt_work *works, int64_t now_ns)
 {
-    if (!is_crowded(engine, now_ns)) return SPIN_NS;
-    return shares_core(engine->fabric) ? SHARED_SPIN_NS : CROWDED_SPIN_NS;
+    if (!is_crowded(works->engine, now_ns)) return SPIN_NS;
+    const bool shares =
+        by_sockets(works) || works->state == TT_WORK_ISSUED || shares_core(works->engine->fabric);
+    return shares ? SHARED_SPIN_NS : CROWDED_SPIN_NS;
 }
 
 /* The first of the works is not done. */
@@ -270,7 +270,7 @@ static void wait_a_turn(struct wait *wait, struct tt_work *works, struct failure
     const int64_t now_ns = tt_now_ns();
     if (!wait->turns++) {
         wait->begin_ns = now_ns;
-        wait->spin_ns = wait->spin ? spin_ns(works->engine, now_ns) : 0;
+        wait->spin_ns = wait->spin ? spin_ns(works, now_ns) : 0;
     }
     const int64_t waited_ns = now_ns - wait->begin_ns;
     if (wait->sleep || waited_ns >= SPIN_NS) hurry_streams(wait, works);
@@ -324,10 +324,11 @@ static bool advance_all(struct tt_work *works, bool one_queue, uint64_t *progres
     return waiting;
 }
 
-/* Whether an advance may come to where a thread can be cancelled: to calls of sockets. */
+/* Whether the first look may come to where a thread can be cancelled: to calls of sockets, but for
+ * those that pass descriptors, which see to that themselves. */
 static bool may_be_cancelled(const struct tt_work *works)
 {
-    while (works && !works->engine->fabric->wires) works = works->next;
+    while (works && (tt_work_is_done(works) || !works->engine->fabric->wires)) works = works->next;
     return works != NULL;
 }
 
@@ -336,8 +337,8 @@ static tt_status run(struct tt_work *works, struct wait wait)
     struct failure first;
     uint64_t before = 0, left = 0; /* what moved; of the works that were left behind */
     wait.one_queue = is_one_queue(works);
-    const bool is_kept = may_be_cancelled(works);
-    const int cancels = is_kept ? tt_cancel_put_off() : 0;
+    bool is_kept = may_be_cancelled(works); /* the thread, whatever cancels it */
+    int cancels = is_kept ? tt_cancel_put_off() : 0;
     first.status = TT_OK; /* the text is not cleared: every call comes here */
     for (;;) {
         uint64_t progress = left;
@@ -350,6 +351,8 @@ static tt_status run(struct tt_work *works, struct wait wait)
             wait.since_ns = 0;
             wait.sleep = NULL;
         }
+        if (!is_kept) cancels = tt_cancel_put_off();
+        is_kept = true;
         wait_a_turn(&wait, works, &first);
     }
     if (is_kept) tt_cancel_allow(cancels);

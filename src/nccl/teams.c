@@ -6,7 +6,7 @@
 #include "nccl/face.h"
 
 /* No struct of properties is larger: in 2.32.3 it has 152 bytes. */
-enum { MOST_PROPERTIES = 4096 };
+enum { LEAST_PROPERTIES = 40 /* of NCCL 2.29.2 */, MOST_PROPERTIES = 4096 };
 
 static struct ncclTeam team_of(ncclComm_t comm, bool is_all)
 {
@@ -67,8 +67,8 @@ ncclResult_t pncclCommQueryProperties(ncclComm_t comm, struct ncclCommProperties
 {
     const tuttiComm_t own = tt_face_comm(comm);
     int rank, nranks, device;
-    if (!properties || properties->magic != NCCL_API_MAGIC ||
-        properties->size < sizeof *properties || properties->size > MOST_PROPERTIES)
+    if (!properties || properties->magic != NCCL_API_MAGIC || properties->size < LEAST_PROPERTIES ||
+        properties->size > MOST_PROPERTIES)
         return tt_face_refuse(ncclInvalidArgument,
                               "ncclCommQueryProperties: the properties %p are not from "
                               "NCCL_COMM_PROPERTIES_INITIALIZER of 2.29 or later",
@@ -81,7 +81,8 @@ ncclResult_t pncclCommQueryProperties(ncclComm_t comm, struct ncclCommProperties
     properties->rank = rank;
     properties->nRanks = nranks;
     properties->cudaDev = properties->nvmlDev = device;
-    properties->nLsaTeams = nranks;
+    if (properties->size >= offsetof(struct ncclCommProperties, nLsaTeams) + sizeof(int))
+        properties->nLsaTeams = nranks;
     return ncclSuccess;
 }
 

@@ -292,6 +292,8 @@ TEST(staged_groups, sums_of_sums_need_no_hardware_queue_beside_those_of_streams_
     on_queues("4", before_waiting_streams);
 }
 
+static _Atomic bool is_issued; /* by rank 0: its streams wait for rank 1 */
+
 /* arg: whether both communicators have one stream, and the ranks another order of them. */
 static void of_two_communicators(struct gpu_rank *rank)
 {
@@ -302,12 +304,14 @@ static void of_two_communicators(struct gpu_rank *rank)
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.timeoutMs = 20000;
     check_success(rank, tuttiCommSplit(rank->comm, 0, rank->rank, &comms[1], &config), "split");
+    while (rank->rank && !is_issued) tt_test_pause();
     check_success(rank, tuttiGroupStart(), "group start");
     for (int i = 0; i < 2; i++) {
         const int at = one_stream && rank->rank ? 1 - i : i;
         issue_sums(rank, comms[at], memory[at], &streams[one_stream ? 0 : at], 1);
     }
     check_success(rank, tuttiGroupEnd(), "group");
+    is_issued = !rank->rank;
     for (int i = 0; i < 2; i++) {
         check_success(rank, tuttiStreamSynchronize(streams[i].stream), "synchronize");
         destroy_streams(rank, &streams[i]);

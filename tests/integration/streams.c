@@ -242,9 +242,9 @@ TEST(streams, a_collective_waits_for_the_work_before_it)
 /* What a stream's function calls while other calls are queued behind that function. */
 struct calls_inside {
     tuttiComm_t comm;
-    int rank, one, many[5];
+    int rank, one, many[5], apart[2];
     tuttiStream_t stream; /* that runs the function */
-    tuttiResult_t alone, group, split, mixed, exchange;
+    tuttiResult_t alone, group, split, pairs, mixed, exchange;
     bool says_why;
     sem_t queued;
 };
@@ -271,6 +271,14 @@ static void call_inside(void *argument)
     CHECK_EQ(tuttiSend(&own->rank, 1, tuttiInt32, own->rank, own->comm, own->stream), tuttiSuccess);
     own->split = tuttiGroupEnd();
     CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int i = 0; i < 2; i++) {
+        tuttiStream_t stream = i ? own->stream : NULL;
+        CHECK_EQ(tuttiSend(&own->rank, 1, tuttiInt32, own->rank, own->comm, stream), tuttiSuccess);
+        CHECK_EQ(tuttiRecv(&own->apart[i], 1, tuttiInt32, own->rank, own->comm, stream),
+                 tuttiSuccess);
+    }
+    own->pairs = tuttiGroupEnd();
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
     for (int i = 0; i < 2; i++)
         CHECK_EQ(tuttiSend(&own->rank, 1, tuttiInt32, peer, own->comm, i ? NULL : own->stream),
                  tuttiSuccess);
@@ -285,7 +293,8 @@ static void call_inside(void *argument)
 static void call_behind_a_function(int rank, tuttiComm_t comm, void *arg)
 {
     (void)arg;
-    struct calls_inside inside = {.comm = comm, .rank = rank, .one = 7, .many = {7, 7, 7, 7, 7}};
+    struct calls_inside inside = {
+        .comm = comm, .rank = rank, .one = 7, .many = {7, 7, 7, 7, 7}, .apart = {-1, -1}};
     int data = rank;
     tuttiStream_t stream;
     sem_init(&inside.queued, 0, 0);
@@ -295,10 +304,14 @@ static void call_behind_a_function(int rank, tuttiComm_t comm, void *arg)
     CHECK_EQ(tuttiAllReduce(&data, &data, 1, tuttiInt32, tuttiSum, comm, stream), tuttiSuccess);
     sem_post(&inside.queued);
     CHECK_EQ(tuttiStreamSynchronize(stream), tuttiSuccess);
+    CHECK_EQ(tuttiStreamSynchronize(stream), tuttiSuccess); /* what the function queued, too */
     CHECK_EQ(inside.alone, tuttiInvalidUsage);
     CHECK(inside.says_why);
     CHECK_EQ(inside.group, tuttiInvalidUsage);
     CHECK_EQ(inside.split, tuttiInvalidUsage);
+    CHECK_EQ(inside.pairs, tuttiSuccess); /* the second pair follows, and nobody waits for it */
+    CHECK_EQ(inside.apart[0], rank);
+    CHECK_EQ(inside.apart[1], rank);
     CHECK_EQ(inside.mixed, tuttiInvalidUsage);
     CHECK_EQ(inside.exchange, tuttiSuccess); /* messages are not ordered with collectives */
     CHECK_EQ(data, 1);

@@ -382,6 +382,10 @@ TEST(nccl_communicators, tell_a_device_program_that_a_rank_reaches_only_itself)
     REQUIRE(ncclCommQueryProperties(comms[1], &properties) == ncclSuccess);
     CHECK(properties.rank == 1 && properties.nRanks == 2 && !properties.deviceApiSupport);
     CHECK(properties.nLsaTeams == 2);
+    properties.size = 40; /* of NCCL 2.29.2, which ends before nLsaTeams */
+    properties.nLsaTeams = -1;
+    CHECK(ncclCommQueryProperties(comms[1], &properties) == ncclSuccess);
+    CHECK(properties.nRanks == 2 && properties.nLsaTeams == -1);
     properties.magic = 0;
     CHECK(ncclCommQueryProperties(comms[1], &properties) == ncclInvalidArgument);
     const struct ncclTeam world = ncclTeamWorld(comms[1]), lsa = ncclTeamLsa(comms[1]);

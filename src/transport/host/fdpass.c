@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "base/private_fd.h"
+#include "base/thread.h"
 
 enum {
     QUEUE = 128,    /* connections that may wait at a socket */
@@ -121,7 +122,7 @@ static int send_on(int connection, const struct tt_fd_note *note, int fd)
     return sent < 0 ? errno : 0;
 }
 
-tt_status tt_fdpass_send(const struct tt_fd_address *to, const struct tt_fd_note *note, int fd)
+static tt_status send_note(const struct tt_fd_address *to, const struct tt_fd_note *note, int fd)
 {
     struct sockaddr_un un;
     const socklen_t length = to_sockaddr(to, &un);
@@ -134,6 +135,14 @@ tt_status tt_fdpass_send(const struct tt_fd_address *to, const struct tt_fd_note
         if (error) status = fail_to_pass(error);
     }
     tt_private_fd_close(connection);
+    return status;
+}
+
+tt_status tt_fdpass_send(const struct tt_fd_address *to, const struct tt_fd_note *note, int fd)
+{
+    const int cancels = tt_cancel_put_off();
+    const tt_status status = send_note(to, note, fd);
+    tt_cancel_allow(cancels);
     return status;
 }
 
@@ -204,7 +213,7 @@ static tt_status receive_on(int connection, uint64_t secret, struct tt_fd_note *
     return TT_OK;
 }
 
-tt_status tt_fdpass_receive(int socket_fd, uint64_t secret, struct tt_fd_note *note, int *fd)
+static tt_status receive_note(int socket_fd, uint64_t secret, struct tt_fd_note *note, int *fd)
 {
     /* All that waits now, and not what strangers add meanwhile. */
     for (int i = 0; i < QUEUE; i++) {
@@ -224,4 +233,12 @@ tt_status tt_fdpass_receive(int socket_fd, uint64_t secret, struct tt_fd_note *n
         if (status != TT_IN_PROGRESS) return status;
     }
     return TT_IN_PROGRESS;
+}
+
+tt_status tt_fdpass_receive(int socket_fd, uint64_t secret, struct tt_fd_note *note, int *fd)
+{
+    const int cancels = tt_cancel_put_off();
+    const tt_status status = receive_note(socket_fd, secret, note, fd);
+    tt_cancel_allow(cancels);
+    return status;
 }

@@ -15,6 +15,7 @@
 #include "base/open.h"
 #include "base/private_fd.h"
 #include "base/process_lock.h"
+#include "base/thread.h"
 
 struct tt_pid_watch {
     pid_t pid, watcher; /* watcher: this process; a child made by fork has none of these watches */
@@ -153,6 +154,7 @@ void tt_pid_watch_put(struct tt_pid_watch *watch)
 
 bool tt_pid_watch_is_dead(struct tt_pid_watch *watch)
 {
+    const int cancels = tt_cancel_put_off(); /* poll and open are where a thread can be cancelled */
     tt_process_lock(&lock);
     if (watch->pidfd < 0) open_pidfd_locked(watch);
     struct pollfd poll_fd = {.fd = watch->pidfd, .events = POLLIN};
@@ -163,5 +165,6 @@ bool tt_pid_watch_is_dead(struct tt_pid_watch *watch)
         dead = is_gone_by_proc(watch);
     }
     tt_process_unlock(&lock);
+    tt_cancel_allow(cancels);
     return dead;
 }

@@ -16,12 +16,11 @@
 #include "base/private_fd.h"
 #include "base/process_lock.h"
 #include "bootstrap/root_internal.h"
+#include "net/scarce.h"
 
 enum {
-    LOOK_MS = 5000,          /* most between two looks for ids whose deadline has come */
-    AGAIN_NS = 20000000,     /* after a want of descriptors or memory */
-    SCARCE_MS = 10000,       /* how long a rank may have to wait for that */
-    ATTEMPT_NS = 1000000000, /* tries further apart are not of the same want */
+    LOOK_MS = 5000,      /* most between two looks for ids whose deadline has come */
+    AGAIN_NS = 20000000, /* after a want of descriptors or memory */
 };
 
 struct idle {
@@ -29,9 +28,9 @@ struct idle {
     int listener; /* owned */
     struct tt_unique_id id;
     int64_t deadline_ns;
-    int64_t scarce_until_ns; /* a rank waits for descriptors until then; 0: none does */
-    int64_t scarce_last_ns;  /* when that was last found */
-    struct tt_report report; /* what the root is told when it begins */
+    struct tt_scarce scarce; /* a rank has come, and waits for descriptors */
+    struct tt_report report; /* what the root is told when it begins; status 0: nothing */
+    int reporter;            /* the rank that says so */
 };
 
 static struct tt_process_lock lock = TT_PROCESS_LOCK;
@@ -94,17 +93,12 @@ static void *wait_for_ranks(void *unused);
  * with the next expire_locked, and the ranks of this process have the cause. */
 static void put_off_locked(struct idle *idle, int error)
 {
-    const int64_t before_ns = idle->scarce_last_ns;
-    idle->scarce_last_ns = tt_now_ns();
-    /* The time in which the process was stopped does not count. */
-    if (idle->scarce_last_ns - before_ns > ATTEMPT_NS && idle->scarce_until_ns)
-        idle->scarce_until_ns = tt_deadline_ns(SCARCE_MS);
-    if (!idle->scarce_until_ns) {
-        idle->scarce_until_ns = tt_deadline_ns(SCARCE_MS);
+    if (tt_scarce_is_news(&idle->scarce)) {
         errno = error;
         TT_WARN("bootstrap: a rank has to wait until its root can begin: %m (limit of open files: "
                 "ulimit -n); will not be logged again");
-    } else if (tt_expired(idle->scarce_until_ns)) {
+    }
+    if (tt_scarce_for_long(&idle->scarce)) {
         const tt_status status =
             tt_socket_fail(error, "bootstrap: the root could not begin for 10 s");
         tt_roots_keep_cause(&idle->id, status, tt_last_error());
@@ -226,18 +220,32 @@ tt_status tt_root_start_idle(int listener, const struct tt_unique_id *id, int64_
 }
 
 /* The report waits here where no rank has come to the id yet. */
-void tt_root_tell(const struct tt_unique_id *id, const struct tt_report *report)
+void tt_root_tell(const struct tt_unique_id *id, int rank, const struct tt_report *report)
 {
     bool found = false;
     tt_process_lock(&lock);
     forget_inherited_locked();
     for (struct idle *idle = ids; idle; idle = idle->next) {
         if (sodium_memcmp(idle->id.key, id->key, sizeof id->key) != 0) continue;
-        if (!idle->report.status) idle->report = *report;
+        if (!idle->report.status) {
+            idle->report = *report;
+            idle->reporter = rank;
+        }
         found = true;
     }
     tt_process_unlock(&lock);
     if (!found) tt_roots_tell(id, report);
+}
+
+void tt_root_withdraw(const struct tt_unique_id *id, int rank)
+{
+    tt_process_lock(&lock);
+    forget_inherited_locked();
+    for (struct idle *idle = ids; idle; idle = idle->next)
+        if (idle->report.status && idle->reporter == rank &&
+            !sodium_memcmp(idle->id.key, id->key, sizeof id->key))
+            idle->report.status = TT_OK;
+    tt_process_unlock(&lock);
 }
 
 /* Only the thread that waits may free an id: the end of the listener wakes it. */

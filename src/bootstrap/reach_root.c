@@ -333,7 +333,7 @@ void tt_joining_tell_own_root(struct tt_joining *joining, tt_status status)
     if (status == TT_ERR_TIMEOUT) return;
     fill_hello(joining);
     const struct tt_report report = report_of(joining, status);
-    tt_root_tell(joining->id, &report);
+    tt_root_tell(joining->id, joining->hello.rank, &report);
 }
 
 void tt_joining_tell_root(struct tt_joining *joining, tt_status status)

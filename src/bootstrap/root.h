@@ -35,7 +35,10 @@ TT_NODISCARD tt_status tt_root_start_idle(int listener, const struct tt_unique_i
 /* A rank of this process cannot join, and may not be able to connect to the root: if the root is
  * this process's, it fails with this report within a second or so, and answers that to all ranks.
  * Any thread. */
-void tt_root_tell(const struct tt_unique_id *id, const struct tt_report *report);
+void tt_root_tell(const struct tt_unique_id *id, int rank, const struct tt_report *report);
+/* The rank tries again: what it told a root to which no rank has come yet holds no longer. Any
+ * thread. */
+void tt_root_withdraw(const struct tt_unique_id *id, int rank);
 /* Why the id's root, of this process, has failed: for ranks that it had no descriptors to answer.
  * TT_OK: it has not, or that is no longer known. */
 tt_status tt_root_cause(const struct tt_unique_id *id, char text[TT_WIRE_TEXT]);

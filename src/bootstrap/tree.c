@@ -288,6 +288,7 @@ tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap, const struct tt_u
     made->parent.fd = -1;
     for (int i = 0; i < TT_TREE_FANOUT; i++) made->children[i].fd = -1;
     joining.bootstrap = made;
+    tt_root_withdraw(id, rank);
     const tt_status status = build(&joining);
     tt_joining_leave_root(&joining);
     tt_acceptor_destroy(joining.acceptor);

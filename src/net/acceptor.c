@@ -21,8 +21,6 @@ enum {
     PENDING_MS = 10000, /* how long a connection may take to prove the key */
     CROWDED_MS = 300,   /* the same when all places are taken; slow ranks connect again */
     REST_MS = 20,       /* between two attempts to accept while descriptors are scarce */
-    SCARCE_MS = 10000,  /* how long they may be, where the acceptor gives up */
-    ATTEMPT_MS = 1000,  /* attempts further apart are not of the same want of descriptors */
     EVENTS_A_WAKE = 64, /* also bounds the accepts between two looks at pending connections */
 };
 
@@ -220,27 +218,17 @@ static bool process_has_room(const struct tt_acceptor *acceptor)
                acceptor->most_of_process;
 }
 
-/* Whether descriptors have been scarce for too long. */
-static bool is_scarce_for_long(struct tt_acceptor *acceptor)
-{
-    const int64_t now = tt_now_ns();
-    if (now - acceptor->scarce_last_ns > ATTEMPT_MS * INT64_C(1000000)) acceptor->scarce_ns = now;
-    acceptor->scarce_last_ns = now;
-    return acceptor->gives_up && now - acceptor->scarce_ns > SCARCE_MS * INT64_C(1000000);
-}
-
 /* Rests because descriptors are scarce: they may be free in a moment. */
 static tt_status rest_for_descriptors(struct tt_acceptor *acceptor, int error)
 {
-    if (!acceptor->said_scarce) {
+    if (tt_scarce_is_news(&acceptor->scarce)) {
         errno = error;
         TT_WARN("connections have to wait: %m (limit of open files: ulimit -n); will not be "
                 "logged again");
     }
-    acceptor->said_scarce = true;
     rest(acceptor);
-    if (!is_scarce_for_long(acceptor)) return TT_OK;
-    acceptor->scarce_last_ns = 0; /* the owner may serve on */
+    if (!tt_scarce_for_long(&acceptor->scarce) || !acceptor->gives_up) return TT_OK;
+    tt_scarce_has_passed(&acceptor->scarce); /* the owner may serve on */
     return tt_socket_fail(error, "connections have waited for 10 s");
 }
 
@@ -258,7 +246,7 @@ static tt_status accept_pending(struct tt_acceptor *acceptor)
         if (fd >= 0) {
             greet(acceptor, fd, &peer);
         } else if (errno == EAGAIN) {
-            acceptor->scarce_last_ns = 0;
+            tt_scarce_has_passed(&acceptor->scarce);
             return TT_OK;
         } else if (is_scarcity(errno)) {
             return rest_for_descriptors(acceptor, errno);
@@ -292,7 +280,8 @@ static tt_status read_hello(struct tt_acceptor *acceptor, struct tt_pending_conn
         refuse(acceptor, pending, "it does not know the job's key (TUTTI_JOB_KEY, unique id)");
         return TT_OK;
     }
-    if (pending->hello.kind != TT_HELLO_PROBE) acceptor->scarce_last_ns = 0; /* some come through */
+    if (pending->hello.kind != TT_HELLO_PROBE)
+        tt_scarce_has_passed(&acceptor->scarce); /* some come through */
     const tt_status status = events->on_hello(context, pending);
     close_pending(acceptor, pending);
     return status;

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "net/handshake.h"
+#include "net/scarce.h"
 
 enum {
     TT_MAX_PENDING = 256,         /* of one acceptor */
@@ -35,12 +36,10 @@ struct tt_acceptor {
     int npending, nlogged;
     int nplaces; /* of pending[] that have been in use */
     int most_of_process;
-    bool listening;         /* false: the listener rests until a place is free */
-    int64_t rest_until_ns;  /* or until this time; 0: it does not rest for descriptors */
-    bool said_scarce;       /* it has logged that connections wait for descriptors */
-    bool gives_up;          /* set by the owner: after 10 s of that tt_acceptor_serve fails */
-    int64_t scarce_ns;      /* since when descriptors are scarce */
-    int64_t scarce_last_ns; /* when they were last found so; 0: they are not */
+    bool listening;          /* false: the listener rests until a place is free */
+    int64_t rest_until_ns;   /* or until this time; 0: it does not rest for descriptors */
+    struct tt_scarce scarce; /* connections wait for descriptors */
+    bool gives_up;           /* set by the owner: after 10 s of that tt_acceptor_serve fails */
     struct {
         struct tt_address host;
         const char *what; /* static */

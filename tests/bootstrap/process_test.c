@@ -136,6 +136,40 @@ TEST(process, a_root_out_of_descriptors_tells_those_who_came)
     expect_exit(pid);
 }
 
+/* Takes all descriptors that the process has left. How many these are, at most n. */
+static int take_descriptors(int *taken, int n)
+{
+    int ntaken = 0;
+    while (ntaken < n && (taken[ntaken] = dup(0)) >= 0) ntaken++;
+    return ntaken;
+}
+
+/* No rank has come to the root yet: what the rank told it must not fail the ranks that come. */
+TEST(process, a_rank_that_had_no_descriptors_may_try_again)
+{
+    enum { LIMIT = 64 };
+    if (tt_is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
+    const pid_t pid = fork();
+    if (pid == 0) {
+        const struct rlimit limit = {.rlim_cur = LIMIT, .rlim_max = LIMIT};
+        struct tt_unique_id id;
+        struct rank_run runs[2];
+        int taken[LIMIT];
+        if (setrlimit(RLIMIT_NOFILE, &limit) || tt_unique_id_create(&id) != TT_OK) _exit(2);
+        runs[0] = rank_run_of(&id, 0, 2);
+        const int ntaken = take_descriptors(taken, LIMIT);
+        run_rank(&runs[0]);
+        for (int i = 0; i < ntaken; i++) close(taken[i]);
+        const bool failed = runs[0].status != TT_OK && strstr(runs[0].text, "ulimit -n");
+        for (int rank = 0; rank < 2; rank++) runs[rank] = rank_run_of(&id, rank, 2);
+        run_ranks(runs, 2);
+        const bool right = failed && runs[0].status == TT_OK && runs[1].status == TT_OK;
+        if (!right) fprintf(stderr, "failed %d, then '%s'\n", failed, runs[0].text);
+        _exit(right ? 0 : 1);
+    }
+    expect_exit(pid);
+}
+
 TEST(process, the_limit_on_descriptors_stays_as_the_process_has_it)
 {
     if (tt_is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");

@@ -123,6 +123,29 @@ TEST(abort, ends_a_call_whose_thread_is_cancelled)
     cancel_during(synchronize);
 }
 
+/* A program's watchdog asks without pause, and is ended by a cancel. */
+static void *ask_for_errors(void *argument)
+{
+    tuttiResult_t result;
+    while (tuttiCommGetAsyncError(argument, &result) == tuttiSuccess) pthread_testcancel();
+    CHECK(!"an error of the communicator");
+    return NULL;
+}
+
+TEST(abort, of_a_communicator_whose_watchdog_was_cancelled)
+{
+    for (int i = 0; i < ROUNDS && !tt_test_failed(); i++) {
+        tuttiComm_t comms[2];
+        pthread_t thread;
+        REQUIRE(tuttiCommInitAll(comms, 2, NULL) == tuttiSuccess);
+        REQUIRE(pthread_create(&thread, NULL, ask_for_errors, comms[0]) == 0);
+        usleep(1000 + 37 * (unsigned)i);
+        CHECK_EQ(pthread_cancel(thread), 0);
+        pthread_join(thread, NULL);
+        for (int r = 0; r < 2; r++) CHECK_EQ(tuttiCommAbort(comms[r]), tuttiSuccess);
+    }
+}
+
 TEST(abort, waits_until_finalize_has_returned)
 {
     for (int i = 0; i < ROUNDS && !tt_test_failed(); i++) abort_during(finalize);

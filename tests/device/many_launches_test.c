@@ -1,6 +1,7 @@
 /* Launches of a rank that have not ended: at most TT_MOST_LAUNCHES. */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "carrier/kernel/kernel.h"
@@ -9,7 +10,7 @@
 #include "driver/cuda.h"
 #include "shim.h"
 
-enum { MANY = TT_MOST_LAUNCHES + 100, PATIENCE_MS = 60000 };
+enum { MANY = TT_MOST_LAUNCHES + 100, PATIENCE_MS = 60000, CANCEL_US = 20000 };
 
 static __typeof__(cuLaunchKernel) *real_launch;
 static _Atomic int nlaunched;
@@ -88,12 +89,15 @@ TEST(device_launches, who_has_512_launches_that_have_not_ended_waits_and_then_go
     driven_finish(&d);
 }
 
-TEST(device_launches, who_waits_for_room_is_released_by_an_abort)
+/* cancels: the issuer's thread is cancelled first, which takes effect after its call. */
+static void abort_while_one_waits_for_room(bool cancels)
 {
     struct driven d;
     struct issuer issuer;
     if (!begin_many(&issuer, &d)) return;
     atomic_store(&issuer.stops, true);
+    if (cancels) pthread_cancel(issuer.thread);
+    if (cancels) usleep(CANCEL_US);
     CHECK_EQ(tuttiCommAbort(d.comms[0]), tuttiSuccess);
     pthread_join(issuer.thread, NULL);
     CHECK_EQ(issuer.nissued, TT_MOST_LAUNCHES);
@@ -106,4 +110,14 @@ TEST(device_launches, who_waits_for_room_is_released_by_an_abort)
         gpu_free(d.memory[r]);
     }
     gpu_free_all();
+}
+
+TEST(device_launches, who_waits_for_room_is_released_by_an_abort)
+{
+    abort_while_one_waits_for_room(false);
+}
+
+TEST(device_launches, who_waits_for_room_and_is_cancelled_is_released_by_an_abort)
+{
+    abort_while_one_waits_for_room(true);
 }

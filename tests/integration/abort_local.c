@@ -281,6 +281,20 @@ TEST(abort_local, what_was_sent_to_other_hosts_before_the_abort_is_received_late
                    (const char *const[]){"TUTTI_SLOTS=64", "TUTTI_SLOT_BYTES=32K"});
 }
 
+/* ---- Threads that are cancelled -------------------------------------------------------------- */
+
+TEST(abort_local, a_thread_that_was_cancelled_in_a_call_keeps_nothing)
+{
+    check_job("aa", (const char *const[]){"aborting", "call_cancelled", NULL});
+    check_job("ab", (const char *const[]){"aborting", "call_cancelled", NULL});
+}
+
+TEST(abort_local, a_watchdog_that_was_cancelled_keeps_nothing)
+{
+    check_job("aa", (const char *const[]){"aborting", "watchdog_cancelled", NULL});
+    check_job("ab", (const char *const[]){"aborting", "watchdog_cancelled", NULL});
+}
+
 /* ---- Groups ---------------------------------------------------------------------------------- */
 
 /* The call of the first communicator waits in the stream behind one of the second. */

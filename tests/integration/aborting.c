@@ -1,4 +1,5 @@
-/* A rank that aborts while the other one waits for it, or has not read yet what it sent. */
+/* A rank that aborts: while the other one waits for it, when that has not read yet what the rank
+ * sent, or after a thread of the rank was cancelled in a call. */
 #include "aborting.h"
 
 #include <pthread.h>
@@ -7,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -159,6 +161,100 @@ static const char *read_nothing(tuttiComm_t comm, tuttiComm_t part)
     return tuttiCommDestroy(part) && !what ? wrong(NULL, "destroy") : what;
 }
 
+/* ---- A thread that is cancelled -------------------------------------------------------------- */
+
+struct reduction {
+    tuttiComm_t part;
+    void *memory;
+    tuttiResult_t result;
+};
+
+/* Long enough that the memory's descriptor is passed to the other rank. */
+static void reduce(struct reduction *reduction)
+{
+    reduction->result = tuttiAllReduce(reduction->memory, reduction->memory, NBYTES, tuttiUint8,
+                                       tuttiSum, reduction->part, NULL);
+}
+
+static void *reduce_when_cancelled(void *reduction)
+{
+    pthread_cancel(pthread_self());
+    reduce(reduction);
+    pthread_testcancel();
+    return NULL;
+}
+
+/* A lock that is held for good would stop it. */
+static bool can_fork(void)
+{
+    int status = -1;
+    const pid_t child = fork();
+    if (child == 0) _exit(0);
+    return waitpid(child, &status, 0) == child && status == 0;
+}
+
+static const char *cancel_a_call(tuttiComm_t comm, tuttiComm_t part)
+{
+    struct reduction reduction = {.part = part};
+    pthread_t thread;
+    void *ended;
+    (void)comm;
+    if (tuttiMemAlloc(&reduction.memory, NBYTES)) return wrong(NULL, "memory");
+    memset(reduction.memory, 1, NBYTES);
+    if (pthread_create(&thread, NULL, reduce_when_cancelled, &reduction)) return "no thread";
+    pthread_join(thread, &ended);
+    if (ended != PTHREAD_CANCELED || reduction.result) return wrong(part, "the cancelled call");
+    if (!can_fork()) return "fork after a cancelled call";
+    if (tuttiCommAbort(part)) return wrong(NULL, "abort");
+    return tuttiMemFree(reduction.memory) ? wrong(NULL, "the memory's end") : NULL;
+}
+
+static const char *reduce_late(tuttiComm_t comm, tuttiComm_t part)
+{
+    struct reduction reduction = {.part = part};
+    (void)comm;
+    if (tuttiMemAlloc(&reduction.memory, NBYTES)) return wrong(NULL, "memory");
+    memset(reduction.memory, 1, NBYTES);
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    reduce(&reduction);
+    const char *what = reduction.result ? wrong(part, "the call") : NULL;
+    if (!what && ((char *)reduction.memory)[NBYTES - 1] != 2) what = "the sum";
+    if (!what) what = must_name_the_aborter(part, take(part, 1));
+    if (tuttiCommDestroy(part) && !what) what = wrong(NULL, "destroy");
+    return tuttiMemFree(reduction.memory) && !what ? wrong(NULL, "the memory's end") : what;
+}
+
+static void *ask_for_errors(void *part)
+{
+    tuttiResult_t result;
+    for (;;) {
+        if (tuttiCommGetAsyncError(part, &result)) return part;
+        pthread_testcancel();
+    }
+}
+
+static const char *cancel_a_watchdog(tuttiComm_t comm, tuttiComm_t part)
+{
+    pthread_t thread;
+    void *ended;
+    (void)comm;
+    if (pthread_create(&thread, NULL, ask_for_errors, part)) return "no thread";
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    pthread_cancel(thread);
+    pthread_join(thread, &ended);
+    if (ended != PTHREAD_CANCELED) return wrong(part, "the watchdog");
+    if (tuttiBarrier(part, NULL)) return wrong(part, "the call after a cancel");
+    return tuttiCommAbort(part) ? wrong(NULL, "abort") : NULL;
+}
+
+static const char *wait_for_both(tuttiComm_t comm, tuttiComm_t part)
+{
+    (void)comm;
+    const char *what = tuttiBarrier(part, NULL) ? wrong(part, "the call after a cancel")
+                                                : must_name_the_aborter(part, take(part, 1));
+    return tuttiCommDestroy(part) && !what ? wrong(NULL, "destroy") : what;
+}
+
 /* ---- All ---------------------------------------------------------------------------------------
  */
 
@@ -172,6 +268,8 @@ static const struct way {
     {"unconnected", false, 3, {wait_for_the_aborter, abort_behind_a_function}},
     {"unread", true, 1, {read_late, abort_what_is_unread}},
     {"unmapped", true, ROUNDS, {read_nothing, abort_and_unmap}},
+    {"call_cancelled", true, ROUNDS, {reduce_late, cancel_a_call}},
+    {"watchdog_cancelled", true, ROUNDS, {wait_for_both, cancel_a_watchdog}},
 };
 
 const char *aborting(tuttiComm_t comm, const char *how)

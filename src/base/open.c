@@ -8,15 +8,18 @@
 #include <unistd.h>
 
 #include "base/private_fd.h"
+#include "base/thread.h"
 
 int tt_open(const char *path, int flags, mode_t mode)
 {
+    TT_CANCELS_WAIT;
     tt_low_fd_hold();
     return tt_low_fd_release(open(path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, mode));
 }
 
 FILE *tt_open_stream(const char *path)
 {
+    TT_CANCELS_WAIT;
     const int fd = tt_open(path, O_RDONLY, 0);
     FILE *stream = fd < 0 ? NULL : fdopen(fd, "r");
     if (fd >= 0 && !stream) close(fd);
@@ -25,6 +28,7 @@ FILE *tt_open_stream(const char *path)
 
 ssize_t tt_read_text(const char *path, char *text, size_t size)
 {
+    TT_CANCELS_WAIT;
     text[0] = '\0';
     const int fd = tt_open(path, O_RDONLY, 0);
     if (fd < 0) return -1;
@@ -81,6 +85,7 @@ bool tt_is_safe_file(const struct stat *file, const char *kind, const char *path
 /* Looked at before it is opened as well: opening some devices does something. */
 int tt_open_regular(const char *path, struct stat *file, const char **why)
 {
+    TT_CANCELS_WAIT;
     *why = stat(path, file) == 0 ? tt_kind_of_file(file->st_mode) : strerror(errno);
     if (*why) return -1;
     const int fd = tt_open(path, O_RDONLY, 0);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/stderr.h"
+#include "base/thread.h"
 
 enum { LOWEST = 3 };
 
@@ -32,6 +33,7 @@ static int nentries;          /* guarded by lock */
  * placeholder fail with EBADF, as those of a closed descriptor do. */
 static struct entry placeholders[LOWEST]; /* guarded by lock */
 static int nholds;                        /* guarded by lock */
+static int cancels; /* whether the thread that has the lock could be cancelled; guarded by lock */
 
 static bool is_same(int fd, const struct entry *entry)
 {
@@ -134,13 +136,28 @@ static void install(void)
     pthread_atfork(before_fork, after_fork, in_child);
 }
 
+/* open and close are where a thread can be cancelled; it would keep the lock. */
+static void take_lock(void)
+{
+    const int before = tt_cancel_put_off();
+    pthread_mutex_lock(&lock);
+    cancels = before;
+}
+
+static void leave_lock(void)
+{
+    const int before = cancels;
+    pthread_mutex_unlock(&lock);
+    tt_cancel_allow(before);
+}
+
 /* Standard error is looked at first: a placeholder must not be taken for it. */
 static void enter_lock(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, install);
     tt_stderr_remember();
-    pthread_mutex_lock(&lock);
+    take_lock();
 }
 
 /* ---- The list ------------------------------------------------------------------------------- */
@@ -184,7 +201,7 @@ int tt_private_fd_end(int fd)
     const int error = errno;
     enter_locked(fd);
     release_locked();
-    pthread_mutex_unlock(&lock);
+    leave_lock();
     errno = error;
     return fd;
 }
@@ -193,22 +210,22 @@ void tt_private_fd_add(int fd)
 {
     enter_lock();
     enter_locked(fd);
-    pthread_mutex_unlock(&lock);
+    leave_lock();
 }
 
 void tt_private_fd_remove(int fd)
 {
-    pthread_mutex_lock(&lock);
+    take_lock();
     forget_locked(fd);
-    pthread_mutex_unlock(&lock);
+    leave_lock();
 }
 
 bool tt_private_fd_is_lost(int fd)
 {
     const int error = errno;
-    pthread_mutex_lock(&lock);
+    take_lock();
     const bool lost = is_entered_locked(fd) && !is_same(fd, &entries[fd]);
-    pthread_mutex_unlock(&lock);
+    leave_lock();
     errno = error;
     return lost;
 }
@@ -216,27 +233,27 @@ bool tt_private_fd_is_lost(int fd)
 void tt_private_fd_close(int fd)
 {
     const int error = errno;
-    pthread_mutex_lock(&lock);
+    take_lock();
     const bool lost = is_entered_locked(fd) && !is_same(fd, &entries[fd]);
     forget_locked(fd);
     if (!lost) close(fd);
-    pthread_mutex_unlock(&lock);
+    leave_lock();
     errno = error;
 }
 
 void tt_low_fd_hold(void)
 {
     tt_private_fd_begin();
-    pthread_mutex_unlock(&lock);
+    leave_lock();
 }
 
 int tt_low_fd_release(int fd)
 {
     fd = lift(fd);
     const int error = errno;
-    pthread_mutex_lock(&lock);
+    take_lock();
     release_locked();
-    pthread_mutex_unlock(&lock);
+    leave_lock();
     errno = error;
     return fd;
 }

@@ -25,6 +25,16 @@ static inline void tt_cancel_allow(int before)
 {
     (void)pthread_setcancelstate(before, &before);
 }
+static inline void tt_cancel_allow_at_end(const int *before)
+{
+    tt_cancel_allow(*before);
+}
+/* A statement: tt_cancel_put_off until the end of the block. Each public function begins so, but
+ * for those that only compute, and calls and groups: these put cancels off before they wait, or
+ * come to a lock of the process or a descriptor. */
+#define TT_CANCELS_WAIT                                                                            \
+    __attribute__((cleanup(tt_cancel_allow_at_end), unused)) const int tt_cancels_before =         \
+        tt_cancel_put_off()
 
 /* How many threads this process can have at most, by the limits of the system and the user. *limit:
  * the name of the least of these. */

@@ -126,6 +126,7 @@ struct tt_pending_call {
     struct tt_pending_call *next; /* of the carrier's calls */
     struct tt_work *work;         /* reserved; NULL: the carrier has its memory */
     uint64_t number;              /* of the communicator, where the call is held back */
+    int to_itself;                /* of messages to the rank itself: see check_may_wait */
     bool follows;                 /* its group holds one of its communicator and carrier already */
     bool is_gone;                 /* gathered into another call, or captured */
     bool is_deferred;             /* gets its turn when its stream has come to it (tt_gate) */

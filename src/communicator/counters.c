@@ -1,6 +1,7 @@
 /* tuttiCommCallCounters: the calls that were made on a communicator, and their payload. */
 #include <string.h>
 
+#include "base/thread.h"
 #include "communicator/calling.h"
 
 _Static_assert((int)TT_NCOLLECTIVES <= TUTTI_CALL_COUNTERS_COLLECTIVES, "each has a counter");
@@ -17,6 +18,7 @@ static tt_status check_counters(const tuttiCallCounters_t *counters)
 
 tuttiResult_t tuttiCommCallCounters(tuttiComm_t comm, tuttiCallCounters_t *counters)
 {
+    TT_CANCELS_WAIT;
     tt_status status = check_counters(counters);
     if (!status) status = tt_comm_enter_to_ask(comm);
     if (status) return tt_result(__func__, status);

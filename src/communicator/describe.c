@@ -1,4 +1,5 @@
 /* tuttiDescribe: what is here, in words. */
+#include "base/thread.h"
 #include "communicator/calling.h"
 
 #include <stdio.h>
@@ -211,6 +212,7 @@ static tt_status describe(tuttiDescribe_t what, tuttiComm_t comm, const struct t
 tuttiResult_t tuttiDescribe(tuttiDescribe_t what, tuttiComm_t comm,
                             void (*emit)(void *arg, const char *line), void *arg)
 {
+    TT_CANCELS_WAIT;
     const struct tt_output output = {emit, arg};
     if (!emit)
         return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT,
@@ -242,6 +244,7 @@ tuttiResult_t tuttiIsSettingGiven(const char *name, int *isGiven)
 
 tuttiResult_t tuttiGetDeviceCount(int *count)
 {
+    TT_CANCELS_WAIT;
     if (!count)
         return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT, "tuttiGetDeviceCount: count is NULL"));
     *count = tt_driver_ngpus(NULL);

@@ -185,6 +185,7 @@ static tuttiResult_t finalize_with_all(tuttiComm_t comm)
 
 tuttiResult_t tuttiCommFinalize(tuttiComm_t comm)
 {
+    TT_CANCELS_WAIT;
     const tt_status status = enter_to_finalize(comm, __func__);
     if (status) return tt_group_result(__func__, status);
     const struct tt_call_counts counts = comm->counts; /* the barrier is none of the user's calls */
@@ -197,6 +198,7 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm)
 /* In a group at its end, after its splits and calls. */
 tuttiResult_t tuttiCommFinalizeLocal(tuttiComm_t comm)
 {
+    TT_CANCELS_WAIT;
     struct tt_pending_end pending = {
         .end = end_by_finalize_local, .comm = comm, .needs_success = true};
     return tt_group_result(__func__, issue_end(&pending));
@@ -204,12 +206,14 @@ tuttiResult_t tuttiCommFinalizeLocal(tuttiComm_t comm)
 
 tuttiResult_t tuttiCommDestroy(tuttiComm_t comm)
 {
+    TT_CANCELS_WAIT;
     struct tt_pending_end pending = {.end = end_by_destroy, .comm = comm};
     return comm ? tt_group_result(__func__, issue_end(&pending)) : tuttiSuccess;
 }
 
 tuttiResult_t tuttiCommAbort(tuttiComm_t comm)
 {
+    TT_CANCELS_WAIT;
     struct tt_pending_end pending = {.begin = begin_abort, .end = end_by_abort, .comm = comm};
     return comm ? tt_group_result(__func__, issue_end(&pending)) : tuttiSuccess;
 }

@@ -19,6 +19,7 @@ _Static_assert(sizeof(struct tt_unique_id) <= TUTTI_UNIQUE_ID_BYTES,
 
 tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id)
 {
+    TT_CANCELS_WAIT;
     if (!id) return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT, "tuttiGetUniqueId: id is NULL"));
     struct tt_unique_id wire;
     tt_sleep_register_process();
@@ -36,6 +37,7 @@ tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id)
 
 tuttiResult_t tuttiDropUniqueId(const tuttiUniqueId *id)
 {
+    TT_CANCELS_WAIT;
     struct tt_unique_id wire;
     if (!id) return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT, "tuttiDropUniqueId: id is NULL"));
     memcpy(&wire, id, sizeof wire);
@@ -227,6 +229,7 @@ static tt_status init_rank_config(tuttiComm_t *comm, int nranks, const tuttiUniq
 tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank,
                                       const tuttiConfig_t *config)
 {
+    TT_CANCELS_WAIT;
     const tuttiResult_t result =
         tt_group_result(__func__, init_rank_config(comm, nranks, &id, rank, config));
     sodium_memzero(&id, sizeof id);
@@ -235,6 +238,7 @@ tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks, tuttiUnique
 
 tuttiResult_t tuttiCommInitRank(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank)
 {
+    TT_CANCELS_WAIT;
     const tuttiResult_t result =
         tt_group_result(__func__, init_rank_config(comm, nranks, &id, rank, NULL));
     sodium_memzero(&id, sizeof id);
@@ -276,6 +280,7 @@ static tt_status init_several(tuttiComm_t *comms, int nlocal, const struct tt_un
 
 tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int nranks, const int *devices)
 {
+    TT_CANCELS_WAIT;
     tt_status status = check_place(comms, nranks, 0);
     if (!status) status = tt_init_check_number(nranks);
     struct tt_unique_id id;
@@ -317,17 +322,20 @@ static tt_status init_env(tuttiComm_t *comms, int nlocal, const char *method,
 
 tuttiResult_t tuttiCommInitEnv(tuttiComm_t *comm, const char *method, const tuttiConfig_t *config)
 {
+    TT_CANCELS_WAIT;
     return tt_result(__func__, init_env(comm, 1, method, config));
 }
 
 tuttiResult_t tuttiCommInitEnvMulti(tuttiComm_t *comms, int nlocal, const char *method,
                                     const tuttiConfig_t *config)
 {
+    TT_CANCELS_WAIT;
     return tt_result(__func__, init_env(comms, nlocal, method, config));
 }
 
 tuttiResult_t tuttiGetLauncher(int *rank, int *nranks, int *localRank)
 {
+    TT_CANCELS_WAIT;
     struct tt_launcher launcher;
     const tt_status status = tt_launcher_detect(&launcher);
     if (status) return tt_result(__func__, status);
@@ -348,6 +356,7 @@ static tt_status report(tuttiComm_t comm, const char *what, int *place, size_t o
 
 tuttiResult_t tuttiCommCheck(tuttiComm_t comm)
 {
+    TT_CANCELS_WAIT;
     const tt_status status = tt_comm_enter(comm);
     if (!status) tt_core_leave_call(&comm->core);
     return tt_result(__func__, status);
@@ -366,5 +375,6 @@ tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int *rank)
 
 tuttiResult_t tuttiCommDevice(tuttiComm_t comm, int *device)
 {
+    TT_CANCELS_WAIT;
     return tt_result(__func__, report(comm, "device", device, offsetof(struct tuttiComm, device)));
 }

@@ -58,24 +58,28 @@ static bool is_to_itself(const struct tt_pending_call *call)
     return call->kind != TT_CALL_COLLECTIVE && call->peer == call->comm->rank;
 }
 
-/* Of the messages of a communicator and a kind to the rank itself: how many come before this one. A
- * send belongs to the receive with the same number. */
-static int number_to_itself(const struct tt_pending_call *calls, const struct tt_pending_call *call)
+/* Numbers the messages of each communicator and kind to the rank itself: a send belongs to the
+ * receive with the same number. */
+static void number_messages_to_itself(struct tt_pending_call *calls, int ncalls)
 {
-    int number = 0;
-    for (; calls < call; calls++)
-        number += calls->comm == call->comm && calls->kind == call->kind && is_to_itself(calls);
-    return number;
+    for (int i = 0; i < ncalls; i++) {
+        if (!is_to_itself(&calls[i])) continue;
+        int before = i - 1;
+        while (before >= 0 &&
+               !(calls[before].comm == calls[i].comm && calls[before].kind == calls[i].kind &&
+                 is_to_itself(&calls[before])))
+            before--;
+        calls[i].to_itself = before < 0 ? 0 : calls[before].to_itself + 1;
+    }
 }
 
 /* Whether a call waits for another one of its group, which is queued in a stream. */
-static bool waits_for(const struct tt_pending_call *calls, const struct tt_pending_call *call,
-                      const struct tt_pending_call *queued)
+static bool waits_for(const struct tt_pending_call *call, const struct tt_pending_call *queued)
 {
     if (call->comm != queued->comm) return false;
     if (queued < call && turns_of(queued) == turns_of(call)) return true;
     return is_to_itself(call) && is_to_itself(queued) && queued->kind != call->kind &&
-           number_to_itself(calls, call) == number_to_itself(calls, queued);
+           call->to_itself == queued->to_itself;
 }
 
 static bool goes_behind(const struct tt_pending_call *call)
@@ -85,7 +89,7 @@ static bool goes_behind(const struct tt_pending_call *call)
 
 /* USAGE: a call without a stream waits for one that is, or will be, queued behind the function in
  * which this thread makes the group. */
-static tt_status check_may_wait(const struct tt_pending_call *calls, int ncalls)
+static tt_status check_may_wait(struct tt_pending_call *calls, int ncalls)
 {
     const _Atomic uint64_t *turns = NULL;
     if (!tt_stream_is_served_here()) return TT_OK;
@@ -95,11 +99,12 @@ static tt_status check_may_wait(const struct tt_pending_call *calls, int ncalls)
         turns = turns_of(&calls[i]);
         TT_TRY(tt_check_may_wait(calls[i].comm, turns));
     }
+    number_messages_to_itself(calls, ncalls);
     for (int i = 0; i < ncalls; i++) {
         if (!goes_behind(&calls[i])) continue;
         for (int k = 0; k < ncalls; k++)
             if (!calls[k].stream && !has_turns_of_device(&calls[k]) &&
-                waits_for(calls, &calls[k], &calls[i]))
+                waits_for(&calls[k], &calls[i]))
                 return fail_to_wait(calls[k].comm);
     }
     return TT_OK;

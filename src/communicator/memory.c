@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/output.h"
+#include "base/thread.h"
 #include "carrier/carried.h"
 #include "communicator/calling.h"
 #include "communicator/group.h"
@@ -12,6 +13,7 @@
 
 tuttiResult_t tuttiMemAlloc(void **memory, size_t nbytes)
 {
+    TT_CANCELS_WAIT;
     if (!memory)
         return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT, "tuttiMemAlloc: memory is NULL"));
     return tt_result(__func__, tt_window_create(memory, nbytes));
@@ -28,6 +30,7 @@ static tt_status allocate_on(int device, size_t nbytes, void **memory)
 
 tuttiResult_t tuttiDeviceMemAlloc(void **memory, size_t nbytes, int device)
 {
+    TT_CANCELS_WAIT;
     return tt_result(__func__, allocate_on(device, nbytes, memory));
 }
 
@@ -44,11 +47,13 @@ static tt_status free_memory(void *memory)
 
 tuttiResult_t tuttiMemFree(void *memory)
 {
+    TT_CANCELS_WAIT;
     return tt_result(__func__, free_memory(memory));
 }
 
 tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void *memory, size_t nbytes, void **handle)
 {
+    TT_CANCELS_WAIT;
     tt_status status = tt_comm_enter(comm);
     if (status) return tt_result(__func__, status);
     if (!memory || !nbytes || !handle)
@@ -77,6 +82,7 @@ static tt_status deregister(tuttiComm_t comm, void *handle)
 
 tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle)
 {
+    TT_CANCELS_WAIT;
     tt_status status = tt_comm_enter_to_ask(comm);
     if (status) return tt_result(__func__, status);
     status = deregister(comm, handle);
@@ -127,6 +133,7 @@ static tt_status create_op(tuttiRedOp_t *op, const void *scalar, tuttiDataType_t
 tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t *op, void *scalar, tuttiDataType_t type,
                                         tuttiScalarResidence_t residence, tuttiComm_t comm)
 {
+    TT_CANCELS_WAIT;
     tt_status status = tt_comm_enter(comm);
     if (status) return tt_result(__func__, status);
     status = create_op(op, scalar, type, residence, comm);
@@ -147,6 +154,7 @@ static tt_status destroy_op(int op, tuttiComm_t comm)
 
 tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm)
 {
+    TT_CANCELS_WAIT;
     tt_status status = tt_comm_enter_to_ask(comm);
     if (status) return tt_result(__func__, status);
     status = destroy_op((int)op, comm);
@@ -172,6 +180,7 @@ static uint64_t held_bytes(struct tuttiComm *comm)
 
 tuttiResult_t tuttiCommCounters(tuttiComm_t comm, tuttiCounters_t *counters)
 {
+    TT_CANCELS_WAIT;
     if (!counters)
         return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT, "tuttiCommCounters: counters is NULL"));
     const tt_status status = tt_comm_enter_to_ask(comm);

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/nccl_settings.h"
 #include "base/output.h"
+#include "base/thread.h"
 #include "communicator/communicator.h"
 
 #define TEXT_OF(number) #number
@@ -15,6 +16,7 @@
 
 tuttiResult_t tuttiUseNcclSettings(void)
 {
+    TT_CANCELS_WAIT;
     if (tt_config_use_nccl()) return tuttiSuccess;
     return tt_result(__func__, tt_fail(TT_ERR_USAGE,
                                        "tuttiUseNcclSettings: the settings have been read without "
@@ -23,6 +25,7 @@ tuttiResult_t tuttiUseNcclSettings(void)
 
 tuttiResult_t tuttiGetNcclSetting(const char *name, char *value, size_t nbytes)
 {
+    TT_CANCELS_WAIT;
     if (!name || !value || !nbytes)
         return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT,
                                            "tuttiGetNcclSetting: name or value is NULL, or value "

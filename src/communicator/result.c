@@ -118,6 +118,7 @@ const char *tuttiGetLastError(tuttiComm_t comm)
 
 tuttiResult_t tuttiCommSetTimeout(tuttiComm_t comm, int timeoutMs)
 {
+    TT_CANCELS_WAIT;
     tt_status status = tt_comm_enter_to_ask(comm);
     if (status) return tt_result(__func__, status);
     if (timeoutMs < 0)
@@ -134,14 +135,13 @@ tuttiResult_t tuttiCommSetTimeout(tuttiComm_t comm, int timeoutMs)
 static void look(tuttiComm_t comm)
 {
     const struct tt_carried *carried = tt_carried_of(&comm->core);
-    const int cancels = tt_cancel_put_off(); /* of a watchdog that is to end */
     if (carried && carried->look) carried->look(&comm->core);
     tt_engine_look(&comm->core.engine);
-    tt_cancel_allow(cancels);
 }
 
 tuttiResult_t tuttiCommCheckRank(tuttiComm_t comm, int rank)
 {
+    TT_CANCELS_WAIT;
     tt_status status = tt_comm_enter_to_ask(comm);
     if (status) return tt_result(__func__, status);
     if (rank < 0 || rank >= comm->core.nranks)
@@ -157,6 +157,7 @@ tuttiResult_t tuttiCommCheckRank(tuttiComm_t comm, int rank)
 
 tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *result)
 {
+    TT_CANCELS_WAIT;
     if (!result)
         return tt_result(__func__,
                          tt_fail(TT_ERR_ARGUMENT, "tuttiCommGetAsyncError: result is NULL"));

@@ -1,6 +1,7 @@
 /* Selects the algorithm of a call, and keeps its program and bindings in a cache. */
 #include <stdlib.h>
 
+#include "base/thread.h"
 #include "carrier/carried.h"
 #include "communicator/calling.h"
 #include "program/first_use.h"
@@ -280,6 +281,7 @@ static tt_status set_algorithm(tuttiComm_t comm, tuttiCollective_t collective, c
 tuttiResult_t tuttiCommSetAlgorithm(tuttiComm_t comm, tuttiCollective_t collective,
                                     const char *name)
 {
+    TT_CANCELS_WAIT;
     tt_status status = tt_comm_enter_to_ask(comm);
     if (status) return tt_result(__func__, status);
     status = set_algorithm(comm, collective, name);
@@ -290,6 +292,7 @@ tuttiResult_t tuttiCommSetAlgorithm(tuttiComm_t comm, tuttiCollective_t collecti
 tuttiResult_t tuttiCommGetAlgorithm(tuttiComm_t comm, tuttiCollective_t collective, size_t nbytes,
                                     const char **algorithm)
 {
+    TT_CANCELS_WAIT;
     tt_status status = check_collective(collective);
     if (!status && !algorithm)
         status = tt_fail(TT_ERR_ARGUMENT, "tuttiCommGetAlgorithm: algorithm is NULL");

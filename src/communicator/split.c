@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "communicator/calling.h"
 #include "communicator/group.h"
 
@@ -132,5 +133,6 @@ static tt_status enter_and_issue(tuttiComm_t comm, int color, int key, tuttiComm
 tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
                              const tuttiConfig_t *config)
 {
+    TT_CANCELS_WAIT;
     return tt_group_result(__func__, enter_and_issue(comm, color, key, newcomm, config));
 }

@@ -1,6 +1,7 @@
 /* The public face of host streams and events. tuttiStream_t is a struct tt_stream, tuttiEvent_t a
  * struct tt_event. */
 #include "base/clock.h"
+#include "base/thread.h"
 #include "carrier/gpu_stream.h"
 #include "communicator/group.h"
 #include "communicator/handles.h"
@@ -49,6 +50,7 @@ static tt_status hand_out_stream(struct tt_stream *made, tuttiStream_t *stream)
 
 tuttiResult_t tuttiStreamCreate(tuttiStream_t *stream)
 {
+    TT_CANCELS_WAIT;
     tt_status status = need(stream, "tuttiStreamCreate", "stream");
     struct tt_stream *made;
     if (!status) status = tt_stream_create(&made);
@@ -58,6 +60,7 @@ tuttiResult_t tuttiStreamCreate(tuttiStream_t *stream)
 
 tuttiResult_t tuttiStreamFromDevice(tuttiStream_t *stream, int device, void *deviceStream)
 {
+    TT_CANCELS_WAIT;
     tt_status status = need(stream, "tuttiStreamFromDevice", "stream");
     struct tt_stream *made;
     if (!status) status = tt_gpu_stream_create(&made, device, deviceStream);
@@ -87,6 +90,7 @@ static tt_status find_stream(tuttiStream_t *stream, int device, void *deviceStre
 
 tuttiResult_t tuttiStreamOfDevice(tuttiStream_t *stream, int device, void *deviceStream)
 {
+    TT_CANCELS_WAIT;
     return tt_result(__func__, find_stream(stream, device, deviceStream));
 }
 
@@ -110,6 +114,7 @@ static tt_status check_not_kept(const struct tt_stream *stream)
 
 tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream)
 {
+    TT_CANCELS_WAIT;
     if (!stream) return tuttiSuccess;
     tt_status status = check_stream(stream);
     if (!status) status = check_not_kept(stream_of(stream));
@@ -130,6 +135,7 @@ static bool may_run(void)
 
 tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream)
 {
+    TT_CANCELS_WAIT;
     if (!stream) return tuttiSuccess;
     tt_status status = check_stream(stream);
     if (!status) status = tt_stream_check_outside(stream_of(stream), "tuttiStreamSynchronize");
@@ -139,6 +145,7 @@ tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream)
 
 tuttiResult_t tuttiStreamQuery(tuttiStream_t stream)
 {
+    TT_CANCELS_WAIT;
     tt_status status = check_stream(stream);
     if (stream && !status) status = tt_stream_query(stream_of(stream));
     return tt_result(__func__, status);
@@ -161,6 +168,7 @@ static tt_status run_host_function(struct tt_task *task, bool awaited)
 
 tuttiResult_t tuttiStreamLaunch(tuttiStream_t stream, void (*function)(void *), void *argument)
 {
+    TT_CANCELS_WAIT;
     if (!function)
         return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT, "tuttiStreamLaunch: function is NULL"));
     if (!stream) {
@@ -182,6 +190,7 @@ tuttiResult_t tuttiStreamLaunch(tuttiStream_t stream, void (*function)(void *), 
 
 tuttiResult_t tuttiEventCreate(tuttiEvent_t *event)
 {
+    TT_CANCELS_WAIT;
     tt_status status = need(event, "tuttiEventCreate", "event");
     struct tt_event *made = NULL;
     if (!status) status = tt_event_create(&made);
@@ -195,6 +204,7 @@ tuttiResult_t tuttiEventCreate(tuttiEvent_t *event)
 
 tuttiResult_t tuttiEventDestroy(tuttiEvent_t event)
 {
+    TT_CANCELS_WAIT;
     if (!event) return tuttiSuccess;
     const tt_status status = tt_handle_check(event, TT_HANDLE_EVENT);
     if (status) return tt_result(__func__, status);
@@ -205,6 +215,7 @@ tuttiResult_t tuttiEventDestroy(tuttiEvent_t event)
 
 tuttiResult_t tuttiEventRecord(tuttiEvent_t event, tuttiStream_t stream)
 {
+    TT_CANCELS_WAIT;
     tt_status status = check_event(event);
     if (!status) status = need_host_stream(stream, "tuttiEventRecord", "cuEventRecord");
     if (!status) status = tt_event_record(event_of(event), stream_of(stream));
@@ -213,6 +224,7 @@ tuttiResult_t tuttiEventRecord(tuttiEvent_t event, tuttiStream_t stream)
 
 tuttiResult_t tuttiEventSynchronize(tuttiEvent_t event)
 {
+    TT_CANCELS_WAIT;
     tt_status status = check_event(event);
     if (!status) status = tt_event_check_outside(event_of(event), "tuttiEventSynchronize");
     if (!status) tt_event_synchronize(event_of(event), may_run());
@@ -221,6 +233,7 @@ tuttiResult_t tuttiEventSynchronize(tuttiEvent_t event)
 
 tuttiResult_t tuttiEventSynchronizeFor(tuttiEvent_t event, int timeoutMs)
 {
+    TT_CANCELS_WAIT;
     tt_status status = check_event(event);
     if (!status && timeoutMs < 0)
         status = tt_fail(TT_ERR_ARGUMENT,
@@ -234,6 +247,7 @@ tuttiResult_t tuttiEventSynchronizeFor(tuttiEvent_t event, int timeoutMs)
 
 tuttiResult_t tuttiEventQuery(tuttiEvent_t event)
 {
+    TT_CANCELS_WAIT;
     tt_status status = check_event(event);
     if (!status) status = tt_event_query(event_of(event));
     return tt_result(__func__, status);
@@ -241,6 +255,7 @@ tuttiResult_t tuttiEventQuery(tuttiEvent_t event)
 
 tuttiResult_t tuttiStreamWaitEvent(tuttiStream_t stream, tuttiEvent_t event)
 {
+    TT_CANCELS_WAIT;
     tt_status status = check_event(event);
     if (!status) status = check_stream(stream);
     if (!status && !stream)
@@ -257,6 +272,7 @@ tuttiResult_t tuttiStreamWaitEvent(tuttiStream_t stream, tuttiEvent_t event)
 
 tuttiResult_t tuttiEventElapsedTime(float *ms, tuttiEvent_t start, tuttiEvent_t end)
 {
+    TT_CANCELS_WAIT;
     int64_t from, to;
     tt_status status = need(ms, "tuttiEventElapsedTime", "ms");
     if (!status) status = check_event(start);

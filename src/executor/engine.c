@@ -5,7 +5,6 @@
 
 #include "base/config.h"
 #include "base/pause.h"
-#include "base/thread.h"
 #include "executor/stream.h"
 #include "program/program.h"
 
@@ -113,10 +112,8 @@ void tt_engine_look(struct tt_engine *engine)
     if (!engine->fabric->wires ||
         atomic_exchange_explicit(&engine->busy, true, memory_order_acquire))
         return;
-    const int cancels = tt_cancel_put_off();
     if (tt_wires_progress(engine->fabric->wires) < 0) tt_fabric_pass_on(engine->fabric);
     tt_engine_leave(engine);
-    tt_cancel_allow(cancels);
 }
 
 tt_status tt_engine_check_rank(struct tt_engine *engine, int rank)

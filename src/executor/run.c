@@ -324,8 +324,8 @@ static bool advance_all(struct tt_work *works, bool one_queue, uint64_t *progres
     return waiting;
 }
 
-/* Whether the first look may come to where a thread can be cancelled: to calls of sockets, but for
- * those that pass descriptors, which see to that themselves. */
+/* Whether the first look may come to where a thread can be cancelled: to calls of sockets. Who
+ * opens, passes or closes a descriptor sees to that itself (base/private_fd.h). */
 static bool may_be_cancelled(const struct tt_work *works)
 {
     while (works && (tt_work_is_done(works) || !works->engine->fabric->wires)) works = works->next;

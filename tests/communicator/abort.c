@@ -1,6 +1,8 @@
 /* An abort by another thread while a call of several steps is under way. */
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -144,6 +146,49 @@ TEST(abort, of_a_communicator_whose_watchdog_was_cancelled)
         pthread_join(thread, NULL);
         for (int r = 0; r < 2; r++) CHECK_EQ(tuttiCommAbort(comms[r]), tuttiSuccess);
     }
+}
+
+/* Functions that take locks of the process, or open or close a descriptor. */
+static void *use_memory(void *argument)
+{
+    enum { NBYTES = 1 << 20 };
+    tuttiUniqueId id;
+    void *memory = NULL, *handle = NULL;
+    pthread_cancel(pthread_self());
+    CHECK_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+    CHECK_EQ(tuttiDropUniqueId(&id), tuttiSuccess);
+    CHECK_EQ(tuttiMemAlloc(&memory, NBYTES), tuttiSuccess);
+    CHECK_EQ(tuttiMemFree(memory), tuttiSuccess);
+    memory = calloc(2, NBYTES);
+    CHECK_EQ(tuttiCommRegister(argument, memory, 2 * (size_t)NBYTES, &handle), tuttiSuccess);
+    CHECK_EQ(tuttiCommDeregister(argument, handle), tuttiSuccess);
+    free(memory);
+    pthread_testcancel();
+    return NULL;
+}
+
+static int count_descriptors(void)
+{
+    int n = 0;
+    for (int fd = 0; fd < 1024; fd++) n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+TEST(abort, of_a_communicator_whose_thread_was_cancelled_in_other_functions)
+{
+    enum { THREADS = 20, SPARE = 4 };
+    tuttiComm_t comms[2];
+    REQUIRE(tuttiCommInitAll(comms, 2, NULL) == tuttiSuccess);
+    const int before = count_descriptors();
+    for (int i = 0; i < THREADS && !tt_test_failed(); i++) {
+        pthread_t thread;
+        void *ended = NULL;
+        REQUIRE(pthread_create(&thread, NULL, use_memory, comms[0]) == 0);
+        pthread_join(thread, &ended);
+        CHECK(ended == PTHREAD_CANCELED);
+    }
+    CHECK(count_descriptors() <= before + SPARE);
+    for (int r = 0; r < 2; r++) CHECK_EQ(tuttiCommAbort(comms[r]), tuttiSuccess);
 }
 
 TEST(abort, waits_until_finalize_has_returned)

@@ -287,6 +287,7 @@ TEST(abort_local, a_thread_that_was_cancelled_in_a_call_keeps_nothing)
 {
     check_job("aa", (const char *const[]){"aborting", "call_cancelled", NULL});
     check_job("ab", (const char *const[]){"aborting", "call_cancelled", NULL});
+    check_job("aa", (const char *const[]){"aborting", "late_call_cancelled", NULL});
 }
 
 TEST(abort_local, a_watchdog_that_was_cancelled_keeps_nothing)

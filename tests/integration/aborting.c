@@ -209,19 +209,35 @@ static const char *cancel_a_call(tuttiComm_t comm, tuttiComm_t part)
     return tuttiMemFree(reduction.memory) ? wrong(NULL, "the memory's end") : NULL;
 }
 
-static const char *reduce_late(tuttiComm_t comm, tuttiComm_t part)
+static void let_the_other_come_first(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+}
+
+static const char *cancel_a_late_call(tuttiComm_t comm, tuttiComm_t part)
+{
+    let_the_other_come_first();
+    return cancel_a_call(comm, part);
+}
+
+static const char *reduce_with_the_cancelled(tuttiComm_t comm, tuttiComm_t part)
 {
     struct reduction reduction = {.part = part};
     (void)comm;
     if (tuttiMemAlloc(&reduction.memory, NBYTES)) return wrong(NULL, "memory");
     memset(reduction.memory, 1, NBYTES);
-    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     reduce(&reduction);
     const char *what = reduction.result ? wrong(part, "the call") : NULL;
     if (!what && ((char *)reduction.memory)[NBYTES - 1] != 2) what = "the sum";
     if (!what) what = must_name_the_aborter(part, take(part, 1));
     if (tuttiCommDestroy(part) && !what) what = wrong(NULL, "destroy");
     return tuttiMemFree(reduction.memory) && !what ? wrong(NULL, "the memory's end") : what;
+}
+
+static const char *reduce_late(tuttiComm_t comm, tuttiComm_t part)
+{
+    let_the_other_come_first();
+    return reduce_with_the_cancelled(comm, part);
 }
 
 static void *ask_for_errors(void *part)
@@ -269,6 +285,7 @@ static const struct way {
     {"unread", true, 1, {read_late, abort_what_is_unread}},
     {"unmapped", true, ROUNDS, {read_nothing, abort_and_unmap}},
     {"call_cancelled", true, ROUNDS, {reduce_late, cancel_a_call}},
+    {"late_call_cancelled", true, ROUNDS, {reduce_with_the_cancelled, cancel_a_late_call}},
     {"watchdog_cancelled", true, ROUNDS, {wait_for_both, cancel_a_watchdog}},
 };
 

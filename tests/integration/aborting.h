@@ -11,7 +11,8 @@
  *   for rank 1, with or without an earlier call.
  * - "unread": its send of 2 MiB has ended (so there must be slots), and rank 0 has not read yet.
  * - "unmapped": rank 0 is to read a message in its memory, which is no more.
- * - "call_cancelled": a thread of rank 1 is cancelled in a call that passes a descriptor.
+ * - "call_cancelled", "late_call_cancelled": a thread of rank 1 is cancelled in a call that passes
+ * a descriptor, or takes one.
  * - "watchdog_cancelled": a thread of rank 1 that asks for errors all the time is cancelled.
  *
  * Returns NULL, or what was wrong. */

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/private_fd.h"
+#include "base/thread.h"
 #include "transport/host/host.h"
 
 /* Descriptors that are taken at once. */
@@ -54,6 +55,7 @@ static void note_shortage(struct tt_host_room *room, tt_status status)
 /* Maps a window that was passed, and unmaps those that are gone. */
 static void take_note(struct tt_host_room *room, const struct tt_fd_note *note, int fd)
 {
+    TT_CANCELS_WAIT; /* the descriptor is this thread's until it is closed */
     tt_status status = TT_OK;
     if (note->kind == TT_FD_WINDOW && note->place < (uint64_t)room->config.nlocal) {
         struct tt_window_map *map = &room->windows[note->place];

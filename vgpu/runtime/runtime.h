@@ -15,7 +15,10 @@
 #pragma GCC visibility push(default)
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <cuda_profiler_api.h>
+
+/* As cuda_profiler_api.h declares them, which NVIDIA's wheel of the compiler lacks. */
+cudaError_t cudaProfilerStart(void);
+cudaError_t cudaProfilerStop(void);
 
 /* What nvcc's code calls, which has no header for C; as crt/host_runtime.h and
  * crt/device_functions.h of CUDA 13.0 declare it. */

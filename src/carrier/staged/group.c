@@ -141,6 +141,15 @@ static bool is_copied(const struct tt_pending_call *call)
     return call->stage->is_collective && call->stage->by_host && !call->capture;
 }
 
+/* All streams of a rank in a group follow the last call on one of them (tt_staged_join). */
+static bool follows_behind(const struct tt_calls *calls, const struct tt_pending_call *call)
+{
+    const struct tt_pending_call *other = calls->first;
+    if (!call->stream || call->capture) return false;
+    while (other && !(other->comm == call->comm && other->stage->is_behind)) other = other->next;
+    return other;
+}
+
 /* Finds the calls whose streams wait for the copier. Whether there are any such copies. */
 static bool find_behind(const struct tt_calls *calls)
 {
@@ -151,6 +160,8 @@ static bool find_behind(const struct tt_calls *calls)
         for (const struct tt_pending_call *call = calls->first; call; call = call->next)
             call->stage->is_behind = call->stage->is_behind || waits_for(call, of);
     }
+    for (const struct tt_pending_call *call = calls->first; any && call; call = call->next)
+        call->stage->is_behind = call->stage->is_behind || follows_behind(calls, call);
     return any;
 }
 

@@ -42,7 +42,7 @@ static inline int tt_gpu_stream_priority(const struct tt_stream *stream)
     return stream ? ((const struct tt_gpu_stream *)stream)->facts.priority : 0;
 }
 /* Which capture the CUDA stream of a call is in; *capture is left as it is where it is in none.
- * USAGE: a capture that has failed. */
+ * USAGE: a capture that has failed, or that forbids the legacy stream, which NULL stands for. */
 TT_NODISCARD tt_status tt_gpu_stream_find_capture(struct tt_context *context,
                                                   const struct tt_stream *stream,
                                                   uint64_t *capture);

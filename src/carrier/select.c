@@ -74,18 +74,13 @@ static tt_status check_scalar(const struct tt_where *where, bool on_gpu)
         on_gpu ? "a GPU" : "the host");
 }
 
+/* Whether no capture forbids the legacy stream, if the call is on that or without a stream. */
 static tt_status check_legacy(const struct tt_comm_core *core, const struct tt_where *where)
 {
-    bool forbidden = false;
-    void *stream = tt_gpu_stream_handle(where->stream);
-    if (tt_context_is_legacy(stream))
-        TT_TRY(tt_context_stream_capturing(core->context, stream, &forbidden));
-    if (!forbidden) return TT_OK;
-    return tt_fail(TT_ERR_USAGE,
-                   "%s: a blocking CUDA stream is being captured into a graph, which forbids the "
-                   "legacy default stream, and with it calls whose stream is NULL: pass a stream "
-                   "that does not block (tuttiStreamFromDevice)",
-                   where->function);
+    uint64_t none;
+    if (!tt_context_is_legacy(tt_gpu_stream_handle(where->stream))) return TT_OK;
+    const tt_status status = tt_gpu_stream_find_capture(core->context, where->stream, &none);
+    return status ? pass_on(where, status) : TT_OK;
 }
 
 static tt_status check_stream(const struct tt_comm_core *core, const struct tt_where *where)

@@ -29,8 +29,14 @@ static tt_status get_info(struct tt_context *context, CUstream stream, struct tt
      * added behind the nodes waits for all of each, whatever the user's next work would wait for.
      */
     const CUgraphEdgeData *edges = NULL;
-    TT_CUDA_TRY(context->cu, StreamGetCaptureInfo, stream, &status, &id, &graph, nodes, &edges,
-                &capture->nafter);
+    const CUresult result = context->cu->StreamGetCaptureInfo(stream, &status, &id, &graph, nodes,
+                                                              &edges, &capture->nafter);
+    if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+        return tt_fail(TT_ERR_USAGE, "a blocking CUDA stream is being captured into a graph, which "
+                                     "forbids the legacy default stream, and with it calls whose "
+                                     "stream is NULL: pass a stream that does not block "
+                                     "(tuttiStreamFromDevice)");
+    if (result != CUDA_SUCCESS) return tt_cuda_fail(result, "cuStreamGetCaptureInfo");
     if (status == CU_STREAM_CAPTURE_STATUS_NONE) return TT_OK;
     if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
         return tt_fail(TT_ERR_USAGE, "the capture of the CUDA stream into a graph has failed "

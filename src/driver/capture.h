@@ -20,7 +20,8 @@ struct tt_capture {
     size_t nafter;
 };
 
-/* The id of the stream's capture; 0: it is not being captured. USAGE: as tt_capture_open. */
+/* The id of the stream's capture; 0: it is not being captured. USAGE: as tt_capture_open; or the
+ * stream is the legacy one, and a capture forbids its use. */
 TT_NODISCARD tt_status tt_capture_find(struct tt_context *context, void *stream, uint64_t *id);
 /* Freed by tt_capture_close. USAGE: the capture has failed already. */
 TT_NODISCARD tt_status tt_capture_open(struct tt_context *context, void *stream,

@@ -30,6 +30,9 @@ static tt_status retain(struct tt_context *context)
     (void)tt_low_fd_release(-1);
     if (result != CUDA_SUCCESS) return tt_cuda_fail(result, "cuDevicePrimaryCtxRetain");
     if (handle != context->handle) context->handle = handle; /* who holds it reads it */
+    unsigned long long id = 0;
+    if (context->cu->CtxGetId && context->cu->CtxGetId(handle, &id) != CUDA_SUCCESS) id = 0;
+    context->id = id;
     return TT_OK;
 }
 
@@ -146,6 +149,7 @@ void tt_context_close(struct tt_context *context)
     if (last) take_used_locked(context, &used);
     tt_process_unlock(&lock);
     if (!last) return;
+    (void)tt_context_is_reset(context); /* what the context had is then gone */
     if (!tt_context_enter_aside(context, &mode)) {
         for (int i = 0; i < used.nevents; i++) context->cu->EventDestroy(used.events[i]);
         context->cu->StreamDestroy(used.stream);
@@ -193,13 +197,25 @@ static _Thread_local struct {
 } entered[MOST_ENTERED];
 static _Thread_local int nentered;
 
-bool tt_context_is_reset(struct tt_context *context)
+/* Whether the context is there no more; another one of the GPU may be, since the program has used
+ * the GPU again. */
+static bool is_gone(const struct tt_context *context)
 {
     unsigned flags;
-    int active = 1;
+    unsigned long long id;
+    int active;
+    CUresult result = context->cu->DevicePrimaryCtxGetState(context->device, &flags, &active);
+    if (result == CUDA_SUCCESS && !active) return true;
+    if (result != CUDA_SUCCESS || !context->id) return false;
+    result = context->cu->CtxGetId(context->handle, &id);
+    return result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
+           (result == CUDA_SUCCESS && id != context->id);
+}
+
+bool tt_context_is_reset(struct tt_context *context)
+{
     if (atomic_load_explicit(&context->is_reset, memory_order_relaxed)) return true;
-    const CUresult result = context->cu->DevicePrimaryCtxGetState(context->device, &flags, &active);
-    if (result != CUDA_SUCCESS || active) return false;
+    if (!is_gone(context)) return false;
     if (!atomic_exchange_explicit(&context->is_reset, true, memory_order_relaxed))
         TT_WARN("GPU %d: %s", context->gpu, reset_text);
     return true;

@@ -28,9 +28,9 @@ void tt_context_drop(struct tt_context *context);
 int tt_context_gpu(const struct tt_context *context);
 
 /* Whether the program has reset the GPU (cudaDeviceReset) since the context's first user of now
- * opened it, and has not used the GPU again: asks the driver, and warns. From then on
- * tt_context_enter fails with USAGE, so that nothing that is gone is given to the driver, until all
- * who have memory have closed it. */
+ * opened it: asks the driver, and warns. A driver without cuCtxGetId does not tell where the
+ * program has used the GPU again meanwhile. From then on tt_context_enter fails with USAGE, so that
+ * nothing that is gone is given to the driver, until all who have memory have closed it. */
 bool tt_context_is_reset(struct tt_context *context);
 /* Makes the context the thread's current one until tt_context_leave, for calls of the driver. */
 TT_NODISCARD tt_status tt_context_enter(struct tt_context *context);

@@ -31,6 +31,7 @@ struct tt_context {
     /* Immutable while there is a user. After the last one the program may reset the GPU
      * (cudaDeviceReset), also while streams are kept, which hold the context. */
     CUcontext handle;
+    unsigned long long id; /* of the handle's context, as another may get the handle; 0: unknown */
     /* Immutable while there is a user; else NULL */
     CUstream stream; /* for fills and copies */
     int nevents;     /* that nobody uses at present */

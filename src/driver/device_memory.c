@@ -52,6 +52,8 @@ static tt_status make(int gpu, size_t nbytes, struct user_memory *user)
 tt_status tt_driver_allocate(int gpu, size_t nbytes, void **memory)
 {
     const size_t unit = TT_CONTEXT_SHARED;
+    CUdevice device;
+    TT_TRY(tt_cuda_device(gpu, &device));
     if (!nbytes) return tt_fail(TT_ERR_ARGUMENT, "0 bytes of memory of GPU %d: ask for more", gpu);
     if (nbytes > SIZE_MAX - unit)
         return tt_fail(TT_ERR_ARGUMENT, "%zu bytes of memory are more than can be had", nbytes);

@@ -3,8 +3,8 @@
  * their memory has a bound.
  * reset: resets the GPU (cudaDeviceReset) between two communicators, whose streams it keeps.
  * reset_early: the same before it destroys the first, which is told, and ends without a fault; a
- * call on memory that is gone is refused. reset_used: the same; before, a call was captured, and
- * afterwards one is made, which fails. */
+ * call on memory that is gone is refused, and one after the program has used the GPU again.
+ * reset_used: the same; before, a call was captured, and afterwards one is made, which fails. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -158,14 +158,31 @@ static tuttiComm_t use_stream(void)
     return comm;
 }
 
-/* A call without a stream on memory that a reset has just freed. */
-static void check_freed(tuttiComm_t comm)
+/* A call without a stream, after a reset. */
+static void check_refused(tuttiComm_t comm, void *memory)
 {
     const tuttiResult_t result =
-        tuttiAllReduce(used, used, COUNT, tuttiInt32, tuttiSum, comm, NULL);
+        tuttiAllReduce(memory, memory, COUNT, tuttiInt32, tuttiSum, comm, NULL);
     if (result == tuttiInvalidUsage && strstr(tuttiGetLastError(NULL), "has reset the GPU")) return;
     fprintf(stderr, "after the reset: result %d, %s\n", (int)result, tuttiGetLastError(NULL));
     exit(1);
+}
+
+/* On memory that the reset has just freed. */
+static void check_freed(tuttiComm_t comm)
+{
+    check_refused(comm, used);
+}
+
+/* The program uses the GPU again at once. */
+static void reset_and_use(void)
+{
+    static int here[COUNT];
+    const tuttiComm_t comm = use_stream();
+    CALL(cuDevicePrimaryCtxReset_v2, 0);
+    begin();
+    check_refused(comm, here);
+    check(tuttiCommDestroy(comm), "destroy");
 }
 
 /* A graph with a sum, which is launched. */
@@ -188,6 +205,7 @@ static void use_graph(tuttiComm_t comm)
 
 static int reset_used(void)
 {
+    reset_and_use(); /* the graph below keeps what is of before its reset */
     for (int captures = 0; captures < 2; captures++) {
         const tuttiComm_t comm = use_stream();
         tuttiCounters_t counters;
@@ -220,6 +238,7 @@ static int reset(bool early)
         check(tuttiDeviceMemAlloc(&memory, 4096, 0), "memory");
         check(tuttiMemFree(memory), "free");
     }
+    if (early) reset_and_use();
     return 0;
 }
 

@@ -369,6 +369,37 @@ TEST(device_graph_errors, a_capture_that_forbids_the_legacy_stream_is_told)
     on_gpus_together(1, 1, NULL, legacy);
 }
 
+/* The capture of the blocking stream begins in the group of the call. */
+static void legacy_in_group(struct gpu_rank *rank)
+{
+    CUstream blocking = NULL;
+    tuttiStream_t stream;
+    gpu_use(rank->gpu);
+    float *here = (float *)gpu_memory(rank->gpu, COUNT * sizeof *here);
+    CALL(cuStreamCreate, &blocking, CU_STREAM_DEFAULT);
+    CHECK_EQ(tuttiStreamFromDevice(&stream, rank->gpu, CU_STREAM_LEGACY), tuttiSuccess);
+    for (int i = 0; i < 2; i++) {
+        tuttiStream_t on = i ? stream : NULL;
+        CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+        CHECK_EQ(tuttiAllReduce(here, here, COUNT, tuttiFloat, tuttiSum, rank->comm, on),
+                 tuttiSuccess);
+        capture_begin(blocking, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+        check_text(rank, tuttiGroupEnd(), tuttiInvalidUsage, "legacy default stream");
+        CALL(cuGraphExecDestroy, capture_end(blocking));
+        CHECK_EQ(tuttiAllReduce(here, here, COUNT, tuttiFloat, tuttiSum, rank->comm, on),
+                 tuttiSuccess);
+        CHECK_EQ(tuttiStreamSynchronize(stream), tuttiSuccess);
+    }
+    CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
+    CALL(cuStreamDestroy_v2, blocking);
+    gpu_free(here);
+}
+
+TEST(device_graph_errors, a_capture_in_a_group_that_forbids_the_legacy_stream_is_told)
+{
+    on_gpus_together(2, 2, NULL, legacy_in_group);
+}
+
 /* ---- Forked children ------------------------------------------------------------------------ */
 
 static tuttiResult_t make_alone(tuttiComm_t *comm)

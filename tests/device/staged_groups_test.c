@@ -1,6 +1,7 @@
 /* Groups of calls on GPU memory that go through memory of the host: calls that use what others of
  * the group write, and what is refused because the calls would wait for one another, or would come
  * in another order than the user means. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -182,7 +183,7 @@ static void before_two_streams(struct gpu_rank *rank)
                                          rank->comm, i == at ? NULL : streams[stream].stream),
                           "sum");
         }
-        if (at == 0) /* behind it both streams wait, then one, then none */
+        if (at < 2) /* behind it both streams wait, then one, which the other follows, then none */
             check_error(rank, tuttiGroupEnd(), tuttiInvalidUsage, "MAX_CONNECTIONS to at least 3");
         else
             check_success(rank, tuttiGroupEnd(), "group");
@@ -191,8 +192,8 @@ static void before_two_streams(struct gpu_rank *rank)
         check_success(rank, tuttiStreamSynchronize(streams[i].stream), "synchronize");
         destroy_streams(rank, &streams[i]);
     }
-    check_ints(rank, large, 4, MANY);
-    check_ints(rank, small, 4, 2);
+    check_ints(rank, large, 2, MANY);
+    check_ints(rank, small, 2, 2);
     gpu_free(large);
     gpu_free(small);
 }
@@ -220,7 +221,7 @@ static void two_before_streams(struct gpu_rank *rank)
                                      streams[i].stream),
                       "sum");
     }
-    check_error(rank, tuttiGroupEnd(), tuttiInvalidUsage, "MAX_CONNECTIONS to at least 3");
+    check_error(rank, tuttiGroupEnd(), tuttiInvalidUsage, "MAX_CONNECTIONS to at least 4");
     check_success(rank, tuttiCommDestroy(comms[1]), "destroy");
     for (int i = 0; i < 2; i++) destroy_streams(rank, &streams[i]);
     gpu_free(large);
@@ -230,6 +231,66 @@ static void two_before_streams(struct gpu_rank *rank)
 TEST(staged_errors, streams_of_all_communicators_of_a_group_may_hold_the_hardware_queues)
 {
     on_queues("2", two_before_streams);
+}
+
+/* Sums of sums in a group of ranks that one thread drives: one without a stream, then one on each
+ * of the rank's streams. */
+struct many_streams {
+    int nranks, ngpus, nstreams;
+};
+
+static void issue_on_many(const struct driven *d, const struct many_streams *many,
+                          struct streams (*streams)[MOST_RANKS])
+{
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int i = 0; i <= many->nstreams; i++)
+        for (int r = 0; r < d->nranks; r++)
+            CHECK_EQ(tuttiAllReduce(d->memory[r], d->memory[r], DRIVEN_N - (size_t)(i % 3),
+                                    tuttiInt32, tuttiSum, d->comms[r],
+                                    i ? streams[r][i - 1].stream : NULL),
+                     tuttiSuccess);
+}
+
+/* needed: the least number of queues. */
+static void on_many_streams(const struct many_streams *many, const char *too_few,
+                            const char *needed)
+{
+    struct driven d;
+    struct streams streams[MOST_RANKS][MOST_RANKS];
+    struct gpu_rank ranks[MOST_RANKS];
+    char text[40];
+    if (!driven_begin_with(&d, many->nranks, many->ngpus, 20000)) return;
+    for (int r = 0; r < d.nranks; r++) {
+        ranks[r] = (struct gpu_rank){.rank = r, .gpu = d.gpus[r], .comm = d.comms[r]};
+        for (int i = 0; i < many->nstreams; i++) streams[r][i] = make_streams(&ranks[r]);
+    }
+    set_queues(too_few);
+    issue_on_many(&d, many, streams);
+    snprintf(text, sizeof text, "MAX_CONNECTIONS to at least %s", needed);
+    check_error(&ranks[0], tuttiGroupEnd(), tuttiInvalidUsage, text);
+    set_queues(NULL);
+    set_queues(needed);
+    issue_on_many(&d, many, streams);
+    check_success(&ranks[0], tuttiGroupEnd(), "group");
+    set_queues(NULL);
+    for (int r = 0; r < d.nranks; r++)
+        for (int i = 0; i < many->nstreams; i++) {
+            check_success(&ranks[r], tuttiStreamSynchronize(streams[r][i].stream), "synchronize");
+            destroy_streams(&ranks[r], &streams[r][i]);
+        }
+    driven_check_sums(&d, many->nstreams + 1);
+    driven_finish(&d);
+}
+
+TEST(staged_errors, streams_of_the_library_that_copy_for_a_group_need_hardware_queues_too)
+{
+    on_many_streams(&(struct many_streams){1, 1, 6}, "7", "8");
+    on_many_streams(&(struct many_streams){2, 1, 2}, "7", "8");
+}
+
+TEST(staged_errors, hardware_queues_are_counted_for_each_gpu)
+{
+    on_many_streams(&(struct many_streams){2, 2, 4}, "5", "6");
 }
 
 /* ---- Collectives that use what earlier ones of the group write ------------------------------- */
@@ -374,4 +435,97 @@ static void with_a_late_message(struct gpu_rank *rank)
 TEST(staged_groups, sums_of_sums_do_not_wait_for_messages_of_their_group)
 {
     on_queues("1", with_a_late_message);
+}
+
+/* ---- Scalars of pre-multiplied sums ---------------------------------------------------------- */
+
+struct scaled {
+    int *one, *scalar, *in, *out;
+    tuttiRedOp_t op; /* times the scalar, which is on the GPU */
+};
+
+static struct scaled make_scaled(const struct gpu_rank *rank)
+{
+    struct scaled made = {make_ints(rank, 1, 1), make_ints(rank, 7, 1), make_ints(rank, 1, LONG),
+                          make_ints(rank, 0, LONG), tuttiSum};
+    check_success(
+        rank,
+        tuttiRedOpCreatePreMulSum(&made.op, made.scalar, tuttiInt32, tuttiScalarDevice, rank->comm),
+        "operation");
+    return made;
+}
+
+static void free_scaled(const struct gpu_rank *rank, struct scaled *scaled)
+{
+    check_success(rank, tuttiRedOpDestroy(scaled->op, rank->comm), "operation");
+    gpu_free(scaled->one);
+    gpu_free(scaled->scalar);
+    gpu_free(scaled->in);
+    gpu_free(scaled->out);
+}
+
+static void scale(const struct gpu_rank *rank, const struct scaled *scaled, tuttiStream_t stream)
+{
+    check_success(
+        rank,
+        tuttiAllReduce(scaled->in, scaled->out, LONG, tuttiInt32, scaled->op, rank->comm, stream),
+        "sum with a scalar");
+}
+
+/* A sum writes the scalar with which the next one multiplies: on a stream, captured, and without a
+ * stream. */
+static void by_a_sum(struct gpu_rank *rank)
+{
+    enum { ON_STREAM, CAPTURED, WITHOUT, WAYS };
+    struct streams streams = make_streams(rank);
+    gpu_use(rank->gpu);
+    for (int way = ON_STREAM; way < WAYS; way++) {
+        tuttiStream_t stream = way == WITHOUT ? NULL : streams.stream;
+        struct scaled scaled = make_scaled(rank);
+        if (way == CAPTURED) capture_begin(streams.cuda, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+        check_success(rank, tuttiGroupStart(), "group start");
+        check_success(
+            rank,
+            tuttiAllReduce(scaled.one, scaled.scalar, 1, tuttiInt32, tuttiSum, rank->comm, stream),
+            "sum");
+        scale(rank, &scaled, stream);
+        check_success(rank, tuttiGroupEnd(), "group");
+        if (way == CAPTURED) {
+            CUgraphExec graph = capture_end(streams.cuda);
+            replay(graph, streams.cuda);
+            CALL(cuGraphExecDestroy, graph);
+        }
+        check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
+        check_ints(rank, scaled.out, 4, LONG);
+        free_scaled(rank, &scaled);
+    }
+    destroy_streams(rank, &streams);
+}
+
+TEST(staged_scalars, a_sum_reads_the_scalar_that_an_earlier_one_of_the_group_writes)
+{
+    on_devices(2, (const int[]){0, 1}, NULL, by_a_sum, NULL);
+}
+
+/* A receive that writes the scalar of a captured sum. */
+static void by_a_receive(struct gpu_rank *rank)
+{
+    struct streams streams = make_streams(rank);
+    struct scaled scaled = make_scaled(rank);
+    gpu_use(rank->gpu);
+    capture_begin(streams.cuda, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    check_success(rank, tuttiGroupStart(), "group start");
+    scale(rank, &scaled, streams.stream);
+    check_success(
+        rank, tuttiRecv(scaled.scalar, 1, tuttiInt32, 1 - rank->rank, rank->comm, streams.stream),
+        "receive");
+    check_error(rank, tuttiGroupEnd(), tuttiInvalidUsage, "of the group reads");
+    CALL(cuGraphExecDestroy, capture_end(streams.cuda));
+    destroy_streams(rank, &streams);
+    free_scaled(rank, &scaled);
+}
+
+TEST(staged_scalars, a_receive_that_may_write_the_scalar_of_a_sum_of_its_group_is_refused)
+{
+    on_devices(2, (const int[]){0, 1}, NULL, by_a_receive, NULL);
 }

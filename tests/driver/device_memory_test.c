@@ -178,6 +178,7 @@ TEST(device_memory, what_cannot_be_had_or_freed_is_an_error_that_names_it)
     check_error(tuttiDeviceMemAlloc(&memory, 0, 0), tuttiInvalidArgument,
                 "0 bytes of memory of GPU 0");
     check_error(tuttiDeviceMemAlloc(&memory, 1, 7), tuttiInvalidArgument, "GPU 7 does not exist");
+    check_error(tuttiDeviceMemAlloc(&memory, 0, 7), tuttiInvalidArgument, "GPU 7 does not exist");
     check_error(tuttiDeviceMemAlloc(&memory, 1, -3), tuttiInvalidArgument, "GPU -3 does not exist");
     check_error(tuttiDeviceMemAlloc(&memory, SIZE_MAX, 0), tuttiInvalidArgument,
                 "are more than can be had");

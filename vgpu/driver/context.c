@@ -45,6 +45,7 @@ static CUresult push(struct CUctx_st *context)
 /* A context begins, or a primary one that was released begins again. */
 static CUresult begin(struct CUctx_st *context, unsigned flags)
 {
+    static unsigned long long nbegun;
     CUresult result = vd_device_enter(context->device);
     if (result != CUDA_SUCCESS) return result;
     result = vd_streams_init(context);
@@ -53,6 +54,7 @@ static CUresult begin(struct CUctx_st *context, unsigned flags)
         return result;
     }
     context->destroyed = false;
+    context->id = ++nbegun;
     context->flags = flags;
     context->limits[CU_LIMIT_STACK_SIZE] = 1024;
     context->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = 7 << 20;

@@ -296,6 +296,7 @@ struct CUctx_st {
     struct CUmod_st *modules;
     struct CUctx_st *next;   /* of all there were */
     bool primary, destroyed; /* never freed: other threads may have it as their current one */
+    unsigned long long id;   /* cuCtxGetId: another one each time that it begins */
     unsigned flags;
     uint64_t limits[VD_LIMITS]; /* by CUlimit; that of the stack is the launches' local_limit */
     int cache, shared_config;   /* CUfunc_cache, CUsharedconfig: given back, nothing else */

@@ -145,7 +145,7 @@ CUresult cuCtxGetId(CUcontext handle, unsigned long long *id)
     const CUresult result = vd_context_of(handle, &context);
     if (result != CUDA_SUCCESS) return vd_leave(result);
     if (id == NULL) return vd_leave(CUDA_ERROR_INVALID_VALUE);
-    *id = context->object.number;
+    *id = context->id;
     return vd_leave(CUDA_SUCCESS);
 }
 

@@ -39,13 +39,12 @@ static void leave(struct tt_comm_core *comm)
     tt_context_leave(comm->context);
 }
 
-/* Finds which streams of the calls are being captured. USAGE: a capture that has failed. */
+/* Finds which streams of the calls are being captured. USAGE: a capture that has failed, or that
+ * forbids the legacy stream, which calls without a stream follow. */
 static tt_status find_captures(struct tt_calls *calls)
 {
-    for (struct tt_pending_call *call = calls->first; call; call = call->next) {
-        if (!call->stream) continue;
+    for (struct tt_pending_call *call = calls->first; call; call = call->next)
         TT_TRY(tt_gpu_stream_find_capture(call->comm->context, call->stream, &call->capture));
-    }
     return TT_OK;
 }
 

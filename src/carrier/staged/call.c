@@ -194,7 +194,7 @@ static tt_status take(struct tt_pending_call *pending, size_t nbytes, size_t mos
     stage->is_linked = stage->is_late = stage->is_apart = false;
     stage->is_behind = stage->is_left = false;
     stage->on_device = NULL;
-    stage->in = stage->out = (struct tt_extent){0, 0};
+    stage->in = stage->out = stage->scalar = (struct tt_extent){0, 0};
     stage->portions =
         (struct tt_stage_portions){.base = {.ops = &tt_stage_portions_ops, .number = 1},
                                    .stream = staged->copies,
@@ -238,8 +238,9 @@ static void move_scalar(struct tt_pending_call *pending)
     struct tt_stage *stage = pending->stage;
     struct tt_call *call = &pending->call;
     if (!call->scalar) return;
-    add_input(stage, (char *)(uintptr_t)call->scalar, stage->words->scalar,
-              tt_type_size(call->reduction.type));
+    const size_t nbytes = tt_type_size(call->reduction.type);
+    stage->scalar = (struct tt_extent){(uintptr_t)call->scalar, nbytes};
+    add_input(stage, (char *)(uintptr_t)call->scalar, stage->words->scalar, nbytes);
     call->scalar = stage->words->scalar;
 }
 

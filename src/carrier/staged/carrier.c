@@ -31,12 +31,12 @@ static void leave(struct tt_comm_core *comm)
 
 /* ---- Before a group begins ------------------------------------------------------------------ */
 
-/* Finds which streams of the calls are being captured, then what the calls, also those that are
- * captured, have to do with one another. */
+/* Finds which streams of the calls are being captured, and whether a capture forbids the legacy
+ * one, which calls without a stream follow; then what the calls, also those that are captured, have
+ * to do with one another. */
 static tt_status gather(struct tt_calls *calls)
 {
     for (struct tt_pending_call *call = calls->first; call; call = call->next) {
-        if (!call->stream) continue;
         const tt_status found =
             tt_gpu_stream_find_capture(call->comm->context, call->stream, &call->capture);
         if (found) return found == TT_ERR_USAGE ? found : tt_core_fail_call(call->comm, found);

@@ -21,11 +21,15 @@ static bool run_together(const struct tt_pending_call *call, const struct tt_pen
     return call != other && tt_are_one_run(call, other);
 }
 
+static bool reads(const struct tt_pending_call *call, struct tt_extent written)
+{
+    return tt_extents_overlap(written, call->stage->in) ||
+           tt_extents_overlap(written, call->stage->scalar);
+}
+
 static bool uses_output(const struct tt_pending_call *call, const struct tt_pending_call *of)
 {
-    const struct tt_extent output = of->stage->out;
-    return tt_extents_overlap(output, call->stage->in) ||
-           tt_extents_overlap(output, call->stage->out);
+    return reads(call, of->stage->out) || tt_extents_overlap(of->stage->out, call->stage->out);
 }
 
 /* Collectives of a rank run in order also in a group. */
@@ -37,7 +41,7 @@ static void link_to_earlier(const struct tt_calls *calls, const struct tt_pendin
         stage->position++;
         if (!uses_output(call, other)) continue;
         other->stage->is_linked = stage->is_linked = true;
-        stage->is_late = stage->is_late || tt_extents_overlap(other->stage->out, stage->in);
+        stage->is_late = stage->is_late || reads(call, other->stage->out);
     }
 }
 
@@ -117,8 +121,7 @@ static tt_status check_message(const struct tt_calls *calls, const struct tt_pen
         if (!other->stage->is_collective || !run_together(message, other)) continue;
         if (uses_output(message, other))
             return refuse_message(message, "uses what a collective of the group writes");
-        if (tt_extents_overlap(message->stage->out, other->stage->in) &&
-            !is_read_first(other, message, is_earlier))
+        if (reads(other, message->stage->out) && !is_read_first(other, message, is_earlier))
             return refuse_message(message, "writes what a collective of the group reads");
     }
     return TT_OK;
@@ -132,49 +135,120 @@ static bool waits_for(const struct tt_pending_call *call, const struct tt_pendin
            call->stage->position >= collective->stage->position;
 }
 
-/* Finds the calls whose streams wait for the copier; returns a collective of it. NULL: there are
- * none. */
-static const struct tt_pending_call *find_behind(const struct tt_calls *calls)
+/* Whether the copier makes its copies, and no graph does. */
+static bool is_copied(const struct tt_pending_call *call)
 {
-    const struct tt_pending_call *first = NULL;
+    return call->stage->is_collective && call->stage->by_host && !call->capture;
+}
+
+/* All streams of a rank in a group follow the last call on one of them (tt_staged_join). */
+static bool follows_behind(const struct tt_calls *calls, const struct tt_pending_call *call)
+{
+    const struct tt_pending_call *other = calls->first;
+    if (!call->stream || call->capture) return false;
+    while (other && !(other->comm == call->comm && other->stage->is_behind)) other = other->next;
+    return other;
+}
+
+/* Finds the calls whose streams wait for the copier. Whether there are any such copies. */
+static bool find_behind(const struct tt_calls *calls)
+{
+    bool any = false;
     for (const struct tt_pending_call *of = calls->first; of; of = of->next) {
-        if (!of->stage->is_collective || !of->stage->by_host || of->capture) continue;
-        if (!first) first = of;
+        if (!is_copied(of)) continue;
+        any = true;
         for (const struct tt_pending_call *call = calls->first; call; call = call->next)
             call->stage->is_behind = call->stage->is_behind || waits_for(call, of);
     }
-    return first;
+    for (const struct tt_pending_call *call = calls->first; any && call; call = call->next)
+        call->stage->is_behind = call->stage->is_behind || follows_behind(calls, call);
+    return any;
 }
 
-/* The CUDA streams, each once, that wait for the copier. */
-static int count_behind(const struct tt_calls *calls)
+/* Streams of one GPU that have work at one time, of which some wait for the copier: each needs a
+ * hardware queue of its own, because a stream takes any queue when it gets work. */
+struct busy {
+    int gpu;
+    /* Copies of collectives on streams begin while other streams still get their work. So the
+     * ranks' own streams, which copy then, count too. Where only collectives without a stream are
+     * copied so, that begins when all streams have their work. */
+    bool begins_early;
+};
+
+enum use { WAITS, COPIES, OWN, USES };
+
+/* Whether the call uses a stream of that kind, and which one. */
+static bool uses_stream(const struct tt_pending_call *call, const struct busy *busy, enum use use,
+                        const void **stream)
 {
-    int n = 0;
-    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
-        const struct tt_pending_call *same = calls->first;
-        if (!call->stage->is_behind) continue;
-        while (!same->stage->is_behind ||
-               tt_staged_waiting_stream(same) != tt_staged_waiting_stream(call))
-            same = same->next;
-        n += same == call;
+    const struct tt_staged_part *staged = call->comm->staged;
+    if (call->comm->gpu != busy->gpu) return false;
+    *stream = use == WAITS    ? tt_staged_waiting_stream(call)
+              : use == COPIES ? staged->copies
+                              : staged->stream;
+    return use == WAITS    ? call->stage->is_behind
+           : use == COPIES ? is_copied(call)
+                           : !call->stream && busy->begins_early;
+}
+
+/* Whether a call before this one, or this one as an earlier use, has the stream. */
+static bool is_counted(const struct tt_calls *calls, const struct tt_pending_call *last,
+                       enum use last_use, const struct busy *busy, const void *stream)
+{
+    const void *other;
+    for (const struct tt_pending_call *call = calls->first;; call = call->next) {
+        for (enum use use = WAITS; use < (call == last ? last_use : USES); use++)
+            if (uses_stream(call, busy, use, &other) && other == stream) return true;
+        if (call == last) return false;
     }
-    return n;
+}
+
+/* The streams of each kind, each stream once. */
+static void count_busy(const struct tt_calls *calls, const struct busy *busy, int counts[USES])
+{
+    const void *stream;
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next)
+        for (enum use use = WAITS; use < USES; use++)
+            if (uses_stream(call, busy, use, &stream) &&
+                !is_counted(calls, call, use, busy, stream))
+                counts[use]++;
+}
+
+/* copied: the first collective of its GPU that the copier makes copies for. */
+static tt_status check_gpu(const struct tt_calls *calls, const struct tt_pending_call *copied)
+{
+    struct busy busy = {.gpu = copied->comm->gpu};
+    int counts[USES] = {0};
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next)
+        if (call->comm->gpu == busy.gpu && is_copied(call) && call->stream)
+            busy.begins_early = true;
+    count_busy(calls, &busy, counts);
+    const int needed = counts[WAITS] + counts[COPIES] + counts[OWN];
+    const int nqueues = tt_driver_connections();
+    if (!counts[WAITS] || needed <= nqueues) return TT_OK;
+    return tt_fail(TT_ERR_USAGE,
+                   "communicator %s: a collective of a group is copied on a stream beside yours, "
+                   "while %d CUDA streams wait in the group until such ones have run: with the "
+                   "library's own they may hold %d hardware queues of GPU %d, and the process has "
+                   "%d: put it into a group of its own, or set CUDA_DEVICE_MAX_CONNECTIONS to at "
+                   "least %d, 32 at most, before the process uses CUDA",
+                   copied->comm->name, counts[WAITS], needed, busy.gpu, nqueues, needed);
+}
+
+static bool is_first_copied(const struct tt_calls *calls, const struct tt_pending_call *of)
+{
+    const struct tt_pending_call *call = calls->first;
+    while (!is_copied(call) || call->comm->gpu != of->comm->gpu) call = call->next;
+    return call == of;
 }
 
 /* A stream that waits holds a hardware queue. */
 static tt_status check_queues(const struct tt_calls *calls)
 {
-    const struct tt_pending_call *collective = find_behind(calls);
-    if (!collective) return TT_OK;
-    const int nqueues = tt_driver_connections(), nwaiting = count_behind(calls);
-    if (nwaiting < nqueues) return TT_OK;
-    return tt_fail(TT_ERR_USAGE,
-                   "communicator %s: a collective of a group is copied on a stream beside yours, "
-                   "while %d of your CUDA streams wait in the group until such ones have run, and "
-                   "the process has %d hardware queues, all of which they may hold: put it into a "
-                   "group of its own, or set CUDA_DEVICE_MAX_CONNECTIONS to at least %d, 32 at "
-                   "most, before the process uses CUDA",
-                   collective->comm->name, nwaiting, nqueues, nwaiting + 1);
+    if (!find_behind(calls)) return TT_OK;
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next)
+        if (is_copied(call) && is_first_copied(calls, call)) TT_TRY(check_gpu(calls, call));
+    return TT_OK;
 }
 
 tt_status tt_staged_link(struct tt_calls *calls)

@@ -114,6 +114,7 @@ struct tt_stage {
     bool is_left; /* after a failure nobody copies its output: `ready` is the stream's last store */
     char *on_device;               /* of a message: as in struct tt_p2p_work */
     struct tt_extent in, out;      /* of the caller's memory; of a collective */
+    struct tt_extent scalar;       /* of the caller's: a collective reads it with its input */
     struct tt_stage_piece *pieces; /* [room] */
     int room, nin, nout;           /* pieces of the input, then those of the output */
     struct tt_stage_portions portions;

@@ -53,8 +53,9 @@ static enum tt_attempt meet_parent(struct tt_joining *joining, int fd, struct tt
     struct tt_greeting greeting;
     struct tt_hello hello;
     tt_joining_await(joining, fd, until_ns, say_parent_is_silent);
-    enum tt_attempt attempt = tt_handshake_meet(fd, &greeting, &joining->answer.parent,
-                                                joining->id->sequence, until_ns, why);
+    enum tt_attempt attempt =
+        tt_handshake_meet(fd, &greeting, &joining->answer.parent,
+                          (struct tt_sequence){joining->id->sequence, false}, until_ns, why);
     if (attempt != TT_ATTEMPT_OK) return attempt;
     tt_hello_fill(&hello, TT_HELLO_CHILD, joining->bootstrap->rank, joining->bootstrap->nranks);
     attempt = tt_handshake_say(fd, &greeting, &hello, key, until_ns, why);
@@ -273,7 +274,10 @@ tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap, const struct tt_u
                               int rank, int nranks, int64_t deadline_ns)
 {
     struct tt_joining joining = {
-        .id = id, .listener = -1, .root_fd = -1, .deadline_ns = deadline_ns};
+        .listener = -1,
+        .root_fd = -1,
+        .deadline_ns = deadline_ns,
+        .sequence = {.least = id->sequence, .takes_later = id->flags & TT_ID_TRIED}};
     TT_TRY(tt_handshake_prepare());
     TT_TRY(check(rank, nranks));
     TT_TRY(tt_id_address(&joining.root, id));
@@ -282,12 +286,15 @@ tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap, const struct tt_u
     randombytes_buf(&joining.hello.self, sizeof joining.hello.self);
     struct tt_bootstrap *made = calloc(1, sizeof *made);
     if (!made) return tt_fail_errno(ENOMEM, "bootstrap: no memory");
+    memcpy(&made->id, id, sizeof made->id); /* leaves no copy of the key on the stack */
     made->rank = rank;
     made->nranks = nranks;
     made->nchildren = count_children(rank, nranks);
     made->parent.fd = -1;
     for (int i = 0; i < TT_TREE_FANOUT; i++) made->children[i].fd = -1;
     joining.bootstrap = made;
+    joining.id = &made->id;
+    if (id->flags & TT_ID_AWAIT) tt_uses_try(id->use, id->sequence);
     tt_root_withdraw(id, rank);
     const tt_status status = build(&joining);
     tt_joining_leave_root(&joining);
@@ -298,7 +305,6 @@ tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap, const struct tt_u
         tt_bootstrap_destroy(made);
         return status;
     }
-    if (id->flags & TT_ID_AWAIT) tt_uses_done(id->use, id->sequence);
     *bootstrap = made;
     return TT_OK;
 }
@@ -306,6 +312,11 @@ tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap, const struct tt_u
 int64_t tt_bootstrap_deadline(const struct tt_bootstrap *bootstrap)
 {
     return bootstrap->deadline_ns;
+}
+
+const uint8_t *tt_bootstrap_key(const struct tt_bootstrap *bootstrap)
+{
+    return bootstrap->id.key;
 }
 
 struct tt_bootstrap_counts tt_bootstrap_counts(const struct tt_bootstrap *bootstrap)
@@ -319,5 +330,6 @@ void tt_bootstrap_destroy(struct tt_bootstrap *bootstrap)
     if (bootstrap->parent.fd >= 0) tt_private_fd_close(bootstrap->parent.fd);
     for (int i = 0; i < bootstrap->nchildren; i++)
         if (bootstrap->children[i].fd >= 0) tt_private_fd_close(bootstrap->children[i].fd);
+    sodium_memzero(&bootstrap->id, sizeof bootstrap->id);
     free(bootstrap);
 }

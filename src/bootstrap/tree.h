@@ -30,6 +30,7 @@ struct tt_neighbour {
 };
 
 struct tt_bootstrap {
+    struct tt_unique_id id; /* with the sequence and the key of all ranks */
     int rank, nranks, nchildren;
     int64_t deadline_ns; /* the earliest of all ranks */
     uint32_t sequence;   /* of the next allgather */

@@ -67,7 +67,7 @@ static tt_status init_rank(const struct tt_pending_init *init)
                                                  .context = &over,
                                                  .deadline_ns = over.deadline_ns,
                                                  .nparticipants = init->nranks,
-                                                 .key = init->id.key};
+                                                 .key = tt_bootstrap_key(over.bootstrap)};
     const int64_t joined_ns = tt_now_ns();
     tuttiComm_t comm;
     const tt_status status =

@@ -105,6 +105,12 @@ void tt_hello_sign(struct tt_hello *hello, const struct tt_greeting *greeting,
 bool tt_answer_verify(struct tt_answer *answer, const struct tt_hello *hello,
                       const struct tt_greeting *greeting, const uint8_t key[32]);
 
+/* What a connector expects of the greeting. */
+struct tt_sequence {
+    uint32_t least;
+    bool takes_later; /* else it must be `least` */
+};
+
 /* How a connector's attempt ended. */
 enum tt_attempt {
     TT_ATTEMPT_OK,    /* the answer is there and verified */
@@ -130,7 +136,7 @@ enum tt_attempt tt_handshake_finish(int fd, const struct tt_greeting *greeting,
 enum tt_attempt tt_handshake_connect(int *fd, const struct tt_address *address, int64_t deadline_ns,
                                      char why[TT_WIRE_TEXT]);
 enum tt_attempt tt_handshake_meet(int fd, struct tt_greeting *greeting,
-                                  const struct tt_address *address, uint32_t sequence,
+                                  const struct tt_address *address, struct tt_sequence sequence,
                                   int64_t deadline_ns, char why[TT_WIRE_TEXT]);
 /* The two halves of tt_handshake_finish: sends the hello; waits for the answer. */
 enum tt_attempt tt_handshake_say(int fd, const struct tt_greeting *greeting, struct tt_hello *hello,

@@ -185,7 +185,8 @@ TEST(join, an_id_serves_one_communicator)
 struct straggler {
     struct tt_unique_id id;
     int rank, nranks;
-    struct tt_report report; /* its last frame, if its status is not 0 */
+    struct tt_report report;       /* its last frame, if its status is not 0 */
+    const struct rank_run *behind; /* not NULL: it goes on only when this one has ended */
     bool answered;
 };
 
@@ -207,6 +208,7 @@ static void *straggle(void *argument)
         TT_ATTEMPT_OK)
         return NULL;
     straggler->answered = answer.status == TT_OK && answer.keeps;
+    while (straggler->behind && !atomic_load(&straggler->behind->ended)) tt_test_pause();
     if (straggler->report.status)
         (void)tt_socket_send_now(fd, &straggler->report, sizeof straggler->report);
     close(fd);
@@ -245,6 +247,37 @@ TEST(join, a_rank_that_fails_on_its_way_into_the_tree_tells_all_why)
     strcpy(report.text, "no descriptor is left for a rank's test");
     lose_last(4, report, TT_ERR_SYSTEM, "no descriptor is left for a rank's test");
     lose_last(20, report, TT_ERR_SYSTEM, "no descriptor is left for a rank's test");
+}
+
+/* Rank 1 has its place when rank 2 fails, rank 0 has not. */
+TEST(join, ranks_for_which_an_attempt_ended_differently_try_again_together)
+{
+    enum { RANKS = 3 };
+    struct tt_unique_id ids[RANKS];
+    struct rank_run runs[RANKS];
+    struct straggler straggler = {.rank = 2, .nranks = RANKS, .behind = &runs[1]};
+    pthread_t thread;
+    char method[64];
+    snprintf(method, sizeof method, "tcp://127.0.0.1:%d", free_port());
+    for (int rank = 0; rank < RANKS; rank++) {
+        const struct tt_launcher launcher = {.rank = rank, .nranks = RANKS, .local_nranks = RANKS};
+        REQUIRE(tt_unique_id_from_method(&ids[rank], method, &launcher, tt_deadline_ns(5000)) ==
+                TT_OK);
+        runs[rank] = rank_run_of(&ids[rank], rank, RANKS);
+    }
+    runs[1].nallgathers = 0;
+    straggler.id = ids[2];
+    REQUIRE(pthread_create(&thread, NULL, straggle, &straggler) == 0);
+    run_ranks(runs, 2);
+    pthread_join(thread, NULL);
+    expect_ranks(&runs[0], 1, TT_ERR_REMOTE, "rank 2 (pid ");
+    expect_ranks(&runs[1], 1, TT_OK, NULL);
+    for (int rank = 0; rank < RANKS; rank++) {
+        runs[rank] = rank_run_by(method, rank, RANKS);
+        runs[rank].timeout_ms = 5000;
+    }
+    run_ranks(runs, RANKS);
+    expect_ranks(runs, RANKS, TT_OK, NULL);
 }
 
 TEST(join, no_descriptor_is_left_over)

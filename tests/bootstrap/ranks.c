@@ -7,8 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/clock.h"
+#include "net/socket.h"
 #include "shim.h"
 
 struct rank_run rank_run_of(const struct tt_unique_id *id, int rank, int nranks)
@@ -20,6 +22,16 @@ struct rank_run rank_run_of(const struct tt_unique_id *id, int rank, int nranks)
                              .nallgathers = 2,
                              .nbytes = 24,
                              .leave_before = -1};
+}
+
+struct rank_run rank_run_by(const char *method, int rank, int nranks)
+{
+    const struct tt_unique_id none = {0};
+    struct rank_run run = rank_run_of(&none, rank, nranks);
+    run.method = method;
+    run.process = rank;
+    run.nprocesses = nranks;
+    return run;
 }
 
 static unsigned char pattern(int rank, size_t at, int turn)
@@ -104,6 +116,18 @@ void expect_ranks(const struct rank_run *runs, int n, tt_status status, const ch
             CHECK_MESSAGE(strstr(runs[i].text, text), "rank %d: '%s' is not in '%s'", runs[i].rank,
                           text, runs[i].text);
     }
+}
+
+int free_port(void)
+{
+    struct tt_address address;
+    int listener;
+    const struct sockaddr_in loopback = {.sin_family = AF_INET,
+                                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    tt_address_set(&address, (const struct sockaddr *)&loopback);
+    if (tt_socket_listen(&listener, &address, false) != TT_OK) return 0;
+    close(listener);
+    return tt_address_port(&address);
 }
 
 int count_descriptors(void)

@@ -39,6 +39,9 @@ struct rank_run {
 /* Defaults: 20 s, two allgathers of 24 bytes. */
 struct rank_run rank_run_of(const struct tt_unique_id *id, int rank, int nranks);
 
+/* The same for rank `rank` of nranks processes that meet by the method. */
+struct rank_run rank_run_by(const char *method, int rank, int nranks);
+
 /* Runs one in this thread. */
 void run_rank(struct rank_run *run);
 
@@ -51,6 +54,9 @@ void expect_ranks(const struct rank_run *runs, int n, tt_status status, const ch
 
 /* Waits for a rank's process, and records a failure if it did not exit with 0. */
 void expect_exit(pid_t pid);
+
+/* A port of 127.0.0.1 at which nobody listens now. */
+int free_port(void);
 
 /* Open descriptors of this process, and a few that are always there. */
 int count_descriptors(void);

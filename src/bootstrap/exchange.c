@@ -220,6 +220,13 @@ static tt_status step(struct tt_bootstrap *bootstrap, struct job *job, const str
     return TT_OK;
 }
 
+tt_status tt_bootstrap_hear_parent(struct tt_bootstrap *bootstrap)
+{
+    struct job watch;
+    start_job(&watch, JOB_WATCH, &bootstrap->parent);
+    return step(bootstrap, &watch, NULL);
+}
+
 /* "rank 1 (pid 7 on a), rank 2 (pid 8 on b)": with whom the jobs are not done. */
 static void name_late(const struct job *jobs, int njobs, char *names, size_t size)
 {

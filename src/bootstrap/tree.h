@@ -48,6 +48,9 @@ struct tt_report {
     char text[TT_WIRE_TEXT];
 };
 
+/* The parent has sent a failure, or has gone: ends the bootstrap with that. */
+TT_NODISCARD tt_status tt_bootstrap_hear_parent(struct tt_bootstrap *bootstrap);
+
 /* Ends the bootstrap: the neighbours are told, every later call fails alike. */
 void tt_bootstrap_break(struct tt_bootstrap *bootstrap, tt_status status, const char *text);
 

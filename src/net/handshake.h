@@ -18,7 +18,7 @@
 #include "net/socket.h"
 
 enum {
-    TT_WIRE_VERSION = 3,
+    TT_WIRE_VERSION = 4,
     TT_ID_VERSION = 1,
     TT_NONCE_BYTES = 32,
     TT_MAC_BYTES = 32,
@@ -74,10 +74,12 @@ struct tt_answer {
     int32_t parent_pid;
     struct tt_address parent;
     char parent_host[TT_HOST_BYTES];
-    char text[TT_WIRE_TEXT - 8];
+    char text[TT_WIRE_TEXT - 12];
     int32_t failed;  /* status and text are those of a failure of the communicator; with
                         TT_IN_PROGRESS: of the root, which makes way for another one */
     int32_t left_ms; /* to a rank that joins: until the deadline of all ranks; -1: there is none */
+    uint32_t apart;  /* to a rank that joins: bit i is set if the root does not hold the connection
+                        of the rank's i-th child, whose end it would not notice */
     uint8_t mac[TT_MAC_BYTES];
 };
 

@@ -6,9 +6,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include "bootstrap/bootstrap.h"
+#include "bootstrap/tree.h"
 
 enum { MAX_TEST_RANKS = 1024, TEXT_BYTES = 1024 };
 
@@ -51,6 +53,21 @@ void run_ranks(struct rank_run *runs, int n);
 /* Records a failure for every run that did not end as expected: status, and text contained in its
  * error. */
 void expect_ranks(const struct rank_run *runs, int n, tt_status status, const char *text);
+
+/* A rank that comes to the root like any other, and gets no further. */
+struct straggler {
+    struct tt_unique_id id;
+    int rank, nranks;
+    struct tt_report report;       /* its last frame, if its status is not 0 */
+    const struct rank_run *behind; /* not NULL: it goes on only when this one has ended */
+    pid_t root;                    /* not 0: the root's process, which dies with it */
+    /* results */
+    bool answered, kept;
+};
+void *straggle(void *straggler);
+
+/* A process that has the root, and so many descriptors. */
+pid_t fork_root(struct tt_unique_id *id, rlim_t ndescriptors);
 
 /* Waits for a rank's process, and records a failure if it did not exit with 0. */
 void expect_exit(pid_t pid);

@@ -47,8 +47,9 @@ struct tt_bootstrap;
  * of all ids, each of which takes a descriptor. TT_ERR_SYSTEM names what the OS refused. */
 TT_NODISCARD tt_status tt_unique_id_create(struct tt_unique_id *id);
 
-/* Closes the listener of an id of this process to which no rank has come. Other ids stay as they
- * are. Any thread. */
+/* Closes the listener of an id of this process to which no rank has come, perhaps within 0.5 s.
+ * Other ids stay as they are, and so does one whose failure its ranks have yet to hear. Any thread.
+ */
 void tt_unique_id_drop(const struct tt_unique_id *id);
 
 /* Whether NCCL_COMM_ID says where the ranks meet; then every rank may make a unique id of its own.

@@ -44,11 +44,13 @@ static bool have_ended(struct rank_run *runs, int n)
 static void lose_last(struct straggler *straggler, struct rank_run *runs, bool leaps)
 {
     pthread_t threads[MOST];
-    const int n = straggler->nranks - 1;
+    const int n = straggler->nranks - 1, before = count_descriptors();
     setenv("TUTTI_LATE_MS", "100", 1);
     tt_config_reload();
     for (int i = 0; i < n; i++) REQUIRE(!pthread_create(&threads[i], NULL, run_one, &runs[i]));
-    nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL); /* the others come first */
+    /* The others come first: of so many the root holds no more. */
+    for (int i = 0; i < PAUSES && count_descriptors() < before + n - 1; i++)
+        nanosleep(&(struct timespec){.tv_nsec = 4000000}, NULL);
     straggle(straggler);
     CHECK(straggler->answered);
     for (int step = 0; step < MOST_STEPS && leaps && !have_ended(runs, n); step++) {
@@ -97,18 +99,20 @@ TEST(endless, a_parent_that_has_gone_is_named_by_a_rank_that_waits_for_its_child
     expect_ranks(&runs[1], 8, TT_ERR_REMOTE, "rank 0 (pid ");
 }
 
-/* Rank 15 is a child of rank 1. */
+/* Rank 15 is a child of rank 1. Where it comes among the first, the root holds its connection. */
 TEST(endless, a_child_that_comes_in_turns_and_dies_is_named)
 {
     struct rank_run runs[MOST];
-    struct straggler straggler = {.rank = 15, .nranks = 16};
+    struct straggler straggler = {.rank = 15, .nranks = 16, .kept = true};
     if (tt_is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
-    const pid_t root = fork_root(&straggler.id, 24);
-    REQUIRE(root > 0);
-    set_up(runs, &straggler);
-    lose_last(&straggler, runs, true);
+    for (int attempt = 0; attempt < 10 && straggler.kept; attempt++) {
+        const pid_t root = fork_root(&straggler.id, 24);
+        REQUIRE(root > 0);
+        set_up(runs, &straggler);
+        lose_last(&straggler, runs, true);
+        kill(root, SIGKILL);
+        waitpid(root, NULL, 0);
+    }
     CHECK(!straggler.kept);
     expect_ranks(runs, 15, TT_ERR_REMOTE, "rank 1 lost rank 15 during init");
-    kill(root, SIGKILL);
-    waitpid(root, NULL, 0);
 }

@@ -13,6 +13,8 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/sanitizers.h"
+#include "bootstrap/root.h"
+#include "net/socket.h"
 #include "ranks.h"
 #include "shim.h"
 
@@ -213,6 +215,27 @@ TEST(process, ids_that_nobody_joins_share_a_thread_and_take_a_descriptor_each)
     expect_ranks(&late, 1, TT_ERR_REMOTE, "has gone");
     unsetenv("TUTTI_INIT_TIMEOUT_MS");
     tt_config_reload();
+}
+
+/* Somebody connects to the id, who is no rank of it. */
+TEST(process, a_dropped_id_ends_also_where_a_stranger_has_come)
+{
+    struct tt_unique_id id;
+    struct tt_address address;
+    int stranger;
+    const int64_t patience_ns = tt_deadline_ns(10000);
+    const int before = count_descriptors();
+    REQUIRE(tt_unique_id_create(&id) == TT_OK);
+    const int idle = count_descriptors();
+    REQUIRE(tt_id_address(&address, &id) == TT_OK);
+    REQUIRE(tt_socket_connect(&stranger, &address, patience_ns) == 0);
+    /* The root takes a descriptor, and this connection two. */
+    while (count_descriptors() < idle + 2 && !tt_expired(patience_ns)) tt_test_pause();
+    tt_unique_id_drop(&id);
+    close(stranger);
+    while (count_descriptors() > before && !tt_expired(patience_ns)) tt_test_pause();
+    CHECK(count_descriptors() <= before);
+    CHECK(!tt_expired(patience_ns));
 }
 
 TEST(process, a_child_made_by_fork_has_ids_of_its_own)

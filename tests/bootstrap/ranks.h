@@ -41,7 +41,7 @@ struct rank_run {
 /* Defaults: 20 s, two allgathers of 24 bytes. */
 struct rank_run rank_run_of(const struct tt_unique_id *id, int rank, int nranks);
 
-/* The same for rank `rank` of nranks processes that meet by the method. */
+/* rank_run_of for process `rank` of nranks processes, which meet by the method. */
 struct rank_run rank_run_by(const char *method, int rank, int nranks);
 
 /* Runs one in this thread. */

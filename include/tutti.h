@@ -194,7 +194,7 @@ TUTTI_API tuttiResult_t tuttiRefuse(tuttiResult_t result, const char *text);
 /* Makes a unique id and listens for the ranks that will join with it. Call it on one rank and give
  * the bytes to the others by any means. SystemError when no socket can be opened. */
 TUTTI_API tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id);
-/* (tutti) Stops listening for an id of this process that no rank will use. Keeps all others. */
+/* (tutti) Stops listening for an id of this process that no rank outside an open group will use. */
 TUTTI_API tuttiResult_t tuttiDropUniqueId(const tuttiUniqueId *id);
 
 /* Joins `nranks` ranks into a communicator. Collective: returns when all ranks have joined; Timeout

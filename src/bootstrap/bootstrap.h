@@ -22,7 +22,8 @@ struct tt_unique_id {
     uint32_t sequence; /* of the communicators that this process made from the same address */
     uint32_t use;      /* bootstrap/uses.h; for the process that filled it only */
     uint32_t nports;   /* the root listens at one of so many, from that of address on; 0 means 1 */
-    uint8_t reserved[40];
+    uint8_t base[32];  /* TT_ID_AWAIT: from it and the sequence comes the key */
+    uint8_t reserved[8];
 };
 
 enum {
@@ -32,6 +33,9 @@ enum {
     TT_ID_LOCAL = 2,
     /* Holds no address: NCCL_COMM_ID does (tt_unique_id_settle). */
     TT_ID_BY_SETTING = 4,
+    /* An attempt with this sequence has failed here: rank 0 may have a later one, which is taken.
+     */
+    TT_ID_TRIED = 8,
 };
 
 /* One rank's place in the tree. Owned by its creator, freed by tt_bootstrap_destroy. Used by one
@@ -43,8 +47,9 @@ struct tt_bootstrap;
  * of all ids, each of which takes a descriptor. TT_ERR_SYSTEM names what the OS refused. */
 TT_NODISCARD tt_status tt_unique_id_create(struct tt_unique_id *id);
 
-/* Closes the listener of an id of this process to which no rank has come. Other ids stay as they
- * are. Any thread. */
+/* Closes the listener of an id of this process to which no rank has come, perhaps within 0.5 s.
+ * Other ids stay as they are, and so does one whose failure its ranks have yet to hear. Any thread.
+ */
 void tt_unique_id_drop(const struct tt_unique_id *id);
 
 /* Whether NCCL_COMM_ID says where the ranks meet; then every rank may make a unique id of its own.
@@ -67,6 +72,9 @@ TT_NODISCARD tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap,
 /* The deadline of the init as all ranks have it (within what a message takes): the earliest that a
  * rank gave to tt_bootstrap_create. */
 int64_t tt_bootstrap_deadline(const struct tt_bootstrap *bootstrap);
+/* The key that all ranks have, which may be another one than that of tt_bootstrap_create's id
+ * (TT_ID_TRIED). The bootstrap's. */
+const uint8_t *tt_bootstrap_key(const struct tt_bootstrap *bootstrap);
 
 /* all[r*nbytes ..] = rank r's mine, on every rank. Collective; nbytes <= 64 KiB and the same
  * everywhere. Up the tree and down again. A rank that disappears is TT_ERR_REMOTE, one that is late

@@ -20,6 +20,14 @@ void tt_id_fill(struct tt_unique_id *id, const struct tt_address *address)
     memcpy(id->address, address->bytes, sizeof id->address);
 }
 
+void tt_id_set_sequence(struct tt_unique_id *id, uint32_t sequence)
+{
+    const uint8_t wire[4] = {(uint8_t)sequence, (uint8_t)(sequence >> 8), (uint8_t)(sequence >> 16),
+                             (uint8_t)(sequence >> 24)};
+    crypto_generichash(id->key, sizeof id->key, wire, sizeof wire, id->base, sizeof id->base);
+    id->sequence = sequence;
+}
+
 tt_status tt_id_address(struct tt_address *address, const struct tt_unique_id *id)
 {
     struct tt_address found = {.nbytes = id->address_bytes};

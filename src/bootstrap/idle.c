@@ -259,4 +259,5 @@ void tt_unique_id_drop(const struct tt_unique_id *id)
         if (!tt_private_fd_is_lost(idle->listener)) shutdown(idle->listener, SHUT_RDWR);
     }
     tt_process_unlock(&lock);
+    tt_roots_drop(id);
 }

@@ -154,8 +154,8 @@ static void say_public(const struct tt_place *place, const struct tt_launcher *l
                      place->host, place->port, of, place->job);
 }
 
-static tt_status derive_key(uint8_t key[32], const struct tt_place *place,
-                            const struct tt_launcher *launcher, uint32_t sequence)
+static tt_status derive_base(uint8_t base[32], const struct tt_place *place,
+                             const struct tt_launcher *launcher)
 {
     uint8_t secret[TT_PLACE_SECRET];
     bool known;
@@ -166,17 +166,14 @@ static tt_status derive_key(uint8_t key[32], const struct tt_place *place,
     }
     if (!known) say_public(place, launcher);
     crypto_generichash_state state;
-    const uint8_t wire_sequence[4] = {(uint8_t)sequence, (uint8_t)(sequence >> 8),
-                                      (uint8_t)(sequence >> 16), (uint8_t)(sequence >> 24)};
     const uint8_t wire_port[2] = {(uint8_t)place->port, (uint8_t)(place->port >> 8)};
     crypto_generichash_init(&state, secret, sizeof secret, 32);
-    crypto_generichash_update(&state, wire_sequence, sizeof wire_sequence);
     crypto_generichash_update(&state, wire_port, sizeof wire_port);
     if (!known) {
         crypto_generichash_update(&state, (const uint8_t *)place->host, strlen(place->host));
         crypto_generichash_update(&state, (const uint8_t *)place->job, strlen(place->job));
     }
-    crypto_generichash_final(&state, key, 32);
+    crypto_generichash_final(&state, base, 32);
     sodium_memzero(secret, sizeof secret);
     sodium_memzero(&state, sizeof state);
     return TT_OK;
@@ -191,12 +188,15 @@ static tt_status from_place(struct tt_unique_id *id, const struct tt_place *plac
                                  .nranks = launcher->nranks};
     struct tt_unique_id made = {0};
     struct tt_address address;
+    struct tt_use use;
     bool local = false;
     int listener;
     TT_TRY(resolve(&address, &local, place, deadline_ns));
     TT_TRY(check_loopback(&address, local, place, launcher));
-    TT_TRY(tt_uses_find(&made.use, &made.sequence, &user));
-    made.flags = (uint32_t)(TT_ID_AWAIT | (local ? TT_ID_LOCAL : 0));
+    TT_TRY(tt_uses_find(&use, &user));
+    made.use = use.number;
+    made.flags =
+        (uint32_t)(TT_ID_AWAIT | (local ? TT_ID_LOCAL : 0) | (use.is_tried ? TT_ID_TRIED : 0));
     if (launcher->rank == 0) {
         tt_root_make_way(&address, place->nports);
         TT_TRY(tt_socket_listen_first(&listener, &address, place->nports, !local));
@@ -204,13 +204,14 @@ static tt_status from_place(struct tt_unique_id *id, const struct tt_place *plac
         made.nports = (uint32_t)place->nports;
     }
     tt_id_fill(&made, &address);
-    tt_status status = derive_key(made.key, place, launcher, made.sequence);
+    tt_status status = derive_base(made.base, place, launcher);
+    if (status == TT_OK) tt_id_set_sequence(&made, use.count);
     if (launcher->rank == 0 && status == TT_OK)
         status = tt_root_start(listener, &made, NULL, deadline_ns);
     else if (launcher->rank == 0)
         tt_private_fd_close(listener);
     if (status == TT_OK) memcpy(id, &made, sizeof *id);
-    sodium_memzero(made.key, sizeof made.key);
+    sodium_memzero(&made, sizeof made);
     return status;
 }
 

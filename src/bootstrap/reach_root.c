@@ -157,21 +157,37 @@ static bool go_on(struct patience *patience)
     return !tt_expired(patience->until_ns);
 }
 
-/* Whether the root that listens at joining->root is that of this job. */
-static enum tt_attempt probe_root(struct tt_joining *joining, char why[TT_WIRE_TEXT])
+/* Receives the greeting of the root on its connection `fd`, and gives `id` the root's sequence;
+ * closes fd when it is not OK. */
+static enum tt_attempt meet_root(const struct tt_joining *joining, int fd,
+                                 struct tt_greeting *greeting, struct tt_unique_id *id,
+                                 int64_t until_ns, char why[TT_WIRE_TEXT])
 {
+    const enum tt_attempt attempt =
+        tt_handshake_meet(fd, greeting, &joining->root, joining->sequence, until_ns, why);
+    if (attempt == TT_ATTEMPT_OK && greeting->sequence != id->sequence)
+        tt_id_set_sequence(id, greeting->sequence);
+    return attempt;
+}
+
+/* Whether the root that listens at joining->root is that of this job. */
+static enum tt_attempt probe_root(const struct tt_joining *joining, char why[TT_WIRE_TEXT])
+{
+    struct tt_unique_id id = *joining->id;
     struct tt_greeting greeting;
     struct tt_hello hello;
     struct tt_answer answer;
     const int64_t deadline_ns = tt_earlier(joining->deadline_ns, tt_deadline_ns(PROBE_MS));
     int fd;
-    enum tt_attempt attempt =
-        tt_handshake_open(&fd, &greeting, &joining->root, joining->id->sequence, deadline_ns, why);
-    if (attempt != TT_ATTEMPT_OK) return attempt;
-    tt_hello_fill(&hello, TT_HELLO_PROBE, -1, -1);
-    attempt =
-        tt_handshake_finish(fd, &greeting, &hello, &answer, joining->id->key, deadline_ns, why);
-    if (attempt == TT_ATTEMPT_OK) tt_private_fd_close(fd);
+    enum tt_attempt attempt = tt_handshake_connect(&fd, &joining->root, deadline_ns, why);
+    if (attempt == TT_ATTEMPT_OK)
+        attempt = meet_root(joining, fd, &greeting, &id, deadline_ns, why);
+    if (attempt == TT_ATTEMPT_OK) {
+        tt_hello_fill(&hello, TT_HELLO_PROBE, -1, -1);
+        attempt = tt_handshake_finish(fd, &greeting, &hello, &answer, id.key, deadline_ns, why);
+        if (attempt == TT_ATTEMPT_OK) tt_private_fd_close(fd);
+    }
+    sodium_memzero(&id, sizeof id);
     return attempt;
 }
 
@@ -245,8 +261,8 @@ static enum tt_attempt open_root(struct tt_joining *joining, int64_t until_ns,
     if (attempt != TT_ATTEMPT_OK) return attempt;
     if (until_ns == INT64_MAX && !(joining->id->flags & TT_ID_AWAIT))
         tt_joining_await(joining, joining->root_fd, until_ns, say_root_is_silent);
-    const enum tt_attempt met = tt_handshake_meet(
-        joining->root_fd, &joining->greeting, &joining->root, joining->id->sequence, until_ns, why);
+    const enum tt_attempt met =
+        meet_root(joining, joining->root_fd, &joining->greeting, joining->id, until_ns, why);
     if (met != TT_ATTEMPT_OK) joining->root_fd = -1; /* closed */
     return met;
 }
@@ -309,9 +325,13 @@ static bool reach_quietly(struct tt_joining *joining, int64_t until_ns)
         for (int i = 0; i < nports; i++) {
             tt_address_set_port(&joining->root, joining->port + i);
             if (nports > 1 && probe_root(joining, why) != TT_ATTEMPT_OK) continue;
-            if (tt_handshake_open(&joining->root_fd, &joining->greeting, &joining->root,
-                                  joining->id->sequence, until_ns, why) == TT_ATTEMPT_OK)
+            if (tt_handshake_connect(&joining->root_fd, &joining->root, until_ns, why) !=
+                TT_ATTEMPT_OK)
+                continue;
+            if (meet_root(joining, joining->root_fd, &joining->greeting, joining->id, until_ns,
+                          why) == TT_ATTEMPT_OK)
                 return true;
+            joining->root_fd = -1; /* closed */
         }
     while (go_on(&patience));
     return false;

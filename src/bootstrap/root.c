@@ -132,7 +132,8 @@ static void answer_late(struct tt_root *root)
     }
 }
 
-/* Serves until all ranks have come, or until a failure. */
+/* Serves until all ranks have come, or until a failure; where none has come, until the deadline or
+ * until the id is dropped. */
 static void gather(struct tt_root *root)
 {
     while (root->status == TT_OK && (!root->members || root->ncame < root->nranks)) {
@@ -145,7 +146,8 @@ static void gather(struct tt_root *root)
         else
             look_at_clock(root);
         look_at_report(root);
-        if (!root->members && tt_expired(root->deadline_ns)) break; /* no rank came */
+        const bool is_dropped = atomic_load_explicit(&root->is_dropped, memory_order_relaxed);
+        if (!root->members && (is_dropped || tt_expired(root->deadline_ns))) break;
     }
 }
 

@@ -47,6 +47,18 @@ static void reachable(struct tt_address *parent, int child_fd)
     *parent = own;
 }
 
+/* For tt_answer. A rank that has its place before its parent has been answered does not exist. */
+static uint32_t find_apart(const struct tt_root *root, int rank)
+{
+    const int64_t first = tt_tree_first_child(rank);
+    uint32_t apart = 0;
+    for (int i = 0; i < TT_TREE_FANOUT && first + i < root->nranks; i++) {
+        const enum tt_member_state state = root->members[first + i].state;
+        if (state == TT_MEMBER_AWAY || state == TT_MEMBER_DONE) apart |= 1u << i;
+    }
+    return apart;
+}
+
 /* Answers a rank; `reply` has its status already. */
 static void answer(const struct tt_root *root, int fd, const struct tt_hello *hello,
                    const struct tt_greeting *greeting, struct tt_answer reply)
@@ -60,6 +72,8 @@ static void answer(const struct tt_root *root, int fd, const struct tt_hello *he
         memcpy(reply.parent_host, parent->hello.host, sizeof reply.parent_host);
         reachable(&reply.parent, fd);
     }
+    if (reply.status == TT_OK && hello->kind == TT_HELLO_JOIN)
+        reply.apart = find_apart(root, hello->rank);
     if (reply.status == TT_OK) reply.left_ms = tt_left_ms(root->deadline_ns);
     tt_answer_sign(&reply, hello, greeting, root->id.key);
     /* A rank that cannot be told has gone; its tree neighbours will name it. */

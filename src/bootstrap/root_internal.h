@@ -68,6 +68,7 @@ struct tt_root {
     _Atomic bool has_failed; /* by its thread: it only answers the failure */
     _Atomic bool listens;    /* by its thread */
     _Atomic bool makes_way;  /* by others: it is to stop listening */
+    _Atomic bool is_dropped; /* by others: it is to end if no rank has come */
     _Atomic bool hurries;    /* by others: it is to end as soon as the ranks know of the failure */
 };
 
@@ -96,6 +97,8 @@ void tt_roots_remove(struct tt_root *root);
 /* roots.c: tt_root_tell, if a rank has come to the id. Then what the root was told, if its status
  * is not 0. */
 void tt_roots_tell(const struct tt_unique_id *id, const struct tt_report *report);
+/* roots.c: tt_unique_id_drop, where somebody has connected who may have been no rank. */
+void tt_roots_drop(const struct tt_unique_id *id);
 struct tt_report tt_roots_report(struct tt_root *root);
 /* roots.c: keeps why the id's root has failed, for tt_root_cause; the first cause of the last such
  * id. */

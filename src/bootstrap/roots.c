@@ -70,15 +70,17 @@ void tt_roots_remove(struct tt_root *root)
     tt_process_unlock(&lock);
 }
 
-/* Asks the failed roots of this process at these ports to stop listening. Whether one listens. */
+/* Asks the failed and dropped roots of this process at these ports to stop listening. Whether one
+ * listens. */
 static bool ask_for_way(int first, int nports)
 {
     bool any = false;
     tt_process_lock(&lock);
     for (struct tt_root *root = roots; root; root = root->next) {
-        const bool is_meant = root->process == getpid() && root->port >= first &&
-                              root->port < first + nports &&
-                              atomic_load_explicit(&root->has_failed, memory_order_acquire);
+        const bool ends = atomic_load_explicit(&root->has_failed, memory_order_acquire) ||
+                          atomic_load_explicit(&root->is_dropped, memory_order_relaxed);
+        const bool is_meant =
+            root->process == getpid() && root->port >= first && root->port < first + nports && ends;
         if (!is_meant) continue;
         atomic_store_explicit(&root->makes_way, true, memory_order_relaxed);
         /* release: stop_listening of root.c */
@@ -149,6 +151,15 @@ void tt_roots_tell(const struct tt_unique_id *id, const struct tt_report *report
     for (struct tt_root *root = roots; root; root = root->next)
         if (root->process == getpid() && is_same_id(&root->id, id) && !root->report.status)
             root->report = *report;
+    tt_process_unlock(&lock);
+}
+
+void tt_roots_drop(const struct tt_unique_id *id)
+{
+    tt_process_lock(&lock);
+    for (struct tt_root *root = roots; root; root = root->next)
+        if (root->process == getpid() && is_same_id(&root->id, id) && !root->report.status)
+            atomic_store_explicit(&root->is_dropped, true, memory_order_relaxed);
     tt_process_unlock(&lock);
 }
 

@@ -20,6 +20,9 @@ enum {
     TREE_MS = 30000,   /* to connect to neighbours that are known to be there, in an init that has
                         * a deadline */
     VERDICT_MS = 1000, /* for the root to say whose failure it was */
+    /* For children whose end the root would not notice, in an init without a deadline: they may be
+     * answered LINK_MS of root.c after all have come. */
+    CHILDREN_MS = 45000,
 };
 
 /* The root has sent a second answer: a rank failed. Or the root's process ended, which its
@@ -53,8 +56,9 @@ static enum tt_attempt meet_parent(struct tt_joining *joining, int fd, struct tt
     struct tt_greeting greeting;
     struct tt_hello hello;
     tt_joining_await(joining, fd, until_ns, say_parent_is_silent);
-    enum tt_attempt attempt = tt_handshake_meet(fd, &greeting, &joining->answer.parent,
-                                                joining->id->sequence, until_ns, why);
+    enum tt_attempt attempt =
+        tt_handshake_meet(fd, &greeting, &joining->answer.parent,
+                          (struct tt_sequence){joining->id->sequence, false}, until_ns, why);
     if (attempt != TT_ATTEMPT_OK) return attempt;
     tt_hello_fill(&hello, TT_HELLO_CHILD, joining->bootstrap->rank, joining->bootstrap->nranks);
     attempt = tt_handshake_say(fd, &greeting, &hello, key, until_ns, why);
@@ -110,7 +114,11 @@ static tt_status reach_parent(struct tt_joining *joining)
 struct gathering {
     struct tt_joining *joining;
     int ncame;
+    uint32_t apart;   /* of the root's answer */
+    int64_t since_ns; /* when this began, or the root has gone */
 };
+
+enum watched { WATCH_ROOT, WATCH_PARENT };
 
 static tt_status on_child(void *context, struct tt_pending_connection *pending)
 {
@@ -137,29 +145,72 @@ static tt_status on_child(void *context, struct tt_pending_connection *pending)
     return TT_OK;
 }
 
-/* The connection to the root is readable. */
+/* The connection to the root or to the parent is readable. */
 static tt_status on_watched(void *context, int tag)
 {
-    (void)tag;
     struct gathering *gathering = context;
+    if (tag == WATCH_PARENT) return tt_bootstrap_hear_parent(gathering->joining->bootstrap);
     if (gathering->joining->root_fd < 0) return TT_OK;
+    gathering->since_ns = tt_now_ns();
     return receive_verdict(gathering->joining, tt_deadline_ns(VERDICT_MS));
+}
+
+enum { NAMES_BYTES = TT_TREE_FANOUT * 16 };
+
+/* "rank 1", "ranks 1, 2": the children that have not connected. */
+static void name_late_children(const struct tt_bootstrap *bootstrap, char names[NAMES_BYTES])
+{
+    char numbers[NAMES_BYTES - 8] = "";
+    size_t used = 0;
+    int nlate = 0;
+    for (int i = 0; i < bootstrap->nchildren; i++) {
+        if (bootstrap->children[i].fd >= 0) continue;
+        used += (size_t)snprintf(numbers + used, sizeof numbers - used, "%s%d", nlate++ ? ", " : "",
+                                 (int)tt_tree_first_child(bootstrap->rank) + i);
+    }
+    snprintf(names, NAMES_BYTES, "rank%s %s", nlate > 1 ? "s" : "", numbers);
 }
 
 static void say_children_are_late(const struct tt_bootstrap *bootstrap,
                                   const struct tt_notice *notice)
 {
-    char names[TT_TREE_FANOUT * 16] = "";
-    size_t used = 0;
-    int nlate = 0;
-    for (int i = 0; i < bootstrap->nchildren; i++) {
-        if (bootstrap->children[i].fd >= 0) continue;
-        used += (size_t)snprintf(names + used, sizeof names - used, "%s%d", nlate++ ? ", " : "",
-                                 (int)tt_tree_first_child(bootstrap->rank) + i);
-    }
-    TT_WARN("bootstrap: rank %d still waits after %lld s for rank%s %s to connect to it; all ranks "
-            "have come",
-            bootstrap->rank, tt_notice_waited_s(notice), nlate > 1 ? "s" : "", names);
+    char names[NAMES_BYTES];
+    name_late_children(bootstrap, names);
+    TT_WARN("bootstrap: rank %d still waits after %lld s for %s to connect to it; all ranks have "
+            "come",
+            bootstrap->rank, tt_notice_waited_s(notice), names);
+}
+
+static tt_status fail_children(const struct tt_bootstrap *bootstrap)
+{
+    char names[NAMES_BYTES];
+    name_late_children(bootstrap, names);
+    return tt_fail(TT_ERR_REMOTE,
+                   "rank %d lost %s during init: all ranks came, but not all connected to their "
+                   "parents in time",
+                   bootstrap->rank, names);
+}
+
+/* Until when the rank waits for its children. The root notices the end of a child that it holds a
+ * connection of; of another one, or without the root, nobody would. */
+static int64_t find_limit(const struct gathering *gathering)
+{
+    const struct tt_bootstrap *bootstrap = gathering->joining->bootstrap;
+    bool may_be_lost = gathering->joining->root_fd < 0;
+    for (int i = 0; i < bootstrap->nchildren; i++)
+        may_be_lost |= bootstrap->children[i].fd < 0 && gathering->apart >> i & 1;
+    const int64_t limit_ns =
+        may_be_lost ? gathering->since_ns + INT64_C(1000000) * CHILDREN_MS : INT64_MAX;
+    return tt_earlier(gathering->joining->deadline_ns, limit_ns);
+}
+
+static tt_status watch(struct tt_joining *joining)
+{
+    const int fds[] = {
+        [WATCH_ROOT] = joining->root_fd, [WATCH_PARENT] = joining->bootstrap->parent.fd};
+    for (int i = 0; i < 2; i++)
+        if (fds[i] >= 0) TT_TRY(tt_acceptor_watch(joining->acceptor, fds[i], i));
+    return TT_OK;
 }
 
 static tt_status await_children(struct tt_joining *joining)
@@ -167,7 +218,8 @@ static tt_status await_children(struct tt_joining *joining)
     static const struct tt_acceptor_events events = {.on_hello = on_child,
                                                      .on_watched = on_watched};
     struct tt_bootstrap *bootstrap = joining->bootstrap;
-    struct gathering gathering = {.joining = joining};
+    struct gathering gathering = {
+        .joining = joining, .apart = joining->answer.apart, .since_ns = tt_now_ns()};
     struct tt_acceptor *acceptor;
     if (bootstrap->nchildren == 0) return TT_OK;
     TT_TRY(
@@ -176,23 +228,15 @@ static tt_status await_children(struct tt_joining *joining)
     joining->acceptor = acceptor;
     acceptor->gives_up = true;
     struct tt_notice notice = tt_notice_begin();
-    tt_status status = TT_OK;
-    if (joining->root_fd >= 0) status = tt_acceptor_watch(acceptor, joining->root_fd, 0);
-    while (status == TT_OK && gathering.ncame < bootstrap->nchildren) {
-        if (tt_expired(joining->deadline_ns)) {
-            int i = 0;
-            while (bootstrap->children[i].fd >= 0) i++;
-            status = tt_fail(TT_ERR_REMOTE,
-                             "rank %d lost rank %d during init: it came, but did not connect to "
-                             "its parent in time",
-                             bootstrap->rank, (int)tt_tree_first_child(bootstrap->rank) + i);
-        } else {
-            if (tt_notice_is_due(&notice)) say_children_are_late(bootstrap, &notice);
-            status = tt_acceptor_serve(acceptor, &events, &gathering,
-                                       tt_earlier(joining->deadline_ns, notice.next_ns));
-        }
+    TT_TRY(watch(joining));
+    while (gathering.ncame < bootstrap->nchildren) {
+        const int64_t limit_ns = find_limit(&gathering);
+        if (tt_expired(limit_ns)) return fail_children(bootstrap);
+        if (tt_notice_is_due(&notice)) say_children_are_late(bootstrap, &notice);
+        TT_TRY(
+            tt_acceptor_serve(acceptor, &events, &gathering, tt_earlier(limit_ns, notice.next_ns)));
     }
-    return status;
+    return TT_OK;
 }
 
 /* ---- Create and destroy --------------------------------------------------------------------- */
@@ -273,7 +317,10 @@ tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap, const struct tt_u
                               int rank, int nranks, int64_t deadline_ns)
 {
     struct tt_joining joining = {
-        .id = id, .listener = -1, .root_fd = -1, .deadline_ns = deadline_ns};
+        .listener = -1,
+        .root_fd = -1,
+        .deadline_ns = deadline_ns,
+        .sequence = {.least = id->sequence, .takes_later = id->flags & TT_ID_TRIED}};
     TT_TRY(tt_handshake_prepare());
     TT_TRY(check(rank, nranks));
     TT_TRY(tt_id_address(&joining.root, id));
@@ -282,12 +329,15 @@ tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap, const struct tt_u
     randombytes_buf(&joining.hello.self, sizeof joining.hello.self);
     struct tt_bootstrap *made = calloc(1, sizeof *made);
     if (!made) return tt_fail_errno(ENOMEM, "bootstrap: no memory");
+    memcpy(&made->id, id, sizeof made->id); /* leaves no copy of the key on the stack */
     made->rank = rank;
     made->nranks = nranks;
     made->nchildren = count_children(rank, nranks);
     made->parent.fd = -1;
     for (int i = 0; i < TT_TREE_FANOUT; i++) made->children[i].fd = -1;
     joining.bootstrap = made;
+    joining.id = &made->id;
+    if (id->flags & TT_ID_AWAIT) tt_uses_try(id->use, id->sequence);
     tt_root_withdraw(id, rank);
     const tt_status status = build(&joining);
     tt_joining_leave_root(&joining);
@@ -298,7 +348,6 @@ tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap, const struct tt_u
         tt_bootstrap_destroy(made);
         return status;
     }
-    if (id->flags & TT_ID_AWAIT) tt_uses_done(id->use, id->sequence);
     *bootstrap = made;
     return TT_OK;
 }
@@ -306,6 +355,11 @@ tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap, const struct tt_u
 int64_t tt_bootstrap_deadline(const struct tt_bootstrap *bootstrap)
 {
     return bootstrap->deadline_ns;
+}
+
+const uint8_t *tt_bootstrap_key(const struct tt_bootstrap *bootstrap)
+{
+    return bootstrap->id.key;
 }
 
 struct tt_bootstrap_counts tt_bootstrap_counts(const struct tt_bootstrap *bootstrap)
@@ -319,5 +373,6 @@ void tt_bootstrap_destroy(struct tt_bootstrap *bootstrap)
     if (bootstrap->parent.fd >= 0) tt_private_fd_close(bootstrap->parent.fd);
     for (int i = 0; i < bootstrap->nchildren; i++)
         if (bootstrap->children[i].fd >= 0) tt_private_fd_close(bootstrap->children[i].fd);
+    sodium_memzero(&bootstrap->id, sizeof bootstrap->id);
     free(bootstrap);
 }

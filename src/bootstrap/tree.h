@@ -30,6 +30,7 @@ struct tt_neighbour {
 };
 
 struct tt_bootstrap {
+    struct tt_unique_id id; /* with the sequence and the key of all ranks */
     int rank, nranks, nchildren;
     int64_t deadline_ns; /* the earliest of all ranks */
     uint32_t sequence;   /* of the next allgather */
@@ -46,6 +47,9 @@ struct tt_report {
     int32_t status;
     char text[TT_WIRE_TEXT];
 };
+
+/* The parent has sent a failure, or has gone: ends the bootstrap with that. */
+TT_NODISCARD tt_status tt_bootstrap_hear_parent(struct tt_bootstrap *bootstrap);
 
 /* Ends the bootstrap: the neighbours are told, every later call fails alike. */
 void tt_bootstrap_break(struct tt_bootstrap *bootstrap, tt_status status, const char *text);

@@ -11,7 +11,7 @@ struct use {
     struct use *next;
     char *host;
     struct tt_user user; /* host is the copy above */
-    uint32_t number, count;
+    struct tt_use made;
 };
 
 static struct tt_process_lock uses_lock = TT_PROCESS_LOCK;
@@ -27,7 +27,7 @@ static struct use *add_locked(const struct tt_user *user)
         return NULL;
     }
     *use = (struct use){
-        .next = uses, .host = host, .user = *user, .number = uses ? uses->number + 1 : 1};
+        .next = uses, .host = host, .user = *user, .made.number = uses ? uses->made.number + 1 : 1};
     use->user.host = host;
     return uses = use;
 }
@@ -41,23 +41,32 @@ static struct use *find_locked(const struct tt_user *user)
     return add_locked(user);
 }
 
-tt_status tt_uses_find(uint32_t *use, uint32_t *count, const struct tt_user *user)
+tt_status tt_uses_find(struct tt_use *use, const struct tt_user *user)
 {
     tt_process_lock(&uses_lock);
     const struct use *found = find_locked(user);
-    if (found) {
-        *use = found->number;
-        *count = found->count;
-    }
+    if (found) *use = found->made;
     tt_process_unlock(&uses_lock);
     return found ? TT_OK : tt_fail_errno(ENOMEM, "bootstrap: no memory");
 }
 
-void tt_uses_done(uint32_t use, uint32_t count)
+/* Only what is later than what is known counts. */
+static void note(uint32_t number, uint32_t count, bool is_tried)
 {
     tt_process_lock(&uses_lock);
     struct use *found = uses;
-    while (found && found->number != use) found = found->next;
-    if (found && found->count == count) found->count++;
+    while (found && found->made.number != number) found = found->next;
+    if (found && count >= found->made.count)
+        found->made = (struct tt_use){.number = number, .count = count, .is_tried = is_tried};
     tt_process_unlock(&uses_lock);
+}
+
+void tt_uses_try(uint32_t number, uint32_t count)
+{
+    note(number, count, true);
+}
+
+void tt_uses_done(uint32_t number, uint32_t count)
+{
+    note(number, count + 1, false);
 }

@@ -190,6 +190,9 @@ TT_NODISCARD tt_status tt_comm_assemble(tuttiComm_t *comm,
                                         int nranks, const struct tt_comm_config *config);
 /* Should the process end before it is freed, the ranks of other hosts get what it has sent. */
 void tt_comm_remember(tuttiComm_t comm);
+/* The pre-multiplied sum of this handle; NULL: it was not made on this communicator, or destroyed.
+ */
+struct tt_dynamic_op *tt_comm_find_op(tuttiComm_t comm, int op);
 void tt_comm_forget(tuttiComm_t comm);
 /* Frees; nothing may be outstanding. NULL is allowed. */
 void tt_comm_free(tuttiComm_t comm);

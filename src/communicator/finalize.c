@@ -47,9 +47,8 @@ static tt_status destroy(tuttiComm_t comm)
     TT_TRY(check_may_drain(comm, "tuttiCommDestroy"));
     tt_core_enter_call(&comm->core); /* another thread that ends it does not free it meanwhile */
     if (atomic_fetch_or(&comm->ends, TT_COMM_ENDS) & TT_COMM_ENDS)
-        status =
-            tt_fail(TT_ERR_USAGE, "communicator %s is being destroyed or aborted by another thread",
-                    comm->core.name);
+        status = tt_fail(TT_ERR_USAGE, "communicator %s is being destroyed or aborted already",
+                         comm->core.name);
     tt_core_leave_call(&comm->core);
     if (status) return status;
     tt_comm_shut(comm, TT_COMM_ENDS); /* a call that came before may queue itself in a stream */

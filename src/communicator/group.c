@@ -38,7 +38,8 @@ static tt_status issue_inits(void *items, int number, enum tt_call_hold hold, bo
 
 static void drop_inits(void *items, int number, enum tt_call_hold hold)
 {
-    (void)items, (void)number, (void)hold;
+    (void)hold;
+    tt_init_drop(items, number);
 }
 
 /* The calls find their bindings where these are now, and hold their programs no longer: from here
@@ -349,7 +350,18 @@ tt_status tt_issue(struct tt_pending_call *pending)
     return status;
 }
 
-tt_status tt_issue_init(const struct tt_pending_init *init)
+bool tt_group_drops_id(const struct tt_unique_id *id)
+{
+    const struct list *list = &own_group()->lists[INITS];
+    struct tt_pending_init *inits = (struct tt_pending_init *)(void *)list->items;
+    bool any = false;
+    for (int i = 0; i < list->number; i++)
+        if (!inits[i].make && !sodium_memcmp(&inits[i].id, id, sizeof *id))
+            inits[i].drops_id = any = true;
+    return any;
+}
+
+tt_status tt_issue_init(struct tt_pending_init *init)
 {
     struct group *group = own_group();
     return group->depth ? keep_init(group, init) : tt_init_together(init, 1);

@@ -32,15 +32,20 @@ struct tt_pending_init {
     tuttiComm_t parent; /* from which it is split; NULL: it is not, and has an id */
     uint64_t number;    /* of the parent: another may be made at its address meanwhile */
     struct tt_unique_id id;
+    bool drops_id; /* no other rank will use it: it is dropped unless the communicator is made */
     int rank, nranks;
     int color, key;   /* of a split */
     tt_status status; /* of a split: why this rank cannot take part; the others must learn that */
     struct tt_comm_config config;
 };
-TT_NODISCARD tt_status tt_issue_init(const struct tt_pending_init *init);
+TT_NODISCARD tt_status tt_issue_init(struct tt_pending_init *init);
 /* Makes several communicators of this thread at once, each in a thread of its own; those that are
  * split from one parent in one thread, one after the other. All are made or none is. */
-TT_NODISCARD tt_status tt_init_together(const struct tt_pending_init *inits, int ninits);
+TT_NODISCARD tt_status tt_init_together(struct tt_pending_init *inits, int ninits);
+/* These inits have failed, or are not made: ends what listens for their ids only. */
+void tt_init_drop(const struct tt_pending_init *inits, int ninits);
+/* Whether this thread's open group holds inits with the id: then it is dropped with them. */
+bool tt_group_drops_id(const struct tt_unique_id *id);
 /* Whether the process can have as many threads, by what the system says. */
 TT_NODISCARD tt_status tt_init_check_number(int ninits);
 

@@ -41,7 +41,7 @@ tuttiResult_t tuttiDropUniqueId(const tuttiUniqueId *id)
     struct tt_unique_id wire;
     if (!id) return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT, "tuttiDropUniqueId: id is NULL"));
     memcpy(&wire, id, sizeof wire);
-    tt_unique_id_drop(&wire);
+    if (!tt_group_drops_id(&wire)) tt_unique_id_drop(&wire);
     sodium_memzero(&wire, sizeof wire);
     return tuttiSuccess;
 }
@@ -69,7 +69,7 @@ static tt_status init_rank(const struct tt_pending_init *init)
                                                  .context = &over,
                                                  .deadline_ns = over.deadline_ns,
                                                  .nparticipants = init->nranks,
-                                                 .key = init->id.key};
+                                                 .key = tt_bootstrap_key(over.bootstrap)};
     const int64_t joined_ns = tt_now_ns();
     tuttiComm_t comm;
     const tt_status status =
@@ -191,10 +191,31 @@ static tt_status init_all(const struct tt_pending_init *inits, int ninits)
     return status;
 }
 
-tt_status tt_init_together(const struct tt_pending_init *inits, int ninits)
+/* Before any of them begins: one whose address cannot be used would be waited for. */
+static tt_status settle_all(struct tt_pending_init *inits, int ninits)
+{
+    for (int i = 0; i < ninits; i++)
+        if (!inits[i].make)
+            TT_TRY(tt_unique_id_settle(&inits[i].id, inits[i].rank, inits[i].nranks,
+                                       tt_deadline_ns(inits[i].config.init_timeout_ms)));
+    return TT_OK;
+}
+
+/* Rank 0 listens at an address that is known without an id: nobody else would end that. */
+void tt_init_drop(const struct tt_pending_init *inits, int ninits)
+{
+    for (int i = 0; i < ninits; i++) {
+        const bool listens = inits[i].id.flags & TT_ID_AWAIT && inits[i].rank == 0;
+        if (!inits[i].make && (inits[i].drops_id || listens)) tt_unique_id_drop(&inits[i].id);
+    }
+}
+
+tt_status tt_init_together(struct tt_pending_init *inits, int ninits)
 {
     const int cancels = tt_cancel_put_off();
-    const tt_status status = init_all(inits, ninits);
+    tt_status status = settle_all(inits, ninits);
+    if (!status) status = init_all(inits, ninits);
+    if (status) tt_init_drop(inits, ninits);
     tt_cancel_allow(cancels);
     return status;
 }
@@ -218,9 +239,7 @@ static tt_status init_rank_config(tuttiComm_t *comm, int nranks, const tuttiUniq
     TT_TRY(tt_comm_config_init(&init.config, config, NULL));
     tt_sleep_register_process();
     memcpy(&init.id, id, sizeof init.id);
-    tt_status status =
-        tt_unique_id_settle(&init.id, rank, nranks, tt_deadline_ns(init.config.init_timeout_ms));
-    if (!status) status = tt_issue_init(&init);
+    const tt_status status = tt_issue_init(&init);
     sodium_memzero(&init.id, sizeof init.id);
     return status;
 }

@@ -102,6 +102,22 @@ static tt_status check_readable(const void *scalar)
                    scalar, found.gpu);
 }
 
+/* The handles of a communicator's operations. Another communicator of the process has others, but
+ * for those that are OP_RANGES apart. */
+static int first_op(const struct tuttiComm *comm)
+{
+    enum { OP_RANGES = (tuttiMaxRedOp - tuttiFirstDynamicRedOp) / TT_MAX_DYNAMIC_OPS };
+    const int range = (int)((comm->number - 1) % OP_RANGES);
+    return tuttiFirstDynamicRedOp + range * TT_MAX_DYNAMIC_OPS;
+}
+
+struct tt_dynamic_op *tt_comm_find_op(tuttiComm_t comm, int op)
+{
+    const int64_t slot = (int64_t)op - first_op(comm);
+    const bool is_own = slot >= 0 && slot < TT_MAX_DYNAMIC_OPS;
+    return is_own && comm->dynamic_ops[slot].used ? &comm->dynamic_ops[slot] : NULL;
+}
+
 static tt_status create_op(tuttiRedOp_t *op, const void *scalar, tuttiDataType_t type,
                            tuttiScalarResidence_t residence, tuttiComm_t comm)
 {
@@ -126,7 +142,7 @@ static tt_status create_op(tuttiRedOp_t *op, const void *scalar, tuttiDataType_t
         made->pointer = scalar;
     else
         memcpy(made->scalar, scalar, tt_type_size(made->type));
-    *op = (tuttiRedOp_t)(tuttiFirstDynamicRedOp + slot);
+    *op = (tuttiRedOp_t)(first_op(comm) + slot);
     return TT_OK;
 }
 
@@ -143,12 +159,12 @@ tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t *op, void *scalar, tuttiDat
 
 static tt_status destroy_op(int op, tuttiComm_t comm)
 {
-    const int slot = op - tuttiFirstDynamicRedOp;
-    if (slot < 0 || slot >= TT_MAX_DYNAMIC_OPS || !comm->dynamic_ops[slot].used)
+    struct tt_dynamic_op *made = tt_comm_find_op(comm, op);
+    if (!made)
         return tt_fail(TT_ERR_ARGUMENT,
                        "operation %d was not made on communicator %s, or destroyed", op,
                        comm->core.name);
-    comm->dynamic_ops[slot].used = false;
+    made->used = false;
     return TT_OK;
 }
 

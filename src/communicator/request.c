@@ -26,8 +26,8 @@ static tt_status find_dynamic_op(const struct tt_request *request, struct tt_che
 {
     const enum tt_type type = (enum tt_type)request->type;
     const int op = (int)request->op;
-    const struct tt_dynamic_op *made = &request->comm->dynamic_ops[op - tuttiFirstDynamicRedOp];
-    if (!made->used)
+    const struct tt_dynamic_op *made = tt_comm_find_op(request->comm, op);
+    if (!made)
         return tt_fail(TT_ERR_ARGUMENT,
                        "%s: operation %d was not made on communicator %s, or destroyed",
                        request->function, op, request->comm->core.name);
@@ -49,7 +49,7 @@ static tt_status check_op(const struct tt_request *request, struct tt_checked *c
     checked->reduction =
         (struct tt_reduction){.type = type, .op = TT_SUM, .nranks = request->comm->core.nranks};
     if (!tt_collective_reduces(request->collective)) return TT_OK;
-    if (op >= tuttiFirstDynamicRedOp && op < tuttiFirstDynamicRedOp + TT_MAX_DYNAMIC_OPS)
+    if (op >= tuttiFirstDynamicRedOp && op < tuttiMaxRedOp)
         return find_dynamic_op(request, checked);
     if (op < 0 || op >= TT_NOPS || op == TT_PREMUL_SUM || !tt_op_supports((enum tt_op)op, type))
         return tt_fail(TT_ERR_ARGUMENT, "%s: operation %d (%s) is not defined for type %s",

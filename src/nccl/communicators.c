@@ -116,8 +116,8 @@ ncclResult_t pncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
         settings.device = device_of(devlist, i);
         result = tuttiCommInitRankConfig(place_of(&comm[i]), ndev, id, i, &settings);
     }
+    (void)tuttiDropUniqueId(&id); /* by the group that holds the inits, when these are not made */
     const tuttiResult_t ended = tuttiGroupEnd();
-    if (result || ended) (void)tuttiDropUniqueId(&id); /* perhaps no rank came to it */
     explicit_bzero(&id, sizeof id);
     return tt_face_end_as("ncclCommInitAll", result ? result : ended);
 }

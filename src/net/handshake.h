@@ -18,7 +18,7 @@
 #include "net/socket.h"
 
 enum {
-    TT_WIRE_VERSION = 3,
+    TT_WIRE_VERSION = 4,
     TT_ID_VERSION = 1,
     TT_NONCE_BYTES = 32,
     TT_MAC_BYTES = 32,
@@ -74,10 +74,12 @@ struct tt_answer {
     int32_t parent_pid;
     struct tt_address parent;
     char parent_host[TT_HOST_BYTES];
-    char text[TT_WIRE_TEXT - 8];
+    char text[TT_WIRE_TEXT - 12];
     int32_t failed;  /* status and text are those of a failure of the communicator; with
                         TT_IN_PROGRESS: of the root, which makes way for another one */
     int32_t left_ms; /* to a rank that joins: until the deadline of all ranks; -1: there is none */
+    uint32_t apart;  /* to a rank that joins: bit i is set if the root does not hold the connection
+                        of the rank's i-th child, whose end it would not notice */
     uint8_t mac[TT_MAC_BYTES];
 };
 
@@ -105,6 +107,12 @@ void tt_hello_sign(struct tt_hello *hello, const struct tt_greeting *greeting,
 bool tt_answer_verify(struct tt_answer *answer, const struct tt_hello *hello,
                       const struct tt_greeting *greeting, const uint8_t key[32]);
 
+/* What a connector expects of the greeting. */
+struct tt_sequence {
+    uint32_t least;
+    bool takes_later; /* else it must be `least` */
+};
+
 /* How a connector's attempt ended. */
 enum tt_attempt {
     TT_ATTEMPT_OK,    /* the answer is there and verified */
@@ -130,7 +138,7 @@ enum tt_attempt tt_handshake_finish(int fd, const struct tt_greeting *greeting,
 enum tt_attempt tt_handshake_connect(int *fd, const struct tt_address *address, int64_t deadline_ns,
                                      char why[TT_WIRE_TEXT]);
 enum tt_attempt tt_handshake_meet(int fd, struct tt_greeting *greeting,
-                                  const struct tt_address *address, uint32_t sequence,
+                                  const struct tt_address *address, struct tt_sequence sequence,
                                   int64_t deadline_ns, char why[TT_WIRE_TEXT]);
 /* The two halves of tt_handshake_finish: sends the hello; waits for the answer. */
 enum tt_attempt tt_handshake_say(int fd, const struct tt_greeting *greeting, struct tt_hello *hello,

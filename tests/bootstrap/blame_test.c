@@ -18,26 +18,10 @@
 
 enum { MOST = 16 };
 
-static int free_port(void)
-{
-    struct tt_address address;
-    int listener;
-    const struct sockaddr_in loopback = {.sin_family = AF_INET,
-                                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    tt_address_set(&address, (const struct sockaddr *)&loopback);
-    if (tt_socket_listen(&listener, &address, false) != TT_OK) return 0;
-    close(listener);
-    return tt_address_port(&address);
-}
-
 /* Rank `rank` of nranks processes that meet at the method. */
 static struct rank_run run_by(const char *method, int rank, int nranks, int64_t timeout_ms)
 {
-    const struct tt_unique_id none = {0};
-    struct rank_run run = rank_run_of(&none, rank, nranks);
-    run.method = method;
-    run.process = rank;
-    run.nprocesses = nranks;
+    struct rank_run run = rank_run_by(method, rank, nranks);
     run.timeout_ms = timeout_ms;
     return run;
 }

@@ -87,7 +87,7 @@ TEST(join, messages_of_a_rank_do_not_grow_with_the_number_of_ranks)
 {
     const struct rlimit before = raise_limit();
     /* The root and nine neighbours: handshakes of three, a report, two for each allgather. */
-    CHECK_EQ(most_messages(74, 0), 10 * 3 + 1);
+    CHECK_EQ(most_messages(74, 1), 10 * 3 + 1 + 2 * 9);
     CHECK_EQ(most_messages(74, 3), 10 * 3 + 1 + 3 * 2 * 9);
     CHECK_EQ(most_messages(300, 3), 10 * 3 + 1 + 3 * 2 * 9);
     setrlimit(RLIMIT_NOFILE, &before);
@@ -181,38 +181,6 @@ TEST(join, an_id_serves_one_communicator)
     expect_ranks(&run, 1, TT_ERR_REMOTE, "has gone");
 }
 
-/* A rank that comes to the root like any other, and gets no further. */
-struct straggler {
-    struct tt_unique_id id;
-    int rank, nranks;
-    struct tt_report report; /* its last frame, if its status is not 0 */
-    bool answered;
-};
-
-static void *straggle(void *argument)
-{
-    struct straggler *straggler = argument;
-    struct tt_address address;
-    struct tt_greeting greeting;
-    struct tt_hello hello;
-    struct tt_answer answer = {0};
-    char why[TT_WIRE_TEXT];
-    int fd;
-    const int64_t deadline_ns = tt_deadline_ns(20000);
-    if (tt_id_address(&address, &straggler->id) != TT_OK ||
-        tt_handshake_open(&fd, &greeting, &address, 0, deadline_ns, why) != TT_ATTEMPT_OK)
-        return NULL;
-    tt_hello_fill(&hello, TT_HELLO_JOIN, straggler->rank, straggler->nranks);
-    if (tt_handshake_finish(fd, &greeting, &hello, &answer, straggler->id.key, deadline_ns, why) !=
-        TT_ATTEMPT_OK)
-        return NULL;
-    straggler->answered = answer.status == TT_OK && answer.keeps;
-    if (straggler->report.status)
-        (void)tt_socket_send_now(fd, &straggler->report, sizeof straggler->report);
-    close(fd);
-    return NULL;
-}
-
 /* All but the last of nranks join, the last one gets its answer and then ends. */
 static void lose_last(int nranks, struct tt_report report, tt_status status, const char *text)
 {
@@ -225,7 +193,7 @@ static void lose_last(int nranks, struct tt_report report, tt_status status, con
         runs[rank] = rank_run_of(&straggler.id, rank, nranks);
     run_ranks(runs, nranks - 1);
     pthread_join(thread, NULL);
-    CHECK(straggler.answered);
+    CHECK(straggler.answered && straggler.kept);
     expect_ranks(runs, nranks - 1, status, text);
     /* The ranks would wait 20 s for it. */
     for (int rank = 0; rank < nranks - 1; rank++) CHECK(runs[rank].took_ns < 10000000000);
@@ -245,6 +213,37 @@ TEST(join, a_rank_that_fails_on_its_way_into_the_tree_tells_all_why)
     strcpy(report.text, "no descriptor is left for a rank's test");
     lose_last(4, report, TT_ERR_SYSTEM, "no descriptor is left for a rank's test");
     lose_last(20, report, TT_ERR_SYSTEM, "no descriptor is left for a rank's test");
+}
+
+/* Rank 1 has its place when rank 2 fails, rank 0 has not. */
+TEST(join, ranks_for_which_an_attempt_ended_differently_try_again_together)
+{
+    enum { RANKS = 3 };
+    struct tt_unique_id ids[RANKS];
+    struct rank_run runs[RANKS];
+    struct straggler straggler = {.rank = 2, .nranks = RANKS, .behind = &runs[1]};
+    pthread_t thread;
+    char method[64];
+    snprintf(method, sizeof method, "tcp://127.0.0.1:%d", free_port());
+    for (int rank = 0; rank < RANKS; rank++) {
+        const struct tt_launcher launcher = {.rank = rank, .nranks = RANKS, .local_nranks = RANKS};
+        REQUIRE(tt_unique_id_from_method(&ids[rank], method, &launcher, tt_deadline_ns(5000)) ==
+                TT_OK);
+        runs[rank] = rank_run_of(&ids[rank], rank, RANKS);
+    }
+    runs[1].nallgathers = 0;
+    straggler.id = ids[2];
+    REQUIRE(pthread_create(&thread, NULL, straggle, &straggler) == 0);
+    run_ranks(runs, 2);
+    pthread_join(thread, NULL);
+    expect_ranks(&runs[0], 1, TT_ERR_REMOTE, "rank 2 (pid ");
+    expect_ranks(&runs[1], 1, TT_OK, NULL);
+    for (int rank = 0; rank < RANKS; rank++) {
+        runs[rank] = rank_run_by(method, rank, RANKS);
+        runs[rank].timeout_ms = 5000;
+    }
+    run_ranks(runs, RANKS);
+    expect_ranks(runs, RANKS, TT_OK, NULL);
 }
 
 TEST(join, no_descriptor_is_left_over)

@@ -16,7 +16,7 @@
 #include "shim.h"
 
 /* A port that nobody else is given as long as this process lives. */
-static int free_port(void)
+static int reserved_port(void)
 {
     struct tt_address address;
     int fd;
@@ -25,17 +25,10 @@ static int free_port(void)
     return tt_socket_reserve(&fd, &address) == TT_OK ? tt_address_port(&address) : 0;
 }
 
-/* nprocesses processes with nlocal ranks each, as threads; every process finds the id on its own.
- */
+/* nprocesses processes, as threads; every process finds the id on its own. */
 static void start(struct rank_run *runs, const char *method, int nprocesses)
 {
-    const struct tt_unique_id none = {0};
-    for (int i = 0; i < nprocesses; i++) {
-        runs[i] = rank_run_of(&none, i, nprocesses);
-        runs[i].method = method;
-        runs[i].process = i;
-        runs[i].nprocesses = nprocesses;
-    }
+    for (int i = 0; i < nprocesses; i++) runs[i] = rank_run_by(method, i, nprocesses);
     run_ranks(runs, nprocesses);
 }
 
@@ -59,7 +52,7 @@ static void clear_env(void)
 TEST(method, env_makes_one_communicator_after_the_other)
 {
     struct rank_run runs[5];
-    set_env(free_port());
+    set_env(reserved_port());
     for (int turn = 0; turn < 10; turn++) {
         start(runs, "env://", 5);
         expect_ranks(runs, 5, TT_OK, NULL);
@@ -126,7 +119,7 @@ TEST(method, a_job_key_that_is_no_key_is_refused)
         "1234", "zz112233445566778899aabbccddeeff00112233445566778899AABBCCDDEEFF",
         "00112233445566778899aabbccddeeff00112233445566778899AABBCCDDEEFF00"};
     struct rank_run run;
-    set_env(free_port());
+    set_env(reserved_port());
     for (int i = 0; i < 3; i++) {
         setenv("TUTTI_JOB_KEY", keys[i], 1);
         tt_config_reload();
@@ -170,7 +163,7 @@ TEST(method, tcp_serves_ipv4_names_and_ipv6)
     char method[64];
     for (int i = 0; i < 3; i++) {
         if (i == 2 && access("/proc/net/if_inet6", R_OK) != 0) break;
-        snprintf(method, sizeof method, "tcp://%s:%d", hosts[i], free_port());
+        snprintf(method, sizeof method, "tcp://%s:%d", hosts[i], reserved_port());
         start(runs, method, 3);
         expect_ranks(runs, 3, TT_OK, NULL);
     }
@@ -185,7 +178,7 @@ TEST(method, urls_may_end_with_a_slash_and_have_upper_case_schemes)
     for (int i = 0; i < 3; i++) {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-        snprintf(method, sizeof method, forms[i], free_port());
+        snprintf(method, sizeof method, forms[i], reserved_port());
 #pragma GCC diagnostic pop
         start(runs, method, 2);
         expect_ranks(runs, 2, TT_OK, NULL);
@@ -202,7 +195,7 @@ TEST(method, a_master_address_may_have_brackets)
     struct rank_run runs[2];
     char port[16];
     if (access("/proc/net/if_inet6", R_OK) != 0) SKIP("there is no IPv6");
-    snprintf(port, sizeof port, "%d", free_port());
+    snprintf(port, sizeof port, "%d", reserved_port());
     setenv("MASTER_ADDR", "[::1]", 1);
     setenv("MASTER_PORT", port, 1);
     start(runs, "env://", 2);
@@ -233,7 +226,7 @@ TEST(method, ranks_wait_for_a_root_that_is_not_up_yet)
     struct rank_run run;
     char method[64];
     const struct tt_unique_id none = {0};
-    snprintf(method, sizeof method, "tcp://127.0.0.1:%d", free_port());
+    snprintf(method, sizeof method, "tcp://127.0.0.1:%d", reserved_port());
     run = rank_run_of(&none, 1, 2);
     run.method = method;
     run.process = 1;
@@ -249,7 +242,7 @@ TEST(method, a_process_ahead_of_rank_0_is_told_so)
     char method[64];
     struct tt_unique_id id;
     const struct tt_launcher second = {.rank = 1, .nranks = 2};
-    snprintf(method, sizeof method, "tcp://127.0.0.1:%d", free_port());
+    snprintf(method, sizeof method, "tcp://127.0.0.1:%d", reserved_port());
     REQUIRE(tt_unique_id_from_method(&id, method, &second, tt_deadline_ns(1000)) == TT_OK);
     id.sequence++;
     struct rank_run runs[2] = {rank_run_of(&id, 0, 2), rank_run_of(&id, 1, 2)};
@@ -268,7 +261,7 @@ TEST(method, after_a_failed_attempt_the_address_serves_again)
     char method[64];
     const struct tt_unique_id none = {0};
     struct rank_run runs[3];
-    snprintf(method, sizeof method, "tcp://127.0.0.1:%d", free_port());
+    snprintf(method, sizeof method, "tcp://127.0.0.1:%d", reserved_port());
     for (int turn = 0; turn < 3; turn++) {
         struct rank_run alone = rank_run_of(&none, turn, 3);
         alone.method = method;
@@ -513,7 +506,7 @@ TEST(method, files_left_over_are_waited_past)
     struct tt_unique_id gone = {.key = {3}};
     struct tt_address address;
     const struct sockaddr_in loopback = {.sin_family = AF_INET,
-                                         .sin_port = htons((uint16_t)free_port()),
+                                         .sin_port = htons((uint16_t)reserved_port()),
                                          .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     REQUIRE(mkdtemp(folder) != NULL);
     snprintf(path, sizeof path, "%s/id", folder);

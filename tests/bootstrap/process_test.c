@@ -1,4 +1,5 @@
 /* Ranks as processes, where it matters: death, limits. */
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,8 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/sanitizers.h"
+#include "bootstrap/root.h"
+#include "net/socket.h"
 #include "ranks.h"
 #include "shim.h"
 
@@ -49,29 +52,6 @@ TEST(process, too_few_descriptors_are_named_with_the_remedy)
         _exit(right ? 0 : 1);
     }
     expect_exit(pid);
-}
-
-/* A process that has the root, and descriptors for few ranks. */
-static pid_t fork_root(struct tt_unique_id *id, rlim_t ndescriptors)
-{
-    int ends[2];
-    if (pipe(ends) != 0) return -1;
-    const pid_t pid = fork();
-    if (pid == 0) {
-        const struct rlimit limit = {.rlim_cur = ndescriptors, .rlim_max = ndescriptors};
-        struct tt_unique_id made;
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        setrlimit(RLIMIT_NOFILE, &limit);
-        if (tt_unique_id_create(&made) != TT_OK ||
-            write(ends[1], &made, sizeof made) != (ssize_t)sizeof made)
-            _exit(1);
-        close(ends[1]);
-        for (;;) pause();
-    }
-    close(ends[1]);
-    const bool made = read(ends[0], id, sizeof *id) == (ssize_t)sizeof *id;
-    close(ends[0]);
-    return made ? pid : -1;
 }
 
 TEST(process, a_root_with_few_descriptors_takes_the_ranks_in_turns)
@@ -144,6 +124,12 @@ static int take_descriptors(int *taken, int n)
     return ntaken;
 }
 
+static void *run_one(void *run)
+{
+    run_rank(run);
+    return NULL;
+}
+
 /* No rank has come to the root yet: what the rank told it must not fail the ranks that come. */
 TEST(process, a_rank_that_had_no_descriptors_may_try_again)
 {
@@ -162,7 +148,13 @@ TEST(process, a_rank_that_had_no_descriptors_may_try_again)
         for (int i = 0; i < ntaken; i++) close(taken[i]);
         const bool failed = runs[0].status != TT_OK && strstr(runs[0].text, "ulimit -n");
         for (int rank = 0; rank < 2; rank++) runs[rank] = rank_run_of(&id, rank, 2);
-        run_ranks(runs, 2);
+        const int before = count_descriptors();
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, run_one, &runs[0])) _exit(3);
+        while (count_descriptors() <= before)
+            tt_test_pause(); /* rank 0 begins again, then rank 1 */
+        run_rank(&runs[1]);
+        pthread_join(thread, NULL);
         const bool right = failed && runs[0].status == TT_OK && runs[1].status == TT_OK;
         if (!right) fprintf(stderr, "failed %d, then '%s'\n", failed, runs[0].text);
         _exit(right ? 0 : 1);
@@ -223,6 +215,27 @@ TEST(process, ids_that_nobody_joins_share_a_thread_and_take_a_descriptor_each)
     expect_ranks(&late, 1, TT_ERR_REMOTE, "has gone");
     unsetenv("TUTTI_INIT_TIMEOUT_MS");
     tt_config_reload();
+}
+
+/* Somebody connects to the id, who is no rank of it. */
+TEST(process, a_dropped_id_ends_also_where_a_stranger_has_come)
+{
+    struct tt_unique_id id;
+    struct tt_address address;
+    int stranger;
+    const int64_t patience_ns = tt_deadline_ns(10000);
+    const int before = count_descriptors();
+    REQUIRE(tt_unique_id_create(&id) == TT_OK);
+    const int idle = count_descriptors();
+    REQUIRE(tt_id_address(&address, &id) == TT_OK);
+    REQUIRE(tt_socket_connect(&stranger, &address, patience_ns) == 0);
+    /* The root takes a descriptor, and this connection two. */
+    while (count_descriptors() < idle + 2 && !tt_expired(patience_ns)) tt_test_pause();
+    tt_unique_id_drop(&id);
+    close(stranger);
+    while (count_descriptors() > before && !tt_expired(patience_ns)) tt_test_pause();
+    CHECK(count_descriptors() <= before);
+    CHECK(!tt_expired(patience_ns));
 }
 
 TEST(process, a_child_made_by_fork_has_ids_of_its_own)

@@ -3,12 +3,19 @@
 
 #include <dirent.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/clock.h"
+#include "bootstrap/root.h"
+#include "net/handshake.h"
+#include "net/socket.h"
 #include "shim.h"
 
 struct rank_run rank_run_of(const struct tt_unique_id *id, int rank, int nranks)
@@ -20,6 +27,16 @@ struct rank_run rank_run_of(const struct tt_unique_id *id, int rank, int nranks)
                              .nallgathers = 2,
                              .nbytes = 24,
                              .leave_before = -1};
+}
+
+struct rank_run rank_run_by(const char *method, int rank, int nranks)
+{
+    const struct tt_unique_id none = {0};
+    struct rank_run run = rank_run_of(&none, rank, nranks);
+    run.method = method;
+    run.process = rank;
+    run.nprocesses = nranks;
+    return run;
 }
 
 static unsigned char pattern(int rank, size_t at, int turn)
@@ -106,6 +123,18 @@ void expect_ranks(const struct rank_run *runs, int n, tt_status status, const ch
     }
 }
 
+int free_port(void)
+{
+    struct tt_address address;
+    int listener;
+    const struct sockaddr_in loopback = {.sin_family = AF_INET,
+                                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    tt_address_set(&address, (const struct sockaddr *)&loopback);
+    if (tt_socket_listen(&listener, &address, false) != TT_OK) return 0;
+    close(listener);
+    return tt_address_port(&address);
+}
+
 int count_descriptors(void)
 {
     DIR *folder = opendir("/proc/self/fd");
@@ -113,6 +142,69 @@ int count_descriptors(void)
     while (folder && readdir(folder)) n++;
     if (folder) closedir(folder);
     return n;
+}
+
+pid_t fork_root(struct tt_unique_id *id, rlim_t ndescriptors)
+{
+    int ends[2];
+    if (pipe(ends) != 0) return -1;
+    const pid_t pid = fork();
+    if (pid == 0) {
+        const struct rlimit limit = {.rlim_cur = ndescriptors, .rlim_max = ndescriptors};
+        struct tt_unique_id made;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        setrlimit(RLIMIT_NOFILE, &limit);
+        if (tt_unique_id_create(&made) != TT_OK ||
+            write(ends[1], &made, sizeof made) != (ssize_t)sizeof made)
+            _exit(1);
+        close(ends[1]);
+        for (;;) pause();
+    }
+    close(ends[1]);
+    const bool made = read(ends[0], id, sizeof *id) == (ssize_t)sizeof *id;
+    close(ends[0]);
+    return made ? pid : -1;
+}
+
+/* One connection to the root. False: it does not answer. */
+static bool visit(struct straggler *straggler, struct tt_answer *answer, int *fd)
+{
+    struct tt_address address;
+    struct tt_greeting greeting;
+    struct tt_hello hello;
+    char why[TT_WIRE_TEXT];
+    const struct tt_unique_id *id = &straggler->id;
+    const int64_t deadline_ns = tt_deadline_ns(20000);
+    if (tt_id_address(&address, id) != TT_OK ||
+        tt_handshake_open(fd, &greeting, &address, id->sequence, deadline_ns, why) != TT_ATTEMPT_OK)
+        return false;
+    tt_hello_fill(&hello, TT_HELLO_JOIN, straggler->rank, straggler->nranks);
+    return tt_handshake_finish(*fd, &greeting, &hello, answer, id->key, deadline_ns, why) ==
+           TT_ATTEMPT_OK;
+}
+
+void *straggle(void *argument)
+{
+    struct straggler *straggler = argument;
+    struct tt_answer answer = {0};
+    int fd;
+    if (!visit(straggler, &answer, &fd)) return NULL;
+    while (answer.status == TT_IN_PROGRESS) {
+        close(fd);
+        tt_test_pause();
+        if (!visit(straggler, &answer, &fd)) return NULL;
+    }
+    straggler->answered = answer.status == TT_OK;
+    straggler->kept = answer.keeps;
+    while (straggler->behind && !atomic_load(&straggler->behind->ended)) tt_test_pause();
+    if (straggler->report.status)
+        (void)tt_socket_send_now(fd, &straggler->report, sizeof straggler->report);
+    if (straggler->root) {
+        kill(straggler->root, SIGKILL);
+        waitpid(straggler->root, NULL, 0);
+    }
+    close(fd);
+    return NULL;
 }
 
 void expect_exit(pid_t pid)

@@ -6,9 +6,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include "bootstrap/bootstrap.h"
+#include "bootstrap/tree.h"
 
 enum { MAX_TEST_RANKS = 1024, TEXT_BYTES = 1024 };
 
@@ -39,6 +41,9 @@ struct rank_run {
 /* Defaults: 20 s, two allgathers of 24 bytes. */
 struct rank_run rank_run_of(const struct tt_unique_id *id, int rank, int nranks);
 
+/* rank_run_of for process `rank` of nranks processes, which meet by the method. */
+struct rank_run rank_run_by(const char *method, int rank, int nranks);
+
 /* Runs one in this thread. */
 void run_rank(struct rank_run *run);
 
@@ -49,8 +54,26 @@ void run_ranks(struct rank_run *runs, int n);
  * error. */
 void expect_ranks(const struct rank_run *runs, int n, tt_status status, const char *text);
 
+/* A rank that comes to the root like any other, and gets no further. */
+struct straggler {
+    struct tt_unique_id id;
+    int rank, nranks;
+    struct tt_report report;       /* its last frame, if its status is not 0 */
+    const struct rank_run *behind; /* not NULL: it goes on only when this one has ended */
+    pid_t root;                    /* not 0: the root's process, which dies with it */
+    /* results */
+    bool answered, kept;
+};
+void *straggle(void *straggler);
+
+/* A process that has the root, and so many descriptors. */
+pid_t fork_root(struct tt_unique_id *id, rlim_t ndescriptors);
+
 /* Waits for a rank's process, and records a failure if it did not exit with 0. */
 void expect_exit(pid_t pid);
+
+/* A port of 127.0.0.1 at which nobody listens now. */
+int free_port(void);
 
 /* Open descriptors of this process, and a few that are always there. */
 int count_descriptors(void);

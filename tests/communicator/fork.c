@@ -247,8 +247,8 @@ static bool look_at_the_topology(void)
 static bool count_uses(void)
 {
     const struct tt_user user = {.host = "127.0.0.1", .port = 1, .nranks = 2};
-    uint32_t use, count;
-    return tt_uses_find(&use, &count, &user) == TT_OK;
+    struct tt_use use;
+    return tt_uses_find(&use, &user) == TT_OK;
 }
 
 static bool forget_a_communicator(void)

@@ -221,6 +221,60 @@ TEST(nccl_init, of_all_that_is_refused_keeps_no_descriptor)
     free(comms);
 }
 
+/* Waits until the process has few descriptors again. */
+static void expect_descriptors(int most)
+{
+    int now = count_descriptors();
+    for (int i = 0; i < MOST_PAUSES / 5 && now > most; i++) {
+        nanosleep(&PAUSE, NULL);
+        now = count_descriptors();
+    }
+    CHECK_MESSAGE(now <= most, "%d descriptors became %d", most, now);
+}
+
+static void fail_group(ncclUniqueId *id)
+{
+    float x = 1;
+    ncclComm_t comms[2];
+    REQUIRE(ncclGroupStart() == ncclSuccess);
+    if (id)
+        CHECK(ncclCommInitRank(&comms[0], 2, *id, 0) == ncclSuccess);
+    else
+        CHECK(ncclCommInitAll(comms, 2, NULL) == ncclSuccess);
+    CHECK(ncclAllReduce(&x, &x, 1, ncclFloat, ncclSum, NULL, NULL) == ncclInvalidArgument);
+    CHECK(ncclGroupEnd() == ncclInvalidArgument);
+}
+
+TEST(nccl_init, of_all_in_a_group_that_fails_keeps_no_descriptor)
+{
+    ncclUniqueId kept;
+    ncclComm_t comm;
+    REQUIRE(ncclGetUniqueId(&kept) == ncclSuccess);
+    const int before = count_descriptors();
+    for (int i = 0; i < 8; i++) fail_group(NULL);
+    expect_descriptors(before);
+    fail_group(&kept); /* the caller's: it may be used again */
+    CHECK(ncclCommInitRank(&comm, 1, kept, 0) == ncclSuccess);
+    CHECK(ncclCommDestroy(comm) == ncclSuccess);
+}
+
+TEST(nccl_init, at_an_address_works_after_a_group_that_failed)
+{
+    if (!is_alone("at_an_address_works_after_a_group_that_failed", "NCCL_COMM_ID=127.0.0.1:23147"))
+        return;
+    struct rank ranks[2] = {{.rank = 0}, {.rank = 1}};
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) REQUIRE(ncclGetUniqueId(&ranks[i].id) == ncclSuccess);
+    fail_group(&ranks[0].id);
+    fail_group(NULL);
+    for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, init_rank, &ranks[i]);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+        CHECK(ranks[i].result == ncclSuccess);
+        CHECK(ncclCommDestroy(ranks[i].comm) == ncclSuccess);
+    }
+}
+
 TEST(nccl_init, says_at_once_that_the_meeting_point_is_none)
 {
     if (!is_alone("says_at_once_that_the_meeting_point_is_none", "NCCL_COMM_ID=127.0.0.1")) return;

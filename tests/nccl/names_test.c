@@ -220,13 +220,16 @@ TEST(nccl_names, an_operation_is_that_of_its_communicator)
     ncclComm_t comms[2];
     ncclRedOp_t op;
     float factor = 2, value = 1;
+    char text[128];
     make_pair(comms);
     REQUIRE(ncclRedOpCreatePreMulSum(&op, &factor, ncclFloat, ncclScalarHostImmediate, comms[0]) ==
             ncclSuccess);
     CHECK(ncclAllReduce(&value, &value, 1, ncclFloat, op, comms[1], NULL) == ncclInvalidArgument);
-    CHECK(says("ncclAllReduce: operation 256 was not made on communicator world, or destroyed"));
+    snprintf(text, sizeof text, "operation %d was not made on communicator world, or destroyed",
+             (int)op);
+    CHECK(says("ncclAllReduce: ") && says(text));
     CHECK(ncclRedOpDestroy(op, comms[1]) == ncclInvalidArgument);
-    CHECK(says("ncclRedOpDestroy: operation 256 was not made on communicator world, or destroyed"));
+    CHECK(says("ncclRedOpDestroy: ") && says(text));
     CHECK(ncclRedOpDestroy(op, comms[0]) == ncclSuccess);
     CHECK(ncclRedOpDestroy(ncclSum, comms[0]) == ncclInvalidArgument);
     CHECK(says("ncclRedOpDestroy: operation 0 was not made on communicator world"));
@@ -249,4 +252,27 @@ TEST(nccl_names, a_split_has_the_name_of_its_parent)
         CHECK(ncclCommDestroy(part) == ncclSuccess);
     }
     CHECK(ncclCommDestroy(parent) == ncclSuccess);
+}
+
+TEST(nccl_names, of_a_sum_are_those_of_its_communicator)
+{
+    ncclComm_t comms[2];
+    ncclRedOp_t ops[2];
+    float factors[2] = {2, 5}, x = 1;
+    for (int i = 0; i < 2; i++) {
+        REQUIRE(ncclCommInitAll(&comms[i], 1, NULL) == ncclSuccess);
+        REQUIRE(ncclRedOpCreatePreMulSum(&ops[i], &factors[i], ncclFloat, ncclScalarHostImmediate,
+                                         comms[i]) == ncclSuccess);
+        CHECK((int)ops[i] >= 256);
+    }
+    CHECK(ncclAllReduce(&x, &x, 1, ncclFloat, ops[0], comms[1], NULL) == ncclInvalidArgument);
+    CHECK(strstr(ncclGetLastError(NULL), "was not made on communicator"));
+    CHECK(ncclRedOpDestroy(ops[0], comms[1]) == ncclInvalidArgument);
+    for (int i = 0; i < 2; i++) {
+        x = 1;
+        CHECK(ncclAllReduce(&x, &x, 1, ncclFloat, ops[i], comms[i], NULL) == ncclSuccess);
+        CHECK(x == factors[i]);
+        CHECK(ncclRedOpDestroy(ops[i], comms[i]) == ncclSuccess);
+        CHECK(ncclCommDestroy(comms[i]) == ncclSuccess);
+    }
 }

@@ -88,7 +88,7 @@ std::exception_ptr Queue::call(TuttiWork &work)
     }
     std::exception_ptr error = work.call(comm);
     if (!error) return error;
-    if (this->error() != tuttiSuccess) work.tell_failure();
+    if (this->error() != tuttiSuccess) work.set_failure();
     std::lock_guard<std::mutex> guard(comm_lock_);
     if (!is_aborted_) return error;
     /* The call may have begun when the communicator was no more, and tell of that. */

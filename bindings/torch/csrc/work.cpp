@@ -151,9 +151,9 @@ std::exception_ptr TuttiWork::call(tuttiComm_t comm)
     return error;
 }
 
-void TuttiWork::tell_failure()
+void TuttiWork::set_failure()
 {
-    shared_->hooks.tell_failure();
+    tells_failure_ = shared_->hooks.begin_failure();
 }
 
 void TuttiWork::complete(std::exception_ptr error)
@@ -173,6 +173,7 @@ void TuttiWork::complete(std::exception_ptr error)
     const auto self = c10::intrusive_ptr<TuttiWork>::reclaim_copy(this);
     if (values) run_callback([self, values] { self->settle_values(values); });
     if (outcome) run_callback([self, outcome] { self->settle_outcome(outcome); });
+    if (tells_failure_) run_callback([shared = shared_] { shared->hooks.tell_failure(); });
 }
 
 } // namespace tutti_torch

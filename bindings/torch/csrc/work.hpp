@@ -76,8 +76,8 @@ class TuttiWork final : public c10d::Work
     }
     /* Makes the calls of the operation. NULL, or what they have thrown. */
     std::exception_ptr call(tuttiComm_t comm);
-    /* The group has failed. */
-    void tell_failure();
+    /* The group has failed: complete() has the abort hooks called, in another thread. */
+    void set_failure();
     /* Ends the work; error NULL: the operation is done. */
     void complete(std::exception_ptr error);
 
@@ -97,6 +97,7 @@ class TuttiWork final : public c10d::Work
     const std::chrono::milliseconds timeout_; /* of the call; 0: none */
     Event event_;                             /* none: complete before anybody had the work */
     std::chrono::steady_clock::time_point begun_, ended_;
+    bool tells_failure_ = false; /* owner: who completes the work */
 
     std::mutex futures_lock_;
     /* guarded by futures_lock_ */

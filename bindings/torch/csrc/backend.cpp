@@ -141,12 +141,9 @@ void Backend::leave()
     const auto until = std::chrono::steady_clock::now() + 1s;
     bool done = true;
     for (const auto &[backend, end] : all) {
-        done = end.queue->finish(until) && done;
-        done = end.links->finish(until) && done;
-        end.links->abort();
-        end.queue->abort();
-        end.links->close();
-        end.queue->close();
+        (void)end.queue->finish(until);
+        done = end.links->leave(until) && done; /* peers of messages ask the group's communicator */
+        done = end.queue->leave(until) && done;
     }
     for (const auto &[backend, end] : all) end.shared->hooks.finish_failure();
     (void)finish_callbacks(1s);

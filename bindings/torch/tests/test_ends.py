@@ -68,6 +68,22 @@ atexit.register(cleanup)
     expect(status == 0 and f"reduced {sums}\nended" in output, f"{status}: {output}")
 
 
+@case(ranks=(2,), group=False)
+def the_others_hear_that_a_program_has_left_not_that_it_aborts(rank, nranks, path):
+    text = """
+dist.barrier()
+if rank == 1:
+    raise SystemExit(3)
+try:
+    dist.all_reduce(torch.ones(4))
+except dist.DistBackendError as error:
+    print(error)
+"""
+    status, output, _ = _program(text, rank, nranks, path)
+    expect(status == 3 * rank, f"{status}: {output}")
+    expect(rank == 1 or "rank 1 (host" in output and "abort" not in output, output)
+
+
 @case(group=False)
 def a_send_that_is_queued_at_exit_arrives(rank, nranks, path):
     text = """

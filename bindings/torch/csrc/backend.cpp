@@ -27,6 +27,7 @@ struct Ends {
     struct End {
         std::shared_ptr<Queue> queue;
         std::shared_ptr<Links> links;
+        std::shared_ptr<Shared> shared;
     };
     std::mutex lock;
     std::map<const Backend *, End> all; /* guarded by lock */
@@ -92,7 +93,7 @@ Backend::Backend(const StorePointer &store, int rank, int size, const std::strin
     init();
     Ends &ends = of_process<Ends>();
     std::lock_guard<std::mutex> guard(ends.lock);
-    ends.all.insert({this, {queue_, links_}});
+    ends.all.insert({this, {queue_, links_, shared_}});
 }
 
 Backend::~Backend()
@@ -106,6 +107,7 @@ void Backend::shutdown()
     forget();
     links_->close();
     queue_->close();
+    shared_->hooks.finish_failure();
 }
 
 void Backend::abort()
@@ -117,6 +119,7 @@ void Backend::abort()
     queue_->abort();
     links_->close();
     queue_->close();
+    shared_->hooks.finish_failure();
     if (error) std::rethrow_exception(error);
 }
 
@@ -138,13 +141,11 @@ void Backend::leave()
     const auto until = std::chrono::steady_clock::now() + 1s;
     bool done = true;
     for (const auto &[backend, end] : all) {
-        done = end.queue->finish(until) && done;
-        done = end.links->finish(until) && done;
-        end.links->abort();
-        end.queue->abort();
-        end.links->close();
-        end.queue->close();
+        (void)end.queue->finish(until);
+        done = end.links->leave(until) && done; /* peers of messages ask the group's communicator */
+        done = end.queue->leave(until) && done;
     }
+    for (const auto &[backend, end] : all) end.shared->hooks.finish_failure();
     (void)finish_callbacks(1s);
     /* Threads whose calls were aborted go back to Python before the interpreter ends. */
     if (!done) std::this_thread::sleep_for(100ms);

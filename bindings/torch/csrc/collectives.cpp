@@ -62,8 +62,7 @@ WorkPointer Backend::allreduce_coalesced(Tensors &tensors,
     const Reduction reduction(options.reduceOp, tensors[0].scalar_type(), name);
     const Tensors all = tensors;
     auto call = [=](tuttiComm_t comm) {
-        Tensors whole;
-        for (const at::Tensor &tensor : all) whole.push_back(packed(tensor));
+        const Tensors whole = packed_apart(all);
         check(reduction.with(comm,
                              [&](tuttiRedOp_t op) {
                                  return together(whole.size(), [&](size_t i) {

@@ -11,9 +11,12 @@
 namespace tutti_torch
 {
 
+/* The library cuts the name of a communicator after so many characters. */
+inline constexpr size_t LONGEST_NAME = 63;
+
 /* How the ranks of a communicator are numbered in the group that it belongs to. */
 struct Numbering {
-    std::string name;       /* of the communicator */
+    std::string name;       /* of the communicator, as the library has it */
     std::vector<int> ranks; /* rank r of the communicator is ranks[r]; empty: r itself */
 };
 

@@ -8,6 +8,7 @@
 #include <cxxabi.h>
 
 #include "errors.hpp"
+#include "process.hpp"
 
 namespace tutti_torch
 {
@@ -29,6 +30,8 @@ template <class Hook, class... Args> std::exception_ptr call(const Hook &hook, c
 }
 
 } // namespace
+
+Hooks::Hooks() : process_(this_process()) {}
 
 void Hooks::add_completion(int64_t id, c10d::CompletionHook hook)
 {
@@ -81,11 +84,41 @@ std::exception_ptr Hooks::tell_abort()
     return first;
 }
 
+bool Hooks::begin_failure()
+{
+    if (has_told_abort_.exchange(true)) return false;
+    std::lock_guard<std::mutex> guard(lock_);
+    is_telling_ = true;
+    failed_at_ = std::chrono::steady_clock::now();
+    return true;
+}
+
 void Hooks::tell_failure()
 {
-    if (has_told_abort_.exchange(true)) return;
+    /* Its end is told also where Python ends this thread. */
+    struct End {
+        Hooks &hooks;
+        ~End()
+        {
+            std::lock_guard<std::mutex> guard(hooks.lock_);
+            hooks.is_telling_ = false;
+            hooks.told_.notify_all();
+        }
+    } end{*this};
+    std::unique_lock<std::mutex> guard(lock_);
+    teller_ = std::this_thread::get_id();
+    guard.unlock();
     if (const std::exception_ptr error = tell_abort())
         TORCH_WARN("tutti: an abort hook failed: ", text_of(error));
+}
+
+void Hooks::finish_failure()
+{
+    if (process_ != this_process()) return;
+    std::unique_lock<std::mutex> guard(lock_);
+    /* A hook may end its group. */
+    const bool is_hook = is_telling_ && teller_ == std::this_thread::get_id();
+    if (!is_hook) told_.wait_until(guard, failed_at_ + LONGEST, [this] { return !is_telling_; });
 }
 
 } // namespace tutti_torch

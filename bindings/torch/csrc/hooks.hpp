@@ -4,10 +4,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include <torch/csrc/distributed/c10d/Hooks.hpp>
 
@@ -20,6 +22,7 @@ namespace tutti_torch
 class Hooks
 {
   public:
+    Hooks();
     void add_completion(int64_t id, c10d::CompletionHook hook);
     void remove_completion(int64_t id);
     void add_abort(int64_t id, c10d::AbortHook hook);
@@ -29,19 +32,30 @@ class Hooks
     void tell_completion(const c10d::CompletionHookArgs &args);
     /* Calls all abort hooks. The first exception of one, or NULL. */
     std::exception_ptr tell_abort();
-    /* The group has failed: calls all abort hooks, unless they were called before. A hook that
-     * throws makes a warning. */
+    /* The group has failed. True: tell_failure() is to be called; the hooks were not called yet. */
+    bool begin_failure();
+    /* Calls all abort hooks, which may take long. A hook that throws makes a warning. */
     void tell_failure();
+    /* Waits until tell_failure() has ended, at most LONGEST after begin_failure(). */
+    void finish_failure();
 
     std::atomic<bool> is_timed{false}; /* works tell how long they took */
 
   private:
+    /* The flight recorder writes its file in a second, or in 15 where the machine is loaded. */
+    static constexpr std::chrono::seconds LONGEST{20};
+
+    const void *const process_;
     std::atomic<bool> has_completion_{false};
     std::atomic<bool> has_told_abort_{false};
     std::mutex lock_;
+    std::condition_variable told_;
     /* guarded by lock_ */
     std::map<int64_t, c10d::CompletionHook> completion_;
     std::map<int64_t, c10d::AbortHook> abort_;
+    bool is_telling_ = false; /* from begin_failure() to the end of tell_failure() */
+    std::thread::id teller_;  /* that runs tell_failure() */
+    std::chrono::steady_clock::time_point failed_at_;
 };
 
 /* What the works of a group share with it. */

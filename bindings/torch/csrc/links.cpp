@@ -22,8 +22,8 @@ Link Links::make(int source, int destination) const
 {
     const std::string from = std::to_string(source), to = std::to_string(destination);
     const std::string key = "tutti/" + id_ + "/" + from + "-" + to;
-    const Numbering numbering{name_ + ", messages from rank " + from + " to rank " + to,
-                              {source, destination}};
+    const std::string name = name_ + ", messages from rank " + from + " to rank " + to;
+    const Numbering numbering{name.substr(0, LONGEST_NAME), {source, destination}};
     const int peer = rank_ == source ? destination : source;
     Meeting meeting{.store = store_,
                     .key = key,
@@ -64,11 +64,19 @@ std::map<std::pair<int, int>, Link> Links::all()
     return links_;
 }
 
-bool Links::finish(std::chrono::steady_clock::time_point until)
+bool Links::leave(std::chrono::steady_clock::time_point until)
 {
-    bool done = true;
-    for (const auto &[ranks, link] : all()) done = link.queue->finish(until) && done;
-    return done;
+    if (process_ != this_process()) return true;
+    refuse_more();
+    bool is_done = true;
+    for (const auto &[ranks, link] : all()) is_done = link.queue->leave(until) && is_done;
+    return is_done;
+}
+
+void Links::refuse_more()
+{
+    std::lock_guard<std::mutex> guard(lock_);
+    is_closed_ = true;
 }
 
 void Links::abort()
@@ -78,9 +86,8 @@ void Links::abort()
 
 void Links::close()
 {
-    std::unique_lock<std::mutex> guard(lock_);
-    is_closed_ = true;
-    guard.unlock();
+    if (process_ != this_process()) return; /* another thread of the parent's may have the lock */
+    refuse_more();
     for (const auto &[ranks, link] : all()) {
         const bool receives = ranks.second == rank_;
         if (receives && link.queue->is_busy()) link.queue->abort();

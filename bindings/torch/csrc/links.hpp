@@ -39,8 +39,8 @@ class Links
     Link between(int source, int destination);
 
     /* As Queue's, of all queues. */
-    bool finish(std::chrono::steady_clock::time_point until);
     void abort();
+    bool leave(std::chrono::steady_clock::time_point until);
     /* Receives that nobody has answered are given up. */
     void close();
     /* An error with which a communicator has failed, or success. */
@@ -48,6 +48,7 @@ class Links
 
   private:
     Link make(int source, int destination) const;
+    void refuse_more();
     std::map<std::pair<int, int>, Link> all();
 
     /* immutable */

@@ -88,7 +88,7 @@ std::exception_ptr Queue::call(TuttiWork &work)
     }
     std::exception_ptr error = work.call(comm);
     if (!error) return error;
-    if (this->error() != tuttiSuccess) work.tell_failure();
+    if (this->error() != tuttiSuccess) work.set_failure();
     std::lock_guard<std::mutex> guard(comm_lock_);
     if (!is_aborted_) return error;
     /* The call may have begun when the communicator was no more, and tell of that. */
@@ -184,9 +184,29 @@ void Queue::abort()
 void Queue::close()
 {
     if (process_ != this_process()) return;
-    std::unique_lock<std::mutex> issuing(issuing_);
-    if (std::exchange(is_closed_, true)) return;
-    issuing.unlock();
+    if (refuse_more()) end_when_connected();
+}
+
+bool Queue::leave(std::chrono::steady_clock::time_point until)
+{
+    if (process_ != this_process()) return true;
+    (void)finish(until);
+    if (!refuse_more()) return true;
+    const bool is_done = !is_busy();
+    if (!is_done) abort();
+    end_when_connected();
+    return is_done;
+}
+
+/* No operation is issued any more. False: none was before. */
+bool Queue::refuse_more()
+{
+    std::lock_guard<std::mutex> guard(issuing_);
+    return !std::exchange(is_closed_, true);
+}
+
+void Queue::end_when_connected()
+{
     std::unique_lock<std::mutex> guard(comm_lock_);
     const bool may_last = is_aborted_ && is_connecting_;
     is_left_.store(may_last, std::memory_order_relaxed);

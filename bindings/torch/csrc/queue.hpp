@@ -57,12 +57,16 @@ class Queue : public std::enable_shared_from_this<Queue>
     /* Completes what is queued, and frees the communicator. Idempotent; not in a function that
      * the queue runs. */
     void close();
+    /* As close, but aborts what has not ended until then. False: something had not. */
+    bool leave(std::chrono::steady_clock::time_point until);
 
   private:
     struct Task;
     static void run_task(void *task);
     void launch(const c10::intrusive_ptr<TuttiWork> &work);
     std::exception_ptr call(TuttiWork &work);
+    bool refuse_more();
+    void end_when_connected();
     void end();
     void end_if_left();
     tuttiComm_t connect(std::chrono::milliseconds timeout);

@@ -31,6 +31,11 @@ at::Tensor new_like(const at::Tensor &tensor)
     return at::empty(tensor.sizes(), tensor.options());
 }
 
+uintptr_t address_of(const at::Tensor &tensor)
+{
+    return reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
+}
+
 } // namespace
 
 void need_host(const at::Tensor &tensor, const char *name)
@@ -120,8 +125,7 @@ at::Tensor packed(const at::Tensor &tensor)
 
 at::Tensor apart(const at::Tensor &from, const at::Tensor &to, int rank)
 {
-    const auto from_begin = reinterpret_cast<uintptr_t>(from.const_data_ptr());
-    const auto to_begin = reinterpret_cast<uintptr_t>(to.const_data_ptr());
+    const uintptr_t from_begin = address_of(from), to_begin = address_of(to);
     const size_t nfrom = bytes_of(from), nto = bytes_of(to);
     if (from_begin + nfrom <= to_begin || to_begin + nto <= from_begin) return from;
     const uintptr_t outer = nfrom < nto ? to_begin : from_begin;
@@ -130,6 +134,29 @@ at::Tensor apart(const at::Tensor &from, const at::Tensor &to, int rank)
     at::Tensor copy = new_like(from);
     copy_values(from, copy);
     return copy;
+}
+
+std::vector<at::Tensor> packed_apart(const std::vector<at::Tensor> &tensors)
+{
+    std::vector<at::Tensor> all;
+    for (const at::Tensor &tensor : tensors) all.push_back(packed(tensor));
+    std::vector<at::Tensor *> sorted;
+    for (at::Tensor &tensor : all)
+        if (tensor.numel()) sorted.push_back(&tensor);
+    std::sort(sorted.begin(), sorted.end(), [](const at::Tensor *a, const at::Tensor *b) {
+        return address_of(*a) < address_of(*b);
+    });
+    uintptr_t end = 0; /* of the tensors that keep their memory */
+    for (at::Tensor *tensor : sorted) {
+        if (address_of(*tensor) < end) {
+            const at::Tensor copy = new_like(*tensor);
+            copy_values(*tensor, copy);
+            *tensor = copy;
+        } else {
+            end = address_of(*tensor) + bytes_of(*tensor);
+        }
+    }
+    return all;
 }
 
 at::Tensor apart_from_others(const std::vector<at::Tensor> &inputs, size_t i,

@@ -45,6 +45,8 @@ at::Tensor packed(const at::Tensor &tensor);
 /* `from` itself where it has no memory of `to`, or lies where a call takes it in place: the smaller
  * of the two is block `rank` of the larger one; rank -1: nowhere. Else a copy. Both are packed. */
 at::Tensor apart(const at::Tensor &from, const at::Tensor &to, int rank);
+/* Each tensor packed; a copy where it has memory of another one. */
+std::vector<at::Tensor> packed_apart(const std::vector<at::Tensor> &tensors);
 /* inputs[i], or a copy where it may have memory of outputs[j] for some j other than i. */
 at::Tensor apart_from_others(const std::vector<at::Tensor> &inputs, size_t i,
                              const std::vector<at::Tensor> &outputs);

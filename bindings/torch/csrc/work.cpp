@@ -7,6 +7,7 @@
 
 #include "callbacks.hpp"
 #include "errors.hpp"
+#include "process.hpp"
 
 namespace tutti_torch
 {
@@ -29,7 +30,7 @@ int to_int(std::chrono::milliseconds timeout)
 
 TuttiWork::TuttiWork(int rank, Operation operation, uint64_t sequence,
                      std::shared_ptr<Shared> shared)
-    : Work(rank, operation.type, operation.title, operation.inputs),
+    : Work(rank, operation.type, operation.title, operation.inputs), process_(this_process()),
       operation_(std::move(operation)), sequence_(sequence), key_(next_key()),
       shared_(std::move(shared)), timeout_(shared_->deadlines.begin(operation_.timeout, key_))
 {
@@ -41,9 +42,14 @@ TuttiWork::~TuttiWork()
     shared_->deadlines.end(key_);
 }
 
+bool TuttiWork::isCompleted()
+{
+    return Work::isCompleted() && !unsettled();
+}
+
 bool TuttiWork::wait(std::chrono::milliseconds timeout)
 {
-    if (!isCompleted()) {
+    if (!Work::isCompleted()) {
         if (timeout == kNoTimeout) {
             check(tuttiEventSynchronize(event_.get()), nullptr);
         } else {
@@ -54,6 +60,7 @@ bool TuttiWork::wait(std::chrono::milliseconds timeout)
             check(result, nullptr);
         }
     }
+    while (const FuturePointer future = unsettled()) future->wait();
     if (const std::exception_ptr error = exception()) std::rethrow_exception(error);
     return true;
 }
@@ -80,7 +87,7 @@ float TuttiWork::getDuration() const
 {
     TORCH_CHECK(shared_->hooks.is_timed,
                 "the group takes no times; call _enable_collectives_timing()");
-    TORCH_CHECK(const_cast<TuttiWork *>(this)->isCompleted(), operation_.title,
+    TORCH_CHECK(const_cast<TuttiWork *>(this)->Work::isCompleted(), operation_.title,
                 " has not ended: it has no duration yet");
     return std::chrono::duration<float, std::milli>(ended_ - begun_).count();
 }
@@ -120,6 +127,16 @@ void TuttiWork::settle_outcome(const FuturePointer &outcome)
     outcome->markCompleted(c10::IValue(static_cast<int64_t>(result)));
 }
 
+TuttiWork::FuturePointer TuttiWork::unsettled()
+{
+    if (process_ != this_process()) return nullptr; /* the threads are the parent's */
+    std::lock_guard<std::mutex> guard(futures_lock_);
+    for (const FuturePointer *future : {&values_, &outcome_})
+        /* Where threads are short, those that there are may wait for this one. */
+        if (*future && !(*future)->completed() && !callbacks_may_last()) return *future;
+    return nullptr;
+}
+
 std::exception_ptr TuttiWork::call(tuttiComm_t comm)
 {
     const bool is_timed = shared_->hooks.is_timed.load(std::memory_order_relaxed);
@@ -134,9 +151,9 @@ std::exception_ptr TuttiWork::call(tuttiComm_t comm)
     return error;
 }
 
-void TuttiWork::tell_failure()
+void TuttiWork::set_failure()
 {
-    shared_->hooks.tell_failure();
+    tells_failure_ = shared_->hooks.begin_failure();
 }
 
 void TuttiWork::complete(std::exception_ptr error)
@@ -152,11 +169,11 @@ void TuttiWork::complete(std::exception_ptr error)
     done_ = true;
     const FuturePointer values = values_, outcome = outcome_; /* later ones are made complete */
     guard.unlock();
-    if (!values && !outcome) return;
-    run_callback([self = c10::intrusive_ptr<TuttiWork>::reclaim_copy(this), values, outcome] {
-        if (outcome) self->settle_outcome(outcome);
-        if (values) self->settle_values(values);
-    });
+    /* In a thread each: no future waits for callbacks of the other one. */
+    const auto self = c10::intrusive_ptr<TuttiWork>::reclaim_copy(this);
+    if (values) run_callback([self, values] { self->settle_values(values); });
+    if (outcome) run_callback([self, outcome] { self->settle_outcome(outcome); });
+    if (tells_failure_) run_callback([shared = shared_] { shared->hooks.tell_failure(); });
 }
 
 } // namespace tutti_torch

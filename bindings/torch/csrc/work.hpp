@@ -38,8 +38,11 @@ class TuttiWork final : public c10d::Work
     TuttiWork(int rank, Operation operation, uint64_t sequence, std::shared_ptr<Shared> shared);
     ~TuttiWork() override;
 
-    /* A wait with a time of its own ends with an error when that has passed, and leaves the
-     * operation running. The waiting thread runs the operation if no other one has begun it. */
+    /* Complete are the operation and the futures that were asked for before its end. */
+    bool isCompleted() override;
+    /* Waits until the work is complete, not for the futures' callbacks. A wait with a time of its
+     * own ends with an error when that has passed, and leaves the operation running. The waiting
+     * thread runs the operation if no other one has begun it. */
     bool wait(std::chrono::milliseconds timeout) override;
     void synchronize() override {}
     void abort() override;
@@ -73,8 +76,8 @@ class TuttiWork final : public c10d::Work
     }
     /* Makes the calls of the operation. NULL, or what they have thrown. */
     std::exception_ptr call(tuttiComm_t comm);
-    /* The group has failed. */
-    void tell_failure();
+    /* The group has failed: complete() has the abort hooks called, in another thread. */
+    void set_failure();
     /* Ends the work; error NULL: the operation is done. */
     void complete(std::exception_ptr error);
 
@@ -84,13 +87,17 @@ class TuttiWork final : public c10d::Work
     using FuturePointer = c10::intrusive_ptr<c10::ivalue::Future>;
     void settle_values(const FuturePointer &values);
     void settle_outcome(const FuturePointer &outcome);
+    /* After finish(): a future that another thread completes soon, or NULL. */
+    FuturePointer unsettled();
 
+    const void *const process_;
     Operation operation_;
     const uint64_t sequence_, key_;
     const std::shared_ptr<Shared> shared_;
     const std::chrono::milliseconds timeout_; /* of the call; 0: none */
     Event event_;                             /* none: complete before anybody had the work */
     std::chrono::steady_clock::time_point begun_, ended_;
+    bool tells_failure_ = false; /* owner: who completes the work */
 
     std::mutex futures_lock_;
     /* guarded by futures_lock_ */

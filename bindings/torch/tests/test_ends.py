@@ -14,9 +14,10 @@ from harness import Skip, begin, case, expect, main, raises, same
 CPU = torch.device("cpu")
 
 
-def _program(text, rank, nranks, path, seconds=60):
-    """Runs the text as a rank in a process of its own, whose exit is the interpreter's. Its status, output and how long its end took."""
-    start = (
+def _program(text, rank, nranks, path, seconds=60, before=""):
+    """Runs the text, behind the one of before the group, as a rank in a process of its own, whose exit is the interpreter's. Its status, output and how
+    long its end took."""
+    start = before + (
         "import torch, torch.distributed as dist, datetime, os, sys, threading\n"
         f"rank, nranks = {rank}, {nranks}\n"
         f"dist.init_process_group('tutti', init_method='file://{path}', rank=rank, world_size=nranks, timeout=datetime.timedelta(seconds=50))\n"
@@ -45,6 +46,42 @@ if rank == 0:
     status, output, seconds = _program(text, rank, nranks, path)
     expect(status == 0, f"{status}: {output}")
     expect(seconds < 40, f"{seconds} s: {output}")  # it would wait for the timeout, 50 s
+
+
+@case(group=False)
+def functions_of_atexit_may_use_the_group(rank, nranks, path):
+    before = """
+import atexit
+def cleanup():
+    t = torch.ones(2)
+    dist.all_reduce(t)
+    future = dist.all_reduce(t, async_op=True).get_future().then(lambda f: f.value()[0] + 1)
+    dist.barrier()
+    print('reduced', future.wait().tolist())
+    if rank % 2 == 0:
+        dist.destroy_process_group()
+    print('ended')
+atexit.register(cleanup)
+"""
+    status, output, _ = _program("dist.barrier()", rank, nranks, path, before=before)
+    sums = [float(nranks**2 + 1)] * 2
+    expect(status == 0 and f"reduced {sums}\nended" in output, f"{status}: {output}")
+
+
+@case(ranks=(2,), group=False)
+def the_others_hear_that_a_program_has_left_not_that_it_aborts(rank, nranks, path):
+    text = """
+dist.barrier()
+if rank == 1:
+    raise SystemExit(3)
+try:
+    dist.all_reduce(torch.ones(4))
+except dist.DistBackendError as error:
+    print(error)
+"""
+    status, output, _ = _program(text, rank, nranks, path)
+    expect(status == 3 * rank, f"{status}: {output}")
+    expect(rank == 1 or "rank 1 (host" in output and "abort" not in output, output)
 
 
 @case(group=False)

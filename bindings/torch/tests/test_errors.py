@@ -1,5 +1,6 @@
 """Wrong arguments, ranks that disagree, die or come late: an exception of PyTorch's kind that names the culprit, on every rank."""
 
+import threading
 import time
 from datetime import timedelta
 
@@ -127,8 +128,50 @@ def abort_hooks_run_once_at_the_first_failure(rank, nranks, path):
     work = dist.all_reduce(torch.ones(4), async_op=True)
     raises(dist.DistBackendError, "rank 1", work.wait)
     raises(dist.DistBackendError, "rank 1", lambda: dist.all_reduce(torch.ones(4)))
-    expect(told == ["bad", "good"], f"{told}")
     store.set("over", "1")
+    dist.destroy_process_group()
+    expect(told == ["bad", "good"], f"{told}")
+
+
+def _fail_with_a_slow_hook(rank, path, call):
+    """The call fails before the abort hook has ended, and the group's end waits for the hook."""
+    begin(rank, 2, path)
+    dist.barrier()
+    if rank == 1:
+        raise Die
+    ended = threading.Event()
+
+    def slow():
+        time.sleep(3)
+        ended.set()
+
+    dist.group.WORLD._get_backend(torch.device("cpu")).register_abort_hook(1, slow)
+    raises(Failed, "rank 1", call)
+    expect(not ended.is_set(), "the error comes before the end of the hook")
+    dist.destroy_process_group()
+    expect(ended.is_set(), "the group ends after the hook")
+
+
+@case(ranks=(2,), group=False)
+def a_synchronous_error_does_not_wait_for_abort_hooks(rank, nranks, path):
+    _fail_with_a_slow_hook(rank, path, lambda: dist.all_reduce(torch.ones(4)))
+
+
+@case(ranks=(2,), group=False)
+def an_asynchronous_error_does_not_wait_for_abort_hooks(rank, nranks, path):
+    _fail_with_a_slow_hook(rank, path, lambda: dist.all_reduce(torch.ones(4), async_op=True).wait())
+
+
+@case(ranks=(2,), group=False)
+def an_abort_hook_may_end_the_group(rank, nranks, path):
+    begin(rank, nranks, path)
+    dist.barrier()
+    if rank == 1:
+        raise Die
+    backend, ended = dist.group.WORLD._get_backend(torch.device("cpu")), threading.Event()
+    backend.register_abort_hook(1, lambda: (backend.shutdown(), ended.set()))
+    raises(Failed, "rank 1", lambda: dist.all_reduce(torch.ones(4)))
+    expect(ended.wait(15), "the hook does not wait for itself")
 
 
 if __name__ == "__main__":

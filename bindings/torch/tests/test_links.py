@@ -176,6 +176,23 @@ def texts_are_renumbered_and_other_numbers_are_not(rank, nranks):
         expect(got == wanted, f"{got}, expected {wanted}")
 
 
+@case(ranks=(2,))
+def numbers_in_a_long_name_stay(rank, nranks):
+    import tutti_torch
+
+    options = tutti_torch.Options(timedelta(seconds=2))
+    options.group_name = "rank 0 of " + "x" * 80
+    group = dist.group.WORLD._get_backend(torch.device("cpu")).split(dist.PrefixStore("long name", _store()), [0, 1], options)
+    if rank == 1:
+        group.send([torch.ones(1)], 0, 0).wait()
+        _store().wait(["named"], timedelta(seconds=60))
+        return
+    group.recv([torch.ones(1)], 1, 0).wait()
+    text = raises(dist.DistBackendError, "rank 0 (host", group.recv([torch.ones(1)], 1, 0).wait)
+    expect("communicator torch group rank 0 of xxx" in text, text)
+    _store().set("named", "1")
+
+
 def _threads():
     return len(os.listdir("/proc/self/task"))
 

@@ -367,6 +367,16 @@ def sparse_tensors_are_added(rank, nranks):
 
 
 @case()
+def all_reduce_coalesced_takes_each_tensor_of_shared_memory_once(rank, nranks):
+    whole = torch.ones(6)
+    dist.all_reduce_coalesced([whole, whole])
+    same(whole, torch.full((6,), float(nranks)))
+    whole = torch.ones(6)
+    dist.all_reduce_coalesced([whole[2:], whole[:4], torch.empty(0), whole.view(2, 3).t(), whole[5:]])
+    same(whole, torch.full((6,), float(nranks)))
+
+
+@case()
 def coalesced_calls_read_their_inputs_before_any_output_is_written(rank, nranks):
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     whole = torch.zeros(3 * nranks)

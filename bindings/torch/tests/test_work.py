@@ -62,6 +62,41 @@ def the_value_of_a_future_is_a_list_of_tensors(rank, nranks):
 
 
 @case()
+def a_work_is_complete_when_its_futures_are(rank, nranks):
+    tensor = torch.zeros(4)
+    for i in range(300):
+        work = dist.all_reduce(tensor, async_op=True)
+        futures = [work.get_future(), work.get_future_result()][: 1 + i % 2]
+        while i % 3 == 0 and not work.is_completed():
+            time.sleep(0)
+        if i % 3:
+            work.wait()
+        expect(all(future.done() for future in futures), f"call {i}: the work is complete and a future is not")
+        same(futures[0].value()[0], tensor)
+
+
+@case()
+def a_wait_does_not_wait_for_callbacks(rank, nranks):
+    event, tensor = threading.Event(), torch.ones(4)
+    work = dist.all_reduce(tensor, async_op=True)
+    blocked = [future.then(lambda _: event.wait(60)) for future in (work.get_future_result(), work.get_future())]
+    work.wait()
+    expect(work.is_completed(), "it is")
+    event.set()
+    expect(all(future.wait() for future in blocked), "the callbacks end after that")
+
+    def of_itself(_):
+        work.wait()
+        inner = dist.all_reduce(tensor, async_op=True)
+        future = inner.get_future()
+        inner.wait()
+        return work.is_completed() and future.done()
+
+    work = dist.all_reduce(tensor, async_op=True)
+    expect(work.get_future().then(of_itself).wait(), "a callback waits for its own work and for a further one")
+
+
+@case()
 def a_callback_may_issue_and_wait_for_another_collective(rank, nranks):
     def again(future):
         tensor = future.value()[0]

@@ -5,6 +5,7 @@ PyTorch finds the backend by itself (the entry point torch.distributed.backends)
 
 import atexit
 import warnings
+import weakref
 
 import torch.distributed as dist
 
@@ -17,7 +18,29 @@ __all__ = ["Options", "register"]
 def register():
     """Makes the backend known to torch.distributed, which calls this when a group asks for it."""
     dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu"])
-    atexit.register(_C.leave)
+
+
+class _Leave:
+    """Ends all groups when the program's exit functions have run, as these may use groups.
+
+    atexit calls what was registered last first. So the call does nothing: Python drops the object when all functions have been
+    called, while the interpreter is whole, and before it ends other threads that come back to it.
+    """
+
+    def __call__(self):
+        pass
+
+    def __del__(self, leave=_C.leave):
+        leave()
+
+
+_registered = None  # refers to the _Leave that atexit has
+
+
+def _leave_at_exit():
+    global _registered
+    if _registered is None or _registered() is None:  # multiprocessing drops what was registered before its child began
+        _registered = weakref.ref(atexit.register(_Leave()))
 
 
 def _create(given, options):
@@ -30,6 +53,7 @@ def _create(given, options):
     own.group_name = given.group_id
     own.global_ranks_in_group = given.global_ranks_in_group
     _refuse_second(given.process_group)
+    _leave_at_exit()
     name = f"torch group {given.group_id}"
     return _C.create(given.store, given.group_rank, given.group_size, name, own, given.process_group)
 

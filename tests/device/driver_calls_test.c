@@ -32,6 +32,7 @@ COUNTED(EventRecord, (CUevent event, CUstream stream), (event, stream))
 COUNTED(EventQuery, (CUevent event), (event)) /* by the thread that asks whether a GPU is lost */
 COUNTED(DevicePrimaryCtxGetState, (CUdevice device, unsigned *flags, int *active),
         (device, flags, active))                                               /* by it too */
+COUNTED(CtxGetId, (CUcontext context, unsigned long long *id), (context, id))  /* by it too */
 COUNTED(ThreadExchangeStreamCaptureMode, (CUstreamCaptureMode * mode), (mode)) /* by it too */
 COUNTED(LaunchKernel,
         (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
@@ -67,6 +68,7 @@ static void replace(void)
     driver->EventRecord = count_EventRecord;
     driver->EventQuery = count_EventQuery;
     driver->DevicePrimaryCtxGetState = count_DevicePrimaryCtxGetState;
+    driver->CtxGetId = count_CtxGetId;
     driver->ThreadExchangeStreamCaptureMode = count_ThreadExchangeStreamCaptureMode;
     driver->LaunchKernel = count_LaunchKernel;
 }

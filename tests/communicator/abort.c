@@ -130,7 +130,7 @@ static void *ask_for_errors(void *argument)
 {
     tuttiResult_t result;
     while (tuttiCommGetAsyncError(argument, &result) == tuttiSuccess) pthread_testcancel();
-    CHECK(!"an error of the communicator");
+    CHECK_MESSAGE(false, "an error: %s", tuttiGetLastError(argument));
     return NULL;
 }
 

@@ -17,7 +17,6 @@ void tt_pause(struct tt_pause *pause)
         sched_yield();
         return;
     }
-    const int cancels = tt_cancel_put_off();
+    TT_CANCELS_WAIT;
     nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
-    tt_cancel_allow(cancels);
 }

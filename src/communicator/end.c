@@ -36,7 +36,7 @@ static void note_failure(tuttiComm_t comm)
 void tt_comm_free(tuttiComm_t comm)
 {
     if (!comm) return;
-    const int cancels = tt_cancel_put_off();
+    TT_CANCELS_WAIT;
     const struct tt_carried *carried = tt_carried_of(&comm->core);
     note_failure(comm);
     tt_comm_shut(comm, TT_COMM_ENDS | TT_COMM_FREES);
@@ -54,7 +54,6 @@ void tt_comm_free(tuttiComm_t comm)
     tt_comm_await_calls(comm);
     tt_handle_remove(comm, TT_HANDLE_COMM);
     tt_comm_retire(comm);
-    tt_cancel_allow(cancels);
 }
 
 /* The struct stays in the list of communicators, and registered windows stay: the locks of both may

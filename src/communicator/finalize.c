@@ -89,7 +89,7 @@ static unsigned interrupt(tuttiComm_t comm)
 {
     struct tt_fabric *fabric = comm->core.fabric;
     const char *text;
-    const int cancels = tt_cancel_put_off();
+    TT_CANCELS_WAIT;
     tt_core_enter_call(&comm->core); /* a thread that destroys it waits */
     /* With TT_COMM_GOES the thread that ends it frees the fabric. */
     const bool had_failed =
@@ -103,7 +103,6 @@ static unsigned interrupt(tuttiComm_t comm)
     }
     if (!(ends & TT_COMM_LEAVES)) fail_own_calls(comm, !ends);
     tt_core_leave_call(&comm->core);
-    tt_cancel_allow(cancels);
     return ends;
 }
 
@@ -123,11 +122,10 @@ static void drain_aborted(tuttiComm_t comm)
     while (!tt_engine_idle(&comm->core.engine)) {
         tt_pause(&pause);
         if (!comm->core.fabric->wires) continue;
-        const int cancels = tt_cancel_put_off();
+        TT_CANCELS_WAIT;
         tt_engine_enter(&comm->core.engine);
         tt_fabric_tell_abort(comm->core.fabric);
         tt_engine_leave(&comm->core.engine);
-        tt_cancel_allow(cancels);
     }
 }
 

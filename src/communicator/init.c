@@ -212,11 +212,10 @@ void tt_init_drop(const struct tt_pending_init *inits, int ninits)
 
 tt_status tt_init_together(struct tt_pending_init *inits, int ninits)
 {
-    const int cancels = tt_cancel_put_off();
+    TT_CANCELS_WAIT;
     tt_status status = settle_all(inits, ninits);
     if (!status) status = init_all(inits, ninits);
     if (status) tt_init_drop(inits, ninits);
-    tt_cancel_allow(cancels);
     return status;
 }
 

@@ -62,14 +62,13 @@ static bool is_to_itself(const struct tt_pending_call *call)
  * receive with the same number. */
 static void number_messages_to_itself(struct tt_pending_call *calls, int ncalls)
 {
+    for (int i = 0; i < ncalls; i++)
+        if (is_to_itself(&calls[i]))
+            calls[i].to_itself =
+                tt_comm_of(calls[i].comm)->counts.own_messages[calls[i].kind == TT_CALL_SEND]++;
     for (int i = 0; i < ncalls; i++) {
-        if (!is_to_itself(&calls[i])) continue;
-        int before = i - 1;
-        while (before >= 0 &&
-               !(calls[before].comm == calls[i].comm && calls[before].kind == calls[i].kind &&
-                 is_to_itself(&calls[before])))
-            before--;
-        calls[i].to_itself = before < 0 ? 0 : calls[before].to_itself + 1;
+        int *own = tt_comm_of(calls[i].comm)->counts.own_messages;
+        own[0] = own[1] = 0;
     }
 }
 
@@ -415,7 +414,7 @@ static tt_status run_own(struct issue *issue)
 static tt_status issue_by_carrier(struct tt_pending_call *calls, int ncalls, enum tt_call_hold hold)
 {
     struct issue issue;
-    const int cancels = tt_cancel_put_off(); /* a call may wait for memory, or for its launch */
+    TT_CANCELS_WAIT; /* a call may wait for memory, or for its launch */
     sort(&issue, calls, ncalls);
     tt_status status = prepare(&issue);
     if (status) {
@@ -429,7 +428,6 @@ static tt_status issue_by_carrier(struct tt_pending_call *calls, int ncalls, enu
     if (!status) status = run_own(&issue);
     free(issue.memory);
     for (int i = 0; i < issue.nparts; i++) free(issue.parts[i].calls.memory);
-    tt_cancel_allow(cancels);
     return status;
 }
 

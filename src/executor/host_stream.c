@@ -140,7 +140,7 @@ static void run_first_locked(struct host_stream *own, bool awaited)
 static void await(struct tt_stream *stream, uint64_t ticket, bool may_run)
 {
     struct host_stream *own = host(stream);
-    const int cancels = tt_cancel_put_off();
+    TT_CANCELS_WAIT;
     may_run = may_run && may_serve_another();
     own->nwaiting++;
     while (stream->done < ticket) {
@@ -151,7 +151,6 @@ static void await(struct tt_stream *stream, uint64_t ticket, bool may_run)
     }
     own->nwaiting--;
     if (own->stop) pthread_cond_broadcast(&stream->changed);
-    tt_cancel_allow(cancels);
 }
 
 static void hurry_locked(struct host_stream *own)
@@ -165,7 +164,7 @@ static bool await_until(struct host_stream *own, uint64_t ticket, int64_t until_
     struct tt_stream *stream = &own->base;
     const struct timespec until = {.tv_sec = until_ns / 1000000000,
                                    .tv_nsec = until_ns % 1000000000};
-    const int cancels = tt_cancel_put_off();
+    TT_CANCELS_WAIT;
     own->nwaiting++;
     hurry_locked(own);
     while (stream->done < ticket &&
@@ -173,7 +172,6 @@ static bool await_until(struct host_stream *own, uint64_t ticket, int64_t until_
     }
     own->nwaiting--;
     if (own->stop) pthread_cond_broadcast(&stream->changed);
-    tt_cancel_allow(cancels);
     return stream->done >= ticket;
 }
 

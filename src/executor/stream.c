@@ -55,9 +55,8 @@ void tt_stream_end(struct tt_stream *stream, tt_status status)
 void tt_stream_await_end(struct tt_stream *stream, uint64_t ticket, bool may_run)
 {
     (void)may_run;
-    const int cancels = tt_cancel_put_off();
+    TT_CANCELS_WAIT;
     while (stream->done < ticket) pthread_cond_wait(&stream->changed, &stream->lock);
-    tt_cancel_allow(cancels);
 }
 
 /* In a child made by fork: the stream's thread does not exist, its locks may be held for good, and

@@ -122,8 +122,9 @@ static int send_on(int connection, const struct tt_fd_note *note, int fd)
     return sent < 0 ? errno : 0;
 }
 
-static tt_status send_note(const struct tt_fd_address *to, const struct tt_fd_note *note, int fd)
+tt_status tt_fdpass_send(const struct tt_fd_address *to, const struct tt_fd_note *note, int fd)
 {
+    TT_CANCELS_WAIT;
     struct sockaddr_un un;
     const socklen_t length = to_sockaddr(to, &un);
     const int connection = open_socket();
@@ -135,14 +136,6 @@ static tt_status send_note(const struct tt_fd_address *to, const struct tt_fd_no
         if (error) status = fail_to_pass(error);
     }
     tt_private_fd_close(connection);
-    return status;
-}
-
-tt_status tt_fdpass_send(const struct tt_fd_address *to, const struct tt_fd_note *note, int fd)
-{
-    const int cancels = tt_cancel_put_off();
-    const tt_status status = send_note(to, note, fd);
-    tt_cancel_allow(cancels);
     return status;
 }
 
@@ -213,8 +206,9 @@ static tt_status receive_on(int connection, uint64_t secret, struct tt_fd_note *
     return TT_OK;
 }
 
-static tt_status receive_note(int socket_fd, uint64_t secret, struct tt_fd_note *note, int *fd)
+tt_status tt_fdpass_receive(int socket_fd, uint64_t secret, struct tt_fd_note *note, int *fd)
 {
+    TT_CANCELS_WAIT;
     /* All that waits now, and not what strangers add meanwhile. */
     for (int i = 0; i < QUEUE; i++) {
         tt_private_fd_begin();
@@ -233,12 +227,4 @@ static tt_status receive_note(int socket_fd, uint64_t secret, struct tt_fd_note 
         if (status != TT_IN_PROGRESS) return status;
     }
     return TT_IN_PROGRESS;
-}
-
-tt_status tt_fdpass_receive(int socket_fd, uint64_t secret, struct tt_fd_note *note, int *fd)
-{
-    const int cancels = tt_cancel_put_off();
-    const tt_status status = receive_note(socket_fd, secret, note, fd);
-    tt_cancel_allow(cancels);
-    return status;
 }

@@ -154,7 +154,7 @@ void tt_pid_watch_put(struct tt_pid_watch *watch)
 
 bool tt_pid_watch_is_dead(struct tt_pid_watch *watch)
 {
-    const int cancels = tt_cancel_put_off(); /* poll and open are where a thread can be cancelled */
+    TT_CANCELS_WAIT; /* poll and open are where a thread can be cancelled */
     tt_process_lock(&lock);
     if (watch->pidfd < 0) open_pidfd_locked(watch);
     struct pollfd poll_fd = {.fd = watch->pidfd, .events = POLLIN};
@@ -165,6 +165,5 @@ bool tt_pid_watch_is_dead(struct tt_pid_watch *watch)
         dead = is_gone_by_proc(watch);
     }
     tt_process_unlock(&lock);
-    tt_cancel_allow(cancels);
     return dead;
 }

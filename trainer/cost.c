@@ -464,7 +464,7 @@ static long remember_passes(const struct tr_cost_sizes *s, const struct tr_cost_
     const long scratch = rows * h * (1 + (s->tp > 1 || s->llama)) + (s->tp > 1 ? own * h : 0) +
                          rows * f * (1 + gate) + rows * (2 * q + 2 * kv);
     const long shared = max(attention_scratch(s, rank, batch, local), s->tp > 1 ? 3 * rows : 0);
-    const long stream = 2 * own * h + 3 * s->context;
+    const long stream = 2 * own * h;
     return sets * (rank->stage_layers * block + own * h + tokens) + head + scratch + shared +
            stream;
 }

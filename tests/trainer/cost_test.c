@@ -332,7 +332,7 @@ static void body(struct rank *self)
     tr_process_tune(1);
     CHECK(tr_mesh_init(&mesh, self->world) == TR_OK);
     tr_status status = tr_mesh_shape(&mesh, l->size);
-    if (status == TR_OK) status = tr_engine_init(&e, &mesh, tr_ops_choose(""), &setup.engine);
+    if (status == TR_OK) status = tr_engine_init(&e, &mesh, tr_backend_choose(""), &setup.engine);
     if (status == TR_OK) status = step(&e, 0);
     CHECK_MESSAGE(status == TR_OK, "%s: %s", name, tr_error());
     if (status == TR_OK) {
@@ -409,7 +409,7 @@ static void remember_narrow_heads(struct rank *self)
     struct tr_cost cost;
     CHECK(tr_mesh_init(&mesh, self->world) == TR_OK);
     tr_status status = tr_mesh_shape(&mesh, size);
-    if (status == TR_OK) status = tr_engine_init(&e, &mesh, tr_ops_choose(""), &setup.engine);
+    if (status == TR_OK) status = tr_engine_init(&e, &mesh, tr_backend_choose(""), &setup.engine);
     CHECK_MESSAGE(status == TR_OK, "%s", tr_error());
     tr_cost_of(&sizes, &rank, &cost);
     if (status == TR_OK) compare_memory(&e, &cost.memory);

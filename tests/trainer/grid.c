@@ -337,7 +337,7 @@ struct grid_result grid_run(const struct grid_case *test, struct tr_mesh *mesh, 
     struct expected expected = {0};
     struct tr_engine engine = {0};
     struct state s = {test, &expected, &engine, report, report_bytes};
-    const struct tr_ops *ops = tr_ops_choose("");
+    const struct tr_backend *ops = tr_backend_choose("");
     if (!expect(test, &expected)) complain(&s, "the oracle refuses the model");
     tr_status status = tr_mesh_shape(mesh, test->size);
     if (status == TR_OK) status = tr_engine_init(&engine, mesh, ops, &test->options);

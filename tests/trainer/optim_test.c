@@ -23,7 +23,7 @@ static bool setup(struct bench *b, size_t first, size_t count)
 {
     static const struct tr_layout whole = {-1, 0, 0};
     memset(b, 0, sizeof *b);
-    tr_params_init(&b->params, 1, 0, 1);
+    tr_params_init(&b->params, tr_backend_choose(""), 1, 0, 1);
     tr_params_begin_unit(&b->params, "unit");
     if (tr_param_add(&b->params, "vector", N, 0, whole, 0, 0) != 0 ||
         tr_param_add(&b->params, "matrix", N, 1, whole, 0, 0) != 1)
@@ -84,7 +84,7 @@ static void check_optimizer(enum tr_optimizer_kind kind, size_t first, size_t co
     for (int t = 1; t <= STEPS; ++t) {
         const struct tr_optimizer how = tr_setup_optimizer(&config, t, 0.01 * t);
         fill(b.g, FLOATS, 1, (uint64_t)(100 + t));
-        tr_optimizer_step(&how, tr_ops_choose(""), &b.store, 0.5);
+        tr_optimizer_step(&how, &b.store, 0.5);
         each(&b, &how, 0.5, kind == TR_SGD ? sgd : adamw);
     }
     /* Floats that belong to no parameter have not changed. */

@@ -61,7 +61,7 @@ static void body(struct rank *self)
     tr_process_tune(1);
     CHECK(tr_mesh_init(&mesh, self->world) == TR_OK);
     tr_status status = tr_mesh_shape(&mesh, mistake->size);
-    if (status == TR_OK) status = tr_engine_init(&e, &mesh, tr_ops_choose(""), &options);
+    if (status == TR_OK) status = tr_engine_init(&e, &mesh, tr_backend_choose(""), &options);
     CHECK_MESSAGE(status == TR_OK, "%s", tr_error());
     if (status == TR_OK) {
         status = tr_ckpt_compare(&e);
@@ -119,7 +119,7 @@ static void load_foreign(struct rank *self)
     struct tr_state state;
     tr_config_init(&config);
     CHECK(tr_mesh_init(&mesh, self->world) == TR_OK);
-    CHECK(tr_engine_init(&e, &mesh, tr_ops_choose(""), &options) == TR_OK);
+    CHECK(tr_engine_init(&e, &mesh, tr_backend_choose(""), &options) == TR_OK);
     CHECK(tr_ckpt_load(&e, path, &config, &state) < 0);
     CHECK_MESSAGE(strstr(tr_error(), "its format is"), "%s", tr_error());
     tr_engine_fini(&e);
@@ -152,7 +152,7 @@ static void save_nan(struct rank *self)
     tr_config_init(&config);
     CHECK(tr_mesh_init(&mesh, self->world) == TR_OK);
     CHECK(tr_mesh_shape(&mesh, none.size) == TR_OK);
-    REQUIRE(tr_engine_init(&e, &mesh, tr_ops_choose(""), &options) == TR_OK);
+    REQUIRE(tr_engine_init(&e, &mesh, tr_backend_choose(""), &options) == TR_OK);
     CHECK(tr_ckpt_save(&e, folder, &state, &config, path, sizeof path) == TR_OK);
     const struct tr_unit_state *s = tr_store_unit(&e.store, e.model.blocks[1].unit);
     float *const spoilt[] = {s->weight_shard, s->m, s->v};

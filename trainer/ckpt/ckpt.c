@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,9 +113,9 @@ static tr_status same_on(const struct tr_group *group, uint64_t sum, bool *same)
     return TR_OK;
 }
 
-static uint64_t mix(uint64_t sum, const float *range, size_t count)
+static uint64_t mix(const struct tr_store *store, uint64_t sum, const float *range, size_t count)
 {
-    return (sum << 1 | sum >> 63) ^ tr_checksum(range, count * sizeof *range);
+    return (sum << 1 | sum >> 63) ^ tr_store_backend(store)->checksum(range, count * sizeof *range);
 }
 
 /* A checksum of what lies in one section of this rank's shards. */
@@ -129,7 +128,7 @@ static uint64_t sum_section(const struct tr_store *store, enum tr_section sectio
         size_t first = unit->section[section], end = unit->section[section + 1];
         if (first < s->first) first = s->first;
         if (end > s->first + s->count) end = s->first + s->count;
-        if (first < end) sum = mix(sum, s->weight_shard + (first - s->first), end - first);
+        if (first < end) sum = mix(store, sum, s->weight_shard + (first - s->first), end - first);
     }
     return sum;
 }
@@ -143,11 +142,11 @@ static tr_status compare(struct tr_engine *e, bool *same)
     for (int u = 0; u < store->nunits; ++u) {
         const struct tr_unit_state *s = &store->units[u];
         const struct tr_unit *unit = &store->params->units[s->unit];
-        shards = mix(shards, s->weight_shard, s->count);
-        if (unit->tied_stage >= 0) ties = mix(ties, s->weight_shard, s->count);
+        shards = mix(store, shards, s->weight_shard, s->count);
+        if (unit->tied_stage >= 0) ties = mix(store, ties, s->weight_shard, s->count);
         if (!store->whole_weights) continue;
         TR_TRY(tr_store_acquire(store, s->unit, -1));
-        wholes = mix(wholes, s->weights, unit->total);
+        wholes = mix(store, wholes, s->weights, unit->total);
         tr_store_release(store, s->unit);
     }
     *same = true;
@@ -179,9 +178,10 @@ static tr_status check_range(const struct tr_engine *e, const struct tr_unit_sta
     const struct tr_params *params = e->store.params;
     const struct tr_unit *unit = &params->units[state->unit];
     const float *range = range_of(state, part);
-    size_t i = 0;
-    while (i < state->count && isfinite(range[i])) ++i;
+    const size_t i = e->backend->find_not_finite(range, state->count);
     if (i == state->count) return TR_OK;
+    float number;
+    e->backend->read(&number, range + i, sizeof number);
     int p = unit->first_param; /* the tensor that holds the float: the last that begins before it */
     for (int other = p; other < unit->first_param + unit->nparams; ++other)
         if (params->items[other].offset <= state->first + i &&
@@ -191,7 +191,7 @@ static tr_status check_range(const struct tr_engine *e, const struct tr_unit_sta
     tensor_of(params, p, part, name);
     return tr_fail("after step %lld %s has the number %g: no checkpoint is written, earlier ones "
                    "are kept; resume from one of them with a smaller --lr",
-                   (long long)step, name, (double)range[i]);
+                   (long long)step, name, (double)number);
 }
 
 /* Each rank looks at its own shards, and all ranks hear of it. */

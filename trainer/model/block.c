@@ -18,27 +18,27 @@ float *tr_gradient(const struct tr_pass *pass, float *unit, int param)
 void tr_norm_forward(const struct tr_pass *pass, const struct tr_norm *norm, const float *unit,
                      const float *x)
 {
-    const struct tr_ops *ops = pass->model->ops;
+    const struct tr_backend *backend = pass->model->backend;
     const long own = pass->tokens->own, h = pass->model->size.width;
     if (pass->model->size.kind == TR_LLAMA)
-        ops->rms_forward(norm->y, norm->rstd, x, tr_weight(pass, unit, norm->w), own, h);
+        backend->rms_forward(norm->y, norm->rstd, x, tr_weight(pass, unit, norm->w), own, h);
     else
-        ops->norm_forward(norm->y, norm->mean, norm->rstd, x, tr_weight(pass, unit, norm->w),
-                          tr_weight(pass, unit, norm->b), own, h);
+        backend->norm_forward(norm->y, norm->mean, norm->rstd, x, tr_weight(pass, unit, norm->w),
+                              tr_weight(pass, unit, norm->b), own, h);
 }
 
 void tr_norm_backward(const struct tr_pass *pass, const struct tr_norm *norm, const float *unit,
                       float *gradients, float *dx, const float *dy, const float *x)
 {
-    const struct tr_ops *ops = pass->model->ops;
+    const struct tr_backend *backend = pass->model->backend;
     const long own = pass->tokens->own, h = pass->model->size.width;
     if (pass->model->size.kind == TR_LLAMA)
-        ops->rms_backward(dx, tr_gradient(pass, gradients, norm->w), dy, x, norm->rstd,
-                          tr_weight(pass, unit, norm->w), own, h);
+        backend->rms_backward(dx, tr_gradient(pass, gradients, norm->w), dy, x, norm->rstd,
+                              tr_weight(pass, unit, norm->w), own, h);
     else
-        ops->norm_backward(dx, tr_gradient(pass, gradients, norm->w),
-                           tr_gradient(pass, gradients, norm->b), dy, x, norm->mean, norm->rstd,
-                           tr_weight(pass, unit, norm->w), own, h);
+        backend->norm_backward(dx, tr_gradient(pass, gradients, norm->w),
+                               tr_gradient(pass, gradients, norm->b), dy, x, norm->mean, norm->rstd,
+                               tr_weight(pass, unit, norm->w), own, h);
 }
 
 tr_status tr_gather(const struct tr_pass *pass, float *room, const float *own, const float **all)
@@ -61,17 +61,16 @@ tr_status tr_scatter(const struct tr_pass *pass, float *room, float *all, const 
 static tr_status join_stream(const struct tr_pass *pass, float *y, const float *x, const float *w,
                              const float *b, const float *residual, long in)
 {
-    const struct tr_ops *ops = pass->model->ops;
+    const struct tr_backend *backend = pass->model->backend;
     const long rows = pass->tokens->rows, own = pass->tokens->own, h = pass->model->size.width;
     if (pass->seams->tp == 1) {
-        ops->linear_forward(y, x, w, b, residual, rows, in, h);
+        backend->linear_forward(y, x, w, b, residual, rows, in, h);
         return TR_OK;
     }
     float *all = pass->scratch->d_all;
-    ops->linear_forward(all, x, w, NULL, NULL, rows, in, h);
+    backend->linear_forward(all, x, w, NULL, NULL, rows, in, h);
     TR_TRY(pass->seams->scatter(pass->seams->arg, y, all, own, h));
-    for (long row = 0; row < own; ++row)
-        for (long i = 0; i < h; ++i) y[row * h + i] += residual[row * h + i] + (b ? b[i] : 0);
+    backend->add_residual(y, residual, b, own, h);
     return TR_OK;
 }
 
@@ -79,14 +78,14 @@ static tr_status join_stream(const struct tr_pass *pass, float *y, const float *
 static tr_status leave_stream(const struct tr_pass *pass, float *dx, float *dw, float *db,
                               const float *d_stream, const float *x, const float *w, long in)
 {
-    const struct tr_ops *ops = pass->model->ops;
+    const struct tr_backend *backend = pass->model->backend;
     const long rows = pass->tokens->rows, own = pass->tokens->own, h = pass->model->size.width;
     const bool cut = pass->seams->tp > 1;
     const float *dy;
     TR_TRY(tr_gather(pass, pass->scratch->d_all, d_stream, &dy));
     /* The bias was added to this rank's rows only. */
-    if (cut && db) ops->linear_backward(NULL, NULL, db, d_stream, NULL, NULL, own, 0, h);
-    ops->linear_backward(dx, dw, cut ? NULL : db, dy, x, w, rows, in, h);
+    if (cut && db) backend->linear_backward(NULL, NULL, db, d_stream, NULL, NULL, own, 0, h);
+    backend->linear_backward(dx, dw, cut ? NULL : db, dy, x, w, rows, in, h);
     return TR_OK;
 }
 
@@ -120,9 +119,10 @@ static void rotate(const struct tr_pass *pass, float *q, float *k, int direction
     const struct tr_model *m = pass->model;
     if (m->size.kind != TR_LLAMA) return;
     const struct tr_tokens *t = pass->tokens;
-    m->ops->rope(q, t->positions, t->rows, m->heads, m->d, m->q_stride, TR_ROPE_THETA, direction);
-    m->ops->rope(k, t->positions, t->rows, m->kv_heads, m->d, m->kv_stride, TR_ROPE_THETA,
-                 direction);
+    m->backend->rope(q, t->positions, t->rows, m->heads, m->d, m->q_stride, TR_ROPE_THETA,
+                     direction);
+    m->backend->rope(k, t->positions, t->rows, m->kv_heads, m->d, m->kv_stride, TR_ROPE_THETA,
+                     direction);
 }
 
 static tr_status attention_forward(const struct tr_pass *pass, const struct tr_block *b,
@@ -134,11 +134,11 @@ static tr_status attention_forward(const struct tr_pass *pass, const struct tr_b
     tr_norm_forward(pass, &norm, w, a->input);
     const float *x;
     TR_TRY(tr_gather(pass, pass->scratch->all, a->norm1, &x));
-    m->ops->linear_forward(a->q, x, tr_weight(pass, w, b->q_w), tr_weight(pass, w, b->q_b), NULL,
-                           rows, h, m->q_stride);
+    m->backend->linear_forward(a->q, x, tr_weight(pass, w, b->q_w), tr_weight(pass, w, b->q_b),
+                               NULL, rows, h, m->q_stride);
     if (!m->packed)
-        m->ops->linear_forward(a->k, x, tr_weight(pass, w, b->k_w), tr_weight(pass, w, b->k_b),
-                               NULL, rows, h, m->kv_stride);
+        m->backend->linear_forward(a->k, x, tr_weight(pass, w, b->k_w), tr_weight(pass, w, b->k_b),
+                                   NULL, rows, h, m->kv_stride);
     rotate(pass, a->q, a->k, 1);
     const struct tr_attend call = attend_of(pass, a);
     TR_TRY(pass->seams->attend_forward(pass->seams->arg, &call));
@@ -152,12 +152,12 @@ static tr_status attention_forward(const struct tr_pass *pass, const struct tr_b
 static void add_product(const struct tr_pass *pass, float *dw, float *db, const float *dy,
                         const float *x, const float *w, long n)
 {
-    const struct tr_ops *ops = pass->model->ops;
+    const struct tr_backend *backend = pass->model->backend;
     const long rows = pass->tokens->rows, h = pass->model->size.width;
-    float *more = pass->scratch->all, *d_all = pass->scratch->d_all;
-    ops->linear_backward(NULL, dw, db, dy, x, NULL, rows, h, n);
-    ops->linear_backward(more, NULL, NULL, dy, NULL, w, rows, h, n);
-    for (long i = 0; i < rows * h; ++i) d_all[i] += more[i];
+    float *more = pass->scratch->all;
+    backend->linear_backward(NULL, dw, db, dy, x, NULL, rows, h, n);
+    backend->linear_backward(more, NULL, NULL, dy, NULL, w, rows, h, n);
+    backend->add(pass->scratch->d_all, more, (size_t)(rows * h));
 }
 
 /* The end of either half's backward: scratch->d_all, the gradient of what the norm gave, goes
@@ -183,8 +183,9 @@ static tr_status qkv_backward(const struct tr_pass *pass, const struct tr_block 
     const long rows = pass->tokens->rows, h = m->size.width;
     const float *x;
     TR_TRY(tr_gather(pass, s->all, a->norm1, &x));
-    m->ops->linear_backward(s->d_all, tr_gradient(pass, g, b->q_w), tr_gradient(pass, g, b->q_b),
-                            s->dq, x, tr_weight(pass, w, b->q_w), rows, h, m->q_stride);
+    m->backend->linear_backward(s->d_all, tr_gradient(pass, g, b->q_w),
+                                tr_gradient(pass, g, b->q_b), s->dq, x, tr_weight(pass, w, b->q_w),
+                                rows, h, m->q_stride);
     if (!m->packed)
         add_product(pass, tr_gradient(pass, g, b->k_w), tr_gradient(pass, g, b->k_b), s->dk, x,
                     tr_weight(pass, w, b->k_w), m->kv_stride);
@@ -228,13 +229,14 @@ static tr_status mlp_forward(const struct tr_pass *pass, const struct tr_block *
     tr_norm_forward(pass, &norm, w, a->middle);
     const float *x;
     TR_TRY(tr_gather(pass, pass->scratch->all, a->norm2, &x));
-    m->ops->linear_forward(a->up, x, tr_weight(pass, w, b->up_w), tr_weight(pass, w, b->up_b), NULL,
-                           rows, h, f);
+    m->backend->linear_forward(a->up, x, tr_weight(pass, w, b->up_w), tr_weight(pass, w, b->up_b),
+                               NULL, rows, h, f);
     if (b->gate_w >= 0) {
-        m->ops->linear_forward(a->gate, x, tr_weight(pass, w, b->gate_w), NULL, NULL, rows, h, f);
-        m->ops->swiglu_forward(a->active, a->gate, a->up, rows * f);
+        m->backend->linear_forward(a->gate, x, tr_weight(pass, w, b->gate_w), NULL, NULL, rows, h,
+                                   f);
+        m->backend->swiglu_forward(a->active, a->gate, a->up, rows * f);
     } else {
-        m->ops->gelu_forward(a->active, a->up, rows * f);
+        m->backend->gelu_forward(a->active, a->up, rows * f);
     }
     return join_stream(pass, output, a->active, tr_weight(pass, w, b->down_w),
                        tr_weight(pass, w, b->down_b), a->middle, f);
@@ -250,11 +252,12 @@ static tr_status up_backward(const struct tr_pass *pass, const struct tr_block *
     const float *x;
     TR_TRY(tr_gather(pass, s->all, a->norm2, &x));
     if (b->gate_w < 0)
-        m->ops->gelu_backward(s->d_wide, s->d_wide, a->up, rows * f);
+        m->backend->gelu_backward(s->d_wide, s->d_wide, a->up, rows * f);
     else
-        m->ops->swiglu_backward(s->d_gate, s->d_wide, s->d_wide, a->gate, a->up, rows * f);
-    m->ops->linear_backward(s->d_all, tr_gradient(pass, g, b->up_w), tr_gradient(pass, g, b->up_b),
-                            s->d_wide, x, tr_weight(pass, w, b->up_w), rows, h, f);
+        m->backend->swiglu_backward(s->d_gate, s->d_wide, s->d_wide, a->gate, a->up, rows * f);
+    m->backend->linear_backward(s->d_all, tr_gradient(pass, g, b->up_w),
+                                tr_gradient(pass, g, b->up_b), s->d_wide, x,
+                                tr_weight(pass, w, b->up_w), rows, h, f);
     if (b->gate_w >= 0)
         add_product(pass, tr_gradient(pass, g, b->gate_w), NULL, s->d_gate, x,
                     tr_weight(pass, w, b->gate_w), f);

@@ -13,7 +13,7 @@ struct row {
     const char *name;
     long rows, cols;
     struct tr_layout layout;
-    float mean, deviation;
+    double mean, deviation;
     bool absent, joined;
 };
 
@@ -45,7 +45,7 @@ static tr_status register_block(struct tr_model *model, long layer)
     const bool llama = size->kind == TR_LLAMA;
     /* Each block adds two summands to the stream: scaled so that the sum's variance does not grow.
      */
-    const float deviation = 0.02f, residual = deviation / sqrtf(2 * (float)size->layers);
+    const double deviation = 0.02f, residual = 0.02f / sqrtf(2 * (float)size->layers);
     const struct tr_layout heads = {0, d, size->heads}, kv_heads = {0, d, size->kv_heads},
                            heads_in = {1, d, size->heads}, wide = {0, 1, f}, wide_in = {1, 1, f};
     const struct row rows[] = {
@@ -188,14 +188,14 @@ static void take_part(struct tr_model *model, int tp, int tp_rank)
 }
 
 tr_status tr_model_init(struct tr_model *model, const struct tr_model_size *size,
-                        const struct tr_ops *ops, int tp, int tp_rank, int shards)
+                        const struct tr_backend *backend, int tp, int tp_rank, int shards)
 {
-    *model = (struct tr_model){.size = *size, .ops = ops};
+    *model = (struct tr_model){.size = *size, .backend = backend};
     TR_TRY(tr_model_check(size, tp));
     take_part(model, tp, tp_rank);
     model->blocks = calloc((size_t)size->layers, sizeof *model->blocks);
     if (!model->blocks) return tr_fail("out of memory for %ld layers", size->layers);
-    tr_params_init(&model->params, tp, tp_rank, shards);
+    tr_params_init(&model->params, backend, tp, tp_rank, shards);
     TR_TRY(register_all(model));
     tr_params_place(&model->params);
     return TR_OK;

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "../memory.h"
-#include "../ops/ops.h"
+#include "../ops/backend.h"
 #include "../param.h"
 #include "seams.h"
 
@@ -34,7 +34,7 @@ struct tr_block {
 /* Immutable after init; owns `blocks` and the registry. */
 struct tr_model {
     struct tr_model_size size; /* global */
-    const struct tr_ops *ops;
+    const struct tr_backend *backend;
     struct tr_params params;
     struct tr_block *blocks;
     int token_w, place_w, norm_w, norm_b, head_w; /* head_w is token_w when tied */
@@ -55,7 +55,8 @@ struct tr_model {
 TR_NODISCARD tr_status tr_model_check(const struct tr_model_size *size, int tp);
 /* tp ranks cut the model, units are cut into `shards`. Errors: those of tr_model_check, memory. */
 TR_NODISCARD tr_status tr_model_init(struct tr_model *model, const struct tr_model_size *size,
-                                     const struct tr_ops *ops, int tp, int tp_rank, int shards);
+                                     const struct tr_backend *backend, int tp, int tp_rank,
+                                     int shards);
 void tr_model_fini(struct tr_model *model);
 
 /* The tokens of one micro-batch on this rank. */
@@ -124,9 +125,10 @@ struct tr_ready_hook {
     void *arg;
 };
 
-/* Units, forward. token, place (NULL for Llama), weights, final and head are the floats of units.
- * `output` [own, h] is what a unit passes to the next: the input of the next block in this set of
- * activations, or acts->output, which the head reads. */
+/* Units, forward. The loss is added to *loss unless that is NULL. token, place (NULL for Llama),
+ * weights, final and head are the floats of units. `output` [own, h] is what a unit passes to the
+ * next: the input of the next block in this set of activations, or acts->output, which the head
+ * reads. */
 TR_NODISCARD tr_status tr_embed_forward(const struct tr_pass *pass, const float *token,
                                         const float *place, float *output);
 TR_NODISCARD tr_status tr_block_forward(const struct tr_pass *pass, int slot,

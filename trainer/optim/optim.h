@@ -3,7 +3,6 @@
 #define TR_OPTIM_H
 
 #include "../parallel/store.h"
-#include "../ops/ops.h"
 
 /* What to multiply by so that a gradient of this norm is at most `most` long; 1 when most is 0. */
 double tr_clip_coefficient(double norm, double most);
@@ -29,7 +28,6 @@ struct tr_optimizer {
 };
 
 /* Updates this rank's shard of every unit. */
-void tr_optimizer_step(const struct tr_optimizer *how, const struct tr_ops *ops,
-                       const struct tr_store *store, double scale);
+void tr_optimizer_step(const struct tr_optimizer *how, const struct tr_store *store, double scale);
 
 #endif

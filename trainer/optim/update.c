@@ -4,7 +4,7 @@
 #include "optim.h"
 
 /* One tensor's part of a shard: floats [from, from + count) of the shard. */
-static void update(const struct tr_optimizer *how, const struct tr_ops *ops,
+static void update(const struct tr_optimizer *how, const struct tr_backend *backend,
                    const struct tr_unit_state *state, size_t from, size_t count, bool decays,
                    double scale)
 {
@@ -12,28 +12,25 @@ static void update(const struct tr_optimizer *how, const struct tr_ops *ops,
     const float *g = state->gradient_shard + from;
     const double decay = decays ? how->decay : 0;
     if (how->kind == TR_SGD) {
-        const struct tr_sgd_step step = {.gradient_scale = (float)scale,
-                                         .lr = (float)how->lr,
-                                         .momentum = (float)how->momentum,
-                                         .decay = (float)decay};
-        ops->sgd(w, g, state->m + from, count, &step);
+        const struct tr_sgd_step step = {
+            .gradient_scale = scale, .lr = how->lr, .momentum = how->momentum, .decay = decay};
+        backend->sgd(w, g, state->m + from, count, &step);
         return;
     }
     const struct tr_adamw_step step = {
-        .gradient_scale = (float)scale,
-        .lr = (float)how->lr,
-        .beta1 = (float)how->beta1,
-        .beta2 = (float)how->beta2,
-        .eps = (float)how->eps,
-        .decay = (float)decay,
-        .correct1 = (float)(1 / (1 - pow(how->beta1, (double)how->t))),
-        .correct2 = (float)(1 / (1 - pow(how->beta2, (double)how->t))),
+        .gradient_scale = scale,
+        .lr = how->lr,
+        .beta1 = how->beta1,
+        .beta2 = how->beta2,
+        .eps = how->eps,
+        .decay = decay,
+        .correct1 = 1 / (1 - pow(how->beta1, (double)how->t)),
+        .correct2 = 1 / (1 - pow(how->beta2, (double)how->t)),
     };
-    ops->adamw(w, g, state->m + from, state->v + from, count, &step);
+    backend->adamw(w, g, state->m + from, state->v + from, count, &step);
 }
 
-void tr_optimizer_step(const struct tr_optimizer *how, const struct tr_ops *ops,
-                       const struct tr_store *store, double scale)
+void tr_optimizer_step(const struct tr_optimizer *how, const struct tr_store *store, double scale)
 {
     for (int u = 0; u < store->nunits; ++u) {
         const struct tr_unit_state *state = &store->units[u];
@@ -45,7 +42,8 @@ void tr_optimizer_step(const struct tr_optimizer *how, const struct tr_ops *ops,
             const size_t end =
                 stop < state->first + state->count ? stop : state->first + state->count;
             if (first < end)
-                update(how, ops, state, first - state->first, end - first, param->decay, scale);
+                update(how, tr_store_backend(store), state, first - state->first, end - first,
+                       param->decay, scale);
         }
     }
 }

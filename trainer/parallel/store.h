@@ -63,7 +63,7 @@ struct tr_unit_state {
     bool summed;           /* gradient_shard holds the sum of earlier micro-batches */
     struct tr_slot *weight_slot, *gradient_slot;
     struct tr_flight gather, reduce, replicate;
-    const float *more; /* what the shard group's stream adds to gradient_shard */
+    struct tr_addition more; /* what the shard group's stream adds to gradient_shard */
 };
 
 struct tr_store_options {
@@ -115,6 +115,12 @@ TR_NODISCARD tr_status tr_store_init(struct tr_store *store, const struct tr_mes
                                      const struct tr_params *params,
                                      const struct tr_store_options *options, uint64_t seed);
 void tr_store_fini(struct tr_store *store);
+
+/* Where all of its memory lies. */
+static inline const struct tr_backend *tr_store_backend(const struct tr_store *store)
+{
+    return store->params->backend;
+}
 
 /* The state of a unit of the registry; NULL when this stage does not hold it. */
 struct tr_unit_state *tr_store_unit(const struct tr_store *store, int unit);

@@ -123,7 +123,7 @@ static tr_status embed_backward(struct tr_engine *e, const struct tr_pass *pass,
     float *d_token, *d_place;
     if (!e->first_stage) {
         if (!tr_store_unit(&e->store, m->token_unit)) return TR_OK;
-        tr_hook_call(hook, m->token_w);
+        tr_hook_call(hook, m->tensor[TR_TOKEN_W]);
         return tr_store_complete(&e->store, m->token_unit);
     }
     TR_TRY(gradients_of(e, m->token_unit, &d_token));

@@ -110,7 +110,7 @@ struct tr_cost_sizes tr_setup_sizes(const struct tr_setup *setup)
     const struct tr_engine_options *o = &setup->engine;
     const struct tr_model_size *m = &o->model;
     const int *size = setup->size;
-    return (struct tr_cost_sizes){.llama = m->kind == TR_LLAMA,
+    return (struct tr_cost_sizes){.architecture = tr_architectures[m->kind],
                                   .tied = m->tied,
                                   .layers = m->layers,
                                   .heads = m->heads,

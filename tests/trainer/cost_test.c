@@ -13,7 +13,8 @@
  * of norms and biases; a table of 16,384, places of 2,048, a last norm of 128. */
 static struct tr_cost_sizes sizes_by_hand(void)
 {
-    return (struct tr_cost_sizes){.tied = true,
+    return (struct tr_cost_sizes){.architecture = &tr_gpt2,
+                                  .tied = true,
                                   .layers = 2,
                                   .heads = 4,
                                   .kv_heads = 4,
@@ -56,7 +57,7 @@ TEST(cost, parameters_worked_out_by_hand)
 {
     struct tr_cost_sizes s = sizes_by_hand();
     CHECK_EQ(tr_cost_parameters(&s), 2 * 49984 + 16384 + 2048 + 128);
-    s.llama = true;
+    s.architecture = &tr_llama;
     s.tied = false;
     s.kv_heads = 2;
     /* 2 h^2 + 2 h h/2 + 3 h f + 2 h a block, two tables, one norm */

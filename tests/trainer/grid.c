@@ -28,7 +28,7 @@ static struct oracle_shape shape_of(const struct tr_model_size *size)
                                  .vocabulary = size->vocabulary,
                                  .context = size->context,
                                  .tied = size->tied,
-                                 .theta = TR_ROPE_THETA};
+                                 .theta = tr_llama.rope_theta};
 }
 
 static uint64_t mix(uint64_t x)

@@ -83,7 +83,7 @@ static void check_norm(const struct tr_backend *ops, long rows, long n)
     struct norm c = {.rows = rows, .n = n, .dy = some(rows * n, 1, 4)};
     float *y = zeros(rows * n), *mean = zeros(rows), *rstd = zeros(rows);
     double *yy = wide_zeros(rows * n);
-    ops->norm_forward(y, mean, rstd, x, gamma, beta, rows, n);
+    ops->norm_forward(y, mean, rstd, x, gamma, beta, 1e-5, rows, n);
     ref_norm(yy, wide_of(x, rows * n), wide_of(gamma, n), wide_of(beta, n), rows, n);
     CHECK(difference(y, yy, rows * n) < 1e-6);
     float *dx = zeros(rows * n), *dgamma = zeros(n), *dbeta = zeros(n);
@@ -130,7 +130,7 @@ static void check_rms(const struct tr_backend *ops, long rows, long n)
     struct norm c = {.rows = rows, .n = n, .dy = some(rows * n, 1, 4)};
     float *y = zeros(rows * n), *rstd = zeros(rows);
     double *yy = wide_zeros(rows * n);
-    ops->rms_forward(y, rstd, x, gamma, rows, n);
+    ops->rms_forward(y, rstd, x, gamma, 1e-5, rows, n);
     plain_rms(yy, wide_of(x, rows * n), wide_of(gamma, n), rows, n);
     CHECK(difference(y, yy, rows * n) < 1e-6);
     float *dx = zeros(rows * n), *dgamma = zeros(n);

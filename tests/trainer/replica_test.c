@@ -158,7 +158,7 @@ static void save_nan(struct rank *self)
     float *const spoilt[] = {s->weight_shard, s->m, s->v};
     static const char *const parts[] = {"attention.q.weight ", "attention.q.weight.m ",
                                         "attention.q.weight.v "};
-    const struct tr_param *q = &e.model.params.items[e.model.blocks[1].q_w];
+    const struct tr_param *q = &e.model.params.items[e.model.blocks[1].tensor[TR_Q_W]];
     for (int part = 0; part < 3; ++part) {
         float *at = self->rank == 0 ? spoilt[part] + q->offset : NULL;
         if (at) *at = part == 1 ? NAN : HUGE_VALF;

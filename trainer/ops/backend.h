@@ -111,17 +111,17 @@ struct tr_backend {
                             const float *w, long rows, long in, long out);
 
     /* Layer norm. y = (x - mean) * rstd * gamma + beta for each row of n; mean[rows] and rstd[rows]
-     * are kept */
+     * = 1 / sqrt(variance + epsilon) are kept */
     void (*norm_forward)(float *y, float *mean, float *rstd, const float *x, const float *gamma,
-                         const float *beta, long rows, long n);
+                         const float *beta, double epsilon, long rows, long n);
     /* dx[rows,n] += unless NULL; dgamma[n] += and dbeta[n] += unless both are NULL */
     void (*norm_backward)(float *dx, float *dgamma, float *dbeta, const float *dy, const float *x,
                           const float *mean, const float *rstd, const float *gamma, long rows,
                           long n);
 
-    /* RMS norm. y = x * rstd * gamma, rstd[rows] = 1 / sqrt(mean of squares + 1e-5) is kept */
-    void (*rms_forward)(float *y, float *rstd, const float *x, const float *gamma, long rows,
-                        long n);
+    /* RMS norm. y = x * rstd * gamma, rstd[rows] = 1 / sqrt(mean of squares + epsilon) is kept */
+    void (*rms_forward)(float *y, float *rstd, const float *x, const float *gamma, double epsilon,
+                        long rows, long n);
     /* dx[rows,n] += unless NULL; dgamma[n] += unless NULL */
     void (*rms_backward)(float *dx, float *dgamma, const float *dy, const float *x,
                          const float *rstd, const float *gamma, long rows, long n);

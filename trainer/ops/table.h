@@ -18,12 +18,12 @@ void TR_OP(linear_forward)(float *y, const float *x, const float *w, const float
 void TR_OP(linear_backward)(float *dx, float *dw, float *db, const float *dy, const float *x,
                             const float *w, long rows, long in, long out);
 void TR_OP(norm_forward)(float *y, float *mean, float *rstd, const float *x, const float *gamma,
-                         const float *beta, long rows, long n);
+                         const float *beta, double epsilon, long rows, long n);
 void TR_OP(norm_backward)(float *dx, float *dgamma, float *dbeta, const float *dy, const float *x,
                           const float *mean, const float *rstd, const float *gamma, long rows,
                           long n);
-void TR_OP(rms_forward)(float *y, float *rstd, const float *x, const float *gamma, long rows,
-                        long n);
+void TR_OP(rms_forward)(float *y, float *rstd, const float *x, const float *gamma, double epsilon,
+                        long rows, long n);
 void TR_OP(rms_backward)(float *dx, float *dgamma, const float *dy, const float *x,
                          const float *rstd, const float *gamma, long rows, long n);
 void TR_OP(gelu_forward)(float *y, const float *x, long n);

@@ -406,7 +406,7 @@ static void remember_units(const struct tr_cost_sizes *s, const struct stage *st
     const bool whole_gradients = shards == 1 || s->zero < 2 || s->reduce_last;
     memory->weights = (uint64_t)(whole_weights ? floats : shard) * 4;
     memory->gradients = (uint64_t)(whole_gradients ? floats : shard + slots) * 4;
-    memory->optimizer = (uint64_t)shard * 8;
+    memory->optimizer = (uint64_t)(shard * s->nstates) * 4;
     memory->gathered = whole_weights ? 0 : (uint64_t)slots * 4;
 }
 

@@ -18,6 +18,7 @@ struct tr_cost_sizes {
     int pp, dp, fsdp, ring, ulysses, tp;
     int zero; /* 0 DDP, 1, 2, 3: as enum tr_sharding */
     bool gpipe, reduce_last, keep_gathered;
+    int nstates; /* that the optimizer keeps of each weight */
     long batch, micro_batch, bucket_bytes;
 };
 

@@ -94,7 +94,7 @@ static tr_status check_memory(const struct tr_mesh *mesh, const struct tr_setup 
 static tr_status load(struct tr_trainer *t, const char *path)
 {
     struct tr_state state;
-    TR_TRY(tr_ckpt_load(&t->engine, path, &t->config, &state));
+    TR_TRY(tr_ckpt_load(&t->engine, path, &state));
     if (t->mesh->rank == 0) {
         printf("resumed from %s after step %lld\n", path, (long long)state.step);
         if (state.data_checksum != t->data_checksum)

@@ -15,6 +15,7 @@ static struct tr_cost_sizes sizes_by_hand(void)
 {
     return (struct tr_cost_sizes){.architecture = &tr_gpt2,
                                   .tied = true,
+                                  .nstates = 2,
                                   .layers = 2,
                                   .heads = 4,
                                   .kv_heads = 4,
@@ -181,6 +182,7 @@ static struct tr_setup setup_of(const struct layout *l)
                                                   .context = l->context,
                                                   .tied = l->tied},
                                         .sharding = l->sharding,
+                                        .nstates = l->llama ? 1 : 2,
                                         .schedule = l->gpipe ? TR_GPIPE : TR_1F1B,
                                         .zigzag = true,
                                         .reduce_last = l->reduce_last,
@@ -399,6 +401,7 @@ static void remember_narrow_heads(struct rank *self)
                                                   .vocabulary = 5,
                                                   .context = 64,
                                                   .tied = true},
+                                        .nstates = 2,
                                         .schedule = TR_1F1B,
                                         .batch = 4,
                                         .micro_batch = 4}};

@@ -337,10 +337,13 @@ struct grid_result grid_run(const struct grid_case *test, struct tr_mesh *mesh, 
     struct expected expected = {0};
     struct tr_engine engine = {0};
     struct state s = {test, &expected, &engine, report, report_bytes};
-    const struct tr_backend *ops = tr_backend_choose("");
+    const struct tr_backend *backend = tr_backend_choose("");
+    const struct tr_optimizer how = optimizer_of(test->optimizer, 1);
+    struct tr_engine_options options = test->options;
+    options.nstates = tr_optimizer_states(&how);
     if (!expect(test, &expected)) complain(&s, "the oracle refuses the model");
     tr_status status = tr_mesh_shape(mesh, test->size);
-    if (status == TR_OK) status = tr_engine_init(&engine, mesh, ops, &test->options);
+    if (status == TR_OK) status = tr_engine_init(&engine, mesh, backend, &options);
     if (status == TR_OK) status = run(&s, &result);
     if (status < 0) {
         complain(&s, "%s", status == TR_ELSEWHERE ? "another rank failed" : tr_error());

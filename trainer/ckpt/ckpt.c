@@ -17,13 +17,12 @@
 
 static const char format_name[] = "tutti-train 2";
 
-/* Weights, and the optimizer's means: what a parameter has in a file. */
-enum { WEIGHT, MEAN, SQUARE, NUM_PARTS };
+/* What a parameter has in a file: its weights, then the optimizer's states. */
+enum { WEIGHT, NUM_PARTS = 1 + TR_MOST_STATES };
 
-/* SGD keeps no squares. */
-static int parts_of(const struct tr_config *config)
+static int parts_of(const struct tr_engine *e)
 {
-    return config->optimizer == TR_SGD ? SQUARE : NUM_PARTS;
+    return 1 + e->options.nstates;
 }
 
 static struct tr_tensor tensor_of(const struct tr_params *params, int param, int part,
@@ -40,7 +39,7 @@ static struct tr_tensor tensor_of(const struct tr_params *params, int param, int
 
 static float *range_of(const struct tr_unit_state *state, int part)
 {
-    return part == WEIGHT ? state->weight_shard : part == MEAN ? state->m : state->v;
+    return part == WEIGHT ? state->weight_shard : state->states[part - 1];
 }
 
 /* Room for the largest tensor. */
@@ -274,10 +273,11 @@ struct file {
     int n;
 };
 
-static tr_status create_file(struct file *f, const char *path, const struct tr_params *params,
+static tr_status create_file(struct file *f, const char *path, const struct tr_engine *e,
                              const struct tr_state *state, const struct tr_config *config)
 {
-    f->n = parts_of(config) * params->n;
+    const struct tr_params *params = e->store.params;
+    f->n = parts_of(e) * params->n;
     f->names = calloc((size_t)f->n, sizeof *f->names);
     f->tensors = calloc((size_t)f->n, sizeof *f->tensors);
     f->options = tr_config_to_json(config);
@@ -324,19 +324,19 @@ tr_status tr_ckpt_save(struct tr_engine *e, const char *folder, const struct tr_
 {
     struct file file = {0};
     float *whole = NULL;
-    TR_TRY(check_finite(e, parts_of(config), state->step));
+    TR_TRY(check_finite(e, parts_of(e), state->step));
     tr_status status = take_room(e->store.params, &whole);
     if (status == TR_OK && e->mesh->rank == 0) {
         if ((size_t)snprintf(path, path_bytes, "%s/step-%08lld.safetensors", folder,
                              (long long)state->step) >= path_bytes)
             status = tr_fail("--checkpoint=%s: the name is too long", folder);
         else
-            status = create_file(&file, path, e->store.params, state, config);
+            status = create_file(&file, path, e, state, config);
     }
     status = tr_mesh_agree(e->mesh, status);
     if (status == TR_OK) {
         tr_status written = TR_OK;
-        status = write_tensors(e, &file, parts_of(config), whole, &written);
+        status = write_tensors(e, &file, parts_of(e), whole, &written);
         if (status == TR_OK) status = tr_mesh_agree(e->mesh, written);
     }
     close_file(&file);
@@ -447,8 +447,7 @@ static tr_status share_state(const struct tr_mesh *mesh, struct tr_state *state)
     return TR_OK;
 }
 
-tr_status tr_ckpt_load(struct tr_engine *e, const char *path, const struct tr_config *config,
-                       struct tr_state *state)
+tr_status tr_ckpt_load(struct tr_engine *e, const char *path, struct tr_state *state)
 {
     struct tr_safetensors *file = NULL;
     float *whole = NULL;
@@ -458,7 +457,7 @@ tr_status tr_ckpt_load(struct tr_engine *e, const char *path, const struct tr_co
         if (status == TR_OK) status = read_state(file, path, state);
     }
     status = tr_mesh_agree(e->mesh, status);
-    if (status == TR_OK) status = read_tensors(e, file, parts_of(config), whole);
+    if (status == TR_OK) status = read_tensors(e, file, parts_of(e), whole);
     if (status == TR_OK) status = share_state(e->mesh, state);
     if (status == TR_OK) status = tr_store_publish(&e->store);
     tr_safetensors_close(file);

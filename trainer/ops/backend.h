@@ -199,7 +199,7 @@ struct tr_backend {
     /* One AdamW step over n floats; see optim/optim.h for the formula. */
     void (*adamw)(float *w, const float *g, float *m, float *v, size_t n,
                   const struct tr_adamw_step *step);
-    /* m = momentum m + gradient_scale g; w -= lr (m + decay w) */
+    /* m = momentum m + gradient_scale g; w -= lr (m + decay w). m is NULL when momentum is 0. */
     void (*sgd)(float *w, const float *g, float *m, size_t n, const struct tr_sgd_step *step);
 
     /* y[i] = exp(x[i]): what the others are made of, here for its test. Relative error below 2e-7

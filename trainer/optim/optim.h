@@ -19,6 +19,7 @@ enum tr_optimizer_kind { TR_ADAMW, TR_SGD };
  * SGD:
  *     m  = momentum m + g'
  *     w -= lr (m + decay w)
+ * States, which a step leaves for the next: AdamW m and v; SGD m, and none when momentum is 0.
  * decay applies to the tensors that the registry marks. */
 /* clang-format on */
 struct tr_optimizer {
@@ -26,6 +27,9 @@ struct tr_optimizer {
     double lr, beta1, beta2, eps, decay, momentum;
     int64_t t;
 };
+
+/* How many states it keeps of each weight. */
+int tr_optimizer_states(const struct tr_optimizer *how);
 
 /* Updates this rank's shard of every unit. */
 void tr_optimizer_step(const struct tr_optimizer *how, const struct tr_store *store, double scale);

@@ -61,8 +61,8 @@ static void carve(struct tr_store *store)
         else
             s->gradient_shard = tr_arena_take(&store->gradients, s->count, sizeof(float));
         if (s->gradients) s->gradient_shard = s->gradients + s->first;
-        s->m = tr_arena_take(&store->optimizer, s->count, sizeof(float));
-        s->v = tr_arena_take(&store->optimizer, s->count, sizeof(float));
+        for (int i = 0; i < store->options.nstates; ++i)
+            s->states[i] = tr_arena_take(&store->optimizer, s->count, sizeof(float));
     }
     if (!store->whole_weights) tr_slots_take_memory(&store->weight_slots, store, &store->gathered);
     if (!store->whole_gradients)

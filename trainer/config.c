@@ -222,11 +222,10 @@ bool tr_config_given(const struct tr_config *config, int id)
 
 void tr_config_resolve(struct tr_config *config)
 {
-    const bool llama = config->model == TR_LLAMA;
+    const struct tr_architecture *architecture = tr_architectures[config->model];
     if (!config->kv_heads) config->kv_heads = config->heads;
-    if (!config->hidden)
-        config->hidden = llama ? (config->width * 8 / 3 + 15) / 16 * 16 : 4 * config->width;
-    if (config->tied == TR_TIED_AUTO) config->tied = llama ? TR_TIED_OFF : TR_TIED_ON;
+    if (!config->hidden) config->hidden = architecture->hidden((long)config->width);
+    if (config->tied == TR_TIED_AUTO) config->tied = architecture->tied ? TR_TIED_ON : TR_TIED_OFF;
 }
 
 /* Each rank may have its own: where it reads and writes, and how it computes. */

@@ -29,7 +29,7 @@ static long up(long n, long to)
 /* A unit's floats on each rank: tensors that tp cuts, then those that some ranks of tp share, then
  * those that all have. A section begins on a multiple of 1024 floats, a tensor on one of 16, and
  * the unit's end is a multiple of 1024 for each shard. */
-enum { CUT, SHARED, ALIKE, SECTIONS, MOST_TENSORS = 17, ALIGNED = 16, BLOCK = 1024 };
+enum { CUT, SHARED, ALIKE, SECTIONS, MOST_TENSORS = TR_NUM_ROLES, ALIGNED = 16, BLOCK = 1024 };
 
 struct tensor {
     long floats;
@@ -89,82 +89,74 @@ static int kv_section(const struct tr_cost_sizes *s)
     return s->kv_heads >= s->tp ? CUT : s->kv_heads > 1 ? SHARED : ALIKE;
 }
 
-static struct unit block_unit(const struct tr_cost_sizes *s)
-{
-    struct unit unit = {0};
-    const long h = s->width, t = s->tp, d = h / s->heads, q = s->heads / t * d, kv = kv_of(s) * d,
-               f = up(s->hidden, t) / t, bias = s->llama ? 0 : 1;
-    const int alike = t > 1 ? ALIKE : CUT, heads = kv_section(s);
-    const bool packed = heads == CUT;
-    add(&unit, h, alike, false);
-    add(&unit, bias * h, alike, false);
-    add(&unit, q * h, CUT, false);
-    add(&unit, kv * h, heads, packed);
-    add(&unit, kv * h, heads, true);
-    add(&unit, bias * q, CUT, false);
-    add(&unit, bias * kv, heads, packed);
-    add(&unit, bias * kv, heads, true);
-    add(&unit, h * q, CUT, false);
-    add(&unit, bias * h, alike, false);
-    add(&unit, h, alike, false);
-    add(&unit, bias * h, alike, false);
-    add(&unit, s->llama ? f * h : 0, CUT, false);
-    add(&unit, f * h, CUT, false);
-    add(&unit, bias * f, CUT, false);
-    add(&unit, h * f, CUT, false);
-    add(&unit, bias * h, alike, false);
-    place(&unit, shards_of(s));
-    return unit;
-}
-
 static long words_of(const struct tr_cost_sizes *s)
 {
     return up(s->vocabulary, s->tp) / s->tp;
 }
 
-static struct unit token_unit(const struct tr_cost_sizes *s)
+/* Rows or columns that a rank of tp keeps. */
+static long extent_of(const struct tr_cost_sizes *s, enum tr_extent extent)
 {
-    struct unit unit = {0};
-    add(&unit, words_of(s) * s->width, CUT, false);
-    place(&unit, shards_of(s));
-    return unit;
+    const long d = s->width / s->heads;
+    switch (extent) {
+    case TR_VECTOR:
+        return 1;
+    case TR_WIDTH:
+        return s->width;
+    case TR_HEADS:
+        return s->heads / s->tp * d;
+    case TR_KV_HEADS:
+        return kv_of(s) * d;
+    case TR_HIDDEN:
+        return up(s->hidden, s->tp) / s->tp;
+    case TR_VOCABULARY:
+        return words_of(s);
+    case TR_CONTEXT:
+        return s->context;
+    }
+    return 0;
 }
 
-static struct unit place_unit(const struct tr_cost_sizes *s)
+static int section_of(const struct tr_cost_sizes *s, enum tr_extent extent)
 {
-    struct unit unit = {0};
-    add(&unit, s->context * s->width, s->tp > 1 ? ALIKE : CUT, false);
-    place(&unit, shards_of(s));
-    return unit;
+    if (extent == TR_KV_HEADS) return kv_section(s);
+    const bool cut = extent == TR_HEADS || extent == TR_HIDDEN || extent == TR_VOCABULARY;
+    return cut || s->tp == 1 ? CUT : ALIKE;
 }
 
-static struct unit final_unit(const struct tr_cost_sizes *s)
+static struct unit unit_of(const struct tr_cost_sizes *s, enum tr_unit_kind kind)
 {
+    const struct tr_unit_rows *table = &s->architecture->units[kind];
+    const bool packed = kv_section(s) == CUT;
     struct unit unit = {0};
-    const int alike = s->tp > 1 ? ALIKE : CUT;
-    add(&unit, s->width, alike, false);
-    add(&unit, s->llama ? 0 : s->width, alike, false);
-    add(&unit, s->tied ? 0 : words_of(s) * s->width, CUT, false);
+    for (const struct tr_tensor_row *row = table->rows; row < table->rows + table->n; ++row) {
+        const int rows = section_of(s, row->rows), cols = section_of(s, row->cols);
+        if (!tr_row_is_there(row, s->tied)) continue;
+        add(&unit, extent_of(s, row->rows) * extent_of(s, row->cols), rows < cols ? rows : cols,
+            row->joint == TR_JOINED || (row->joint == TR_PACKED && packed));
+    }
     place(&unit, shards_of(s));
     return unit;
 }
 
 /* A stage's units in order: each kind with how many there are of it. */
 struct stage {
-    struct unit units[4];
-    long count[4];
+    struct unit units[TR_NUM_UNIT_KINDS];
+    long count[TR_NUM_UNIT_KINDS];
     bool first, last;
 };
-enum { TOKEN, PLACE, BLOCKS, FINAL, KINDS };
+enum { TOKEN = TR_TOKEN, BLOCKS = TR_BLOCK_OF_LAYER, FINAL = TR_FINAL, KINDS = TR_NUM_UNIT_KINDS };
 
 static struct stage stage_of(const struct tr_cost_sizes *s, const struct tr_cost_rank *rank)
 {
     const bool first = rank->stage == 0, last = rank->stage == s->pp - 1;
-    return (struct stage){
-        .first = first,
-        .last = last,
-        .units = {token_unit(s), place_unit(s), block_unit(s), final_unit(s)},
-        .count = {first || (last && s->tied), first && !s->llama, rank->stage_layers, last}};
+    return (struct stage){.first = first,
+                          .last = last,
+                          .units = {unit_of(s, TR_TOKEN), unit_of(s, TR_PLACE),
+                                    unit_of(s, TR_BLOCK_OF_LAYER), unit_of(s, TR_FINAL)},
+                          .count = {first || (last && s->tied),
+                                    first && s->architecture->units[TR_PLACE].n, rank->stage_layers,
+                                    last}};
 }
 
 /* ---- Collectives of the store ------------------------------------------------------------------
@@ -379,7 +371,7 @@ static void count_passes(const struct tr_cost_sizes *s, const struct tr_cost_ran
 static void count_world(const struct tr_cost_sizes *s, const struct stage *stage,
                         struct tr_cost *cost)
 {
-    const long blocks = (stage->units[TOKEN].total + (s->llama ? 0 : stage->units[PLACE].total) +
+    const long blocks = (stage->units[TOKEN].total + stage->units[TR_PLACE].total +
                          s->layers * stage->units[BLOCKS].total + stage->units[FINAL].total) /
                         BLOCK * s->tp;
     count(cost, TR_COST_WORLD, TR_COST_ALL_REDUCE, 1, (4 + blocks) * 8);
@@ -414,7 +406,7 @@ static void remember_units(const struct tr_cost_sizes *s, const struct stage *st
     const bool whole_gradients = shards == 1 || s->zero < 2 || s->reduce_last;
     memory->weights = (uint64_t)(whole_weights ? floats : shard) * 4;
     memory->gradients = (uint64_t)(whole_gradients ? floats : shard + slots) * 4;
-    memory->optimizer = (uint64_t)shard * 8;
+    memory->optimizer = (uint64_t)(shard * s->nstates) * 4;
     memory->gathered = whole_weights ? 0 : (uint64_t)slots * 4;
 }
 
@@ -456,15 +448,15 @@ static long remember_passes(const struct tr_cost_sizes *s, const struct tr_cost_
                rows = batch * local, own = rows / s->tp, h = s->width, d = h / s->heads,
                q = s->heads / s->tp * d, kv = kv_of(s) * d, f = up(s->hidden, s->tp) / s->tp;
     const long sets = s->gpipe ? m : min(s->pp - rank->stage, m);
-    const long gate = s->llama ? 1 : 0;
+    const long gate = s->architecture->gated ? 1 : 0;
     const long block = own * (4 * h + 4) + rows * (2 * q + 2 * kv) + rows * f * (2 + gate) +
                        attention_room(s, rank, rows);
     const long head = stage->last ? own * (h + 2) + rows * words_of(s) : 0;
     const long tokens = 4 * rows + own;
-    const long scratch = rows * h * (1 + (s->tp > 1 || s->llama)) + (s->tp > 1 ? own * h : 0) +
+    const long scratch = rows * h * (1 + (s->tp > 1 || gate)) + (s->tp > 1 ? own * h : 0) +
                          rows * f * (1 + gate) + rows * (2 * q + 2 * kv);
     const long shared = max(attention_scratch(s, rank, batch, local), s->tp > 1 ? 3 * rows : 0);
-    const long stream = 2 * own * h + 3 * s->context;
+    const long stream = 2 * own * h;
     return sets * (rank->stage_layers * block + own * h + tokens) + head + scratch + shared +
            stream;
 }
@@ -491,13 +483,15 @@ uint64_t tr_cost_all(const struct tr_cost_memory *m)
 
 uint64_t tr_cost_parameters(const struct tr_cost_sizes *s)
 {
-    const long h = s->width, kv = s->kv_heads * (h / s->heads), f = s->hidden;
-    const long matrices = 2 * h * h + 2 * h * kv + (s->llama ? 3 : 2) * h * f;
-    const long block =
-        s->llama ? matrices + 2 * h : matrices + (2 * h + 2 * h + h + 2 * kv + h + f + h);
-    const long ends =
-        s->vocabulary * h * (s->tied ? 1 : 2) + (s->llama ? h : s->context * h + 2 * h);
-    return (uint64_t)(s->layers * block + ends);
+    struct tr_cost_sizes whole = *s;
+    whole.tp = 1;
+    long count = 0;
+    for (int kind = 0; kind < KINDS; ++kind) {
+        const struct unit unit = unit_of(&whole, (enum tr_unit_kind)kind);
+        const long units = kind == BLOCKS ? s->layers : 1;
+        for (int i = 0; i < unit.n; ++i) count += units * unit.tensors[i].floats;
+    }
+    return (uint64_t)count;
 }
 
 double tr_cost_bound(const struct tr_cost_sizes *s)

@@ -1,19 +1,24 @@
 /* What a training step communicates and what a rank needs to remember, from sizes alone: formulas,
- * worked out again without the layouts, the registry and the engine, whose counters and arenas the
- * tests compare with them. Symbols: t = tp, n = ranks that shard, m = micro-batches of a step. */
+ * worked out again from the architecture's table without the layouts, the registry and the engine,
+ * whose counters and arenas the tests compare with them. Symbols: t = tp, n = ranks that shard, m =
+ * micro-batches of a step. */
 #ifndef TR_COST_H
 #define TR_COST_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "model/architecture.h"
+
 /* The sizes of a run, those that the options give. */
 struct tr_cost_sizes {
-    bool llama, tied;
+    const struct tr_architecture *architecture;
+    bool tied;
     long layers, heads, kv_heads, width, hidden, vocabulary, context;
     int pp, dp, fsdp, ring, ulysses, tp;
     int zero; /* 0 DDP, 1, 2, 3: as enum tr_sharding */
     bool gpipe, reduce_last, keep_gathered;
+    int nstates; /* that the optimizer keeps of each weight */
     long batch, micro_batch, bucket_bytes;
 };
 

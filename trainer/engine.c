@@ -72,11 +72,17 @@ long tr_engine_share(const struct tr_mesh *mesh, long count, long *first, long *
     return most;
 }
 
+bool tr_engine_answers(const struct tr_engine *e)
+{
+    return e->last_stage && e->parallel.tp->rank == 0;
+}
+
 static tr_status make_store(struct tr_engine *e)
 {
     const struct tr_model *m = &e->model;
     const struct tr_store_options options = {
         .sharding = e->options.sharding,
+        .nstates = e->options.nstates,
         .reduce_last = e->options.reduce_last,
         .keep_gathered = e->mesh->size[TR_PP] > 1 && !e->options.reshard_always,
         .prefetch = true,
@@ -112,10 +118,6 @@ static void carve(struct tr_engine *e)
     const struct tr_attend shape = tr_model_attend(&e->model, batch, local);
     e->parallel.scratch =
         tr_arena_take(a, tr_parallel_scratch(&e->parallel, &shape, rows), sizeof(float));
-    const size_t context = (size_t)e->options.model.context;
-    e->whole_ids = tr_arena_take(a, context, sizeof(int32_t));
-    e->whole_targets = tr_arena_take(a, context, sizeof(int32_t));
-    e->whole_weights = tr_arena_take(a, context, sizeof(float));
     e->d_stream = tr_arena_take(a, (size_t)(own * h), sizeof(float));
     e->d_received = tr_arena_take(a, (size_t)(own * h), sizeof(float));
     e->sums = tr_arena_take(a, TR_NUM_SUMS + e->nblocks, sizeof(double));
@@ -128,9 +130,12 @@ static tr_status take_memory(struct tr_engine *e)
     carve(e);
     const size_t nbytes = e->activations.used;
     e->activations = (struct tr_arena){0};
-    TR_TRY(tr_arena_create(&e->activations, "activations", nbytes, false));
+    TR_TRY(tr_arena_create(&e->activations, e->backend, "activations", nbytes, false));
     carve(e);
-    return TR_OK;
+    e->parallel.counts = calloc(4 * (size_t)e->parallel.ulysses->n, sizeof *e->parallel.counts);
+    if (!e->parallel.counts) return tr_fail("out of memory for the ranks along ulysses");
+    return tr_staging_init(&e->staging, e->options.model.context,
+                           e->options.micro_batch * e->sequence.local);
 }
 
 /* What each rank can do alone. */
@@ -138,7 +143,7 @@ static tr_status prepare(struct tr_engine *e)
 {
     const int *size = e->mesh->size, *coord = e->mesh->coord;
     const struct tr_engine_options *o = &e->options;
-    TR_TRY(tr_model_init(&e->model, &o->model, e->ops, size[TR_TP], coord[TR_TP],
+    TR_TRY(tr_model_init(&e->model, &o->model, e->backend, size[TR_TP], coord[TR_TP],
                          tr_mesh_extent(size, tr_engine_shard_axes(o->sharding))));
     TR_TRY(take_stages(e));
     e->sequence = tr_sequence_of(o->model.context, size[TR_RING], coord[TR_RING], size[TR_ULYSSES],
@@ -152,13 +157,13 @@ static tr_status prepare(struct tr_engine *e)
     return TR_OK;
 }
 
-tr_status tr_engine_init(struct tr_engine *e, struct tr_mesh *mesh, const struct tr_ops *ops,
-                         const struct tr_engine_options *options)
+tr_status tr_engine_init(struct tr_engine *e, struct tr_mesh *mesh,
+                         const struct tr_backend *backend, const struct tr_engine_options *options)
 {
-    *e = (struct tr_engine){.options = *options, .mesh = mesh, .ops = ops};
+    *e = (struct tr_engine){.options = *options, .mesh = mesh, .backend = backend};
     TR_TRY(tr_mesh_agree(mesh, prepare(e)));
     TR_TRY(connect(e));
-    e->parallel = (struct tr_parallel){.ops = ops,
+    e->parallel = (struct tr_parallel){.backend = backend,
                                        .tp = tr_mesh_group(mesh, 1u << TR_TP),
                                        .ring = tr_mesh_group(mesh, 1u << TR_RING),
                                        .ulysses = tr_mesh_group(mesh, 1u << TR_ULYSSES),
@@ -174,6 +179,8 @@ void tr_engine_fini(struct tr_engine *e)
     tr_schedule_fini(&e->schedule);
     tr_model_fini(&e->model);
     tr_arena_fini(&e->activations);
+    tr_staging_fini(&e->staging);
+    free(e->parallel.counts);
     free(e->sets);
     *e = (struct tr_engine){0};
 }

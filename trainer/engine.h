@@ -14,8 +14,8 @@
 
 /* Where tokens come from. */
 struct tr_feed {
-    /* The first `context` tokens of sample `number`, what follows each, and 1 for each that counts.
-     */
+    /* The first `context` tokens of sample `number`, what follows each, and 1 for each that counts,
+     * into the host's memory. */
     void (*sample)(void *arg, uint64_t number, long context, int32_t *ids, int32_t *targets,
                    float *weights);
     void *arg;
@@ -24,6 +24,7 @@ struct tr_feed {
 struct tr_engine_options {
     struct tr_model_size model;
     enum tr_sharding sharding;
+    int nstates; /* tr_optimizer_states of the optimizer that tr_engine_update will get */
     enum tr_schedule_kind schedule;
     bool zigzag;         /* the order of the sequence along the ring */
     bool reduce_last;    /* ZeRO-2, FSDP: reduce once a step instead of once a micro-batch */
@@ -35,22 +36,41 @@ struct tr_engine_options {
     uint64_t seed;
 };
 
+/* The tokens of a sample, and those of a micro-batch as the model takes them, in the host's memory
+ * before they go to the backend. */
+struct tr_staging {
+    int32_t *sample_ids, *sample_targets; /* [context] */
+    float *sample_weights;
+    int32_t *ids, *targets, *positions; /* [rows] */
+    float *weights;
+};
+
 /* One activation set with the tokens it belongs to. */
 struct tr_micro {
     struct tr_tokens tokens;
+    double count; /* of the tokens: their weights, added up */
     int32_t *ids, *targets, *positions, *own_positions;
     float *weights;
     struct tr_acts acts;
 };
 
-/* What all ranks know after a step, beside what the caller adds up along with it. */
-enum { TR_LOSS, TR_TOKENS, TR_EXTRA, TR_NUM_EXTRA = 2, TR_NUM_SUMS = TR_EXTRA + TR_NUM_EXTRA };
+/* What all ranks know after a step: the sum of squares of the gradients, and, summed over all ranks
+ * in one message with the blocks of these squares, the loss, the tokens, and what the caller adds
+ * up along with them. */
+enum {
+    TR_SQUARES,
+    TR_LOSS,
+    TR_TOKENS,
+    TR_EXTRA,
+    TR_NUM_EXTRA = 2,
+    TR_NUM_SUMS = TR_EXTRA + TR_NUM_EXTRA
+};
 
 /* Owner: whoever called tr_engine_init. */
 struct tr_engine {
     struct tr_engine_options options;
     struct tr_mesh *mesh;
-    const struct tr_ops *ops;
+    const struct tr_backend *backend;
     struct tr_model model;
     struct tr_sequence sequence;
     struct tr_parallel parallel;
@@ -61,14 +81,13 @@ struct tr_engine {
     bool first_stage, last_stage;
     long first_sample, samples; /* this rank's sequences of a step's batch */
 
-    struct tr_arena activations, exchange;
+    struct tr_arena activations;
     struct tr_micro *sets; /* [schedule.nsets] */
     struct tr_scratch scratch;
-    float *d_stream, *d_received;       /* [own, h] of a full micro-batch */
-    int32_t *whole_ids, *whole_targets; /* [context] */
-    float *whole_weights;
-    double *sums; /* [TR_NUM_SUMS + nblocks]: summed over all ranks at the end of a step */
+    float *d_stream, *d_received; /* [own, h] of a full micro-batch */
+    double *sums; /* [TR_NUM_SUMS + nblocks], of which the host reads the first once a step */
     size_t nblocks;
+    struct tr_staging staging;
 };
 
 /* What a layer and the head cost: how the stages of the pipeline are balanced. */
@@ -80,7 +99,7 @@ tr_axes tr_engine_shard_axes(enum tr_sharding sharding);
  * every rank finds alike, or are agreed upon. Collective. fini is right after init, failed or not.
  */
 TR_NODISCARD tr_status tr_engine_init(struct tr_engine *engine, struct tr_mesh *mesh,
-                                      const struct tr_ops *ops,
+                                      const struct tr_backend *backend,
                                       const struct tr_engine_options *options);
 void tr_engine_fini(struct tr_engine *engine);
 
@@ -119,15 +138,32 @@ TR_NODISCARD tr_status tr_engine_logits(struct tr_engine *engine, const int32_t 
  * has. */
 long tr_engine_share(const struct tr_mesh *mesh, long count, long *first, long *samples);
 
-/* passes.c: the passes of one micro-batch through this rank's stage. */
-void tr_pass_tokens(struct tr_engine *engine, struct tr_micro *micro, const struct tr_feed *feed,
-                    uint64_t first, long batch);
-/* head_next: on the last stage, the pass after this one begins with the head, whose weights are
- * gathered ahead. */
+/* Whether losses and tokens count on this rank: on the last stage, and once for all ranks of tp. */
+bool tr_engine_answers(const struct tr_engine *engine);
+
+/* tokens.c: memory for the staging. */
+TR_NODISCARD tr_status tr_staging_init(struct tr_staging *staging, long context, long rows);
+void tr_staging_fini(struct tr_staging *staging);
+/* The samples that this rank's passes go through, a micro-batch each. */
+struct tr_samples {
+    const struct tr_feed *feed;
+    uint64_t first;
+    long count;
+};
+/* How many of them pass `pass` has; 0 behind the last. */
+long tr_pass_batch(const struct tr_engine *engine, const struct tr_samples *samples, int pass);
+/* Gives pass `pass` an activation set, with its tokens. */
+struct tr_micro *tr_pass_take_set(struct tr_engine *engine, const struct tr_samples *samples,
+                                  int set, int pass);
+
+/* passes.c: the passes of one micro-batch through this rank's stage. A loss is added to *loss, in
+ * the backend's memory, unless that is NULL. head_next: on the last stage, the pass after this one
+ * begins with the head, whose weights are gathered ahead. */
 TR_NODISCARD tr_status tr_pass_forward(struct tr_engine *engine, struct tr_micro *micro,
                                        bool head_next);
 TR_NODISCARD tr_status tr_pass_backward(struct tr_engine *engine, struct tr_micro *micro,
                                         double *loss);
-TR_NODISCARD tr_status tr_pass_head(struct tr_engine *engine, struct tr_micro *micro, double *loss);
+TR_NODISCARD tr_status tr_pass_loss(struct tr_engine *engine, struct tr_micro *micro, double *loss);
+TR_NODISCARD tr_status tr_pass_logits(struct tr_engine *engine, struct tr_micro *micro);
 
 #endif

@@ -5,38 +5,29 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <malloc.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "tutti.h"
 
-enum { CACHE_LINE = 64, HUGE_PAGE = 2 << 20 };
+enum { CACHE_LINE = 64 };
 
-tr_status tr_arena_create(struct tr_arena *arena, const char *tag, size_t nbytes, bool shared)
+tr_status tr_arena_create(struct tr_arena *arena, const struct tr_backend *backend, const char *tag,
+                          size_t nbytes, bool shared)
 {
-    void *base = NULL;
-    const size_t rounded = (nbytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-    if (shared) {
-        if (tuttiMemAlloc(&base, rounded) != tuttiSuccess)
-            return tr_fail("no memory for %zu bytes of %s: %s", rounded, tag,
-                           tuttiGetLastError(NULL));
-    } else {
-        base = aligned_alloc(HUGE_PAGE, rounded ? rounded : HUGE_PAGE);
-        if (!base) return tr_fail("no memory for %zu bytes of %s", rounded, tag);
-        madvise(base, rounded, MADV_HUGEPAGE); /* only a hint: failing changes nothing */
-    }
-    memset(base, 0, rounded);
-    *arena = (struct tr_arena){.tag = tag, .base = base, .nbytes = rounded, .shared = shared};
+    const size_t units = (nbytes + TR_MEMORY_UNIT - 1) / TR_MEMORY_UNIT;
+    const size_t rounded = (units ? units : 1) * TR_MEMORY_UNIT;
+    void *base = backend->take(rounded, shared);
+    if (!base && shared)
+        return tr_fail("no memory for %zu bytes of %s: %s", rounded, tag, tuttiGetLastError(NULL));
+    if (!base) return tr_fail("no memory for %zu bytes of %s", rounded, tag);
+    *arena = (struct tr_arena){
+        .backend = backend, .tag = tag, .base = base, .nbytes = rounded, .shared = shared};
     return TR_OK;
 }
 
 void tr_arena_fini(struct tr_arena *arena)
 {
-    if (arena->shared && arena->base)
-        tuttiMemFree(arena->base);
-    else
-        free(arena->base);
+    if (arena->base) arena->backend->give(arena->base, arena->shared);
     *arena = (struct tr_arena){0};
 }
 

@@ -6,10 +6,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "ops/backend.h"
 #include "status.h"
 
 /* Owned by whoever called tr_arena_create; tr_arena_fini frees. */
 struct tr_arena {
+    const struct tr_backend *backend;
     const char *tag; /* weights, gradients, ...: shown in the table */
     void *base;      /* NULL while counting */
     size_t nbytes;   /* of the allocation */
@@ -17,9 +19,9 @@ struct tr_arena {
     bool shared;     /* from tuttiMemAlloc: other ranks of the host can read it in place */
 };
 
-/* Room for `nbytes`, zeroed; `shared` as above. */
-TR_NODISCARD tr_status tr_arena_create(struct tr_arena *arena, const char *tag, size_t nbytes,
-                                       bool shared);
+/* Room for `nbytes` of a backend, zeroed; `shared` as above. */
+TR_NODISCARD tr_status tr_arena_create(struct tr_arena *arena, const struct tr_backend *backend,
+                                       const char *tag, size_t nbytes, bool shared);
 void tr_arena_fini(struct tr_arena *arena);
 
 /* `count` items of `size` bytes, aligned to a cache line; NULL while counting. */

@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "random.h"
-
-void tr_params_init(struct tr_params *params, int tp, int tp_rank, int shards)
+void tr_params_init(struct tr_params *params, const struct tr_backend *backend, int tp, int tp_rank,
+                    int shards)
 {
-    *params = (struct tr_params){.tp = tp, .tp_rank = tp_rank, .shards = shards};
+    *params =
+        (struct tr_params){.backend = backend, .tp = tp, .tp_rank = tp_rank, .shards = shards};
 }
 
 int tr_params_begin_unit(struct tr_params *params, const char *name)
@@ -33,7 +33,7 @@ static enum tr_section section_of(const struct tr_params *params, const struct t
 }
 
 int tr_param_add(struct tr_params *params, const char *name, long rows, long cols,
-                 struct tr_layout layout, float mean, float deviation)
+                 struct tr_layout layout, double mean, double deviation)
 {
     struct tr_param *items = realloc(params->items, sizeof *items * (size_t)(params->n + 1));
     if (!items) return -1;
@@ -118,35 +118,32 @@ static void each_run(const struct tr_params *params, const struct tr_param *para
 }
 
 struct values {
+    const struct tr_backend *backend;
     float *range, *whole;
     const float *from;
-    const struct tr_param *param;
-    uint64_t seed;
-    uint32_t stream;
+    struct tr_first_values first;
 };
 
 static void initialize(void *arg, struct run run)
 {
     const struct values *v = arg;
-    for (size_t i = 0; i < run.count; ++i) {
-        const double noise = v->param->deviation != 0 ? tr_random_normal(v->seed, TR_RANDOM_WEIGHTS,
-                                                                         v->stream, run.global + i)
-                                                      : 0;
-        v->range[run.range + i] = (float)(v->param->mean + v->param->deviation * noise);
-    }
+    v->backend->initialize(v->range + run.range, run.count, &v->first, run.global);
 }
 
 void tr_params_initialize(const struct tr_params *params, int unit, float *range, size_t first,
                           size_t count, uint64_t seed)
 {
-    memset(range, 0, count * sizeof *range);
+    params->backend->clear(range, count * sizeof *range);
     const struct tr_unit *u = &params->units[unit];
     for (int p = u->first_param; p < u->first_param + u->nparams; ++p) {
         const struct tr_param *param = &params->items[p];
-        struct values values = {.range = range,
-                                .param = param,
-                                .seed = seed,
-                                .stream = (uint32_t)tr_checksum(param->name, strlen(param->name))};
+        struct values values = {
+            .backend = params->backend,
+            .range = range,
+            .first = {.mean = param->mean,
+                      .deviation = param->deviation,
+                      .seed = seed,
+                      .stream = (uint32_t)tr_checksum(param->name, strlen(param->name))}};
         each_run(params, param, first, count, initialize, &values);
     }
 }
@@ -154,26 +151,26 @@ void tr_params_initialize(const struct tr_params *params, int unit, float *range
 static void get(void *arg, struct run run)
 {
     const struct values *v = arg;
-    memcpy(v->whole + run.global, v->from + run.range, run.count * sizeof(float));
+    v->backend->read(v->whole + run.global, v->from + run.range, run.count * sizeof(float));
 }
 
 static void put(void *arg, struct run run)
 {
     const struct values *v = arg;
-    memcpy(v->range + run.range, v->from + run.global, run.count * sizeof(float));
+    v->backend->write(v->range + run.range, v->from + run.global, run.count * sizeof(float));
 }
 
 void tr_param_get(const struct tr_params *params, const struct tr_param *param, float *whole,
                   const float *range, size_t first, size_t count)
 {
-    struct values values = {.whole = whole, .from = range};
+    struct values values = {.backend = params->backend, .whole = whole, .from = range};
     each_run(params, param, first, count, get, &values);
 }
 
 void tr_param_put(const struct tr_params *params, const struct tr_param *param, const float *whole,
                   float *range, size_t first, size_t count)
 {
-    struct values values = {.range = range, .from = whole};
+    struct values values = {.backend = params->backend, .range = range, .from = whole};
     each_run(params, param, first, count, put, &values);
 }
 

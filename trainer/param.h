@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "layout.h"
+#include "ops/backend.h"
 #include "status.h"
 
 enum { TR_NAME_BYTES = 64 };
@@ -32,10 +33,10 @@ struct tr_param {
     struct tr_layout layout;
     int unit;
     enum tr_section section;
-    size_t offset;         /* floats from the start of the unit; a multiple of 16 unless joined */
-    bool joined;           /* lies behind the tensor before without a gap: one product does both */
-    bool decay;            /* weight decay applies */
-    float mean, deviation; /* initial values are mean + deviation * normal */
+    size_t offset;          /* floats from the start of the unit; a multiple of 16 unless joined */
+    bool joined;            /* lies behind the tensor before without a gap: one product does both */
+    bool decay;             /* weight decay applies */
+    double mean, deviation; /* initial values are mean + deviation * normal */
 };
 
 struct tr_unit {
@@ -50,6 +51,7 @@ struct tr_unit {
 
 /* Owns `items` and `units`. */
 struct tr_params {
+    const struct tr_backend *backend; /* where units lie; NULL where none is taken */
     struct tr_param *items;
     int n;
     struct tr_unit *units;
@@ -58,15 +60,17 @@ struct tr_params {
     int tp, tp_rank, shards;
 };
 
-/* An empty registry for `tp` ranks, this being rank tp_rank, and units cut into `shards`. */
-void tr_params_init(struct tr_params *params, int tp, int tp_rank, int shards);
+/* An empty registry of a backend, for `tp` ranks, this being rank tp_rank, and units cut into
+ * `shards`. */
+void tr_params_init(struct tr_params *params, const struct tr_backend *backend, int tp, int tp_rank,
+                    int shards);
 
 /* Begins a unit, or appends a tensor to the unit that was begun last (cols 0: a vector); gives its
  * index, or -1 when out of memory. Matrices decay, vectors do not; change the row for an exception.
  */
 int tr_params_begin_unit(struct tr_params *params, const char *name);
 int tr_param_add(struct tr_params *params, const char *name, long rows, long cols,
-                 struct tr_layout layout, float mean, float deviation);
+                 struct tr_layout layout, double mean, double deviation);
 /* Gives every tensor its place. Before this no offset is valid. */
 void tr_params_place(struct tr_params *params);
 void tr_params_fini(struct tr_params *params);
@@ -76,8 +80,8 @@ void tr_params_fini(struct tr_params *params);
 void tr_params_initialize(const struct tr_params *params, int unit, float *range, size_t first,
                           size_t count, uint64_t seed);
 
-/* Copies between the global tensor whole[shape] and this rank's [first, first + count) of the unit
- * of the tensor; only what both hold. */
+/* Copies between the global tensor whole[shape], in the host's memory, and this rank's [first,
+ * first + count) of the unit of the tensor; only what both hold. */
 void tr_param_get(const struct tr_params *params, const struct tr_param *param, float *whole,
                   const float *range, size_t first, size_t count);
 void tr_param_put(const struct tr_params *params, const struct tr_param *param, const float *whole,

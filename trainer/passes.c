@@ -2,40 +2,6 @@
  * and gradients at hand only while it computes. */
 #include "engine.h"
 
-/* The tokens of `batch` sequences, of which this rank has the places that the sequence's order
- * gives it; padding has id 0 and weight 0. */
-void tr_pass_tokens(struct tr_engine *e, struct tr_micro *micro, const struct tr_feed *feed,
-                    uint64_t first, long batch)
-{
-    const struct tr_sequence *s = &e->sequence;
-    const long local = s->local, rows = batch * local, own = rows / e->seams.tp;
-    const long table = e->options.model.context;
-    for (long b = 0; b < batch; ++b) {
-        feed->sample(feed->arg, first + (uint64_t)b, s->length, e->whole_ids, e->whole_targets,
-                     e->whole_weights);
-        for (long i = 0; i < local; ++i) {
-            const long at = b * local + i, position = tr_sequence_position(s, i);
-            const bool real = position < s->length;
-            micro->ids[at] = real ? e->whole_ids[position] : 0;
-            micro->targets[at] = real ? e->whole_targets[position] : 0;
-            micro->weights[at] = real ? e->whole_weights[position] : 0;
-            /* Padding takes the last row of a table of positions: its gradient is zero. */
-            micro->positions[at] = (int32_t)(position < table ? position : table - 1);
-        }
-    }
-    for (long i = 0; i < own; ++i)
-        micro->own_positions[i] = micro->positions[e->parallel.tp->rank * own + i];
-    micro->tokens = (struct tr_tokens){.batch = batch,
-                                       .context = local,
-                                       .rows = rows,
-                                       .own = own,
-                                       .ids = micro->ids,
-                                       .positions = micro->positions,
-                                       .own_positions = micro->own_positions,
-                                       .targets = micro->targets,
-                                       .weights = micro->weights};
-}
-
 static struct tr_pass pass_of(struct tr_engine *e, struct tr_micro *micro)
 {
     return (struct tr_pass){.model = &e->model,
@@ -113,16 +79,22 @@ static void release_head(struct tr_engine *e)
     tr_store_release(&e->store, e->model.final_unit);
 }
 
-tr_status tr_pass_head(struct tr_engine *e, struct tr_micro *micro, double *loss)
+tr_status tr_pass_loss(struct tr_engine *e, struct tr_micro *micro, double *loss)
 {
     const struct tr_model *m = &e->model;
     const struct tr_pass pass = pass_of(e, micro);
     TR_TRY(acquire_head(e, -1));
-    if (loss)
-        TR_TRY(tr_head_forward(&pass, weights_of(e, m->final_unit), weights_of(e, m->head_unit),
-                               loss));
-    else
-        TR_TRY(tr_head_logits(&pass, weights_of(e, m->final_unit), weights_of(e, m->head_unit)));
+    TR_TRY(tr_head_forward(&pass, weights_of(e, m->final_unit), weights_of(e, m->head_unit), loss));
+    release_head(e);
+    return TR_OK;
+}
+
+tr_status tr_pass_logits(struct tr_engine *e, struct tr_micro *micro)
+{
+    const struct tr_model *m = &e->model;
+    const struct tr_pass pass = pass_of(e, micro);
+    TR_TRY(acquire_head(e, -1));
+    TR_TRY(tr_head_logits(&pass, weights_of(e, m->final_unit), weights_of(e, m->head_unit)));
     release_head(e);
     return TR_OK;
 }
@@ -151,7 +123,7 @@ static tr_status embed_backward(struct tr_engine *e, const struct tr_pass *pass,
     float *d_token, *d_place;
     if (!e->first_stage) {
         if (!tr_store_unit(&e->store, m->token_unit)) return TR_OK;
-        tr_hook_call(hook, m->token_w);
+        tr_hook_call(hook, m->tensor[TR_TOKEN_W]);
         return tr_store_complete(&e->store, m->token_unit);
     }
     TR_TRY(gradients_of(e, m->token_unit, &d_token));
@@ -165,7 +137,6 @@ tr_status tr_pass_backward(struct tr_engine *e, struct tr_micro *micro, double *
 {
     const struct tr_pass pass = pass_of(e, micro);
     const struct tr_ready_hook hook = {.ready = tr_store_ready, .arg = &e->store};
-    *loss = 0;
     if (e->last_stage) TR_TRY(head_backward(e, &pass, &hook, loss));
     for (int slot = e->nlayers - 1; slot >= 0; --slot) {
         const int unit = block_unit(e, slot);

@@ -110,7 +110,7 @@ struct tr_cost_sizes tr_setup_sizes(const struct tr_setup *setup)
     const struct tr_engine_options *o = &setup->engine;
     const struct tr_model_size *m = &o->model;
     const int *size = setup->size;
-    return (struct tr_cost_sizes){.llama = m->kind == TR_LLAMA,
+    return (struct tr_cost_sizes){.architecture = tr_architectures[m->kind],
                                   .tied = m->tied,
                                   .layers = m->layers,
                                   .heads = m->heads,
@@ -127,6 +127,7 @@ struct tr_cost_sizes tr_setup_sizes(const struct tr_setup *setup)
                                   .tp = size[TR_TP],
                                   .zero = (int)o->sharding,
                                   .gpipe = o->schedule == TR_GPIPE,
+                                  .nstates = o->nstates,
                                   .reduce_last = o->reduce_last,
                                   .keep_gathered = size[TR_PP] > 1 && !o->reshard_always,
                                   .batch = o->batch,
@@ -194,6 +195,8 @@ static tr_status derive(const struct tr_config *given, int nranks, struct tr_set
         .bucket_bytes = (size_t)config.bucket_kib * 1024,
         .seed = (uint64_t)config.seed,
     };
+    const struct tr_optimizer optimizer = tr_setup_optimizer(&config, 1, config.lr);
+    setup->engine.nstates = tr_optimizer_states(&optimizer);
     return choose_sharding(&config, &setup->engine.sharding);
 }
 

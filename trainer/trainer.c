@@ -50,8 +50,8 @@ static tr_status prepare(struct tr_trainer *t, struct tr_setup *setup)
     tr_config_resolve(config);
     TR_TRY(tr_setup_of(config, t->mesh->nranks, setup));
     TR_TRY(tr_mesh_shape(t->mesh, setup->size));
-    t->ops = tr_ops_choose(config->cpu);
-    if (!t->ops)
+    t->backend = tr_backend_choose(config->cpu);
+    if (!t->backend)
         return tr_fail("--cpu=%s: expected v4, v3 or baseline, and one that this processor can run",
                        config->cpu);
     if (config->checkpoint[0] && t->mesh->rank == 0) {
@@ -94,7 +94,7 @@ static tr_status check_memory(const struct tr_mesh *mesh, const struct tr_setup 
 static tr_status load(struct tr_trainer *t, const char *path)
 {
     struct tr_state state;
-    TR_TRY(tr_ckpt_load(&t->engine, path, &t->config, &state));
+    TR_TRY(tr_ckpt_load(&t->engine, path, &state));
     if (t->mesh->rank == 0) {
         printf("resumed from %s after step %lld\n", path, (long long)state.step);
         if (state.data_checksum != t->data_checksum)
@@ -124,7 +124,7 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
     TR_TRY(tr_mesh_same(mesh, t->data_checksum, "their data"));
     TR_TRY(tr_place_report(mesh));
     TR_TRY(check_memory(mesh, &setup));
-    TR_TRY(tr_engine_init(&t->engine, mesh, t->ops, &setup.engine));
+    TR_TRY(tr_engine_init(&t->engine, mesh, t->backend, &setup.engine));
     tr_status status = TR_OK;
     if (t->config.checkpoint[0] && mesh->rank == 0)
         status = tr_ckpt_check_space(t->config.checkpoint, &t->engine.model.params);
@@ -196,7 +196,7 @@ tr_status tr_trainer_describe(const struct tr_trainer *t)
         const struct tr_model *model = &t->engine.model;
         tr_config_print(&t->config, stdout);
         printf("model: %zu parameters, %.1f MFLOP a token; vector code %s\n", model->params.count,
-               tr_model_flops_per_token(&model->size) * 1e-6, t->ops->name);
+               tr_model_flops_per_token(&model->size) * 1e-6, t->backend->name);
         printf("data: %zu bytes in %d file%s", t->text.nbytes, t->text.nfiles,
                t->text.nfiles == 1 ? "" : "s");
         if (t->text.nleft) printf(" (%d passed over)", t->text.nleft);

@@ -14,7 +14,7 @@ struct tr_trainer {
     /* immutable after init */
     struct tr_config config;
     struct tr_mesh *mesh;
-    const struct tr_ops *ops;
+    const struct tr_backend *backend;
     struct tr_text text;
     uint64_t data_checksum;
     int lock;            /* rank 0: of the folder of checkpoints; -1: none */

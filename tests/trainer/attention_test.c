@@ -180,7 +180,7 @@ static float *scratch_of(const struct tr_attention *s)
     return scratch;
 }
 
-static void check_whole(const struct tr_ops *ops, const struct tr_attention *s,
+static void check_whole(const struct tr_backend *ops, const struct tr_attention *s,
                         const struct tensors *t)
 {
     float *out = zeros(t->nout), *lse = zeros(t->nlse), *scratch = scratch_of(s);
@@ -320,7 +320,7 @@ static void put_rows(float *x, const float *part, const struct tr_attention *s, 
 }
 
 /* Over n chunks of keys that end at cuts[..], taken from the last to the first or the other way. */
-static void check_chunks(const struct tr_ops *ops, const struct tr_attention *s,
+static void check_chunks(const struct tr_backend *ops, const struct tr_attention *s,
                          const struct tensors *t, const long *cuts, int n, bool reverse)
 {
     enum { MOST = 4 };

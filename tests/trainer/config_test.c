@@ -202,7 +202,7 @@ TEST(setup, a_model_that_does_not_fit_its_ranks_is_refused)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         struct tr_model model;
-        CHECK(tr_model_init(&model, &cases[i].size, tr_ops_choose(""), cases[i].tp, 0, 1) < 0);
+        CHECK(tr_model_init(&model, &cases[i].size, tr_backend_choose(""), cases[i].tp, 0, 1) < 0);
         CHECK_MESSAGE(strstr(tr_error(), cases[i].says), "case %zu: %s", i, tr_error());
         tr_model_fini(&model);
         CHECK(tr_model_check(&cases[i].size, cases[i].tp) < 0);

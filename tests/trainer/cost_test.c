@@ -13,7 +13,9 @@
  * of norms and biases; a table of 16,384, places of 2,048, a last norm of 128. */
 static struct tr_cost_sizes sizes_by_hand(void)
 {
-    return (struct tr_cost_sizes){.tied = true,
+    return (struct tr_cost_sizes){.architecture = &tr_gpt2,
+                                  .tied = true,
+                                  .nstates = 2,
                                   .layers = 2,
                                   .heads = 4,
                                   .kv_heads = 4,
@@ -56,7 +58,7 @@ TEST(cost, parameters_worked_out_by_hand)
 {
     struct tr_cost_sizes s = sizes_by_hand();
     CHECK_EQ(tr_cost_parameters(&s), 2 * 49984 + 16384 + 2048 + 128);
-    s.llama = true;
+    s.architecture = &tr_llama;
     s.tied = false;
     s.kv_heads = 2;
     /* 2 h^2 + 2 h h/2 + 3 h f + 2 h a block, two tables, one norm */
@@ -180,6 +182,7 @@ static struct tr_setup setup_of(const struct layout *l)
                                                   .context = l->context,
                                                   .tied = l->tied},
                                         .sharding = l->sharding,
+                                        .nstates = l->llama ? 1 : 2,
                                         .schedule = l->gpipe ? TR_GPIPE : TR_1F1B,
                                         .zigzag = true,
                                         .reduce_last = l->reduce_last,
@@ -332,7 +335,7 @@ static void body(struct rank *self)
     tr_process_tune(1);
     CHECK(tr_mesh_init(&mesh, self->world) == TR_OK);
     tr_status status = tr_mesh_shape(&mesh, l->size);
-    if (status == TR_OK) status = tr_engine_init(&e, &mesh, tr_ops_choose(""), &setup.engine);
+    if (status == TR_OK) status = tr_engine_init(&e, &mesh, tr_backend_choose(""), &setup.engine);
     if (status == TR_OK) status = step(&e, 0);
     CHECK_MESSAGE(status == TR_OK, "%s: %s", name, tr_error());
     if (status == TR_OK) {
@@ -398,6 +401,7 @@ static void remember_narrow_heads(struct rank *self)
                                                   .vocabulary = 5,
                                                   .context = 64,
                                                   .tied = true},
+                                        .nstates = 2,
                                         .schedule = TR_1F1B,
                                         .batch = 4,
                                         .micro_batch = 4}};
@@ -409,7 +413,7 @@ static void remember_narrow_heads(struct rank *self)
     struct tr_cost cost;
     CHECK(tr_mesh_init(&mesh, self->world) == TR_OK);
     tr_status status = tr_mesh_shape(&mesh, size);
-    if (status == TR_OK) status = tr_engine_init(&e, &mesh, tr_ops_choose(""), &setup.engine);
+    if (status == TR_OK) status = tr_engine_init(&e, &mesh, tr_backend_choose(""), &setup.engine);
     CHECK_MESSAGE(status == TR_OK, "%s", tr_error());
     tr_cost_of(&sizes, &rank, &cost);
     if (status == TR_OK) compare_memory(&e, &cost.memory);

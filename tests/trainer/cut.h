@@ -15,6 +15,7 @@ struct place {
     struct tr_mesh mesh;
     struct tr_sequence sequence;
     struct tr_parallel parallel;
+    size_t counts[4 * MOST_RANKS];
 };
 
 /* Called by a rank, in its thread, with a place that stays where it is. tr_mesh_fini ends it. */
@@ -28,11 +29,12 @@ static inline bool settle(struct place *place, struct rank *self, const struct c
         return false;
     }
     const struct tr_mesh *mesh = &place->mesh;
-    place->parallel = (struct tr_parallel){.ops = tr_ops_choose(""),
+    place->parallel = (struct tr_parallel){.backend = tr_backend_choose(""),
                                            .tp = tr_mesh_group(mesh, 1u << TR_TP),
                                            .ring = tr_mesh_group(mesh, 1u << TR_RING),
                                            .ulysses = tr_mesh_group(mesh, 1u << TR_ULYSSES),
-                                           .sequence = &place->sequence};
+                                           .sequence = &place->sequence,
+                                           .counts = place->counts};
     return true;
 }
 

@@ -103,7 +103,7 @@ static void plain_rope(double *x, long heads, long size, long stride, double the
     }
 }
 
-static void check_rope(const struct tr_ops *ops, long heads, long size, double theta)
+static void check_rope(const struct tr_backend *ops, long heads, long size, double theta)
 {
     const long stride = heads * size + 5, n = ROWS * stride;
     const float *before = some(n, 1, 1), *dy = some(n, 1, 2);

@@ -32,6 +32,7 @@ static struct tr_engine_options options(enum tr_model_kind kind)
                                                 .context = 16,
                                                 .tied = kind == TR_GPT2},
                                       .sharding = TR_DDP,
+                                      .nstates = 2,
                                       .schedule = TR_1F1B,
                                       .batch = 8,
                                       .micro_batch = 2,
@@ -122,7 +123,7 @@ static void refuse_too_many(struct rank *self)
     many.batch = (1L << 32) + 2; /* 2, if cut to an int */
     many.micro_batch = 1;
     CHECK_EQ(TR_OK, tr_mesh_init(&mesh, self->world));
-    CHECK(tr_engine_init(&engine, &mesh, tr_ops_choose(""), &many) < 0);
+    CHECK(tr_engine_init(&engine, &mesh, tr_backend_choose(""), &many) < 0);
     CHECK(strstr(tr_error(), "micro-batches") != NULL);
     tr_engine_fini(&engine);
     tr_mesh_fini(&mesh);
@@ -174,7 +175,7 @@ static void learn_from_nothing(struct rank *self)
     struct tr_step_sums sums;
     double loss = 0;
     CHECK_EQ(TR_OK, tr_mesh_init(&mesh, self->world));
-    tr_status status = tr_engine_init(&e, &mesh, tr_ops_choose(""), &o);
+    tr_status status = tr_engine_init(&e, &mesh, tr_backend_choose(""), &o);
     for (int step = 0; status == TR_OK && step < 2; ++step) {
         status = tr_engine_gradients(&e, &feed, 0, NULL, &sums);
         CHECK(sums.loss == 0 && sums.norm == 0 && sums.tokens == 0 && sums.scale == 0);
@@ -209,7 +210,7 @@ static void ask_for_logits(struct rank *self)
     int32_t ids[20] = {0};
     float logits[61];
     CHECK_EQ(TR_OK, tr_mesh_init(&mesh, self->world));
-    CHECK_EQ(TR_OK, tr_engine_init(&e, &mesh, tr_ops_choose(""), &o));
+    CHECK_EQ(TR_OK, tr_engine_init(&e, &mesh, tr_backend_choose(""), &o));
     CHECK_EQ(TR_OK, tr_engine_logits(&e, ids, 16, logits));
     static const long wrong[] = {17, 20, 0, -1};
     for (int i = 0; i < 4; ++i) {

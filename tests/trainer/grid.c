@@ -28,7 +28,7 @@ static struct oracle_shape shape_of(const struct tr_model_size *size)
                                  .vocabulary = size->vocabulary,
                                  .context = size->context,
                                  .tied = size->tied,
-                                 .theta = TR_ROPE_THETA};
+                                 .theta = tr_llama.rope_theta};
 }
 
 static uint64_t mix(uint64_t x)
@@ -299,7 +299,7 @@ static tr_status fail(void *arg, const struct tr_attend *call)
     return tr_fail("a planted failure");
 }
 
-static tr_status run(struct state *s, uint64_t *checksum)
+static tr_status run(struct state *s, struct grid_result *result)
 {
     struct tr_engine *e = s->engine;
     const struct expected *x = s->expected;
@@ -311,6 +311,8 @@ static tr_status run(struct state *s, uint64_t *checksum)
         struct tr_step_sums sums;
         TR_TRY(tr_engine_gradients(e, &feed, (uint64_t)((t - 1) * s->test->options.batch), NULL,
                                    &sums));
+        result->loss[t - 1] = sums.loss;
+        result->norm[t - 1] = sums.norm;
         if (t == 1) {
             if (sums.tokens != x->tokens)
                 complain(s, "%g tokens count, the oracle has %g", sums.tokens, x->tokens);
@@ -324,22 +326,25 @@ static tr_status run(struct state *s, uint64_t *checksum)
         TR_TRY(tr_engine_update(e, &how, tr_clip_coefficient(sums.norm, clip_at) * sums.scale));
     }
     each_param(s, compare_weights);
-    return compare_replicas(s, checksum);
+    return compare_replicas(s, &result->weights);
 }
 
-uint64_t grid_run(const struct grid_case *test, struct tr_mesh *mesh, char *report,
-                  size_t report_bytes)
+struct grid_result grid_run(const struct grid_case *test, struct tr_mesh *mesh, char *report,
+                            size_t report_bytes)
 {
-    uint64_t checksum = 0;
+    struct grid_result result = {0};
     report[0] = 0;
     struct expected expected = {0};
     struct tr_engine engine = {0};
     struct state s = {test, &expected, &engine, report, report_bytes};
-    const struct tr_ops *ops = tr_ops_choose("");
+    const struct tr_backend *backend = tr_backend_choose("");
+    const struct tr_optimizer how = optimizer_of(test->optimizer, 1);
+    struct tr_engine_options options = test->options;
+    options.nstates = tr_optimizer_states(&how);
     if (!expect(test, &expected)) complain(&s, "the oracle refuses the model");
     tr_status status = tr_mesh_shape(mesh, test->size);
-    if (status == TR_OK) status = tr_engine_init(&engine, mesh, ops, &test->options);
-    if (status == TR_OK) status = run(&s, &checksum);
+    if (status == TR_OK) status = tr_engine_init(&engine, mesh, backend, &options);
+    if (status == TR_OK) status = run(&s, &result);
     if (status < 0) {
         complain(&s, "%s", status == TR_ELSEWHERE ? "another rank failed" : tr_error());
         fprintf(stderr, "grid: rank %d of %s: %s\n", mesh->rank, test->name, report);
@@ -347,15 +352,15 @@ uint64_t grid_run(const struct grid_case *test, struct tr_mesh *mesh, char *repo
     }
     tr_engine_fini(&engine);
     forget(&expected);
-    if (status == TR_FAILED) return 0;
+    if (status == TR_FAILED) return result;
     /* The lowest rank that has something to say tells all. */
     int32_t first = report[0] ? mesh->rank : INT32_MAX;
     if (tuttiAllReduce(&first, &first, 1, tuttiInt32, tuttiMin, mesh->world, NULL) !=
         tuttiSuccess) {
         complain(&s, "after the steps: %s", tuttiGetLastError(mesh->world));
-        return 0;
+        return result;
     }
     if (first != INT32_MAX)
         tuttiBroadcast(report, report, report_bytes, tuttiInt8, first, mesh->world, NULL);
-    return checksum;
+    return result;
 }

@@ -19,11 +19,16 @@ struct grid_case {
                 */
 };
 
+/* What the two steps came to, the same on all ranks. */
+struct grid_result {
+    double loss[2], norm[2];
+    uint64_t weights; /* a checksum of all weights at the end */
+};
+
 /* Runs a case on the ranks of `mesh` (as many as its axes multiply to), and says in `report` what
- * differed first, "" when nothing did. Gives a checksum of all weights at the end. Collective; the
- * report is the same on all ranks, unless one has failed: then each has a report of its own, and
- * the mesh is aborted. */
-uint64_t grid_run(const struct grid_case *test, struct tr_mesh *mesh, char *report,
-                  size_t report_bytes);
+ * differed first, "" when nothing did. Collective; the report is the same on all ranks, unless one
+ * has failed: then each has a report of its own, and the mesh is aborted. */
+struct grid_result grid_run(const struct grid_case *test, struct tr_mesh *mesh, char *report,
+                            size_t report_bytes);
 
 #endif

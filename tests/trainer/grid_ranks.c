@@ -1,13 +1,16 @@
 /* The gradient grid: one launch of 8 ranks that goes through every layout by splitting them.
  *
- *     tutti-run -n 8 grid_ranks [--only TEXT] [--case LINE]... [--every N] [--fail RANK] [--list]
+ *     tutti-run -n 8 grid_ranks [--only TEXT] [--case LINE]... [--every N] [--fail RANK]
+ *                               [--checksums FILE] [--list]
  *
  * --only runs the cases whose line holds the text, --case those with exactly this line, --every
  * without them each N-th, beginning with the first (then few of one `same` are compared). --fail
- * makes this rank of each case fail in the middle of its first step.
+ * makes this rank of each case fail in the middle of its first step. --checksums writes a line for
+ * each case into a file: checksums of the losses, of the norms and of the weights at the end.
  * A case is a line of words, NAME=VALUE; what is not named is as `basis` says. Cases of few ranks
  * run side by side, each on its own part of the ranks. Cases of one `same` must end with the same
  * bits in every weight. The exit status is 0 when every case matched the oracle. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,7 +120,7 @@ static struct plan plan_of(const char *line)
 /* What each case came to, on the first of its ranks; then on rank 0. */
 struct outcome {
     char report[REPORT];
-    uint64_t checksum;
+    struct grid_result result;
     int32_t ran;
 };
 
@@ -126,6 +129,7 @@ struct choice {
     bool cases[NCASES];
     int fails; /* as in struct grid_case */
     int every;
+    const char *checksums; /* the file, or NULL */
 };
 
 static void choose(int argc, char **argv, struct choice *choice)
@@ -134,6 +138,10 @@ static void choose(int argc, char **argv, struct choice *choice)
     for (int i = 1; i + 1 < argc; i += 2) {
         if (!strcmp(argv[i], "--fail")) {
             choice->fails = atoi(argv[i + 1]) + 1;
+            continue;
+        }
+        if (!strcmp(argv[i], "--checksums")) {
+            choice->checksums = argv[i + 1];
             continue;
         }
         if (!strcmp(argv[i], "--every")) {
@@ -178,7 +186,7 @@ static tuttiResult_t run_size(tuttiComm_t world, int rank, int nranks, const str
         struct tr_mesh mesh;
         if (tr_mesh_init(&mesh, own) < 0) return tuttiInternalError;
         struct outcome outcome = {.ran = 1};
-        outcome.checksum = grid_run(&plan.test, &mesh, outcome.report, REPORT);
+        outcome.result = grid_run(&plan.test, &mesh, outcome.report, REPORT);
         if (rank % nranks == 0) outcomes[c] = outcome;
         tr_mesh_fini(&mesh);
     }
@@ -196,7 +204,7 @@ static int judge(const struct outcome *outcomes, const bool *chosen)
         snprintf(report, sizeof report, "%.*s", REPORT,
                  outcomes[c].ran ? outcomes[c].report : "did not run");
         for (int d = 0; d < c && plan.same[0] && !report[0]; ++d) {
-            if (!chosen[d] || outcomes[d].checksum == outcomes[c].checksum) continue;
+            if (!chosen[d] || outcomes[d].result.weights == outcomes[c].result.weights) continue;
             const struct plan other = plan_of(grid_cases[d]);
             if (!strcmp(other.same, plan.same))
                 snprintf(report, sizeof report, "other bits than: %s", grid_cases[d]);
@@ -208,6 +216,23 @@ static int judge(const struct outcome *outcomes, const bool *chosen)
     }
     printf("%d layouts, %d failed\n", ran, failures);
     return ran && !failures ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+static bool write_checksums(const struct outcome *outcomes, const struct choice *choice)
+{
+    FILE *file = fopen(choice->checksums, "w");
+    if (!file) {
+        perror(choice->checksums);
+        return false;
+    }
+    for (int c = 0; c < NCASES; ++c) {
+        const struct grid_result *r = &outcomes[c].result;
+        if (choice->cases[c])
+            fprintf(file, "%016" PRIx64 " %016" PRIx64 " %016" PRIx64 " %s\n",
+                    tr_checksum(r->loss, sizeof r->loss), tr_checksum(r->norm, sizeof r->norm),
+                    r->weights, grid_cases[c]);
+    }
+    return fclose(file) == 0;
 }
 
 int main(int argc, char **argv)
@@ -240,7 +265,8 @@ int main(int argc, char **argv)
     if (tuttiAllReduce(outcomes, outcomes, sizeof outcomes, tuttiUint8, tuttiSum, world, NULL) !=
         tuttiSuccess)
         return 2;
-    const int status = rank == 0 ? judge(outcomes, choice.cases) : EXIT_SUCCESS;
+    int status = rank == 0 ? judge(outcomes, choice.cases) : EXIT_SUCCESS;
+    if (rank == 0 && choice.checksums && !write_checksums(outcomes, &choice)) status = EXIT_FAILURE;
     tuttiCommFinalize(world);
     tuttiCommDestroy(world);
     return status;

@@ -22,7 +22,7 @@ enum { NTENSORS = sizeof tensors / sizeof tensors[0], SEED = 7 };
 
 static void registry(struct tr_params *params, int tp, int rank, int shards)
 {
-    tr_params_init(params, tp, rank, shards);
+    tr_params_init(params, tr_backend_choose(""), tp, rank, shards);
     CHECK_EQ(0, tr_params_begin_unit(params, "unit"));
     for (int t = 0; t < NTENSORS; ++t)
         CHECK_EQ(t, tr_param_add(params, tensors[t].name, tensors[t].rows, tensors[t].cols,

@@ -10,11 +10,11 @@
 
 const long odd_sizes[] = {1, 15, 16, 17, 37, 0};
 
-const struct tr_ops *build(int index)
+const struct tr_backend *build(int index)
 {
     static const char *const names[] = {"baseline", "v3", "v4"};
     tr_process_tune(1); /* small products are slower on two threads */
-    return tr_ops_choose(names[index]);
+    return tr_backend_choose(names[index]);
 }
 
 /* Blocks handed out since the last free_all(). */

@@ -5,14 +5,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "../../trainer/ops/ops.h"
+#include "../../trainer/ops/backend.h"
 #include "reference.h"
 
 /* Runs what follows with each build of the operations that this processor can run. */
 #define FOR_EACH_BUILD(ops)                                                                        \
     for (int build_ = 0; build_ < 3; ++build_)                                                     \
-        for (const struct tr_ops *ops = build(build_); ops; ops = NULL)
-const struct tr_ops *build(int index);
+        for (const struct tr_backend *ops = build(build_); ops; ops = NULL)
+const struct tr_backend *build(int index);
 
 /* Sizes below, at and above a vector's 16 floats, and a larger prime; ends with 0. */
 extern const long odd_sizes[];

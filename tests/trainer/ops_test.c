@@ -20,7 +20,7 @@ static double linear_objective(double *const *in, void *arg)
     return weighted_sum(y, c->dy, c->rows * c->out);
 }
 
-static void check_linear(const struct tr_ops *ops, long rows, long in, long out)
+static void check_linear(const struct tr_backend *ops, long rows, long in, long out)
 {
     const float *x = some(rows * in, 1, 1), *w = some(out * in, 1, 2), *b = some(out, 1, 3),
                 *residual = some(rows * out, 1, 4);
@@ -77,13 +77,13 @@ static double norm_objective(double *const *in, void *arg)
     return weighted_sum(y, c->dy, c->rows * c->n);
 }
 
-static void check_norm(const struct tr_ops *ops, long rows, long n)
+static void check_norm(const struct tr_backend *ops, long rows, long n)
 {
     const float *x = some(rows * n, 2, 1), *gamma = some(n, 1, 2), *beta = some(n, 1, 3);
     struct norm c = {.rows = rows, .n = n, .dy = some(rows * n, 1, 4)};
     float *y = zeros(rows * n), *mean = zeros(rows), *rstd = zeros(rows);
     double *yy = wide_zeros(rows * n);
-    ops->norm_forward(y, mean, rstd, x, gamma, beta, rows, n);
+    ops->norm_forward(y, mean, rstd, x, gamma, beta, 1e-5, rows, n);
     ref_norm(yy, wide_of(x, rows * n), wide_of(gamma, n), wide_of(beta, n), rows, n);
     CHECK(difference(y, yy, rows * n) < 1e-6);
     float *dx = zeros(rows * n), *dgamma = zeros(n), *dbeta = zeros(n);
@@ -124,13 +124,13 @@ static double rms_objective(double *const *in, void *arg)
     return weighted_sum(y, c->dy, c->rows * c->n);
 }
 
-static void check_rms(const struct tr_ops *ops, long rows, long n)
+static void check_rms(const struct tr_backend *ops, long rows, long n)
 {
     const float *x = some(rows * n, 2, 1), *gamma = some(n, 1, 2);
     struct norm c = {.rows = rows, .n = n, .dy = some(rows * n, 1, 4)};
     float *y = zeros(rows * n), *rstd = zeros(rows);
     double *yy = wide_zeros(rows * n);
-    ops->rms_forward(y, rstd, x, gamma, rows, n);
+    ops->rms_forward(y, rstd, x, gamma, 1e-5, rows, n);
     plain_rms(yy, wide_of(x, rows * n), wide_of(gamma, n), rows, n);
     CHECK(difference(y, yy, rows * n) < 1e-6);
     float *dx = zeros(rows * n), *dgamma = zeros(n);
@@ -164,7 +164,7 @@ static double gelu_objective(double *const *in, void *arg)
     return weighted_sum(y, c->dy, c->n);
 }
 
-static void check_gelu(const struct tr_ops *ops, long n)
+static void check_gelu(const struct tr_backend *ops, long n)
 {
     const float *x = some(n, 6, 1);
     struct elements c = {.n = n, .dy = some(n, 1, 2)};
@@ -202,7 +202,7 @@ static double swiglu_objective(double *const *in, void *arg)
     return weighted_sum(y, c->dy, c->n);
 }
 
-static void check_swiglu(const struct tr_ops *ops, long n)
+static void check_swiglu(const struct tr_backend *ops, long n)
 {
     const float *gate = some(n, 9, 1), *up = some(n, 2, 2);
     struct elements c = {.n = n, .dy = some(n, 1, 3)};
@@ -340,6 +340,63 @@ TEST(ops, sums_of_squares_of_blocks_have_a_fixed_order_in_double)
         }
     }
     free_all();
+}
+
+TEST(ops, sums_are_added_one_after_the_other)
+{
+    const double x[] = {1, 0x1p53, 1, 1, -0x1p53}; /* in double 2^53 + 1 is 2^53 */
+    FOR_EACH_BUILD(ops)
+    {
+        double sum = -1;
+        ops->sum(&sum, x, 5);
+        CHECK(sum == 0);
+        ops->sum(&sum, x, 0);
+        CHECK(sum == 0);
+    }
+}
+
+TEST(ops, residuals_are_added_with_and_without_a_bias)
+{
+    enum { ROWS = 3 };
+    FOR_EACH_BUILD(ops)
+    {
+        for (const long *n = odd_sizes; *n; ++n) {
+            const float *x = some(ROWS * *n, 1, 1), *b = some(*n, 1, 2);
+            for (int bias = 0; bias < 2; ++bias) {
+                const float *before = some(ROWS * *n, 1, 3);
+                float *y = copy_of(before, ROWS * *n);
+                ops->add_residual(y, x, bias ? b : NULL, ROWS, *n);
+                for (long i = 0; i < ROWS * *n; ++i)
+                    CHECK(y[i] == before[i] + (x[i] + (bias ? b[i % *n] : 0)));
+            }
+        }
+        free_all();
+    }
+}
+
+TEST(ops, rows_that_lie_apart_are_copied_added_and_cleared_without_what_is_between)
+{
+    enum { ROWS = 4, WIDTH = 19, STRIDE = 23, FROM = 21 };
+    FOR_EACH_BUILD(ops)
+    {
+        const float *from = some(ROWS * FROM, 1, 1), *before = some(ROWS * STRIDE, 1, 2);
+        float *copied = copy_of(before, ROWS * STRIDE), *added = copy_of(before, ROWS * STRIDE),
+              *cleared = copy_of(before, ROWS * STRIDE), *all = copy_of(from, ROWS * FROM);
+        ops->copy_rows(copied, STRIDE, from, FROM, ROWS, WIDTH);
+        ops->add_rows(added, STRIDE, from, FROM, ROWS, WIDTH);
+        ops->clear_rows(cleared, STRIDE, ROWS, WIDTH);
+        ops->add(all, from, ROWS * FROM);
+        for (long row = 0; row < ROWS; ++row)
+            for (long i = 0; i < STRIDE; ++i) {
+                const long at = row * STRIDE + i;
+                const float x = i < WIDTH ? from[row * FROM + i] : 0;
+                CHECK(copied[at] == (i < WIDTH ? x : before[at]));
+                CHECK(added[at] == before[at] + x);
+                CHECK(cleared[at] == (i < WIDTH ? 0 : before[at]));
+            }
+        for (long i = 0; i < ROWS * FROM; ++i) CHECK(all[i] == 2 * from[i]);
+        free_all();
+    }
 }
 
 TEST(ops, sgd_follows_its_formula)

@@ -210,7 +210,7 @@ static void run_whole(struct attention *whole, const struct shape *shape, const 
 {
     static const struct tr_group alone = {.n = 1};
     struct tr_parallel parallel = {
-        .ops = tr_ops_choose(""), .tp = &alone, .ring = &alone, .ulysses = &alone};
+        .backend = tr_backend_choose(""), .tp = &alone, .ring = &alone, .ulysses = &alone};
     make_attention(whole, shape, shape->length);
     fill_attention(whole, shape, places);
     whole->call.room = guarded(tr_local_attention.room(&parallel, &whole->call));
@@ -330,7 +330,7 @@ static void counting_forward(float *out, float *lse, const float *q, const float
                              float *scratch, const struct tr_attention *shape)
 {
     count_pairs(shape);
-    tr_ops_choose("")->attention_forward(out, lse, q, k, v, scratch, shape);
+    tr_backend_choose("")->attention_forward(out, lse, q, k, v, scratch, shape);
 }
 
 static void counting_backward(float *dq, float *dk, float *dv, const float *dout, const float *out,
@@ -338,7 +338,7 @@ static void counting_backward(float *dq, float *dk, float *dv, const float *dout
                               float *scratch, const struct tr_attention *shape)
 {
     count_pairs(shape);
-    tr_ops_choose("")->attention_backward(dq, dk, dv, dout, out, lse, q, k, v, scratch, shape);
+    tr_backend_choose("")->attention_backward(dq, dk, dv, dout, out, lse, q, k, v, scratch, shape);
 }
 
 static void count_work(struct rank *self)
@@ -346,10 +346,10 @@ static void count_work(struct rank *self)
     struct place place;
     struct traffic sent[2];
     if (!settle(&place, self, self->arg)) return;
-    struct tr_ops counting = *place.parallel.ops;
+    struct tr_backend counting = *place.parallel.backend;
     counting.attention_forward = counting_forward;
     counting.attention_backward = counting_backward;
-    place.parallel.ops = &counting;
+    place.parallel.backend = &counting;
     for (int zigzag = 0; zigzag < 2; ++zigzag) {
         const struct shape shape = {some_heads[3], 3, 96, zigzag, true};
         pairs = 0;

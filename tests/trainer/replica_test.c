@@ -32,6 +32,7 @@ static struct tr_engine_options options_of(const struct mistake *mistake)
                                                 .context = 16,
                                                 .tied = true},
                                       .sharding = mistake->sharding,
+                                      .nstates = 2,
                                       .schedule = TR_1F1B,
                                       .batch = 4,
                                       .micro_batch = 2,
@@ -61,7 +62,7 @@ static void body(struct rank *self)
     tr_process_tune(1);
     CHECK(tr_mesh_init(&mesh, self->world) == TR_OK);
     tr_status status = tr_mesh_shape(&mesh, mistake->size);
-    if (status == TR_OK) status = tr_engine_init(&e, &mesh, tr_ops_choose(""), &options);
+    if (status == TR_OK) status = tr_engine_init(&e, &mesh, tr_backend_choose(""), &options);
     CHECK_MESSAGE(status == TR_OK, "%s", tr_error());
     if (status == TR_OK) {
         status = tr_ckpt_compare(&e);
@@ -115,12 +116,10 @@ static void load_foreign(struct rank *self)
     const struct tr_engine_options options = options_of(&none);
     struct tr_mesh mesh;
     struct tr_engine e = {0};
-    struct tr_config config;
     struct tr_state state;
-    tr_config_init(&config);
     CHECK(tr_mesh_init(&mesh, self->world) == TR_OK);
-    CHECK(tr_engine_init(&e, &mesh, tr_ops_choose(""), &options) == TR_OK);
-    CHECK(tr_ckpt_load(&e, path, &config, &state) < 0);
+    CHECK(tr_engine_init(&e, &mesh, tr_backend_choose(""), &options) == TR_OK);
+    CHECK(tr_ckpt_load(&e, path, &state) < 0);
     CHECK_MESSAGE(strstr(tr_error(), "its format is"), "%s", tr_error());
     tr_engine_fini(&e);
     tr_mesh_fini(&mesh);
@@ -152,13 +151,13 @@ static void save_nan(struct rank *self)
     tr_config_init(&config);
     CHECK(tr_mesh_init(&mesh, self->world) == TR_OK);
     CHECK(tr_mesh_shape(&mesh, none.size) == TR_OK);
-    REQUIRE(tr_engine_init(&e, &mesh, tr_ops_choose(""), &options) == TR_OK);
+    REQUIRE(tr_engine_init(&e, &mesh, tr_backend_choose(""), &options) == TR_OK);
     CHECK(tr_ckpt_save(&e, folder, &state, &config, path, sizeof path) == TR_OK);
     const struct tr_unit_state *s = tr_store_unit(&e.store, e.model.blocks[1].unit);
-    float *const spoilt[] = {s->weight_shard, s->m, s->v};
+    float *const spoilt[] = {s->weight_shard, s->states[0], s->states[1]};
     static const char *const parts[] = {"attention.q.weight ", "attention.q.weight.m ",
                                         "attention.q.weight.v "};
-    const struct tr_param *q = &e.model.params.items[e.model.blocks[1].q_w];
+    const struct tr_param *q = &e.model.params.items[e.model.blocks[1].tensor[TR_Q_W]];
     for (int part = 0; part < 3; ++part) {
         float *at = self->rank == 0 ? spoilt[part] + q->offset : NULL;
         if (at) *at = part == 1 ? NAN : HUGE_VALF;
@@ -176,7 +175,7 @@ static void save_nan(struct rank *self)
         free(found);
     }
     struct tr_state loaded;
-    CHECK_MESSAGE(tr_ckpt_load(&e, path, &config, &loaded) == TR_OK, "%s", tr_error());
+    CHECK_MESSAGE(tr_ckpt_load(&e, path, &loaded) == TR_OK, "%s", tr_error());
     if (self->rank == 0) CHECK(isfinite(s->weight_shard[q->offset]));
     tr_engine_fini(&e);
     tr_mesh_fini(&mesh);

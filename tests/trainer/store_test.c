@@ -218,7 +218,7 @@ static void fail_on_one_stage(struct rank *self)
     const struct tr_store_options options = {.sharding = TR_ZERO1,
                                              .shard_axes = trial_shard_axes(TR_ZERO1)};
     struct tr_params params;
-    tr_params_init(&params, 1, 0, 2);
+    tr_params_init(&params, tr_backend_choose(""), 1, 0, 2);
     for (int stage = 0; stage < 2; ++stage) {
         tr_params_begin_unit(&params, stage ? "small" : "huge");
         params.units[stage].stage = stage;

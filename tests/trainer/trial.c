@@ -22,7 +22,7 @@ static void make_registry(struct tr_params *params, const struct grid *grid, int
     static const struct tr_layout whole = {-1, 0, 0};
     const int pp = grid->size[TR_PP];
     char name[TR_NAME_BYTES];
-    tr_params_init(params, grid->size[TR_TP], tp_rank, shards);
+    tr_params_init(params, tr_backend_choose(""), grid->size[TR_TP], tp_rank, shards);
     tr_params_begin_unit(params, "embedding");
     add(params, "token", 257, 19, (struct tr_layout){0, 1, 257});
     tr_params_begin_unit(params, "place");
@@ -226,6 +226,7 @@ tr_status trial_open(struct trial *t)
 {
     const struct mode *mode = t->mode;
     struct tr_store_options options = {.sharding = mode->sharding,
+                                       .nstates = 2,
                                        .reduce_last = mode->reduce_last,
                                        .keep_gathered = mode->keep_gathered,
                                        .prefetch = mode->prefetch,

@@ -36,7 +36,7 @@ static double plain_loss(double *gradient, const float *logits, const int32_t *t
 }
 
 /* The three parts over ranges that end at cuts[0 .. n-1], combined as ranks would. */
-static double loss_in_ranges(const struct tr_ops *ops, float *logits, const int32_t *targets,
+static double loss_in_ranges(const struct tr_backend *ops, float *logits, const int32_t *targets,
                              const long *cuts, int ncuts)
 {
     enum { MOST = 4 };
@@ -64,9 +64,10 @@ static double loss_in_ranges(const struct tr_ops *ops, float *logits, const int3
     double loss = 0;
     for (int c = 0; c < ncuts; ++c) {
         const long first = c ? cuts[c - 1] : 0, count = cuts[c] - first;
-        const double here = ops->xent_finish(part[c], sum[0], right[0], most[0], weight, targets,
-                                             first, ROWS, count);
-        CHECK(c == 0 || here == loss); /* every range returns the same */
+        double here = 0;
+        ops->xent_finish(part[c], &here, sum[0], right[0], most[0], weight, targets, first, ROWS,
+                         count);
+        CHECK(c == 0 || here == loss); /* every range adds the same */
         loss = here;
         for (long r = 0; r < ROWS; ++r)
             memcpy(logits + r * n + first, part[c] + r * count, (size_t)count * sizeof *logits);
@@ -74,7 +75,7 @@ static double loss_in_ranges(const struct tr_ops *ops, float *logits, const int3
     return loss;
 }
 
-static void check_loss(const struct tr_ops *ops, long n, float scale)
+static void check_loss(const struct tr_backend *ops, long n, float scale)
 {
     int32_t targets[ROWS];
     make_targets(targets, n);
@@ -83,7 +84,8 @@ static void check_loss(const struct tr_ops *ops, long n, float scale)
     double *expected = wide_zeros(ROWS * n);
     const double loss = plain_loss(expected, logits, targets, n);
     float *whole = copy_of(logits, ROWS * n), *one = copy_of(logits, ROWS * n);
-    const double got = ops->loss(whole, weight, targets, ROWS, n);
+    double got = 0;
+    ops->loss(whole, &got, weight, targets, ROWS, n);
     CHECK_MESSAGE(fabs(got - loss) < 1e-6 * fmax(loss, 1), "%g, expected %g", got, loss);
     CHECK(difference(whole, expected, ROWS * n) < 1e-6);
     for (long i = 0; i < n; ++i) CHECK(whole[n + i] == 0 && whole[5 * n + i] == 0);
@@ -113,6 +115,23 @@ TEST(ops, loss_matches_the_plain_formula_whole_and_in_uneven_ranges)
     }
 }
 
+TEST(ops, the_loss_is_added_to_what_is_there_or_left_out)
+{
+    FOR_EACH_BUILD(ops)
+    {
+        const int32_t targets[2] = {0, 1};
+        float logits[3][6];
+        double once = 0, twice = 0;
+        for (int i = 0; i < 18; ++i) logits[i / 6][i % 6] = (float)(i % 6);
+        ops->loss(logits[0], &once, weight, targets, 2, 3);
+        twice = once;
+        ops->loss(logits[1], &twice, weight, targets, 2, 3);
+        ops->loss(logits[2], NULL, weight, targets, 2, 3);
+        CHECK(once > 0 && twice == 2 * once);
+        CHECK(same_bits(logits[0], logits[2], 6));
+    }
+}
+
 TEST(ops, loss_of_logits_that_are_not_numbers_is_not_a_number)
 {
     FOR_EACH_BUILD(ops)
@@ -120,8 +139,11 @@ TEST(ops, loss_of_logits_that_are_not_numbers_is_not_a_number)
         const float ones[2] = {1, 1};
         const int32_t targets[2] = {0, 1};
         float logits[2][3] = {{1, 2, 3}, {1, NAN, 3}};
-        CHECK(isnan(ops->loss(logits[0], ones, targets, 2, 3)));
+        double loss = 0, other = 0;
+        ops->loss(logits[0], &loss, ones, targets, 2, 3);
+        CHECK(isnan(loss));
         float infinite[2][3] = {{1, 2, INFINITY}, {1, 2, 3}};
-        CHECK(isnan(ops->loss(infinite[0], ones, targets, 2, 3)));
+        ops->loss(infinite[0], &other, ones, targets, 2, 3);
+        CHECK(isnan(other));
     }
 }

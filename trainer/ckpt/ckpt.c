@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,13 +17,12 @@
 
 static const char format_name[] = "tutti-train 2";
 
-/* Weights, and the optimizer's means: what a parameter has in a file. */
-enum { WEIGHT, MEAN, SQUARE, NUM_PARTS };
+/* What a parameter has in a file: its weights, then the optimizer's states. */
+enum { WEIGHT, NUM_PARTS = 1 + TR_MOST_STATES };
 
-/* SGD keeps no squares. */
-static int parts_of(const struct tr_config *config)
+static int parts_of(const struct tr_engine *e)
 {
-    return config->optimizer == TR_SGD ? SQUARE : NUM_PARTS;
+    return 1 + e->options.nstates;
 }
 
 static struct tr_tensor tensor_of(const struct tr_params *params, int param, int part,
@@ -41,7 +39,7 @@ static struct tr_tensor tensor_of(const struct tr_params *params, int param, int
 
 static float *range_of(const struct tr_unit_state *state, int part)
 {
-    return part == WEIGHT ? state->weight_shard : part == MEAN ? state->m : state->v;
+    return part == WEIGHT ? state->weight_shard : state->states[part - 1];
 }
 
 /* Room for the largest tensor. */
@@ -114,9 +112,9 @@ static tr_status same_on(const struct tr_group *group, uint64_t sum, bool *same)
     return TR_OK;
 }
 
-static uint64_t mix(uint64_t sum, const float *range, size_t count)
+static uint64_t mix(const struct tr_store *store, uint64_t sum, const float *range, size_t count)
 {
-    return (sum << 1 | sum >> 63) ^ tr_checksum(range, count * sizeof *range);
+    return (sum << 1 | sum >> 63) ^ tr_store_backend(store)->checksum(range, count * sizeof *range);
 }
 
 /* A checksum of what lies in one section of this rank's shards. */
@@ -129,7 +127,7 @@ static uint64_t sum_section(const struct tr_store *store, enum tr_section sectio
         size_t first = unit->section[section], end = unit->section[section + 1];
         if (first < s->first) first = s->first;
         if (end > s->first + s->count) end = s->first + s->count;
-        if (first < end) sum = mix(sum, s->weight_shard + (first - s->first), end - first);
+        if (first < end) sum = mix(store, sum, s->weight_shard + (first - s->first), end - first);
     }
     return sum;
 }
@@ -143,11 +141,11 @@ static tr_status compare(struct tr_engine *e, bool *same)
     for (int u = 0; u < store->nunits; ++u) {
         const struct tr_unit_state *s = &store->units[u];
         const struct tr_unit *unit = &store->params->units[s->unit];
-        shards = mix(shards, s->weight_shard, s->count);
-        if (unit->tied_stage >= 0) ties = mix(ties, s->weight_shard, s->count);
+        shards = mix(store, shards, s->weight_shard, s->count);
+        if (unit->tied_stage >= 0) ties = mix(store, ties, s->weight_shard, s->count);
         if (!store->whole_weights) continue;
         TR_TRY(tr_store_acquire(store, s->unit, -1));
-        wholes = mix(wholes, s->weights, unit->total);
+        wholes = mix(store, wholes, s->weights, unit->total);
         tr_store_release(store, s->unit);
     }
     *same = true;
@@ -179,9 +177,10 @@ static tr_status check_range(const struct tr_engine *e, const struct tr_unit_sta
     const struct tr_params *params = e->store.params;
     const struct tr_unit *unit = &params->units[state->unit];
     const float *range = range_of(state, part);
-    size_t i = 0;
-    while (i < state->count && isfinite(range[i])) ++i;
+    const size_t i = e->backend->find_not_finite(range, state->count);
     if (i == state->count) return TR_OK;
+    float number;
+    e->backend->read(&number, range + i, sizeof number);
     int p = unit->first_param; /* the tensor that holds the float: the last that begins before it */
     for (int other = p; other < unit->first_param + unit->nparams; ++other)
         if (params->items[other].offset <= state->first + i &&
@@ -191,7 +190,7 @@ static tr_status check_range(const struct tr_engine *e, const struct tr_unit_sta
     tensor_of(params, p, part, name);
     return tr_fail("after step %lld %s has the number %g: no checkpoint is written, earlier ones "
                    "are kept; resume from one of them with a smaller --lr",
-                   (long long)step, name, (double)range[i]);
+                   (long long)step, name, (double)number);
 }
 
 /* Each rank looks at its own shards, and all ranks hear of it. */
@@ -274,10 +273,11 @@ struct file {
     int n;
 };
 
-static tr_status create_file(struct file *f, const char *path, const struct tr_params *params,
+static tr_status create_file(struct file *f, const char *path, const struct tr_engine *e,
                              const struct tr_state *state, const struct tr_config *config)
 {
-    f->n = parts_of(config) * params->n;
+    const struct tr_params *params = e->store.params;
+    f->n = parts_of(e) * params->n;
     f->names = calloc((size_t)f->n, sizeof *f->names);
     f->tensors = calloc((size_t)f->n, sizeof *f->tensors);
     f->options = tr_config_to_json(config);
@@ -324,19 +324,19 @@ tr_status tr_ckpt_save(struct tr_engine *e, const char *folder, const struct tr_
 {
     struct file file = {0};
     float *whole = NULL;
-    TR_TRY(check_finite(e, parts_of(config), state->step));
+    TR_TRY(check_finite(e, parts_of(e), state->step));
     tr_status status = take_room(e->store.params, &whole);
     if (status == TR_OK && e->mesh->rank == 0) {
         if ((size_t)snprintf(path, path_bytes, "%s/step-%08lld.safetensors", folder,
                              (long long)state->step) >= path_bytes)
             status = tr_fail("--checkpoint=%s: the name is too long", folder);
         else
-            status = create_file(&file, path, e->store.params, state, config);
+            status = create_file(&file, path, e, state, config);
     }
     status = tr_mesh_agree(e->mesh, status);
     if (status == TR_OK) {
         tr_status written = TR_OK;
-        status = write_tensors(e, &file, parts_of(config), whole, &written);
+        status = write_tensors(e, &file, parts_of(e), whole, &written);
         if (status == TR_OK) status = tr_mesh_agree(e->mesh, written);
     }
     close_file(&file);
@@ -447,8 +447,7 @@ static tr_status share_state(const struct tr_mesh *mesh, struct tr_state *state)
     return TR_OK;
 }
 
-tr_status tr_ckpt_load(struct tr_engine *e, const char *path, const struct tr_config *config,
-                       struct tr_state *state)
+tr_status tr_ckpt_load(struct tr_engine *e, const char *path, struct tr_state *state)
 {
     struct tr_safetensors *file = NULL;
     float *whole = NULL;
@@ -458,7 +457,7 @@ tr_status tr_ckpt_load(struct tr_engine *e, const char *path, const struct tr_co
         if (status == TR_OK) status = read_state(file, path, state);
     }
     status = tr_mesh_agree(e->mesh, status);
-    if (status == TR_OK) status = read_tensors(e, file, parts_of(config), whole);
+    if (status == TR_OK) status = read_tensors(e, file, parts_of(e), whole);
     if (status == TR_OK) status = share_state(e->mesh, state);
     if (status == TR_OK) status = tr_store_publish(&e->store);
     tr_safetensors_close(file);

@@ -44,6 +44,6 @@ TR_NODISCARD tr_status tr_ckpt_read_options(const char *path, char **options);
 
 /* Fills the store and the state from the file, which rank 0 reads. Collective. */
 TR_NODISCARD tr_status tr_ckpt_load(struct tr_engine *engine, const char *path,
-                                    const struct tr_config *config, struct tr_state *state);
+                                    struct tr_state *state);
 
 #endif

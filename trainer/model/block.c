@@ -12,34 +12,8 @@ float *tr_gradient(const struct tr_pass *pass, float *unit, int param)
     return param < 0 ? NULL : unit + pass->model->params.items[param].offset;
 }
 
-/* ---- What differs between the two models, and between one rank of tp and several --------------
+/* ---- What differs between one rank of tp and several ------------------------------------------
  */
-
-void tr_norm_forward(const struct tr_pass *pass, const struct tr_norm *norm, const float *unit,
-                     const float *x)
-{
-    const struct tr_ops *ops = pass->model->ops;
-    const long own = pass->tokens->own, h = pass->model->size.width;
-    if (pass->model->size.kind == TR_LLAMA)
-        ops->rms_forward(norm->y, norm->rstd, x, tr_weight(pass, unit, norm->w), own, h);
-    else
-        ops->norm_forward(norm->y, norm->mean, norm->rstd, x, tr_weight(pass, unit, norm->w),
-                          tr_weight(pass, unit, norm->b), own, h);
-}
-
-void tr_norm_backward(const struct tr_pass *pass, const struct tr_norm *norm, const float *unit,
-                      float *gradients, float *dx, const float *dy, const float *x)
-{
-    const struct tr_ops *ops = pass->model->ops;
-    const long own = pass->tokens->own, h = pass->model->size.width;
-    if (pass->model->size.kind == TR_LLAMA)
-        ops->rms_backward(dx, tr_gradient(pass, gradients, norm->w), dy, x, norm->rstd,
-                          tr_weight(pass, unit, norm->w), own, h);
-    else
-        ops->norm_backward(dx, tr_gradient(pass, gradients, norm->w),
-                           tr_gradient(pass, gradients, norm->b), dy, x, norm->mean, norm->rstd,
-                           tr_weight(pass, unit, norm->w), own, h);
-}
 
 tr_status tr_gather(const struct tr_pass *pass, float *room, const float *own, const float **all)
 {
@@ -61,17 +35,16 @@ tr_status tr_scatter(const struct tr_pass *pass, float *room, float *all, const 
 static tr_status join_stream(const struct tr_pass *pass, float *y, const float *x, const float *w,
                              const float *b, const float *residual, long in)
 {
-    const struct tr_ops *ops = pass->model->ops;
+    const struct tr_backend *backend = pass->model->backend;
     const long rows = pass->tokens->rows, own = pass->tokens->own, h = pass->model->size.width;
     if (pass->seams->tp == 1) {
-        ops->linear_forward(y, x, w, b, residual, rows, in, h);
+        backend->linear_forward(y, x, w, b, residual, rows, in, h);
         return TR_OK;
     }
     float *all = pass->scratch->d_all;
-    ops->linear_forward(all, x, w, NULL, NULL, rows, in, h);
+    backend->linear_forward(all, x, w, NULL, NULL, rows, in, h);
     TR_TRY(pass->seams->scatter(pass->seams->arg, y, all, own, h));
-    for (long row = 0; row < own; ++row)
-        for (long i = 0; i < h; ++i) y[row * h + i] += residual[row * h + i] + (b ? b[i] : 0);
+    backend->add_residual(y, residual, b, own, h);
     return TR_OK;
 }
 
@@ -79,14 +52,14 @@ static tr_status join_stream(const struct tr_pass *pass, float *y, const float *
 static tr_status leave_stream(const struct tr_pass *pass, float *dx, float *dw, float *db,
                               const float *d_stream, const float *x, const float *w, long in)
 {
-    const struct tr_ops *ops = pass->model->ops;
+    const struct tr_backend *backend = pass->model->backend;
     const long rows = pass->tokens->rows, own = pass->tokens->own, h = pass->model->size.width;
     const bool cut = pass->seams->tp > 1;
     const float *dy;
     TR_TRY(tr_gather(pass, pass->scratch->d_all, d_stream, &dy));
     /* The bias was added to this rank's rows only. */
-    if (cut && db) ops->linear_backward(NULL, NULL, db, d_stream, NULL, NULL, own, 0, h);
-    ops->linear_backward(dx, dw, cut ? NULL : db, dy, x, w, rows, in, h);
+    if (cut && db) backend->linear_backward(NULL, NULL, db, d_stream, NULL, NULL, own, 0, h);
+    backend->linear_backward(dx, dw, cut ? NULL : db, dy, x, w, rows, in, h);
     return TR_OK;
 }
 
@@ -95,12 +68,14 @@ static tr_status leave_stream(const struct tr_pass *pass, float *dx, float *dw, 
 
 static struct tr_norm norm1_of(const struct tr_block *b, const struct tr_block_acts *a)
 {
-    return (struct tr_norm){a->norm1, a->mean1, a->rstd1, b->norm1_w, b->norm1_b};
+    return (struct tr_norm){a->norm1, a->mean1, a->rstd1, b->tensor[TR_NORM1_W],
+                            b->tensor[TR_NORM1_B]};
 }
 
 static struct tr_norm norm2_of(const struct tr_block *b, const struct tr_block_acts *a)
 {
-    return (struct tr_norm){a->norm2, a->mean2, a->rstd2, b->norm2_w, b->norm2_b};
+    return (struct tr_norm){a->norm2, a->mean2, a->rstd2, b->tensor[TR_NORM2_W],
+                            b->tensor[TR_NORM2_B]};
 }
 
 static struct tr_attend attend_of(const struct tr_pass *pass, const struct tr_block_acts *a)
@@ -118,11 +93,11 @@ static struct tr_attend attend_of(const struct tr_pass *pass, const struct tr_bl
 static void rotate(const struct tr_pass *pass, float *q, float *k, int direction)
 {
     const struct tr_model *m = pass->model;
-    if (m->size.kind != TR_LLAMA) return;
     const struct tr_tokens *t = pass->tokens;
-    m->ops->rope(q, t->positions, t->rows, m->heads, m->d, m->q_stride, TR_ROPE_THETA, direction);
-    m->ops->rope(k, t->positions, t->rows, m->kv_heads, m->d, m->kv_stride, TR_ROPE_THETA,
-                 direction);
+    const double theta = m->architecture->rope_theta;
+    if (theta == 0) return;
+    m->backend->rope(q, t->positions, t->rows, m->heads, m->d, m->q_stride, theta, direction);
+    m->backend->rope(k, t->positions, t->rows, m->kv_heads, m->d, m->kv_stride, theta, direction);
 }
 
 static tr_status attention_forward(const struct tr_pass *pass, const struct tr_block *b,
@@ -131,33 +106,20 @@ static tr_status attention_forward(const struct tr_pass *pass, const struct tr_b
     const struct tr_model *m = pass->model;
     const long rows = pass->tokens->rows, h = m->size.width;
     const struct tr_norm norm = norm1_of(b, a);
-    tr_norm_forward(pass, &norm, w, a->input);
+    pass->model->architecture->norm->forward(pass, &norm, w, a->input);
     const float *x;
     TR_TRY(tr_gather(pass, pass->scratch->all, a->norm1, &x));
-    m->ops->linear_forward(a->q, x, tr_weight(pass, w, b->q_w), tr_weight(pass, w, b->q_b), NULL,
-                           rows, h, m->q_stride);
+    m->backend->linear_forward(a->q, x, tr_weight(pass, w, b->tensor[TR_Q_W]),
+                               tr_weight(pass, w, b->tensor[TR_Q_B]), NULL, rows, h, m->q_stride);
     if (!m->packed)
-        m->ops->linear_forward(a->k, x, tr_weight(pass, w, b->k_w), tr_weight(pass, w, b->k_b),
-                               NULL, rows, h, m->kv_stride);
+        m->backend->linear_forward(a->k, x, tr_weight(pass, w, b->tensor[TR_K_W]),
+                                   tr_weight(pass, w, b->tensor[TR_K_B]), NULL, rows, h,
+                                   m->kv_stride);
     rotate(pass, a->q, a->k, 1);
     const struct tr_attend call = attend_of(pass, a);
     TR_TRY(pass->seams->attend_forward(pass->seams->arg, &call));
-    return join_stream(pass, a->middle, a->attention, tr_weight(pass, w, b->proj_w),
-                       tr_weight(pass, w, b->proj_b), a->input, m->heads * m->d);
-}
-
-/* The gradients of one more product x[rows, h] w[n, h]^T of the same x: dw and db +=, and its
- * summand of x's gradient is added to scratch->d_all. May take the room of x, which is read before.
- */
-static void add_product(const struct tr_pass *pass, float *dw, float *db, const float *dy,
-                        const float *x, const float *w, long n)
-{
-    const struct tr_ops *ops = pass->model->ops;
-    const long rows = pass->tokens->rows, h = pass->model->size.width;
-    float *more = pass->scratch->all, *d_all = pass->scratch->d_all;
-    ops->linear_backward(NULL, dw, db, dy, x, NULL, rows, h, n);
-    ops->linear_backward(more, NULL, NULL, dy, NULL, w, rows, h, n);
-    for (long i = 0; i < rows * h; ++i) d_all[i] += more[i];
+    return join_stream(pass, a->middle, a->attention, tr_weight(pass, w, b->tensor[TR_PROJ_W]),
+                       tr_weight(pass, w, b->tensor[TR_PROJ_B]), a->input, m->heads * m->d);
 }
 
 /* The end of either half's backward: scratch->d_all, the gradient of what the norm gave, goes
@@ -168,7 +130,7 @@ static tr_status enter_stream(const struct tr_pass *pass, const struct tr_norm *
 {
     const float *d_norm;
     TR_TRY(tr_scatter(pass, pass->scratch->d_norm, pass->scratch->d_all, &d_norm));
-    tr_norm_backward(pass, norm, w, g, d_stream, d_norm, x);
+    pass->model->architecture->norm->backward(pass, norm, w, g, d_stream, d_norm, x);
     tr_hook_call(hook, norm->b);
     tr_hook_call(hook, norm->w);
     return TR_OK;
@@ -183,11 +145,13 @@ static tr_status qkv_backward(const struct tr_pass *pass, const struct tr_block 
     const long rows = pass->tokens->rows, h = m->size.width;
     const float *x;
     TR_TRY(tr_gather(pass, s->all, a->norm1, &x));
-    m->ops->linear_backward(s->d_all, tr_gradient(pass, g, b->q_w), tr_gradient(pass, g, b->q_b),
-                            s->dq, x, tr_weight(pass, w, b->q_w), rows, h, m->q_stride);
+    m->backend->linear_backward(s->d_all, tr_gradient(pass, g, b->tensor[TR_Q_W]),
+                                tr_gradient(pass, g, b->tensor[TR_Q_B]), s->dq, x,
+                                tr_weight(pass, w, b->tensor[TR_Q_W]), rows, h, m->q_stride);
     if (!m->packed)
-        add_product(pass, tr_gradient(pass, g, b->k_w), tr_gradient(pass, g, b->k_b), s->dk, x,
-                    tr_weight(pass, w, b->k_w), m->kv_stride);
+        tr_add_product(pass, tr_gradient(pass, g, b->tensor[TR_K_W]),
+                       tr_gradient(pass, g, b->tensor[TR_K_B]), s->dk, x,
+                       tr_weight(pass, w, b->tensor[TR_K_W]), m->kv_stride);
     return TR_OK;
 }
 
@@ -197,11 +161,11 @@ static tr_status attention_backward(const struct tr_pass *pass, const struct tr_
 {
     const struct tr_model *m = pass->model;
     struct tr_scratch *s = pass->scratch;
-    TR_TRY(leave_stream(pass, s->d_attention, tr_gradient(pass, g, b->proj_w),
-                        tr_gradient(pass, g, b->proj_b), d_stream, a->attention,
-                        tr_weight(pass, w, b->proj_w), m->heads * m->d));
-    tr_hook_call(hook, b->proj_b);
-    tr_hook_call(hook, b->proj_w);
+    TR_TRY(leave_stream(pass, s->d_attention, tr_gradient(pass, g, b->tensor[TR_PROJ_W]),
+                        tr_gradient(pass, g, b->tensor[TR_PROJ_B]), d_stream, a->attention,
+                        tr_weight(pass, w, b->tensor[TR_PROJ_W]), m->heads * m->d));
+    tr_hook_call(hook, b->tensor[TR_PROJ_B]);
+    tr_hook_call(hook, b->tensor[TR_PROJ_W]);
     struct tr_attend call = attend_of(pass, a);
     call.dout = s->d_attention;
     call.dq = s->dq;
@@ -210,7 +174,8 @@ static tr_status attention_backward(const struct tr_pass *pass, const struct tr_
     TR_TRY(pass->seams->attend_backward(pass->seams->arg, &call));
     rotate(pass, s->dq, s->dk, -1);
     TR_TRY(qkv_backward(pass, b, a, w, g));
-    const int qkv[] = {b->v_b, b->k_b, b->q_b, b->v_w, b->k_w, b->q_w};
+    const int qkv[] = {b->tensor[TR_V_B], b->tensor[TR_K_B], b->tensor[TR_Q_B],
+                       b->tensor[TR_V_W], b->tensor[TR_K_W], b->tensor[TR_Q_W]};
     for (int i = 0; i < 6; ++i) tr_hook_call(hook, qkv[i]);
     const struct tr_norm norm = norm1_of(b, a);
     return enter_stream(pass, &norm, w, g, d_stream, a->input, hook);
@@ -223,42 +188,13 @@ static tr_status mlp_forward(const struct tr_pass *pass, const struct tr_block *
                              struct tr_block_acts *a, const float *w, float *output)
 {
     const struct tr_model *m = pass->model;
-    const long rows = pass->tokens->rows, h = m->size.width, f = m->hidden;
     const struct tr_norm norm = norm2_of(b, a);
-    tr_norm_forward(pass, &norm, w, a->middle);
+    pass->model->architecture->norm->forward(pass, &norm, w, a->middle);
     const float *x;
     TR_TRY(tr_gather(pass, pass->scratch->all, a->norm2, &x));
-    m->ops->linear_forward(a->up, x, tr_weight(pass, w, b->up_w), tr_weight(pass, w, b->up_b), NULL,
-                           rows, h, f);
-    if (b->gate_w >= 0) {
-        m->ops->linear_forward(a->gate, x, tr_weight(pass, w, b->gate_w), NULL, NULL, rows, h, f);
-        m->ops->swiglu_forward(a->active, a->gate, a->up, rows * f);
-    } else {
-        m->ops->gelu_forward(a->active, a->up, rows * f);
-    }
-    return join_stream(pass, output, a->active, tr_weight(pass, w, b->down_w),
-                       tr_weight(pass, w, b->down_b), a->middle, f);
-}
-
-/* From d_wide, the gradient of active[rows, hidden], to that of the normalised input, in d_all. */
-static tr_status up_backward(const struct tr_pass *pass, const struct tr_block *b,
-                             const struct tr_block_acts *a, const float *w, float *g)
-{
-    const struct tr_model *m = pass->model;
-    struct tr_scratch *s = pass->scratch;
-    const long rows = pass->tokens->rows, h = m->size.width, f = m->hidden;
-    const float *x;
-    TR_TRY(tr_gather(pass, s->all, a->norm2, &x));
-    if (b->gate_w < 0)
-        m->ops->gelu_backward(s->d_wide, s->d_wide, a->up, rows * f);
-    else
-        m->ops->swiglu_backward(s->d_gate, s->d_wide, s->d_wide, a->gate, a->up, rows * f);
-    m->ops->linear_backward(s->d_all, tr_gradient(pass, g, b->up_w), tr_gradient(pass, g, b->up_b),
-                            s->d_wide, x, tr_weight(pass, w, b->up_w), rows, h, f);
-    if (b->gate_w >= 0)
-        add_product(pass, tr_gradient(pass, g, b->gate_w), NULL, s->d_gate, x,
-                    tr_weight(pass, w, b->gate_w), f);
-    return TR_OK;
+    m->architecture->mlp->forward(pass, b, a, w, x);
+    return join_stream(pass, output, a->active, tr_weight(pass, w, b->tensor[TR_DOWN_W]),
+                       tr_weight(pass, w, b->tensor[TR_DOWN_B]), a->middle, m->hidden);
 }
 
 static tr_status mlp_backward(const struct tr_pass *pass, const struct tr_block *b,
@@ -266,15 +202,17 @@ static tr_status mlp_backward(const struct tr_pass *pass, const struct tr_block 
                               const struct tr_ready_hook *hook)
 {
     struct tr_scratch *s = pass->scratch;
-    TR_TRY(leave_stream(pass, s->d_wide, tr_gradient(pass, g, b->down_w),
-                        tr_gradient(pass, g, b->down_b), d_stream, a->active,
-                        tr_weight(pass, w, b->down_w), pass->model->hidden));
-    tr_hook_call(hook, b->down_b);
-    tr_hook_call(hook, b->down_w);
-    TR_TRY(up_backward(pass, b, a, w, g));
-    tr_hook_call(hook, b->up_b);
-    tr_hook_call(hook, b->up_w);
-    tr_hook_call(hook, b->gate_w);
+    TR_TRY(leave_stream(pass, s->d_wide, tr_gradient(pass, g, b->tensor[TR_DOWN_W]),
+                        tr_gradient(pass, g, b->tensor[TR_DOWN_B]), d_stream, a->active,
+                        tr_weight(pass, w, b->tensor[TR_DOWN_W]), pass->model->hidden));
+    tr_hook_call(hook, b->tensor[TR_DOWN_B]);
+    tr_hook_call(hook, b->tensor[TR_DOWN_W]);
+    const float *x;
+    TR_TRY(tr_gather(pass, s->all, a->norm2, &x));
+    pass->model->architecture->mlp->backward(pass, b, a, w, g, x);
+    tr_hook_call(hook, b->tensor[TR_UP_B]);
+    tr_hook_call(hook, b->tensor[TR_UP_W]);
+    tr_hook_call(hook, b->tensor[TR_GATE_W]);
     const struct tr_norm norm = norm2_of(b, a);
     return enter_stream(pass, &norm, w, g, d_stream, a->middle, hook);
 }

@@ -10,12 +10,12 @@ tr_status tr_embed_forward(const struct tr_pass *pass, const float *token, const
     const long h = m->size.width;
     const bool cut = pass->seams->tp > 1;
     float *rows = cut ? pass->scratch->d_all : output;
-    m->ops->embed_forward(rows, t->ids, tr_weight(pass, token, m->token_w), m->vocabulary_first,
-                          m->vocabulary_count, t->rows, h);
+    m->backend->embed_forward(rows, t->ids, tr_weight(pass, token, m->tensor[TR_TOKEN_W]),
+                              m->vocabulary_first, m->vocabulary_count, t->rows, h);
     if (cut) TR_TRY(pass->seams->scatter(pass->seams->arg, output, rows, t->own, h));
     if (place)
-        m->ops->place_forward(output, t->own_positions, tr_weight(pass, place, m->place_w), t->own,
-                              h);
+        m->backend->place_forward(output, t->own_positions,
+                                  tr_weight(pass, place, m->tensor[TR_PLACE_W]), t->own, h);
     return TR_OK;
 }
 
@@ -26,34 +26,34 @@ tr_status tr_embed_backward(const struct tr_pass *pass, float *d_token, float *d
     const struct tr_tokens *t = pass->tokens;
     const long h = m->size.width;
     if (d_place) {
-        m->ops->place_backward(tr_gradient(pass, d_place, m->place_w), d_stream, t->own_positions,
-                               t->own, h);
-        tr_hook_call(hook, m->place_w);
+        m->backend->place_backward(tr_gradient(pass, d_place, m->tensor[TR_PLACE_W]), d_stream,
+                                   t->own_positions, t->own, h);
+        tr_hook_call(hook, m->tensor[TR_PLACE_W]);
     }
     const float *rows;
     TR_TRY(tr_gather(pass, pass->scratch->d_all, d_stream, &rows));
-    m->ops->embed_backward(tr_gradient(pass, d_token, m->token_w), rows, t->ids,
-                           m->vocabulary_first, m->vocabulary_count, t->rows, h);
-    tr_hook_call(hook, m->token_w);
+    m->backend->embed_backward(tr_gradient(pass, d_token, m->tensor[TR_TOKEN_W]), rows, t->ids,
+                               m->vocabulary_first, m->vocabulary_count, t->rows, h);
+    tr_hook_call(hook, m->tensor[TR_TOKEN_W]);
     return TR_OK;
 }
 
 static struct tr_norm norm_of(const struct tr_pass *pass)
 {
     const struct tr_model *m = pass->model;
-    return (struct tr_norm){pass->acts->norm, pass->acts->mean, pass->acts->rstd, m->norm_w,
-                            m->norm_b};
+    return (struct tr_norm){pass->acts->norm, pass->acts->mean, pass->acts->rstd,
+                            m->tensor[TR_NORM_W], m->tensor[TR_NORM_B]};
 }
 
 tr_status tr_head_logits(const struct tr_pass *pass, const float *final, const float *head)
 {
     const struct tr_model *m = pass->model;
     const struct tr_norm norm = norm_of(pass);
-    tr_norm_forward(pass, &norm, final, pass->acts->output);
+    m->architecture->norm->forward(pass, &norm, final, pass->acts->output);
     const float *x;
     TR_TRY(tr_gather(pass, pass->scratch->d_all, pass->acts->norm, &x));
-    m->ops->linear_forward(pass->acts->logits, x, tr_weight(pass, head, m->head_w), NULL, NULL,
-                           pass->tokens->rows, m->size.width, m->vocabulary_count);
+    m->backend->linear_forward(pass->acts->logits, x, tr_weight(pass, head, m->tensor[TR_HEAD_W]),
+                               NULL, NULL, pass->tokens->rows, m->size.width, m->vocabulary_count);
     return TR_OK;
 }
 
@@ -77,15 +77,16 @@ tr_status tr_head_backward(const struct tr_pass *pass, const float *final, const
     const long h = m->size.width;
     const float *x, *d_norm;
     TR_TRY(tr_gather(pass, s->all, pass->acts->norm, &x));
-    m->ops->linear_backward(s->d_all, tr_gradient(pass, d_head, m->head_w), NULL,
-                            pass->acts->logits, x, tr_weight(pass, head, m->head_w), t->rows, h,
-                            m->vocabulary_count);
-    if (!m->size.tied) tr_hook_call(hook, m->head_w);
+    m->backend->linear_backward(s->d_all, tr_gradient(pass, d_head, m->tensor[TR_HEAD_W]), NULL,
+                                pass->acts->logits, x, tr_weight(pass, head, m->tensor[TR_HEAD_W]),
+                                t->rows, h, m->vocabulary_count);
+    if (!m->size.tied) tr_hook_call(hook, m->tensor[TR_HEAD_W]);
     TR_TRY(tr_scatter(pass, s->d_norm, s->d_all, &d_norm));
-    for (long i = 0; i < t->own * h; ++i) d_stream[i] = 0; /* norm_backward adds */
+    m->backend->clear(d_stream, (size_t)(t->own * h) * sizeof *d_stream); /* norm_backward adds */
     const struct tr_norm norm = norm_of(pass);
-    tr_norm_backward(pass, &norm, final, d_final, d_stream, d_norm, pass->acts->output);
-    tr_hook_call(hook, m->norm_b);
-    tr_hook_call(hook, m->norm_w);
+    m->architecture->norm->backward(pass, &norm, final, d_final, d_stream, d_norm,
+                                    pass->acts->output);
+    tr_hook_call(hook, m->tensor[TR_NORM_B]);
+    tr_hook_call(hook, m->tensor[TR_NORM_W]);
     return TR_OK;
 }

@@ -1,112 +1,116 @@
-/* Registers the parameters of GPT-2 and Llama by unit, and carves the memory of the activations. */
+/* Registers the parameters of a model by unit, and carves the memory of the activations. */
 #include "model.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-static const struct tr_layout whole = {-1, 0, 0};
+/* ---- Registering tensors ----------------------------------------------------------------------
+ */
 
-/* One tensor of the unit that was begun last. */
-struct row {
-    int *index;
-    const char *name;
-    long rows, cols;
-    struct tr_layout layout;
-    float mean, deviation;
-    bool absent, joined;
-};
-
-static tr_status add(struct tr_params *params, const char *prefix, const struct row *row)
+static long extent_of(const struct tr_model_size *size, enum tr_extent extent)
 {
-    *row->index = -1;
-    if (row->absent) return TR_OK;
+    const long d = size->width / size->heads;
+    switch (extent) {
+    case TR_VECTOR:
+        return 1;
+    case TR_WIDTH:
+        return size->width;
+    case TR_HEADS:
+        return size->heads * d;
+    case TR_KV_HEADS:
+        return size->kv_heads * d;
+    case TR_HIDDEN:
+        return size->hidden;
+    case TR_VOCABULARY:
+        return size->vocabulary;
+    case TR_CONTEXT:
+        return size->context;
+    }
+    return 0;
+}
+
+/* How tp cuts a tensor: along the dimension that it can cut, if there is one. */
+static struct tr_layout layout_of(const struct tr_model_size *size, const struct tr_tensor_row *row)
+{
+    const enum tr_extent extents[2] = {row->rows, row->cols};
+    const long d = size->width / size->heads;
+    for (int dim = 0; dim < 2; ++dim) {
+        const enum tr_extent extent = extents[dim];
+        if (extent == TR_HEADS) return (struct tr_layout){dim, d, size->heads};
+        if (extent == TR_KV_HEADS) return (struct tr_layout){dim, d, size->kv_heads};
+        if (extent == TR_HIDDEN || extent == TR_VOCABULARY)
+            return (struct tr_layout){dim, 1, extent_of(size, extent)};
+    }
+    return (struct tr_layout){-1, 0, 0};
+}
+
+static double deviation_of(const struct tr_model_size *size, enum tr_first first)
+{
+    const float normal = 0.02f, residual = normal / sqrtf(2 * (float)size->layers);
+    return (double)(first == TR_NORMAL ? normal : first == TR_RESIDUAL ? residual : 0);
+}
+
+static tr_status add(struct tr_model *model, const char *prefix, const struct tr_tensor_row *row,
+                     int *index)
+{
+    const struct tr_model_size *size = &model->size;
+    struct tr_params *params = &model->params;
     char name[TR_NAME_BYTES];
     snprintf(name, sizeof name, "%s%s", prefix, row->name);
-    *row->index =
-        tr_param_add(params, name, row->rows, row->cols, row->layout, row->mean, row->deviation);
-    if (*row->index < 0) return tr_fail("out of memory for the list of parameters");
-    params->items[*row->index].joined = row->joined;
+    *index =
+        tr_param_add(params, name, extent_of(size, row->rows),
+                     row->cols == TR_VECTOR ? 0 : extent_of(size, row->cols), layout_of(size, row),
+                     row->first == TR_ONES, deviation_of(size, row->first));
+    if (*index < 0) return tr_fail("out of memory for the list of parameters");
+    params->items[*index].decay = row->decay;
+    params->items[*index].joined =
+        row->joint == TR_JOINED || (row->joint == TR_PACKED && model->packed);
     return TR_OK;
 }
 
-static tr_status begin(struct tr_params *params, int *unit, const char *name)
+/* Registers a unit, and gives the indices of its tensors; unit is -1 where the architecture has
+ * none of this kind. */
+static tr_status register_unit(struct tr_model *model, enum tr_unit_kind kind, const char *name,
+                               const char *prefix, int *unit, int tensor[TR_NUM_ROLES])
 {
-    *unit = tr_params_begin_unit(params, name);
-    return *unit < 0 ? tr_fail("out of memory for the list of parameters") : TR_OK;
+    const struct tr_unit_rows *rows = &model->architecture->units[kind];
+    *unit = -1;
+    if (!rows->n) return TR_OK;
+    *unit = tr_params_begin_unit(&model->params, name);
+    if (*unit < 0) return tr_fail("out of memory for the list of parameters");
+    for (int i = 0; i < rows->n; ++i)
+        if (tr_row_is_there(&rows->rows[i], model->size.tied))
+            TR_TRY(add(model, prefix, &rows->rows[i], &tensor[rows->rows[i].role]));
+    return TR_OK;
 }
 
 static tr_status register_block(struct tr_model *model, long layer)
 {
-    const struct tr_model_size *size = &model->size;
-    struct tr_block *b = &model->blocks[layer];
-    const long h = size->width, d = model->d, q = size->heads * d, kv = size->kv_heads * d,
-               f = size->hidden;
-    const bool llama = size->kind == TR_LLAMA;
-    /* Each block adds two summands to the stream: scaled so that the sum's variance does not grow.
-     */
-    const float deviation = 0.02f, residual = deviation / sqrtf(2 * (float)size->layers);
-    const struct tr_layout heads = {0, d, size->heads}, kv_heads = {0, d, size->kv_heads},
-                           heads_in = {1, d, size->heads}, wide = {0, 1, f}, wide_in = {1, 1, f};
-    const struct row rows[] = {
-        {&b->norm1_w, "norm1.weight", h, 0, whole, 1, 0, false, false},
-        {&b->norm1_b, "norm1.bias", h, 0, whole, 0, 0, llama, false},
-        {&b->q_w, "attention.q.weight", q, h, heads, 0, deviation, false, false},
-        {&b->k_w, "attention.k.weight", kv, h, kv_heads, 0, deviation, false, model->packed},
-        {&b->v_w, "attention.v.weight", kv, h, kv_heads, 0, deviation, false, true},
-        {&b->q_b, "attention.q.bias", q, 0, heads, 0, 0, llama, false},
-        {&b->k_b, "attention.k.bias", kv, 0, kv_heads, 0, 0, llama, model->packed},
-        {&b->v_b, "attention.v.bias", kv, 0, kv_heads, 0, 0, llama, true},
-        {&b->proj_w, "attention.proj.weight", h, q, heads_in, 0, residual, false, false},
-        {&b->proj_b, "attention.proj.bias", h, 0, whole, 0, 0, llama, false},
-        {&b->norm2_w, "norm2.weight", h, 0, whole, 1, 0, false, false},
-        {&b->norm2_b, "norm2.bias", h, 0, whole, 0, 0, llama, false},
-        {&b->gate_w, "mlp.gate.weight", f, h, wide, 0, deviation, !llama, false},
-        {&b->up_w, "mlp.up.weight", f, h, wide, 0, deviation, false, false},
-        {&b->up_b, "mlp.up.bias", f, 0, wide, 0, 0, llama, false},
-        {&b->down_w, "mlp.down.weight", h, f, wide_in, 0, residual, false, false},
-        {&b->down_b, "mlp.down.bias", h, 0, whole, 0, 0, llama, false},
-    };
-    char prefix[TR_NAME_BYTES / 2];
-    snprintf(prefix, sizeof prefix, "blocks.%ld", layer);
-    TR_TRY(begin(&model->params, &b->unit, prefix));
+    struct tr_block *block = &model->blocks[layer];
+    char name[TR_NAME_BYTES / 2], prefix[TR_NAME_BYTES / 2];
+    snprintf(name, sizeof name, "blocks.%ld", layer);
     snprintf(prefix, sizeof prefix, "blocks.%ld.", layer);
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i)
-        TR_TRY(add(&model->params, prefix, &rows[i]));
-    return TR_OK;
+    for (int role = 0; role < TR_NUM_ROLES; ++role) block->tensor[role] = -1;
+    return register_unit(model, TR_BLOCK_OF_LAYER, name, prefix, &block->unit, block->tensor);
 }
 
 static tr_status register_all(struct tr_model *model)
 {
-    const struct tr_model_size *size = &model->size;
-    struct tr_params *params = &model->params;
-    const bool llama = size->kind == TR_LLAMA;
-    const long h = size->width, v = size->vocabulary;
-    const struct tr_layout vocabulary = {0, 1, v};
-    const struct row token = {&model->token_w, "token.weight", v,    h, vocabulary, 0,
-                              0.02f,           false,          false},
-                     place = {&model->place_w, "place.weight", size->context, h, whole, 0,
-                              0.02f,           llama,          false},
-                     norm_w = {&model->norm_w, "norm.weight", h, 0, whole, 1, 0, false, false},
-                     norm_b = {&model->norm_b, "norm.bias", h, 0, whole, 0, 0, llama, false},
-                     head = {&model->head_w, "head.weight", v,    h, vocabulary, 0,
-                             0.02f,          size->tied,    false};
-    TR_TRY(begin(params, &model->token_unit, "token"));
-    TR_TRY(add(params, "", &token));
-    params->items[model->token_w].decay = false;
-    model->place_unit = -1;
-    if (!llama) TR_TRY(begin(params, &model->place_unit, "place"));
-    TR_TRY(add(params, "", &place));
-    if (!llama) params->items[model->place_w].decay = false;
-    for (long layer = 0; layer < size->layers; ++layer) TR_TRY(register_block(model, layer));
-    TR_TRY(begin(params, &model->final_unit, "final"));
-    TR_TRY(add(params, "", &norm_w));
-    TR_TRY(add(params, "", &norm_b));
-    TR_TRY(add(params, "", &head));
-    model->head_unit = size->tied ? model->token_unit : model->final_unit;
-    if (size->tied) model->head_w = model->token_w;
+    int *tensor = model->tensor;
+    const bool tied = model->size.tied;
+    for (int role = 0; role < TR_NUM_ROLES; ++role) tensor[role] = -1;
+    TR_TRY(register_unit(model, TR_TOKEN, "token", "", &model->token_unit, tensor));
+    TR_TRY(register_unit(model, TR_PLACE, "place", "", &model->place_unit, tensor));
+    for (long layer = 0; layer < model->size.layers; ++layer) TR_TRY(register_block(model, layer));
+    TR_TRY(register_unit(model, TR_FINAL, "final", "", &model->final_unit, tensor));
+    model->head_unit = tied ? model->token_unit : model->final_unit;
+    if (tied) tensor[TR_HEAD_W] = tensor[TR_TOKEN_W];
     return TR_OK;
 }
+
+/* ---- Sizes that do not fit each other --------------------------------------------------------
+ */
 
 /* The divisors of `of` next to n, on both sides, as "4 and 6"; one where there is only one. */
 static const char *near_divisors(long of, long n, char out[48])
@@ -133,15 +137,17 @@ static tr_status check_heads(const struct tr_model_size *size)
                        "the same number of query heads; the nearest that do are %s",
                        size->kv_heads, size->heads,
                        near_divisors(size->heads, size->kv_heads, near));
-    if (size->kind == TR_LLAMA && size->width / size->heads % 2) {
+    const struct tr_architecture *architecture = tr_architectures[size->kind];
+    if (architecture->rope_theta != 0 && size->width / size->heads % 2) {
         const long below = size->width - size->heads, above = size->width + size->heads;
         if (below)
             snprintf(near, sizeof near, "widths that work are %ld and %ld", below, above);
         else
             snprintf(near, sizeof near, "width that works is %ld", above);
-        return tr_fail("--width=%ld with --heads=%ld gives heads of %ld floats, but Llama turns "
+        return tr_fail("--width=%ld with --heads=%ld gives heads of %ld floats, but %s turns "
                        "pairs of them; the nearest %s",
-                       size->width, size->heads, size->width / size->heads, near);
+                       size->width, size->heads, size->width / size->heads, architecture->title,
+                       near);
     }
     return TR_OK;
 }
@@ -188,14 +194,15 @@ static void take_part(struct tr_model *model, int tp, int tp_rank)
 }
 
 tr_status tr_model_init(struct tr_model *model, const struct tr_model_size *size,
-                        const struct tr_ops *ops, int tp, int tp_rank, int shards)
+                        const struct tr_backend *backend, int tp, int tp_rank, int shards)
 {
-    *model = (struct tr_model){.size = *size, .ops = ops};
+    *model = (struct tr_model){
+        .size = *size, .architecture = tr_architectures[size->kind], .backend = backend};
     TR_TRY(tr_model_check(size, tp));
     take_part(model, tp, tp_rank);
     model->blocks = calloc((size_t)size->layers, sizeof *model->blocks);
     if (!model->blocks) return tr_fail("out of memory for %ld layers", size->layers);
-    tr_params_init(&model->params, tp, tp_rank, shards);
+    tr_params_init(&model->params, backend, tp, tp_rank, shards);
     TR_TRY(register_all(model));
     tr_params_place(&model->params);
     return TR_OK;
@@ -240,7 +247,7 @@ static void take_block(const struct tr_model *model, const struct tr_seams *seam
         .norm2 = take(arena, own, h),
         .mean2 = take(arena, own, 1),
         .rstd2 = take(arena, own, 1),
-        .gate = take(arena, model->size.kind == TR_LLAMA ? rows : 0, model->hidden),
+        .gate = take(arena, model->architecture->gated ? rows : 0, model->hidden),
         .up = take(arena, rows, model->hidden),
         .active = take(arena, rows, model->hidden),
     };
@@ -282,13 +289,13 @@ void tr_model_take_scratch(const struct tr_model *model, struct tr_arena *arena,
                            long context, struct tr_scratch *scratch)
 {
     const long rows = batch * context, h = model->size.width;
-    const bool llama = model->size.kind == TR_LLAMA;
+    const bool gated = model->architecture->gated;
     *scratch = (struct tr_scratch){
-        .all = take(arena, model->params.tp > 1 || llama ? rows : 0, h),
+        .all = take(arena, model->params.tp > 1 || gated ? rows : 0, h),
         .d_all = take(arena, rows, h),
         .d_norm = take(arena, model->params.tp > 1 ? rows / model->params.tp : 0, h),
         .d_wide = take(arena, rows, model->hidden),
-        .d_gate = take(arena, llama ? rows : 0, model->hidden),
+        .d_gate = take(arena, gated ? rows : 0, model->hidden),
         .d_attention = take(arena, rows, model->heads * model->d),
     };
     take_qkv(model, arena, rows, &scratch->dq, &scratch->dk, &scratch->dv);
@@ -296,9 +303,13 @@ void tr_model_take_scratch(const struct tr_model *model, struct tr_arena *arena,
 
 double tr_model_flops_per_token(const struct tr_model_size *size)
 {
-    const double h = (double)size->width, layers = (double)size->layers, f = (double)size->hidden;
-    const double kv = h * (double)size->kv_heads / (double)size->heads;
-    const double block = 2 * h * h + 2 * h * kv + (size->kind == TR_LLAMA ? 3 : 2) * h * f;
+    const struct tr_unit_rows *rows = &tr_architectures[size->kind]->units[TR_BLOCK_OF_LAYER];
+    const double h = (double)size->width, layers = (double)size->layers;
+    double block = 0;
+    for (int i = 0; i < rows->n; ++i)
+        if (rows->rows[i].cols != TR_VECTOR)
+            block += (double)extent_of(size, rows->rows[i].rows) *
+                     (double)extent_of(size, rows->rows[i].cols);
     const double matrices = layers * block + (double)size->vocabulary * h;
     /* Causal attention: half of two products of context x width, forward once and backward twice.
      */

@@ -1,4 +1,4 @@
-/* GPT-2 and Llama: an embedding, blocks (pre-norm attention and MLP), a final norm and a head, as
+/* A model: an embedding, blocks (pre-norm attention and MLP), a final norm and a head, as
  * units that are run one after the other. No communication, no allocation: what needs other ranks
  * is asked of the seams (seams.h).
  *
@@ -12,32 +12,25 @@
 #include <stdint.h>
 
 #include "../memory.h"
-#include "../ops/ops.h"
+#include "../ops/backend.h"
 #include "../param.h"
+#include "architecture.h"
 #include "seams.h"
 
-enum tr_model_kind { TR_GPT2, TR_LLAMA };
-
-struct tr_model_size {
-    enum tr_model_kind kind;
-    long layers, heads, kv_heads, width, hidden, vocabulary, context;
-    bool tied;
-};
-
-/* Parameters of a block: indices into the registry; -1: the model has none. */
+/* A block's parameters, by role: indices into the registry; -1: it has none. */
 struct tr_block {
     int unit;
-    int norm1_w, norm1_b, q_w, q_b, k_w, k_b, v_w, v_b, proj_w, proj_b;
-    int norm2_w, norm2_b, gate_w, up_w, up_b, down_w, down_b;
+    int tensor[TR_NUM_ROLES];
 };
 
 /* Immutable after init; owns `blocks` and the registry. */
 struct tr_model {
     struct tr_model_size size; /* global */
-    const struct tr_ops *ops;
+    const struct tr_architecture *architecture;
+    const struct tr_backend *backend;
     struct tr_params params;
     struct tr_block *blocks;
-    int token_w, place_w, norm_w, norm_b, head_w; /* head_w is token_w when tied */
+    int tensor[TR_NUM_ROLES]; /* of the other units; the head is the token table when tied */
     int token_unit, place_unit, final_unit, head_unit;
     long d, heads, kv_heads, hidden; /* this rank's */
     long group, phase;               /* query heads of a kv head; of this rank's first query head */
@@ -46,16 +39,14 @@ struct tr_model {
     long vocabulary_first, vocabulary_count;
 };
 
-/* Of Llama's rotation. */
-#define TR_ROPE_THETA 10000.0
-
 /* Errors, for tp ranks that cut the model: heads that tp does not divide, kv heads and tp of which
  * neither divides the other, kv heads that do not divide heads, heads that do not divide the width,
  * tp greater than hidden or vocabulary. */
 TR_NODISCARD tr_status tr_model_check(const struct tr_model_size *size, int tp);
 /* tp ranks cut the model, units are cut into `shards`. Errors: those of tr_model_check, memory. */
 TR_NODISCARD tr_status tr_model_init(struct tr_model *model, const struct tr_model_size *size,
-                                     const struct tr_ops *ops, int tp, int tp_rank, int shards);
+                                     const struct tr_backend *backend, int tp, int tp_rank,
+                                     int shards);
 void tr_model_fini(struct tr_model *model);
 
 /* The tokens of one micro-batch on this rank. */
@@ -78,7 +69,7 @@ struct tr_block_acts {
     float *room;                  /* of the attention's seam */
     float *middle;                /* [own, h]: input + attention */
     float *norm2, *mean2, *rstd2;
-    float *gate, *up, *active; /* [rows, hidden] each; gate: Llama only */
+    float *gate, *up, *active; /* [rows, hidden] each; gate: of a gated MLP */
 };
 
 /* The activations of one micro-batch of this rank's `nblocks` layers. Memory belongs to the arena.
@@ -97,7 +88,7 @@ struct tr_attend tr_model_attend(const struct tr_model *model, long batch, long 
 struct tr_scratch {
     float *all, *d_all;                /* [rows, h] */
     float *d_norm;                     /* [own, h] */
-    float *d_wide, *d_gate;            /* [rows, hidden]; d_gate: Llama only */
+    float *d_wide, *d_gate;            /* [rows, hidden]; d_gate: of a gated MLP */
     float *dq, *dk, *dv, *d_attention; /* as q, k, v and attention of a block */
 };
 
@@ -124,9 +115,10 @@ struct tr_ready_hook {
     void *arg;
 };
 
-/* Units, forward. token, place (NULL for Llama), weights, final and head are the floats of units.
- * `output` [own, h] is what a unit passes to the next: the input of the next block in this set of
- * activations, or acts->output, which the head reads. */
+/* Units, forward. The loss is added to *loss unless that is NULL. token, place (NULL for Llama),
+ * weights, final and head are the floats of units. `output` [own, h] is what a unit passes to the
+ * next: the input of the next block in this set of activations, or acts->output, which the head
+ * reads. */
 TR_NODISCARD tr_status tr_embed_forward(const struct tr_pass *pass, const float *token,
                                         const float *place, float *output);
 TR_NODISCARD tr_status tr_block_forward(const struct tr_pass *pass, int slot,

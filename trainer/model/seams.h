@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "../ops/ops.h"
+#include "../ops/backend.h"
 #include "../status.h"
 
 /* One attention over all tokens of the sequences, of which this rank has batch * context rows.
@@ -37,9 +37,9 @@ struct tr_seams {
     /* Floats that attend keeps for backward, and floats of scratch it owns, for such a call. */
     size_t (*attend_room)(void *arg, const struct tr_attend *shape);
 
-    /* *loss = the sum over rows of weights[row] * -log softmax(whole logits of the row)[target], of
-     * which this rank has the columns [first, first + n); leaves the gradient in logits[rows, n].
-     * Every rank of tp gets the same loss. */
+    /* *loss += the sum over rows of weights[row] * -log softmax(whole logits of the row)[target],
+     * unless loss is NULL; this rank has the columns [first, first + n). Leaves the gradient in
+     * logits[rows, n]. Every rank of tp gets the same sum. */
     tr_status (*loss)(void *arg, float *logits, const int32_t *targets, const float *weights,
                       long first, long rows, long n, double *loss);
 };

@@ -1,9 +1,9 @@
 /* Chooses the build of the operations (plain x86-64, AVX2 or AVX-512) that this processor runs. */
-#include "ops.h"
+#include "backend.h"
 
 #include <string.h>
 
-extern const struct tr_ops tr_ops_baseline;
+extern const struct tr_backend tr_backend_baseline;
 
 size_t tr_attention_scratch(const struct tr_attention *shape)
 {
@@ -12,7 +12,7 @@ size_t tr_attention_scratch(const struct tr_attention *shape)
 }
 
 #if defined(__x86_64__)
-extern const struct tr_ops tr_ops_v3, tr_ops_v4;
+extern const struct tr_backend tr_backend_v3, tr_backend_v4;
 
 static int runs_v3(void)
 {
@@ -27,17 +27,17 @@ static int runs_v4(void)
            __builtin_cpu_supports("avx512vl");
 }
 
-const struct tr_ops *tr_ops_choose(const char *name)
+const struct tr_backend *tr_backend_choose(const char *name)
 {
     const int any = !name[0];
-    if ((any || !strcmp(name, "v4")) && runs_v4()) return &tr_ops_v4;
-    if ((any || !strcmp(name, "v3")) && runs_v3()) return &tr_ops_v3;
-    if (any || !strcmp(name, "baseline")) return &tr_ops_baseline;
+    if ((any || !strcmp(name, "v4")) && runs_v4()) return &tr_backend_v4;
+    if ((any || !strcmp(name, "v3")) && runs_v3()) return &tr_backend_v3;
+    if (any || !strcmp(name, "baseline")) return &tr_backend_baseline;
     return NULL;
 }
 #else
-const struct tr_ops *tr_ops_choose(const char *name)
+const struct tr_backend *tr_backend_choose(const char *name)
 {
-    return !name[0] || !strcmp(name, "baseline") ? &tr_ops_baseline : NULL;
+    return !name[0] || !strcmp(name, "baseline") ? &tr_backend_baseline : NULL;
 }
 #endif

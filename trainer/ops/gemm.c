@@ -1,5 +1,5 @@
 /* Matrix products, by oneDNN. */
-#include "ops.h"
+#include "backend.h"
 
 #include <dnnl.h>
 #include <stdio.h>

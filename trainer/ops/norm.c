@@ -4,10 +4,8 @@
 
 #include <math.h>
 
-static const float epsilon = 1e-5f;
-
 void TR_OP(norm_forward)(float *y, float *mean, float *rstd, const float *x, const float *gamma,
-                         const float *beta, long rows, long n)
+                         const float *beta, double epsilon, long rows, long n)
 {
     for (long row = 0; row < rows; ++row, x += n, y += n) {
         lanes sum = splat(0), squares = splat(0);
@@ -19,7 +17,7 @@ void TR_OP(norm_forward)(float *y, float *mean, float *rstd, const float *x, con
                 n - i >= LANES ? load(x + i) - splat(m) : load_part(x + i, n - i, m) - splat(m);
             squares += d * d;
         }
-        const float r = 1 / sqrtf(sum_lanes(squares) / (float)n + epsilon);
+        const float r = 1 / sqrtf(sum_lanes(squares) / (float)n + (float)epsilon);
         for (long i = 0; i < n; i += LANES)
             store_at(y, i, n,
                      (load_at(x, i, n) - splat(m)) * splat(r) * load_at(gamma, i, n) +

@@ -4,10 +4,8 @@
 
 #include <math.h>
 
-static const float epsilon = 1e-5f;
-
-void TR_OP(rms_forward)(float *y, float *rstd, const float *x, const float *gamma, long rows,
-                        long n)
+void TR_OP(rms_forward)(float *y, float *rstd, const float *x, const float *gamma, double epsilon,
+                        long rows, long n)
 {
     for (long row = 0; row < rows; ++row, x += n, y += n) {
         lanes squares = splat(0);
@@ -15,7 +13,7 @@ void TR_OP(rms_forward)(float *y, float *rstd, const float *x, const float *gamm
             const lanes part = load_at(x, i, n);
             squares += part * part;
         }
-        const float r = 1 / sqrtf(sum_lanes(squares) / (float)n + epsilon);
+        const float r = 1 / sqrtf(sum_lanes(squares) / (float)n + (float)epsilon);
         for (long i = 0; i < n; i += LANES)
             store_at(y, i, n, load_at(x, i, n) * splat(r) * load_at(gamma, i, n));
         rstd[row] = r;

@@ -4,9 +4,14 @@
 
 void TR_OP(sgd)(float *w, const float *g, float *m, size_t n, const struct tr_sgd_step *step)
 {
-    const float shrink = 1 - step->lr * step->decay;
+    const float scale = (float)step->gradient_scale, lr = (float)step->lr;
+    const float momentum = (float)step->momentum, shrink = 1 - lr * (float)step->decay;
+    if (!m) {
+        for (size_t i = 0; i < n; ++i) w[i] = shrink * w[i] - lr * (g[i] * scale);
+        return;
+    }
     for (size_t i = 0; i < n; ++i) {
-        m[i] = step->momentum * m[i] + g[i] * step->gradient_scale;
-        w[i] = shrink * w[i] - step->lr * m[i];
+        m[i] = momentum * m[i] + g[i] * scale;
+        w[i] = shrink * w[i] - lr * m[i];
     }
 }

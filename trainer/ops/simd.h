@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "ops.h"
+#include "backend.h"
 
 /* Names of this build: gelu_forward becomes gelu_forward_v4 and so on. */
 #define TR_JOIN_(name, isa) name##_##isa

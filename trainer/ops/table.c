@@ -1,12 +1,28 @@
 /* One build's operations as a table. */
+#include "host.h"
 #include "table.h"
 
 #define TR_STRING_(x) #x
 #define TR_STRING(x) TR_STRING_(x)
 
-extern const struct tr_ops TR_OP(ops);
-const struct tr_ops TR_OP(ops) = {
+extern const struct tr_backend TR_OP(backend);
+const struct tr_backend TR_OP(backend) = {
     .name = TR_STRING(TR_ISA),
+    .wait = tr_host_wait,
+    .take = tr_host_take,
+    .give = tr_host_give,
+    .write = tr_host_copy,
+    .read = tr_host_copy,
+    .clear = tr_host_clear,
+    .initialize = tr_host_initialize,
+    .checksum = tr_host_checksum,
+    .find_not_finite = tr_host_find_not_finite,
+    .add = TR_OP(add),
+    .add_on = TR_OP(add_on),
+    .add_residual = TR_OP(add_residual),
+    .copy_rows = TR_OP(copy_rows),
+    .add_rows = TR_OP(add_rows),
+    .clear_rows = TR_OP(clear_rows),
     .linear_forward = TR_OP(linear_forward),
     .linear_backward = TR_OP(linear_backward),
     .norm_forward = TR_OP(norm_forward),
@@ -30,6 +46,7 @@ const struct tr_ops TR_OP(ops) = {
     .xent_finish = TR_OP(xent_finish),
     .loss = TR_OP(loss),
     .sum_of_squares_blocks = TR_OP(sum_of_squares_blocks),
+    .sum = TR_OP(sum),
     .adamw = TR_OP(adamw),
     .sgd = TR_OP(sgd),
     .exponential = TR_OP(exponential),

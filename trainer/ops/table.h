@@ -5,17 +5,25 @@
 
 #include "simd.h"
 
+void TR_OP(add)(float *y, const float *x, size_t n);
+tuttiResult_t TR_OP(add_on)(tuttiStream_t stream, const struct tr_addition *addition);
+void TR_OP(add_residual)(float *y, const float *residual, const float *b, long rows, long n);
+void TR_OP(copy_rows)(float *to, long to_stride, const float *from, long from_stride, long rows,
+                      long width);
+void TR_OP(add_rows)(float *to, long to_stride, const float *from, long from_stride, long rows,
+                     long width);
+void TR_OP(clear_rows)(float *x, long stride, long rows, long width);
 void TR_OP(linear_forward)(float *y, const float *x, const float *w, const float *b,
                            const float *residual, long rows, long in, long out);
 void TR_OP(linear_backward)(float *dx, float *dw, float *db, const float *dy, const float *x,
                             const float *w, long rows, long in, long out);
 void TR_OP(norm_forward)(float *y, float *mean, float *rstd, const float *x, const float *gamma,
-                         const float *beta, long rows, long n);
+                         const float *beta, double epsilon, long rows, long n);
 void TR_OP(norm_backward)(float *dx, float *dgamma, float *dbeta, const float *dy, const float *x,
                           const float *mean, const float *rstd, const float *gamma, long rows,
                           long n);
-void TR_OP(rms_forward)(float *y, float *rstd, const float *x, const float *gamma, long rows,
-                        long n);
+void TR_OP(rms_forward)(float *y, float *rstd, const float *x, const float *gamma, double epsilon,
+                        long rows, long n);
 void TR_OP(rms_backward)(float *dx, float *dgamma, const float *dy, const float *x,
                          const float *rstd, const float *gamma, long rows, long n);
 void TR_OP(gelu_forward)(float *y, const float *x, long n);
@@ -43,11 +51,13 @@ void TR_OP(attention_merge)(float *out, float *lse, const float *out2, const flo
 void TR_OP(xent_max)(float *most, const float *logits, long rows, long n);
 void TR_OP(xent_exp)(float *sum, float *right, float *logits, const float *most,
                      const int32_t *targets, long first, long rows, long n);
-double TR_OP(xent_finish)(float *logits, const float *sum, const float *right, const float *most,
-                          const float *weight, const int32_t *targets, long first, long rows,
-                          long n);
-double TR_OP(loss)(float *logits, const float *weight, const int32_t *targets, long rows, long n);
+void TR_OP(xent_finish)(float *logits, double *loss, const float *sum, const float *right,
+                        const float *most, const float *weight, const int32_t *targets, long first,
+                        long rows, long n);
+void TR_OP(loss)(float *logits, double *loss, const float *weight, const int32_t *targets,
+                 long rows, long n);
 void TR_OP(sum_of_squares_blocks)(double *out, const float *x, size_t n);
+void TR_OP(sum)(double *out, const double *x, size_t n);
 void TR_OP(adamw)(float *w, const float *g, float *m, float *v, size_t n,
                   const struct tr_adamw_step *step);
 void TR_OP(sgd)(float *w, const float *g, float *m, size_t n, const struct tr_sgd_step *step);

@@ -41,18 +41,19 @@ void TR_OP(xent_exp)(float *sum, float *right, float *logits, const float *most,
     }
 }
 
-double TR_OP(xent_finish)(float *logits, const float *sum, const float *right, const float *most,
-                          const float *weight, const int32_t *targets, long first, long rows,
-                          long n)
+void TR_OP(xent_finish)(float *logits, double *loss, const float *sum, const float *right,
+                        const float *most, const float *weight, const int32_t *targets, long first,
+                        long rows, long n)
 {
     double total = 0;
     for (long row = 0; row < rows; ++row)
         total += finish_row(logits + row * n, n, sum[row], right[row], most[row], weight[row],
                             column_of(targets[row], first, n));
-    return total;
+    if (loss) *loss += total;
 }
 
-double TR_OP(loss)(float *logits, const float *weight, const int32_t *targets, long rows, long n)
+void TR_OP(loss)(float *logits, double *loss, const float *weight, const int32_t *targets,
+                 long rows, long n)
 {
     double total = 0;
     for (long row = 0; row < rows; ++row, logits += n) {
@@ -61,5 +62,5 @@ double TR_OP(loss)(float *logits, const float *weight, const int32_t *targets, l
         const float sum = row_exp(logits, n, most);
         total += finish_row(logits, n, sum, right, most, weight[row], column);
     }
-    return total;
+    if (loss) *loss += total;
 }

@@ -3,7 +3,6 @@
 #define TR_OPTIM_H
 
 #include "../parallel/store.h"
-#include "../ops/ops.h"
 
 /* What to multiply by so that a gradient of this norm is at most `most` long; 1 when most is 0. */
 double tr_clip_coefficient(double norm, double most);
@@ -20,6 +19,7 @@ enum tr_optimizer_kind { TR_ADAMW, TR_SGD };
  * SGD:
  *     m  = momentum m + g'
  *     w -= lr (m + decay w)
+ * States, which a step leaves for the next: AdamW m and v; SGD m, and none when momentum is 0.
  * decay applies to the tensors that the registry marks. */
 /* clang-format on */
 struct tr_optimizer {
@@ -28,8 +28,10 @@ struct tr_optimizer {
     int64_t t;
 };
 
+/* How many states it keeps of each weight. */
+int tr_optimizer_states(const struct tr_optimizer *how);
+
 /* Updates this rank's shard of every unit. */
-void tr_optimizer_step(const struct tr_optimizer *how, const struct tr_ops *ops,
-                       const struct tr_store *store, double scale);
+void tr_optimizer_step(const struct tr_optimizer *how, const struct tr_store *store, double scale);
 
 #endif

@@ -27,6 +27,7 @@ tr_status tr_flight_begin(struct tr_store *store, struct tr_flight *flight,
                           const struct tr_group *group)
 {
     TR_TRY(tr_flight_wait(store, flight));
+    tr_store_backend(store)->wait(); /* what the calls read is written */
     flight->group = group;
     return tr_group_check(group, tuttiEventRecord(flight->begun, group->stream),
                           "recording an event");

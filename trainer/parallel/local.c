@@ -6,7 +6,6 @@
  * Limits       none.
  * Test         tests/trainer/parallel_test.c: what the cut attentions are compared with. */
 #include "parallel.h"
-#include "rows.h"
 
 static struct tr_attention shape_of(const struct tr_attend *call)
 {
@@ -26,8 +25,8 @@ static struct tr_attention shape_of(const struct tr_attend *call)
 static tr_status forward(struct tr_parallel *parallel, const struct tr_attend *call, float *scratch)
 {
     const struct tr_attention shape = shape_of(call);
-    parallel->ops->attention_forward(call->out, call->room, call->q, call->k, call->v, scratch,
-                                     &shape);
+    parallel->backend->attention_forward(call->out, call->room, call->q, call->k, call->v, scratch,
+                                         &shape);
     return TR_OK;
 }
 
@@ -36,11 +35,12 @@ static tr_status backward(struct tr_parallel *parallel, const struct tr_attend *
 {
     const struct tr_attention shape = shape_of(call);
     const long rows = call->batch * call->context;
-    tr_rows_clear(call->dq, call->q_stride, rows, call->heads * call->d); /* the operation adds */
-    tr_rows_clear(call->dk, call->kv_stride, rows, call->kv_heads * call->d);
-    tr_rows_clear(call->dv, call->kv_stride, rows, call->kv_heads * call->d);
-    parallel->ops->attention_backward(call->dq, call->dk, call->dv, call->dout, call->out,
-                                      call->room, call->q, call->k, call->v, scratch, &shape);
+    parallel->backend->clear_rows(call->dq, call->q_stride, rows,
+                                  call->heads * call->d); /* the operation adds */
+    parallel->backend->clear_rows(call->dk, call->kv_stride, rows, call->kv_heads * call->d);
+    parallel->backend->clear_rows(call->dv, call->kv_stride, rows, call->kv_heads * call->d);
+    parallel->backend->attention_backward(call->dq, call->dk, call->dv, call->dout, call->out,
+                                          call->room, call->q, call->k, call->v, scratch, &shape);
     return TR_OK;
 }
 

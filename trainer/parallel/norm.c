@@ -1,10 +1,9 @@
 /* Sums of squares by block, each by one of the ranks that hold the block. */
-#include <math.h>
-#include <string.h>
-
 #include "norm.h"
 
-enum { PER_BLOCK = TR_BLOCK / TR_SQUARES_BLOCK };
+#include <assert.h>
+
+static_assert((int)TR_BLOCK == (int)TR_SQUARES_BLOCK, "one sum a block");
 
 size_t tr_norm_blocks(const struct tr_params *params)
 {
@@ -13,27 +12,34 @@ size_t tr_norm_blocks(const struct tr_params *params)
     return blocks * (size_t)params->tp;
 }
 
-/* Whether this rank is the first of those of tp that hold what lies at `at` of a unit. */
-static bool first_of_tp(const struct tr_store *store, const struct tr_unit *unit, size_t at)
+/* Whether this rank is the first of those of tp that hold a section. */
+static bool first_of_tp(const struct tr_store *store, enum tr_section section)
 {
-    const int rank = store->params->tp_rank;
-    if (at >= unit->section[TR_REPLICATED]) return rank == 0;
-    if (at >= unit->section[TR_SHARED]) return store->mesh->share.rank == 0;
-    return true;
+    return section == TR_REPLICATED ? store->params->tp_rank == 0
+           : section == TR_SHARED   ? store->mesh->share.rank == 0
+                                    : true;
 }
 
-static double sum_block(const struct tr_ops *ops, const float *gradients)
+/* The sums of the blocks of a section that lie in this rank's shard, into those of the unit. What
+ * pads the unit's end counts as the last section's. */
+static void fill_section(const struct tr_store *store, const struct tr_unit_state *state,
+                         enum tr_section section, double *sums)
 {
-    double parts[PER_BLOCK], sum = 0;
-    ops->sum_of_squares_blocks(parts, gradients, TR_BLOCK);
-    for (int i = 0; i < PER_BLOCK; ++i) sum += parts[i];
-    return sum;
+    const struct tr_unit *unit = &store->params->units[state->unit];
+    const size_t last = state->first + state->count;
+    size_t first = unit->section[section],
+           end = section == TR_REPLICATED ? unit->total : unit->section[section + 1];
+    if (first < state->first) first = state->first;
+    if (end > last) end = last;
+    if (first < end)
+        tr_store_backend(store)->sum_of_squares_blocks(
+            sums + first / TR_BLOCK, state->gradient_shard + (first - state->first), end - first);
 }
 
-void tr_norm_fill(const struct tr_store *store, const struct tr_ops *ops, double *sums)
+void tr_norm_fill(const struct tr_store *store, double *sums)
 {
     const struct tr_params *params = store->params;
-    memset(sums, 0, tr_norm_blocks(params) * sizeof *sums);
+    params->backend->clear(sums, tr_norm_blocks(params) * sizeof *sums);
     if (store->replica->rank != 0) return; /* another rank holds the same shards */
     size_t base = 0;
     for (int u = 0; u < params->nunits; ++u) {
@@ -44,15 +50,8 @@ void tr_norm_fill(const struct tr_store *store, const struct tr_ops *ops, double
         base += blocks * (size_t)params->tp;
         /* Of two stages that hold a tied unit, the first answers. */
         if (!state || unit->stage != store->mesh->coord[TR_PP]) continue;
-        for (size_t at = 0; at < state->count; at += TR_BLOCK)
-            if (first_of_tp(store, unit, state->first + at))
-                mine[(state->first + at) / TR_BLOCK] = sum_block(ops, state->gradient_shard + at);
+        for (int section = 0; section < TR_NUM_SECTIONS; ++section)
+            if (first_of_tp(store, (enum tr_section)section))
+                fill_section(store, state, (enum tr_section)section, mine);
     }
-}
-
-double tr_norm_of(const double *sums, size_t nblocks)
-{
-    double sum = 0;
-    for (size_t i = 0; i < nblocks; ++i) sum += sums[i];
-    return sqrt(sum);
 }

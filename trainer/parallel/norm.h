@@ -12,17 +12,13 @@
 #ifndef TR_NORM_H
 #define TR_NORM_H
 
-#include "../ops/ops.h"
 #include "store.h"
 
 /* Blocks of all units of the model, those of every rank of tp apart. */
 size_t tr_norm_blocks(const struct tr_params *params);
 
-/* Writes the sums of squares of the blocks that this rank answers for into sums[tr_norm_blocks],
- * and 0 for the others. */
-void tr_norm_fill(const struct tr_store *store, const struct tr_ops *ops, double *sums);
-
-/* The norm, from the sums of all ranks. */
-double tr_norm_of(const double *sums, size_t nblocks);
+/* Writes the sums of squares of the blocks that this rank answers for into sums[tr_norm_blocks] of
+ * the backend's memory, and 0 for the others. */
+void tr_norm_fill(const struct tr_store *store, double *sums);
 
 #endif

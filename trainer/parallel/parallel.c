@@ -34,7 +34,7 @@ static tr_status local_loss(void *arg, float *logits, const int32_t *targets, co
 {
     const struct tr_parallel *parallel = arg;
     (void)first;
-    *loss = parallel->ops->loss(logits, weights, targets, rows, n);
+    parallel->backend->loss(logits, loss, weights, targets, rows, n);
     return TR_OK;
 }
 

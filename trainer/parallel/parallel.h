@@ -9,10 +9,11 @@
 
 /* Owner: the engine. */
 struct tr_parallel {
-    const struct tr_ops *ops;
+    const struct tr_backend *backend;
     const struct tr_group *tp, *ring, *ulysses;
     const struct tr_sequence *sequence; /* of the sequences at hand */
     float *scratch;                     /* tr_parallel_scratch floats */
+    size_t *counts;                     /* [4 ulysses], in the host's memory */
 };
 
 /* Fills in the seams; `parallel` must live as long. */

@@ -31,14 +31,11 @@
  * Test         tests/trainer/parallel_test.c: 1 to 4 ring ranks, alone and inside Ulysses, against
  *              the uncut attention; bytes sent; equal work of the ranks in zigzag. */
 /* clang-format on */
-#include <string.h>
-
 #include "parallel.h"
-#include "rows.h"
 
 /* One call. Blocks are keys[batch, context, width], then values of the same shape. */
 struct ring {
-    const struct tr_ops *ops;
+    const struct tr_backend *backend;
     const struct tr_group *group;
     const struct tr_attend *call;
     bool zigzag;
@@ -123,7 +120,7 @@ static struct ring ring_of(const struct tr_parallel *parallel, const struct tr_a
     const struct tr_attention shape = shape_of(call);
     const long block = block_floats(call);
     float *operations = scratch + 2 * block, *rest = operations + tr_attention_scratch(&shape);
-    return (struct ring){.ops = parallel->ops,
+    return (struct ring){.backend = parallel->backend,
                          .group = parallel->ring,
                          .call = call,
                          .zigzag = parallel->sequence->zigzag,
@@ -150,8 +147,8 @@ static void take_own_block(const struct ring *ring)
 {
     const struct tr_attend *c = ring->call;
     const long rows = c->batch * c->context, width = ring->width;
-    tr_rows_copy(ring->kv, width, c->k, c->kv_stride, rows, width);
-    tr_rows_copy(ring->kv + ring->half, width, c->v, c->kv_stride, rows, width);
+    ring->backend->copy_rows(ring->kv, width, c->k, c->kv_stride, rows, width);
+    ring->backend->copy_rows(ring->kv + ring->half, width, c->v, c->kv_stride, rows, width);
 }
 
 static const char passing[] = "passing keys and values on around the ring";
@@ -164,7 +161,8 @@ static tr_status depart(const struct ring *ring, bool keys, bool gradients)
     const size_t count = 2 * (size_t)ring->half;
     const int next = (group->rank + 1) % group->n,
               previous = (group->rank + group->n - 1) % group->n;
-    tuttiGroupStart(); /* its end returns the first error of its calls */
+    ring->backend->wait(); /* the messages are written */
+    tuttiGroupStart();     /* its end returns the first error of its calls */
     if (keys) {
         tuttiSend(ring->kv, count, tuttiFloat32, next, group->comm, group->stream);
         tuttiRecv(ring->kv_in, count, tuttiFloat32, previous, group->comm, group->stream);
@@ -199,10 +197,10 @@ static void attend_block(const struct ring *ring, int source)
             const struct head at = head_at(ring, &part, b, h);
             float *out = own ? c->out + at.out : ring->out + h * c->d,
                   *lse = own ? c->room + at.lse : ring->lse;
-            ring->ops->attention_forward(out, lse, c->q + at.q, ring->kv + at.kv,
-                                         ring->kv + ring->half + at.kv, ring->scratch, &shape);
+            ring->backend->attention_forward(out, lse, c->q + at.q, ring->kv + at.kv,
+                                             ring->kv + ring->half + at.kv, ring->scratch, &shape);
             if (!own)
-                ring->ops->attention_merge(c->out + at.out, c->room + at.lse, out, lse, &shape);
+                ring->backend->attention_merge(c->out + at.out, c->room + at.lse, out, lse, &shape);
         }
 }
 
@@ -232,23 +230,22 @@ static void differentiate_block(const struct ring *ring, float *dkv, int source)
     shape.queries = part.queries;
     shape.keys = part.keys;
     shape.offset = part.offset;
-    memset(dkv, 0, 2 * (size_t)ring->half * sizeof *dkv);
+    ring->backend->clear(dkv, 2 * (size_t)ring->half * sizeof *dkv);
     if (!part.queries) return;
     for (long b = 0; b < c->batch; ++b)
         for (long h = 0; h < c->heads; ++h) {
             const struct head at = head_at(ring, &part, b, h);
-            ring->ops->attention_backward(c->dq + at.q, dkv + at.kv, dkv + ring->half + at.kv,
-                                          c->dout + at.out, c->out + at.out, c->room + at.lse,
-                                          c->q + at.q, ring->kv + at.kv,
-                                          ring->kv + ring->half + at.kv, ring->scratch, &shape);
+            ring->backend->attention_backward(c->dq + at.q, dkv + at.kv, dkv + ring->half + at.kv,
+                                              c->dout + at.out, c->out + at.out, c->room + at.lse,
+                                              c->q + at.q, ring->kv + at.kv,
+                                              ring->kv + ring->half + at.kv, ring->scratch, &shape);
         }
 }
 
 /* The sum that arrived, of the ranks before, becomes the sum with this rank's part. */
 static void add_part(struct ring *ring)
 {
-    const long n = 2 * ring->half;
-    for (long i = 0; i < n; ++i) ring->sum_in[i] += ring->part[i];
+    ring->backend->add(ring->sum_in, ring->part, 2 * (size_t)ring->half);
     swap(&ring->sum, &ring->sum_in);
 }
 
@@ -258,7 +255,8 @@ static tr_status backward(struct tr_parallel *parallel, const struct tr_attend *
     struct ring ring = ring_of(parallel, call, scratch);
     const int n = ring.group->n, rank = ring.group->rank;
     const long rows = call->batch * call->context, width = ring.width;
-    tr_rows_clear(call->dq, call->q_stride, rows, call->heads * call->d); /* the operation adds */
+    ring.backend->clear_rows(call->dq, call->q_stride, rows,
+                             call->heads * call->d); /* the operation adds */
     take_own_block(&ring);
     for (int step = 0; step < n; ++step) {
         const bool more = step + 1 < n, travelling = step > 0;
@@ -270,8 +268,8 @@ static tr_status backward(struct tr_parallel *parallel, const struct tr_attend *
     }
     TR_TRY(depart(&ring, false, true)); /* home */
     TR_TRY(arrive(&ring));
-    tr_rows_copy(call->dk, call->kv_stride, ring.sum_in, width, rows, width);
-    tr_rows_copy(call->dv, call->kv_stride, ring.sum_in + ring.half, width, rows, width);
+    ring.backend->copy_rows(call->dk, call->kv_stride, ring.sum_in, width, rows, width);
+    ring.backend->copy_rows(call->dv, call->kv_stride, ring.sum_in + ring.half, width, rows, width);
     return TR_OK;
 }
 

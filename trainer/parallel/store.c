@@ -17,7 +17,6 @@
  * Test         tests/trainer/store_test.c. */
 #include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "../watch/clock.h"
 #include "store_ops.h"
@@ -62,12 +61,19 @@ static void carve(struct tr_store *store)
         else
             s->gradient_shard = tr_arena_take(&store->gradients, s->count, sizeof(float));
         if (s->gradients) s->gradient_shard = s->gradients + s->first;
-        s->m = tr_arena_take(&store->optimizer, s->count, sizeof(float));
-        s->v = tr_arena_take(&store->optimizer, s->count, sizeof(float));
+        for (int i = 0; i < store->options.nstates; ++i)
+            s->states[i] = tr_arena_take(&store->optimizer, s->count, sizeof(float));
     }
     if (!store->whole_weights) tr_slots_take_memory(&store->weight_slots, store, &store->gathered);
     if (!store->whole_gradients)
         tr_slots_take_memory(&store->gradient_slots, store, &store->gradients);
+}
+
+/* Memory for what an arena has counted. */
+static tr_status create(const struct tr_store *store, struct tr_arena *arena, const char *tag,
+                        bool shared)
+{
+    return tr_arena_create(arena, tr_store_backend(store), tag, arena->used, shared);
 }
 
 static tr_status take_memory(struct tr_store *store)
@@ -77,11 +83,10 @@ static tr_status take_memory(struct tr_store *store)
     const bool reduced =
         sharded || store->replica->n > 1 || mesh->size[TR_TP] > 1 || mesh->tie.n > 1;
     carve(store);
-    TR_TRY(tr_arena_create(&store->weights, "weights", store->weights.used, sharded));
-    TR_TRY(tr_arena_create(&store->gradients, "gradients", store->gradients.used, reduced));
-    TR_TRY(tr_arena_create(&store->optimizer, "optimizer", store->optimizer.used, false));
-    if (!store->whole_weights)
-        TR_TRY(tr_arena_create(&store->gathered, "gathered", store->gathered.used, true));
+    TR_TRY(create(store, &store->weights, "weights", sharded));
+    TR_TRY(create(store, &store->gradients, "gradients", reduced));
+    TR_TRY(create(store, &store->optimizer, "optimizer", false));
+    if (!store->whole_weights) TR_TRY(create(store, &store->gathered, "gathered", true));
     carve(store);
     return TR_OK;
 }
@@ -226,7 +231,8 @@ static tr_status open_gradients(struct tr_store *store, struct tr_unit_state *st
             return tr_slots_missing(&store->gradient_slots, store, state, "gradients");
         state->gradients = state->gradient_slot->base;
     }
-    memset(state->gradients, 0, store->params->units[state->unit].total * sizeof(float));
+    tr_store_backend(store)->clear(state->gradients,
+                                   store->params->units[state->unit].total * sizeof(float));
     state->added = true;
     return TR_OK;
 }
@@ -286,8 +292,9 @@ static tr_status reduce_section(struct tr_store *store, const struct tr_unit_sta
     if (first < state->first) first = state->first;
     if (end > state->first + state->count) end = state->first + state->count;
     if (first >= end) return TR_OK;
-    return tr_store_all_reduce(store, group, NULL, state->gradient_shard + (first - state->first),
-                               end - first, "summing gradients over tp");
+    return tr_store_all_reduce(store, group, tr_store_backend(store)->stream,
+                               state->gradient_shard + (first - state->first), end - first,
+                               "summing gradients over tp");
 }
 
 static tr_status reduce_sections(struct tr_store *store)
@@ -312,8 +319,9 @@ static tr_status reduce_ties(struct tr_store *store)
     for (int u = 0; u < store->nunits; ++u) {
         const struct tr_unit_state *state = &store->units[u];
         if (store->params->units[state->unit].tied_stage >= 0)
-            TR_TRY(tr_store_all_reduce(store, &store->mesh->tie, NULL, state->gradient_shard,
-                                       state->count, "summing the gradients of a tied unit"));
+            TR_TRY(tr_store_all_reduce(store, &store->mesh->tie, tr_store_backend(store)->stream,
+                                       state->gradient_shard, state->count,
+                                       "summing the gradients of a tied unit"));
     }
     return TR_OK;
 }

@@ -13,7 +13,7 @@
  *     a backward pass of each micro-batch: tr_store_micro, then for unit after unit, last first:
  *         acquire, gradients, (backward adds; tr_store_ready), release, complete
  *     tr_store_finish
- *     the optimizer changes weight_shard, m and v of every unit by gradient_shard
+ *     the optimizer changes weight_shard and the states of every unit by gradient_shard
  *     tr_store_publish
  * Every rank makes the same calls in the same order, also for a micro-batch without sequences. */
 #ifndef TR_STORE_H
@@ -47,14 +47,16 @@ struct tr_slots {
     unsigned clock;
 };
 
+enum { TR_MOST_STATES = 2 };
+
 struct tr_unit_state {
-    int unit;              /* index into the registry */
-    size_t first, count;   /* this rank's shard: floats of the unit */
-    float *weights;        /* whole unit, between acquire and release */
-    float *weight_shard;   /* [count]; within `weights` where these are kept whole */
-    float *gradients;      /* whole unit, from tr_store_gradients to tr_store_complete */
-    float *gradient_shard; /* [count]: the sum over all replicas after tr_store_finish */
-    float *m, *v;          /* [count]: optimizer state */
+    int unit;                      /* index into the registry */
+    size_t first, count;           /* this rank's shard: floats of the unit */
+    float *weights;                /* whole unit, between acquire and release */
+    float *weight_shard;           /* [count]; within `weights` where these are kept whole */
+    float *gradients;              /* whole unit, from tr_store_gradients to tr_store_complete */
+    float *gradient_shard;         /* [count]: the sum over all replicas after tr_store_finish */
+    float *states[TR_MOST_STATES]; /* [count] each: the optimizer's, as many as it keeps */
 
     /* Owner: the store. */
     int open;              /* acquires that were not released yet */
@@ -63,11 +65,12 @@ struct tr_unit_state {
     bool summed;           /* gradient_shard holds the sum of earlier micro-batches */
     struct tr_slot *weight_slot, *gradient_slot;
     struct tr_flight gather, reduce, replicate;
-    const float *more; /* what the shard group's stream adds to gradient_shard */
+    struct tr_addition more; /* what the shard group's stream adds to gradient_shard */
 };
 
 struct tr_store_options {
     enum tr_sharding sharding;
+    int nstates;         /* of the optimizer, for each weight */
     bool reduce_last;    /* keep whole gradients and reduce once, after the last micro-batch */
     bool keep_gathered;  /* FSDP: keep whole weights and gather once a step, not for each use */
     bool prefetch;       /* FSDP: gather the next unit while this one computes */
@@ -115,6 +118,12 @@ TR_NODISCARD tr_status tr_store_init(struct tr_store *store, const struct tr_mes
                                      const struct tr_params *params,
                                      const struct tr_store_options *options, uint64_t seed);
 void tr_store_fini(struct tr_store *store);
+
+/* Where all of its memory lies. */
+static inline const struct tr_backend *tr_store_backend(const struct tr_store *store)
+{
+    return store->params->backend;
+}
 
 /* The state of a unit of the registry; NULL when this stage does not hold it. */
 struct tr_unit_state *tr_store_unit(const struct tr_store *store, int unit);

@@ -12,24 +12,27 @@
  * Volume       (t-1)/t * 4 rows h bytes sent a call with t ranks.
  * Memory       none of its own; the model's scratch holds [rows, h] twice.
  * Limits       rows are a multiple of t (seqlayout.h pads sequences).
- * Order        on the calling thread, without a stream: the computation waits for them.
+ * Order        on the backend's stream: the computation waits for them.
  * Test         tests/trainer/grid_cases.h: every case with tp. */
 /* clang-format on */
 #include "parallel.h"
 
 tr_status tr_tensor_gather(void *arg, float *all, const float *mine, long own, long n)
 {
-    const struct tr_group *tp = ((const struct tr_parallel *)arg)->tp;
-    return tr_group_check(
-        tp, tuttiAllGather(mine, all, (size_t)(own * n), tuttiFloat32, tp->comm, NULL),
-        "gathering the rows of tensor parallelism");
+    const struct tr_parallel *parallel = arg;
+    const struct tr_group *tp = parallel->tp;
+    return tr_group_check(tp,
+                          tuttiAllGather(mine, all, (size_t)(own * n), tuttiFloat32, tp->comm,
+                                         parallel->backend->stream),
+                          "gathering the rows of tensor parallelism");
 }
 
 tr_status tr_tensor_scatter(void *arg, float *mine, float *all, long own, long n)
 {
-    const struct tr_group *tp = ((const struct tr_parallel *)arg)->tp;
-    return tr_group_check(
-        tp,
-        tuttiReduceScatter(all, mine, (size_t)(own * n), tuttiFloat32, tuttiSum, tp->comm, NULL),
-        "summing the rows of tensor parallelism");
+    const struct tr_parallel *parallel = arg;
+    const struct tr_group *tp = parallel->tp;
+    return tr_group_check(tp,
+                          tuttiReduceScatter(all, mine, (size_t)(own * n), tuttiFloat32, tuttiSum,
+                                             tp->comm, parallel->backend->stream),
+                          "summing the rows of tensor parallelism");
 }

@@ -24,15 +24,12 @@
  *              gradients of out, q, k and v, and the larger of the messages and the inner scratch.
  * Limits       none on the heads: rank j of u has the query heads from floor(j a / u) on, perhaps
  *              none.
- * Order        all on the calling thread, without a stream. The inner attention (ring or local)
+ * Order        all on the backend's stream. The inner attention (ring or local)
  *              runs between the exchanges; ranks without heads or sequences make all calls.
  * Test         tests/trainer/parallel_test.c: 1 to 4 ranks, 1, 4 and 7 heads, 1, 2 and all key
  *              heads, alone and around a ring, against the uncut attention; bytes sent. */
 /* clang-format on */
-#include <string.h>
-
 #include "parallel.h"
-#include "rows.h"
 
 /* The heads that a rank has between the exchanges. */
 struct share {
@@ -62,6 +59,7 @@ static long width_of(const struct tr_attend *call, const struct share *share, en
  * message for each rank with its heads of this rank's tokens; `by_tokens` one with each rank's
  * tokens of this rank's heads. */
 struct ulysses {
+    const struct tr_backend *backend;
     const struct tr_group *group;
     const struct tr_attend *call;
     struct share mine;
@@ -97,11 +95,6 @@ static long sum_of_widths(const struct tr_attend *call, int u)
     return sum;
 }
 
-static size_t count_floats(int u)
-{
-    return 4 * (size_t)u * sizeof(size_t) / sizeof(float);
-}
-
 static size_t scratch_of(const struct tr_parallel *parallel, const struct tr_attend *call)
 {
     const int u = parallel->ulysses->n;
@@ -112,7 +105,7 @@ static size_t scratch_of(const struct tr_parallel *parallel, const struct tr_att
     const size_t messages =
         (size_t)(rows * (sum_of_widths(call, u) + u * width_of(call, &mine, ALL)));
     const size_t within = tr_inner_attention(parallel)->scratch(parallel, &inner);
-    return count_floats(u) + (size_t)heads + (messages > within ? messages : within);
+    return (size_t)heads + (messages > within ? messages : within);
 }
 
 static size_t room(const struct tr_parallel *parallel, const struct tr_attend *call)
@@ -129,7 +122,8 @@ static struct ulysses ulysses_of(const struct tr_parallel *parallel, const struc
                                  float *scratch)
 {
     const int u = parallel->ulysses->n;
-    struct ulysses x = {.group = parallel->ulysses,
+    struct ulysses x = {.backend = parallel->backend,
+                        .group = parallel->ulysses,
                         .call = call,
                         .mine = share_of(call, u, parallel->ulysses->rank),
                         .tokens = call->context * u};
@@ -138,12 +132,11 @@ static struct ulysses ulysses_of(const struct tr_parallel *parallel, const struc
     x.qkv = call->room;
     x.out = x.qkv + all;
     x.room = x.out + queries;
-    size_t *counts = (void *)scratch; /* an arena's beginning */
     for (int side = 0; side < 2; ++side) {
-        x.counts[side] = counts + 2 * side * u;
+        x.counts[side] = parallel->counts + 2 * side * u;
         x.displs[side] = x.counts[side] + u;
     }
-    x.dout = scratch + count_floats(u);
+    x.dout = scratch;
     x.dqkv = x.dout + queries;
     x.inner = x.by_heads = x.dqkv + all;
     x.by_tokens = x.by_heads + call->batch * call->context * sum_of_widths(call, u);
@@ -179,7 +172,7 @@ static tr_status exchange(const struct ulysses *x, enum side from, const char *w
     return tr_group_check(x->group,
                           tuttiAlltoAllV(buffers[from], x->counts[from], x->displs[from],
                                          buffers[to], x->counts[to], x->displs[to], tuttiFloat32,
-                                         x->group->comm, NULL),
+                                         x->group->comm, x->backend->stream),
                           what);
 }
 
@@ -193,7 +186,7 @@ static void order_tokens(const struct ulysses *x, float *sequences, enum cargo c
     for (int j = 0; j < x->group->n; ++j)
         for (long b = 0; b < c->batch; ++b, message += n) {
             float *const at = sequences + (b * x->group->n + j) * n;
-            memcpy(pack ? message : at, pack ? at : message, (size_t)n * sizeof *at);
+            x->backend->copy_rows(pack ? message : at, n, pack ? at : message, n, 1, n);
         }
 }
 
@@ -209,12 +202,12 @@ static tr_status to_heads(const struct ulysses *x, enum cargo cargo, const char 
         const long width = width_of(c, &share, cargo), q = share.nq * d, kv = share.nkv * d;
         float *at = x->by_heads + x->displs[BY_HEADS][j];
         if (cargo == QUERIES) {
-            tr_rows_copy(at, width, c->dout + share.q * d, c->heads * d, rows, q);
+            x->backend->copy_rows(at, width, c->dout + share.q * d, c->heads * d, rows, q);
             continue;
         }
-        tr_rows_copy(at, width, c->q + share.q * d, c->q_stride, rows, q);
-        tr_rows_copy(at + q, width, c->k + share.kv * d, c->kv_stride, rows, kv);
-        tr_rows_copy(at + q + kv, width, c->v + share.kv * d, c->kv_stride, rows, kv);
+        x->backend->copy_rows(at, width, c->q + share.q * d, c->q_stride, rows, q);
+        x->backend->copy_rows(at + q, width, c->k + share.kv * d, c->kv_stride, rows, kv);
+        x->backend->copy_rows(at + q + kv, width, c->v + share.kv * d, c->kv_stride, rows, kv);
     }
     TR_TRY(exchange(x, BY_HEADS, what));
     order_tokens(x, cargo == QUERIES ? x->dout : x->qkv, cargo, false);
@@ -231,20 +224,20 @@ static tr_status to_tokens(const struct ulysses *x, enum cargo cargo, const char
     order_tokens(x, cargo == QUERIES ? x->out : x->dqkv, cargo, true);
     TR_TRY(exchange(x, BY_TOKENS, what));
     if (cargo == ALL) {
-        tr_rows_clear(c->dk, c->kv_stride, rows, c->kv_heads * d);
-        tr_rows_clear(c->dv, c->kv_stride, rows, c->kv_heads * d);
+        x->backend->clear_rows(c->dk, c->kv_stride, rows, c->kv_heads * d);
+        x->backend->clear_rows(c->dv, c->kv_stride, rows, c->kv_heads * d);
     }
     for (int j = 0; j < x->group->n; ++j) {
         const struct share share = share_of(c, x->group->n, j);
         const long width = width_of(c, &share, cargo), q = share.nq * d, kv = share.nkv * d;
         const float *at = x->by_heads + x->displs[BY_HEADS][j];
         if (cargo == QUERIES) {
-            tr_rows_copy(c->out + share.q * d, c->heads * d, at, width, rows, q);
+            x->backend->copy_rows(c->out + share.q * d, c->heads * d, at, width, rows, q);
             continue;
         }
-        tr_rows_copy(c->dq + share.q * d, c->q_stride, at, width, rows, q);
-        tr_rows_add(c->dk + share.kv * d, c->kv_stride, at + q, width, rows, kv);
-        tr_rows_add(c->dv + share.kv * d, c->kv_stride, at + q + kv, width, rows, kv);
+        x->backend->copy_rows(c->dq + share.q * d, c->q_stride, at, width, rows, q);
+        x->backend->add_rows(c->dk + share.kv * d, c->kv_stride, at + q, width, rows, kv);
+        x->backend->add_rows(c->dv + share.kv * d, c->kv_stride, at + q + kv, width, rows, kv);
     }
     return TR_OK;
 }

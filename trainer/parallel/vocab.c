@@ -13,7 +13,7 @@
  * Memory       3 floats of scratch a row.
  * Limits       none: ranges may have different sizes, and may be empty. The columns that pad the
  *              vocabulary are in no rank's range.
- * Order        both calls on the calling thread, without a stream: the gradient waits for them.
+ * Order        both calls on the backend's stream: the gradient waits for them.
  *              All ranks of tp sum the rows' losses in the same order, of the same numbers, so they
  *              get the same bits.
  * Test         tests/trainer/vocab_test.c: 2, 3 and 4 ranks, uneven and empty ranges, against
@@ -27,25 +27,27 @@ size_t tr_vocab_scratch(const struct tr_parallel *parallel, long rows)
     return (size_t)(3 * rows);
 }
 
-static tr_status combine(const struct tr_group *tp, float *x, long n, tuttiRedOp_t op,
+static tr_status combine(const struct tr_parallel *parallel, float *x, long n, tuttiRedOp_t op,
                          const char *what)
 {
-    return tr_group_check(tp, tuttiAllReduce(x, x, (size_t)n, tuttiFloat32, op, tp->comm, NULL),
-                          what);
+    const struct tr_group *tp = parallel->tp;
+    return tr_group_check(
+        tp, tuttiAllReduce(x, x, (size_t)n, tuttiFloat32, op, tp->comm, parallel->backend->stream),
+        what);
 }
 
 tr_status tr_vocab_loss(void *arg, float *logits, const int32_t *targets, const float *weights,
                         long first, long rows, long n, double *loss)
 {
     const struct tr_parallel *parallel = arg;
-    const struct tr_ops *ops = parallel->ops;
+    const struct tr_backend *backend = parallel->backend;
     float *most = parallel->scratch, *sum = most + rows, *right = sum + rows;
-    ops->xent_max(most, logits, rows, n);
-    TR_TRY(combine(parallel->tp, most, rows, tuttiMax,
+    backend->xent_max(most, logits, rows, n);
+    TR_TRY(combine(parallel, most, rows, tuttiMax,
                    "finding the largest logits of a vocabulary cut along tp"));
-    ops->xent_exp(sum, right, logits, most, targets, first, rows, n);
-    TR_TRY(combine(parallel->tp, sum, 2 * rows, tuttiSum,
+    backend->xent_exp(sum, right, logits, most, targets, first, rows, n);
+    TR_TRY(combine(parallel, sum, 2 * rows, tuttiSum,
                    "summing the exponentials of a vocabulary cut along tp"));
-    *loss = ops->xent_finish(logits, sum, right, most, weights, targets, first, rows, n);
+    backend->xent_finish(logits, loss, sum, right, most, weights, targets, first, rows, n);
     return TR_OK;
 }

@@ -18,15 +18,6 @@
  * Test         tests/trainer/store_test.c. */
 #include "store_ops.h"
 
-/* Runs on the shard group's stream, after the reduce-scatter. */
-static void add_shard(void *arg)
-{
-    const struct tr_unit_state *state = arg;
-    float *restrict sum = state->gradient_shard;
-    const float *restrict more = state->more;
-    for (size_t i = 0; i < state->count; ++i) sum[i] += more[i];
-}
-
 /* Reduces the whole gradients of a unit over the shard group, into gradient_shard. */
 static tr_status reduce(struct tr_store *store, struct tr_unit_state *state)
 {
@@ -35,8 +26,8 @@ static tr_status reduce(struct tr_store *store, struct tr_unit_state *state)
     if (state->summed) {
         float *mine = state->gradients + state->first;
         TR_TRY(tr_store_reduce_scatter(store, state, mine));
-        state->more = mine;
-        TR_TRY(tr_group_check(shard, tuttiStreamLaunch(shard->stream, add_shard, state),
+        state->more = (struct tr_addition){state->gradient_shard, mine, state->count};
+        TR_TRY(tr_group_check(shard, tr_store_backend(store)->add_on(shard->stream, &state->more),
                               "adding a micro-batch's gradients"));
     } else {
         TR_TRY(tr_store_reduce_scatter(store, state, state->gradient_shard));

@@ -1,29 +1,53 @@
-/* The mathematics: one operation a file, forward and backward side by side, on raw pointers with
- * shapes in the comments. Built three times, for plain x86-64, AVX2 and AVX-512, and chosen once.
+/* A backend holds tensors and computes on them: memory, order, and the mathematics, one operation a
+ * file, forward and backward side by side, with shapes in the comments. The only backend is the
+ * host, built three times, for plain x86-64, AVX2 and AVX-512, and chosen once.
+ *
+ * Tensors are weights, gradients, optimizer state, activations, the tokens of a micro-batch and the
+ * sums of a step. They lie in the backend's memory, which only its functions and collectives read
+ * and write: all other code works out addresses and passes them on (tests/house/tensors.sh).
+ * Operations run in the order of their calls, on `stream`; so do the collectives between them.
  *
  * Matrices are row-major. "+=" in a comment: adds to what is there; "=": overwrites. A backward
  * function has an input half (gradients of activations) and a weight half (gradients of
  * parameters); where a comment says so, a NULL output leaves that part out, and the rest gets the
  * same bits as without NULL. A size may be 0. Nothing allocates. */
-#ifndef TR_OPS_H
-#define TR_OPS_H
+#ifndef TR_BACKEND_H
+#define TR_BACKEND_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tutti.h"
+
 /* What one step of AdamW needs beside the tensors. */
 struct tr_adamw_step {
-    float gradient_scale; /* 1 / tokens, times the clipping coefficient */
-    float lr, beta1, beta2, eps;
-    float decay;              /* 0 for tensors that do not decay */
-    float correct1, correct2; /* 1 / (1 - beta^t) */
+    double gradient_scale; /* 1 / tokens, times the clipping coefficient */
+    double lr, beta1, beta2, eps;
+    double decay;              /* 0 for tensors that do not decay */
+    double correct1, correct2; /* 1 / (1 - beta^t) */
 };
 
 /* What one step of SGD needs beside the tensors. */
 struct tr_sgd_step {
-    float gradient_scale;
-    float lr, momentum;
-    float decay; /* 0 for tensors that do not decay */
+    double gradient_scale;
+    double lr, momentum;
+    double decay; /* 0 for tensors that do not decay */
+};
+
+/* The first values of a tensor: element i is mean + deviation * normal number i of (seed, stream),
+ * see random.h. */
+struct tr_first_values {
+    double mean, deviation;
+    uint64_t seed;
+    uint32_t stream;
+};
+
+/* y[n] += x[n], later */
+struct tr_addition {
+    float *y;
+    const float *x;
+    size_t n;
 };
 
 /* The shapes of one attention. q and dq are [batch, queries] rows of q_stride floats, of which
@@ -40,8 +64,42 @@ struct tr_attention {
     long offset; /* 0: causal; keys - 1 and more: every key; may be negative */
 };
 
-struct tr_ops {
-    const char *name; /* v4, v3 or baseline */
+struct tr_backend {
+    const char *name;     /* v4, v3 or baseline */
+    tuttiStream_t stream; /* of the operations; NULL: they run on the calling thread, and have run
+                           * when they return */
+
+    /* Until the operations called so far have run: before another stream reads what they wrote. */
+    void (*wait)(void);
+
+    /* nbytes of memory, zeroed; a multiple of TR_MEMORY_UNIT. `shared`: other ranks of the host can
+     * read it in place (tuttiMemAlloc). NULL when there is none. */
+    void *(*take)(size_t nbytes, bool shared);
+    void (*give)(void *memory, bool shared);
+    /* Between the host's memory and a tensor; read waits. So do checksum and find_not_finite. */
+    void (*write)(void *tensor, const void *host, size_t nbytes);
+    void (*read)(void *host, const void *tensor, size_t nbytes);
+    /* tensor = zeros */
+    void (*clear)(void *tensor, size_t nbytes);
+    /* x[n] = the values of elements first .. first + n - 1 */
+    void (*initialize)(float *x, size_t n, const struct tr_first_values *values, uint64_t first);
+    /* tr_checksum of a tensor (param.h) */
+    uint64_t (*checksum)(const void *tensor, size_t nbytes);
+    /* The first element that is infinite or not a number; n when there is none */
+    size_t (*find_not_finite)(const float *x, size_t n);
+
+    /* y[n] += x[n] */
+    void (*add)(float *y, const float *x, size_t n);
+    /* Adds on another stream, behind what is there; *addition must stay until then */
+    tuttiResult_t (*add_on)(tuttiStream_t stream, const struct tr_addition *addition);
+    /* y[rows,n] += residual[rows,n] + b[n], without b when NULL */
+    void (*add_residual)(float *y, const float *residual, const float *b, long rows, long n);
+    /* Rows that lie apart, `width` floats of every `stride`: to = from; to += from; x = 0 */
+    void (*copy_rows)(float *to, long to_stride, const float *from, long from_stride, long rows,
+                      long width);
+    void (*add_rows)(float *to, long to_stride, const float *from, long from_stride, long rows,
+                     long width);
+    void (*clear_rows)(float *x, long stride, long rows, long width);
 
     /* y[rows,out] = x[rows,in] w[out,in]^T (+ b[out] unless NULL) (+ residual[rows,out] unless
      * NULL) */
@@ -53,17 +111,17 @@ struct tr_ops {
                             const float *w, long rows, long in, long out);
 
     /* Layer norm. y = (x - mean) * rstd * gamma + beta for each row of n; mean[rows] and rstd[rows]
-     * are kept */
+     * = 1 / sqrt(variance + epsilon) are kept */
     void (*norm_forward)(float *y, float *mean, float *rstd, const float *x, const float *gamma,
-                         const float *beta, long rows, long n);
+                         const float *beta, double epsilon, long rows, long n);
     /* dx[rows,n] += unless NULL; dgamma[n] += and dbeta[n] += unless both are NULL */
     void (*norm_backward)(float *dx, float *dgamma, float *dbeta, const float *dy, const float *x,
                           const float *mean, const float *rstd, const float *gamma, long rows,
                           long n);
 
-    /* RMS norm. y = x * rstd * gamma, rstd[rows] = 1 / sqrt(mean of squares + 1e-5) is kept */
-    void (*rms_forward)(float *y, float *rstd, const float *x, const float *gamma, long rows,
-                        long n);
+    /* RMS norm. y = x * rstd * gamma, rstd[rows] = 1 / sqrt(mean of squares + epsilon) is kept */
+    void (*rms_forward)(float *y, float *rstd, const float *x, const float *gamma, double epsilon,
+                        long rows, long n);
     /* dx[rows,n] += unless NULL; dgamma[n] += unless NULL */
     void (*rms_backward)(float *dx, float *dgamma, const float *dy, const float *x,
                          const float *rstd, const float *gamma, long rows, long n);
@@ -122,23 +180,26 @@ struct tr_ops {
      * the row's target, or 0 when the target is not in the range */
     void (*xent_exp)(float *sum, float *right, float *logits, const float *most,
                      const int32_t *targets, long first, long rows, long n);
-    /* logits = weight * (softmax - 1 at the target): the gradient of what is returned, the sum of
-     * weight * -log softmax[target] in row order (the same for every range). A row of weight 0
-     * gives 0 whatever its logits and target are. */
-    double (*xent_finish)(float *logits, const float *sum, const float *right, const float *most,
-                          const float *weight, const int32_t *targets, long first, long rows,
-                          long n);
+    /* logits = weight * (softmax - 1 at the target): the gradient of what is added to *loss unless
+     * that is NULL, the sum of weight * -log softmax[target] in row order (the same for every
+     * range). A row of weight 0 gives 0 whatever its logits and target are. */
+    void (*xent_finish)(float *logits, double *loss, const float *sum, const float *right,
+                        const float *most, const float *weight, const int32_t *targets, long first,
+                        long rows, long n);
     /* The three in one pass, for the whole vocabulary */
-    double (*loss)(float *logits, const float *weight, const int32_t *targets, long rows, long n);
+    void (*loss)(float *logits, double *loss, const float *weight, const int32_t *targets,
+                 long rows, long n);
 
-    /* out[ceil(n/256)] = the sum of squares of each TR_SQUARES_BLOCK floats of x[n], in double, in
+    /* out[ceil(n/1024)] = the sum of squares of each TR_SQUARES_BLOCK floats of x[n], in double, in
      * a fixed order; a short last block counts as filled up with zeros */
     void (*sum_of_squares_blocks)(double *out, const float *x, size_t n);
+    /* *out = x[0] + x[1] + ..., one after the other */
+    void (*sum)(double *out, const double *x, size_t n);
 
     /* One AdamW step over n floats; see optim/optim.h for the formula. */
     void (*adamw)(float *w, const float *g, float *m, float *v, size_t n,
                   const struct tr_adamw_step *step);
-    /* m = momentum m + gradient_scale g; w -= lr (m + decay w) */
+    /* m = momentum m + gradient_scale g; w -= lr (m + decay w). m is NULL when momentum is 0. */
     void (*sgd)(float *w, const float *g, float *m, size_t n, const struct tr_sgd_step *step);
 
     /* y[i] = exp(x[i]): what the others are made of, here for its test. Relative error below 2e-7
@@ -148,14 +209,16 @@ struct tr_ops {
 
 /* The best table this processor can run, or the one called `name`; NULL when there is none of that
  * name or the processor cannot run it. */
-const struct tr_ops *tr_ops_choose(const char *name);
+const struct tr_backend *tr_backend_choose(const char *name);
 
 /* Queries and keys that attention takes at a time, and the floats of scratch that a call of this
  * shape needs (it grows with the keys, up to TR_ATTENTION_KEYS, and with nothing else). */
 enum { TR_ATTENTION_QUERIES = 64, TR_ATTENTION_KEYS = 1024 };
 size_t tr_attention_scratch(const struct tr_attention *shape);
 
-enum { TR_SQUARES_BLOCK = 256 };
+enum { TR_SQUARES_BLOCK = 1024 };
+
+enum { TR_MEMORY_UNIT = 2 << 20 }; /* a large page */
 
 /* c[m,n] = alpha op(a) op(b) + beta c, through oneDNN; `a` is transposed when ta is 'T' (then
  * stored [k,m]). Any size may be 0. */

@@ -1,0 +1,107 @@
+/* Passes without gradients: the loss of samples, and the logits of what follows some tokens. */
+#include <math.h>
+#include <string.h>
+
+#include "engine.h"
+
+/* One forward pass through all stages; the last stage goes on with the head. */
+static tr_status forward_only(struct tr_engine *e, struct tr_micro *micro)
+{
+    static const char what[] = "passing activations between stages";
+    const struct tr_group *pp = tr_mesh_group(e->mesh, 1u << TR_PP);
+    const size_t count = (size_t)(micro->tokens.own * e->model.size.width);
+    if (!e->first_stage)
+        TR_TRY(tr_group_check(pp,
+                              tuttiRecv(micro->acts.blocks[0].input, count, tuttiFloat32,
+                                        pp->rank - 1, pp->comm, e->backend->stream),
+                              what));
+    TR_TRY(tr_pass_forward(e, micro, true));
+    if (e->last_stage) return TR_OK;
+    return tr_group_check(pp,
+                          tuttiSend(micro->acts.output, count, tuttiFloat32, pp->rank + 1, pp->comm,
+                                    e->backend->stream),
+                          what);
+}
+
+tr_status tr_engine_loss(struct tr_engine *e, const struct tr_feed *feed, uint64_t first,
+                         long count, double *loss)
+{
+    long mine;
+    struct tr_samples samples = {.feed = feed};
+    const long most = tr_engine_share(e->mesh, count, &mine, &samples.count);
+    const bool answers = tr_engine_answers(e);
+    double host[TR_NUM_SUMS] = {0};
+    samples.first = first + (uint64_t)mine;
+    e->backend->clear(e->sums, sizeof host);
+    for (int pass = 0; pass * e->options.micro_batch < most; ++pass) {
+        struct tr_micro *micro = tr_pass_take_set(e, &samples, 0, pass);
+        TR_TRY(forward_only(e, micro));
+        if (e->last_stage) TR_TRY(tr_pass_loss(e, micro, answers ? &e->sums[TR_LOSS] : NULL));
+        if (answers) host[TR_TOKENS] += micro->count;
+    }
+    e->backend->write(e->sums + TR_TOKENS, host + TR_TOKENS, sizeof *host);
+    TR_TRY(tr_mesh_check(e->mesh,
+                         tuttiAllReduce(e->sums + TR_LOSS, e->sums + TR_LOSS, 2, tuttiFloat64,
+                                        tuttiSum, e->mesh->world, e->backend->stream),
+                         "summing the held-out loss"));
+    e->backend->read(host, e->sums, sizeof host);
+    *loss = host[TR_TOKENS] > 0 ? host[TR_LOSS] / host[TR_TOKENS] : NAN;
+    return TR_OK;
+}
+
+struct given {
+    const int32_t *ids;
+    long count;
+};
+
+static void give(void *arg, uint64_t number, long context, int32_t *ids, int32_t *targets,
+                 float *weights)
+{
+    const struct given *given = arg;
+    (void)number;
+    for (long i = 0; i < context; ++i) {
+        ids[i] = given->ids[i];
+        targets[i] = 0;
+        weights[i] = 0;
+    }
+}
+
+/* The row of this rank that has place `position`, or -1. */
+static long row_of(const struct tr_engine *e, long position)
+{
+    for (long i = 0; i < e->sequence.local; ++i)
+        if (tr_sequence_position(&e->sequence, i) == position) return i;
+    return -1;
+}
+
+tr_status tr_engine_logits(struct tr_engine *e, const int32_t *ids, long count, float *logits)
+{
+    const long context = e->options.model.context;
+    if (count < 1 || count > context)
+        return tr_mesh_alike(e->mesh,
+                             tr_fail("logits of what follows %ld tokens: the model takes 1 "
+                                     "to %ld; give it the last %ld of them",
+                                     count, context, context));
+    const struct tr_sequence trained = e->sequence;
+    const int *size = e->mesh->size, *coord = e->mesh->coord;
+    e->sequence = tr_sequence_of(count, trained.ring, trained.ring_rank, trained.ulysses,
+                                 trained.ulysses_rank, size[TR_TP], trained.zigzag);
+    struct given given = {ids, count};
+    const struct tr_feed feed = {give, &given};
+    const struct tr_samples one = {&feed, 0, 1};
+    struct tr_micro *micro = tr_pass_take_set(e, &one, 0, 0);
+    tr_status status = forward_only(e, micro);
+    if (status == TR_OK && e->last_stage) status = tr_pass_logits(e, micro);
+    const long row = row_of(e, count - 1), n = e->model.vocabulary_count;
+    e->sequence = trained;
+    TR_TRY(status);
+    memset(logits, 0, (size_t)e->model.size.vocabulary * sizeof *logits);
+    if (e->last_stage && row >= 0 && coord[TR_DP] == 0 && coord[TR_FSDP] == 0)
+        e->backend->read(logits + e->model.vocabulary_first, micro->acts.logits + row * n,
+                         (size_t)n * sizeof *logits);
+    /* As integers: one rank has each logit, the others zero bits. */
+    return tr_mesh_check(e->mesh,
+                         tuttiAllReduce(logits, logits, (size_t)e->model.size.vocabulary,
+                                        tuttiUint32, tuttiSum, e->mesh->world, NULL),
+                         "sharing the logits");
+}

@@ -25,15 +25,14 @@ struct Pool {
     /* guarded by lock */
     std::deque<std::function<void()>> queue;
     size_t nthreads = 0;
-    size_t nidle = 0;      /* threads that wait for work */
-    size_t nrunning = 0;   /* functions that run */
-    bool is_short = false; /* functions are queued, and the system gave no thread for one */
+    size_t nidle = 0;           /* threads that wait for work */
+    size_t nrunning = 0;        /* functions that run */
+    bool lacks_threads = false; /* functions are queued, and the system gave no thread for one */
 
     void serve();
     void run_first(std::unique_lock<std::mutex> &guard);
     bool start_thread();
     void run(std::function<void()> function);
-    bool may_last();
     bool finish(std::chrono::milliseconds timeout);
 };
 
@@ -42,7 +41,7 @@ void Pool::run_first(std::unique_lock<std::mutex> &guard)
 {
     std::function<void()> function = std::move(queue.front());
     queue.pop_front();
-    if (queue.empty()) is_short = false;
+    if (queue.empty()) lacks_threads = false;
     nrunning++;
     guard.unlock();
     function();
@@ -84,16 +83,10 @@ void Pool::run(std::function<void()> function)
     std::unique_lock<std::mutex> guard(lock);
     queue.push_back(std::move(function));
     if (queue.size() > nidle && !start_thread()) {
-        is_short = true;
+        lacks_threads = true;
         if (!nthreads) run_first(guard); /* nobody else would */
     }
     work.notify_one();
-}
-
-bool Pool::may_last()
-{
-    std::lock_guard<std::mutex> guard(lock);
-    return is_short;
 }
 
 bool Pool::finish(std::chrono::milliseconds timeout)
@@ -109,9 +102,11 @@ void run_callback(std::function<void()> function)
     of_process<Pool>().run(std::move(function));
 }
 
-bool callbacks_may_last()
+bool callbacks_lack_threads()
 {
-    return of_process<Pool>().may_last();
+    Pool &pool = of_process<Pool>();
+    std::lock_guard<std::mutex> guard(pool.lock);
+    return pool.lacks_threads;
 }
 
 bool finish_callbacks(std::chrono::milliseconds timeout)

@@ -14,8 +14,9 @@ namespace tutti_torch
  * for one of those that there are; where there is none, it runs in this thread. Any thread. */
 void run_callback(std::function<void()> function);
 
-/* Whether functions wait for threads that run others, as the system gave no more of them. */
-bool callbacks_may_last();
+/* Whether functions wait for a thread that runs another one, as the system gave no more threads.
+ * Who waits for such a function asks again and again: threads may be lacking later only. */
+bool callbacks_lack_threads();
 
 /* Waits until all functions have ended, at most so long; false: some still run. */
 bool finish_callbacks(std::chrono::milliseconds timeout);

@@ -17,6 +17,7 @@ void need_time(std::chrono::milliseconds time, const char *what)
 
 void Deadlines::extend(Time more)
 {
+    if (process_ != this_process()) return;
     std::lock_guard<std::mutex> guard(lock_);
     extensions_.push_back({more, 0});
     has_extensions_ = true;
@@ -26,7 +27,7 @@ Deadlines::Time Deadlines::begin(Time asked, uint64_t key)
 {
     Time time =
         asked == c10d::kUnsetTimeout ? Time(usual_ms_.load(std::memory_order_relaxed)) : asked;
-    if (!has_extensions_.load(std::memory_order_relaxed)) return time;
+    if (!may_extend()) return time;
     std::lock_guard<std::mutex> guard(lock_);
     for (Extension &extension : extensions_) {
         if (!extension.first) extension.first = key;
@@ -37,7 +38,7 @@ Deadlines::Time Deadlines::begin(Time asked, uint64_t key)
 
 void Deadlines::end(uint64_t key)
 {
-    if (!has_extensions_.load(std::memory_order_relaxed)) return;
+    if (!may_extend()) return;
     std::lock_guard<std::mutex> guard(lock_);
     std::erase_if(extensions_, [key](const Extension &each) { return each.first == key; });
     has_extensions_ = !extensions_.empty();

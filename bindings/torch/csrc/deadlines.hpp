@@ -12,6 +12,8 @@
 
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
+#include "process.hpp"
+
 namespace tutti_torch
 {
 
@@ -24,13 +26,14 @@ inline int whole_ms(std::chrono::milliseconds time)
     return static_cast<int>(std::clamp<int64_t>(time.count(), 0, INT_MAX));
 }
 
-/* Shared by a group and its works. Any thread. */
+/* Shared by a group and its works. Any thread. In a child made by fork the parent's works have no
+ * extensions. */
 class Deadlines
 {
   public:
     using Time = std::chrono::milliseconds;
 
-    explicit Deadlines(Time usual) : usual_ms_(usual.count()) {}
+    explicit Deadlines(Time usual) : process_(this_process()), usual_ms_(usual.count()) {}
     void set(Time usual)
     {
         usual_ms_ = usual.count();
@@ -49,6 +52,13 @@ class Deadlines
         Time more;
         uint64_t first; /* key of the first work that has it; 0: there is none yet */
     };
+    /* False also in a child, where lock_ may be held for good. */
+    bool may_extend() const
+    {
+        return has_extensions_.load(std::memory_order_relaxed) && process_ == this_process();
+    }
+
+    const void *const process_;
     std::atomic<int64_t> usual_ms_;
     std::atomic<bool> has_extensions_{false};
     std::mutex lock_;

@@ -35,28 +35,36 @@ Hooks::Hooks() : process_(this_process()) {}
 
 void Hooks::add_completion(int64_t id, c10d::CompletionHook hook)
 {
+    if (process_ != this_process()) return;
+    auto added = std::make_shared<const c10d::CompletionHook>(std::move(hook));
     std::lock_guard<std::mutex> guard(lock_);
-    completion_[id] = std::move(hook);
+    completion_[id].swap(added); /* an earlier one is freed without the lock */
     has_completion_ = true;
 }
 
 void Hooks::remove_completion(int64_t id)
 {
+    if (process_ != this_process()) return;
+    decltype(completion_)::node_type removed; /* is freed without the lock */
     std::lock_guard<std::mutex> guard(lock_);
-    completion_.erase(id);
+    removed = completion_.extract(id);
     has_completion_ = !completion_.empty();
 }
 
 void Hooks::add_abort(int64_t id, c10d::AbortHook hook)
 {
+    if (process_ != this_process()) return;
+    auto added = std::make_shared<const c10d::AbortHook>(std::move(hook));
     std::lock_guard<std::mutex> guard(lock_);
-    abort_[id] = std::move(hook);
+    abort_[id].swap(added); /* an earlier one is freed without the lock */
 }
 
 void Hooks::remove_abort(int64_t id)
 {
+    if (process_ != this_process()) return;
+    decltype(abort_)::node_type removed; /* is freed without the lock */
     std::lock_guard<std::mutex> guard(lock_);
-    abort_.erase(id);
+    removed = abort_.extract(id);
 }
 
 void Hooks::tell_completion(const c10d::CompletionHookArgs &args)
@@ -66,19 +74,20 @@ void Hooks::tell_completion(const c10d::CompletionHookArgs &args)
     const auto hooks = completion_;
     guard.unlock();
     for (const auto &[id, hook] : hooks)
-        if (const std::exception_ptr error = call(hook, args))
+        if (const std::exception_ptr error = call(*hook, args))
             TORCH_WARN("tutti: a completion hook failed: ", text_of(error));
 }
 
 std::exception_ptr Hooks::tell_abort()
 {
     has_told_abort_ = true;
+    if (process_ != this_process()) return nullptr;
     std::unique_lock<std::mutex> guard(lock_);
     const auto hooks = abort_;
     guard.unlock();
     std::exception_ptr first;
     for (const auto &[id, hook] : hooks) {
-        const std::exception_ptr error = call(hook);
+        const std::exception_ptr error = call(*hook);
         if (!first) first = error;
     }
     return first;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <exception>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -18,7 +19,8 @@
 namespace tutti_torch
 {
 
-/* Shared by a group and its works. Any thread; hooks run without its lock. */
+/* Shared by a group and its works. Any thread; hooks run, and are freed, without its lock: both may
+ * wait for Python's. In a child made by fork it does nothing. */
 class Hooks
 {
   public:
@@ -51,8 +53,8 @@ class Hooks
     std::mutex lock_;
     std::condition_variable told_;
     /* guarded by lock_ */
-    std::map<int64_t, c10d::CompletionHook> completion_;
-    std::map<int64_t, c10d::AbortHook> abort_;
+    std::map<int64_t, std::shared_ptr<const c10d::CompletionHook>> completion_;
+    std::map<int64_t, std::shared_ptr<const c10d::AbortHook>> abort_;
     bool is_telling_ = false; /* from begin_failure() to the end of tell_failure() */
     std::thread::id teller_;  /* that runs tell_failure() */
     std::chrono::steady_clock::time_point failed_at_;

@@ -58,15 +58,16 @@ Link Links::between(int source, int destination)
     return link;
 }
 
+/* None in a child made by fork: a thread of the parent may have held the lock. */
 std::map<std::pair<int, int>, Link> Links::all()
 {
+    if (process_ != this_process()) return {};
     std::lock_guard<std::mutex> guard(lock_);
     return links_;
 }
 
 bool Links::leave(std::chrono::steady_clock::time_point until)
 {
-    if (process_ != this_process()) return true;
     refuse_more();
     bool is_done = true;
     for (const auto &[ranks, link] : all()) is_done = link.queue->leave(until) && is_done;
@@ -75,6 +76,7 @@ bool Links::leave(std::chrono::steady_clock::time_point until)
 
 void Links::refuse_more()
 {
+    if (process_ != this_process()) return;
     std::lock_guard<std::mutex> guard(lock_);
     is_closed_ = true;
 }
@@ -86,7 +88,6 @@ void Links::abort()
 
 void Links::close()
 {
-    if (process_ != this_process()) return; /* another thread of the parent's may have the lock */
     refuse_more();
     for (const auto &[ranks, link] : all()) {
         const bool receives = ranks.second == rank_;

@@ -26,7 +26,8 @@ struct Link {
 /* The messages from one rank to another one have a communicator of these two ranks, in which the
  * source is rank 0, and a queue of their own. So a send waits for nothing but its receive, in
  * whatever order ranks issue sends to, and receives from, several ranks. The first message makes
- * the communicator, inside its queue. Any thread. */
+ * the communicator, inside its queue. Any thread. A child made by fork may only end it, which then
+ * does nothing. */
 class Links
 {
   public:

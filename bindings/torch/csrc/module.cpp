@@ -2,6 +2,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <pybind11/chrono.h>
+#include <pybind11/functional.h>
 
 #include "backend.hpp"
 #include "errors.hpp"
@@ -23,6 +24,17 @@ c10::intrusive_ptr<c10d::Backend> create(const StorePointer &store, int rank, in
     auto backend = c10::make_intrusive<Backend>(store, rank, size, name, options);
     backend->watch(group.get());
     return backend;
+}
+
+/* PyTorch has no such function for Python. NULL: takes the hook away. */
+void set_completion_hook(const c10::intrusive_ptr<c10d::Backend> &backend,
+                         const std::function<void()> &hook)
+{
+    constexpr int64_t id = -1; /* PyTorch's own begin at 0 */
+    if (hook)
+        backend->registerCompletionHook(id, [hook](const auto &) { hook(); });
+    else
+        backend->unregisterCompletionHook(id);
 }
 
 } // namespace
@@ -49,6 +61,9 @@ PYBIND11_MODULE(_C, module)
             return renumbered(text, {name, ranks});
         },
         "For tests: a text of a communicator with the group's numbers of the ranks.");
+    module.def("_set_completion_hook", &set_completion_hook, py::arg("backend"), py::arg("hook"),
+               py::call_guard<py::gil_scoped_release>(),
+               "For tests: calls the hook after each call of the group; None: no more.");
     module.def("leave", &Backend::leave,
                "Ends all groups of the process; what is queued has a second to complete.");
 }

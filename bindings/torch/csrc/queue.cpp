@@ -156,6 +156,7 @@ bool Queue::finish(std::chrono::steady_clock::time_point until)
 
 tuttiResult_t Queue::error()
 {
+    if (process_ != this_process()) return tuttiInvalidUsage;
     std::lock_guard<std::mutex> guard(comm_lock_);
     tuttiResult_t result = tuttiSuccess;
     if (is_aborted_) return tuttiRemoteError;
@@ -208,10 +209,10 @@ bool Queue::refuse_more()
 void Queue::end_when_connected()
 {
     std::unique_lock<std::mutex> guard(comm_lock_);
-    const bool may_last = is_aborted_ && is_connecting_;
-    is_left_.store(may_last, std::memory_order_relaxed);
+    const bool still_connects = is_aborted_ && is_connecting_;
+    is_left_.store(still_connects, std::memory_order_relaxed);
     guard.unlock();
-    if (!may_last) end();
+    if (!still_connects) end();
 }
 
 /* After a call, which may have connected when the queue was closed. */

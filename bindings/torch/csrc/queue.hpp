@@ -46,7 +46,8 @@ class Queue : public std::enable_shared_from_this<Queue>
     /* Waits until what is queued now has ended, no longer than that; false: something still runs,
      * or a call runs at once in another thread. */
     bool finish(std::chrono::steady_clock::time_point until);
-    /* Success, or the error with which the communicator has failed. Any thread. */
+    /* Success, or the error with which the communicator has failed; InvalidUsage in a child made by
+     * fork. Any thread. */
     tuttiResult_t error();
     /* What is known of the end of a rank of the communicator: "rank 1 (host h, pid 7) has died";
      * "": nothing. Any thread. */

@@ -1,7 +1,10 @@
 // One operation of a group: what it does, and what c10d's users wait for.
 #include "work.hpp"
 
+#include <algorithm>
 #include <atomic>
+#include <climits>
+#include <thread>
 
 #include <ATen/core/ivalue.h>
 
@@ -21,10 +24,8 @@ uint64_t next_key()
     return ++last;
 }
 
-int to_int(std::chrono::milliseconds timeout)
-{
-    return static_cast<int>(std::min<int64_t>(timeout.count(), INT_MAX));
-}
+/* From one look at the futures of a work to the next. */
+constexpr std::chrono::microseconds SHORTEST_REST{10}, LONGEST_REST{1000};
 
 } // namespace
 
@@ -44,23 +45,31 @@ TuttiWork::~TuttiWork()
 
 bool TuttiWork::isCompleted()
 {
-    return Work::isCompleted() && !unsettled();
+    return Work::isCompleted() && !is_settling();
 }
 
 bool TuttiWork::wait(std::chrono::milliseconds timeout)
 {
+    const bool has_end = timeout != kNoTimeout;
+    const int timeout_ms = static_cast<int>(std::min<int64_t>(timeout.count(), INT_MAX));
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+    const auto need = [&](bool has_ended) {
+        TORCH_CHECK(has_ended, "Operation timed out! ", operation_.title, " (number ", sequence_,
+                    " of the group) has not ended within ", timeout.count(), " ms; it goes on");
+    };
     if (!Work::isCompleted()) {
-        if (timeout == kNoTimeout) {
-            check(tuttiEventSynchronize(event_.get()), nullptr);
-        } else {
-            const tuttiResult_t result = tuttiEventSynchronizeFor(event_.get(), to_int(timeout));
-            TORCH_CHECK(result != tuttiInProgress, "Operation timed out! ", operation_.title,
-                        " (number ", sequence_, " of the group) has not ended within ",
-                        timeout.count(), " ms; it goes on");
+        const tuttiResult_t result = has_end ? tuttiEventSynchronizeFor(event_.get(), timeout_ms)
+                                             : tuttiEventSynchronize(event_.get());
+        /* The event waits for completion hooks, too. */
+        if (result == tuttiInProgress)
+            need(Work::isCompleted());
+        else
             check(result, nullptr);
-        }
     }
-    while (const FuturePointer future = unsettled()) future->wait();
+    for (auto rest = SHORTEST_REST; is_settling(); rest = std::min(2 * rest, LONGEST_REST)) {
+        need(!has_end || std::chrono::steady_clock::now() < end);
+        std::this_thread::sleep_for(rest);
+    }
     if (const std::exception_ptr error = exception()) std::rethrow_exception(error);
     return true;
 }
@@ -127,14 +136,14 @@ void TuttiWork::settle_outcome(const FuturePointer &outcome)
     outcome->markCompleted(c10::IValue(static_cast<int64_t>(result)));
 }
 
-TuttiWork::FuturePointer TuttiWork::unsettled()
+bool TuttiWork::is_settling()
 {
-    if (process_ != this_process()) return nullptr; /* the threads are the parent's */
+    if (process_ != this_process()) return false; /* the threads are the parent's */
     std::lock_guard<std::mutex> guard(futures_lock_);
-    for (const FuturePointer *future : {&values_, &outcome_})
-        /* Where threads are short, those that there are may wait for this one. */
-        if (*future && !(*future)->completed() && !callbacks_may_last()) return *future;
-    return nullptr;
+    const bool are_complete =
+        (!values_ || values_->completed()) && (!outcome_ || outcome_->completed());
+    /* Where threads are lacking, the future may wait for the thread that asks. */
+    return !are_complete && !callbacks_lack_threads();
 }
 
 std::exception_ptr TuttiWork::call(tuttiComm_t comm)
@@ -160,11 +169,6 @@ void TuttiWork::complete(std::exception_ptr error)
 {
     shared_->deadlines.end(key_);
     finish(error);
-    if (!error) {
-        std::optional<float> duration;
-        if (shared_->hooks.is_timed.load(std::memory_order_relaxed)) duration = getDuration();
-        shared_->hooks.tell_completion({key_, duration});
-    }
     std::unique_lock<std::mutex> guard(futures_lock_);
     done_ = true;
     const FuturePointer values = values_, outcome = outcome_; /* later ones are made complete */
@@ -174,6 +178,11 @@ void TuttiWork::complete(std::exception_ptr error)
     if (values) run_callback([self, values] { self->settle_values(values); });
     if (outcome) run_callback([self, outcome] { self->settle_outcome(outcome); });
     if (tells_failure_) run_callback([shared = shared_] { shared->hooks.tell_failure(); });
+    if (!error) {
+        std::optional<float> duration;
+        if (shared_->hooks.is_timed.load(std::memory_order_relaxed)) duration = getDuration();
+        shared_->hooks.tell_completion({key_, duration});
+    }
 }
 
 } // namespace tutti_torch

@@ -41,8 +41,8 @@ class TuttiWork final : public c10d::Work
     /* Complete are the operation and the futures that were asked for before its end. */
     bool isCompleted() override;
     /* Waits until the work is complete, not for the futures' callbacks. A wait with a time of its
-     * own ends with an error when that has passed, and leaves the operation running. The waiting
-     * thread runs the operation if no other one has begun it. */
+     * own ends with an error when that has passed, and leaves the operation running. The thread of
+     * a wait without a time runs the operation if no other one has begun it. */
     bool wait(std::chrono::milliseconds timeout) override;
     void synchronize() override {}
     void abort() override;
@@ -69,7 +69,7 @@ class TuttiWork final : public c10d::Work
     {
         return operation_;
     }
-    /* From now on waiting is waiting for this event, which happens after complete(). */
+    /* From now on waiting is waiting for this event, which happens when complete() has returned. */
     void set_event(Event event)
     {
         event_ = std::move(event);
@@ -82,13 +82,13 @@ class TuttiWork final : public c10d::Work
     void complete(std::exception_ptr error);
 
   private:
+    using FuturePointer = c10::intrusive_ptr<c10::ivalue::Future>;
     /* Completes a future that is not complete. Nobody has a callback at it yet, or this thread is
      * one for callbacks and holds no lock. */
-    using FuturePointer = c10::intrusive_ptr<c10::ivalue::Future>;
     void settle_values(const FuturePointer &values);
     void settle_outcome(const FuturePointer &outcome);
-    /* After finish(): a future that another thread completes soon, or NULL. */
-    FuturePointer unsettled();
+    /* After finish(): whether another thread completes a future soon. */
+    bool is_settling();
 
     const void *const process_;
     Operation operation_;

@@ -171,6 +171,27 @@ def an_abort_hook_that_raises_does_not_cancel_the_abort(rank, nranks):
         store.wait(["over"])
 
 
+@case(group=False)
+def hooks_may_be_registered_while_hooks_are_called(rank, nranks, path):
+    begin(0, 1, f"{path}-{rank}")
+    backend, until = dist.group.WORLD._get_backend(CPU), time.monotonic() + 1
+
+    def register():
+        for i in range(1000000):
+            backend.register_abort_hook(i % 5, lambda: None)
+            backend.unregister_abort_hook((i + 2) % 5)
+            if time.monotonic() > until:
+                break
+
+    threads = [threading.Thread(target=register) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    while time.monotonic() < until:
+        backend.abort()
+    for thread in threads:
+        thread.join()
+
+
 @case(alone=True)
 def a_group_may_be_destroyed_while_works_live(rank, nranks):
     tensor = torch.ones(4)
@@ -220,6 +241,8 @@ def a_child_made_by_fork_cannot_use_the_group_and_ends(rank, nranks):
     tensor = torch.ones(4)
     dist.all_reduce(tensor)
     work = dist.all_reduce(tensor, async_op=True)
+    backend, told = dist.group.WORLD._get_backend(CPU), []
+    backend.register_abort_hook(1, lambda: told.append(1))
     child = os.fork()
     if child == 0:
         status = 1
@@ -227,6 +250,9 @@ def a_child_made_by_fork_cannot_use_the_group_and_ends(rank, nranks):
             raises(dist.DistBackendError, "forked", lambda: dist.all_reduce(torch.ones(4)))
             raises(dist.DistBackendError, "forked", lambda: dist.all_reduce(torch.ones(4), async_op=True))
             raises(dist.DistBackendError, "forked", lambda: dist.isend(torch.ones(4), (rank + 1) % nranks))
+            expect("COMM_ERROR" in str(backend.get_error()), f"the child has no communicator: {backend.get_error()}")
+            backend.abort()
+            expect(not told, "the hooks are the parent's")
             dist.destroy_process_group()
             path = f"/tmp/tutti-torch-child-{os.getpid()}"
             begin(0, 1, path)  # a group of its own
@@ -238,6 +264,7 @@ def a_child_made_by_fork_cannot_use_the_group_and_ends(rank, nranks):
             os._exit(status)
     _, status = os.waitpid(child, 0)
     expect(status == 0, f"the child ended with {status}")
+    expect("SUCCESS" in str(backend.get_error()), "the parent's group lives")
     work.wait()
     dist.all_reduce(tensor)
     same(tensor, torch.full((4,), float(nranks**3)))

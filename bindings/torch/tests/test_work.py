@@ -1,5 +1,6 @@
 """Works and futures: order, values, waits with a time, callbacks, threads, abort, what a Work tells of itself."""
 
+import contextlib
 import gc
 import os
 import resource
@@ -153,26 +154,103 @@ def threads_of_callbacks_are_given_back(rank, nranks):
     expect(_nthreads() <= before + 3, f"{before}, {_nthreads()} threads")
 
 
+@contextlib.contextmanager
+def _no_more_threads(rank):
+    """The system gives rank 0 no more of them."""
+    usual = resource.getrlimit(resource.RLIMIT_NPROC)
+    try:
+        if os.geteuid() == 0:
+            os.setresuid(65534, 65534, 0)  # root has no limit
+        resource.setrlimit(resource.RLIMIT_NPROC, (1 if rank == 0 else usual[0], usual[1]))
+        yield
+    except PermissionError as error:
+        raise Skip(f"root may not become another user: {error}") from error
+    finally:
+        resource.setrlimit(resource.RLIMIT_NPROC, usual)
+        if os.getresuid()[2] == 0:
+            os.setresuid(0, 0, 0)
+
+
 @case(alone=True)
 def callbacks_run_where_the_system_gives_no_more_threads(rank, nranks):
     dist.all_reduce(torch.ones(2))
     _tell_others(rank, nranks)
-    usual = resource.getrlimit(resource.RLIMIT_NPROC)
     for _ in range(2):  # the pool has no thread, and then one
-        values = []
-        try:
-            if os.geteuid() == 0:
-                os.setresuid(65534, 65534, 0)  # root has no limit
-            resource.setrlimit(resource.RLIMIT_NPROC, (1 if rank == 0 else usual[0], usual[1]))
+        with _no_more_threads(rank):
             values = [future.wait() for future in _callbacks(rank, nranks, 20, lambda _: threading.get_ident())]
-        except PermissionError as error:
-            raise Skip(f"root may not become another user: {error}") from error
-        finally:
-            resource.setrlimit(resource.RLIMIT_NPROC, usual)
-            if os.getresuid()[2] == 0:
-                os.setresuid(0, 0, 0)
         expect(len(values) == 20 * (rank == 0) and len(set(values)) <= 1, f"all run, in one thread: {values}")
         _callbacks(rank, nranks, 1, lambda _: 1)
+
+
+def _backend():
+    return dist.group.WORLD._get_backend(torch.device("cpu"))
+
+
+def _done(future):
+    """Whether the future is complete within 30 s."""
+    until = time.monotonic() + 30
+    while not future.done() and time.monotonic() < until:
+        time.sleep(0.01)
+    return future.done()
+
+
+@case(alone=True)
+def a_callback_may_wait_for_a_work_that_ends_where_there_are_no_more_threads(rank, nranks):
+    import tutti_torch
+
+    _callbacks(rank, nranks, 1, lambda _: 1)  # the pool has a thread
+    begun, tensor = threading.Event(), torch.ones(2)
+
+    def wait_for_another(_):
+        tutti_torch._C._set_completion_hook(_backend(), lambda: (begun.set(), time.sleep(0.5)))
+        work = dist.all_reduce(tensor, async_op=True)
+        future = work.get_future()
+        expect(begun.wait(30), "the call ends in the stream's thread")
+        work.wait()
+        tutti_torch._C._set_completion_hook(_backend(), None)
+        return future
+
+    with _no_more_threads(rank):
+        futures = _callbacks(rank, nranks, 1, wait_for_another)
+        if rank != 0:
+            dist.all_reduce(tensor)
+        for future in futures:
+            expect(_done(future), "the callback's wait ends, though no thread completes the future that it holds")
+            expect(_done(future.value()), "that future is completed after the callback")
+    same(tensor, torch.full((2,), float(nranks)))
+
+
+@case(alone=True)
+def a_wait_with_a_time_does_not_wait_for_completion_hooks(rank, nranks):
+    import tutti_torch
+
+    tensor = torch.ones(2)
+    if rank != 0:
+        for _ in range(4):
+            dist.all_reduce(tensor)
+        return
+    begun, over = threading.Event(), threading.Event()
+    tutti_torch._C._set_completion_hook(_backend(), lambda: (begun.set(), over.wait(60)))
+    work = dist.all_reduce(tensor, async_op=True)
+    future = work.get_future()
+    expect(begun.wait(30), "the hook runs")
+    at = time.monotonic()
+    work.wait(timedelta(seconds=50))
+    expect(future.done() and time.monotonic() - at < 30, f"a wait that comes later ended after {time.monotonic() - at} s")
+    ended = 0
+    for _ in range(3):
+        over.set()
+        work.wait()
+        over.clear()
+        work = dist.all_reduce(tensor, async_op=True)
+        try:
+            ended += work.wait(timedelta(milliseconds=700))
+        except RuntimeError as error:  # where the machine is loaded
+            expect("timed out" in str(error), f"{error}")
+    expect(ended, "a wait that came before the end ends at its time, without an error")
+    over.set()
+    work.wait()
+    tutti_torch._C._set_completion_hook(_backend(), None)
 
 
 @case()

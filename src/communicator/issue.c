@@ -53,9 +53,10 @@ static const _Atomic uint64_t *turns_of(const struct tt_pending_call *call)
                                         : &engine->collectives_done;
 }
 
-static bool is_to_itself(const struct tt_pending_call *call)
+bool tt_is_to_itself(const struct tt_pending_call *call)
 {
-    return call->kind != TT_CALL_COLLECTIVE && call->peer == call->comm->rank;
+    return (call->kind == TT_CALL_SEND || call->kind == TT_CALL_RECV) &&
+           call->peer == call->comm->rank;
 }
 
 /* Numbers the messages of each communicator and kind to the rank itself: a send belongs to the
@@ -63,7 +64,7 @@ static bool is_to_itself(const struct tt_pending_call *call)
 static void number_messages_to_itself(struct tt_pending_call *calls, int ncalls)
 {
     for (int i = 0; i < ncalls; i++)
-        if (is_to_itself(&calls[i]))
+        if (tt_is_to_itself(&calls[i]))
             calls[i].to_itself =
                 tt_comm_of(calls[i].comm)->counts.own_messages[calls[i].kind == TT_CALL_SEND]++;
     for (int i = 0; i < ncalls; i++) {
@@ -77,7 +78,7 @@ static bool waits_for(const struct tt_pending_call *call, const struct tt_pendin
 {
     if (call->comm != queued->comm) return false;
     if (queued < call && turns_of(queued) == turns_of(call)) return true;
-    return is_to_itself(call) && is_to_itself(queued) && queued->kind != call->kind &&
+    return tt_is_to_itself(call) && tt_is_to_itself(queued) && queued->kind != call->kind &&
            call->to_itself == queued->to_itself;
 }
 

@@ -21,6 +21,8 @@ TT_NODISCARD tt_status tt_issue_calls(struct tt_pending_call *calls, int ncalls,
  * before it is queued in a stream, behind the function that this thread runs. */
 TT_NODISCARD tt_status tt_check_may_wait(const struct tt_comm_core *core,
                                          const _Atomic uint64_t *turns);
+/* Whether the call is a message of a rank to itself. */
+bool tt_is_to_itself(const struct tt_pending_call *call);
 /* Of calls that will not be issued, frees what they have. */
 void tt_drop_calls(struct tt_pending_call *calls, int ncalls);
 void tt_enter_calls(const struct tt_pending_call *calls, int ncalls);

@@ -143,13 +143,19 @@ void tt_context_close(struct tt_context *context)
     CUstreamCaptureMode mode; /* freeing spoils captures of mode global */
     struct used used;
     if (!context) return;
+    /* Asked while this user counts: the next first user renews the context. */
+    const bool is_reset = tt_context_is_reset(context);
     tt_process_lock(&lock);
     const bool last = --context->nusers == 0;
     context->nholders += last;
     if (last) take_used_locked(context, &used);
+    if (last && is_reset) tt_context_forget_memory(context, false);
     tt_process_unlock(&lock);
     if (!last) return;
-    (void)tt_context_is_reset(context); /* what the context had is then gone */
+    if (is_reset) { /* what the context had is gone */
+        tt_context_drop(context);
+        return;
+    }
     if (!tt_context_enter_aside(context, &mode)) {
         for (int i = 0; i < used.nevents; i++) context->cu->EventDestroy(used.events[i]);
         context->cu->StreamDestroy(used.stream);

@@ -64,8 +64,10 @@ struct tt_pointer {
  * answer holds until the memory is freed. DEVICE: the driver failed. */
 TT_NODISCARD tt_status tt_driver_pointer(const void *pointer, struct tt_pointer *result);
 
+enum { TT_MOST_CONNECTIONS = 32 };
+
 /* Hardware queues that the streams of a process share on each GPU, as CUDA takes their number from
- * CUDA_DEVICE_MAX_CONNECTIONS. */
+ * CUDA_DEVICE_MAX_CONNECTIONS: 1 to TT_MOST_CONNECTIONS. */
 int tt_driver_connections(void);
 
 /* Calls emit(arg, line) for each GPU, or once with why there is none. */

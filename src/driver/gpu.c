@@ -8,8 +8,7 @@
 #include "base/config.h"
 #include "driver/cuda.h"
 
-/* Of CUDA_DEVICE_MAX_CONNECTIONS: where it is not set, and at most. */
-enum { DEFAULT_CONNECTIONS = 8, MOST_CONNECTIONS = 32 };
+enum { DEFAULT_CONNECTIONS = 8 }; /* where CUDA_DEVICE_MAX_CONNECTIONS is not set */
 
 tt_status tt_cuda_device(int number, CUdevice *device)
 {
@@ -119,5 +118,6 @@ int tt_driver_connections(void)
 {
     const char *set = tt_environment("CUDA_DEVICE_MAX_CONNECTIONS");
     const int number = set ? atoi(set) : 0;
-    return number < 1 ? DEFAULT_CONNECTIONS : number < MOST_CONNECTIONS ? number : MOST_CONNECTIONS;
+    if (number < 1) return DEFAULT_CONNECTIONS;
+    return number < TT_MOST_CONNECTIONS ? number : TT_MOST_CONNECTIONS;
 }

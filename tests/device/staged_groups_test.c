@@ -233,6 +233,63 @@ TEST(staged_errors, streams_of_all_communicators_of_a_group_may_hold_the_hardwar
     on_queues("2", two_before_streams);
 }
 
+/* A second communicator has sums on the stream that waits for the first one's copier, and on
+ * another one, which follows. */
+static void behind_by_another(struct gpu_rank *rank)
+{
+    enum { MANY = 3 << 20 };
+    tuttiComm_t other = NULL;
+    struct streams streams[] = {make_streams(rank), make_streams(rank)};
+    int *large = make_ints(rank, 1, MANY), *small = make_ints(rank, 1, 3);
+    check_success(rank, tuttiCommSplit(rank->comm, 0, rank->rank, &other, NULL), "split");
+    check_success(rank, tuttiGroupStart(), "group start");
+    check_success(rank, tuttiAllReduce(large, large, MANY, tuttiInt32, tuttiSum, rank->comm, NULL),
+                  "sum");
+    for (int i = 0; i < 3; i++)
+        check_success(rank,
+                      tuttiAllReduce(small + i, small + i, 1, tuttiInt32, tuttiSum,
+                                     i ? other : rank->comm, streams[i / 2].stream),
+                      "sum");
+    check_error(rank, tuttiGroupEnd(), tuttiInvalidUsage, "MAX_CONNECTIONS to at least 3");
+    check_success(rank, tuttiCommDestroy(other), "destroy");
+    for (int i = 0; i < 2; i++) destroy_streams(rank, &streams[i]);
+    gpu_free(large);
+    gpu_free(small);
+}
+
+TEST(staged_errors, streams_that_wait_by_a_call_of_another_communicator_hold_hardware_queues)
+{
+    on_queues("2", behind_by_another);
+}
+
+static void more_streams_than_queues(struct gpu_rank *rank)
+{
+    enum { MANY = 3 << 20, NSTREAMS = 32 };
+    struct streams streams[NSTREAMS];
+    int *large = make_ints(rank, 1, MANY), *small = make_ints(rank, 1, NSTREAMS);
+    check_success(rank, tuttiGroupStart(), "group start");
+    check_success(rank, tuttiAllReduce(large, large, MANY, tuttiInt32, tuttiSum, rank->comm, NULL),
+                  "sum");
+    for (int i = 0; i < NSTREAMS; i++) {
+        streams[i] = make_streams(rank);
+        check_success(rank,
+                      tuttiAllReduce(small + i, small + i, 1, tuttiInt32, tuttiSum, rank->comm,
+                                     streams[i].stream),
+                      "sum");
+    }
+    check_error(rank, tuttiGroupEnd(), tuttiInvalidUsage,
+                "may hold more than 32 hardware queues of GPU");
+    CHECK(!strstr(tuttiGetLastError(rank->comm), "MAX_CONNECTIONS"));
+    for (int i = 0; i < NSTREAMS; i++) destroy_streams(rank, &streams[i]);
+    gpu_free(large);
+    gpu_free(small);
+}
+
+TEST(staged_errors, no_number_of_hardware_queues_is_advised_where_the_most_are_too_few)
+{
+    on_queues("32", more_streams_than_queues);
+}
+
 /* Sums of sums in a group of ranks that one thread drives: one without a stream, then one on each
  * of the rank's streams. */
 struct many_streams {

@@ -1,4 +1,6 @@
 /* What the staged calls of a group have to do with one another. */
+#include <stdio.h>
+
 #include "carrier/gpu_stream.h"
 #include "carrier/staged/graphs.h"
 #include "driver/capture.h"
@@ -141,13 +143,28 @@ static bool is_copied(const struct tt_pending_call *call)
     return call->stage->is_collective && call->stage->by_host && !call->capture;
 }
 
-/* All streams of a rank in a group follow the last call on one of them (tt_staged_join). */
-static bool follows_behind(const struct tt_calls *calls, const struct tt_pending_call *call)
+/* Whether the call's stream waits with the other call's: all streams of a rank in a group follow
+ * the last call on one of them (tt_staged_join), and any call on a stream may stand behind another
+ * communicator's call there. */
+static bool follows(const struct tt_pending_call *call, const struct tt_pending_call *other)
 {
-    const struct tt_pending_call *other = calls->first;
-    if (!call->stream || call->capture) return false;
-    while (other && !(other->comm == call->comm && other->stage->is_behind)) other = other->next;
-    return other;
+    return other->stage->is_behind &&
+           (other->comm == call->comm || (other->comm->gpu == call->comm->gpu &&
+                                          tt_gpu_streams_wait(other->stream, call->stream)));
+}
+
+/* Whether a call was found that follows one behind the copier, and was not known to. */
+static bool find_following(const struct tt_calls *calls)
+{
+    bool any = false;
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
+        if (call->stage->is_behind || !call->stream || call->capture) continue;
+        const struct tt_pending_call *other = calls->first;
+        while (other && !follows(call, other)) other = other->next;
+        any = any || other;
+        call->stage->is_behind = other;
+    }
+    return any;
 }
 
 /* Finds the calls whose streams wait for the copier. Whether there are any such copies. */
@@ -160,8 +177,8 @@ static bool find_behind(const struct tt_calls *calls)
         for (const struct tt_pending_call *call = calls->first; call; call = call->next)
             call->stage->is_behind = call->stage->is_behind || waits_for(call, of);
     }
-    for (const struct tt_pending_call *call = calls->first; any && call; call = call->next)
-        call->stage->is_behind = call->stage->is_behind || follows_behind(calls, call);
+    while (any && find_following(calls)) {
+    }
     return any;
 }
 
@@ -169,70 +186,66 @@ static bool find_behind(const struct tt_calls *calls)
  * hardware queue of its own, because a stream takes any queue when it gets work. */
 struct busy {
     int gpu;
-    /* Copies of collectives on streams begin while other streams still get their work. So the
-     * ranks' own streams, which copy then, count too. Where only collectives without a stream are
-     * copied so, that begins when all streams have their work. */
-    bool begins_early;
+    int nstreams; /* more than TT_MOST_CONNECTIONS: the others are not counted */
+    const void *streams[TT_MOST_CONNECTIONS];
 };
 
-enum use { WAITS, COPIES, OWN, USES };
-
-/* Whether the call uses a stream of that kind, and which one. */
-static bool uses_stream(const struct tt_pending_call *call, const struct busy *busy, enum use use,
-                        const void **stream)
+static void count(struct busy *busy, const void *stream)
 {
-    const struct tt_staged_part *staged = call->comm->staged;
-    if (call->comm->gpu != busy->gpu) return false;
-    *stream = use == WAITS    ? tt_staged_waiting_stream(call)
-              : use == COPIES ? staged->copies
-                              : staged->stream;
-    return use == WAITS    ? call->stage->is_behind
-           : use == COPIES ? is_copied(call)
-                           : !call->stream && busy->begins_early;
+    for (int i = 0; i < busy->nstreams && i < TT_MOST_CONNECTIONS; i++)
+        if (busy->streams[i] == stream) return;
+    if (busy->nstreams < TT_MOST_CONNECTIONS) busy->streams[busy->nstreams] = stream;
+    if (busy->nstreams <= TT_MOST_CONNECTIONS) busy->nstreams++;
 }
 
-/* Whether a call before this one, or this one as an earlier use, has the stream. */
-static bool is_counted(const struct tt_calls *calls, const struct tt_pending_call *last,
-                       enum use last_use, const struct busy *busy, const void *stream)
+/* Where the waits of a call are apart, its own stream follows them. */
+static void count_waiting(const struct tt_calls *calls, struct busy *busy)
 {
-    const void *other;
-    for (const struct tt_pending_call *call = calls->first;; call = call->next) {
-        for (enum use use = WAITS; use < (call == last ? last_use : USES); use++)
-            if (uses_stream(call, busy, use, &other) && other == stream) return true;
-        if (call == last) return false;
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
+        if (call->comm->gpu != busy->gpu || !call->stage->is_behind) continue;
+        count(busy, tt_staged_waiting_stream(call));
+        count(busy, tt_staged_stream(call));
     }
 }
 
-/* The streams of each kind, each stream once. */
-static void count_busy(const struct tt_calls *calls, const struct busy *busy, int counts[USES])
+/* Copies of collectives on streams begin while other streams still get their work. So the ranks'
+ * own streams, which copy then, count too. Where only collectives without a stream are copied so,
+ * that begins when all streams have their work. */
+static void count_copying(const struct tt_calls *calls, struct busy *busy)
 {
-    const void *stream;
+    bool begins_early = false;
     for (const struct tt_pending_call *call = calls->first; call; call = call->next)
-        for (enum use use = WAITS; use < USES; use++)
-            if (uses_stream(call, busy, use, &stream) &&
-                !is_counted(calls, call, use, busy, stream))
-                counts[use]++;
+        if (call->comm->gpu == busy->gpu && is_copied(call) && call->stream) begins_early = true;
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
+        if (call->comm->gpu != busy->gpu) continue;
+        if (is_copied(call)) count(busy, call->comm->staged->copies);
+        if (!call->stream && begins_early) count(busy, call->comm->staged->stream);
+    }
 }
 
 /* copied: the first collective of its GPU that the copier makes copies for. */
 static tt_status check_gpu(const struct tt_calls *calls, const struct tt_pending_call *copied)
 {
     struct busy busy = {.gpu = copied->comm->gpu};
-    int counts[USES] = {0};
-    for (const struct tt_pending_call *call = calls->first; call; call = call->next)
-        if (call->comm->gpu == busy.gpu && is_copied(call) && call->stream)
-            busy.begins_early = true;
-    count_busy(calls, &busy, counts);
-    const int needed = counts[WAITS] + counts[COPIES] + counts[OWN];
     const int nqueues = tt_driver_connections();
-    if (!counts[WAITS] || needed <= nqueues) return TT_OK;
+    char how[120] = "";
+    count_waiting(calls, &busy);
+    if (!busy.nstreams) return TT_OK;
+    count_copying(calls, &busy);
+    const bool is_too_many = busy.nstreams > TT_MOST_CONNECTIONS;
+    if (busy.nstreams <= nqueues) return TT_OK;
+    if (!is_too_many)
+        snprintf(how, sizeof how,
+                 ", or set CUDA_DEVICE_MAX_CONNECTIONS to at least %d, %d at most, before the "
+                 "process uses CUDA",
+                 busy.nstreams, TT_MOST_CONNECTIONS);
     return tt_fail(TT_ERR_USAGE,
                    "communicator %s: a collective of a group is copied on a stream beside yours, "
-                   "while %d CUDA streams wait in the group until such ones have run: with the "
-                   "library's own they may hold %d hardware queues of GPU %d, and the process has "
-                   "%d: put it into a group of its own, or set CUDA_DEVICE_MAX_CONNECTIONS to at "
-                   "least %d, 32 at most, before the process uses CUDA",
-                   copied->comm->name, counts[WAITS], needed, busy.gpu, nqueues, needed);
+                   "while other CUDA streams wait in the group until such ones have run: with the "
+                   "library's own they may hold %s%d hardware queues of GPU %d, and the process "
+                   "has %d: put it into a group of its own%s",
+                   copied->comm->name, is_too_many ? "more than " : "", busy.nstreams - is_too_many,
+                   busy.gpu, nqueues, how);
 }
 
 static bool is_first_copied(const struct tt_calls *calls, const struct tt_pending_call *of)

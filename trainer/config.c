@@ -9,6 +9,12 @@
 #include "model/model.h"
 #include "param.h"
 
+/* "|adamw|sgd": the choices of --optimizer, behind one sign. */
+static const char optimizer_names[] =
+#define OPTIMIZER(NAME, name) "|" #name
+#include "ops/optimizer_table.h"
+    ;
+
 #define ROW(field_, name_, initial_, group_, sentence_)                                            \
     .name = name_, .initial = initial_, .sentence = sentence_,                                     \
     .offset = offsetof(struct tr_config, field_), .group = TR_GROUP_##group_

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "model/architecture.h"
+#include "ops/optimizer.h"
 
 /* The sizes of a run, those that the options give. */
 struct tr_cost_sizes {
@@ -18,7 +19,7 @@ struct tr_cost_sizes {
     int pp, dp, fsdp, ring, ulysses, tp;
     int zero; /* 0 DDP, 1, 2, 3: as enum tr_sharding */
     bool gpipe, reduce_last, keep_gathered;
-    int nstates; /* that the optimizer keeps of each weight */
+    struct tr_optimizer optimizer; /* only what its states depend on is read */
     long batch, micro_batch, bucket_bytes;
 };
 

@@ -82,7 +82,7 @@ static tr_status make_store(struct tr_engine *e)
     const struct tr_model *m = &e->model;
     const struct tr_store_options options = {
         .sharding = e->options.sharding,
-        .nstates = e->options.nstates,
+        .optimizer = e->options.optimizer,
         .reduce_last = e->options.reduce_last,
         .keep_gathered = e->mesh->size[TR_PP] > 1 && !e->options.reshard_always,
         .prefetch = true,

@@ -127,7 +127,7 @@ struct tr_cost_sizes tr_setup_sizes(const struct tr_setup *setup)
                                   .tp = size[TR_TP],
                                   .zero = (int)o->sharding,
                                   .gpipe = o->schedule == TR_GPIPE,
-                                  .nstates = o->nstates,
+                                  .optimizer = o->optimizer,
                                   .reduce_last = o->reduce_last,
                                   .keep_gathered = size[TR_PP] > 1 && !o->reshard_always,
                                   .batch = o->batch,
@@ -195,8 +195,7 @@ static tr_status derive(const struct tr_config *given, int nranks, struct tr_set
         .bucket_bytes = (size_t)config.bucket_kib * 1024,
         .seed = (uint64_t)config.seed,
     };
-    const struct tr_optimizer optimizer = tr_setup_optimizer(&config, 1, config.lr);
-    setup->engine.nstates = tr_optimizer_states(&optimizer);
+    setup->engine.optimizer = tr_setup_optimizer(&config, 1, config.lr);
     return choose_sharding(&config, &setup->engine.sharding);
 }
 
@@ -282,6 +281,8 @@ struct tr_optimizer tr_setup_optimizer(const struct tr_config *config, int64_t t
                                  .eps = config->eps,
                                  .decay = config->decay,
                                  .momentum = config->momentum,
+                                 .trust_min = config->trust_min,
+                                 .trust_max = config->trust_max,
                                  .t = t};
 }
 

@@ -127,7 +127,7 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
     TR_TRY(tr_engine_init(&t->engine, mesh, t->backend, &setup.engine));
     tr_status status = TR_OK;
     if (t->config.checkpoint[0] && mesh->rank == 0)
-        status = tr_ckpt_check_space(t->config.checkpoint, &t->engine.model.params);
+        status = tr_ckpt_check_space(t->config.checkpoint, &t->engine.store);
     TR_TRY(tr_mesh_agree(mesh, status));
     if (t->config.resume[0]) TR_TRY(load(t, path));
     return open_log(t);

@@ -32,7 +32,6 @@ static struct tr_engine_options options(enum tr_model_kind kind)
                                                 .context = 16,
                                                 .tied = kind == TR_GPT2},
                                       .sharding = TR_DDP,
-                                      .nstates = 2,
                                       .schedule = TR_1F1B,
                                       .batch = 8,
                                       .micro_batch = 2,

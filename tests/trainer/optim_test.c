@@ -12,9 +12,12 @@
 enum { N = 53, FLOATS = 1024, STEPS = 20 };
 
 struct bench {
+    struct tr_mesh mesh;
     struct tr_params params;
     struct tr_unit_state state;
+    struct tr_held held[2];
     struct tr_store store;
+    double sums[8];
     float w[FLOATS], g[FLOATS], m[FLOATS], v[FLOATS];
     double ww[FLOATS], mm[FLOATS], vv[FLOATS];
 };
@@ -29,15 +32,37 @@ static bool setup(struct bench *b, size_t first, size_t count)
         tr_param_add(&b->params, "matrix", N, 1, whole, 0, 0) != 1)
         return false;
     tr_params_place(&b->params);
-    b->state = (struct tr_unit_state){.first = first,
-                                      .count = count,
-                                      .weight_shard = b->w,
-                                      .gradient_shard = b->g,
-                                      .states = {b->m, b->v}};
-    b->store = (struct tr_store){.params = &b->params, .units = &b->state, .nunits = 1};
+    b->state = (struct tr_unit_state){
+        .first = first, .count = count, .weight_shard = b->w, .gradient_shard = b->g};
+    b->mesh.nranks = 1;
+    b->store = (struct tr_store){.mesh = &b->mesh,
+                                 .params = &b->params,
+                                 .units = &b->state,
+                                 .nunits = 1,
+                                 .held = b->held,
+                                 .sums = b->sums};
     fill(b->w, FLOATS, 1, 1);
     for (int i = 0; i < FLOATS; ++i) b->ww[i] = (double)b->w[i];
     return true;
+}
+
+/* Gives the optimizer its states, which lie as the weights do. */
+static void hold(struct bench *b, const struct tr_optimizer *how)
+{
+    const struct tr_rule *rule = tr_optimizer_rule(how);
+    for (int p = 0; p < 2; ++p) {
+        const struct tr_param *param = &b->params.items[p];
+        const struct tr_subject subject = tr_param_subject(param);
+        const struct tr_extract part = tr_param_within(param, b->state.first, b->state.count);
+        struct tr_held *held = &b->held[p];
+        const size_t at = param->offset + part.first - b->state.first;
+        *held = (struct tr_held){.first = part.first, .count = part.count};
+        held->nstates = rule->states(how, &subject, held->shapes);
+        held->nsums = rule->nsums ? rule->nsums(how, &subject) : 0;
+        held->sums = b->store.nsums;
+        b->store.nsums += (size_t)held->nsums;
+        for (int i = 0; i < held->nstates; ++i) held->states[i] = (i ? b->v : b->m) + at;
+    }
 }
 
 /* Calls visit for each float of the shard that belongs to parameter 0 or 1. */
@@ -81,14 +106,14 @@ static void check_optimizer(enum tr_optimizer_kind kind, double momentum, size_t
     struct bench b;
     REQUIRE(setup(&b, first, count));
     const struct tr_optimizer before = tr_setup_optimizer(&config, 1, 0.5);
-    const int states = tr_optimizer_states(&before);
+    hold(&b, &before);
+    const int states = b.held[0].nstates;
     CHECK_EQ(states, kind == TR_ADAMW ? 2 : momentum != 0);
-    for (int i = states; i < TR_MOST_STATES; ++i) b.state.states[i] = NULL;
     CHECK(before.kind == kind && before.beta1 == config.beta1 && before.decay == config.decay);
     for (int t = 1; t <= STEPS; ++t) {
         const struct tr_optimizer how = tr_setup_optimizer(&config, t, 0.01 * t);
         fill(b.g, FLOATS, 1, (uint64_t)(100 + t));
-        tr_optimizer_step(&how, &b.store, 0.5);
+        CHECK(tr_optimizer_step(&how, &b.store, 0.5) == TR_OK);
         each(&b, &how, 0.5, kind == TR_SGD ? sgd : adamw);
     }
     /* Floats that belong to no parameter have not changed. */
@@ -107,6 +132,59 @@ TEST(optim, sgd_matches_its_formula_in_double)
 {
     check_optimizer(TR_SGD, 0.9, 0, FLOATS);
     check_optimizer(TR_SGD, 0, 0, FLOATS); /* and keeps nothing */
+}
+
+/* u of AdamW's m and v, then weights by the ratio of the norms of each tensor. */
+static void lamb(struct bench *b, const struct tr_optimizer *how, double scale, double trusts[2])
+{
+    for (int p = 0; p < 2; ++p) {
+        const size_t first = b->params.items[p].offset;
+        double u[N], weights = 0, updates = 0;
+        for (size_t k = 0; k < N; ++k) {
+            const size_t i = first + k;
+            const double g = (double)b->g[i] * scale, t = (double)how->t;
+            b->mm[i] = how->beta1 * b->mm[i] + (1 - how->beta1) * g;
+            b->vv[i] = how->beta2 * b->vv[i] + (1 - how->beta2) * g * g;
+            u[k] = b->mm[i] / (1 - pow(how->beta1, t)) /
+                       (sqrt(b->vv[i] / (1 - pow(how->beta2, t))) + how->eps) +
+                   (p == 1 ? how->decay : 0) * b->ww[i];
+            weights += b->ww[i] * b->ww[i];
+            updates += u[k] * u[k];
+        }
+        trusts[p] = weights > 0 && updates > 0 ? sqrt(weights / updates) : 1;
+        if (weights > 0 && updates > 0)
+            trusts[p] = fmin(fmax(trusts[p], how->trust_min), how->trust_max);
+        for (size_t k = 0; k < N; ++k) b->ww[first + k] -= how->lr * trusts[p] * u[k];
+    }
+}
+
+TEST(optim, lamb_matches_its_formula_in_double)
+{
+    struct tr_config config;
+    tr_config_init(&config);
+    config.optimizer = TR_LAMB;
+    struct bench b;
+    REQUIRE(setup(&b, 0, FLOATS));
+    for (size_t i = 0; i < N; ++i) b.w[i] = 0, b.ww[i] = 0; /* the vector's norm is 0: trust is 1 */
+    bool least = false, between = false, most = false;
+    for (int t = 1; t <= STEPS; ++t) {
+        struct tr_optimizer how = tr_setup_optimizer(&config, t, 0.005 * t);
+        if (t == 1) hold(&b, &how);
+        how.trust_min = t % 5 == 0 ? 0.9 : 0.01;
+        how.trust_max = t % 5 == 1 ? 0.3 : 10;
+        fill(b.g, FLOATS, 1, (uint64_t)(100 + t));
+        CHECK(tr_optimizer_step(&how, &b.store, 0.5) == TR_OK);
+        double trusts[2];
+        lamb(&b, &how, 0.5, trusts);
+        for (int p = 0; p < 2; ++p) {
+            least |= trusts[p] == how.trust_min;
+            most |= trusts[p] == how.trust_max;
+            between |= trusts[p] > how.trust_min && trusts[p] < how.trust_max;
+        }
+    }
+    CHECK(least && between && most);
+    CHECK(difference(b.w, b.ww, FLOATS) < 1e-5);
+    tr_params_fini(&b.params);
 }
 
 TEST(optim, a_shard_that_begins_inside_a_tensor_is_updated_alike)

@@ -1,7 +1,8 @@
-/* The oracle's norm of all gradients, clipping, AdamW and SGD. */
+/* The oracle's norm of all gradients, clipping, and optimizers. */
 #include "oracle.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 double oracle_norm(const struct oracle *model, const double *gradients, double scale)
 {
@@ -44,4 +45,31 @@ void oracle_sgd_step(const struct oracle *model, double *weights, const double *
             weights[i] -= sgd->lr * (decay * weights[i] + m[i]);
         }
     }
+}
+
+void oracle_lamb_step(const struct oracle *model, double *weights, const double *gradients,
+                      double *m, double *v, long t, const struct oracle_adamw *lamb, double least,
+                      double most)
+{
+    const double b1 = lamb->beta1, b2 = lamb->beta2;
+    double *u = calloc((size_t)model->total, sizeof *u);
+    for (int p = 0; p < model->nparams; ++p) {
+        const struct oracle_param *param = &model->params[p];
+        double of_weights = 0, of_updates = 0;
+        for (long i = param->offset; i < param->offset + param->count; ++i) {
+            const double g = lamb->scale * gradients[i];
+            m[i] += (1 - b1) * (g - m[i]);
+            v[i] += (1 - b2) * (g * g - v[i]);
+            u[i] = m[i] / (1 - pow(b1, (double)t)) /
+                   (sqrt(v[i] / (1 - pow(b2, (double)t))) + lamb->eps);
+            if (param->decay) u[i] += lamb->decay * weights[i];
+            of_weights += weights[i] * weights[i];
+            of_updates += u[i] * u[i];
+        }
+        double trust = of_weights > 0 && of_updates > 0 ? sqrt(of_weights / of_updates) : 1;
+        if (of_weights > 0 && of_updates > 0) trust = fmin(fmax(trust, least), most);
+        for (long i = param->offset; i < param->offset + param->count; ++i)
+            weights[i] -= lamb->lr * trust * u[i];
+    }
+    free(u);
 }

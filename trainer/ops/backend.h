@@ -18,22 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "optimizer.h"
 #include "tutti.h"
-
-/* What one step of AdamW needs beside the tensors. */
-struct tr_adamw_step {
-    double gradient_scale; /* 1 / tokens, times the clipping coefficient */
-    double lr, beta1, beta2, eps;
-    double decay;              /* 0 for tensors that do not decay */
-    double correct1, correct2; /* 1 / (1 - beta^t) */
-};
-
-/* What one step of SGD needs beside the tensors. */
-struct tr_sgd_step {
-    double gradient_scale;
-    double lr, momentum;
-    double decay; /* 0 for tensors that do not decay */
-};
 
 /* The first values of a tensor: element i is mean + deviation * normal number i of (seed, stream),
  * see random.h. */
@@ -196,11 +182,8 @@ struct tr_backend {
     /* *out = x[0] + x[1] + ..., one after the other */
     void (*sum)(double *out, const double *x, size_t n);
 
-    /* One AdamW step over n floats; see optim/optim.h for the formula. */
-    void (*adamw)(float *w, const float *g, float *m, float *v, size_t n,
-                  const struct tr_adamw_step *step);
-    /* m = momentum m + gradient_scale g; w -= lr (m + decay w). m is NULL when momentum is 0. */
-    void (*sgd)(float *w, const float *g, float *m, size_t n, const struct tr_sgd_step *step);
+    /* The optimizers: their operations are those of the rules. */
+    const struct tr_rule *optimizers[TR_NUM_OPTIMIZERS];
 
     /* y[i] = exp(x[i]): what the others are made of, here for its test. Relative error below 2e-7
      * (2 ulp) for x in [-87, 88]; 0 below -87.3; saturates above 88. */

@@ -45,6 +45,61 @@ static tr_status list_units(struct tr_store *store)
     return TR_OK;
 }
 
+size_t tr_held_count(const struct tr_params *params, const struct tr_held *held, int param,
+                     int state)
+{
+    const struct tr_param *row = &params->items[param];
+    switch (held->shapes[state]) {
+    case TR_STATE_TENSOR:
+        return held->count;
+    case TR_STATE_ROWS:
+        return (size_t)row->shape[0];
+    case TR_STATE_COLUMNS:
+        return (size_t)row->shape[1];
+    case TR_STATE_SCALAR:
+        return 1;
+    }
+    return 0;
+}
+
+/* What the optimizer keeps of each parameter, and will have of those of this stage. */
+static tr_status list_held(struct tr_store *store)
+{
+    const struct tr_params *params = store->params;
+    const struct tr_optimizer *how = &store->options.optimizer;
+    const struct tr_rule *rule = tr_optimizer_rule(how);
+    store->held = calloc((size_t)params->n + 1, sizeof *store->held);
+    if (!store->held) return tr_fail("out of memory for %d parameters", params->n);
+    for (int p = 0; p < params->n; ++p) {
+        const struct tr_subject subject = tr_param_subject(&params->items[p]);
+        store->held[p].nstates = rule->states(how, &subject, store->held[p].shapes);
+        store->held[p].nsums = rule->nsums ? rule->nsums(how, &subject) : 0;
+    }
+    for (int u = 0; u < store->nunits; ++u) {
+        const struct tr_unit_state *s = &store->units[u];
+        const struct tr_unit *unit = &params->units[s->unit];
+        for (int p = unit->first_param; p < unit->first_param + unit->nparams; ++p) {
+            const struct tr_extract part = tr_param_within(&params->items[p], s->first, s->count);
+            struct tr_held *held = &store->held[p];
+            held->first = part.first;
+            held->count = part.count;
+            held->sums = store->nsums;
+            store->nsums += (size_t)held->nsums;
+        }
+    }
+    return TR_OK;
+}
+
+static void carve_states(struct tr_store *store, const struct tr_unit_state *s)
+{
+    const struct tr_unit *unit = &store->params->units[s->unit];
+    for (int p = unit->first_param; p < unit->first_param + unit->nparams; ++p)
+        for (int i = 0; i < store->held[p].nstates; ++i)
+            store->held[p].states[i] =
+                tr_arena_take(&store->optimizer,
+                              tr_held_count(store->params, &store->held[p], p, i), sizeof(float));
+}
+
 /* Hands out the memory of every unit; counts while the arenas have none. */
 static void carve(struct tr_store *store)
 {
@@ -61,9 +116,9 @@ static void carve(struct tr_store *store)
         else
             s->gradient_shard = tr_arena_take(&store->gradients, s->count, sizeof(float));
         if (s->gradients) s->gradient_shard = s->gradients + s->first;
-        for (int i = 0; i < store->options.nstates; ++i)
-            s->states[i] = tr_arena_take(&store->optimizer, s->count, sizeof(float));
+        carve_states(store, s);
     }
+    store->sums = tr_arena_take(&store->optimizer, store->nsums, sizeof(double));
     if (!store->whole_weights) tr_slots_take_memory(&store->weight_slots, store, &store->gathered);
     if (!store->whole_gradients)
         tr_slots_take_memory(&store->gradient_slots, store, &store->gradients);
@@ -129,6 +184,7 @@ static tr_status prepare(struct tr_store *store, uint64_t seed)
 {
     TR_TRY(choose(store));
     TR_TRY(list_units(store));
+    TR_TRY(list_held(store));
     TR_TRY(take_memory(store));
     for (int u = 0; u < store->nunits; ++u) {
         struct tr_unit_state *s = &store->units[u];
@@ -166,6 +222,7 @@ void tr_store_fini(struct tr_store *store)
         tr_flight_fini(&store->units[u].replicate);
     }
     free(store->units);
+    free(store->held);
     tr_arena_fini(&store->weights);
     tr_arena_fini(&store->gradients);
     tr_arena_fini(&store->optimizer);

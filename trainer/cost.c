@@ -4,7 +4,8 @@
 #include <string.h>
 
 const char *const tr_cost_group_names[TR_COST_NUM_GROUPS] = {
-    "shards", "replicas", "tp", "tp, shared heads", "tied stages", "pp", "ring", "ulysses", "all"};
+    "shards",  "replicas", "tp",   "tp, shared heads", "tied stages",
+    "a stage", "pp",       "ring", "ulysses",          "all"};
 const char *const tr_cost_call_names[TR_COST_NUM_CALLS] = {
     "all-reduce", "reduce-scatter", "all-gather", "all-to-all", "send", "receive"};
 
@@ -321,7 +322,7 @@ void tr_cost_of(const struct tr_cost_sizes *s, const struct tr_cost_rank *rank,
     count_held_twice(s, &stage, rank->shard, cost);
     count_passes(s, rank, &stage, m, cost);
     count_world(s, &stage, cost);
-    tr_cost_optimizer_calls(s, &stage, cost);
+    tr_cost_optimizer_calls(s, &stage, rank, cost);
     remember_units(s, &stage, rank->shard, &cost->memory);
     const uint64_t sums = cost->traffic[TR_COST_WORLD][TR_COST_ALL_REDUCE].bytes;
     cost->memory.activations = (uint64_t)remember_passes(s, rank, &stage, m) * 4 + sums;
@@ -358,5 +359,9 @@ double tr_cost_bound(const struct tr_cost_sizes *s)
     const double uses = s->zero < 2 ? 2 : 2 * m + 2;
     const double store = uses * ((double)tr_cost_parameters(s) +
                                  (layers + 3) * (shards + TR_COST_SECTIONS) * TR_COST_BLOCK);
-    return 4 * (passes > store ? passes : store);
+    const bool whole = tr_optimizer_rule(&s->optimizer)->whole != NULL;
+    const double owned = whole
+                             ? parts * s->ring * s->ulysses * s->tp * (double)tr_cost_parameters(s)
+                             : 0; /* what an owner of matrices sends, at most */
+    return 4 * ((passes > store ? passes : store) + owned);
 }

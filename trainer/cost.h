@@ -26,6 +26,7 @@ struct tr_cost_sizes {
 /* One rank: its place along the axes that make ranks differ. */
 struct tr_cost_rank {
     int stage, stage_layers; /* of pp; layers that the stage has */
+    int stage_rank;          /* among the ranks of the stage, in the order of the mesh */
     int shard;               /* which of the n shards of a unit */
     long samples;            /* sequences of a step */
     int ulysses_rank;
@@ -38,6 +39,7 @@ enum tr_cost_group {
     TR_COST_TP,
     TR_COST_SHARE, /* the ranks of tp that hold the same key and value heads */
     TR_COST_TIE,   /* the first and the last stage */
+    TR_COST_STAGE, /* the ranks of a stage: the data axes and tp */
     TR_COST_PP,
     TR_COST_RING,
     TR_COST_ULYSSES,

@@ -68,7 +68,7 @@ struct tr_cost_stage tr_cost_stage_of(const struct tr_cost_sizes *s,
 
 /* What the optimizer adds to a step's calls, and the bytes that it keeps. */
 void tr_cost_optimizer_calls(const struct tr_cost_sizes *s, const struct tr_cost_stage *stage,
-                             struct tr_cost *cost);
+                             const struct tr_cost_rank *rank, struct tr_cost *cost);
 long tr_cost_optimizer_bytes(const struct tr_cost_sizes *s, const struct tr_cost_stage *stage,
                              int shard);
 

@@ -220,6 +220,8 @@ struct tr_cost_rank tr_setup_rank(const struct tr_setup *setup, const int *first
     const int stage = coord[TR_PP];
     return (struct tr_cost_rank){.stage = stage,
                                  .stage_layers = first_layer[stage + 1] - first_layer[stage],
+                                 .stage_rank =
+                                     rank % (tr_mesh_extent(size, TR_AXES_ALL) / size[TR_PP]),
                                  .shard = shard,
                                  .samples = samples,
                                  .ulysses_rank = coord[TR_ULYSSES]};
@@ -281,6 +283,8 @@ struct tr_optimizer tr_setup_optimizer(const struct tr_config *config, int64_t t
                                  .eps = config->eps,
                                  .decay = config->decay,
                                  .momentum = config->momentum,
+                                 .nesterov = config->nesterov != 0,
+                                 .adjust = (enum tr_adjust)config->adjust_lr,
                                  .trust_min = config->trust_min,
                                  .trust_max = config->trust_max,
                                  .t = t};

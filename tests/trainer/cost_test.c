@@ -232,6 +232,8 @@ static tuttiComm_t comm_of(const struct tr_engine *e, int group)
         return mesh->share.comm;
     case TR_COST_TIE:
         return mesh->tie.comm;
+    case TR_COST_STAGE:
+        return tr_mesh_group(mesh, TR_AXES_DATA | 1u << TR_TP)->comm;
     case TR_COST_PP:
         return tr_mesh_group(mesh, 1u << TR_PP)->comm;
     case TR_COST_RING:
@@ -355,6 +357,7 @@ static void body(struct rank *self)
     if (status == TR_OK) {
         const struct tr_cost_rank rank = {.stage = mesh.coord[TR_PP],
                                           .stage_layers = e.nlayers,
+                                          .stage_rank = mesh.rank % (mesh.nranks / l->size[TR_PP]),
                                           .shard = e.store.shard->rank,
                                           .samples = e.samples,
                                           .ulysses_rank = mesh.coord[TR_ULYSSES]};

@@ -4,6 +4,7 @@
 
 #include "optim/optim.h"
 #include "optim/rate.h"
+#include "parallel/whole.h"
 #include "reference.h"
 #include "setup.h"
 #include "shim.h"
@@ -185,6 +186,54 @@ TEST(optim, lamb_matches_its_formula_in_double)
     CHECK(least && between && most);
     CHECK(difference(b.w, b.ww, FLOATS) < 1e-5);
     tr_params_fini(&b.params);
+}
+
+/* Vectors are AdamW's, and a matrix that is no block's, too. */
+TEST(optim, muon_keeps_one_state_of_a_hidden_matrix_and_two_of_others)
+{
+    const struct tr_optimizer muon = {.kind = TR_MUON, .momentum = 0.9}, none = {.kind = TR_MUON};
+    const struct tr_subject hidden = {.ndim = 2, .shape = {3, 4}, .hidden = true},
+                            other = {.ndim = 2, .shape = {3, 4}};
+    const struct tr_rule *rule = tr_optimizer_rule(&muon);
+    enum tr_state_shape shapes[TR_MOST_STATES];
+    CHECK_EQ(rule->states(&muon, &hidden, shapes), 1);
+    CHECK_EQ(rule->states(&none, &hidden, shapes), 0);
+    CHECK_EQ(rule->states(&muon, &other, shapes), 2);
+    CHECK(rule->whole(&muon, &hidden) && !rule->whole(&muon, &other));
+}
+
+/* Singular values of a direction come close to 1, whatever its shape and length. */
+TEST(optim, muon_moves_singular_values_close_to_one)
+{
+    const struct tr_optimizer muon = {.kind = TR_MUON};
+    const struct tr_rule *rule = tr_optimizer_rule(&muon);
+    static float x[6 * 9], scratch[6 * 9 + 2 * 9 * 9];
+    static const long shapes[][2] = {{6, 9}, {9, 6}, {1, 7}, {7, 1}, {6, 6}};
+    for (int shape = 0; shape < 5; ++shape) {
+        const long rows = shapes[shape][0], cols = shapes[shape][1];
+        const long least = rows < cols ? rows : cols;
+        fill(x, (long)(rows * cols), 1000, (uint64_t)(shape + 1));
+        for (long i = 0; i < least; ++i) x[i * cols + i] += 3000; /* none is small */
+        CHECK(rule->scratch(rows, cols) <= sizeof scratch / sizeof *scratch);
+        rule->transform(x, scratch, rows, cols);
+        double squares = 0; /* the sum of the squares of the singular values */
+        for (long i = 0; i < rows * cols; ++i) squares += (double)x[i] * (double)x[i];
+        CHECK_MESSAGE(squares > 0.4 * (double)least && squares < 1.5 * (double)least,
+                      "%ld x %ld: %g", rows, cols, squares);
+    }
+    memset(x, 0, sizeof x);
+    rule->transform(x, scratch, 6, 9);
+    for (int i = 0; i < 6 * 9; ++i) CHECK(x[i] == 0);
+}
+
+/* The most expensive first, each to the owner with the least so far. */
+TEST(optim, owners_of_matrices_have_equal_work)
+{
+    static const double costs[] = {1, 8, 3, 3, 2, 8, 1};
+    static const int owners[] = {0, 0, 2, 2, 2, 1, 1}, turns[] = {1, 0, 0, 1, 2, 0, 1};
+    int owner[7], turn[7];
+    REQUIRE(tr_whole_assign(costs, 7, 3, owner, turn));
+    for (int i = 0; i < 7; ++i) CHECK(owner[i] == owners[i] && turn[i] == turns[i]);
 }
 
 TEST(optim, a_shard_that_begins_inside_a_tensor_is_updated_alike)

@@ -85,6 +85,12 @@ void oracle_lamb_step(const struct oracle *model, double *weights, const double 
                       double *m, double *v, long t, const struct oracle_adamw *lamb, double least,
                       double most);
 
+/* torch.optim.Muon with nesterov, adjust_lr_fn "match_rms_adamw" and the default coefficients, for
+ * the matrices of blocks; AdamW for all others. */
+void oracle_muon_step(const struct oracle *model, double *weights, const double *gradients,
+                      double *m, double *v, long t, const struct oracle_adamw *adamw,
+                      double momentum);
+
 /* m = momentum m + g,  w = w - lr decay w - lr m */
 void oracle_sgd_step(const struct oracle *model, double *weights, const double *gradients,
                      double *m, const struct oracle_sgd *sgd);

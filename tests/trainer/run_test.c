@@ -174,6 +174,46 @@ TEST(run, resuming_on_another_number_of_ranks_goes_on_alike)
     teardown(&b);
 }
 
+/* Eight steps on one rank, and from its fourth: two steps on `layout`, then two on one rank again.
+ */
+static void check_states(struct bench *b, const char *optimizer, const struct layout *layout)
+{
+    char options[COMMAND], straight[96], other[96], last[96];
+    snprintf(straight, sizeof straight, "%s/straight", b->folder);
+    snprintf(other, sizeof other, "%s/a/other", b->folder);
+    snprintf(last, sizeof last, "%s/a/last", b->folder);
+    snprintf(options, sizeof options,
+             SMALL "--model=llama --kv-heads=2 --optimizer=%s --steps=8 --every=4 --checkpoint=%s",
+             optimizer, straight);
+    CHECK_MESSAGE(train(1, options, b->output) == 0, "%s", b->output);
+    snprintf(options, sizeof options,
+             "--resume=%s/step-00000004.safetensors --sample=0 %s --every=2 --checkpoint=%s",
+             straight, layout->options, other);
+    CHECK_MESSAGE(train(layout->nranks, options, b->output) == 0, "%s", b->output);
+    snprintf(options, sizeof options,
+             "--resume=%s/step-00000006.safetensors --sample=0 --dp=1 --fsdp=1 --tp=1 --pp=1 "
+             "--zero=0 --checkpoint=%s",
+             other, last);
+    CHECK_MESSAGE(train(1, options, b->output) == 0, "%s", b->output);
+    strcat(straight, "/step-00000008.safetensors");
+    strcat(other, "/step-00000008.safetensors");
+    strcat(last, "/step-00000008.safetensors");
+    const double off = fmax(compare_files(straight, other), compare_files(straight, last));
+    CHECK_MESSAGE(off < 1e-6, "%s %s: off by %g", optimizer, layout->options, off);
+}
+
+TEST(run, states_of_lamb_and_muon_resume_on_another_layout_and_back)
+{
+    static const struct layout list[] = {{4, "--fsdp=2 --tp=2"}, {4, "--pp=2 --zero=1"}};
+    static const char *const optimizers[] = {"lamb", "muon"};
+    for (int i = 0; i < 4; ++i) {
+        struct bench b;
+        REQUIRE(setup(&b));
+        check_states(&b, optimizers[i / 2], &list[i % 2]);
+        teardown(&b);
+    }
+}
+
 TEST(run, fewer_sequences_than_ranks_work)
 {
     struct bench b;

@@ -19,6 +19,10 @@ enum tr_optimizer_kind {
     TR_NUM_OPTIMIZERS
 };
 
+/* How Muon's rate depends on a matrix's shape (muon.c), in the order of the choices of --adjust-lr.
+ */
+enum tr_adjust { TR_ADJUST_MATCH_RMS, TR_ADJUST_ORIGINAL, TR_ADJUST_SPECTRAL };
+
 struct tr_rule;
 
 /* A rule with the values of the options, for one step. */
@@ -27,6 +31,8 @@ struct tr_optimizer {
     const struct tr_rule *rule; /* that of no kind, as a test may have; NULL: that of `kind` */
     double lr, beta1, beta2, eps, decay, momentum;
     double trust_min, trust_max; /* LAMB */
+    bool nesterov;               /* Muon */
+    enum tr_adjust adjust;       /* Muon */
     int64_t t;                   /* the step's number, from 1 */
 };
 
@@ -69,6 +75,14 @@ struct tr_rule {
      * the same bits on all ranks that hold equal pieces. */
     int (*nsums)(const struct tr_optimizer *how, const struct tr_subject *subject);
     void (*measure)(const struct tr_optimizer *how, const struct tr_piece *piece, double *sums);
+    /* An update that depends on all of a matrix: whether that of this tensor does. Then, before the
+     * updates, `prepare` puts into g what is to be transformed; one rank, which may be any,
+     * collects the whole matrix x and transforms it, with scratch(rows, cols) floats; and the
+     * update finds its part of the result in g. */
+    bool (*whole)(const struct tr_optimizer *how, const struct tr_subject *subject);
+    void (*prepare)(const struct tr_optimizer *how, const struct tr_piece *piece);
+    size_t (*scratch)(long rows, long cols);
+    void (*transform)(float *x, float *scratch, long rows, long cols);
     /* The new weights, in place. */
     void (*update)(const struct tr_optimizer *how, const struct tr_piece *piece,
                    const double *sums);

@@ -9,7 +9,7 @@ double tr_clip_coefficient(double norm, double most);
 
 /* Updates this rank's shard of every unit by the optimizer that the store has states for. `scale`
  * multiplies the gradients, which are used up. Collective where the rule needs sums over whole
- * tensors. */
+ * tensors, or whole matrices. */
 TR_NODISCARD tr_status tr_optimizer_step(const struct tr_optimizer *how, struct tr_store *store,
                                          double scale);
 

@@ -1,6 +1,7 @@
 /* The optimizer's step over this rank's shards.
  *
- * Collectives  none, unless the rule needs sums over whole tensors (ops/optimizer.h): then those of
+ * Collectives  none, unless the rule needs whole matrices (parallel/whole.c), or sums over whole
+ *              tensors (ops/optimizer.h): then those of
  *              all tensors of the stage in one message. A sum over what each slice holds: over the
  *              shards, then over tp, where of ranks that hold the same the first counts. Then the
  *              largest over the replicas, and over both stages of a tied unit: these have the same
@@ -9,6 +10,8 @@
  * Order        the same on every rank: that of the units.
  * Test         tests/trainer/optim_test.c, and the grid. */
 #include "optim.h"
+
+#include "../parallel/whole.h"
 
 /* A parameter of this rank's shards. */
 struct part {
@@ -111,6 +114,12 @@ static tr_status add_up(const struct tr_store *store)
     return TR_OK;
 }
 
+static void prepare(const struct step *step, const struct part *part)
+{
+    if (step->rule->whole(step->how, &part->piece.subject))
+        step->rule->prepare(step->how, &part->piece);
+}
+
 static void update(const struct step *step, const struct part *part)
 {
     step->rule->update(step->how, &part->piece, step->store->sums + part->held->sums);
@@ -125,6 +134,10 @@ tr_status tr_optimizer_step(const struct tr_optimizer *how, struct tr_store *sto
         backend->clear(store->sums, store->nsums * sizeof *store->sums);
         each_part(&step, measure);
         TR_TRY(add_up(store));
+    }
+    if (step.rule->whole) {
+        each_part(&step, prepare);
+        TR_TRY(tr_whole_transform(store->whole, store, how));
     }
     each_part(&step, update);
     return TR_OK;

@@ -20,6 +20,7 @@
 
 #include "../watch/clock.h"
 #include "store_ops.h"
+#include "whole.h"
 
 static const char *unit_name(const struct tr_store *store, int unit)
 {
@@ -119,6 +120,7 @@ static void carve(struct tr_store *store)
         carve_states(store, s);
     }
     store->sums = tr_arena_take(&store->optimizer, store->nsums, sizeof(double));
+    tr_whole_carve(store->whole, &store->optimizer);
     if (!store->whole_weights) tr_slots_take_memory(&store->weight_slots, store, &store->gathered);
     if (!store->whole_gradients)
         tr_slots_take_memory(&store->gradient_slots, store, &store->gradients);
@@ -185,6 +187,7 @@ static tr_status prepare(struct tr_store *store, uint64_t seed)
     TR_TRY(choose(store));
     TR_TRY(list_units(store));
     TR_TRY(list_held(store));
+    TR_TRY(tr_whole_create(&store->whole, store));
     TR_TRY(take_memory(store));
     for (int u = 0; u < store->nunits; ++u) {
         struct tr_unit_state *s = &store->units[u];
@@ -223,6 +226,7 @@ void tr_store_fini(struct tr_store *store)
     }
     free(store->units);
     free(store->held);
+    tr_whole_destroy(store->whole);
     tr_arena_fini(&store->weights);
     tr_arena_fini(&store->gradients);
     tr_arena_fini(&store->optimizer);

@@ -96,6 +96,7 @@ struct tr_traffic {
 };
 
 struct tr_store_ops;
+struct tr_whole; /* whole.h */
 
 /* Owner: the training thread. Owns all memory that the units' states point to. */
 struct tr_store {
@@ -107,8 +108,9 @@ struct tr_store {
     const struct tr_group *replica; /* along the other data axes */
     struct tr_unit_state *units;    /* of this stage, in the order of the registry */
     int nunits;
-    struct tr_held *held; /* [params->n] */
-    double *sums;         /* [nsums]: of all tensors of the stage, in the order of the units */
+    struct tr_held *held;   /* [params->n] */
+    struct tr_whole *whole; /* NULL: the optimizer needs no whole matrices */
+    double *sums;           /* [nsums]: of all tensors of the stage, in the order of the units */
     size_t nsums;
     bool whole_weights, whole_gradients; /* kept for every unit; else in slots while in use */
     bool last_micro;    /* the micro-batch at hand is the stage's last of this step */

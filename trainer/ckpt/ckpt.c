@@ -65,6 +65,7 @@ static struct range range_of(const struct tr_store *store, int param, int part)
         return (struct range){held->states[part - 1], 0,
                               tr_held_count(store->params, held, param, part - 1)};
     const size_t first = row->offset + held->first;
+    if (!held->count) return (struct range){0};
     return (struct range){part == WEIGHT ? state->weight_shard + (first - state->first)
                                          : held->states[part - 1],
                           first, held->count};
@@ -90,7 +91,7 @@ static bool answers(const struct tr_engine *e, int p, int part)
     const struct tr_param *param = &store->params->items[p];
     const struct tr_held *held = &store->held[p];
     if (store->params->units[param->unit].stage != e->mesh->coord[TR_PP]) return false;
-    if (store->replica->rank != 0) return false;
+    if (tr_store_unit(store, param->unit)->replica->rank != 0) return false;
     if (!is_cut(store, p, part))
         return store->params->tp_rank == 0 && held->first == 0 && held->count > 0;
     const struct tr_replicas holders =
@@ -519,6 +520,7 @@ tr_status tr_ckpt_load(struct tr_engine *e, const char *path, struct tr_state *s
         if (status == TR_OK) status = read_state(file, path, state);
     }
     status = tr_mesh_agree(e->mesh, status);
+    if (status == TR_OK) status = tr_store_settle(&e->store);
     if (status == TR_OK) status = read_tensors(e, file, entries, n, whole);
     if (status == TR_OK) status = share_state(e->mesh, state);
     if (status == TR_OK) status = tr_store_publish(&e->store);

@@ -39,9 +39,14 @@ static tr_status list_units(struct tr_store *store)
     for (int u = 0; u < params->nunits; ++u) {
         const struct tr_unit *unit = &params->units[u];
         if (unit->stage != stage && unit->tied_stage != stage) continue;
-        const size_t count = unit->total / (size_t)store->shard->n;
-        store->units[store->nunits++] = (struct tr_unit_state){
-            .unit = u, .count = count, .first = count * (size_t)store->shard->rank};
+        const struct tr_group *shard = store->shard;
+        const size_t count = unit->total / (size_t)shard->n;
+        store->units[store->nunits++] =
+            (struct tr_unit_state){.unit = u,
+                                   .shard = shard,
+                                   .replica = store->replica,
+                                   .count = count,
+                                   .first = count * (size_t)shard->rank};
     }
     return TR_OK;
 }
@@ -208,7 +213,11 @@ tr_status tr_store_init(struct tr_store *store, const struct tr_mesh *mesh,
     TR_TRY(tr_mesh_agree(mesh, prepare(store, seed)));
     tr_store_begin(store);
     TR_TRY(tr_store_publish(store));
-    /* Whoever changes the first weights, as a checkpoint does, finds nothing under way. */
+    return tr_store_settle(store);
+}
+
+tr_status tr_store_settle(struct tr_store *store)
+{
     for (int u = 0; u < store->nunits; ++u) TR_TRY(tr_flight_wait(store, &store->units[u].gather));
     return TR_OK;
 }

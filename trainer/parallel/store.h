@@ -48,12 +48,14 @@ struct tr_slots {
 };
 
 struct tr_unit_state {
-    int unit;              /* index into the registry */
-    size_t first, count;   /* this rank's shard: floats of the unit */
-    float *weights;        /* whole unit, between acquire and release */
-    float *weight_shard;   /* [count]; within `weights` where these are kept whole */
-    float *gradients;      /* whole unit, from tr_store_gradients to tr_store_complete */
-    float *gradient_shard; /* [count]: the sum over all replicas after tr_store_finish */
+    int unit;                       /* index into the registry */
+    const struct tr_group *shard;   /* the ranks that hold its shards */
+    const struct tr_group *replica; /* those with other tokens and an equal shard */
+    size_t first, count;            /* this rank's shard: floats of the unit */
+    float *weights;                 /* whole unit, between acquire and release */
+    float *weight_shard;            /* [count]; within `weights` where these are kept whole */
+    float *gradients;               /* whole unit, from tr_store_gradients to tr_store_complete */
+    float *gradient_shard;          /* [count]: the sum over all replicas after tr_store_finish */
 
     /* Owner: the store. */
     int open;              /* acquires that were not released yet */
@@ -104,8 +106,8 @@ struct tr_store {
     const struct tr_params *params;
     struct tr_store_options options;
     const struct tr_store_ops *ops;
-    const struct tr_group *shard;   /* along the shard axes */
-    const struct tr_group *replica; /* along the other data axes */
+    const struct tr_group *shard;   /* along the shard axes: that of every unit */
+    const struct tr_group *replica; /* along the other data axes: that of every unit */
     struct tr_unit_state *units;    /* of this stage, in the order of the registry */
     int nunits;
     struct tr_held *held;   /* [params->n] */
@@ -166,6 +168,9 @@ TR_NODISCARD tr_status tr_store_complete(struct tr_store *store, int unit);
  * slices: the data axes, then the ranks of tp that hold the same tensors, then both stages of a
  * tied unit. */
 TR_NODISCARD tr_status tr_store_finish(struct tr_store *store);
+/* Waits for the gathers of the last publish: before anything but the optimizer changes weight_shard
+ * (a checkpoint, say), because a gather under way may still write what it has read there. */
+TR_NODISCARD tr_status tr_store_settle(struct tr_store *store);
 /* After weight_shard has changed (by the optimizer, by a checkpoint). No unit is acquired. */
 TR_NODISCARD tr_status tr_store_publish(struct tr_store *store);
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "machine.h"
+#include "ops/pool.h"
 #include "param.h"
 #include "place.h"
 #include "watch/clock.h"
@@ -58,7 +59,8 @@ static tr_status prepare(struct tr_trainer *t, struct tr_setup *setup)
         TR_TRY(tr_ckpt_prepare(config->checkpoint));
         TR_TRY(tr_ckpt_lock(config->checkpoint, &t->lock));
     }
-    tr_process_tune((int)config->threads);
+    tr_process_tune();
+    TR_TRY(tr_pool_open((int)config->threads, TR_ATTENTION_ROOM));
     TR_TRY(tr_text_read(&t->text, config->data, config->held_out, (long)config->context));
     t->data_checksum = tr_checksum(t->text.bytes, t->text.nbytes);
     t->total_steps = config->steps ? config->steps : config->seconds > 0 ? 0 : 2000;
@@ -136,6 +138,7 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
 void tr_trainer_fini(struct tr_trainer *t)
 {
     tr_engine_fini(&t->engine);
+    tr_pool_close();
     tr_log_close(&t->log);
     tr_text_fini(&t->text);
     if (t->lock >= 0) close(t->lock);

@@ -227,8 +227,8 @@ TEST(place, ranks_are_ordered_by_host_and_blocks_that_cross_hosts_are_found)
 static void put_file(const char *root, const char *name, const char *text)
 {
     char command[512];
-    snprintf(command, sizeof command, "mkdir -p $(dirname %s/%s) && printf -- '%s' >%s/%s", root, name,
-             text, root, name);
+    snprintf(command, sizeof command, "mkdir -p $(dirname %s/%s) && printf -- '%s' >%s/%s", root,
+             name, text, root, name);
     CHECK(system(command) == 0);
 }
 

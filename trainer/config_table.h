@@ -49,7 +49,7 @@ CHOICE(     pipeline,    "pipeline",     "1f1b", "gpipe|1f1b", PARALLEL, "Order 
 CHOICE(     ring_order,  "ring-order",   "zigzag", "contiguous|zigzag", PARALLEL, "Which tokens a rank of the ring has; zigzag gives all the same work.")
 CHOICE(     deterministic, "deterministic", "off", "off|on",  PARALLEL, "Reductions add in the order of the ranks: the same bits for every way of sharding, but slower.")
 NUMBER(INT, bucket_kib,  "bucket-kib",   "256",   1, 4194304, PARALLEL, "KiB of gradients reduced at a time while the backward pass runs.")
-NUMBER(INT, threads,     "threads",      "1",     1, 4096,    PARALLEL, "Threads of a rank's matrix products; more ranks use cores better.")
+NUMBER(INT, threads,     "threads",      "0",     0, 4096,    PARALLEL, "Threads that a rank computes with, which changes no bit; 0 means the cores that it may use, divided by the ranks that share them.")
 TEXT(       cpu,         "cpu",          "",                  PARALLEL, "Newest vector code to use: v4 (AVX-512), v3 (AVX2) or baseline; empty means the best there is.")
 NUMBER(INT, ranks,       "ranks",        "0",     0, 65536,   RUN,      "With --plan: ranks to plan for; 0 means those that were started.")
 TEXT(       checkpoint,  "checkpoint",   "",                  RUN,      "Folder to write checkpoints to; empty means none.")

@@ -348,7 +348,7 @@ static void body(struct rank *self)
              l->llama ? "llama" : "gpt2", tr_optimizer_rule(&setup.engine.optimizer)->name,
              l->size[0], l->size[1], l->size[2], l->size[3], l->size[4], l->size[5],
              (int)l->sharding);
-    tr_process_tune(1);
+    tr_process_tune();
     CHECK(tr_mesh_init(&mesh, self->world) == TR_OK);
     tr_status status = tr_mesh_shape(&mesh, l->size);
     if (status == TR_OK) status = tr_engine_init(&e, &mesh, tr_backend_choose(""), &setup.engine);

@@ -12,7 +12,7 @@ static void body(struct rank *self)
 {
     const struct grid_case *test = self->arg;
     struct tr_mesh mesh;
-    tr_process_tune(1);
+    tr_process_tune();
     char report[512];
     CHECK_EQ(TR_OK, tr_mesh_init(&mesh, self->world));
     grid_run(test, &mesh, report, sizeof report);

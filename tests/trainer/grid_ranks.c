@@ -261,7 +261,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "grid: start it on %d ranks: tutti-run -n %d grid_ranks\n", NRANKS, NRANKS);
         return 2;
     }
-    tr_process_tune(1);
+    tr_process_tune();
     static struct outcome outcomes[NCASES];
     for (int size = 1; size <= NRANKS; ++size) {
         const tuttiResult_t result = run_size(world, rank, size, &choice, outcomes);

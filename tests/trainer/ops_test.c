@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "ops/product.h"
 #include "ops_check.h"
 #include "shim.h"
 

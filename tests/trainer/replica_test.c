@@ -58,7 +58,7 @@ static void body(struct rank *self)
     const struct tr_engine_options options = options_of(mistake);
     struct tr_mesh mesh;
     struct tr_engine e = {0};
-    tr_process_tune(1);
+    tr_process_tune();
     CHECK(tr_mesh_init(&mesh, self->world) == TR_OK);
     tr_status status = tr_mesh_shape(&mesh, mistake->size);
     if (status == TR_OK) status = tr_engine_init(&e, &mesh, tr_backend_choose(""), &options);

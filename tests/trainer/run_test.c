@@ -1,6 +1,7 @@
 /* Whole runs of tutti-train as processes: the layout does not change what is learnt, resuming
  * changes no bit, and plans and budgets are kept. */
 #include <math.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -220,6 +221,28 @@ TEST(run, fewer_sequences_than_ranks_work)
     REQUIRE(setup(&b));
     const int code = train(3, SMALL "--batch=1 --steps=2", b.output);
     CHECK_MESSAGE(code == 0, "exit code %d:\n%s", code, b.output);
+    teardown(&b);
+}
+
+TEST(run, a_rank_takes_the_cores_that_it_may_use)
+{
+    struct bench b;
+    char command[COMMAND];
+    cpu_set_t allowed;
+    size_t core = 0;
+    REQUIRE(setup(&b));
+    REQUIRE(sched_getaffinity(0, sizeof allowed, &allowed) == 0);
+    while (core + 1 < CPU_SETSIZE && !CPU_ISSET(core, &allowed)) ++core;
+    snprintf(command, sizeof command, "taskset -c %zu timeout 120 %s/bin/tutti-train %s 2>&1", core,
+             TUTTI_BINARY_DIR, SMALL "--steps=1");
+    CHECK_EQ(run(command, b.output), 0);
+    CHECK_MESSAGE(strstr(b.output, ", 1 thread a rank\n"), "%s", b.output);
+    snprintf(command, sizeof command, "taskset -c %zu timeout 120 %s/bin/tutti-train %s 2>&1", core,
+             TUTTI_BINARY_DIR, SMALL "--steps=1 --threads=3");
+    CHECK_EQ(run(command, b.output), 0);
+    CHECK_MESSAGE(strstr(b.output, ", 3 threads a rank\n") &&
+                      strstr(b.output, "note: the 3 threads of rank 0 may run on 1 core only"),
+                  "%s", b.output);
     teardown(&b);
 }
 

@@ -5,6 +5,7 @@
  *     v  = b2 v + (1 - b2) g'^2
  *     w -= lr (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay w)
  * States: m and v of every tensor. */
+#include "share.h"
 #include "simd.h"
 #include "table.h"
 
@@ -19,7 +20,8 @@ static int states(const struct tr_optimizer *how, const struct tr_subject *subje
     return 2;
 }
 
-static void update(const struct tr_optimizer *how, const struct tr_piece *piece, const double *sums)
+static void update_part(const struct tr_optimizer *how, const struct tr_piece *piece,
+                        const double *sums)
 {
     (void)sums;
     const size_t n = piece->count;
@@ -37,6 +39,11 @@ static void update(const struct tr_optimizer *how, const struct tr_piece *piece,
         const float mean = m[i] * correct1, square = v[i] * correct2;
         w[i] = shrink * w[i] - lr * mean / (sqrtf(square) + eps);
     }
+}
+
+static void update(const struct tr_optimizer *how, const struct tr_piece *piece, const double *sums)
+{
+    tr_share(update_part, how, piece, sums);
 }
 
 const struct tr_rule TR_RULE(adamw) = {.name = "adamw", .states = states, .update = update};

@@ -52,8 +52,8 @@ struct tr_attention {
 
 struct tr_backend {
     const char *name;     /* v4, v3 or baseline */
-    tuttiStream_t stream; /* of the operations; NULL: they run on the calling thread, and have run
-                           * when they return */
+    tuttiStream_t stream; /* of the operations; NULL: they run on the calling thread and its pool
+                           * (pool.h), and have run when they return */
 
     /* Until the operations called so far have run: before another stream reads what they wrote. */
     void (*wait)(void);
@@ -196,16 +196,15 @@ const struct tr_backend *tr_backend_choose(const char *name);
 
 /* Queries and keys that attention takes at a time, and the floats of scratch that a call of this
  * shape needs (it grows with the keys, up to TR_ATTENTION_KEYS, and with nothing else). */
-enum { TR_ATTENTION_QUERIES = 64, TR_ATTENTION_KEYS = 1024 };
+enum {
+    TR_ATTENTION_QUERIES = 64,
+    TR_ATTENTION_KEYS = 1024,
+    TR_ATTENTION_ROOM = 2 * TR_ATTENTION_QUERIES * TR_ATTENTION_KEYS /* of any shape */
+};
 size_t tr_attention_scratch(const struct tr_attention *shape);
 
 enum { TR_SQUARES_BLOCK = 1024 };
 
 enum { TR_MEMORY_UNIT = 2 << 20 }; /* a large page */
-
-/* c[m,n] = alpha op(a) op(b) + beta c, through oneDNN; `a` is transposed when ta is 'T' (then
- * stored [k,m]). Any size may be 0. */
-void tr_gemm(char ta, char tb, long m, long n, long k, float alpha, const float *a, long lda,
-             const float *b, long ldb, float beta, float *c, long ldc);
 
 #endif

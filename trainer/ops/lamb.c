@@ -9,6 +9,7 @@
  *     w -= lr trust u
  * |w| and |u| are norms of the whole tensor, that of w before the update. States: m and v of every
  * tensor. */
+#include "share.h"
 #include "simd.h"
 #include "table.h"
 
@@ -83,13 +84,19 @@ static double trust_of(const struct tr_optimizer *how, const double *sums)
                                     : trust;
 }
 
-static void update(const struct tr_optimizer *how, const struct tr_piece *piece, const double *sums)
+static void update_part(const struct tr_optimizer *how, const struct tr_piece *piece,
+                        const double *sums)
 {
     const struct terms terms = terms_of(how, piece);
     const float rate = (float)(how->lr * trust_of(how, sums));
     const float *m = piece->states[0], *v = piece->states[1];
     float *w = piece->w;
     for (size_t i = 0; i < piece->count; ++i) w[i] -= rate * direction(w[i], m[i], v[i], terms);
+}
+
+static void update(const struct tr_optimizer *how, const struct tr_piece *piece, const double *sums)
+{
+    tr_share(update_part, how, piece, sums);
 }
 
 const struct tr_rule TR_RULE(lamb) = {

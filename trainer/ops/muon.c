@@ -7,6 +7,8 @@
  * (spectral-unclamped). For rows > cols, the same of the transposed matrix. PyTorch computes the
  * five products in bfloat16, this file in float. States: m of these matrices (none when momentum is
  * 0), m and v of the other tensors. */
+#include "product.h"
+#include "share.h"
 #include "simd.h"
 #include "table.h"
 
@@ -29,8 +31,10 @@ static bool whole(const struct tr_optimizer *how, const struct tr_subject *subje
     return subject->hidden;
 }
 
-static void prepare(const struct tr_optimizer *how, const struct tr_piece *piece)
+static void prepare_part(const struct tr_optimizer *how, const struct tr_piece *piece,
+                         const double *sums)
 {
+    (void)sums;
     const float scale = (float)piece->scale, keep = (float)how->momentum, take = 1 - keep;
     float *g = piece->g, *m = piece->states[0];
     for (size_t i = 0; i < piece->count; ++i) {
@@ -42,6 +46,11 @@ static void prepare(const struct tr_optimizer *how, const struct tr_piece *piece
         m[i] = keep * m[i] + take * gradient;
         g[i] = how->nesterov ? keep * m[i] + take * gradient : m[i];
     }
+}
+
+static void prepare(const struct tr_optimizer *how, const struct tr_piece *piece)
+{
+    tr_share(prepare_part, how, piece, NULL);
 }
 
 /* Two matrices of the smaller size, and one of the size of x. */
@@ -111,17 +120,23 @@ static double rate_of(const struct tr_optimizer *how, const long shape[2])
     return 1;
 }
 
-static void update(const struct tr_optimizer *how, const struct tr_piece *piece, const double *sums)
+static void update_part(const struct tr_optimizer *how, const struct tr_piece *piece,
+                        const double *sums)
 {
-    if (!piece->subject.hidden) {
-        TR_RULE(adamw).update(how, piece, sums);
-        return;
-    }
+    (void)sums;
     const float shrink = (float)(1 - how->lr * piece->decay);
     const float rate = (float)(how->lr * rate_of(how, piece->subject.shape));
     const float *x = piece->g;
     float *w = piece->w;
     for (size_t i = 0; i < piece->count; ++i) w[i] = shrink * w[i] - rate * x[i];
+}
+
+static void update(const struct tr_optimizer *how, const struct tr_piece *piece, const double *sums)
+{
+    if (piece->subject.hidden)
+        tr_share(update_part, how, piece, sums);
+    else
+        TR_RULE(adamw).update(how, piece, sums);
 }
 
 const struct tr_rule TR_RULE(muon) = {.name = "muon",

@@ -2,6 +2,7 @@
  *     m  = momentum m + scale g
  *     w -= lr (m + decay w)
  * States: m of every tensor; none when momentum is 0. */
+#include "share.h"
 #include "simd.h"
 #include "table.h"
 
@@ -13,7 +14,8 @@ static int states(const struct tr_optimizer *how, const struct tr_subject *subje
     return how->momentum != 0;
 }
 
-static void update(const struct tr_optimizer *how, const struct tr_piece *piece, const double *sums)
+static void update_part(const struct tr_optimizer *how, const struct tr_piece *piece,
+                        const double *sums)
 {
     (void)sums;
     const size_t n = piece->count;
@@ -29,6 +31,11 @@ static void update(const struct tr_optimizer *how, const struct tr_piece *piece,
         m[i] = momentum * m[i] + g[i] * scale;
         w[i] = shrink * w[i] - lr * m[i];
     }
+}
+
+static void update(const struct tr_optimizer *how, const struct tr_piece *piece, const double *sums)
+{
+    tr_share(update_part, how, piece, sums);
 }
 
 const struct tr_rule TR_RULE(sgd) = {.name = "sgd", .states = states, .update = update};

@@ -75,6 +75,7 @@ static tr_status take_steps(struct tr_engine *e, const struct layout *layout, st
                                          .beta2 = 0.99,
                                          .eps = 1e-8,
                                          .decay = 0.1,
+                                         .trust_max = 10,
                                          .momentum = 0.9,
                                          .t = step + 1};
         struct tr_step_sums sums;
@@ -143,6 +144,8 @@ TEST(bits, threads_change_none)
         {"ring 2", {1, 1, 1, 2, 1, 1}, TR_LLAMA, TR_DDP, TR_SGD},
         {"ulysses 2", {1, 1, 1, 1, 2, 1}, TR_GPT2, TR_DDP, TR_ADAMW},
         {"pp 2", {2, 1, 1, 1, 1, 1}, TR_GPT2, TR_DDP, TR_ADAMW},
+        {"lamb, fsdp 2", {1, 1, 2, 1, 1, 1}, TR_LLAMA, TR_ZERO3, TR_LAMB},
+        {"muon, dp 2", {1, 2, 1, 1, 1, 1}, TR_LLAMA, TR_ZERO1, TR_MUON},
     };
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; ++i)
         if (tt_test_share(3)) check_layout(&layouts[i]);

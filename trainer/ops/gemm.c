@@ -49,9 +49,8 @@ void tr_gemm(char ta, char tb, long m, long n, long k, float alpha, const float 
  *
  * oneDNN may add the products of an element up in another order where it is given other sizes, so
  * the tiles are the same for one thread as for many. A tile packs its rows of op(a) and its columns
- * of op(b) again. The sizes cost one thread least on the shapes of a model (rows of tokens by its
- * widths), of those that keep several threads busy: wide results in large tiles, others in small
- * ones. */
+ * of op(b) again, which costs most where the result is wide: there the tiles are large. Smaller
+ * ones keep more threads busy, larger ones cost one thread less. */
 enum { WIDE = 512 };
 
 static struct tr_tile largest_tile(const struct tr_product *p)

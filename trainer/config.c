@@ -9,6 +9,12 @@
 #include "model/model.h"
 #include "param.h"
 
+/* "|adamw|sgd": the choices of --optimizer, behind one sign. */
+static const char optimizer_names[] =
+#define OPTIMIZER(NAME, name) "|" #name
+#include "ops/optimizer_table.h"
+    ;
+
 #define ROW(field_, name_, initial_, group_, sentence_)                                            \
     .name = name_, .initial = initial_, .sentence = sentence_,                                     \
     .offset = offsetof(struct tr_config, field_), .group = TR_GROUP_##group_
@@ -208,6 +214,9 @@ tr_status tr_config_check(const struct tr_config *config)
     if (config->every && !config->checkpoint[0])
         return tr_fail("--every=%lld without --checkpoint=DIR: nowhere to write to",
                        (long long)config->every);
+    if (config->trust_min > config->trust_max)
+        return tr_fail("--trust-min=%g exceeds --trust-max=%g", config->trust_min,
+                       config->trust_max);
     if (config->ranks && !config->plan)
         return tr_fail("--ranks=%lld is for --plan; how many ranks train is the launcher's to say "
                        "(tutti-run -n %lld tutti-train ...)",

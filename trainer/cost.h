@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "model/architecture.h"
+#include "ops/optimizer.h"
 
 /* The sizes of a run, those that the options give. */
 struct tr_cost_sizes {
@@ -18,13 +19,14 @@ struct tr_cost_sizes {
     int pp, dp, fsdp, ring, ulysses, tp;
     int zero; /* 0 DDP, 1, 2, 3: as enum tr_sharding */
     bool gpipe, reduce_last, keep_gathered;
-    int nstates; /* that the optimizer keeps of each weight */
+    struct tr_optimizer optimizer; /* only what its states depend on is read */
     long batch, micro_batch, bucket_bytes;
 };
 
 /* One rank: its place along the axes that make ranks differ. */
 struct tr_cost_rank {
     int stage, stage_layers; /* of pp; layers that the stage has */
+    int stage_rank;          /* among the ranks of the stage, in the order of the mesh */
     int shard;               /* which of the n shards of a unit */
     long samples;            /* sequences of a step */
     int ulysses_rank;
@@ -37,6 +39,7 @@ enum tr_cost_group {
     TR_COST_TP,
     TR_COST_SHARE, /* the ranks of tp that hold the same key and value heads */
     TR_COST_TIE,   /* the first and the last stage */
+    TR_COST_STAGE, /* the ranks of a stage: the data axes and tp */
     TR_COST_PP,
     TR_COST_RING,
     TR_COST_ULYSSES,

@@ -54,12 +54,14 @@ static tr_status take_stages(struct tr_engine *e)
 static tr_status connect(struct tr_engine *e)
 {
     const tr_axes shards = tr_engine_shard_axes(e->options.sharding);
-    const tr_axes sets[] = {TR_AXES_DATA, shards, TR_AXES_DATA & ~shards};
+    const bool whole = tr_optimizer_rule(&e->options.optimizer)->whole != NULL;
+    const tr_axes sets[] = {TR_AXES_DATA, shards, TR_AXES_DATA & ~shards,
+                            TR_AXES_DATA | 1u << TR_TP}; /* the ranks of a stage */
     const struct tr_model_size *size = &e->options.model;
     const int tp = e->mesh->size[TR_TP];
     const int share = size->kv_heads < tp ? tp / (int)size->kv_heads : 1;
     e->mesh->nthreads = e->options.nthreads;
-    return tr_mesh_connect(e->mesh, sets, 3, share, e->options.deterministic);
+    return tr_mesh_connect(e->mesh, sets, whole ? 4 : 3, share, e->options.deterministic);
 }
 
 long tr_engine_share(const struct tr_mesh *mesh, long count, long *first, long *samples)
@@ -82,7 +84,7 @@ static tr_status make_store(struct tr_engine *e)
     const struct tr_model *m = &e->model;
     const struct tr_store_options options = {
         .sharding = e->options.sharding,
-        .nstates = e->options.nstates,
+        .optimizer = e->options.optimizer,
         .reduce_last = e->options.reduce_last,
         .keep_gathered = e->mesh->size[TR_PP] > 1 && !e->options.reshard_always,
         .prefetch = true,

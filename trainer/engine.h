@@ -24,7 +24,7 @@ struct tr_feed {
 struct tr_engine_options {
     struct tr_model_size model;
     enum tr_sharding sharding;
-    int nstates; /* tr_optimizer_states of the optimizer that tr_engine_update will get */
+    struct tr_optimizer optimizer; /* of the updates; only what its states depend on is read */
     enum tr_schedule_kind schedule;
     bool zigzag;         /* the order of the sequence along the ring */
     bool reduce_last;    /* ZeRO-2, FSDP: reduce once a step instead of once a micro-batch */

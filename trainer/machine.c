@@ -1,9 +1,8 @@
 /* Reads the host's memory, and the limits of the control groups (versions 1 and 2), and compares
- * them with what the ranks need. */
+ * them with what the ranks need. cores.c has the processors. */
 #include "machine.h"
 
 #include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,58 +22,80 @@ static void read_host(const char *root, struct tr_machine *limits)
     if (sum) limits->host = sum;
 }
 
-/* A group is known by the number of its folder, which is the same in every container that shows it.
- */
-static void add_group(const char *folder, uint64_t limit, struct tr_machine *limits)
+/* Whether a list "this,that" names the controller. */
+static bool names(const char *list, const char *controller)
 {
-    struct stat st;
-    if (limits->ngroups == TR_MOST_GROUPS || stat(folder, &st) < 0) return;
-    limits->groups[limits->ngroups++] = (struct tr_limit){.id = st.st_ino, .limit = limit};
+    const size_t length = strlen(controller);
+    for (;; ++list) {
+        if (!strncmp(list, controller, length) && (!list[length] || list[length] == ','))
+            return true;
+        list = strchr(list, ',');
+        if (!list) return false;
+    }
 }
 
-/* The limits of the group and those above it. A container may show its own group as the root:
- * groups that are not found are left out. */
-static void read_groups(const char *base, char *group, const char *name, struct tr_machine *limits)
+/* The folders of the group and of those above it. */
+static void visit_groups(const char *base, char *group, bool old, tr_visit_group *visit, void *arg)
 {
     for (;;) {
-        char folder[2 * PATH_MAX], path[2 * PATH_MAX + 32];
-        unsigned long long bytes;
+        char folder[2 * PATH_MAX];
         snprintf(folder, sizeof folder, "%s%s", base, group);
-        snprintf(path, sizeof path, "%s/%s", folder, name);
-        FILE *file = fopen(path, "r");
-        if (file && fscanf(file, "%llu", &bytes) == 1) /* "max" is no number */
-            add_group(folder, bytes, limits);
-        if (file) fclose(file);
+        visit(folder, old, arg);
         char *slash = strrchr(group, '/');
         if (!slash) return;
         *slash = 0;
     }
 }
 
-void tr_machine_read(const char *root, struct tr_machine *limits)
+void tr_machine_groups(const char *root, const char *controller, tr_visit_group *visit, void *arg)
 {
     char path[PATH_MAX], line[PATH_MAX];
-    *limits = (struct tr_machine){.host = UINT64_MAX};
-    read_host(root, limits);
     snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
     FILE *file = fopen(path, "r");
     if (!file) return;
     while (fgets(line, sizeof line, file)) { /* number:controllers:/path */
         line[strcspn(line, "\n")] = 0;
-        char *kinds = strchr(line, ':'), *group = kinds ? strchr(kinds + 1, ':') : NULL;
+        char *list = strchr(line, ':'), *group = list ? strchr(list + 1, ':') : NULL;
         if (!group) continue;
         *group++ = 0;
-        const bool old = !strcmp(kinds + 1, "memory");
-        if (!old && kinds[1]) continue;
-        snprintf(path, sizeof path, "%s/sys/fs/cgroup%s", root, old ? "/memory" : "");
-        read_groups(path, group, old ? "memory.limit_in_bytes" : "memory.max", limits);
+        const bool old = *++list != 0;
+        if (old && !names(list, controller)) continue;
+        snprintf(path, sizeof path, "%s/sys/fs/cgroup%s%s", root, old ? "/" : "",
+                 old ? controller : "");
+        visit_groups(path, group, old, visit, arg);
     }
     fclose(file);
 }
 
+/* A group is known by the number of its folder, which is the same in every container that shows it.
+ */
+static void add_group(const char *folder, bool old, void *arg)
+{
+    struct tr_machine *limits = arg;
+    char path[2 * PATH_MAX + 32];
+    unsigned long long bytes;
+    struct stat st;
+    snprintf(path, sizeof path, "%s/%s", folder, old ? "memory.limit_in_bytes" : "memory.max");
+    FILE *file = fopen(path, "r");
+    if (!file) return;
+    const bool limited = fscanf(file, "%llu", &bytes) == 1; /* "max" is no number */
+    fclose(file);
+    if (!limited || limits->ngroups == TR_MOST_GROUPS || stat(folder, &st) < 0) return;
+    limits->groups[limits->ngroups++] = (struct tr_limit){.id = st.st_ino, .limit = bytes};
+}
+
+void tr_machine_read(const char *root, struct tr_machine *limits)
+{
+    *limits = (struct tr_machine){.host = UINT64_MAX};
+    read_host(root, limits);
+    tr_machine_groups(root, "memory", add_group, limits);
+    tr_cores_read(root, &limits->cores);
+}
+
 struct tr_need tr_machine_need(const struct tr_machine *limits, uint64_t nbytes)
 {
-    struct tr_need need = {.nbytes = nbytes};
+    struct tr_need need = {
+        .nbytes = nbytes, .set = limits->cores.set, .group = limits->cores.group};
     for (int i = 0; i < limits->ngroups; ++i) need.groups[i] = limits->groups[i].id;
     return need;
 }
@@ -130,4 +151,18 @@ tr_status tr_machine_check(const struct tr_machine *limits, int rank, const stru
     const struct sum sum = sum_of(needs, nneeds, 0);
     if (sum.nbytes <= limits->host) return TR_OK;
     return too_much(rank, needs[own].nbytes, &sum, "on its host", limits->host);
+}
+
+int tr_machine_threads(const struct tr_machine *limits, const struct tr_need *needs, int nneeds,
+                       int own)
+{
+    const struct tr_cores *cores = &limits->cores;
+    int of_set = 0, of_group = 0;
+    for (int i = 0; i < nneeds; ++i) {
+        of_set += needs[i].set == needs[own].set;
+        of_group += needs[i].group == needs[own].group;
+    }
+    int threads = cores->count / of_set;
+    if (cores->group && cores->quota / of_group < threads) threads = (int)(cores->quota / of_group);
+    return threads > 1 ? threads : 1;
 }

@@ -2,10 +2,8 @@
 #include "memory.h"
 
 #include <assert.h>
-#include <dlfcn.h>
 #include <limits.h>
 #include <malloc.h>
-#include <string.h>
 
 #include "tutti.h"
 
@@ -39,14 +37,8 @@ void *tr_arena_take(struct tr_arena *arena, size_t count, size_t size)
     return arena->base ? (char *)arena->base + at : NULL;
 }
 
-void tr_process_tune(int nthreads)
+void tr_process_tune(void)
 {
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
     mallopt(M_TRIM_THRESHOLD, INT_MAX);
-    /* oneDNN brings its OpenMP runtime along; asking the loader for it keeps us from linking a
-     * second one. */
-    void *symbol = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
-    void (*set)(int) = NULL;
-    memcpy(&set, &symbol, sizeof set);
-    if (set) set(nthreads);
 }

@@ -27,9 +27,8 @@ void tr_arena_fini(struct tr_arena *arena);
 /* `count` items of `size` bytes, aligned to a cache line; NULL while counting. */
 void *tr_arena_take(struct tr_arena *arena, size_t count, size_t size);
 
-/* Once, before the first matrix product: sets its threads, and lets malloc keep what oneDNN frees
- * after every product instead of asking the system for fresh pages (a tenth of the time of a large
- * model). */
-void tr_process_tune(int nthreads);
+/* Once, before the first matrix product: lets malloc keep what oneDNN frees after every product
+ * instead of asking the system for fresh pages (a tenth of the time of a large model). */
+void tr_process_tune(void);
 
 #endif

@@ -61,6 +61,24 @@ int tr_param_add(struct tr_params *params, const char *name, long rows, long col
     return params->n++;
 }
 
+struct tr_subject tr_param_subject(const struct tr_param *param)
+{
+    return (struct tr_subject){.ndim = param->ndim,
+                               .shape = {param->shape[0], param->shape[1]},
+                               .hidden = param->hidden,
+                               .decay = param->decay};
+}
+
+struct tr_extract tr_param_within(const struct tr_param *param, size_t begin, size_t n)
+{
+    const size_t stop = param->offset + (size_t)(param->local[0] * param->local[1]);
+    const size_t last = begin + n;
+    const size_t first = param->offset > begin ? param->offset : begin;
+    const size_t end = stop < last ? stop : last;
+    if (first >= end) return (struct tr_extract){0, 0};
+    return (struct tr_extract){first - param->offset, end - first};
+}
+
 static size_t rounded(size_t n, size_t to)
 {
     return (n + to - 1) / to * to;

@@ -36,6 +36,7 @@ struct tr_param {
     size_t offset;          /* floats from the start of the unit; a multiple of 16 unless joined */
     bool joined;            /* lies behind the tensor before without a gap: one product does both */
     bool decay;             /* weight decay applies */
+    bool hidden;            /* a matrix of a block: no embedding, and not the head */
     double mean, deviation; /* initial values are mean + deviation * normal */
 };
 
@@ -71,6 +72,14 @@ void tr_params_init(struct tr_params *params, const struct tr_backend *backend, 
 int tr_params_begin_unit(struct tr_params *params, const char *name);
 int tr_param_add(struct tr_params *params, const char *name, long rows, long cols,
                  struct tr_layout layout, double mean, double deviation);
+/* What an optimizer may know about a tensor. */
+struct tr_subject tr_param_subject(const struct tr_param *param);
+/* What of the tensor that each rank of tp stores, count floats from `first` on (of the tensor's),
+ * lies in [begin, begin + n) of the unit. count 0: none. */
+struct tr_extract {
+    size_t first, count;
+};
+struct tr_extract tr_param_within(const struct tr_param *param, size_t begin, size_t n);
 /* Gives every tensor its place. Before this no offset is valid. */
 void tr_params_place(struct tr_params *params);
 void tr_params_fini(struct tr_params *params);

@@ -127,7 +127,7 @@ struct tr_cost_sizes tr_setup_sizes(const struct tr_setup *setup)
                                   .tp = size[TR_TP],
                                   .zero = (int)o->sharding,
                                   .gpipe = o->schedule == TR_GPIPE,
-                                  .nstates = o->nstates,
+                                  .optimizer = o->optimizer,
                                   .reduce_last = o->reduce_last,
                                   .keep_gathered = size[TR_PP] > 1 && !o->reshard_always,
                                   .batch = o->batch,
@@ -195,8 +195,7 @@ static tr_status derive(const struct tr_config *given, int nranks, struct tr_set
         .bucket_bytes = (size_t)config.bucket_kib * 1024,
         .seed = (uint64_t)config.seed,
     };
-    const struct tr_optimizer optimizer = tr_setup_optimizer(&config, 1, config.lr);
-    setup->engine.nstates = tr_optimizer_states(&optimizer);
+    setup->engine.optimizer = tr_setup_optimizer(&config, 1, config.lr);
     return choose_sharding(&config, &setup->engine.sharding);
 }
 
@@ -221,6 +220,8 @@ struct tr_cost_rank tr_setup_rank(const struct tr_setup *setup, const int *first
     const int stage = coord[TR_PP];
     return (struct tr_cost_rank){.stage = stage,
                                  .stage_layers = first_layer[stage + 1] - first_layer[stage],
+                                 .stage_rank =
+                                     rank % (tr_mesh_extent(size, TR_AXES_ALL) / size[TR_PP]),
                                  .shard = shard,
                                  .samples = samples,
                                  .ulysses_rank = coord[TR_ULYSSES]};
@@ -282,6 +283,10 @@ struct tr_optimizer tr_setup_optimizer(const struct tr_config *config, int64_t t
                                  .eps = config->eps,
                                  .decay = config->decay,
                                  .momentum = config->momentum,
+                                 .nesterov = config->nesterov != 0,
+                                 .adjust = (enum tr_adjust)config->adjust_lr,
+                                 .trust_min = config->trust_min,
+                                 .trust_max = config->trust_max,
                                  .t = t};
 }
 

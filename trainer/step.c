@@ -146,6 +146,6 @@ tr_status tr_engine_gradients(struct tr_engine *e, const struct tr_feed *feed, u
 
 tr_status tr_engine_update(struct tr_engine *e, const struct tr_optimizer *how, double scale)
 {
-    tr_optimizer_step(how, &e->store, scale);
+    TR_TRY(tr_optimizer_step(how, &e->store, scale));
     return tr_store_publish(&e->store);
 }

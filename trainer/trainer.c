@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "machine.h"
+#include "ops/pool.h"
 #include "param.h"
 #include "place.h"
 #include "watch/clock.h"
@@ -58,7 +59,7 @@ static tr_status prepare(struct tr_trainer *t, struct tr_setup *setup)
         TR_TRY(tr_ckpt_prepare(config->checkpoint));
         TR_TRY(tr_ckpt_lock(config->checkpoint, &t->lock));
     }
-    tr_process_tune((int)config->threads);
+    tr_process_tune();
     TR_TRY(tr_text_read(&t->text, config->data, config->held_out, (long)config->context));
     t->data_checksum = tr_checksum(t->text.bytes, t->text.nbytes);
     t->total_steps = config->steps ? config->steps : config->seconds > 0 ? 0 : 2000;
@@ -75,9 +76,10 @@ static tr_status open_log(struct tr_trainer *t)
 }
 
 /* Compares what the ranks of a host need with what there is, before a rank takes any: the system
- * would end a process that uses more, and not say why. */
-static tr_status check_memory(const struct tr_mesh *mesh, const struct tr_setup *setup)
+ * would end a process that uses more, and not say why. Then shares the host's cores. */
+static tr_status share_host(struct tr_trainer *t, struct tr_setup *setup)
 {
+    const struct tr_mesh *mesh = t->mesh;
     struct tr_machine limits;
     struct tr_need *needs;
     uint64_t mine = 0;
@@ -87,8 +89,17 @@ static tr_status check_memory(const struct tr_mesh *mesh, const struct tr_setup 
     const struct tr_need need = tr_machine_need(&limits, mine);
     TR_TRY(tr_place_needs(mesh, &need, &needs, &nneeds, &own));
     const tr_status status = tr_machine_check(&limits, mesh->rank, needs, nneeds, own);
+    t->nthreads = (int)t->config.threads;
+    if (!t->nthreads) t->nthreads = tr_machine_threads(&limits, needs, nneeds, own);
+    setup->engine.nthreads = t->nthreads;
     free(needs);
-    return tr_mesh_agree(mesh, status);
+    TR_TRY(tr_mesh_agree(mesh, status));
+    if (mesh->rank == 0 && t->nthreads > limits.cores.count)
+        printf("note: the %d threads of rank 0 may run on %d core%s only, where they wait for each "
+               "other%s\n",
+               t->nthreads, limits.cores.count, limits.cores.count == 1 ? "" : "s",
+               mesh->nranks > 1 ? " (tutti-run --bind none lets ranks use all cores)" : "");
+    return tr_mesh_agree(mesh, tr_pool_open(t->nthreads, TR_ATTENTION_ROOM));
 }
 
 static tr_status load(struct tr_trainer *t, const char *path)
@@ -123,11 +134,11 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
     TR_TRY(tr_mesh_agree(mesh, prepare(t, &setup)));
     TR_TRY(tr_mesh_same(mesh, t->data_checksum, "their data"));
     TR_TRY(tr_place_report(mesh));
-    TR_TRY(check_memory(mesh, &setup));
+    TR_TRY(share_host(t, &setup));
     TR_TRY(tr_engine_init(&t->engine, mesh, t->backend, &setup.engine));
     tr_status status = TR_OK;
     if (t->config.checkpoint[0] && mesh->rank == 0)
-        status = tr_ckpt_check_space(t->config.checkpoint, &t->engine.model.params);
+        status = tr_ckpt_check_space(t->config.checkpoint, &t->engine.store);
     TR_TRY(tr_mesh_agree(mesh, status));
     if (t->config.resume[0]) TR_TRY(load(t, path));
     return open_log(t);
@@ -136,6 +147,7 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
 void tr_trainer_fini(struct tr_trainer *t)
 {
     tr_engine_fini(&t->engine);
+    tr_pool_close();
     tr_log_close(&t->log);
     tr_text_fini(&t->text);
     if (t->lock >= 0) close(t->lock);
@@ -195,8 +207,9 @@ tr_status tr_trainer_describe(const struct tr_trainer *t)
     if (t->mesh->rank == 0) {
         const struct tr_model *model = &t->engine.model;
         tr_config_print(&t->config, stdout);
-        printf("model: %zu parameters, %.1f MFLOP a token; vector code %s\n", model->params.count,
-               tr_model_flops_per_token(&model->size) * 1e-6, t->backend->name);
+        printf("model: %zu parameters, %.1f MFLOP a token; vector code %s, %d thread%s a rank\n",
+               model->params.count, tr_model_flops_per_token(&model->size) * 1e-6, t->backend->name,
+               t->nthreads, t->nthreads == 1 ? "" : "s");
         printf("data: %zu bytes in %d file%s", t->text.nbytes, t->text.nfiles,
                t->text.nfiles == 1 ? "" : "s");
         if (t->text.nleft) printf(" (%d passed over)", t->text.nleft);

@@ -15,6 +15,7 @@ struct tr_trainer {
     struct tr_config config;
     struct tr_mesh *mesh;
     const struct tr_backend *backend;
+    int nthreads; /* of this rank */
     struct tr_text text;
     uint64_t data_checksum;
     int lock;            /* rank 0: of the folder of checkpoints; -1: none */

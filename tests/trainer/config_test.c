@@ -227,8 +227,8 @@ TEST(place, ranks_are_ordered_by_host_and_blocks_that_cross_hosts_are_found)
 static void put_file(const char *root, const char *name, const char *text)
 {
     char command[512];
-    snprintf(command, sizeof command, "mkdir -p $(dirname %s/%s) && printf '%s' >%s/%s", root, name,
-             text, root, name);
+    snprintf(command, sizeof command, "mkdir -p $(dirname %s/%s) && printf -- '%s' >%s/%s", root,
+             name, text, root, name);
     CHECK(system(command) == 0);
 }
 
@@ -290,6 +290,60 @@ TEST(machine, needs_of_the_ranks_in_a_control_group_are_added_up)
     const struct tr_machine tight = {.host = gib};
     CHECK(tr_machine_check(&tight, 3, needs, 1, 0) < 0);
     CHECK_MESSAGE(!strstr(tr_error(), "ranks on"), "%s", tr_error());
+}
+
+TEST(machine, cores_and_quotas_of_processor_time_are_read)
+{
+    char root[] = "/tmp/tutti-limits-XXXXXX", command[256];
+    struct tr_machine limits;
+    REQUIRE(mkdtemp(root) != NULL);
+    put_file(root, "proc/self/cgroup", "4:cpu,cpuacct:/old/task\n3:cpuset:/x\n0::/new/task\n");
+    tr_machine_read(root, &limits);
+    CHECK(limits.cores.count >= 1 && limits.cores.set != 0 && limits.cores.group == 0);
+    put_file(root, "sys/fs/cgroup/new/task/cpu.max", "max 100000\n");
+    put_file(root, "sys/fs/cgroup/new/cpu.max", "250000 100000\n");
+    put_file(root, "sys/fs/cgroup/cpu/old/cpu.cfs_quota_us", "-1\n");
+    put_file(root, "sys/fs/cgroup/cpu/old/cpu.cfs_period_us", "100000\n");
+    tr_machine_read(root, &limits);
+    CHECK(limits.cores.group != 0 && limits.cores.quota == 2.5);
+    put_file(root, "sys/fs/cgroup/cpu/old/cpu.cfs_quota_us", "150000\n");
+    tr_machine_read(root, &limits);
+    CHECK(limits.cores.quota == 1.5);
+    /* Core 0 has all of them. */
+    snprintf(command, sizeof command,
+             "d=%s/sys/devices/system/cpu; seq -f $d/cpu%%g/topology 0 1023 | xargs mkdir -p; "
+             "for t in $d/cpu*/topology; do echo 0-1023 >$t/thread_siblings_list; done",
+             root);
+    CHECK(system(command) == 0);
+    tr_machine_read(root, &limits);
+    CHECK_EQ(limits.cores.count, 1);
+    snprintf(command, sizeof command, "rm -rf '%s'", root);
+    CHECK(system(command) == 0);
+}
+
+/* Ranks that may use the same processors divide them; each takes one thread at least. */
+TEST(machine, ranks_divide_the_cores_that_they_share)
+{
+    enum { ALL = 5, FIRST_HALF, SECOND_HALF, JOB };
+    struct tr_machine limits = {.cores = {.count = 16, .set = ALL}};
+    struct tr_need needs[5] = {
+        {.set = ALL}, {.set = ALL}, {.set = ALL}, {.set = ALL}, {.set = ALL}};
+    CHECK_EQ(tr_machine_threads(&limits, needs, 1, 0), 16);
+    CHECK_EQ(tr_machine_threads(&limits, needs, 5, 4), 3);
+    limits.cores.count = 2;
+    CHECK_EQ(tr_machine_threads(&limits, needs, 5, 0), 1);
+    const struct tr_need halves[4] = {
+        {.set = FIRST_HALF}, {.set = SECOND_HALF}, {.set = FIRST_HALF}, {.set = SECOND_HALF}};
+    limits.cores = (struct tr_cores){.count = 8, .set = SECOND_HALF};
+    CHECK_EQ(tr_machine_threads(&limits, halves, 4, 3), 4);
+    /* A container of a quota, in which two of the ranks are. */
+    limits.cores = (struct tr_cores){.count = 16, .set = ALL, .group = JOB, .quota = 6.5};
+    needs[0].group = needs[1].group = JOB;
+    CHECK_EQ(tr_machine_threads(&limits, needs, 1, 0), 6);
+    CHECK_EQ(tr_machine_threads(&limits, needs, 2, 0), 3);
+    CHECK_EQ(tr_machine_threads(&limits, needs, 3, 0), 3);
+    limits.cores.quota = 0.5;
+    CHECK_EQ(tr_machine_threads(&limits, needs, 2, 0), 1);
 }
 
 /* Writes text to a file and reads it as options. */

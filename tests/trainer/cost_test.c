@@ -15,7 +15,6 @@ static struct tr_cost_sizes sizes_by_hand(void)
 {
     return (struct tr_cost_sizes){.architecture = &tr_gpt2,
                                   .tied = true,
-                                  .nstates = 2,
                                   .layers = 2,
                                   .heads = 4,
                                   .kv_heads = 4,
@@ -72,13 +71,14 @@ TEST(cost, data_parallelism_worked_out_by_hand)
     /* Units of 16384, 2048, 49 * 1024 twice, and 1024 floats: 119,808 */
     struct tr_cost cost = cost_by_hand(&s);
     check(&cost, TR_COST_REPLICA, TR_COST_ALL_REDUCE, 1, 479232);
-    CHECK_EQ(cost.memory.optimizer, 2 * 479232);
+    CHECK_EQ(cost.memory.optimizer, 2 * 4 * (2 * 49984 + 16384 + 2048 + 128));
     s.zero = 1;
     /* With two shards of 1024-float blocks: 16384, 2048, 25 * 2048 twice, 2048: 122,880 */
     cost = cost_by_hand(&s);
     check(&cost, TR_COST_SHARD, TR_COST_REDUCE_SCATTER, 5, 491520);
     check(&cost, TR_COST_SHARD, TR_COST_ALL_GATHER, 5, 491520);
-    CHECK_EQ(cost.memory.optimizer, 491520);
+    /* The first halves, of the last one 128 floats that are no padding */
+    CHECK_EQ(cost.memory.optimizer, 2 * 4 * (8192 + 1024 + 2 * 25600 + 128));
     CHECK_EQ(cost.memory.gradients, 491520);
 }
 
@@ -168,7 +168,19 @@ struct layout {
     enum tr_sharding sharding;
     bool llama, tied, gpipe, reduce_last, reshard_always;
     long batch, context;
+    enum tr_optimizer_kind optimizer;
 };
+
+static struct tr_optimizer optimizer_of(const struct layout *l)
+{
+    return (struct tr_optimizer){.kind = l->optimizer,
+                                 .lr = 0.01,
+                                 .beta1 = 0.9,
+                                 .beta2 = 0.95,
+                                 .eps = 0.01,
+                                 .trust_max = 10,
+                                 .momentum = 0.9};
+}
 
 static struct tr_setup setup_of(const struct layout *l)
 {
@@ -182,7 +194,7 @@ static struct tr_setup setup_of(const struct layout *l)
                                                   .context = l->context,
                                                   .tied = l->tied},
                                         .sharding = l->sharding,
-                                        .nstates = l->llama ? 1 : 2,
+                                        .optimizer = optimizer_of(l),
                                         .schedule = l->gpipe ? TR_GPIPE : TR_1F1B,
                                         .zigzag = true,
                                         .reduce_last = l->reduce_last,
@@ -220,6 +232,8 @@ static tuttiComm_t comm_of(const struct tr_engine *e, int group)
         return mesh->share.comm;
     case TR_COST_TIE:
         return mesh->tie.comm;
+    case TR_COST_STAGE:
+        return tr_mesh_group(mesh, TR_AXES_DATA | 1u << TR_TP)->comm;
     case TR_COST_PP:
         return tr_mesh_group(mesh, 1u << TR_PP)->comm;
     case TR_COST_RING:
@@ -277,7 +291,8 @@ static void compare_memory(const struct tr_engine *e, const struct tr_cost_memor
 static tr_status step(struct tr_engine *e, int number)
 {
     const struct tr_feed feed = {sample, NULL};
-    const struct tr_optimizer how = {.kind = TR_SGD, .lr = 0.01, .t = number + 1};
+    struct tr_optimizer how = e->options.optimizer;
+    how.t = number + 1;
     struct tr_step_sums sums;
     TR_TRY(tr_engine_gradients(e, &feed, (uint64_t)(number * e->options.batch), NULL, &sums));
     return tr_engine_update(e, &how, 1 / sums.tokens);
@@ -329,10 +344,11 @@ static void body(struct rank *self)
     struct tr_engine e = {0};
     struct tr_cost cost;
     char name[128];
-    snprintf(name, sizeof name, "%s pp %d dp %d fsdp %d ring %d ulysses %d tp %d zero %d",
-             l->llama ? "llama" : "gpt2", l->size[0], l->size[1], l->size[2], l->size[3],
-             l->size[4], l->size[5], (int)l->sharding);
-    tr_process_tune(1);
+    snprintf(name, sizeof name, "%s %s pp %d dp %d fsdp %d ring %d ulysses %d tp %d zero %d",
+             l->llama ? "llama" : "gpt2", tr_optimizer_rule(&setup.engine.optimizer)->name,
+             l->size[0], l->size[1], l->size[2], l->size[3], l->size[4], l->size[5],
+             (int)l->sharding);
+    tr_process_tune();
     CHECK(tr_mesh_init(&mesh, self->world) == TR_OK);
     tr_status status = tr_mesh_shape(&mesh, l->size);
     if (status == TR_OK) status = tr_engine_init(&e, &mesh, tr_backend_choose(""), &setup.engine);
@@ -341,6 +357,7 @@ static void body(struct rank *self)
     if (status == TR_OK) {
         const struct tr_cost_rank rank = {.stage = mesh.coord[TR_PP],
                                           .stage_layers = e.nlayers,
+                                          .stage_rank = mesh.rank % (mesh.nranks / l->size[TR_PP]),
                                           .shard = e.store.shard->rank,
                                           .samples = e.samples,
                                           .ulysses_rank = mesh.coord[TR_ULYSSES]};
@@ -357,34 +374,36 @@ static void body(struct rank *self)
 TEST(cost, an_engine_calls_and_remembers_what_the_formulas_say)
 {
     static const struct layout layouts[] = {
-        {{1, 1, 1, 1, 1, 1}, TR_DDP, false, true, false, false, false, 8, 64},
-        {{1, 2, 1, 1, 1, 1}, TR_DDP, false, true, false, false, false, 7, 64},
-        {{1, 2, 1, 1, 1, 1}, TR_ZERO1, true, false, false, false, false, 8, 64},
-        {{1, 2, 1, 1, 1, 1}, TR_ZERO2, false, true, false, false, false, 8, 64},
-        {{1, 2, 1, 1, 1, 1}, TR_ZERO2, false, true, false, true, false, 8, 64},
-        {{1, 1, 2, 1, 1, 1}, TR_ZERO3, false, true, false, false, false, 8, 64},
-        {{1, 1, 2, 1, 1, 1}, TR_ZERO3, true, false, false, true, false, 8, 64},
-        {{1, 1, 2, 1, 1, 1}, TR_ZERO3, true, false, true, false, false, 8, 64},
-        {{1, 1, 2, 1, 1, 1}, TR_ZERO3, false, true, true, false, false, 8, 64},
-        {{1, 1, 2, 1, 1, 1}, TR_ZERO3, false, false, true, false, false, 16, 32},
-        {{1, 2, 2, 1, 1, 1}, TR_ZERO3, false, false, false, false, false, 8, 64},
-        {{1, 1, 1, 1, 1, 2}, TR_DDP, false, true, false, false, false, 8, 61},
-        {{1, 1, 1, 1, 1, 4}, TR_DDP, true, false, false, false, false, 8, 64},
-        {{1, 1, 2, 1, 1, 4}, TR_ZERO3, true, false, false, false, false, 8, 64},
-        {{2, 1, 1, 1, 1, 1}, TR_DDP, false, true, false, false, false, 8, 64},
-        {{2, 1, 2, 1, 1, 1}, TR_ZERO3, false, true, false, false, false, 8, 64},
-        {{2, 1, 2, 1, 1, 1}, TR_ZERO3, false, true, false, false, true, 8, 64},
-        {{2, 1, 2, 1, 1, 1}, TR_ZERO3, true, false, true, false, true, 8, 64},
-        {{1, 1, 1, 3, 1, 1}, TR_DDP, false, true, false, false, false, 8, 60},
-        {{1, 1, 1, 1, 3, 1}, TR_ZERO1, true, true, false, false, false, 8, 60},
-        {{1, 1, 1, 2, 2, 1}, TR_ZERO2, true, false, false, false, false, 8, 64},
-        {{2, 1, 1, 1, 2, 2}, TR_DDP, true, true, false, false, false, 8, 64},
-        {{2, 1, 2, 1, 1, 2}, TR_ZERO3, false, true, false, false, true, 8, 64},
+        {{1, 1, 1, 1, 1, 1}, TR_DDP, false, true, false, false, false, 8, 64, TR_ADAMW},
+        {{1, 2, 1, 1, 1, 1}, TR_DDP, false, true, false, false, false, 7, 64, TR_ADAMW},
+        {{1, 2, 1, 1, 1, 1}, TR_ZERO1, true, false, false, false, false, 8, 64, TR_ADAMW},
+        {{1, 2, 1, 1, 1, 1}, TR_ZERO2, false, true, false, false, false, 8, 64, TR_ADAMW},
+        {{1, 2, 1, 1, 1, 1}, TR_ZERO2, false, true, false, true, false, 8, 64, TR_ADAMW},
+        {{1, 1, 2, 1, 1, 1}, TR_ZERO3, false, true, false, false, false, 8, 64, TR_ADAMW},
+        {{1, 1, 2, 1, 1, 1}, TR_ZERO3, true, false, false, true, false, 8, 64, TR_ADAMW},
+        {{1, 1, 2, 1, 1, 1}, TR_ZERO3, true, false, true, false, false, 8, 64, TR_ADAMW},
+        {{1, 1, 2, 1, 1, 1}, TR_ZERO3, false, true, true, false, false, 8, 64, TR_ADAMW},
+        {{1, 1, 2, 1, 1, 1}, TR_ZERO3, false, false, true, false, false, 16, 32, TR_ADAMW},
+        {{1, 2, 2, 1, 1, 1}, TR_ZERO3, false, false, false, false, false, 8, 64, TR_ADAMW},
+        {{1, 1, 1, 1, 1, 2}, TR_DDP, false, true, false, false, false, 8, 61, TR_ADAMW},
+        {{1, 1, 1, 1, 1, 4}, TR_DDP, true, false, false, false, false, 8, 64, TR_ADAMW},
+        {{1, 1, 2, 1, 1, 4}, TR_ZERO3, true, false, false, false, false, 8, 64, TR_ADAMW},
+        {{2, 1, 1, 1, 1, 1}, TR_DDP, false, true, false, false, false, 8, 64, TR_ADAMW},
+        {{2, 1, 2, 1, 1, 1}, TR_ZERO3, false, true, false, false, false, 8, 64, TR_ADAMW},
+        {{2, 1, 2, 1, 1, 1}, TR_ZERO3, false, true, false, false, true, 8, 64, TR_ADAMW},
+        {{2, 1, 2, 1, 1, 1}, TR_ZERO3, true, false, true, false, true, 8, 64, TR_ADAMW},
+        {{1, 1, 1, 3, 1, 1}, TR_DDP, false, true, false, false, false, 8, 60, TR_ADAMW},
+        {{1, 1, 1, 1, 3, 1}, TR_ZERO1, true, true, false, false, false, 8, 60, TR_ADAMW},
+        {{1, 1, 1, 2, 2, 1}, TR_ZERO2, true, false, false, false, false, 8, 64, TR_ADAMW},
+        {{2, 1, 1, 1, 2, 2}, TR_DDP, true, true, false, false, false, 8, 64, TR_ADAMW},
+        {{2, 1, 2, 1, 1, 2}, TR_ZERO3, false, true, false, false, true, 8, 64, TR_ADAMW},
     };
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; ++i) {
         int n = 1;
         for (int axis = 0; axis < TR_NUM_AXES; ++axis) n *= layouts[i].size[axis];
-        CHECK(run_ranks(n, body, &layouts[i]));
+        struct layout layout = layouts[i];
+        layout.optimizer = (enum tr_optimizer_kind)(i % TR_NUM_OPTIMIZERS);
+        CHECK(run_ranks(n, body, &layout));
     }
 }
 
@@ -401,7 +420,6 @@ static void remember_narrow_heads(struct rank *self)
                                                   .vocabulary = 5,
                                                   .context = 64,
                                                   .tied = true},
-                                        .nstates = 2,
                                         .schedule = TR_1F1B,
                                         .batch = 4,
                                         .micro_batch = 4}};

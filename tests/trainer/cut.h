@@ -22,7 +22,7 @@ struct place {
 static inline bool settle(struct place *place, struct rank *self, const struct cut *cut)
 {
     const int size[TR_NUM_AXES] = {1, 1, 1, cut->ring, cut->ulysses, cut->tp};
-    tr_process_tune(1);
+    tr_process_tune();
     if (tr_mesh_init(&place->mesh, self->world) < 0 || tr_mesh_shape(&place->mesh, size) < 0 ||
         tr_mesh_connect(&place->mesh, NULL, 0, 1, false) < 0) {
         tt_test_fail(__FILE__, __LINE__, "%s", tr_error());

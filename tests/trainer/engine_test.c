@@ -12,7 +12,7 @@ static void body(struct rank *self)
 {
     const struct grid_case *test = self->arg;
     struct tr_mesh mesh;
-    tr_process_tune(1);
+    tr_process_tune();
     char report[512];
     CHECK_EQ(TR_OK, tr_mesh_init(&mesh, self->world));
     grid_run(test, &mesh, report, sizeof report);
@@ -32,7 +32,6 @@ static struct tr_engine_options options(enum tr_model_kind kind)
                                                 .context = 16,
                                                 .tied = kind == TR_GPT2},
                                       .sharding = TR_DDP,
-                                      .nstates = 2,
                                       .schedule = TR_1F1B,
                                       .batch = 8,
                                       .micro_batch = 2,

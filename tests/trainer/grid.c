@@ -104,6 +104,10 @@ static struct tr_optimizer optimizer_of(enum tr_optimizer_kind kind, int t)
                                  .eps = 0.01,
                                  .decay = 0.1,
                                  .momentum = 0.9,
+                                 .nesterov = true,
+                                 .adjust = TR_ADJUST_MATCH_RMS,
+                                 .trust_min = 0.01,
+                                 .trust_max = kind == TR_LAMB ? 3 : 10,
                                  .t = t};
 }
 
@@ -115,7 +119,13 @@ static void oracle_update(struct expected *x, enum tr_optimizer_kind kind, int t
     double *w = x->weights[t];
     memcpy(w, x->weights[t - 1], (size_t)x->oracle.total * sizeof *w);
     const struct tr_optimizer o = optimizer_of(kind, t);
-    if (kind == TR_SGD) {
+    if (kind == TR_MUON) {
+        const struct oracle_adamw adamw = {o.lr, o.beta1, o.beta2, o.eps, o.decay, scale};
+        oracle_muon_step(&x->oracle, w, gradients, m, v, t, &adamw, o.momentum);
+    } else if (kind == TR_LAMB) {
+        const struct oracle_adamw adamw = {o.lr, o.beta1, o.beta2, o.eps, o.decay, scale};
+        oracle_lamb_step(&x->oracle, w, gradients, m, v, t, &adamw, o.trust_min, o.trust_max);
+    } else if (kind == TR_SGD) {
         const struct oracle_sgd sgd = {o.lr, o.momentum, o.decay, scale};
         oracle_sgd_step(&x->oracle, w, gradients, m, &sgd);
     } else {
@@ -340,7 +350,7 @@ struct grid_result grid_run(const struct grid_case *test, struct tr_mesh *mesh, 
     const struct tr_backend *backend = tr_backend_choose("");
     const struct tr_optimizer how = optimizer_of(test->optimizer, 1);
     struct tr_engine_options options = test->options;
-    options.nstates = tr_optimizer_states(&how);
+    options.optimizer = how;
     if (!expect(test, &expected)) complain(&s, "the oracle refuses the model");
     tr_status status = tr_mesh_shape(mesh, test->size);
     if (status == TR_OK) status = tr_engine_init(&engine, mesh, backend, &options);

@@ -42,6 +42,15 @@ static int one_of(const char *value, const char *const *names, int n, const char
     one_of(value, (const char *const[]){__VA_ARGS__},                                              \
            (int)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)), line)
 
+static enum tr_optimizer_kind optimizer_called(const char *name, const char *line)
+{
+    static const char *const names[] = {
+#define OPTIMIZER(NAME, name) [TR_##NAME] = #name,
+#include "../../trainer/ops/optimizer_table.h"
+    };
+    return (enum tr_optimizer_kind)one_of(name, names, TR_NUM_OPTIMIZERS, line);
+}
+
 static void take_word(struct plan *plan, const char *name, const char *value, const char *line)
 {
     struct tr_engine_options *o = &plan->test.options;
@@ -79,7 +88,7 @@ static void take_word(struct plan *plan, const char *name, const char *value, co
     else if (!strcmp(name, "reshard"))
         o->reshard_always = ONE_OF(value, line, "auto", "always");
     else if (!strcmp(name, "optimizer"))
-        plan->test.optimizer = ONE_OF(value, line, "adamw", "sgd") ? TR_SGD : TR_ADAMW;
+        plan->test.optimizer = optimizer_called(value, line);
     else if (!strcmp(name, "tied"))
         o->model.tied = (const bool[]){o->model.kind == TR_GPT2, false,
                                        true}[ONE_OF(value, line, "auto", "off", "on")];
@@ -252,7 +261,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "grid: start it on %d ranks: tutti-run -n %d grid_ranks\n", NRANKS, NRANKS);
         return 2;
     }
-    tr_process_tune(1);
+    tr_process_tune();
     static struct outcome outcomes[NCASES];
     for (int size = 1; size <= NRANKS; ++size) {
         const tuttiResult_t result = run_size(world, rank, size, &choice, outcomes);

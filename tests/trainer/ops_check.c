@@ -13,7 +13,7 @@ const long odd_sizes[] = {1, 15, 16, 17, 37, 0};
 const struct tr_backend *build(int index)
 {
     static const char *const names[] = {"baseline", "v3", "v4"};
-    tr_process_tune(1); /* small products are slower on two threads */
+    tr_process_tune();
     return tr_backend_choose(names[index]);
 }
 

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "ops/product.h"
 #include "ops_check.h"
 #include "shim.h"
 
@@ -395,29 +396,6 @@ TEST(ops, rows_that_lie_apart_are_copied_added_and_cleared_without_what_is_betwe
                 CHECK(cleared[at] == (i < WIDTH ? 0 : before[at]));
             }
         for (long i = 0; i < ROWS * FROM; ++i) CHECK(all[i] == 2 * from[i]);
-        free_all();
-    }
-}
-
-TEST(ops, sgd_follows_its_formula)
-{
-    const struct tr_sgd_step step = {
-        .gradient_scale = 0.25f, .lr = 0.1f, .momentum = 0.9f, .decay = 0.01f};
-    FOR_EACH_BUILD(ops)
-    {
-        for (const long *n = odd_sizes; *n; ++n) {
-            float *w = some(*n, 1, 1), *m = zeros(*n);
-            double *ww = wide_of(w, *n), *mm = wide_zeros(*n);
-            for (uint64_t t = 0; t < 4; ++t) {
-                const float *g = some(*n, 2, 5 + t);
-                ops->sgd(w, g, m, (size_t)*n, &step);
-                for (long i = 0; i < *n; ++i) {
-                    mm[i] = 0.9 * mm[i] + 0.25 * (double)g[i];
-                    ww[i] -= 0.1 * (mm[i] + 0.01 * ww[i]);
-                }
-            }
-            CHECK(difference(w, ww, *n) < 1e-6 && difference(m, mm, *n) < 1e-6);
-        }
         free_all();
     }
 }

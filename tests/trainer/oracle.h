@@ -1,4 +1,4 @@
-/* GPT-2 and Llama, AdamW and SGD once more, in double and as plainly as possible: what the
+/* GPT-2 and Llama and the optimizers once more, in double and as plainly as possible: what the
  * trainer's gradients and weights are compared with on every layout. Shares no code with trainer/.
  * oracle_gradient_test.c checks the gradients by finite differences. */
 #ifndef TT_TESTS_TRAINER_ORACLE_H
@@ -77,6 +77,19 @@ struct oracle_sgd {
  *     w = w - lr decay w - lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) */
 void oracle_adamw_step(const struct oracle *model, double *weights, const double *gradients,
                        double *m, double *v, long t, const struct oracle_adamw *adamw);
+
+/* With AdamW's m and v, and u = decay w + (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps):
+ * each parameter has trust = |w| / |u| within [least, most], 1 where one of the norms is 0: w = w -
+ * lr trust u */
+void oracle_lamb_step(const struct oracle *model, double *weights, const double *gradients,
+                      double *m, double *v, long t, const struct oracle_adamw *lamb, double least,
+                      double most);
+
+/* torch.optim.Muon with nesterov, adjust_lr_fn "match_rms_adamw" and the default coefficients, for
+ * the matrices of blocks; AdamW for all others. */
+void oracle_muon_step(const struct oracle *model, double *weights, const double *gradients,
+                      double *m, double *v, long t, const struct oracle_adamw *adamw,
+                      double momentum);
 
 /* m = momentum m + g,  w = w - lr decay w - lr m */
 void oracle_sgd_step(const struct oracle *model, double *weights, const double *gradients,

@@ -32,7 +32,6 @@ static struct tr_engine_options options_of(const struct mistake *mistake)
                                                 .context = 16,
                                                 .tied = true},
                                       .sharding = mistake->sharding,
-                                      .nstates = 2,
                                       .schedule = TR_1F1B,
                                       .batch = 4,
                                       .micro_batch = 2,
@@ -59,7 +58,7 @@ static void body(struct rank *self)
     const struct tr_engine_options options = options_of(mistake);
     struct tr_mesh mesh;
     struct tr_engine e = {0};
-    tr_process_tune(1);
+    tr_process_tune();
     CHECK(tr_mesh_init(&mesh, self->world) == TR_OK);
     tr_status status = tr_mesh_shape(&mesh, mistake->size);
     if (status == TR_OK) status = tr_engine_init(&e, &mesh, tr_backend_choose(""), &options);
@@ -154,12 +153,14 @@ static void save_nan(struct rank *self)
     REQUIRE(tr_engine_init(&e, &mesh, tr_backend_choose(""), &options) == TR_OK);
     CHECK(tr_ckpt_save(&e, folder, &state, &config, path, sizeof path) == TR_OK);
     const struct tr_unit_state *s = tr_store_unit(&e.store, e.model.blocks[1].unit);
-    float *const spoilt[] = {s->weight_shard, s->states[0], s->states[1]};
     static const char *const parts[] = {"attention.q.weight ", "attention.q.weight.m ",
                                         "attention.q.weight.v "};
     const struct tr_param *q = &e.model.params.items[e.model.blocks[1].tensor[TR_Q_W]];
+    const struct tr_held *held = &e.store.held[e.model.blocks[1].tensor[TR_Q_W]];
+    float *const spoilt[] = {s->weight_shard + (q->offset - s->first), held->states[0],
+                             held->states[1]};
     for (int part = 0; part < 3; ++part) {
-        float *at = self->rank == 0 ? spoilt[part] + q->offset : NULL;
+        float *at = self->rank == 0 ? spoilt[part] : NULL;
         if (at) *at = part == 1 ? NAN : HUGE_VALF;
         const tr_status status = tr_ckpt_save(&e, folder, &state, &config, path, sizeof path);
         CHECK_MESSAGE(status < 0, "a checkpoint with %s was written", part == 1 ? "nan" : "inf");

@@ -1,6 +1,7 @@
 /* Whole runs of tutti-train as processes: the layout does not change what is learnt, resuming
  * changes no bit, and plans and budgets are kept. */
 #include <math.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -174,12 +175,74 @@ TEST(run, resuming_on_another_number_of_ranks_goes_on_alike)
     teardown(&b);
 }
 
+/* Eight steps on one rank, and from its fourth: two steps on `layout`, then two on one rank again.
+ */
+static void check_states(struct bench *b, const char *optimizer, const struct layout *layout)
+{
+    char options[COMMAND], straight[96], other[96], last[96];
+    snprintf(straight, sizeof straight, "%s/straight", b->folder);
+    snprintf(other, sizeof other, "%s/a/other", b->folder);
+    snprintf(last, sizeof last, "%s/a/last", b->folder);
+    snprintf(options, sizeof options,
+             SMALL "--model=llama --kv-heads=2 --optimizer=%s --steps=8 --every=4 --checkpoint=%s",
+             optimizer, straight);
+    CHECK_MESSAGE(train(1, options, b->output) == 0, "%s", b->output);
+    snprintf(options, sizeof options,
+             "--resume=%s/step-00000004.safetensors --sample=0 %s --every=2 --checkpoint=%s",
+             straight, layout->options, other);
+    CHECK_MESSAGE(train(layout->nranks, options, b->output) == 0, "%s", b->output);
+    snprintf(options, sizeof options,
+             "--resume=%s/step-00000006.safetensors --sample=0 --dp=1 --fsdp=1 --tp=1 --pp=1 "
+             "--zero=0 --checkpoint=%s",
+             other, last);
+    CHECK_MESSAGE(train(1, options, b->output) == 0, "%s", b->output);
+    strcat(straight, "/step-00000008.safetensors");
+    strcat(other, "/step-00000008.safetensors");
+    strcat(last, "/step-00000008.safetensors");
+    const double off = fmax(compare_files(straight, other), compare_files(straight, last));
+    CHECK_MESSAGE(off < 1e-6, "%s %s: off by %g", optimizer, layout->options, off);
+}
+
+TEST(run, states_of_lamb_and_muon_resume_on_another_layout_and_back)
+{
+    static const struct layout list[] = {{4, "--fsdp=2 --tp=2"}, {4, "--pp=2 --zero=1"}};
+    static const char *const optimizers[] = {"lamb", "muon"};
+    for (int i = 0; i < 4; ++i) {
+        struct bench b;
+        REQUIRE(setup(&b));
+        check_states(&b, optimizers[i / 2], &list[i % 2]);
+        teardown(&b);
+    }
+}
+
 TEST(run, fewer_sequences_than_ranks_work)
 {
     struct bench b;
     REQUIRE(setup(&b));
     const int code = train(3, SMALL "--batch=1 --steps=2", b.output);
     CHECK_MESSAGE(code == 0, "exit code %d:\n%s", code, b.output);
+    teardown(&b);
+}
+
+TEST(run, a_rank_takes_the_cores_that_it_may_use)
+{
+    struct bench b;
+    char command[COMMAND];
+    cpu_set_t allowed;
+    size_t core = 0;
+    REQUIRE(setup(&b));
+    REQUIRE(sched_getaffinity(0, sizeof allowed, &allowed) == 0);
+    while (core + 1 < CPU_SETSIZE && !CPU_ISSET(core, &allowed)) ++core;
+    snprintf(command, sizeof command, "taskset -c %zu timeout 120 %s/bin/tutti-train %s 2>&1", core,
+             TUTTI_BINARY_DIR, SMALL "--steps=1");
+    CHECK_EQ(run(command, b.output), 0);
+    CHECK_MESSAGE(strstr(b.output, ", 1 thread a rank\n"), "%s", b.output);
+    snprintf(command, sizeof command, "taskset -c %zu timeout 120 %s/bin/tutti-train %s 2>&1", core,
+             TUTTI_BINARY_DIR, SMALL "--steps=1 --threads=3");
+    CHECK_EQ(run(command, b.output), 0);
+    CHECK_MESSAGE(strstr(b.output, ", 3 threads a rank\n") &&
+                      strstr(b.output, "note: the 3 threads of rank 0 may run on 1 core only"),
+                  "%s", b.output);
     teardown(&b);
 }
 

@@ -226,7 +226,6 @@ tr_status trial_open(struct trial *t)
 {
     const struct mode *mode = t->mode;
     struct tr_store_options options = {.sharding = mode->sharding,
-                                       .nstates = 2,
                                        .reduce_last = mode->reduce_last,
                                        .keep_gathered = mode->keep_gathered,
                                        .prefetch = mode->prefetch,

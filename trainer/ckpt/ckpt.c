@@ -18,28 +18,57 @@
 static const char format_name[] = "tutti-train 2";
 
 /* What a parameter has in a file: its weights, then the optimizer's states. */
-enum { WEIGHT, NUM_PARTS = 1 + TR_MOST_STATES };
+enum { WEIGHT, MOST_PARTS = 1 + TR_MOST_STATES };
 
-static int parts_of(const struct tr_engine *e)
+static bool has_part(const struct tr_store *store, int param, int part)
 {
-    return 1 + e->options.nstates;
+    return part <= store->held[param].nstates;
 }
 
-static struct tr_tensor tensor_of(const struct tr_params *params, int param, int part,
+/* Whether a part has the shape of the tensor, and is cut as its weights are. */
+static bool is_cut(const struct tr_store *store, int param, int part)
+{
+    return part == WEIGHT || store->held[param].shapes[part - 1] == TR_STATE_TENSOR;
+}
+
+static struct tr_tensor tensor_of(const struct tr_store *store, int param, int part,
                                   char name[TR_NAME_BYTES + 4])
 {
-    static const char *const suffixes[] = {"", ".m", ".v"};
-    const struct tr_param *row = &params->items[param];
+    static const char *const suffixes[MOST_PARTS] = {"", ".m", ".v", ".s"};
+    const struct tr_param *row = &store->params->items[param];
     snprintf(name, TR_NAME_BYTES + 4, "%s%s", row->name, suffixes[part]);
+    if (!is_cut(store, param, part)) {
+        const size_t count = tr_held_count(store->params, &store->held[param], param, part - 1);
+        return (struct tr_tensor){
+            .name = name, .ndim = 1, .shape = {(long)count, 1}, .count = count};
+    }
     return (struct tr_tensor){.name = name,
                               .ndim = row->ndim,
                               .shape = {row->shape[0], row->shape[1]},
                               .count = row->count};
 }
 
-static float *range_of(const struct tr_unit_state *state, int part)
+/* What this rank has of a part: floats of the unit from `first` on; of a part that is not cut, all
+ * of it. */
+struct range {
+    float *floats;
+    size_t first, count;
+};
+
+static struct range range_of(const struct tr_store *store, int param, int part)
 {
-    return part == WEIGHT ? state->weight_shard : state->states[part - 1];
+    const struct tr_param *row = &store->params->items[param];
+    const struct tr_held *held = &store->held[param];
+    const struct tr_unit_state *state = tr_store_unit(store, row->unit);
+    if (!state) return (struct range){0};
+    if (!is_cut(store, param, part))
+        return (struct range){held->states[part - 1], 0,
+                              tr_held_count(store->params, held, param, part - 1)};
+    const size_t first = row->offset + held->first;
+    if (!held->count) return (struct range){0};
+    return (struct range){part == WEIGHT ? state->weight_shard + (first - state->first)
+                                         : held->states[part - 1],
+                          first, held->count};
 }
 
 /* Room for the largest tensor. */
@@ -54,13 +83,17 @@ static tr_status take_room(const struct tr_params *params, float **whole)
 
 /* ---- Collecting tensors on rank 0, and handing them out -------------------------------------- */
 
-/* Whether this rank answers for its part of a tensor: of the ranks that hold equal slices, the
- * first. */
-static bool answers(const struct tr_engine *e, const struct tr_param *param)
+/* Whether this rank answers for what it has of a tensor: of the ranks that hold equal slices, the
+ * first; for a part that is not cut, the rank that holds the tensor's first float. */
+static bool answers(const struct tr_engine *e, int p, int part)
 {
     const struct tr_store *store = &e->store;
+    const struct tr_param *param = &store->params->items[p];
+    const struct tr_held *held = &store->held[p];
     if (store->params->units[param->unit].stage != e->mesh->coord[TR_PP]) return false;
-    if (store->replica->rank != 0) return false;
+    if (tr_store_unit(store, param->unit)->replica->rank != 0) return false;
+    if (!is_cut(store, p, part))
+        return store->params->tp_rank == 0 && held->first == 0 && held->count > 0;
     const struct tr_replicas holders =
         tr_layout_replicas(&param->layout, param->shape, store->params->tp, store->params->tp_rank);
     return holders.first == store->params->tp_rank;
@@ -70,30 +103,39 @@ static bool answers(const struct tr_engine *e, const struct tr_param *param)
  * zeros, and the sum of integers keeps every bit. */
 static tr_status collect(const struct tr_engine *e, int param, int part, float *whole)
 {
-    const struct tr_param *row = &e->store.params->items[param];
-    memset(whole, 0, row->count * sizeof *whole);
-    if (answers(e, row)) {
-        const struct tr_unit_state *state = tr_store_unit(&e->store, row->unit);
-        tr_param_get(e->store.params, row, whole, range_of(state, part), state->first,
-                     state->count);
+    char name[TR_NAME_BYTES + 4];
+    const struct tr_store *store = &e->store;
+    const struct tr_tensor tensor = tensor_of(store, param, part, name);
+    memset(whole, 0, tensor.count * sizeof *whole);
+    if (answers(e, param, part)) {
+        const struct range range = range_of(store, param, part);
+        if (is_cut(store, param, part))
+            tr_param_get(store->params, &store->params->items[param], whole, range.floats,
+                         range.first, range.count);
+        else
+            e->backend->read(whole, range.floats, range.count * sizeof *whole);
     }
     return tr_mesh_check(
         e->mesh,
-        tuttiReduce(whole, whole, row->count, tuttiUint32, tuttiSum, 0, e->mesh->world, NULL),
+        tuttiReduce(whole, whole, tensor.count, tuttiUint32, tuttiSum, 0, e->mesh->world, NULL),
         "collecting a tensor of the checkpoint");
 }
 
 /* Every rank takes its part of whole[count], which rank 0 has. */
 static tr_status hand_out(const struct tr_engine *e, int param, int part, float *whole)
 {
-    const struct tr_param *row = &e->store.params->items[param];
-    const struct tr_unit_state *state = tr_store_unit(&e->store, row->unit);
+    char name[TR_NAME_BYTES + 4];
+    const struct tr_store *store = &e->store;
+    const struct tr_tensor tensor = tensor_of(store, param, part, name);
+    const struct range range = range_of(store, param, part);
     TR_TRY(tr_mesh_check(
-        e->mesh, tuttiBroadcast(whole, whole, row->count, tuttiFloat32, 0, e->mesh->world, NULL),
+        e->mesh, tuttiBroadcast(whole, whole, tensor.count, tuttiFloat32, 0, e->mesh->world, NULL),
         "sharing a tensor of the checkpoint"));
-    if (state)
-        tr_param_put(e->store.params, row, whole, range_of(state, part), state->first,
-                     state->count);
+    if (range.floats && is_cut(store, param, part))
+        tr_param_put(store->params, &store->params->items[param], whole, range.floats, range.first,
+                     range.count);
+    else if (range.floats)
+        e->backend->write(range.floats, whole, range.count * sizeof *whole);
     return TR_OK;
 }
 
@@ -171,36 +213,28 @@ tr_status tr_ckpt_compare(struct tr_engine *e)
 /* ---- Numbers that are not finite ---------------------------------------------------------------
  */
 
-static tr_status check_range(const struct tr_engine *e, const struct tr_unit_state *state, int part,
-                             int64_t step)
+static tr_status check_range(const struct tr_engine *e, int param, int part, int64_t step)
 {
-    const struct tr_params *params = e->store.params;
-    const struct tr_unit *unit = &params->units[state->unit];
-    const float *range = range_of(state, part);
-    const size_t i = e->backend->find_not_finite(range, state->count);
-    if (i == state->count) return TR_OK;
+    const struct range range = range_of(&e->store, param, part);
+    const size_t i = e->backend->find_not_finite(range.floats, range.count);
+    if (i == range.count) return TR_OK;
     float number;
-    e->backend->read(&number, range + i, sizeof number);
-    int p = unit->first_param; /* the tensor that holds the float: the last that begins before it */
-    for (int other = p; other < unit->first_param + unit->nparams; ++other)
-        if (params->items[other].offset <= state->first + i &&
-            params->items[other].offset >= params->items[p].offset)
-            p = other;
+    e->backend->read(&number, range.floats + i, sizeof number);
     char name[TR_NAME_BYTES + 4];
-    tensor_of(params, p, part, name);
+    tensor_of(&e->store, param, part, name);
     return tr_fail("after step %lld %s has the number %g: no checkpoint is written, earlier ones "
                    "are kept; resume from one of them with a smaller --lr",
                    (long long)step, name, (double)number);
 }
 
 /* Each rank looks at its own shards, and all ranks hear of it. */
-static tr_status check_finite(const struct tr_engine *e, int nparts, int64_t step)
+static tr_status check_finite(const struct tr_engine *e, int64_t step)
 {
     const struct tr_store *store = &e->store;
     tr_status status = TR_OK;
-    for (int u = 0; u < store->nunits; ++u)
-        for (int part = 0; part < nparts && status == TR_OK; ++part)
-            status = check_range(e, &store->units[u], part, step);
+    for (int part = 0; part < MOST_PARTS; ++part)
+        for (int p = 0; p < store->params->n && status == TR_OK; ++p)
+            if (has_part(store, p, part)) status = check_range(e, p, part, step);
     return tr_mesh_agree(e->mesh, status);
 }
 
@@ -252,10 +286,32 @@ tr_status tr_ckpt_lock(const char *folder, int *lock)
     return TR_OK;
 }
 
-tr_status tr_ckpt_check_space(const char *folder, const struct tr_params *params)
+/* Tensors of a checkpoint in the order of the file: all weights, then all first states, ... */
+struct entry {
+    int param, part;
+};
+
+static tr_status list_entries(const struct tr_store *store, struct entry **entries, int *n)
+{
+    *n = 0;
+    *entries = calloc((size_t)store->params->n * MOST_PARTS + 1, sizeof **entries);
+    if (!*entries) return tr_fail("out of memory for the list of a checkpoint's tensors");
+    for (int part = 0; part < MOST_PARTS; ++part)
+        for (int p = 0; p < store->params->n; ++p)
+            if (has_part(store, p, part)) (*entries)[(*n)++] = (struct entry){p, part};
+    return TR_OK;
+}
+
+tr_status tr_ckpt_check_space(const char *folder, const struct tr_store *store)
 {
     struct statvfs fs;
-    const double needed = (double)params->count * sizeof(float) * NUM_PARTS;
+    double needed = 0;
+    for (int p = 0; p < store->params->n; ++p)
+        for (int part = 0; part < MOST_PARTS; ++part) {
+            char name[TR_NAME_BYTES + 4];
+            if (has_part(store, p, part))
+                needed += (double)tensor_of(store, p, part, name).count * sizeof(float);
+        }
     if (statvfs(folder, &fs) < 0) return TR_OK; /* writing will tell */
     const double left = (double)fs.f_bavail * (double)fs.f_frsize;
     if (left >= needed) return TR_OK;
@@ -266,6 +322,7 @@ tr_status tr_ckpt_check_space(const char *folder, const struct tr_params *params
 /* What rank 0 writes with, while all ranks collect. */
 struct file {
     struct tr_safetensors_writer *writer;
+    struct entry *entries;
     struct tr_tensor *tensors;
     char (*names)[TR_NAME_BYTES + 4];
     char *options, step[32], samples[32], data[32];
@@ -276,14 +333,13 @@ struct file {
 static tr_status create_file(struct file *f, const char *path, const struct tr_engine *e,
                              const struct tr_state *state, const struct tr_config *config)
 {
-    const struct tr_params *params = e->store.params;
-    f->n = parts_of(e) * params->n;
+    TR_TRY(list_entries(&e->store, &f->entries, &f->n));
     f->names = calloc((size_t)f->n, sizeof *f->names);
     f->tensors = calloc((size_t)f->n, sizeof *f->tensors);
     f->options = tr_config_to_json(config);
     if (!f->names || !f->tensors || !f->options) return tr_fail("%s: out of memory", path);
     for (int i = 0; i < f->n; ++i)
-        f->tensors[i] = tensor_of(params, i % params->n, i / params->n, f->names[i]);
+        f->tensors[i] = tensor_of(&e->store, f->entries[i].param, f->entries[i].part, f->names[i]);
     snprintf(f->step, sizeof f->step, "%lld", (long long)state->step);
     snprintf(f->samples, sizeof f->samples, "%llu", (unsigned long long)state->samples);
     snprintf(f->data, sizeof f->data, "%016llx", (unsigned long long)state->data_checksum);
@@ -298,18 +354,18 @@ static tr_status create_file(struct file *f, const char *path, const struct tr_e
 static void close_file(struct file *f)
 {
     tr_safetensors_discard(f->writer);
+    free(f->entries);
     free(f->names);
     free(f->tensors);
     free(f->options);
 }
 
 /* Every rank collects to the end; rank 0 writes until something fails. */
-static tr_status write_tensors(const struct tr_engine *e, struct file *f, int nparts, float *whole,
-                               tr_status *written)
+static tr_status write_tensors(const struct tr_engine *e, struct file *f,
+                               const struct entry *entries, int n, float *whole, tr_status *written)
 {
-    const int n = e->store.params->n;
-    for (int i = 0; i < nparts * n; ++i) {
-        TR_TRY(collect(e, i % n, i / n, whole));
+    for (int i = 0; i < n; ++i) {
+        TR_TRY(collect(e, entries[i].param, entries[i].part, whole));
         if (f->writer && *written == TR_OK) *written = tr_safetensors_append(f->writer, whole);
     }
     if (f->writer && *written == TR_OK) {
@@ -324,8 +380,11 @@ tr_status tr_ckpt_save(struct tr_engine *e, const char *folder, const struct tr_
 {
     struct file file = {0};
     float *whole = NULL;
-    TR_TRY(check_finite(e, parts_of(e), state->step));
+    struct entry *entries = NULL;
+    int n = 0;
+    TR_TRY(check_finite(e, state->step));
     tr_status status = take_room(e->store.params, &whole);
+    if (status == TR_OK) status = list_entries(&e->store, &entries, &n);
     if (status == TR_OK && e->mesh->rank == 0) {
         if ((size_t)snprintf(path, path_bytes, "%s/step-%08lld.safetensors", folder,
                              (long long)state->step) >= path_bytes)
@@ -336,10 +395,11 @@ tr_status tr_ckpt_save(struct tr_engine *e, const char *folder, const struct tr_
     status = tr_mesh_agree(e->mesh, status);
     if (status == TR_OK) {
         tr_status written = TR_OK;
-        status = write_tensors(e, &file, parts_of(e), whole, &written);
+        status = write_tensors(e, &file, entries, n, whole, &written);
         if (status == TR_OK) status = tr_mesh_agree(e->mesh, written);
     }
     close_file(&file);
+    free(entries);
     free(whole);
     return status;
 }
@@ -422,17 +482,17 @@ static tr_status read_state(const struct tr_safetensors *file, const char *path,
 }
 
 /* Rank 0 reads tensor after tensor, and no rank waits for one that it could not read. */
-static tr_status read_tensors(struct tr_engine *e, const struct tr_safetensors *file, int nparts,
-                              float *whole)
+static tr_status read_tensors(struct tr_engine *e, const struct tr_safetensors *file,
+                              const struct entry *entries, int n, float *whole)
 {
-    const struct tr_params *params = e->store.params;
-    for (int i = 0; i < nparts * params->n; ++i) {
+    for (int i = 0; i < n; ++i) {
         char name[TR_NAME_BYTES + 4];
-        const struct tr_tensor tensor = tensor_of(params, i % params->n, i / params->n, name);
+        const struct tr_tensor tensor =
+            tensor_of(&e->store, entries[i].param, entries[i].part, name);
         tr_status status = TR_OK;
         if (file) status = tr_safetensors_read(file, &tensor, whole);
         TR_TRY(tr_mesh_agree(e->mesh, status));
-        TR_TRY(hand_out(e, i % params->n, i / params->n, whole));
+        TR_TRY(hand_out(e, entries[i].param, entries[i].part, whole));
     }
     return TR_OK;
 }
@@ -451,16 +511,21 @@ tr_status tr_ckpt_load(struct tr_engine *e, const char *path, struct tr_state *s
 {
     struct tr_safetensors *file = NULL;
     float *whole = NULL;
+    struct entry *entries = NULL;
+    int n = 0;
     tr_status status = take_room(e->store.params, &whole);
+    if (status == TR_OK) status = list_entries(&e->store, &entries, &n);
     if (status == TR_OK && e->mesh->rank == 0) {
         status = open_checked(path, &file);
         if (status == TR_OK) status = read_state(file, path, state);
     }
     status = tr_mesh_agree(e->mesh, status);
-    if (status == TR_OK) status = read_tensors(e, file, parts_of(e), whole);
+    if (status == TR_OK) status = tr_store_settle(&e->store);
+    if (status == TR_OK) status = read_tensors(e, file, entries, n, whole);
     if (status == TR_OK) status = share_state(e->mesh, state);
     if (status == TR_OK) status = tr_store_publish(&e->store);
     tr_safetensors_close(file);
+    free(entries);
     free(whole);
     return status;
 }

@@ -1,5 +1,6 @@
-/* Checkpoints of a run: weights, optimizer state (the same names with .m and .v), step, place in
- * the data and options, in one file of global tensors that does not depend on the layout. */
+/* Checkpoints of a run: weights, optimizer state (the same names with .m, .v and .s, as many as the
+ * optimizer keeps of the tensor), step, place in the data and options, in one file of global
+ * tensors that does not depend on the layout. */
 #ifndef TR_CKPT_H
 #define TR_CKPT_H
 
@@ -23,7 +24,7 @@ TR_NODISCARD tr_status tr_ckpt_prepare(const char *folder);
  * -1. One rank calls it. */
 TR_NODISCARD tr_status tr_ckpt_lock(const char *folder, int *lock);
 /* Fails when the disk has no room for a checkpoint. One rank calls it. */
-TR_NODISCARD tr_status tr_ckpt_check_space(const char *folder, const struct tr_params *params);
+TR_NODISCARD tr_status tr_ckpt_check_space(const char *folder, const struct tr_store *store);
 
 /* Fails when ranks that hold the same weights have different bits. Collective; no pass is under
  * way. */

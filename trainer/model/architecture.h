@@ -103,6 +103,13 @@ struct tr_architecture {
 extern const struct tr_architecture *const tr_architectures[TR_NUM_MODELS];
 extern const struct tr_architecture tr_gpt2, tr_llama;
 
+/* Whether a row is a matrix of a block, which some optimizers treat apart from embeddings, head,
+ * norms and biases. */
+static inline bool tr_row_is_hidden(const struct tr_tensor_row *row, enum tr_unit_kind kind)
+{
+    return kind == TR_BLOCK_OF_LAYER && row->cols != TR_VECTOR;
+}
+
 /* Whether a row is in a model of this size. */
 static inline bool tr_row_is_there(const struct tr_tensor_row *row, bool tied)
 {

@@ -51,8 +51,8 @@ static double deviation_of(const struct tr_model_size *size, enum tr_first first
     return (double)(first == TR_NORMAL ? normal : first == TR_RESIDUAL ? residual : 0);
 }
 
-static tr_status add(struct tr_model *model, const char *prefix, const struct tr_tensor_row *row,
-                     int *index)
+static tr_status add(struct tr_model *model, enum tr_unit_kind kind, const char *prefix,
+                     const struct tr_tensor_row *row, int *index)
 {
     const struct tr_model_size *size = &model->size;
     struct tr_params *params = &model->params;
@@ -64,6 +64,7 @@ static tr_status add(struct tr_model *model, const char *prefix, const struct tr
                      row->first == TR_ONES, deviation_of(size, row->first));
     if (*index < 0) return tr_fail("out of memory for the list of parameters");
     params->items[*index].decay = row->decay;
+    params->items[*index].hidden = tr_row_is_hidden(row, kind);
     params->items[*index].joined =
         row->joint == TR_JOINED || (row->joint == TR_PACKED && model->packed);
     return TR_OK;
@@ -81,7 +82,7 @@ static tr_status register_unit(struct tr_model *model, enum tr_unit_kind kind, c
     if (*unit < 0) return tr_fail("out of memory for the list of parameters");
     for (int i = 0; i < rows->n; ++i)
         if (tr_row_is_there(&rows->rows[i], model->size.tied))
-            TR_TRY(add(model, prefix, &rows->rows[i], &tensor[rows->rows[i].role]));
+            TR_TRY(add(model, kind, prefix, &rows->rows[i], &tensor[rows->rows[i].role]));
     return TR_OK;
 }
 

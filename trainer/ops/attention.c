@@ -3,6 +3,8 @@
  * the kept logarithm of each row's sum (Dao et al., FlashAttention, 2022). A block of keys is long,
  * so that most rows of scores have one: then nothing is scaled twice. Pairs of blocks that the mask
  * hides are passed over. */
+#include "pool.h"
+#include "product.h"
 #include "softmax.h"
 #include "table.h"
 
@@ -107,16 +109,31 @@ static void forward(float *out, float *lse, const float *q, const float *k, cons
     }
 }
 
+/* A call, each block of queries of which is a piece. */
+struct forward {
+    float *out, *lse;
+    const float *q, *k, *v;
+    float *scratch;
+    const struct tr_attention *shape;
+};
+
+static void forward_piece(const void *arg, long index)
+{
+    const struct forward *f = arg;
+    const struct tr_attention *s = f->shape;
+    const long blocks = tr_ranges(s->queries, QUERIES), query = index % blocks * QUERIES;
+    const struct head at = head_at(s, index / blocks);
+    forward(f->out + at.out + query * s->out_stride, f->lse + at.lse + query,
+            f->q + at.q + query * s->q_stride, f->k + at.kv, f->v + at.kv, tr_pool_room(f->scratch),
+            s, query);
+}
+
 void TR_OP(attention_forward)(float *out, float *lse, const float *q, const float *k,
                               const float *v, float *scratch, const struct tr_attention *shape)
 {
-    for (long bh = 0; bh < shape->batch * shape->heads; ++bh) {
-        const struct head at = head_at(shape, bh);
-        for (long query = 0; query < shape->queries; query += QUERIES)
-            forward(out + at.out + query * shape->out_stride, lse + at.lse + query,
-                    q + at.q + query * shape->q_stride, k + at.kv, v + at.kv, scratch, shape,
-                    query);
-    }
+    const struct forward f = {out, lse, q, k, v, scratch, shape};
+    tr_pool_run(forward_piece, &f,
+                shape->batch * shape->heads * tr_ranges(shape->queries, QUERIES));
 }
 
 /* What backward reads and writes, for one block of queries of one head. */
@@ -162,41 +179,96 @@ static void backward(const struct gradients *g, float *scratch, const struct tr_
     }
 }
 
+/* A call, each head of keys of which is a piece: what the blocks of queries add to its gradients is
+ * added in their order. */
+struct backward {
+    struct gradients all;
+    float *scratch;
+    const struct tr_attention *shape;
+    long kv, nkv; /* heads of keys: the first and how many */
+};
+
+static void head_backward(const struct backward *b, long bh)
+{
+    const struct tr_attention *s = b->shape;
+    const struct gradients *all = &b->all;
+    const struct head at = head_at(s, bh);
+    for (long query = 0; query < s->queries; query += QUERIES) {
+        const long at_q = at.q + query * s->q_stride, at_out = at.out + query * s->out_stride;
+        const struct gradients g = {.dq = all->dq + at_q,
+                                    .dk = all->dk + at.kv,
+                                    .dv = all->dv + at.kv,
+                                    .dout = all->dout + at_out,
+                                    .out = all->out + at_out,
+                                    .lse = all->lse + at.lse + query,
+                                    .q = all->q + at_q,
+                                    .k = all->k + at.kv,
+                                    .v = all->v + at.kv};
+        backward(&g, tr_pool_room(b->scratch), s, query);
+    }
+}
+
+static void backward_piece(const void *arg, long index)
+{
+    const struct backward *b = arg;
+    const struct tr_attention *s = b->shape;
+    const long batch = index / b->nkv, kv = b->kv + index % b->nkv;
+    for (long h = 0; h < s->heads; ++h)
+        if ((h + s->phase) / s->group == kv) head_backward(b, batch * s->heads + h);
+}
+
 void TR_OP(attention_backward)(float *dq, float *dk, float *dv, const float *dout, const float *out,
                                const float *lse, const float *q, const float *k, const float *v,
                                float *scratch, const struct tr_attention *shape)
 {
-    for (long bh = 0; bh < shape->batch * shape->heads; ++bh) {
-        const struct head at = head_at(shape, bh);
-        for (long query = 0; query < shape->queries; query += QUERIES) {
-            const long at_q = at.q + query * shape->q_stride,
-                       at_out = at.out + query * shape->out_stride;
-            const struct gradients g = {.dq = dq + at_q,
-                                        .dk = dk + at.kv,
-                                        .dv = dv + at.kv,
-                                        .dout = dout + at_out,
-                                        .out = out + at_out,
-                                        .lse = lse + at.lse + query,
-                                        .q = q + at_q,
-                                        .k = k + at.kv,
-                                        .v = v + at.kv};
-            backward(&g, scratch, shape, query);
-        }
-    }
+    if (!shape->heads) return;
+    const long first = shape->phase / shape->group,
+               last = (shape->heads - 1 + shape->phase) / shape->group;
+    const struct backward b = {.all = {dq, dk, dv, dout, out, lse, q, k, v},
+                               .scratch = scratch,
+                               .shape = shape,
+                               .kv = first,
+                               .nkv = last - first + 1};
+    tr_pool_run(backward_piece, &b, shape->batch * b.nkv);
+}
+
+struct merge {
+    float *out, *lse;
+    const float *out2, *lse2;
+    const struct tr_attention *shape;
+};
+
+static void merge_row(const struct merge *m, long row)
+{
+    const struct tr_attention *s = m->shape;
+    float *out = m->out, *lse = m->lse;
+    const struct head at = head_at(s, row / s->queries);
+    const long from = at.out + row % s->queries * s->out_stride;
+    if (m->lse2[row] == -INFINITY) return; /* the second set has no key for this row */
+    const float most = fmaxf(lse[row], m->lse2[row]);
+    const float mine = expf(lse[row] - most), other = expf(m->lse2[row] - most);
+    const float sum = mine + other;
+    for (long i = from; i < from + s->size; ++i)
+        out[i] = out[i] * (mine / sum) + m->out2[i] * (other / sum);
+    lse[row] = most + logf(sum);
+}
+
+static long merge_rows(const struct tr_attention *s)
+{
+    return s->batch * s->heads * s->queries;
+}
+
+static void merge_piece(const void *arg, long index)
+{
+    const struct merge *m = arg;
+    const struct tr_range part =
+        tr_range_at(merge_rows(m->shape), tr_piece_rows(m->shape->size), index);
+    for (long row = part.first; row < part.first + part.n; ++row) merge_row(m, row);
 }
 
 void TR_OP(attention_merge)(float *out, float *lse, const float *out2, const float *lse2,
                             const struct tr_attention *shape)
 {
-    for (long row = 0; row < shape->batch * shape->heads * shape->queries; ++row) {
-        const struct head at = head_at(shape, row / shape->queries);
-        const long from = at.out + row % shape->queries * shape->out_stride;
-        if (lse2[row] == -INFINITY) continue; /* the second set has no key for this row */
-        const float most = fmaxf(lse[row], lse2[row]);
-        const float mine = expf(lse[row] - most), other = expf(lse2[row] - most);
-        const float sum = mine + other;
-        for (long i = from; i < from + shape->size; ++i)
-            out[i] = out[i] * (mine / sum) + out2[i] * (other / sum);
-        lse[row] = most + logf(sum);
-    }
+    const struct merge m = {out, lse, out2, lse2, shape};
+    tr_pool_run(merge_piece, &m, tr_ranges(merge_rows(shape), tr_piece_rows(shape->size)));
 }

@@ -18,22 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "optimizer.h"
 #include "tutti.h"
-
-/* What one step of AdamW needs beside the tensors. */
-struct tr_adamw_step {
-    double gradient_scale; /* 1 / tokens, times the clipping coefficient */
-    double lr, beta1, beta2, eps;
-    double decay;              /* 0 for tensors that do not decay */
-    double correct1, correct2; /* 1 / (1 - beta^t) */
-};
-
-/* What one step of SGD needs beside the tensors. */
-struct tr_sgd_step {
-    double gradient_scale;
-    double lr, momentum;
-    double decay; /* 0 for tensors that do not decay */
-};
 
 /* The first values of a tensor: element i is mean + deviation * normal number i of (seed, stream),
  * see random.h. */
@@ -66,8 +52,8 @@ struct tr_attention {
 
 struct tr_backend {
     const char *name;     /* v4, v3 or baseline */
-    tuttiStream_t stream; /* of the operations; NULL: they run on the calling thread, and have run
-                           * when they return */
+    tuttiStream_t stream; /* of the operations; NULL: they run on the calling thread and its pool
+                           * (pool.h), and have run when they return */
 
     /* Until the operations called so far have run: before another stream reads what they wrote. */
     void (*wait)(void);
@@ -196,11 +182,8 @@ struct tr_backend {
     /* *out = x[0] + x[1] + ..., one after the other */
     void (*sum)(double *out, const double *x, size_t n);
 
-    /* One AdamW step over n floats; see optim/optim.h for the formula. */
-    void (*adamw)(float *w, const float *g, float *m, float *v, size_t n,
-                  const struct tr_adamw_step *step);
-    /* m = momentum m + gradient_scale g; w -= lr (m + decay w). m is NULL when momentum is 0. */
-    void (*sgd)(float *w, const float *g, float *m, size_t n, const struct tr_sgd_step *step);
+    /* The optimizers: their operations are those of the rules. */
+    const struct tr_rule *optimizers[TR_NUM_OPTIMIZERS];
 
     /* y[i] = exp(x[i]): what the others are made of, here for its test. Relative error below 2e-7
      * (2 ulp) for x in [-87, 88]; 0 below -87.3; saturates above 88. */
@@ -213,16 +196,15 @@ const struct tr_backend *tr_backend_choose(const char *name);
 
 /* Queries and keys that attention takes at a time, and the floats of scratch that a call of this
  * shape needs (it grows with the keys, up to TR_ATTENTION_KEYS, and with nothing else). */
-enum { TR_ATTENTION_QUERIES = 64, TR_ATTENTION_KEYS = 1024 };
+enum {
+    TR_ATTENTION_QUERIES = 64,
+    TR_ATTENTION_KEYS = 1024,
+    TR_ATTENTION_ROOM = 2 * TR_ATTENTION_QUERIES * TR_ATTENTION_KEYS /* of any shape */
+};
 size_t tr_attention_scratch(const struct tr_attention *shape);
 
 enum { TR_SQUARES_BLOCK = 1024 };
 
 enum { TR_MEMORY_UNIT = 2 << 20 }; /* a large page */
-
-/* c[m,n] = alpha op(a) op(b) + beta c, through oneDNN; `a` is transposed when ta is 'T' (then
- * stored [k,m]). Any size may be 0. */
-void tr_gemm(char ta, char tb, long m, long n, long k, float alpha, const float *a, long lda,
-             const float *b, long ldb, float beta, float *c, long ldc);
 
 #endif

@@ -5,6 +5,11 @@
 
 extern const struct tr_backend tr_backend_baseline;
 
+const struct tr_rule *tr_optimizer_rule(const struct tr_optimizer *how)
+{
+    return how->rule ? how->rule : tr_backend_baseline.optimizers[how->kind];
+}
+
 size_t tr_attention_scratch(const struct tr_attention *shape)
 {
     const long keys = shape->keys < TR_ATTENTION_KEYS ? shape->keys : TR_ATTENTION_KEYS;

@@ -1,9 +1,28 @@
 /* Matrix products, by oneDNN. */
-#include "backend.h"
-
+#include <dlfcn.h>
 #include <dnnl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "pool.h"
+#include "product.h"
+
+/* oneDNN would share a product among OpenMP's threads, a team of them for each thread that asks,
+ * and waits for all of a team, also for those whose core another program has. OpenMP keeps this
+ * number for each thread. Asking the loader for the function keeps us from linking a second
+ * runtime; a oneDNN that was built without OpenMP brings none. */
+static void stay_on_this_thread(void)
+{
+    static _Thread_local bool done;
+    if (done) return;
+    done = true;
+    void *symbol = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+    void (*set)(int) = NULL;
+    memcpy(&set, &symbol, sizeof set);
+    if (set) set(1);
+}
 
 void tr_gemm(char ta, char tb, long m, long n, long k, float alpha, const float *a, long lda,
              const float *b, long ldb, float beta, float *c, long ldc)
@@ -14,6 +33,7 @@ void tr_gemm(char ta, char tb, long m, long n, long k, float alpha, const float 
             for (long j = 0; j < n; ++j) c[i * ldc + j] = beta == 0 ? 0 : beta * c[i * ldc + j];
         return;
     }
+    stay_on_this_thread();
     const dnnl_status_t status = dnnl_sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
     if (status == dnnl_success) return;
     /* No memory for oneDNN's own buffers, or a bug here. Training on a product that was not
@@ -23,4 +43,41 @@ void tr_gemm(char ta, char tb, long m, long n, long k, float alpha, const float 
             "if memory is short, a smaller --micro-batch needs less\n",
             (int)status, m, k, k, n);
     abort();
+}
+
+/* ---- Tiles ------------------------------------------------------------------------------------
+ *
+ * oneDNN may add the products of an element up in another order where it is given other sizes, so
+ * the tiles are the same for one thread as for many. A tile packs its rows of op(a) and its columns
+ * of op(b) again, which costs most where the result is wide: there the tiles are large. Smaller
+ * ones keep more threads busy, larger ones cost one thread less. */
+enum { WIDE = 512 };
+
+static struct tr_tile largest_tile(const struct tr_product *p)
+{
+    return p->n > WIDE ? (struct tr_tile){.rows = 2048, .columns = 768}
+                       : (struct tr_tile){.rows = 256, .columns = WIDE};
+}
+
+long tr_product_tiles(const struct tr_product *p)
+{
+    const struct tr_tile most = largest_tile(p);
+    return tr_ranges(p->m, most.rows) * tr_ranges(p->n, most.columns);
+}
+
+struct tr_tile tr_product_tile(const struct tr_product *p, long index)
+{
+    const struct tr_tile most = largest_tile(p);
+    const long across = tr_ranges(p->n, most.columns);
+    const struct tr_range rows = tr_range_at(p->m, most.rows, index / across),
+                          columns = tr_range_at(p->n, most.columns, index % across);
+    return (struct tr_tile){rows.first, rows.n, columns.first, columns.n};
+}
+
+void tr_product_compute(const struct tr_product *p, const struct tr_tile *tile)
+{
+    const float *a = p->a + tile->row * (p->ta == 'N' ? p->lda : 1);
+    const float *b = p->b + tile->column * (p->tb == 'N' ? 1 : p->ldb);
+    tr_gemm(p->ta, p->tb, tile->rows, tile->columns, p->k, 1, a, p->lda, b, p->ldb, p->beta,
+            p->c + tile->row * p->ldc + tile->column, p->ldc);
 }

@@ -8,6 +8,7 @@
 
 #include "../param.h"
 #include "../random.h"
+#include "pool.h"
 
 void tr_host_wait(void)
 {
@@ -40,20 +41,50 @@ void tr_host_copy(void *to, const void *from, size_t nbytes)
     memcpy(to, from, nbytes);
 }
 
+struct clear {
+    char *bytes;
+    size_t nbytes;
+};
+
+enum { CLEAR_BYTES = 1 << 20 };
+
+static void clear_piece(const void *arg, long index)
+{
+    const struct clear *c = arg;
+    const struct tr_range part = tr_range_at((long)c->nbytes, CLEAR_BYTES, index);
+    memset(c->bytes + part.first, 0, (size_t)part.n);
+}
+
 void tr_host_clear(void *tensor, size_t nbytes)
 {
-    memset(tensor, 0, nbytes);
+    const struct clear clear = {tensor, nbytes};
+    tr_pool_run(clear_piece, &clear, tr_ranges((long)nbytes, CLEAR_BYTES));
+}
+
+struct initialize {
+    float *x;
+    size_t n;
+    const struct tr_first_values *values;
+    uint64_t first;
+};
+
+static void initialize_piece(const void *arg, long index)
+{
+    const struct initialize *c = arg;
+    const struct tr_first_values *v = c->values;
+    const struct tr_range part = tr_range_at((long)c->n, TR_PIECE_FLOATS, index);
+    for (long i = part.first; i < part.first + part.n; ++i) {
+        const double noise = v->deviation != 0 ? tr_random_normal(v->seed, TR_RANDOM_WEIGHTS,
+                                                                  v->stream, c->first + (uint64_t)i)
+                                               : 0;
+        c->x[i] = (float)(v->mean + v->deviation * noise);
+    }
 }
 
 void tr_host_initialize(float *x, size_t n, const struct tr_first_values *values, uint64_t first)
 {
-    for (size_t i = 0; i < n; ++i) {
-        const double noise =
-            values->deviation != 0
-                ? tr_random_normal(values->seed, TR_RANDOM_WEIGHTS, values->stream, first + i)
-                : 0;
-        x[i] = (float)(values->mean + values->deviation * noise);
-    }
+    const struct initialize call = {x, n, values, first};
+    tr_pool_run(initialize_piece, &call, tr_ranges((long)n, TR_PIECE_FLOATS));
 }
 
 uint64_t tr_host_checksum(const void *tensor, size_t nbytes)

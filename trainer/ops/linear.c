@@ -1,29 +1,90 @@
 /* A linear layer, forward and backward: products, bias and residual. */
+#include "pool.h"
+#include "product.h"
 #include "simd.h"
 #include "table.h"
+
+struct forward {
+    struct tr_product product;
+    const float *b, *residual;
+};
+
+/* What is added goes in first and the product on top: one pass over y less. */
+static void forward_piece(const void *arg, long index)
+{
+    const struct forward *f = arg;
+    const struct tr_product *product = &f->product;
+    const struct tr_tile tile = tr_product_tile(product, index);
+    const float *b = f->b ? f->b + tile.column : NULL;
+    for (long row = tile.row; row < tile.row + tile.rows; ++row) {
+        const long at = row * product->ldc + tile.column;
+        float *to = product->c + at;
+        const float *residual = f->residual ? f->residual + at : NULL;
+        if (residual && b)
+            for (long i = 0; i < tile.columns; ++i) to[i] = residual[i] + b[i];
+        else if (b)
+            memcpy(to, b, (size_t)tile.columns * sizeof *to);
+        else if (residual)
+            memcpy(to, residual, (size_t)tile.columns * sizeof *to);
+    }
+    tr_product_compute(product, &tile);
+}
 
 void TR_OP(linear_forward)(float *y, const float *x, const float *w, const float *b,
                            const float *residual, long rows, long in, long out)
 {
-    /* What is added goes in first and the product on top: one pass over y less. */
-    for (long row = 0; row < rows; ++row) {
-        float *to = y + row * out;
-        if (residual && b)
-            for (long i = 0; i < out; ++i) to[i] = residual[row * out + i] + b[i];
-        else if (b)
-            memcpy(to, b, (size_t)out * sizeof *to);
-        else if (residual)
-            memcpy(to, residual + row * out, (size_t)out * sizeof *to);
+    const struct forward f = {
+        .product = {'N', 'T', rows, out, in, x, in, w, in, b || residual ? 1 : 0, y, out},
+        .b = b,
+        .residual = residual};
+    tr_pool_run(forward_piece, &f, tr_product_tiles(&f.product));
+}
+
+/* The tiles of dx, then those of dw, then db by columns. */
+struct backward {
+    struct tr_product dx, dw;
+    long ndx, ndw;
+    float *db;
+    const float *dy;
+    long rows, out;
+};
+
+static void add_columns(const struct backward *b, long index)
+{
+    const struct tr_range columns = tr_range_at(b->out, TR_PIECE_COLUMNS, index);
+    float *db = b->db + columns.first;
+    for (long row = 0; row < b->rows; ++row) {
+        const float *dy = b->dy + row * b->out + columns.first;
+        for (long i = 0; i < columns.n; ++i) db[i] += dy[i];
     }
-    tr_gemm('N', 'T', rows, out, in, 1, x, in, w, in, b || residual ? 1 : 0, y, out);
+}
+
+static void backward_piece(const void *arg, long index)
+{
+    const struct backward *b = arg;
+    const struct tr_product *product = &b->dx;
+    if (index >= b->ndx) {
+        product = &b->dw;
+        index -= b->ndx;
+        if (index >= b->ndw) {
+            add_columns(b, index - b->ndw);
+            return;
+        }
+    }
+    const struct tr_tile tile = tr_product_tile(product, index);
+    tr_product_compute(product, &tile);
 }
 
 void TR_OP(linear_backward)(float *dx, float *dw, float *db, const float *dy, const float *x,
                             const float *w, long rows, long in, long out)
 {
-    if (dx) tr_gemm('N', 'N', rows, in, out, 1, dy, out, w, in, 0, dx, in);
-    if (dw) tr_gemm('T', 'N', out, in, rows, 1, dy, out, x, in, 1, dw, in);
-    if (!db) return;
-    for (long row = 0; row < rows; ++row)
-        for (long i = 0; i < out; ++i) db[i] += dy[row * out + i];
+    struct backward b = {.dx = {'N', 'N', rows, in, out, dy, out, w, in, 0, dx, in},
+                         .dw = {'T', 'N', out, in, rows, dy, out, x, in, 1, dw, in},
+                         .db = db,
+                         .dy = dy,
+                         .rows = rows,
+                         .out = out};
+    b.ndx = dx ? tr_product_tiles(&b.dx) : 0;
+    b.ndw = dw ? tr_product_tiles(&b.dw) : 0;
+    tr_pool_run(backward_piece, &b, b.ndx + b.ndw + (db ? tr_ranges(out, TR_PIECE_COLUMNS) : 0));
 }

@@ -1,5 +1,6 @@
 /* Rotary position embedding (Su et al., RoFormer, 2021): turns the pair of elements i and
  * i + size/2 of a head by the angle position * theta^(-2i/size). The backward pass turns back. */
+#include "pool.h"
 #include "simd.h"
 #include "table.h"
 
@@ -53,21 +54,40 @@ INLINE void turn_pairs(float *a, float *b, long n, const struct turn *turn)
     }
 }
 
-void TR_OP(rope)(float *x, const int32_t *positions, long rows, long heads, long size, long stride,
-                 double theta, int direction)
+struct call {
+    float *x;
+    const int32_t *positions;
+    long rows, heads, size, stride;
+    double theta;
+    int direction;
+};
+
+/* Rows of a piece: the powers of theta are worked out once for them. */
+enum { ROWS = 128 };
+
+static void piece(const void *arg, long index)
 {
-    const long pairs = size / 2;
+    const struct call *c = arg;
+    const struct tr_range part = tr_range_at(c->rows, ROWS, index);
+    const long pairs = c->size / 2;
     for (long i = 0; i < pairs; i += LANES) {
         const long n = pairs - i < LANES ? pairs - i : LANES;
         wide frequency;
         for (long j = 0; j < LANES; ++j)
-            frequency[j] = direction * pow(theta, -2. * (double)(i + j) / (double)size);
-        for (long row = 0; row < rows; ++row) {
-            const struct turn turn = turn_of(frequency * (double)positions[row]);
-            for (long head = 0; head < heads; ++head) {
-                float *at = x + row * stride + head * size + i;
+            frequency[j] = c->direction * pow(c->theta, -2. * (double)(i + j) / (double)c->size);
+        for (long row = part.first; row < part.first + part.n; ++row) {
+            const struct turn turn = turn_of(frequency * (double)c->positions[row]);
+            for (long head = 0; head < c->heads; ++head) {
+                float *at = c->x + row * c->stride + head * c->size + i;
                 turn_pairs(at, at + pairs, n, &turn);
             }
         }
     }
+}
+
+void TR_OP(rope)(float *x, const int32_t *positions, long rows, long heads, long size, long stride,
+                 double theta, int direction)
+{
+    const struct call call = {x, positions, rows, heads, size, stride, theta, direction};
+    tr_pool_run(piece, &call, tr_ranges(rows, ROWS));
 }

@@ -1,6 +1,9 @@
 /* Sums of squares of fixed blocks, and the sum of these, for the norm of the gradient. */
+#include "pool.h"
 #include "simd.h"
 #include "table.h"
+
+#include <assert.h>
 
 enum { SUMS = 8, PART = 256 };
 
@@ -26,13 +29,27 @@ INLINE double block_squares(const float *x, size_t n)
     return sum;
 }
 
+struct call {
+    double *out;
+    const float *x;
+    size_t n;
+};
+
+static void piece(const void *arg, long index)
+{
+    static_assert(TR_PIECE_FLOATS % TR_SQUARES_BLOCK == 0, "whole blocks");
+    const struct call *c = arg;
+    const struct tr_range part = tr_range_at((long)c->n, TR_PIECE_FLOATS, index);
+    const size_t end = (size_t)(part.first + part.n);
+    for (size_t at = (size_t)part.first; at < end; at += TR_SQUARES_BLOCK)
+        c->out[at / TR_SQUARES_BLOCK] =
+            block_squares(c->x + at, end - at < TR_SQUARES_BLOCK ? end - at : TR_SQUARES_BLOCK);
+}
+
 void TR_OP(sum_of_squares_blocks)(double *out, const float *x, size_t n)
 {
-    const size_t whole = n / TR_SQUARES_BLOCK;
-    for (size_t b = 0; b < whole; ++b)
-        out[b] = block_squares(x + b * TR_SQUARES_BLOCK, TR_SQUARES_BLOCK);
-    if (n % TR_SQUARES_BLOCK)
-        out[whole] = block_squares(x + whole * TR_SQUARES_BLOCK, n % TR_SQUARES_BLOCK);
+    const struct call call = {out, x, n};
+    tr_pool_run(piece, &call, tr_ranges((long)n, TR_PIECE_FLOATS));
 }
 
 void TR_OP(sum)(double *out, const double *x, size_t n)

@@ -47,7 +47,10 @@ const struct tr_backend TR_OP(backend) = {
     .loss = TR_OP(loss),
     .sum_of_squares_blocks = TR_OP(sum_of_squares_blocks),
     .sum = TR_OP(sum),
-    .adamw = TR_OP(adamw),
-    .sgd = TR_OP(sgd),
+    .optimizers =
+        {
+#define OPTIMIZER(NAME, name) [TR_##NAME] = &TR_RULE(name),
+#include "optimizer_table.h"
+        },
     .exponential = TR_OP(exponential),
 };

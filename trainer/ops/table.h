@@ -58,9 +58,11 @@ void TR_OP(loss)(float *logits, double *loss, const float *weight, const int32_t
                  long rows, long n);
 void TR_OP(sum_of_squares_blocks)(double *out, const float *x, size_t n);
 void TR_OP(sum)(double *out, const double *x, size_t n);
-void TR_OP(adamw)(float *w, const float *g, float *m, float *v, size_t n,
-                  const struct tr_adamw_step *step);
-void TR_OP(sgd)(float *w, const float *g, float *m, size_t n, const struct tr_sgd_step *step);
 void TR_OP(exponential)(float *y, const float *x, long n);
+
+/* The rule that an optimizer's file defines. */
+#define TR_RULE(name) TR_OP(name##_rule)
+#define OPTIMIZER(NAME, name) extern const struct tr_rule TR_RULE(name);
+#include "optimizer_table.h"
 
 #endif

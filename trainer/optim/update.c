@@ -1,93 +1,144 @@
-/* The optimizer's step over this rank's shards. */
-#include <math.h>
-
+/* The optimizer's step over this rank's shards.
+ *
+ * Collectives  none, unless the rule needs whole matrices (parallel/whole.c), or sums over whole
+ *              tensors (ops/optimizer.h): then those of
+ *              all tensors of the stage in one message. A sum over what each slice holds: over the
+ *              shards, then over tp, where of ranks that hold the same the first counts. Then the
+ *              largest over the replicas, and over both stages of a tied unit: these have the same
+ *              sums, but perhaps other last bits, because their sums were added in other orders.
+ * Volume       8 bytes a sum in each of the four all-reduces.
+ * Order        the same on every rank: that of the units.
+ * Test         tests/trainer/optim_test.c, and the grid. */
 #include "optim.h"
 
-/* One tensor's part of a shard. */
+#include "../parallel/whole.h"
+
+/* A parameter of this rank's shards. */
 struct part {
-    size_t count;
-    float *w;
-    const float *g;
-    float *states[TR_MOST_STATES];
-    double decay, scale; /* 0 for tensors that do not decay; of the gradient */
+    const struct tr_param *param;
+    const struct tr_held *held;
+    struct tr_piece piece;
 };
 
-static int adamw_states(const struct tr_optimizer *how)
+static struct part part_of(const struct tr_optimizer *how, const struct tr_store *store,
+                           const struct tr_unit_state *state, int p, double scale)
 {
-    (void)how;
-    return 2;
-}
-
-static void adamw(const struct tr_optimizer *how, const struct tr_backend *backend,
-                  const struct part *part)
-{
-    const struct tr_adamw_step step = {
-        .gradient_scale = part->scale,
-        .lr = how->lr,
-        .beta1 = how->beta1,
-        .beta2 = how->beta2,
-        .eps = how->eps,
-        .decay = part->decay,
-        .correct1 = 1 / (1 - pow(how->beta1, (double)how->t)),
-        .correct2 = 1 / (1 - pow(how->beta2, (double)how->t)),
-    };
-    backend->adamw(part->w, part->g, part->states[0], part->states[1], part->count, &step);
-}
-
-static int sgd_states(const struct tr_optimizer *how)
-{
-    return how->momentum != 0;
-}
-
-static void sgd(const struct tr_optimizer *how, const struct tr_backend *backend,
-                const struct part *part)
-{
-    const struct tr_sgd_step step = {.gradient_scale = part->scale,
-                                     .lr = how->lr,
-                                     .momentum = how->momentum,
-                                     .decay = part->decay};
-    backend->sgd(part->w, part->g, part->states[0], part->count, &step);
-}
-
-/* What the optimizers keep, and how they change a part. */
-static const struct {
-    int (*states)(const struct tr_optimizer *how);
-    void (*update)(const struct tr_optimizer *how, const struct tr_backend *backend,
-                   const struct part *part);
-} optimizers[] = {[TR_ADAMW] = {adamw_states, adamw}, [TR_SGD] = {sgd_states, sgd}};
-
-int tr_optimizer_states(const struct tr_optimizer *how)
-{
-    return optimizers[how->kind].states(how);
-}
-
-/* The part of a parameter that lies in this rank's shard; count is 0 when there is none. */
-static struct part part_of(const struct tr_unit_state *state, const struct tr_param *param)
-{
-    const size_t stop = param->offset + (size_t)(param->local[0] * param->local[1]);
-    const size_t last = state->first + state->count;
-    const size_t first = param->offset > state->first ? param->offset : state->first;
-    const size_t end = stop < last ? stop : last;
-    if (first >= end) return (struct part){0};
-    const size_t at = first - state->first;
-    struct part part = {
-        .count = end - first, .w = state->weight_shard + at, .g = state->gradient_shard + at};
-    for (int i = 0; i < TR_MOST_STATES; ++i)
-        if (state->states[i]) part.states[i] = state->states[i] + at;
+    const struct tr_param *param = &store->params->items[p];
+    const struct tr_held *held = &store->held[p];
+    const size_t at = param->offset + held->first - state->first;
+    struct part part = {.param = param,
+                        .held = held,
+                        .piece = {.subject = tr_param_subject(param),
+                                  .count = held->count,
+                                  .w = state->weight_shard + at,
+                                  .g = state->gradient_shard + at,
+                                  .scale = scale,
+                                  .decay = param->decay ? how->decay : 0}};
+    for (int i = 0; i < held->nstates; ++i) part.piece.states[i] = held->states[i];
+    part.piece.nslices =
+        tr_layout_slices(&param->layout, param->shape, store->params->tp, store->params->tp_rank,
+                         held->first, held->count, part.piece.slices);
     return part;
 }
 
-void tr_optimizer_step(const struct tr_optimizer *how, const struct tr_store *store, double scale)
+/* One step, and what is done with each part. */
+struct step {
+    const struct tr_optimizer *how;
+    const struct tr_rule *rule;
+    struct tr_store *store;
+    double scale;
+};
+
+static void each_part(const struct step *step,
+                      void (*visit)(const struct step *step, const struct part *part))
 {
+    const struct tr_store *store = step->store;
     for (int u = 0; u < store->nunits; ++u) {
         const struct tr_unit_state *state = &store->units[u];
         const struct tr_unit *unit = &store->params->units[state->unit];
         for (int p = unit->first_param; p < unit->first_param + unit->nparams; ++p) {
-            const struct tr_param *param = &store->params->items[p];
-            struct part part = part_of(state, param);
-            part.decay = param->decay ? how->decay : 0;
-            part.scale = scale;
-            if (part.count) optimizers[how->kind].update(how, tr_store_backend(store), &part);
+            if (!store->held[p].count) continue;
+            const struct part part = part_of(step->how, store, state, p, step->scale);
+            visit(step, &part);
         }
     }
+}
+
+/* ---- Sums over whole tensors ------------------------------------------------------------------
+ */
+
+/* Whether this rank is the first of those of tp that hold what it holds of a tensor. */
+static bool counts(const struct tr_store *store, enum tr_section section)
+{
+    return section == TR_REPLICATED ? store->params->tp_rank == 0
+           : section == TR_SHARED   ? store->mesh->share.rank == 0
+                                    : true;
+}
+
+static void measure(const struct step *step, const struct part *part)
+{
+    double *sums = step->store->sums + part->held->sums;
+    step->rule->measure(step->how, &part->piece, sums);
+    if (!counts(step->store, part->param->section))
+        tr_store_backend(step->store)->clear(sums, (size_t)part->held->nsums * sizeof *sums);
+}
+
+static tr_status reduce(const struct tr_store *store, const struct tr_group *group, double *sums,
+                        size_t n, tuttiRedOp_t op)
+{
+    if (group->n == 1 || n == 0) return TR_OK;
+    return tr_group_check(group,
+                          tuttiAllReduce(sums, sums, n, tuttiFloat64, op, group->comm,
+                                         tr_store_backend(store)->stream),
+                          "summing over whole tensors for the optimizer");
+}
+
+/* From the sums of this rank's pieces to those of whole tensors. */
+static tr_status add_up(const struct tr_store *store)
+{
+    const struct tr_mesh *mesh = store->mesh;
+    double *sums = store->sums;
+    const size_t n = store->nsums;
+    if (mesh->nranks == 1) return TR_OK;
+    TR_TRY(reduce(store, store->shard, sums, n, tuttiSum));
+    TR_TRY(reduce(store, tr_mesh_group(mesh, 1u << TR_TP), sums, n, tuttiSum));
+    TR_TRY(reduce(store, store->replica, sums, n, tuttiMax));
+    for (int u = 0; u < store->nunits; ++u) {
+        const struct tr_unit *unit = &store->params->units[store->units[u].unit];
+        if (unit->tied_stage < 0) continue;
+        const struct tr_held *first = &store->held[unit->first_param],
+                             *last = first + unit->nparams - 1;
+        const size_t count = last->sums + (size_t)last->nsums - first->sums;
+        TR_TRY(reduce(store, &mesh->tie, sums + first->sums, count, tuttiMax));
+    }
+    return TR_OK;
+}
+
+static void prepare(const struct step *step, const struct part *part)
+{
+    if (step->rule->whole(step->how, &part->piece.subject))
+        step->rule->prepare(step->how, &part->piece);
+}
+
+static void update(const struct step *step, const struct part *part)
+{
+    step->rule->update(step->how, &part->piece, step->store->sums + part->held->sums);
+}
+
+tr_status tr_optimizer_step(const struct tr_optimizer *how, struct tr_store *store, double scale)
+{
+    const struct tr_backend *backend = tr_store_backend(store);
+    const struct step step = {how, how->rule ? how->rule : backend->optimizers[how->kind], store,
+                              scale};
+    if (step.rule->measure) {
+        backend->clear(store->sums, store->nsums * sizeof *store->sums);
+        each_part(&step, measure);
+        TR_TRY(add_up(store));
+    }
+    if (step.rule->whole) {
+        each_part(&step, prepare);
+        TR_TRY(tr_whole_transform(store->whole, store, how));
+    }
+    each_part(&step, update);
+    return TR_OK;
 }

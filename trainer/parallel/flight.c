@@ -87,7 +87,7 @@ tr_status tr_store_all_reduce(struct tr_store *store, const struct tr_group *gro
 tr_status tr_store_reduce_scatter(struct tr_store *store, const struct tr_unit_state *state,
                                   float *shard)
 {
-    const struct tr_group *group = store->shard;
+    const struct tr_group *group = state->shard;
     count(store, TR_REDUCE_SCATTER, state->count * (size_t)group->n);
     return tr_group_check(group,
                           tuttiReduceScatter(state->gradients, shard, state->count, tuttiFloat32,
@@ -97,7 +97,7 @@ tr_status tr_store_reduce_scatter(struct tr_store *store, const struct tr_unit_s
 
 tr_status tr_store_all_gather(struct tr_store *store, const struct tr_unit_state *state)
 {
-    const struct tr_group *group = store->shard;
+    const struct tr_group *group = state->shard;
     count(store, TR_ALL_GATHER, state->count * (size_t)group->n);
     return tr_group_check(group,
                           tuttiAllGather(state->weight_shard, state->weights, state->count,

@@ -58,7 +58,7 @@ static tr_status gather(struct tr_store *store, struct tr_unit_state *state)
         state->weights = state->weight_slot->base;
     }
     state->gathered = true;
-    TR_TRY(tr_flight_begin(store, &state->gather, store->shard));
+    TR_TRY(tr_flight_begin(store, &state->gather, state->shard));
     TR_TRY(tr_store_all_gather(store, state));
     return tr_flight_end(&state->gather);
 }

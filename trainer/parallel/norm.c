@@ -40,7 +40,6 @@ void tr_norm_fill(const struct tr_store *store, double *sums)
 {
     const struct tr_params *params = store->params;
     params->backend->clear(sums, tr_norm_blocks(params) * sizeof *sums);
-    if (store->replica->rank != 0) return; /* another rank holds the same shards */
     size_t base = 0;
     for (int u = 0; u < params->nunits; ++u) {
         const struct tr_unit *unit = &params->units[u];
@@ -50,6 +49,7 @@ void tr_norm_fill(const struct tr_store *store, double *sums)
         base += blocks * (size_t)params->tp;
         /* Of two stages that hold a tied unit, the first answers. */
         if (!state || unit->stage != store->mesh->coord[TR_PP]) continue;
+        if (state->replica->rank != 0) continue; /* another rank holds the same shard */
         for (int section = 0; section < TR_NUM_SECTIONS; ++section)
             if (first_of_tp(store, (enum tr_section)section))
                 fill_section(store, state, (enum tr_section)section, mine);

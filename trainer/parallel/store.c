@@ -20,6 +20,7 @@
 
 #include "../watch/clock.h"
 #include "store_ops.h"
+#include "whole.h"
 
 static const char *unit_name(const struct tr_store *store, int unit)
 {
@@ -38,11 +39,71 @@ static tr_status list_units(struct tr_store *store)
     for (int u = 0; u < params->nunits; ++u) {
         const struct tr_unit *unit = &params->units[u];
         if (unit->stage != stage && unit->tied_stage != stage) continue;
-        const size_t count = unit->total / (size_t)store->shard->n;
-        store->units[store->nunits++] = (struct tr_unit_state){
-            .unit = u, .count = count, .first = count * (size_t)store->shard->rank};
+        const struct tr_group *shard = store->shard;
+        const size_t count = unit->total / (size_t)shard->n;
+        store->units[store->nunits++] =
+            (struct tr_unit_state){.unit = u,
+                                   .shard = shard,
+                                   .replica = store->replica,
+                                   .count = count,
+                                   .first = count * (size_t)shard->rank};
     }
     return TR_OK;
+}
+
+size_t tr_held_count(const struct tr_params *params, const struct tr_held *held, int param,
+                     int state)
+{
+    const struct tr_param *row = &params->items[param];
+    switch (held->shapes[state]) {
+    case TR_STATE_TENSOR:
+        return held->count;
+    case TR_STATE_ROWS:
+        return (size_t)row->shape[0];
+    case TR_STATE_COLUMNS:
+        return (size_t)row->shape[1];
+    case TR_STATE_SCALAR:
+        return 1;
+    }
+    return 0;
+}
+
+/* What the optimizer keeps of each parameter, and will have of those of this stage. */
+static tr_status list_held(struct tr_store *store)
+{
+    const struct tr_params *params = store->params;
+    const struct tr_optimizer *how = &store->options.optimizer;
+    const struct tr_rule *rule = tr_optimizer_rule(how);
+    store->held = calloc((size_t)params->n + 1, sizeof *store->held);
+    if (!store->held) return tr_fail("out of memory for %d parameters", params->n);
+    for (int p = 0; p < params->n; ++p) {
+        const struct tr_subject subject = tr_param_subject(&params->items[p]);
+        store->held[p].nstates = rule->states(how, &subject, store->held[p].shapes);
+        store->held[p].nsums = rule->nsums ? rule->nsums(how, &subject) : 0;
+    }
+    for (int u = 0; u < store->nunits; ++u) {
+        const struct tr_unit_state *s = &store->units[u];
+        const struct tr_unit *unit = &params->units[s->unit];
+        for (int p = unit->first_param; p < unit->first_param + unit->nparams; ++p) {
+            const struct tr_extract part = tr_param_within(&params->items[p], s->first, s->count);
+            struct tr_held *held = &store->held[p];
+            held->first = part.first;
+            held->count = part.count;
+            held->sums = store->nsums;
+            store->nsums += (size_t)held->nsums;
+        }
+    }
+    return TR_OK;
+}
+
+static void carve_states(struct tr_store *store, const struct tr_unit_state *s)
+{
+    const struct tr_unit *unit = &store->params->units[s->unit];
+    for (int p = unit->first_param; p < unit->first_param + unit->nparams; ++p)
+        for (int i = 0; i < store->held[p].nstates; ++i)
+            store->held[p].states[i] =
+                tr_arena_take(&store->optimizer,
+                              tr_held_count(store->params, &store->held[p], p, i), sizeof(float));
 }
 
 /* Hands out the memory of every unit; counts while the arenas have none. */
@@ -61,9 +122,10 @@ static void carve(struct tr_store *store)
         else
             s->gradient_shard = tr_arena_take(&store->gradients, s->count, sizeof(float));
         if (s->gradients) s->gradient_shard = s->gradients + s->first;
-        for (int i = 0; i < store->options.nstates; ++i)
-            s->states[i] = tr_arena_take(&store->optimizer, s->count, sizeof(float));
+        carve_states(store, s);
     }
+    store->sums = tr_arena_take(&store->optimizer, store->nsums, sizeof(double));
+    tr_whole_carve(store->whole, &store->optimizer);
     if (!store->whole_weights) tr_slots_take_memory(&store->weight_slots, store, &store->gathered);
     if (!store->whole_gradients)
         tr_slots_take_memory(&store->gradient_slots, store, &store->gradients);
@@ -129,6 +191,8 @@ static tr_status prepare(struct tr_store *store, uint64_t seed)
 {
     TR_TRY(choose(store));
     TR_TRY(list_units(store));
+    TR_TRY(list_held(store));
+    TR_TRY(tr_whole_create(&store->whole, store));
     TR_TRY(take_memory(store));
     for (int u = 0; u < store->nunits; ++u) {
         struct tr_unit_state *s = &store->units[u];
@@ -149,7 +213,11 @@ tr_status tr_store_init(struct tr_store *store, const struct tr_mesh *mesh,
     TR_TRY(tr_mesh_agree(mesh, prepare(store, seed)));
     tr_store_begin(store);
     TR_TRY(tr_store_publish(store));
-    /* Whoever changes the first weights, as a checkpoint does, finds nothing under way. */
+    return tr_store_settle(store);
+}
+
+tr_status tr_store_settle(struct tr_store *store)
+{
     for (int u = 0; u < store->nunits; ++u) TR_TRY(tr_flight_wait(store, &store->units[u].gather));
     return TR_OK;
 }
@@ -166,6 +234,8 @@ void tr_store_fini(struct tr_store *store)
         tr_flight_fini(&store->units[u].replicate);
     }
     free(store->units);
+    free(store->held);
+    tr_whole_destroy(store->whole);
     tr_arena_fini(&store->weights);
     tr_arena_fini(&store->gradients);
     tr_arena_fini(&store->optimizer);

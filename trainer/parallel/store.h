@@ -13,7 +13,7 @@
  *     a backward pass of each micro-batch: tr_store_micro, then for unit after unit, last first:
  *         acquire, gradients, (backward adds; tr_store_ready), release, complete
  *     tr_store_finish
- *     the optimizer changes weight_shard and the states of every unit by gradient_shard
+ *     the optimizer changes weight_shard and its states by gradient_shard
  *     tr_store_publish
  * Every rank makes the same calls in the same order, also for a micro-batch without sequences. */
 #ifndef TR_STORE_H
@@ -47,16 +47,15 @@ struct tr_slots {
     unsigned clock;
 };
 
-enum { TR_MOST_STATES = 2 };
-
 struct tr_unit_state {
-    int unit;                      /* index into the registry */
-    size_t first, count;           /* this rank's shard: floats of the unit */
-    float *weights;                /* whole unit, between acquire and release */
-    float *weight_shard;           /* [count]; within `weights` where these are kept whole */
-    float *gradients;              /* whole unit, from tr_store_gradients to tr_store_complete */
-    float *gradient_shard;         /* [count]: the sum over all replicas after tr_store_finish */
-    float *states[TR_MOST_STATES]; /* [count] each: the optimizer's, as many as it keeps */
+    int unit;                       /* index into the registry */
+    const struct tr_group *shard;   /* the ranks that hold its shards */
+    const struct tr_group *replica; /* those with other tokens and an equal shard */
+    size_t first, count;            /* this rank's shard: floats of the unit */
+    float *weights;                 /* whole unit, between acquire and release */
+    float *weight_shard;            /* [count]; within `weights` where these are kept whole */
+    float *gradients;               /* whole unit, from tr_store_gradients to tr_store_complete */
+    float *gradient_shard;          /* [count]: the sum over all replicas after tr_store_finish */
 
     /* Owner: the store. */
     int open;              /* acquires that were not released yet */
@@ -68,9 +67,20 @@ struct tr_unit_state {
     struct tr_addition more; /* what the shard group's stream adds to gradient_shard */
 };
 
+/* What the optimizer keeps of a parameter, on every rank; and what this rank has of it, zeros on
+ * other stages. */
+struct tr_held {
+    int nstates;
+    enum tr_state_shape shapes[TR_MOST_STATES];
+    int nsums;                     /* sums over the whole tensor that the update needs */
+    size_t first, count;           /* floats of the stored tensor that lie in this rank's shard */
+    float *states[TR_MOST_STATES]; /* [tr_held_count] each */
+    size_t sums;                   /* where its sums begin in tr_store.sums */
+};
+
 struct tr_store_options {
     enum tr_sharding sharding;
-    int nstates;         /* of the optimizer, for each weight */
+    struct tr_optimizer optimizer; /* of the updates; only what its states depend on is read */
     bool reduce_last;    /* keep whole gradients and reduce once, after the last micro-batch */
     bool keep_gathered;  /* FSDP: keep whole weights and gather once a step, not for each use */
     bool prefetch;       /* FSDP: gather the next unit while this one computes */
@@ -88,6 +98,7 @@ struct tr_traffic {
 };
 
 struct tr_store_ops;
+struct tr_whole; /* whole.h */
 
 /* Owner: the training thread. Owns all memory that the units' states point to. */
 struct tr_store {
@@ -95,10 +106,14 @@ struct tr_store {
     const struct tr_params *params;
     struct tr_store_options options;
     const struct tr_store_ops *ops;
-    const struct tr_group *shard;   /* along the shard axes */
-    const struct tr_group *replica; /* along the other data axes */
+    const struct tr_group *shard;   /* along the shard axes: that of every unit */
+    const struct tr_group *replica; /* along the other data axes: that of every unit */
     struct tr_unit_state *units;    /* of this stage, in the order of the registry */
     int nunits;
+    struct tr_held *held;   /* [params->n] */
+    struct tr_whole *whole; /* NULL: the optimizer needs no whole matrices */
+    double *sums;           /* [nsums]: of all tensors of the stage, in the order of the units */
+    size_t nsums;
     bool whole_weights, whole_gradients; /* kept for every unit; else in slots while in use */
     bool last_micro;    /* the micro-batch at hand is the stage's last of this step */
     int completed;      /* units of this backward pass */
@@ -125,6 +140,10 @@ static inline const struct tr_backend *tr_store_backend(const struct tr_store *s
     return store->params->backend;
 }
 
+/* Floats of a state that this rank holds. */
+size_t tr_held_count(const struct tr_params *params, const struct tr_held *held, int param,
+                     int state);
+
 /* The state of a unit of the registry; NULL when this stage does not hold it. */
 struct tr_unit_state *tr_store_unit(const struct tr_store *store, int unit);
 
@@ -149,6 +168,9 @@ TR_NODISCARD tr_status tr_store_complete(struct tr_store *store, int unit);
  * slices: the data axes, then the ranks of tp that hold the same tensors, then both stages of a
  * tied unit. */
 TR_NODISCARD tr_status tr_store_finish(struct tr_store *store);
+/* Waits for the gathers of the last publish: before anything but the optimizer changes weight_shard
+ * (a checkpoint, say), because a gather under way may still write what it has read there. */
+TR_NODISCARD tr_status tr_store_settle(struct tr_store *store);
 /* After weight_shard has changed (by the optimizer, by a checkpoint). No unit is acquired. */
 TR_NODISCARD tr_status tr_store_publish(struct tr_store *store);
 

@@ -21,7 +21,7 @@
 /* Reduces the whole gradients of a unit over the shard group, into gradient_shard. */
 static tr_status reduce(struct tr_store *store, struct tr_unit_state *state)
 {
-    const struct tr_group *shard = store->shard;
+    const struct tr_group *shard = state->shard;
     TR_TRY(tr_flight_begin(store, &state->reduce, shard));
     if (state->summed) {
         float *mine = state->gradients + state->first;
@@ -40,7 +40,7 @@ static tr_status reduce(struct tr_store *store, struct tr_unit_state *state)
 static tr_status replicate(struct tr_store *store, struct tr_unit_state *state)
 {
     static const char what[] = "summing a shard over its replicas";
-    const struct tr_group *replica = store->replica;
+    const struct tr_group *replica = state->replica;
     if (replica->n == 1) return TR_OK;
     TR_TRY(
         tr_group_check(replica, tuttiStreamWaitEvent(replica->stream, state->reduce.done), what));
@@ -84,7 +84,7 @@ static tr_status zero_publish(struct tr_store *store)
 {
     for (int u = 0; u < store->nunits; ++u) {
         struct tr_unit_state *state = &store->units[u];
-        TR_TRY(tr_flight_begin(store, &state->gather, store->shard));
+        TR_TRY(tr_flight_begin(store, &state->gather, state->shard));
         TR_TRY(tr_store_all_gather(store, state));
         TR_TRY(tr_flight_end(&state->gather));
     }

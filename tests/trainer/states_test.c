@@ -33,8 +33,8 @@ static int nsums(const struct tr_optimizer *how, const struct tr_subject *subjec
     return (int)(subject->shape[0] + subject->shape[1] + 1);
 }
 
-static void each(const struct tr_piece *piece,
-                 void (*visit)(const struct tr_piece *piece, size_t at, long row, long col,
+static void each(const struct tr_tensor_piece *piece,
+                 void (*visit)(const struct tr_tensor_piece *piece, size_t at, long row, long col,
                                void *arg),
                  void *arg)
 {
@@ -45,7 +45,7 @@ static void each(const struct tr_piece *piece,
                 visit(piece, at++, piece->slices[s].row + row, piece->slices[s].col + col, arg);
 }
 
-static void add(const struct tr_piece *piece, size_t at, long row, long col, void *arg)
+static void add(const struct tr_tensor_piece *piece, size_t at, long row, long col, void *arg)
 {
     double *sums = arg;
     const double g = (double)piece->g[at] * piece->scale;
@@ -54,20 +54,22 @@ static void add(const struct tr_piece *piece, size_t at, long row, long col, voi
     sums[piece->subject.shape[0] + piece->subject.shape[1]] += 1;
 }
 
-static void measure(const struct tr_optimizer *how, const struct tr_piece *piece, double *sums)
+static void measure(const struct tr_optimizer *how, const struct tr_tensor_piece *piece,
+                    double *sums)
 {
     memset(sums, 0, (size_t)nsums(how, &piece->subject) * sizeof *sums);
     each(piece, add, sums);
 }
 
-static void descend(const struct tr_piece *piece, size_t at, long row, long col, void *arg)
+static void descend(const struct tr_tensor_piece *piece, size_t at, long row, long col, void *arg)
 {
     const double *lr = arg, r = (double)piece->states[ROWS][row],
                  c = (double)piece->states[COLUMNS][col];
     piece->w[at] -= (float)(*lr * (double)piece->g[at] * piece->scale / sqrt(1 + 1e4 * r * c));
 }
 
-static void update(const struct tr_optimizer *how, const struct tr_piece *piece, const double *sums)
+static void update(const struct tr_optimizer *how, const struct tr_tensor_piece *piece,
+                   const double *sums)
 {
     const long rows = piece->subject.shape[0], cols = piece->subject.shape[1];
     for (long i = 0; i < rows; ++i)

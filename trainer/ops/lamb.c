@@ -38,7 +38,7 @@ struct terms {
     float correct1, correct2, eps, decay;
 };
 
-static struct terms terms_of(const struct tr_optimizer *how, const struct tr_piece *piece)
+static struct terms terms_of(const struct tr_optimizer *how, const struct tr_tensor_piece *piece)
 {
     return (struct terms){.correct1 = (float)(1 / (1 - pow(how->beta1, (double)how->t))),
                           .correct2 = (float)(1 / (1 - pow(how->beta2, (double)how->t))),
@@ -51,7 +51,8 @@ INLINE float direction(float w, float m, float v, struct terms terms)
     return m * terms.correct1 / (sqrtf(v * terms.correct2) + terms.eps) + terms.decay * w;
 }
 
-static void measure(const struct tr_optimizer *how, const struct tr_piece *piece, double *sums)
+static void measure(const struct tr_optimizer *how, const struct tr_tensor_piece *piece,
+                    double *sums)
 {
     const struct terms terms = terms_of(how, piece);
     const float scale = (float)piece->scale;
@@ -84,7 +85,7 @@ static double trust_of(const struct tr_optimizer *how, const double *sums)
                                     : trust;
 }
 
-static void update_part(const struct tr_optimizer *how, const struct tr_piece *piece,
+static void update_part(const struct tr_optimizer *how, const struct tr_tensor_piece *piece,
                         const double *sums)
 {
     const struct terms terms = terms_of(how, piece);
@@ -94,7 +95,8 @@ static void update_part(const struct tr_optimizer *how, const struct tr_piece *p
     for (size_t i = 0; i < piece->count; ++i) w[i] -= rate * direction(w[i], m[i], v[i], terms);
 }
 
-static void update(const struct tr_optimizer *how, const struct tr_piece *piece, const double *sums)
+static void update(const struct tr_optimizer *how, const struct tr_tensor_piece *piece,
+                   const double *sums)
 {
     tr_share(update_part, how, piece, sums);
 }

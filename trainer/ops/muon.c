@@ -31,7 +31,7 @@ static bool whole(const struct tr_optimizer *how, const struct tr_subject *subje
     return subject->hidden;
 }
 
-static void prepare_part(const struct tr_optimizer *how, const struct tr_piece *piece,
+static void prepare_part(const struct tr_optimizer *how, const struct tr_tensor_piece *piece,
                          const double *sums)
 {
     (void)sums;
@@ -48,7 +48,7 @@ static void prepare_part(const struct tr_optimizer *how, const struct tr_piece *
     }
 }
 
-static void prepare(const struct tr_optimizer *how, const struct tr_piece *piece)
+static void prepare(const struct tr_optimizer *how, const struct tr_tensor_piece *piece)
 {
     tr_share(prepare_part, how, piece, NULL);
 }
@@ -120,7 +120,7 @@ static double rate_of(const struct tr_optimizer *how, const long shape[2])
     return 1;
 }
 
-static void update_part(const struct tr_optimizer *how, const struct tr_piece *piece,
+static void update_part(const struct tr_optimizer *how, const struct tr_tensor_piece *piece,
                         const double *sums)
 {
     (void)sums;
@@ -131,7 +131,8 @@ static void update_part(const struct tr_optimizer *how, const struct tr_piece *p
     for (size_t i = 0; i < piece->count; ++i) w[i] = shrink * w[i] - rate * x[i];
 }
 
-static void update(const struct tr_optimizer *how, const struct tr_piece *piece, const double *sums)
+static void update(const struct tr_optimizer *how, const struct tr_tensor_piece *piece,
+                   const double *sums)
 {
     if (piece->subject.hidden)
         tr_share(update_part, how, piece, sums);

@@ -51,7 +51,7 @@ enum tr_state_shape { TR_STATE_TENSOR, TR_STATE_ROWS, TR_STATE_COLUMNS, TR_STATE
 enum { TR_MOST_STATES = 3 };
 
 /* The part of a tensor that lies in this rank's shard. */
-struct tr_piece {
+struct tr_tensor_piece {
     struct tr_subject subject;
     size_t count;                  /* floats; at the end there may be padding, of zeros */
     float *w;                      /* [count] */
@@ -74,17 +74,18 @@ struct tr_rule {
      * *sums to what this piece adds to each. The update then gets those of the whole tensor, with
      * the same bits on all ranks that hold equal pieces. */
     int (*nsums)(const struct tr_optimizer *how, const struct tr_subject *subject);
-    void (*measure)(const struct tr_optimizer *how, const struct tr_piece *piece, double *sums);
+    void (*measure)(const struct tr_optimizer *how, const struct tr_tensor_piece *piece,
+                    double *sums);
     /* An update that depends on all of a matrix: whether that of this tensor does. Then, before the
      * updates, `prepare` puts into g what is to be transformed; one rank, which may be any,
      * collects the whole matrix x and transforms it, with scratch(rows, cols) floats; and the
      * update finds its part of the result in g. */
     bool (*whole)(const struct tr_optimizer *how, const struct tr_subject *subject);
-    void (*prepare)(const struct tr_optimizer *how, const struct tr_piece *piece);
+    void (*prepare)(const struct tr_optimizer *how, const struct tr_tensor_piece *piece);
     size_t (*scratch)(long rows, long cols);
     void (*transform)(float *x, float *scratch, long rows, long cols);
     /* The new weights, in place. */
-    void (*update)(const struct tr_optimizer *how, const struct tr_piece *piece,
+    void (*update)(const struct tr_optimizer *how, const struct tr_tensor_piece *piece,
                    const double *sums);
 };
 

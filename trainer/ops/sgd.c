@@ -14,7 +14,7 @@ static int states(const struct tr_optimizer *how, const struct tr_subject *subje
     return how->momentum != 0;
 }
 
-static void update_part(const struct tr_optimizer *how, const struct tr_piece *piece,
+static void update_part(const struct tr_optimizer *how, const struct tr_tensor_piece *piece,
                         const double *sums)
 {
     (void)sums;
@@ -33,7 +33,8 @@ static void update_part(const struct tr_optimizer *how, const struct tr_piece *p
     }
 }
 
-static void update(const struct tr_optimizer *how, const struct tr_piece *piece, const double *sums)
+static void update(const struct tr_optimizer *how, const struct tr_tensor_piece *piece,
+                   const double *sums)
 {
     tr_share(update_part, how, piece, sums);
 }

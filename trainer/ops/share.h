@@ -6,13 +6,13 @@
 #include "optimizer.h"
 #include "pool.h"
 
-typedef void tr_update(const struct tr_optimizer *how, const struct tr_piece *piece,
+typedef void tr_update(const struct tr_optimizer *how, const struct tr_tensor_piece *piece,
                        const double *sums);
 
 struct tr_share {
     tr_update *update;
     const struct tr_optimizer *how;
-    const struct tr_piece *piece;
+    const struct tr_tensor_piece *piece;
     const double *sums;
 };
 
@@ -20,7 +20,7 @@ static inline void tr_share_part(const void *arg, long index)
 {
     const struct tr_share *share = arg;
     const struct tr_range range = tr_range_at((long)share->piece->count, TR_PIECE_FLOATS, index);
-    struct tr_piece part = *share->piece;
+    struct tr_tensor_piece part = *share->piece;
     part.count = (size_t)range.n;
     part.w += range.first;
     part.g += range.first;
@@ -32,7 +32,7 @@ static inline void tr_share_part(const void *arg, long index)
 /* Calls `update` for parts of the piece (whose slices stay those of the whole piece), on any
  * thread. */
 static inline void tr_share(tr_update *update, const struct tr_optimizer *how,
-                            const struct tr_piece *piece, const double *sums)
+                            const struct tr_tensor_piece *piece, const double *sums)
 {
     const struct tr_share share = {update, how, piece, sums};
     tr_pool_run(tr_share_part, &share, tr_ranges((long)piece->count, TR_PIECE_FLOATS));

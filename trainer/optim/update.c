@@ -17,7 +17,7 @@
 struct part {
     const struct tr_param *param;
     const struct tr_held *held;
-    struct tr_piece piece;
+    struct tr_tensor_piece piece;
 };
 
 static struct part part_of(const struct tr_optimizer *how, const struct tr_store *store,

@@ -51,6 +51,10 @@ TT_NODISCARD tt_status tt_unique_id_create(struct tt_unique_id *id);
  * Other ids stay as they are, and so does one whose failure its ranks have yet to hear. Any thread.
  */
 void tt_unique_id_drop(const struct tt_unique_id *id);
+/* This rank of this process, of nranks, does not join, because of the thread's last error, which is
+ * kept. If the id's root is of this process, it tells that to all ranks that have come to it or
+ * come within 2 s, and listens no longer. Any thread. */
+void tt_unique_id_fail(const struct tt_unique_id *id, int rank, int nranks, tt_status status);
 
 /* Whether NCCL_COMM_ID says where the ranks meet; then every rank may make a unique id of its own.
  * It holds no address until tt_unique_id_settle. */

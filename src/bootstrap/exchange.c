@@ -100,13 +100,15 @@ __attribute__((format(printf, 3, 4))) static tt_status give_up(struct tt_bootstr
     return tt_fail(status, "%s", text);
 }
 
+enum { REST_MS = 1000 /* for the rest of a message that has begun */ };
+
 /* The neighbour reports a failure: its text follows the frame. */
 static tt_status pass_on(struct tt_bootstrap *bootstrap, const struct job *job)
 {
     char text[TT_WIRE_TEXT];
     const int status = job->frame.status < 0 ? job->frame.status : TT_ERR_REMOTE;
     const bool told = job->frame.nbytes == TT_WIRE_TEXT &&
-                      !tt_socket_receive(job->peer->fd, text, sizeof text, tt_deadline_ns(1000));
+                      !tt_socket_receive(job->peer->fd, text, sizeof text, tt_deadline_ns(REST_MS));
     if (told) text[sizeof text - 1] = '\0';
     return give_up(bootstrap, status, "%s", told ? text : "a rank failed and could not say why");
 }
@@ -222,9 +224,12 @@ static tt_status step(struct tt_bootstrap *bootstrap, struct job *job, const str
 
 tt_status tt_bootstrap_hear_parent(struct tt_bootstrap *bootstrap)
 {
-    struct job watch;
-    start_job(&watch, JOB_WATCH, &bootstrap->parent);
-    return step(bootstrap, &watch, NULL);
+    struct job watch = {.kind = JOB_WATCH, .peer = &bootstrap->parent};
+    const int error = tt_socket_receive(bootstrap->parent.fd, &watch.frame, sizeof watch.frame,
+                                        tt_deadline_ns(REST_MS));
+    if (error) return lost(bootstrap, &watch, error);
+    bootstrap->counts.nbytes += sizeof watch.frame;
+    return check_frame(bootstrap, &watch, NULL);
 }
 
 /* "rank 1 (pid 7 on a), rank 2 (pid 8 on b)": with whom the jobs are not done. */

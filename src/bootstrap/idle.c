@@ -30,7 +30,7 @@ struct idle {
     int64_t deadline_ns;
     struct tt_scarce scarce; /* a rank has come, and waits for descriptors */
     struct tt_report report; /* what the root is told when it begins; status 0: nothing */
-    int reporter;            /* the rank that says so */
+    int reporter, nranks;    /* the rank that says so, and of how many */
 };
 
 static struct tt_process_lock lock = TT_PROCESS_LOCK;
@@ -143,7 +143,7 @@ static bool serve(struct idle *idle)
         return false;
     }
     remove_locked(idle);
-    if (idle->report.status) tt_roots_tell(&idle->id, &idle->report);
+    if (idle->report.status) tt_roots_tell(&idle->id, idle->nranks, &idle->report);
     if (!ids) stop_waiting_locked();
     const bool others = ids && tt_root_start_thread(wait_for_ranks, NULL) != 0;
     tt_process_unlock(&lock);
@@ -220,7 +220,8 @@ tt_status tt_root_start_idle(int listener, const struct tt_unique_id *id, int64_
 }
 
 /* The report waits here where no rank has come to the id yet. */
-void tt_root_tell(const struct tt_unique_id *id, int rank, const struct tt_report *report)
+void tt_root_tell(const struct tt_unique_id *id, int rank, int nranks,
+                  const struct tt_report *report)
 {
     bool found = false;
     tt_process_lock(&lock);
@@ -230,11 +231,12 @@ void tt_root_tell(const struct tt_unique_id *id, int rank, const struct tt_repor
         if (!idle->report.status) {
             idle->report = *report;
             idle->reporter = rank;
+            idle->nranks = nranks;
         }
         found = true;
     }
     tt_process_unlock(&lock);
-    if (!found) tt_roots_tell(id, report);
+    if (!found) tt_roots_tell(id, nranks, report);
 }
 
 void tt_root_withdraw(const struct tt_unique_id *id, int rank)

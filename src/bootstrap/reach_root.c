@@ -337,14 +337,21 @@ static bool reach_quietly(struct tt_joining *joining, int64_t until_ns)
     return false;
 }
 
-/* The failure of this rank, whose hello is filled. */
-static struct tt_report report_of(const struct tt_joining *joining, tt_status status)
+/* The failure of the rank of this hello. */
+static struct tt_report report_of(const struct tt_hello *hello, tt_status status)
 {
     struct tt_report report = {.status = status};
     snprintf(report.text, sizeof report.text, "rank %d (pid %d on %s) cannot join: %.*s",
-             joining->hello.rank, joining->hello.pid, joining->hello.host, MOST_OF_ERROR,
-             tt_last_error());
+             hello->rank, hello->pid, hello->host, MOST_OF_ERROR, tt_last_error());
     return report;
+}
+
+void tt_unique_id_fail(const struct tt_unique_id *id, int rank, int nranks, tt_status status)
+{
+    struct tt_hello hello;
+    tt_hello_fill(&hello, TT_HELLO_JOIN, rank, nranks);
+    const struct tt_report report = report_of(&hello, status);
+    tt_root_tell(id, rank, nranks, &report);
 }
 
 /* A root whose deadline has come names all ranks that are late. */
@@ -352,8 +359,8 @@ void tt_joining_tell_own_root(struct tt_joining *joining, tt_status status)
 {
     if (status == TT_ERR_TIMEOUT) return;
     fill_hello(joining);
-    const struct tt_report report = report_of(joining, status);
-    tt_root_tell(joining->id, joining->hello.rank, &report);
+    const struct tt_report report = report_of(&joining->hello, status);
+    tt_root_tell(joining->id, joining->hello.rank, joining->hello.nranks, &report);
 }
 
 void tt_joining_tell_root(struct tt_joining *joining, tt_status status)
@@ -364,7 +371,7 @@ void tt_joining_tell_root(struct tt_joining *joining, tt_status status)
     const uint8_t *key = joining->id->key;
     fill_hello(joining);
     joining->hello.unable = true;
-    const struct tt_report report = report_of(joining, status);
+    const struct tt_report report = report_of(&joining->hello, status);
     enum tt_attempt attempt =
         tt_handshake_say(joining->root_fd, &joining->greeting, &joining->hello, key, until_ns, why);
     if (attempt == TT_ATTEMPT_OK) {

@@ -68,12 +68,14 @@ static void look_at_clock(struct tt_root *root)
                        waited_ms);
 }
 
-/* A rank of this process that cannot join says so to all ranks. */
+/* A rank of this process that cannot join says so to all ranks, also where none has come yet. */
 static void look_at_report(struct tt_root *root)
 {
-    const struct tt_report report = tt_roots_report(root);
-    if (report.status && root->status == TT_OK)
-        (void)tt_root_fail(root, report.status, "%s", report.text);
+    int nranks;
+    const struct tt_report report = tt_roots_report(root, &nranks);
+    if (!report.status || root->status != TT_OK) return;
+    if (nranks - 1 > root->most_claimed) root->most_claimed = nranks - 1; /* that rank knows */
+    (void)tt_root_fail(root, report.status, "%s", report.text);
 }
 
 /* ---- The thread ----------------------------------------------------------------------------- */

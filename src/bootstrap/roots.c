@@ -23,6 +23,13 @@ static void pause_briefly(void)
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
+/* The root's thread has yet to look at what the root was told. Where all ranks have come it does
+ * not look, and the root listens no more. */
+static bool will_fail(struct tt_root *root)
+{
+    return root->report.status && atomic_load_explicit(&root->listens, memory_order_relaxed);
+}
+
 /* Tells the failed roots of this process to end soon. Whether there are any. */
 static bool hurry_all(void)
 {
@@ -30,8 +37,9 @@ static bool hurry_all(void)
     if (!tt_process_try_lock(&lock)) return true;
     for (struct tt_root *root = roots; root; root = root->next) {
         /* release: tt_root_fail */
-        const bool ends = root->process == getpid() &&
-                          atomic_load_explicit(&root->has_failed, memory_order_acquire);
+        const bool ends =
+            root->process == getpid() &&
+            (atomic_load_explicit(&root->has_failed, memory_order_acquire) || will_fail(root));
         if (ends) atomic_store_explicit(&root->hurries, true, memory_order_relaxed);
         any |= ends;
     }
@@ -78,6 +86,7 @@ static bool ask_for_way(int first, int nports)
     tt_process_lock(&lock);
     for (struct tt_root *root = roots; root; root = root->next) {
         const bool ends = atomic_load_explicit(&root->has_failed, memory_order_acquire) ||
+                          will_fail(root) ||
                           atomic_load_explicit(&root->is_dropped, memory_order_relaxed);
         const bool is_meant =
             root->process == getpid() && root->port >= first && root->port < first + nports && ends;
@@ -145,12 +154,14 @@ tt_status tt_root_cause(const struct tt_unique_id *id, char text[TT_WIRE_TEXT])
     return status;
 }
 
-void tt_roots_tell(const struct tt_unique_id *id, const struct tt_report *report)
+void tt_roots_tell(const struct tt_unique_id *id, int nranks, const struct tt_report *report)
 {
     tt_process_lock(&lock);
     for (struct tt_root *root = roots; root; root = root->next)
-        if (root->process == getpid() && is_same_id(&root->id, id) && !root->report.status)
+        if (root->process == getpid() && is_same_id(&root->id, id) && !root->report.status) {
             root->report = *report;
+            root->report_nranks = nranks;
+        }
     tt_process_unlock(&lock);
 }
 
@@ -163,10 +174,11 @@ void tt_roots_drop(const struct tt_unique_id *id)
     tt_process_unlock(&lock);
 }
 
-struct tt_report tt_roots_report(struct tt_root *root)
+struct tt_report tt_roots_report(struct tt_root *root, int *nranks)
 {
     tt_process_lock(&lock);
     const struct tt_report report = root->report;
+    *nranks = root->report_nranks;
     tt_process_unlock(&lock);
     return report;
 }

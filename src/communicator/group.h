@@ -42,7 +42,8 @@ TT_NODISCARD tt_status tt_issue_init(struct tt_pending_init *init);
 /* Makes several communicators of this thread at once, each in a thread of its own; those that are
  * split from one parent in one thread, one after the other. All are made or none is. */
 TT_NODISCARD tt_status tt_init_together(struct tt_pending_init *inits, int ninits);
-/* These inits have failed, or are not made: ends what listens for their ids only. */
+/* These inits have failed, or are not made: ends what listens for the ids that no other rank will
+ * use. */
 void tt_init_drop(const struct tt_pending_init *inits, int ninits);
 /* Whether this thread's open group holds inits with the id: then it is dropped with them. */
 bool tt_group_drops_id(const struct tt_unique_id *id);

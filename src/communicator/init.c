@@ -201,13 +201,20 @@ static tt_status settle_all(struct tt_pending_init *inits, int ninits)
     return TT_OK;
 }
 
-/* Rank 0 listens at an address that is known without an id: nobody else would end that. */
 void tt_init_drop(const struct tt_pending_init *inits, int ninits)
 {
-    for (int i = 0; i < ninits; i++) {
-        const bool listens = inits[i].id.flags & TT_ID_AWAIT && inits[i].rank == 0;
-        if (!inits[i].make && (inits[i].drops_id || listens)) tt_unique_id_drop(&inits[i].id);
-    }
+    for (int i = 0; i < ninits; i++)
+        if (!inits[i].make && inits[i].drops_id) tt_unique_id_drop(&inits[i].id);
+}
+
+/* Rank 0 has begun to listen at an address that is known without an id. The other ranks would wait
+ * there for rank 0, which may have failed before it joined. */
+static void fail_all(const struct tt_pending_init *inits, int ninits, tt_status status)
+{
+    for (int i = 0; i < ninits; i++)
+        if (!inits[i].make && inits[i].id.flags & TT_ID_AWAIT && inits[i].rank == 0)
+            tt_unique_id_fail(&inits[i].id, 0, inits[i].nranks, status);
+    tt_init_drop(inits, ninits);
 }
 
 tt_status tt_init_together(struct tt_pending_init *inits, int ninits)
@@ -215,7 +222,7 @@ tt_status tt_init_together(struct tt_pending_init *inits, int ninits)
     TT_CANCELS_WAIT;
     tt_status status = settle_all(inits, ninits);
     if (!status) status = init_all(inits, ninits);
-    if (status) tt_init_drop(inits, ninits);
+    if (status) fail_all(inits, ninits, status);
     return status;
 }
 
@@ -333,7 +340,11 @@ static tt_status init_env(tuttiComm_t *comms, int nlocal, const char *method,
                                         tt_deadline_ns(settings.init_timeout_ms)));
     const tt_status status = init_several(comms, nlocal, &id, launcher.rank * nlocal,
                                           launcher.nranks * nlocal, NULL, false, config);
-    if (status && alone) tt_unique_id_drop(&id);
+    if (status && alone)
+        tt_unique_id_drop(&id);
+    else if (status && launcher.rank == 0)
+        /* The ranks of other processes wait for those of this one. */
+        tt_unique_id_fail(&id, 0, launcher.nranks * nlocal, status);
     sodium_memzero(&id, sizeof id);
     return status;
 }

@@ -1,11 +1,14 @@
 /* Who is named when an init fails: the rank that is missing, stopped or different, by every rank
  * that came, also where the process of rank 0 ends at once, and where ranks came at other times. */
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -139,6 +142,54 @@ TEST(blame, the_rank_whose_deadline_comes_first_ends_the_wait_for_all)
 {
     stop_one(4, 3, 400);
     stop_one(4, 0, 400);
+}
+
+/* ---- A failure that the parent sends -------------------------------------------------------- */
+
+struct pieces {
+    int to, at; /* the parent's end, and the child's */
+    const char *rest;
+    size_t nbytes;
+};
+
+/* The rest follows when the child has read what came first. */
+static void *send_rest(void *argument)
+{
+    const struct pieces *pieces = argument;
+    int unread = 1;
+    while (ioctl(pieces->at, FIONREAD, &unread) == 0 && unread) tt_test_pause();
+    CHECK(write(pieces->to, pieces->rest, pieces->nbytes) == (ssize_t)pieces->nbytes);
+    return NULL;
+}
+
+TEST(blame, a_failure_that_arrives_in_two_pieces_keeps_its_text)
+{
+    char message[sizeof(struct tt_report) + 64];
+    static const size_t cuts[] = {1, 12, 23, 24, 40};
+    int ends[2];
+    REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
+    struct tt_bootstrap parent = {
+        .nranks = 2, .nchildren = 1, .parent.fd = -1, .children[0].fd = ends[0]};
+    tt_bootstrap_break(&parent, TT_ERR_SYSTEM, "rank 0 has a reason of its own");
+    const ssize_t nbytes = read(ends[1], message, sizeof message);
+    REQUIRE(nbytes > 40);
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        int link[2];
+        pthread_t thread;
+        REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, link) == 0);
+        struct tt_bootstrap child = {.rank = 1, .nranks = 2, .parent.fd = link[1]};
+        struct pieces pieces = {.to = link[0],
+                                .at = link[1],
+                                .rest = message + cuts[i],
+                                .nbytes = (size_t)nbytes - cuts[i]};
+        CHECK(write(link[0], message, cuts[i]) == (ssize_t)cuts[i]);
+        REQUIRE(pthread_create(&thread, NULL, send_rest, &pieces) == 0);
+        CHECK_EQ(tt_bootstrap_hear_parent(&child), TT_ERR_SYSTEM);
+        CHECK_MESSAGE(strstr(tt_last_error(), "a reason of its own"), "%s", tt_last_error());
+        pthread_join(thread, NULL);
+        for (int end = 0; end < 2; end++) close(link[end]);
+    }
+    for (int end = 0; end < 2; end++) close(ends[end]);
 }
 
 TEST(blame, a_rank_that_cannot_join_tells_all_why_at_once)

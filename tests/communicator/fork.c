@@ -1,11 +1,14 @@
 /* What a child made by fork does with its parent's communicators, and that it can have its own. */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/config.h"
+#include "base/sanitizers.h"
 #include "bootstrap/uses.h"
 #include "communicator/communicator.h"
 #include "program/first_use.h"
@@ -195,6 +198,53 @@ TEST(fork, a_child_that_ends_a_group_of_its_parent_gets_an_error_at_once)
     CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
     CHECK(data[0] == 7 && data[1] == 7);
     for (int r = 0; r < 2; r++) CHECK_EQ(tuttiCommDestroy(comms[r]), tuttiSuccess);
+}
+
+/* ---- A process whose init fails ---------------------------------------------------------------
+ */
+
+/* More ranks than a process can have threads. The process of rank 0 then ends, and its root does
+ * not answer the other one before that knows why. */
+static void fail_rank_0(const char *method)
+{
+    enum { TOO_MANY = 1 << 18 };
+    tuttiComm_t *comms = calloc(TOO_MANY, sizeof *comms);
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "2", 1);
+    const tuttiResult_t result = tuttiCommInitEnvMulti(comms, TOO_MANY, method, NULL);
+    exit(result == tuttiInvalidUsage ? 0 : 1);
+}
+
+static void expect_error_of_rank_0(const char *method)
+{
+    tuttiComm_t comm = NULL;
+    fflush(NULL); /* the child's exit would print it again */
+    const pid_t child = fork();
+    if (child == 0) fail_rank_0(method);
+    setenv("RANK", "1", 1);
+    setenv("WORLD_SIZE", "2", 1);
+    CHECK_EQ(tuttiCommInitEnv(&comm, method, NULL), tuttiInvalidUsage);
+    const char *error = tuttiGetLastError(NULL);
+    CHECK_MESSAGE(strstr(error, "rank 0 (pid ") && strstr(error, "cannot join: 262144 ranks are"),
+                  "%s", error);
+    check_child(child);
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+}
+
+TEST(fork, a_process_hears_why_that_of_rank_0_failed)
+{
+    if (tt_is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
+    char folder[] = "/tmp/tutti-test-XXXXXX", method[80];
+    setenv("TUTTI_INIT_TIMEOUT_MS", "5000", 1);
+    tt_config_reload();
+    REQUIRE(mkdtemp(folder) != NULL);
+    snprintf(method, sizeof method, "file://%s/id", folder);
+    expect_error_of_rank_0(method);
+    CHECK(rmdir(folder) == 0);
+    expect_error_of_rank_0("tcp://127.0.0.1:23149");
+    unsetenv("TUTTI_INIT_TIMEOUT_MS");
+    tt_config_reload();
 }
 
 /* ---- Locks that a thread of the parent holds ------------------------------------------------ */

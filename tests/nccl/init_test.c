@@ -1,5 +1,6 @@
 /* How an init of libnccl.so.2 waits and fails, on memory of the host: no deadline unless one is
  * given, and a handle that is NULL after each failure. */
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -60,15 +62,18 @@ struct rank {
     ncclUniqueId id;
     ncclComm_t comm;
     ncclResult_t result;
-    int rank;
+    int rank, nranks; /* 0: of 2 ranks */
     _Atomic pid_t tid;
+    char error[512];
 };
 
 static void *init_rank(void *argument)
 {
     struct rank *self = argument;
     self->tid = gettid();
-    self->result = ncclCommInitRank(&self->comm, 2, self->id, self->rank);
+    self->result =
+        ncclCommInitRank(&self->comm, self->nranks ? self->nranks : 2, self->id, self->rank);
+    snprintf(self->error, sizeof self->error, "%s", ncclGetLastError(NULL));
     return NULL;
 }
 
@@ -272,6 +277,74 @@ TEST(nccl_init, at_an_address_works_after_a_group_that_failed)
         pthread_join(threads[i], NULL);
         CHECK(ranks[i].result == ncclSuccess);
         CHECK(ncclCommDestroy(ranks[i].comm) == ncclSuccess);
+    }
+}
+
+/* ---- Rank 0 fails after the others have come ------------------------------------------------ */
+
+enum { MEETING_PORT = 23148 };
+static struct rank meeting[RANKS];
+static int nmeeting, nbinds;
+
+/* The library takes this bind. Before rank 0 binds the port again it waits for the others. */
+__attribute__((visibility("default"))) int bind(int fd, __CONST_SOCKADDR_ARG address,
+                                                socklen_t nbytes)
+{
+    const bool is_meeting = address.__sockaddr_in__->sin_port == htons(MEETING_PORT);
+    if (is_meeting && nbinds++ == 1)
+        for (int rank = 1; rank < nmeeting; rank++)
+            for (int i = 0; i < 20; i++) CHECK(comes_to_wait(&meeting[rank], 5));
+    return (int)syscall(SYS_bind, fd, address.__sockaddr__, nbytes);
+}
+
+/* Rank 0's second init of the group cannot listen at the address of the first one. */
+static void fail_rank_0(void)
+{
+    ncclComm_t comms[2];
+    nbinds = 0;
+    REQUIRE(ncclGroupStart() == ncclSuccess);
+    for (int i = 0; i < 2; i++)
+        CHECK(ncclCommInitRank(&comms[i], nmeeting, meeting[0].id, 0) == ncclSuccess);
+    CHECK(ncclGroupEnd() == ncclSystemError);
+    CHECK(says("cannot listen at 127.0.0.1:23148"));
+}
+
+static void meet(int nranks, bool fails)
+{
+    pthread_t threads[RANKS];
+    nmeeting = nranks;
+    nbinds = 2;
+    for (int rank = 0; rank < nranks; rank++) {
+        meeting[rank] = (struct rank){.rank = rank, .nranks = nranks};
+        REQUIRE(ncclGetUniqueId(&meeting[rank].id) == ncclSuccess);
+    }
+    for (int rank = 1; rank < nranks; rank++)
+        pthread_create(&threads[rank], NULL, init_rank, &meeting[rank]);
+    if (fails)
+        fail_rank_0();
+    else
+        (void)init_rank(&meeting[0]);
+    for (int rank = 1; rank < nranks; rank++) pthread_join(threads[rank], NULL);
+    for (int rank = fails; rank < nranks; rank++) {
+        const struct rank *self = &meeting[rank];
+        const bool is_right =
+            fails ? self->result == ncclSystemError && strstr(self->error, "rank 0 (pid ") &&
+                        strstr(self->error, "cannot join: cannot listen at 127.0.0.1:23148")
+                  : self->result == ncclSuccess;
+        CHECK_MESSAGE(is_right, "rank %d of %d: result %d: %s", rank, nranks, (int)self->result,
+                      self->error);
+        if (!self->result) CHECK(ncclCommDestroy(self->comm) == ncclSuccess);
+    }
+}
+
+TEST(nccl_init, at_an_address_that_rank_0_leaves_with_an_error_ends_and_works_again)
+{
+    if (!is_alone("at_an_address_that_rank_0_leaves_with_an_error_ends_and_works_again",
+                  "NCCL_COMM_ID=127.0.0.1:23148 TUTTI_INIT_TIMEOUT_MS=5000"))
+        return;
+    for (int nranks = 2; nranks <= RANKS; nranks++) {
+        meet(nranks, true);
+        meet(nranks, false);
     }
 }
 

@@ -33,8 +33,8 @@ enum {
     TT_ID_LOCAL = 2,
     /* Holds no address: NCCL_COMM_ID does (tt_unique_id_settle). */
     TT_ID_BY_SETTING = 4,
-    /* An attempt with this sequence has failed here: rank 0 may have a later one, which is taken.
-     */
+    /* An attempt of this process with this sequence has failed, and may have succeeded on rank 0,
+     * whose sequence is then later: this process takes rank 0's. */
     TT_ID_TRIED = 8,
 };
 
@@ -47,9 +47,9 @@ struct tt_bootstrap;
  * of all ids, each of which takes a descriptor. TT_ERR_SYSTEM names what the OS refused. */
 TT_NODISCARD tt_status tt_unique_id_create(struct tt_unique_id *id);
 
-/* Closes the listener of an id of this process to which no rank has come, perhaps within 0.5 s.
- * Other ids stay as they are, and so does one whose failure its ranks have yet to hear. Any thread.
- */
+/* Closes the listener of an id of this process to which no rank has come: at once, or within 0.5 s
+ * where somebody has connected. Nothing happens to an id to which a rank has come, or whose root
+ * tells ranks of a failure, or that is of another process. Any thread. */
 void tt_unique_id_drop(const struct tt_unique_id *id);
 /* This rank of this process, of nranks, does not join, because of the thread's last error, which is
  * kept. If the id's root is of this process, it tells that to all ranks that have come to it or

@@ -170,6 +170,19 @@ static enum tt_attempt meet_root(const struct tt_joining *joining, int fd,
     return attempt;
 }
 
+/* Connects to the root, and meets it; *fd is the caller's when it is OK, else -1. */
+static enum tt_attempt call_root(const struct tt_joining *joining, int *fd,
+                                 struct tt_greeting *greeting, struct tt_unique_id *id,
+                                 int64_t until_ns, char why[TT_WIRE_TEXT])
+{
+    int opened;
+    *fd = -1;
+    enum tt_attempt attempt = tt_handshake_connect(&opened, &joining->root, until_ns, why);
+    if (attempt == TT_ATTEMPT_OK) attempt = meet_root(joining, opened, greeting, id, until_ns, why);
+    if (attempt == TT_ATTEMPT_OK) *fd = opened;
+    return attempt;
+}
+
 /* Whether the root that listens at joining->root is that of this job. */
 static enum tt_attempt probe_root(const struct tt_joining *joining, char why[TT_WIRE_TEXT])
 {
@@ -179,9 +192,7 @@ static enum tt_attempt probe_root(const struct tt_joining *joining, char why[TT_
     struct tt_answer answer;
     const int64_t deadline_ns = tt_earlier(joining->deadline_ns, tt_deadline_ns(PROBE_MS));
     int fd;
-    enum tt_attempt attempt = tt_handshake_connect(&fd, &joining->root, deadline_ns, why);
-    if (attempt == TT_ATTEMPT_OK)
-        attempt = meet_root(joining, fd, &greeting, &id, deadline_ns, why);
+    enum tt_attempt attempt = call_root(joining, &fd, &greeting, &id, deadline_ns, why);
     if (attempt == TT_ATTEMPT_OK) {
         tt_hello_fill(&hello, TT_HELLO_PROBE, -1, -1);
         attempt = tt_handshake_finish(fd, &greeting, &hello, &answer, id.key, deadline_ns, why);
@@ -325,13 +336,9 @@ static bool reach_quietly(struct tt_joining *joining, int64_t until_ns)
         for (int i = 0; i < nports; i++) {
             tt_address_set_port(&joining->root, joining->port + i);
             if (nports > 1 && probe_root(joining, why) != TT_ATTEMPT_OK) continue;
-            if (tt_handshake_connect(&joining->root_fd, &joining->root, until_ns, why) !=
-                TT_ATTEMPT_OK)
-                continue;
-            if (meet_root(joining, joining->root_fd, &joining->greeting, joining->id, until_ns,
+            if (call_root(joining, &joining->root_fd, &joining->greeting, joining->id, until_ns,
                           why) == TT_ATTEMPT_OK)
                 return true;
-            joining->root_fd = -1; /* closed */
         }
     while (go_on(&patience));
     return false;

@@ -105,7 +105,7 @@ static void destroy(struct tt_root *root)
     free(root);
 }
 
-static void stop_listening(struct tt_root *root)
+void tt_root_stop_listening(struct tt_root *root)
 {
     tt_acceptor_stop_listening(root->acceptor);
     /* acquire: ask_for_way of roots.c */
@@ -120,17 +120,18 @@ static void answer_late(struct tt_root *root)
     const int64_t until_ns = tt_deadline_ns(LINGER_MS), hurry_ns = tt_deadline_ns(HURRY_MS);
     /* At an address that the ranks know without an id the next root is looked for. Who has not come
      * in time does that, too. */
-    if (root->id.flags & TT_ID_AWAIT && root->is_late && !root->naway) stop_listening(root);
+    if (root->id.flags & TT_ID_AWAIT && root->is_late && !root->naway) tt_root_stop_listening(root);
     while (!tt_expired(until_ns) && (acceptor->listener >= 0 || acceptor->npending)) {
         if (atomic_load_explicit(&root->hurries, memory_order_relaxed) &&
             (tt_expired(hurry_ns) || !tt_root_awaits_anyone(root)))
             return;
-        if (atomic_load_explicit(&root->makes_way, memory_order_relaxed)) stop_listening(root);
+        if (atomic_load_explicit(&root->makes_way, memory_order_relaxed))
+            tt_root_stop_listening(root);
         const int64_t look_ns = tt_deadline_ns(LOOK_MS);
         const tt_status status = tt_acceptor_serve(acceptor, &tt_root_events, root,
                                                    look_ns < until_ns ? look_ns : until_ns);
         if (status != TT_OK && acceptor->listener < 0) return;
-        if (status != TT_OK) stop_listening(root);
+        if (status != TT_OK) tt_root_stop_listening(root);
     }
 }
 
@@ -202,7 +203,7 @@ void tt_root_serve(struct tt_root *root)
     if (root->status == TT_OK) {
         /* Before the answers: whoever has one may already look for the next root here. */
         remove_file(root);
-        if (!root->naway) stop_listening(root);
+        if (!root->naway) tt_root_stop_listening(root);
         tt_root_answer_all(root);
         link_all(root);
     }
@@ -210,7 +211,7 @@ void tt_root_serve(struct tt_root *root)
         tt_root_answer_all(root);
         if (root->is_late) remove_file(root);
         answer_late(root);
-        stop_listening(root);
+        tt_root_stop_listening(root);
         remove_file(root);
     }
     say_cost(root);

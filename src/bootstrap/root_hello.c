@@ -47,16 +47,17 @@ static void reachable(struct tt_address *parent, int child_fd)
     *parent = own;
 }
 
-/* For tt_answer. A rank that has its place before its parent has been answered does not exist. */
-static uint32_t find_apart(const struct tt_root *root, int rank)
+/* unheld of tt_answer. A child that is DONE was answered without keeping its connection: it cannot
+ * have its place in the tree already, since this rank, its parent, is only now answered. */
+static uint32_t find_unheld(const struct tt_root *root, int rank)
 {
     const int64_t first = tt_tree_first_child(rank);
-    uint32_t apart = 0;
+    uint32_t unheld = 0;
     for (int i = 0; i < TT_TREE_FANOUT && first + i < root->nranks; i++) {
         const enum tt_member_state state = root->members[first + i].state;
-        if (state == TT_MEMBER_AWAY || state == TT_MEMBER_DONE) apart |= 1u << i;
+        if (state == TT_MEMBER_AWAY || state == TT_MEMBER_DONE) unheld |= 1u << i;
     }
-    return apart;
+    return unheld;
 }
 
 /* Answers a rank; `reply` has its status already. */
@@ -73,7 +74,7 @@ static void answer(const struct tt_root *root, int fd, const struct tt_hello *he
         reachable(&reply.parent, fd);
     }
     if (reply.status == TT_OK && hello->kind == TT_HELLO_JOIN)
-        reply.apart = find_apart(root, hello->rank);
+        reply.unheld = find_unheld(root, hello->rank);
     if (reply.status == TT_OK) reply.left_ms = tt_left_ms(root->deadline_ns);
     tt_answer_sign(&reply, hello, greeting, root->id.key);
     /* A rank that cannot be told has gone; its tree neighbours will name it. */
@@ -262,7 +263,7 @@ static tt_status join(struct tt_root *root, struct tt_pending_connection *pendin
     }
     if (all_came) {
         /* Before the last answer: whoever has one may already look for the next root here. */
-        if (!root->naway) tt_acceptor_stop_listening(root->acceptor);
+        if (!root->naway) tt_root_stop_listening(root);
         answer(root, pending->fd, hello, &pending->greeting, (struct tt_answer){.status = TT_OK});
         return TT_OK;
     }

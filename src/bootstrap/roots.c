@@ -92,7 +92,7 @@ static bool ask_for_way(int first, int nports)
             root->process == getpid() && root->port >= first && root->port < first + nports && ends;
         if (!is_meant) continue;
         atomic_store_explicit(&root->makes_way, true, memory_order_relaxed);
-        /* release: stop_listening of root.c */
+        /* release: tt_root_stop_listening */
         any |= atomic_load_explicit(&root->listens, memory_order_acquire);
     }
     tt_process_unlock(&lock);

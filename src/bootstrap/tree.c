@@ -114,8 +114,8 @@ static tt_status reach_parent(struct tt_joining *joining)
 struct gathering {
     struct tt_joining *joining;
     int ncame;
-    uint32_t apart;   /* of the root's answer */
-    int64_t since_ns; /* when this began, or the root has gone */
+    uint32_t unheld;  /* of the root's answer */
+    int64_t since_ns; /* since when a missing child may have gone unnoticed */
 };
 
 enum watched { WATCH_ROOT, WATCH_PARENT };
@@ -145,13 +145,24 @@ static tt_status on_child(void *context, struct tt_pending_connection *pending)
     return TT_OK;
 }
 
+/* Whether the end of a child would go unnoticed. The root notices that of a child whose connection
+ * it holds. */
+static bool may_lose_child(const struct gathering *gathering)
+{
+    const struct tt_bootstrap *bootstrap = gathering->joining->bootstrap;
+    bool may_lose = gathering->joining->root_fd < 0;
+    for (int i = 0; i < bootstrap->nchildren; i++)
+        may_lose |= bootstrap->children[i].fd < 0 && gathering->unheld >> i & 1;
+    return may_lose;
+}
+
 /* The connection to the root or to the parent is readable. */
 static tt_status on_watched(void *context, int tag)
 {
     struct gathering *gathering = context;
     if (tag == WATCH_PARENT) return tt_bootstrap_hear_parent(gathering->joining->bootstrap);
     if (gathering->joining->root_fd < 0) return TT_OK;
-    gathering->since_ns = tt_now_ns();
+    if (!may_lose_child(gathering)) gathering->since_ns = tt_now_ns();
     return receive_verdict(gathering->joining, tt_deadline_ns(VERDICT_MS));
 }
 
@@ -191,16 +202,12 @@ static tt_status fail_children(const struct tt_bootstrap *bootstrap)
                    bootstrap->rank, names);
 }
 
-/* Until when the rank waits for its children. The root notices the end of a child that it holds a
- * connection of; of another one, or without the root, nobody would. */
+/* Until when the rank waits for its children. */
 static int64_t find_limit(const struct gathering *gathering)
 {
-    const struct tt_bootstrap *bootstrap = gathering->joining->bootstrap;
-    bool may_be_lost = gathering->joining->root_fd < 0;
-    for (int i = 0; i < bootstrap->nchildren; i++)
-        may_be_lost |= bootstrap->children[i].fd < 0 && gathering->apart >> i & 1;
-    const int64_t limit_ns =
-        may_be_lost ? gathering->since_ns + INT64_C(1000000) * CHILDREN_MS : INT64_MAX;
+    const int64_t limit_ns = may_lose_child(gathering)
+                                 ? gathering->since_ns + INT64_C(1000000) * CHILDREN_MS
+                                 : INT64_MAX;
     return tt_earlier(gathering->joining->deadline_ns, limit_ns);
 }
 
@@ -219,7 +226,7 @@ static tt_status await_children(struct tt_joining *joining)
                                                      .on_watched = on_watched};
     struct tt_bootstrap *bootstrap = joining->bootstrap;
     struct gathering gathering = {
-        .joining = joining, .apart = joining->answer.apart, .since_ns = tt_now_ns()};
+        .joining = joining, .unheld = joining->answer.unheld, .since_ns = tt_now_ns()};
     struct tt_acceptor *acceptor;
     if (bootstrap->nchildren == 0) return TT_OK;
     TT_TRY(

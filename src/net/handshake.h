@@ -78,8 +78,8 @@ struct tt_answer {
     int32_t failed;  /* status and text are those of a failure of the communicator; with
                         TT_IN_PROGRESS: of the root, which makes way for another one */
     int32_t left_ms; /* to a rank that joins: until the deadline of all ranks; -1: there is none */
-    uint32_t apart;  /* to a rank that joins: bit i is set if the root does not hold the connection
-                        of the rank's i-th child, whose end it would not notice */
+    uint32_t unheld; /* to a rank that joins: bit i is set if the root holds no connection of the
+                        rank's i-th child, and would not notice the end of that child */
     uint8_t mac[TT_MAC_BYTES];
 };
 

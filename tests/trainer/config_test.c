@@ -399,6 +399,7 @@ TEST(config, a_checkpoint_brings_its_options_and_refuses_another_model)
     REQUIRE(parse(&saved, "--lr=0.0123456789", NULL) == TR_OK);
     saved.width = 64;
     saved.every = 9;
+    saved.threads = 3; /* of another machine */
     char *json = tr_config_to_json(&saved);
     REQUIRE(json != NULL);
     REQUIRE(parse(&config, "--batch=5", NULL) == TR_OK);
@@ -406,6 +407,7 @@ TEST(config, a_checkpoint_brings_its_options_and_refuses_another_model)
     CHECK_EQ(config.width, 64);
     CHECK_EQ(config.batch, 5);
     CHECK_EQ(config.every, 0);
+    CHECK_EQ(config.threads, 0);
     CHECK(config.lr == saved.lr);
     REQUIRE(parse(&config, "--width=96", NULL) == TR_OK);
     CHECK(tr_config_restore(&config, json, "file") < 0);

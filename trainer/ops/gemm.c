@@ -49,14 +49,17 @@ void tr_gemm(char ta, char tb, long m, long n, long k, float alpha, const float 
  *
  * oneDNN may add the products of an element up in another order where it is given other sizes, so
  * the tiles are the same for one thread as for many. A tile packs its rows of op(a) and its columns
- * of op(b) again, which costs most where the result is wide: there the tiles are large. Smaller
- * ones keep more threads busy, larger ones cost one thread less. */
-enum { WIDE = 512 };
+ * of op(b) again. Smaller tiles keep more threads busy, larger ones cost one thread less: most
+ * where the result is wide, and less where neither operand is transposed. A wide result of many
+ * rows is cut into rows only, as tiles side by side would read and pack the same rows of op(a). */
+enum { WIDE = 512, MANY = 2048 };
 
 static struct tr_tile largest_tile(const struct tr_product *p)
 {
-    return p->n > WIDE ? (struct tr_tile){.rows = 2048, .columns = 768}
-                       : (struct tr_tile){.rows = 256, .columns = WIDE};
+    const bool plain = p->ta == 'N' && p->tb == 'N';
+    if (p->n <= WIDE) return (struct tr_tile){.rows = plain ? 256 : 512, .columns = WIDE};
+    if (p->ta == 'T' || p->m <= WIDE) return (struct tr_tile){.rows = 2048, .columns = 768};
+    return (struct tr_tile){.rows = p->m < MANY ? 512 : 1024, .columns = 4096};
 }
 
 long tr_product_tiles(const struct tr_product *p)

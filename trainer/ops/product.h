@@ -25,8 +25,8 @@ struct tr_tile {
     long row, rows, column, columns;
 };
 
-/* How many tiles there are, which depends on m, n and k only; those that lie side by side follow
- * each other. */
+/* How many tiles there are, which depends on sizes and on ta and tb only; those that lie side by
+ * side follow each other. */
 long tr_product_tiles(const struct tr_product *product);
 struct tr_tile tr_product_tile(const struct tr_product *product, long index);
 void tr_product_compute(const struct tr_product *product, const struct tr_tile *tile);

@@ -105,13 +105,6 @@ static void destroy(struct tt_root *root)
     free(root);
 }
 
-void tt_root_stop_listening(struct tt_root *root)
-{
-    tt_acceptor_stop_listening(root->acceptor);
-    /* acquire: ask_for_way of roots.c */
-    atomic_store_explicit(&root->listens, false, memory_order_release);
-}
-
 /* Answers the failure for a while to ranks that connect late. Another thread may want the address,
  * or end the process. */
 static void answer_late(struct tt_root *root)

@@ -79,7 +79,7 @@ TT_NODISCARD tt_status tt_root_make(struct tt_root **root, int listener,
                                     const struct tt_unique_id *id, const char *path,
                                     int64_t deadline_ns);
 void tt_root_serve(struct tt_root *root);
-/* Closes the listener. By the root's thread. */
+/* roots.c: closes the listener. By the root's thread. */
 void tt_root_stop_listening(struct tt_root *root);
 int tt_root_start_thread(void *(*run)(void *), void *argument);
 

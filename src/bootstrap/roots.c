@@ -78,6 +78,13 @@ void tt_roots_remove(struct tt_root *root)
     tt_process_unlock(&lock);
 }
 
+void tt_root_stop_listening(struct tt_root *root)
+{
+    tt_acceptor_stop_listening(root->acceptor);
+    /* acquire: ask_for_way */
+    atomic_store_explicit(&root->listens, false, memory_order_release);
+}
+
 /* Asks the failed and dropped roots of this process at these ports to stop listening. Whether one
  * listens. */
 static bool ask_for_way(int first, int nports)

@@ -140,6 +140,7 @@ void Backend::leave()
     guard.unlock();
     const auto until = std::chrono::steady_clock::now() + 1s;
     bool done = true;
+    for (const auto &[backend, end] : all) end.shared->hooks.close();
     for (const auto &[backend, end] : all) {
         (void)end.queue->finish(until);
         done = end.links->leave(until) && done; /* peers of messages ask the group's communicator */

@@ -93,6 +93,11 @@ std::exception_ptr Hooks::tell_abort()
     return first;
 }
 
+void Hooks::close()
+{
+    has_told_abort_ = true;
+}
+
 bool Hooks::begin_failure()
 {
     if (has_told_abort_.exchange(true)) return false;

@@ -34,6 +34,8 @@ class Hooks
     void tell_completion(const c10d::CompletionHookArgs &args);
     /* Calls all abort hooks. The first exception of one, or NULL. */
     std::exception_ptr tell_abort();
+    /* From now on no failure is told: the program ends, and other ranks may have left. */
+    void close();
     /* The group has failed. True: tell_failure() is to be called; the hooks were not called yet. */
     bool begin_failure();
     /* Calls all abort hooks, which may take long. A hook that throws makes a warning. */

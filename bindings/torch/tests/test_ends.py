@@ -221,7 +221,8 @@ def destroy_gives_up_receives_and_completes_the_rest(rank, nranks):
     reduces.wait()
     same(tensor, torch.full((4,), float(nranks)))
     same(received, torch.full((1 << 18,), 7.0))
-    raises(dist.DistBackendError, "aborted on this rank", never.wait)
+    text = raises(dist.DistBackendError, "", never.wait)
+    expect("aborted on this rank" in text or "has left" in text, text)  # the other rank may be the first one to end
     raises(dist.DistBackendError, "shut down", lambda: backend.send([tensor], other, 0))
     raises(dist.DistBackendError, "shut down", lambda: backend.barrier())
 

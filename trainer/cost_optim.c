@@ -5,20 +5,27 @@
 
 #include "parallel/whole.h"
 
+/* Floats of a tensor in shard `shard`. */
+static long part_of(const struct tr_cost_sizes *s, const struct tr_cost_unit *unit,
+                    const struct tr_cost_tensor *t, int shard)
+{
+    const long each = unit->total / tr_cost_shards(s), begin = each * shard;
+    return tr_cost_max(0, tr_cost_min(t->offset + t->floats, begin + each) -
+                              tr_cost_max(t->offset, begin));
+}
+
 /* Bytes that the optimizer keeps of a unit in shard `shard`, each state on a cache line of its own,
  * and of the sums over whole tensors. */
 static long states_of(const struct tr_cost_sizes *s, const struct tr_cost_unit *unit, int shard,
                       long *sums)
 {
     const struct tr_rule *rule = tr_optimizer_rule(&s->optimizer);
-    const long each = unit->total / tr_cost_shards(s), begin = each * shard;
     long bytes = 0;
     for (int i = 0; i < unit->n; ++i) {
         const struct tr_cost_tensor *t = &unit->tensors[i];
         enum tr_state_shape shapes[TR_MOST_STATES];
         const int n = rule->states(&s->optimizer, &t->subject, shapes);
-        const long part = tr_cost_max(0, tr_cost_min(t->offset + t->floats, begin + each) -
-                                             tr_cost_max(t->offset, begin));
+        const long part = part_of(s, unit, t, shard);
         for (int state = 0; state < n; ++state) {
             const enum tr_state_shape shape = shapes[state];
             bytes += tr_cost_up((shape == TR_STATE_TENSOR    ? part
@@ -94,15 +101,6 @@ static void count_sums(const struct tr_cost_sizes *s, const struct tr_cost_stage
 
 /* ---- Whole matrices ----------------------------------------------------------------------------
  */
-
-/* What a rank has of a matrix in shard `shard`. */
-static long part_of(const struct tr_cost_sizes *s, const struct tr_cost_unit *unit,
-                    const struct tr_cost_tensor *t, int shard)
-{
-    const long each = unit->total / tr_cost_shards(s), begin = each * shard;
-    return tr_cost_max(0, tr_cost_min(t->offset + t->floats, begin + each) -
-                              tr_cost_max(t->offset, begin));
-}
 
 /* The messages of a matrix: one to the owner from each part of the owner's replica, one to every
  * rank with a part, but for those that would go to the sender. */

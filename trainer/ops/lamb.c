@@ -20,10 +20,7 @@ enum { SQUARES_OF_W, SQUARES_OF_U, NUM_SUMS, LANES_OF_SUMS = 8 };
 static int states(const struct tr_optimizer *how, const struct tr_subject *subject,
                   enum tr_state_shape shapes[TR_MOST_STATES])
 {
-    (void)how;
-    (void)subject;
-    shapes[0] = shapes[1] = TR_STATE_TENSOR;
-    return 2;
+    return TR_RULE(adamw).states(how, subject, shapes);
 }
 
 static int nsums(const struct tr_optimizer *how, const struct tr_subject *subject)

@@ -1,12 +1,16 @@
 /* Muon (Jordan et al., 2024) as torch.optim.Muon of PyTorch 2.15 computes it, for the matrices of
  * the blocks; embeddings, head, norms and biases are AdamW's (adamw.c). For a matrix of rows x
- * cols: g' = scale g m  = momentum m + (1 - momentum) g' u  = momentum m + (1 - momentum) g', or m
- * without nesterov x  = u / max(|u|, 1e-7), then five times (Newton-Schulz) x = 3.4445 x + (-4.7750
- * s + 2.0315 s s) x,  s = x x^T w -= lr (rate x + decay w) where rate is sqrt(max(1, rows / cols))
- * (original), 0.2 sqrt(max(rows, cols)) (match-rms-adamw) or sqrt(rows / cols)
- * (spectral-unclamped). For rows > cols, the same of the transposed matrix. PyTorch computes the
- * five products in bfloat16, this file in float. States: m of these matrices (none when momentum is
- * 0), m and v of the other tensors. */
+ * cols:
+ *     g' = scale g
+ *     m  = momentum m + (1 - momentum) g'
+ *     u  = momentum m + (1 - momentum) g', or m without nesterov
+ *     x  = u / max(|u|, 1e-7), then five times (Newton-Schulz)
+ *     x  = 3.4445 x + (-4.7750 s + 2.0315 s s) x,  s = x x^T
+ *     w -= lr (rate x + decay w)
+ * where rate is sqrt(max(1, rows / cols)) (original), 0.2 sqrt(max(rows, cols)) (match-rms-adamw)
+ * or sqrt(rows / cols) (spectral-unclamped). For rows > cols, the same of the transposed matrix.
+ * PyTorch computes the five products in bfloat16, this file in float. States: m of these matrices
+ * (none when momentum is 0), m and v of the other tensors. */
 #include "product.h"
 #include "share.h"
 #include "simd.h"

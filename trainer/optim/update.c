@@ -1,11 +1,11 @@
 /* The optimizer's step over this rank's shards.
  *
  * Collectives  none, unless the rule needs whole matrices (parallel/whole.c), or sums over whole
- *              tensors (ops/optimizer.h): then those of
- *              all tensors of the stage in one message. A sum over what each slice holds: over the
- *              shards, then over tp, where of ranks that hold the same the first counts. Then the
- *              largest over the replicas, and over both stages of a tied unit: these have the same
- *              sums, but perhaps other last bits, because their sums were added in other orders.
+ *              tensors (ops/optimizer.h): then those of all tensors of the stage in one message. A
+ *              sum over what each slice holds: over the shards, then over tp, where of ranks that
+ *              hold the same the first counts. Then the largest over the replicas, and over both
+ *              stages of a tied unit: these have the same sums, but perhaps other last bits, as
+ *              their sums were added in other orders.
  * Volume       8 bytes a sum in each of the four all-reduces.
  * Order        the same on every rank: that of the units.
  * Test         tests/trainer/optim_test.c, and the grid. */
@@ -67,19 +67,11 @@ static void each_part(const struct step *step,
 /* ---- Sums over whole tensors ------------------------------------------------------------------
  */
 
-/* Whether this rank is the first of those of tp that hold what it holds of a tensor. */
-static bool counts(const struct tr_store *store, enum tr_section section)
-{
-    return section == TR_REPLICATED ? store->params->tp_rank == 0
-           : section == TR_SHARED   ? store->mesh->share.rank == 0
-                                    : true;
-}
-
 static void measure(const struct step *step, const struct part *part)
 {
     double *sums = step->store->sums + part->held->sums;
     step->rule->measure(step->how, &part->piece, sums);
-    if (!counts(step->store, part->param->section))
+    if (!tr_store_is_first_of_tp(step->store, part->param->section))
         tr_store_backend(step->store)->clear(sums, (size_t)part->held->nsums * sizeof *sums);
 }
 

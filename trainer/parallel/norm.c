@@ -12,14 +12,6 @@ size_t tr_norm_blocks(const struct tr_params *params)
     return blocks * (size_t)params->tp;
 }
 
-/* Whether this rank is the first of those of tp that hold a section. */
-static bool first_of_tp(const struct tr_store *store, enum tr_section section)
-{
-    return section == TR_REPLICATED ? store->params->tp_rank == 0
-           : section == TR_SHARED   ? store->mesh->share.rank == 0
-                                    : true;
-}
-
 /* The sums of the blocks of a section that lie in this rank's shard, into those of the unit. What
  * pads the unit's end counts as the last section's. */
 static void fill_section(const struct tr_store *store, const struct tr_unit_state *state,
@@ -51,7 +43,7 @@ void tr_norm_fill(const struct tr_store *store, double *sums)
         if (!state || unit->stage != store->mesh->coord[TR_PP]) continue;
         if (state->replica->rank != 0) continue; /* another rank holds the same shard */
         for (int section = 0; section < TR_NUM_SECTIONS; ++section)
-            if (first_of_tp(store, (enum tr_section)section))
+            if (tr_store_is_first_of_tp(store, (enum tr_section)section))
                 fill_section(store, state, (enum tr_section)section, mine);
     }
 }

@@ -51,6 +51,13 @@ static tr_status list_units(struct tr_store *store)
     return TR_OK;
 }
 
+bool tr_store_is_first_of_tp(const struct tr_store *store, enum tr_section section)
+{
+    return section == TR_REPLICATED ? store->params->tp_rank == 0
+           : section == TR_SHARED   ? store->mesh->share.rank == 0
+                                    : true;
+}
+
 size_t tr_held_count(const struct tr_params *params, const struct tr_held *held, int param,
                      int state)
 {

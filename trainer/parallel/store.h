@@ -140,6 +140,9 @@ static inline const struct tr_backend *tr_store_backend(const struct tr_store *s
     return store->params->backend;
 }
 
+/* Whether this rank is the first of those of tp that hold a section: whose sums count. */
+bool tr_store_is_first_of_tp(const struct tr_store *store, enum tr_section section);
+
 /* Floats of a state that this rank holds. */
 size_t tr_held_count(const struct tr_params *params, const struct tr_held *held, int param,
                      int state);

@@ -30,7 +30,6 @@ struct idle {
     int64_t deadline_ns;
     struct tt_scarce scarce; /* a rank has come, and waits for descriptors */
     struct tt_report report; /* what the root is told when it begins; status 0: nothing */
-    int reporter, nranks;    /* the rank that says so, and of how many */
 };
 
 static struct tt_process_lock lock = TT_PROCESS_LOCK;
@@ -143,7 +142,7 @@ static bool serve(struct idle *idle)
         return false;
     }
     remove_locked(idle);
-    if (idle->report.status) tt_roots_tell(&idle->id, idle->nranks, &idle->report);
+    if (idle->report.status) tt_roots_tell(&idle->id, &idle->report);
     if (!ids) stop_waiting_locked();
     const bool others = ids && tt_root_start_thread(wait_for_ranks, NULL) != 0;
     tt_process_unlock(&lock);
@@ -220,23 +219,18 @@ tt_status tt_root_start_idle(int listener, const struct tt_unique_id *id, int64_
 }
 
 /* The report waits here where no rank has come to the id yet. */
-void tt_root_tell(const struct tt_unique_id *id, int rank, int nranks,
-                  const struct tt_report *report)
+void tt_root_tell(const struct tt_unique_id *id, const struct tt_report *report)
 {
     bool found = false;
     tt_process_lock(&lock);
     forget_inherited_locked();
     for (struct idle *idle = ids; idle; idle = idle->next) {
         if (sodium_memcmp(idle->id.key, id->key, sizeof id->key) != 0) continue;
-        if (!idle->report.status) {
-            idle->report = *report;
-            idle->reporter = rank;
-            idle->nranks = nranks;
-        }
+        if (!idle->report.status) idle->report = *report;
         found = true;
     }
     tt_process_unlock(&lock);
-    if (!found) tt_roots_tell(id, nranks, report);
+    if (!found) tt_roots_tell(id, report);
 }
 
 void tt_root_withdraw(const struct tt_unique_id *id, int rank)
@@ -244,7 +238,7 @@ void tt_root_withdraw(const struct tt_unique_id *id, int rank)
     tt_process_lock(&lock);
     forget_inherited_locked();
     for (struct idle *idle = ids; idle; idle = idle->next)
-        if (idle->report.status && idle->reporter == rank &&
+        if (idle->report.status && idle->report.rank == rank &&
             !sodium_memcmp(idle->id.key, id->key, sizeof id->key))
             idle->report.status = TT_OK;
     tt_process_unlock(&lock);

@@ -347,7 +347,7 @@ static bool reach_quietly(struct tt_joining *joining, int64_t until_ns)
 /* The failure of the rank of this hello. */
 static struct tt_report report_of(const struct tt_hello *hello, tt_status status)
 {
-    struct tt_report report = {.status = status};
+    struct tt_report report = {.status = status, .rank = hello->rank, .nranks = hello->nranks};
     snprintf(report.text, sizeof report.text, "rank %d (pid %d on %s) cannot join: %.*s",
              hello->rank, hello->pid, hello->host, MOST_OF_ERROR, tt_last_error());
     return report;
@@ -358,7 +358,7 @@ void tt_unique_id_fail(const struct tt_unique_id *id, int rank, int nranks, tt_s
     struct tt_hello hello;
     tt_hello_fill(&hello, TT_HELLO_JOIN, rank, nranks);
     const struct tt_report report = report_of(&hello, status);
-    tt_root_tell(id, rank, nranks, &report);
+    tt_root_tell(id, &report);
 }
 
 /* A root whose deadline has come names all ranks that are late. */
@@ -367,7 +367,7 @@ void tt_joining_tell_own_root(struct tt_joining *joining, tt_status status)
     if (status == TT_ERR_TIMEOUT) return;
     fill_hello(joining);
     const struct tt_report report = report_of(&joining->hello, status);
-    tt_root_tell(joining->id, joining->hello.rank, joining->hello.nranks, &report);
+    tt_root_tell(joining->id, &report);
 }
 
 void tt_joining_tell_root(struct tt_joining *joining, tt_status status)

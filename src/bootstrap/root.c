@@ -71,10 +71,10 @@ static void look_at_clock(struct tt_root *root)
 /* A rank of this process that cannot join says so to all ranks, also where none has come yet. */
 static void look_at_report(struct tt_root *root)
 {
-    int nranks;
-    const struct tt_report report = tt_roots_report(root, &nranks);
+    const struct tt_report report = tt_roots_report(root);
     if (!report.status || root->status != TT_OK) return;
-    if (nranks - 1 > root->most_claimed) root->most_claimed = nranks - 1; /* that rank knows */
+    const int nothers = report.nranks - 1; /* that rank knows */
+    if (nothers > root->most_claimed) root->most_claimed = nothers;
     (void)tt_root_fail(root, report.status, "%s", report.text);
 }
 

@@ -34,11 +34,10 @@ TT_NODISCARD tt_status tt_root_start(int listener, const struct tt_unique_id *id
 TT_NODISCARD tt_status tt_root_start_idle(int listener, const struct tt_unique_id *id,
                                           int64_t deadline_ns);
 
-/* A rank of this process, of nranks, cannot join, and may not be able to connect to the root: if
- * the root is this process's, it fails with this report within a second or so, and answers that to
- * all ranks. Any thread. */
-void tt_root_tell(const struct tt_unique_id *id, int rank, int nranks,
-                  const struct tt_report *report);
+/* The rank of the report, of this process, cannot join, and may not be able to connect to the root:
+ * if the root is this process's, it fails with this report within a second or so, and answers that
+ * to all ranks. Any thread. */
+void tt_root_tell(const struct tt_unique_id *id, const struct tt_report *report);
 /* The rank tries again: what it told a root to which no rank has come yet holds no longer. Any
  * thread. */
 void tt_root_withdraw(const struct tt_unique_id *id, int rank);

@@ -226,8 +226,9 @@ static int receive_report(int fd, struct tt_report *report)
 {
     const int64_t until_ns = tt_deadline_ns(REPORT_MS);
     int error = tt_socket_receive(fd, &report->status, sizeof report->status, until_ns);
+    const size_t nbytes = offsetof(struct tt_report, rank);
     if (!error && report->status != TT_OK)
-        error = tt_socket_receive(fd, report->text, sizeof report->text, until_ns);
+        error = tt_socket_receive(fd, (char *)report + nbytes, sizeof *report - nbytes, until_ns);
     report->text[sizeof report->text - 1] = '\0';
     return error;
 }

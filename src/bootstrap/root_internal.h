@@ -63,7 +63,6 @@ struct tt_root {
     /* guarded by the lock of roots.c */
     struct tt_root *next;
     struct tt_report report; /* of a rank of this process that cannot join; status 0: none */
-    int report_nranks;       /* so many ranks there are, as that rank says */
 
     /* atomic */
     _Atomic bool has_failed; /* by its thread: it only answers the failure */
@@ -99,10 +98,10 @@ void tt_roots_enter(struct tt_root *root);
 void tt_roots_remove(struct tt_root *root);
 /* roots.c: tt_root_tell, if a rank has come to the id. Then what the root was told, if its status
  * is not 0. */
-void tt_roots_tell(const struct tt_unique_id *id, int nranks, const struct tt_report *report);
+void tt_roots_tell(const struct tt_unique_id *id, const struct tt_report *report);
 /* roots.c: tt_unique_id_drop, where somebody has connected who may have been no rank. */
 void tt_roots_drop(const struct tt_unique_id *id);
-struct tt_report tt_roots_report(struct tt_root *root, int *nranks);
+struct tt_report tt_roots_report(struct tt_root *root);
 /* roots.c: keeps why the id's root has failed, for tt_root_cause; the first cause of the last such
  * id. */
 void tt_roots_keep_cause(const struct tt_unique_id *id, tt_status status, const char *text);

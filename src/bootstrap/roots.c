@@ -161,14 +161,12 @@ tt_status tt_root_cause(const struct tt_unique_id *id, char text[TT_WIRE_TEXT])
     return status;
 }
 
-void tt_roots_tell(const struct tt_unique_id *id, int nranks, const struct tt_report *report)
+void tt_roots_tell(const struct tt_unique_id *id, const struct tt_report *report)
 {
     tt_process_lock(&lock);
     for (struct tt_root *root = roots; root; root = root->next)
-        if (root->process == getpid() && is_same_id(&root->id, id) && !root->report.status) {
+        if (root->process == getpid() && is_same_id(&root->id, id) && !root->report.status)
             root->report = *report;
-            root->report_nranks = nranks;
-        }
     tt_process_unlock(&lock);
 }
 
@@ -181,11 +179,10 @@ void tt_roots_drop(const struct tt_unique_id *id)
     tt_process_unlock(&lock);
 }
 
-struct tt_report tt_roots_report(struct tt_root *root, int *nranks)
+struct tt_report tt_roots_report(struct tt_root *root)
 {
     tt_process_lock(&lock);
     const struct tt_report report = root->report;
-    *nranks = root->report_nranks;
     tt_process_unlock(&lock);
     return report;
 }

@@ -287,7 +287,9 @@ static tt_status find_place(struct tt_joining *joining)
  */
 static tt_status report(struct tt_joining *joining, tt_status status)
 {
-    struct tt_report report = {.status = status};
+    struct tt_report report = {.status = status,
+                               .rank = joining->bootstrap->rank,
+                               .nranks = joining->bootstrap->nranks};
     if (joining->root_fd < 0) return status;
     if (status == TT_OK) {
         (void)tt_socket_send_now(joining->root_fd, &report.status, sizeof report.status);

@@ -42,11 +42,13 @@ struct tt_bootstrap {
 };
 
 /* How joining the tree ended for a rank: its last frame to the root, if the root kept the
- * connection. The text follows a failure only. */
+ * connection. What comes after the status follows a failure only. */
 struct tt_report {
     int32_t status;
+    int32_t rank, nranks; /* the rank, and of how many */
     char text[TT_WIRE_TEXT];
 };
+_Static_assert(sizeof(struct tt_report) == 12 + TT_WIRE_TEXT, "no padding on the wire");
 
 /* The parent has sent a failure, or has gone: ends the bootstrap with that. */
 TT_NODISCARD tt_status tt_bootstrap_hear_parent(struct tt_bootstrap *bootstrap);

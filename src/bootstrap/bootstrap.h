@@ -19,9 +19,8 @@ struct tt_unique_id {
     uint8_t address[28]; /* struct sockaddr_in or sockaddr_in6 of the root's listener */
     uint32_t address_bytes;
     uint32_t flags;    /* TT_ID_... */
-    uint32_t sequence; /* of the communicators that this process made from the same address */
-    uint32_t use;      /* bootstrap/uses.h; for the process that filled it only */
     uint32_t nports;   /* the root listens at one of so many, from that of address on; 0 means 1 */
+    uint64_t sequence; /* TT_ID_AWAIT: drawn by rank 0's process, for this communicator; else 0 */
     uint8_t base[32];  /* TT_ID_AWAIT: from it and the sequence comes the key */
     uint8_t reserved[8];
 };
@@ -33,9 +32,9 @@ enum {
     TT_ID_LOCAL = 2,
     /* Holds no address: NCCL_COMM_ID does (tt_unique_id_settle). */
     TT_ID_BY_SETTING = 4,
-    /* An attempt of this process with this sequence has failed, and may have succeeded on rank 0,
-     * whose sequence is then later: this process takes rank 0's. */
-    TT_ID_TRIED = 8,
+    /* Sequence and key are not known yet: each rank takes those of the root that it meets at the
+     * address. The ids of TT_ID_AWAIT begin so, other than in rank 0's process. */
+    TT_ID_UNMET = 8,
 };
 
 /* One rank's place in the tree. Owned by its creator, freed by tt_bootstrap_destroy. Used by one
@@ -76,8 +75,8 @@ TT_NODISCARD tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap,
 /* The deadline of the init as all ranks have it (within what a message takes): the earliest that a
  * rank gave to tt_bootstrap_create. */
 int64_t tt_bootstrap_deadline(const struct tt_bootstrap *bootstrap);
-/* The key that all ranks have, which may be another one than that of tt_bootstrap_create's id
- * (TT_ID_TRIED). The bootstrap's. */
+/* The key that all ranks have, which tt_bootstrap_create's id may lack (TT_ID_UNMET). The
+ * bootstrap's. */
 const uint8_t *tt_bootstrap_key(const struct tt_bootstrap *bootstrap);
 
 /* all[r*nbytes ..] = rank r's mine, on every rank. Collective; nbytes <= 64 KiB and the same

@@ -26,7 +26,6 @@
 #include "base/log.h"
 #include "bootstrap/notice.h"
 #include "bootstrap/tree.h"
-#include "bootstrap/uses.h"
 
 #define FRAME_MAGIC 0x54624147u
 enum {
@@ -376,13 +375,6 @@ static tt_status go_down(struct tt_bootstrap *bootstrap, void *piece, size_t len
     return run(bootstrap, jobs, bootstrap->nchildren, NULL, below_ns);
 }
 
-/* All ranks have come to the first round, as this rank knows. */
-static void count_use(const struct tt_bootstrap *bootstrap)
-{
-    const struct tt_unique_id *id = &bootstrap->id;
-    if (bootstrap->sequence == 0 && id->flags & TT_ID_AWAIT) tt_uses_done(id->use, id->sequence);
-}
-
 tt_status tt_bootstrap_allgather(struct tt_bootstrap *bootstrap, const void *mine, void *all,
                                  size_t nbytes, int64_t deadline_ns)
 {
@@ -392,7 +384,6 @@ tt_status tt_bootstrap_allgather(struct tt_bootstrap *bootstrap, const void *min
     if (bootstrap->broken != TT_OK) return tt_fail(bootstrap->broken, "%s", bootstrap->broken_text);
     if (nbytes) memmove((char *)all + (size_t)bootstrap->rank * nbytes, mine, nbytes);
     TT_TRY(go_up(bootstrap, all, nbytes, deadline_ns));
-    if (bootstrap->rank == 0) count_use(bootstrap); /* before any other rank */
     const size_t total = nbytes * (size_t)bootstrap->nranks;
     size_t done = 0;
     do {
@@ -400,7 +391,6 @@ tt_status tt_bootstrap_allgather(struct tt_bootstrap *bootstrap, const void *min
         TT_TRY(go_down(bootstrap, (char *)all + done, length, nbytes, deadline_ns));
         done += length;
     } while (done < total);
-    count_use(bootstrap);
     bootstrap->sequence++;
     bootstrap->counts.messages +=
         2 * (uint64_t)(bootstrap->nchildren + (bootstrap->parent.fd >= 0));

@@ -20,12 +20,13 @@ void tt_id_fill(struct tt_unique_id *id, const struct tt_address *address)
     memcpy(id->address, address->bytes, sizeof id->address);
 }
 
-void tt_id_set_sequence(struct tt_unique_id *id, uint32_t sequence)
+void tt_id_set_sequence(struct tt_unique_id *id, uint64_t sequence)
 {
-    const uint8_t wire[4] = {(uint8_t)sequence, (uint8_t)(sequence >> 8), (uint8_t)(sequence >> 16),
-                             (uint8_t)(sequence >> 24)};
+    uint8_t wire[8];
+    for (int i = 0; i < 8; i++) wire[i] = (uint8_t)(sequence >> 8 * i);
     crypto_generichash(id->key, sizeof id->key, wire, sizeof wire, id->base, sizeof id->base);
     id->sequence = sequence;
+    id->flags &= ~(uint32_t)TT_ID_UNMET;
 }
 
 tt_status tt_id_address(struct tt_address *address, const struct tt_unique_id *id)

@@ -19,9 +19,8 @@ enum { TT_PAUSE_US = 20000 /* the longest between two attempts to connect */ };
 
 struct tt_joining {
     struct tt_bootstrap *bootstrap;
-    struct tt_unique_id *id; /* the bootstrap's; the sequence and the key are those of the root that
-                              * was last connected to */
-    struct tt_sequence sequence;
+    struct tt_unique_id *id; /* the bootstrap's */
+    bool takes_any;          /* its sequence and key are those of the root that was last met */
     struct tt_address root;
     int port;     /* of the root, or the first at which it may be */
     int listener; /* -1: has no children, or not open yet */

@@ -16,7 +16,6 @@
 #include "bootstrap/file.h"
 #include "bootstrap/place.h"
 #include "bootstrap/root.h"
-#include "bootstrap/uses.h"
 
 /* ---- env:// and tcp:// ---------------------------------------------------------------------- */
 
@@ -182,21 +181,14 @@ static tt_status derive_base(uint8_t base[32], const struct tt_place *place,
 static tt_status from_place(struct tt_unique_id *id, const struct tt_place *place,
                             const struct tt_launcher *launcher, int64_t deadline_ns)
 {
-    const struct tt_user user = {.host = place->host,
-                                 .port = place->port,
-                                 .rank = launcher->rank,
-                                 .nranks = launcher->nranks};
     struct tt_unique_id made = {0};
     struct tt_address address;
-    struct tt_use use;
+    uint64_t sequence;
     bool local = false;
     int listener;
     TT_TRY(resolve(&address, &local, place, deadline_ns));
     TT_TRY(check_loopback(&address, local, place, launcher));
-    TT_TRY(tt_uses_find(&use, &user));
-    made.use = use.number;
-    made.flags =
-        (uint32_t)(TT_ID_AWAIT | (local ? TT_ID_LOCAL : 0) | (use.is_tried ? TT_ID_TRIED : 0));
+    made.flags = (uint32_t)(TT_ID_AWAIT | TT_ID_UNMET | (local ? TT_ID_LOCAL : 0));
     if (launcher->rank == 0) {
         tt_root_make_way(&address, place->nports);
         TT_TRY(tt_socket_listen_first(&listener, &address, place->nports, !local));
@@ -205,11 +197,13 @@ static tt_status from_place(struct tt_unique_id *id, const struct tt_place *plac
     }
     tt_id_fill(&made, &address);
     tt_status status = derive_base(made.base, place, launcher);
-    if (status == TT_OK) tt_id_set_sequence(&made, use.count);
-    if (launcher->rank == 0 && status == TT_OK)
+    if (launcher->rank == 0 && status == TT_OK) {
+        randombytes_buf(&sequence, sizeof sequence);
+        tt_id_set_sequence(&made, sequence);
         status = tt_root_start(listener, &made, NULL, deadline_ns);
-    else if (launcher->rank == 0)
+    } else if (launcher->rank == 0) {
         tt_private_fd_close(listener);
+    }
     if (status == TT_OK) memcpy(id, &made, sizeof *id);
     sodium_memzero(&made, sizeof made);
     return status;

@@ -157,16 +157,16 @@ static bool go_on(struct patience *patience)
     return !tt_expired(patience->until_ns);
 }
 
-/* Receives the greeting of the root on its connection `fd`, and gives `id` the root's sequence;
- * closes fd when it is not OK. */
+/* Receives the greeting of the root on its connection `fd`; where the rank takes any root, `id`
+ * gets its sequence. Closes fd when it is not OK. */
 static enum tt_attempt meet_root(const struct tt_joining *joining, int fd,
                                  struct tt_greeting *greeting, struct tt_unique_id *id,
                                  int64_t until_ns, char why[TT_WIRE_TEXT])
 {
+    const uint64_t *expected = joining->takes_any ? NULL : &id->sequence;
     const enum tt_attempt attempt =
-        tt_handshake_meet(fd, greeting, &joining->root, joining->sequence, until_ns, why);
-    if (attempt == TT_ATTEMPT_OK && greeting->sequence != id->sequence)
-        tt_id_set_sequence(id, greeting->sequence);
+        tt_handshake_meet(fd, greeting, &joining->root, expected, until_ns, why);
+    if (attempt == TT_ATTEMPT_OK && joining->takes_any) tt_id_set_sequence(id, greeting->sequence);
     return attempt;
 }
 
@@ -370,11 +370,11 @@ void tt_joining_tell_own_root(struct tt_joining *joining, tt_status status)
     tt_root_tell(joining->id, &report);
 }
 
-void tt_joining_tell_root(struct tt_joining *joining, tt_status status)
+/* Tells the root to which the rank is connected. TT_IN_PROGRESS: it is that of another
+ * communicator, and will make way. */
+static tt_status tell(struct tt_joining *joining, tt_status status, int64_t until_ns)
 {
-    const int64_t until_ns = tt_earlier(joining->deadline_ns, tt_deadline_ns(TELL_MS));
     char why[TT_WIRE_TEXT];
-    if (joining->root_fd < 0 && !reach_quietly(joining, until_ns)) return;
     const uint8_t *key = joining->id->key;
     fill_hello(joining);
     joining->hello.unable = true;
@@ -386,7 +386,19 @@ void tt_joining_tell_root(struct tt_joining *joining, tt_status status)
         attempt = tt_handshake_hear(joining->root_fd, &joining->greeting, &joining->hello,
                                     &joining->answer, key, until_ns, why);
     }
-    if (attempt != TT_ATTEMPT_OK) joining->root_fd = -1; /* closed */
+    if (attempt == TT_ATTEMPT_OK) return joining->answer.status;
+    joining->root_fd = -1; /* closed */
+    return TT_OK;
+}
+
+void tt_joining_tell_root(struct tt_joining *joining, tt_status status)
+{
+    const int64_t until_ns = tt_earlier(joining->deadline_ns, tt_deadline_ns(TELL_MS));
+    while ((joining->root_fd >= 0 || reach_quietly(joining, until_ns)) &&
+           tell(joining, status, until_ns) == TT_IN_PROGRESS && !tt_expired(until_ns)) {
+        tt_joining_leave_root(joining);
+        tt_joining_pause(TT_PAUSE_US);
+    }
 }
 
 /* tt_handshake_finish with the root, which answers when all ranks have come. */
@@ -429,6 +441,7 @@ static tt_status visit_root(struct tt_joining *joining, int64_t *again_ms)
         return TT_OK;
     }
     joining->known = !joining->answer.failed; /* else another root will come */
+    if (!joining->known && joining->takes_any) joining->id->flags |= TT_ID_UNMET;
     *again_ms = joining->answer.again_ms;
     return TT_IN_PROGRESS;
 }

@@ -25,8 +25,9 @@ enum {
     /* For all ranks to find their places in the tree, for which they have less time; without a
      * deadline of the init, for ranks to come again for their answer. */
     LINK_MS = 40000,
-    LOOK_MS = 20,  /* after a failure: between two looks at what other threads want */
-    TOLD_MS = 500, /* while ranks come: between two looks at what those of this process say */
+    LOOK_MS = 20,      /* after a failure: between two looks at what other threads want */
+    PENDING_MS = 1000, /* for ranks whose connections were accepted to say who they are */
+    TOLD_MS = 500,     /* while ranks come: between two looks at what those of this process say */
     STACK_BYTES = 512 * 1024,
     MAX_NAMED = 16, /* missing ranks in an error */
 };
@@ -128,6 +129,20 @@ static void answer_late(struct tt_root *root)
     }
 }
 
+/* Ranks that await the next root may have connected before this one stopped to listen. They are
+ * told so: to a rank that has said who it is, the end of its connection is that of the root's
+ * process. */
+static void serve_pending(struct tt_root *root)
+{
+    const int64_t until_ns = tt_deadline_ns(PENDING_MS);
+    tt_root_stop_listening(root);
+    while (root->id.flags & TT_ID_AWAIT && root->acceptor->npending && !tt_expired(until_ns) &&
+           !atomic_load_explicit(&root->hurries, memory_order_relaxed)) {
+        const int64_t look_ns = tt_earlier(until_ns, tt_deadline_ns(LOOK_MS));
+        if (tt_acceptor_serve(root->acceptor, &tt_root_events, root, look_ns) != TT_OK) return;
+    }
+}
+
 /* Serves until all ranks have come, or until a failure; where none has come, until the deadline or
  * until the id is dropped. */
 static void gather(struct tt_root *root)
@@ -207,6 +222,7 @@ void tt_root_serve(struct tt_root *root)
         tt_root_stop_listening(root);
         remove_file(root);
     }
+    serve_pending(root);
     say_cost(root);
     tt_roots_remove(root);
     destroy(root);

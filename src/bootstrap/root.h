@@ -12,8 +12,8 @@ struct tt_report;
 
 /* id with this key and address, for use by its maker and its finders. */
 void tt_id_fill(struct tt_unique_id *id, const struct tt_address *address);
-/* The key of the communicator of this sequence, by the id's base. */
-void tt_id_set_sequence(struct tt_unique_id *id, uint32_t sequence);
+/* The communicator of this sequence, with its key, by the id's base. */
+void tt_id_set_sequence(struct tt_unique_id *id, uint64_t sequence);
 /* A fresh key and this host's address, at which *listener (the caller's) listens; served by nobody
  * yet. */
 TT_NODISCARD tt_status tt_id_make(struct tt_unique_id *id, int *listener);

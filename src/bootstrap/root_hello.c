@@ -278,16 +278,18 @@ static tt_status join(struct tt_root *root, struct tt_pending_connection *pendin
     return TT_OK;
 }
 
-/* Whether this is another attempt of a rank that has been here, which wants the root of the next
- * one, and not to hear of the failure again. Only roots at an address that the ranks know without
- * an id follow one another. */
-static bool tries_again(const struct tt_root *root, const struct tt_hello *hello)
+/* Whether this rank awaits the next root: all ranks of this one have come, and it is none of them;
+ * or this one has failed, and the rank, or another process with its number, knows that already.
+ * Only roots at an address that the ranks know without an id follow one another. */
+static bool awaits_next(const struct tt_root *root, const struct tt_hello *hello)
 {
-    if (!(root->id.flags & TT_ID_AWAIT)) return false;
+    const bool all_came = root->members && root->ncame == root->nranks;
+    if (!(root->id.flags & TT_ID_AWAIT) || (root->status == TT_OK && !all_came)) return false;
     if (hello->rank >= 0 && hello->rank < root->nranks) {
         const struct tt_member *member = &root->members[hello->rank];
-        if (member->state != TT_MEMBER_ABSENT && member->hello.self != hello->self) return true;
+        if (member->state != TT_MEMBER_ABSENT) return member->hello.self != hello->self;
     }
+    if (all_came) return true;
     for (int i = 0; i < root->ntold; i++)
         if (root->told[i].rank == hello->rank && root->told[i].self != hello->self) return true;
     return false;
@@ -325,12 +327,12 @@ static tt_status on_hello(void *context, struct tt_pending_connection *pending)
     const bool joins = hello->kind == TT_HELLO_JOIN;
     struct tt_answer reply = {0};
     tt_status status = TT_OK;
-    if (joins && root->status == TT_OK) {
+    if (joins && awaits_next(root, hello)) {
+        reply = (struct tt_answer){.status = TT_IN_PROGRESS, .again_ms = AGAIN_MS, .failed = true};
+    } else if (joins && root->status == TT_OK) {
         if (!root->members) status = begin(root, hello);
         if (status == TT_OK) status = join(root, pending);
         if (status == TT_OK || pending->fd < 0) return status;
-    } else if (joins && tries_again(root, hello)) {
-        reply = (struct tt_answer){.status = TT_IN_PROGRESS, .again_ms = AGAIN_MS, .failed = true};
     }
     if (!reply.status) reply.status = root->status;
     if (joins && reply.status < 0) note_told(root, hello);

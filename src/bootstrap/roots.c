@@ -122,9 +122,15 @@ static struct {
     struct tt_report report;  /* status 0: none yet */
 } cause;
 
-static bool is_same_id(const struct tt_unique_id *a, const struct tt_unique_id *b)
+/* A rank that has not met the root of its id knows only where the root is. */
+static bool is_root_of(const struct tt_root *root, const struct tt_unique_id *id)
 {
-    return a->sequence == b->sequence && !sodium_memcmp(a->key, b->key, sizeof a->key);
+    if (root->process != getpid()) return false;
+    if (id->flags & TT_ID_UNMET)
+        return root->id.flags & TT_ID_AWAIT &&
+               !sodium_memcmp(root->id.base, id->base, sizeof id->base);
+    return root->id.sequence == id->sequence &&
+           !sodium_memcmp(root->id.key, id->key, sizeof id->key);
 }
 
 static void mark_id(uint8_t mark[MARK_BYTES], const struct tt_unique_id *id)
@@ -165,8 +171,7 @@ void tt_roots_tell(const struct tt_unique_id *id, const struct tt_report *report
 {
     tt_process_lock(&lock);
     for (struct tt_root *root = roots; root; root = root->next)
-        if (root->process == getpid() && is_same_id(&root->id, id) && !root->report.status)
-            root->report = *report;
+        if (is_root_of(root, id) && !root->report.status) root->report = *report;
     tt_process_unlock(&lock);
 }
 
@@ -174,7 +179,7 @@ void tt_roots_drop(const struct tt_unique_id *id)
 {
     tt_process_lock(&lock);
     for (struct tt_root *root = roots; root; root = root->next)
-        if (root->process == getpid() && is_same_id(&root->id, id) && !root->report.status)
+        if (is_root_of(root, id) && !root->report.status)
             atomic_store_explicit(&root->is_dropped, true, memory_order_relaxed);
     tt_process_unlock(&lock);
 }

@@ -12,7 +12,6 @@
 #include "base/private_fd.h"
 #include "bootstrap/joining.h"
 #include "bootstrap/root.h"
-#include "bootstrap/uses.h"
 #include "net/acceptor.h"
 #include "net/interface.h"
 
@@ -56,9 +55,8 @@ static enum tt_attempt meet_parent(struct tt_joining *joining, int fd, struct tt
     struct tt_greeting greeting;
     struct tt_hello hello;
     tt_joining_await(joining, fd, until_ns, say_parent_is_silent);
-    enum tt_attempt attempt =
-        tt_handshake_meet(fd, &greeting, &joining->answer.parent,
-                          (struct tt_sequence){joining->id->sequence, false}, until_ns, why);
+    enum tt_attempt attempt = tt_handshake_meet(fd, &greeting, &joining->answer.parent,
+                                                &joining->id->sequence, until_ns, why);
     if (attempt != TT_ATTEMPT_OK) return attempt;
     tt_hello_fill(&hello, TT_HELLO_CHILD, joining->bootstrap->rank, joining->bootstrap->nranks);
     attempt = tt_handshake_say(fd, &greeting, &hello, key, until_ns, why);
@@ -287,9 +285,8 @@ static tt_status find_place(struct tt_joining *joining)
  */
 static tt_status report(struct tt_joining *joining, tt_status status)
 {
-    struct tt_report report = {.status = status,
-                               .rank = joining->bootstrap->rank,
-                               .nranks = joining->bootstrap->nranks};
+    struct tt_report report = {
+        .status = status, .rank = joining->bootstrap->rank, .nranks = joining->bootstrap->nranks};
     if (joining->root_fd < 0) return status;
     if (status == TT_OK) {
         (void)tt_socket_send_now(joining->root_fd, &report.status, sizeof report.status);
@@ -325,11 +322,10 @@ static tt_status build(struct tt_joining *joining)
 tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap, const struct tt_unique_id *id,
                               int rank, int nranks, int64_t deadline_ns)
 {
-    struct tt_joining joining = {
-        .listener = -1,
-        .root_fd = -1,
-        .deadline_ns = deadline_ns,
-        .sequence = {.least = id->sequence, .takes_later = id->flags & TT_ID_TRIED}};
+    struct tt_joining joining = {.listener = -1,
+                                 .root_fd = -1,
+                                 .deadline_ns = deadline_ns,
+                                 .takes_any = id->flags & TT_ID_UNMET};
     TT_TRY(tt_handshake_prepare());
     TT_TRY(check(rank, nranks));
     TT_TRY(tt_id_address(&joining.root, id));
@@ -346,7 +342,6 @@ tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap, const struct tt_u
     for (int i = 0; i < TT_TREE_FANOUT; i++) made->children[i].fd = -1;
     joining.bootstrap = made;
     joining.id = &made->id;
-    if (id->flags & TT_ID_AWAIT) tt_uses_try(id->use, id->sequence);
     tt_root_withdraw(id, rank);
     const tt_status status = build(&joining);
     tt_joining_leave_root(&joining);

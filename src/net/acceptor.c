@@ -51,7 +51,7 @@ static int most_of_process(void)
 }
 
 tt_status tt_acceptor_create(struct tt_acceptor **acceptor, int listener, const uint8_t key[32],
-                             uint32_t sequence)
+                             uint64_t sequence)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, install_fork_handler);

@@ -32,7 +32,7 @@ struct tt_pending_connection {
 struct tt_acceptor {
     int listener, epoll; /* owned */
     uint8_t key[32];
-    uint32_t sequence;
+    uint64_t sequence;
     int npending, nlogged;
     int nplaces; /* of pending[] that have been in use */
     int most_of_process;
@@ -59,7 +59,7 @@ struct tt_acceptor_events {
 
 /* Takes the listener over on success. */
 TT_NODISCARD tt_status tt_acceptor_create(struct tt_acceptor **acceptor, int listener,
-                                          const uint8_t key[32], uint32_t sequence);
+                                          const uint8_t key[32], uint64_t sequence);
 /* In on_hello: takes the connection over from the acceptor. */
 int tt_acceptor_take(struct tt_acceptor *acceptor, struct tt_pending_connection *pending);
 /* From now on tt_acceptor_serve also reports this fd, by its tag >= 0, until it is closed. */

@@ -31,7 +31,7 @@ tt_status tt_handshake_prepare(void)
     return tt_fail(TT_ERR_SYSTEM, "libsodium cannot get random numbers");
 }
 
-void tt_greeting_fill(struct tt_greeting *greeting, uint32_t sequence)
+void tt_greeting_fill(struct tt_greeting *greeting, uint64_t sequence)
 {
     *greeting = (struct tt_greeting){.preamble = preamble_of_ours, .sequence = sequence};
     randombytes_buf(greeting->nonce, sizeof greeting->nonce);
@@ -149,7 +149,7 @@ enum tt_attempt tt_handshake_connect(int *fd, const struct tt_address *address, 
 }
 
 enum tt_attempt tt_handshake_meet(int fd, struct tt_greeting *greeting,
-                                  const struct tt_address *address, struct tt_sequence sequence,
+                                  const struct tt_address *address, const uint64_t *sequence,
                                   int64_t deadline_ns, char why[TT_WIRE_TEXT])
 {
     char words[128], where[TT_ADDRESS_TEXT];
@@ -159,8 +159,7 @@ enum tt_attempt tt_handshake_meet(int fd, struct tt_greeting *greeting,
     const int error = tt_socket_receive(fd, greeting, sizeof *greeting,
                                         patience < deadline_ns ? patience : deadline_ns);
     const char *complaint = error ? NULL : tt_preamble_complaint(&greeting->preamble);
-    const bool is_right = greeting->sequence == sequence.least ||
-                          (sequence.takes_later && greeting->sequence > sequence.least);
+    const bool is_right = !sequence || greeting->sequence == *sequence;
     if (!error && !complaint && is_right) return TT_ATTEMPT_OK;
     tt_private_fd_close(fd);
     if (error) {
@@ -172,22 +171,18 @@ enum tt_attempt tt_handshake_meet(int fd, struct tt_greeting *greeting,
         snprintf(why, TT_WIRE_TEXT, "what listens at %s is not our root: %s", where, complaint);
         return TT_ATTEMPT_BAD;
     }
-    snprintf(why, TT_WIRE_TEXT,
-             "rank 0 makes communicator %u from this address, this process its communicator %u; "
-             "every process must make the same ones in the same order",
-             greeting->sequence + 1, sequence.least + 1);
-    return greeting->sequence < sequence.least ? TT_ATTEMPT_EARLY : TT_ATTEMPT_BAD;
+    snprintf(why, TT_WIRE_TEXT, "what listens at %s belongs to another communicator", where);
+    return TT_ATTEMPT_BAD;
 }
 
 enum tt_attempt tt_handshake_open(int *fd, struct tt_greeting *greeting,
-                                  const struct tt_address *address, uint32_t sequence,
+                                  const struct tt_address *address, uint64_t sequence,
                                   int64_t deadline_ns, char why[TT_WIRE_TEXT])
 {
     int opened;
     enum tt_attempt attempt = tt_handshake_connect(&opened, address, deadline_ns, why);
     if (attempt != TT_ATTEMPT_OK) return attempt;
-    attempt = tt_handshake_meet(opened, greeting, address, (struct tt_sequence){.least = sequence},
-                                deadline_ns, why);
+    attempt = tt_handshake_meet(opened, greeting, address, &sequence, deadline_ns, why);
     if (attempt == TT_ATTEMPT_OK) *fd = opened;
     return attempt;
 }

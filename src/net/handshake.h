@@ -18,8 +18,8 @@
 #include "net/socket.h"
 
 enum {
-    TT_WIRE_VERSION = 4,
-    TT_ID_VERSION = 1,
+    TT_WIRE_VERSION = 5,
+    TT_ID_VERSION = 2,
     TT_NONCE_BYTES = 32,
     TT_MAC_BYTES = 32,
     TT_HOST_BYTES = 64,
@@ -41,8 +41,8 @@ struct tt_preamble {
 
 struct tt_greeting {
     struct tt_preamble preamble;
-    uint32_t sequence; /* the acceptor's id->sequence */
-    uint32_t reserved;
+    uint64_t
+        sequence; /* the acceptor's id->sequence; the MACs prove it, as a key follows from it */
     uint8_t nonce[TT_NONCE_BYTES];
 };
 
@@ -76,7 +76,7 @@ struct tt_answer {
     char parent_host[TT_HOST_BYTES];
     char text[TT_WIRE_TEXT - 12];
     int32_t failed;  /* status and text are those of a failure of the communicator; with
-                        TT_IN_PROGRESS: of the root, which makes way for another one */
+                        TT_IN_PROGRESS: another root will come, whose rank this one is */
     int32_t left_ms; /* to a rank that joins: until the deadline of all ranks; -1: there is none */
     uint32_t unheld; /* to a rank that joins: bit i is set if the root holds no connection of the
                         rank's i-th child, and would not notice the end of that child */
@@ -87,7 +87,7 @@ _Static_assert(sizeof(struct tt_greeting) == 56, "no padding on the wire");
 _Static_assert(sizeof(struct tt_hello) == 16 + 6 * 4 + 8 + 8 + 32 + 64 + 32 + 32, "no padding");
 _Static_assert(sizeof(struct tt_answer) == 16 + 32 + 64 + 640 + 32, "no padding");
 
-void tt_greeting_fill(struct tt_greeting *greeting, uint32_t sequence);
+void tt_greeting_fill(struct tt_greeting *greeting, uint64_t sequence);
 void tt_hello_fill(struct tt_hello *hello, enum tt_hello_kind kind, int rank, int nranks);
 
 /* NULL when the preamble is ours, else what is wrong with it: static text. */
@@ -107,16 +107,10 @@ void tt_hello_sign(struct tt_hello *hello, const struct tt_greeting *greeting,
 bool tt_answer_verify(struct tt_answer *answer, const struct tt_hello *hello,
                       const struct tt_greeting *greeting, const uint8_t key[32]);
 
-/* What a connector expects of the greeting. */
-struct tt_sequence {
-    uint32_t least;
-    bool takes_later; /* else it must be `least` */
-};
-
 /* How a connector's attempt ended. */
 enum tt_attempt {
-    TT_ATTEMPT_OK,    /* the answer is there and verified */
-    TT_ATTEMPT_EARLY, /* no listener, or the root of an earlier communicator: may be tried again */
+    TT_ATTEMPT_OK,       /* the answer is there and verified */
+    TT_ATTEMPT_EARLY,    /* nobody listens yet: may be tried again */
     TT_ATTEMPT_NO_ROUTE, /* this host has no way there: may be tried again for a while */
     TT_ATTEMPT_BUSY,     /* the acceptor has no place for this rank now: may be tried again */
     TT_ATTEMPT_BAD,      /* trying again will not help */
@@ -127,18 +121,18 @@ enum tt_attempt {
  * the hello filled (kind, rank, address ...), send it and wait for the answer. `why` gets the cause
  * when it is not OK; *fd stays open only on OK and is then the caller's. */
 enum tt_attempt tt_handshake_open(int *fd, struct tt_greeting *greeting,
-                                  const struct tt_address *address, uint32_t sequence,
+                                  const struct tt_address *address, uint64_t sequence,
                                   int64_t deadline_ns, char why[TT_WIRE_TEXT]);
 enum tt_attempt tt_handshake_finish(int fd, const struct tt_greeting *greeting,
                                     struct tt_hello *hello, struct tt_answer *answer,
                                     const uint8_t key[32], int64_t deadline_ns,
                                     char why[TT_WIRE_TEXT]);
 /* The two halves of tt_handshake_open: connects; receives the greeting, for which it waits at most
- * 30 s, and closes fd when it is not OK. */
+ * 30 s, and closes fd when it is not OK. `sequence` is what the greeting must have; NULL: any. */
 enum tt_attempt tt_handshake_connect(int *fd, const struct tt_address *address, int64_t deadline_ns,
                                      char why[TT_WIRE_TEXT]);
 enum tt_attempt tt_handshake_meet(int fd, struct tt_greeting *greeting,
-                                  const struct tt_address *address, struct tt_sequence sequence,
+                                  const struct tt_address *address, const uint64_t *sequence,
                                   int64_t deadline_ns, char why[TT_WIRE_TEXT]);
 /* The two halves of tt_handshake_finish: sends the hello; waits for the answer. */
 enum tt_attempt tt_handshake_say(int fd, const struct tt_greeting *greeting, struct tt_hello *hello,

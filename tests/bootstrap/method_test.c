@@ -237,25 +237,6 @@ TEST(method, ranks_wait_for_a_root_that_is_not_up_yet)
     CHECK(run.took_ns >= 100000000 && run.took_ns < 1500000000);
 }
 
-TEST(method, a_process_ahead_of_rank_0_is_told_so)
-{
-    char method[64];
-    struct tt_unique_id id;
-    const struct tt_launcher second = {.rank = 1, .nranks = 2};
-    snprintf(method, sizeof method, "tcp://127.0.0.1:%d", reserved_port());
-    REQUIRE(tt_unique_id_from_method(&id, method, &second, tt_deadline_ns(1000)) == TT_OK);
-    id.sequence++;
-    struct rank_run runs[2] = {rank_run_of(&id, 0, 2), rank_run_of(&id, 1, 2)};
-    runs[0].method = method;
-    runs[0].nprocesses = 2;
-    runs[0].timeout_ms = 300;
-    runs[1].timeout_ms = 100;
-    run_ranks(runs, 2);
-    expect_ranks(&runs[0], 1, TT_ERR_TIMEOUT, "rank 1 of 2 did not come within ");
-    expect_ranks(&runs[1], 1, TT_ERR_TIMEOUT, "rank 1 found no root at ");
-    expect_ranks(&runs[1], 1, TT_ERR_TIMEOUT, "this process its communicator ");
-}
-
 TEST(method, after_a_failed_attempt_the_address_serves_again)
 {
     char method[64];
@@ -378,7 +359,7 @@ TEST(method, a_rank_that_finds_no_root_at_any_port_says_who_listens)
     clear_env();
     REQUIRE(find_slurm_ids(first, "1") == TT_OK);
     REQUIRE(find_slurm_ids(second, "2") == TT_OK);
-    second[1].key[0]++;
+    second[1].base[0]++;
     struct rank_run lost = rank_run_of(&second[1], 1, 2);
     lost.timeout_ms = 1500;
     run_ranks(&lost, 1);
@@ -386,7 +367,7 @@ TEST(method, a_rank_that_finds_no_root_at_any_port_says_who_listens)
              step_port() + 3);
     expect_ranks(&lost, 1, TT_ERR_TIMEOUT, text);
     expect_ranks(&lost, 1, TT_ERR_TIMEOUT, "another job may hold this port");
-    second[1].key[0]--;
+    second[1].base[0]--;
     join_both(second);
     join_both(first);
 }
@@ -408,7 +389,7 @@ TEST(method, a_port_that_answers_no_more_does_not_hide_who_listens_at_the_next)
     REQUIRE(find_slurm_ids(ids, "1") == TT_OK);
     setsockopt(holder, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)); /* as hold() has it */
     CHECK(listen(holder, 4) == 0);
-    ids[1].key[0]++;
+    ids[1].base[0]++;
     struct rank_run lost = rank_run_of(&ids[1], 1, 2);
     lost.timeout_ms = 1500; /* the second attempt at the first port takes what is left of it */
     CHECK(pthread_create(&other, NULL, close_one, &holder) == 0);
@@ -416,7 +397,7 @@ TEST(method, a_port_that_answers_no_more_does_not_hide_who_listens_at_the_next)
     pthread_join(other, NULL);
     expect_ranks(&lost, 1, TT_ERR_TIMEOUT, "another job may hold this port");
     close(holder);
-    ids[1].key[0]--;
+    ids[1].base[0]--;
     join_both(ids);
 }
 

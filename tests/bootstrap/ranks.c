@@ -166,18 +166,29 @@ pid_t fork_root(struct tt_unique_id *id, rlim_t ndescriptors)
     return made ? pid : -1;
 }
 
+bool open_greeted(struct tt_unique_id *id, int *fd, struct tt_greeting *greeting)
+{
+    struct tt_address address;
+    char why[TT_WIRE_TEXT];
+    const int64_t until_ns = tt_deadline_ns(20000);
+    const uint64_t *sequence = id->flags & TT_ID_UNMET ? NULL : &id->sequence;
+    if (tt_id_address(&address, id) != TT_OK ||
+        tt_handshake_connect(fd, &address, until_ns, why) != TT_ATTEMPT_OK ||
+        tt_handshake_meet(*fd, greeting, &address, sequence, until_ns, why) != TT_ATTEMPT_OK)
+        return false;
+    if (!sequence) tt_id_set_sequence(id, greeting->sequence);
+    return true;
+}
+
 /* One connection to the root. False: it does not answer. */
 static bool visit(struct straggler *straggler, struct tt_answer *answer, int *fd)
 {
-    struct tt_address address;
     struct tt_greeting greeting;
     struct tt_hello hello;
     char why[TT_WIRE_TEXT];
-    const struct tt_unique_id *id = &straggler->id;
+    struct tt_unique_id *id = &straggler->id;
     const int64_t deadline_ns = tt_deadline_ns(20000);
-    if (tt_id_address(&address, id) != TT_OK ||
-        tt_handshake_open(fd, &greeting, &address, id->sequence, deadline_ns, why) != TT_ATTEMPT_OK)
-        return false;
+    if (!open_greeted(id, fd, &greeting)) return false;
     tt_hello_fill(&hello, TT_HELLO_JOIN, straggler->rank, straggler->nranks);
     return tt_handshake_finish(*fd, &greeting, &hello, answer, id->key, deadline_ns, why) ==
            TT_ATTEMPT_OK;

@@ -54,6 +54,10 @@ void run_ranks(struct rank_run *runs, int n);
  * error. */
 void expect_ranks(const struct rank_run *runs, int n, tt_status status, const char *text);
 
+/* A connection to the id's root that has received the greeting. An id that has yet to meet its root
+ * takes this one's sequence. False: nobody greets. */
+bool open_greeted(struct tt_unique_id *id, int *fd, struct tt_greeting *greeting);
+
 /* A rank that comes to the root like any other, and gets no further. */
 struct straggler {
     struct tt_unique_id id;

@@ -176,15 +176,6 @@ TEST(stranger, a_rank_with_another_key_is_refused_and_told_why)
     expect_join(&id);
 }
 
-/* Makes an id, and a connection to its root that has received the greeting. */
-static bool open_greeted(struct tt_unique_id *id, int *fd, struct tt_greeting *greeting)
-{
-    struct tt_address address;
-    char why[TT_WIRE_TEXT];
-    return tt_unique_id_create(id) == TT_OK && tt_id_address(&address, id) == TT_OK &&
-           tt_handshake_open(fd, greeting, &address, 0, tt_deadline_ns(5000), why) == TT_ATTEMPT_OK;
-}
-
 TEST(stranger, a_hello_overheard_and_sent_again_is_refused)
 {
     struct tt_unique_id id;
@@ -193,6 +184,7 @@ TEST(stranger, a_hello_overheard_and_sent_again_is_refused)
     struct tt_answer answer;
     char why[TT_WIRE_TEXT];
     int fd;
+    REQUIRE(tt_unique_id_create(&id) == TT_OK);
     REQUIRE(open_greeted(&id, &fd, &greeting));
     tt_hello_fill(&hello, TT_HELLO_PROBE, -1, -1);
     REQUIRE(tt_handshake_finish(fd, &greeting, &hello, &answer, id.key, tt_deadline_ns(5000),
@@ -214,6 +206,7 @@ TEST(stranger, bytes_after_a_whole_hello_are_an_early_leave)
         struct tt_hello hello;
         char more[64];
     } long_hello = {0};
+    REQUIRE(tt_unique_id_create(&id) == TT_OK);
     REQUIRE(open_greeted(&id, &fd, &greeting));
     tt_hello_fill(&long_hello.hello, TT_HELLO_JOIN, 0, 3); /* never signed */
     CHECK(tt_socket_send_now(fd, &long_hello, sizeof long_hello) == 0);
@@ -230,6 +223,7 @@ TEST(stranger, a_rank_that_leaves_before_all_have_come_is_named)
     struct tt_answer answer;
     char why[TT_WIRE_TEXT];
     int fd;
+    REQUIRE(tt_unique_id_create(&id) == TT_OK);
     REQUIRE(open_greeted(&id, &fd, &greeting));
     tt_hello_fill(&hello, TT_HELLO_JOIN, 1, 3);
     REQUIRE(tt_handshake_finish(fd, &greeting, &hello, &answer, id.key, tt_deadline_ns(20), why) ==

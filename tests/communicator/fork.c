@@ -9,7 +9,6 @@
 
 #include "base/config.h"
 #include "base/sanitizers.h"
-#include "bootstrap/uses.h"
 #include "communicator/communicator.h"
 #include "program/first_use.h"
 #include "shim.h"
@@ -294,13 +293,6 @@ static bool look_at_the_topology(void)
     return tt_topology_local(&topology) == TT_OK;
 }
 
-static bool count_uses(void)
-{
-    const struct tt_user user = {.host = "127.0.0.1", .port = 1, .nranks = 2};
-    struct tt_use use;
-    return tt_uses_find(&use, &user) == TT_OK;
-}
-
 static bool forget_a_communicator(void)
 {
     tt_comm_forget(NULL);
@@ -370,7 +362,6 @@ TEST(fork, a_child_makes_its_communicators_whatever_locks_other_threads_of_its_p
                  {"lists of algorithms", list_algorithms},
                  {"proofs", count_proofs},
                  {"topology", look_at_the_topology},
-                 {"uses of addresses", count_uses},
                  {"communicators that are alive", forget_a_communicator}};
     for (size_t i = 0; i < sizeof locks / sizeof *locks; i++)
         fork_while_taken(locks[i].what, locks[i].take);

@@ -131,6 +131,41 @@ TEST(sequence, a_rank_that_comes_when_all_have_come_is_sent_to_the_next_root)
     expect_ranks(&run, 1, TT_ERR_REMOTE, "left before it had its place among the others");
 }
 
+/* A connection is open before the two ranks of a communicator come; on it a rank says who it is
+ * when they have gone. Whether the root answers, as it does unless this thread was away for a
+ * second. */
+static bool is_answered_afterwards(void)
+{
+    struct tt_unique_id id;
+    struct tt_greeting greeting;
+    struct tt_hello hello;
+    struct tt_answer answer = {0};
+    struct rank_run runs[2];
+    char method[64];
+    int fd;
+    choose_method(method);
+    for (int rank = 0; rank < 2; rank++) {
+        runs[rank] = rank_run_by(method, rank, 2);
+        CHECK(find_id(&runs[rank].id, method, rank, 2) == TT_OK);
+        runs[rank].method = NULL;
+    }
+    id = runs[1].id;
+    if (!open_greeted(&id, &fd, &greeting)) return false;
+    run_ranks(runs, 2);
+    expect_ranks(runs, 2, TT_OK, NULL);
+    tt_hello_fill(&hello, TT_HELLO_JOIN, 1, 2);
+    if (say_join(fd, &greeting, &id, &hello, &answer) != TT_ATTEMPT_OK) return false;
+    close(fd);
+    return answer.status == TT_IN_PROGRESS && answer.failed;
+}
+
+TEST(sequence, a_root_that_ends_answers_those_who_have_connected)
+{
+    bool is_answered = false;
+    for (int i = 0; i < 10 && !is_answered; i++) is_answered = is_answered_afterwards();
+    CHECK(is_answered);
+}
+
 /* While the failed root still answers why, rank 1 comes anew. */
 TEST(sequence, a_rank_that_left_and_comes_anew_joins_the_next_root)
 {

@@ -17,8 +17,10 @@ enum { MOST_PROCESSES = 4, MOST_COMMS = 8, PATIENCE_S = 100, PAIRS = 200 };
 
 /* ---- A process ------------------------------------------------------------------------------ */
 
+enum what { JOIN, JOIN_IN_PAIRS, JOIN_AT_LAST, ABORT };
+
 struct command {
-    enum { JOIN, JOIN_IN_PAIRS, JOIN_AT_LAST, ABORT } what;
+    enum what what;
     int rank, nranks;
 };
 
@@ -164,7 +166,7 @@ static bool has_done(const struct process *process, const char *what)
 }
 
 /* The processes do that together; the first is rank 0. The last is told first. */
-static bool together(int what, int nranks, struct process *const ranks[])
+static bool together(enum what what, int nranks, struct process *const ranks[])
 {
     bool is_right = true;
     for (int rank = nranks - 1; rank >= 0; rank--)

@@ -18,9 +18,15 @@
 
 enum { PATIENCE_MS = 20000 };
 
+/* With a port that no connection is given as long as this process lives. */
 static void choose_method(char method[64])
 {
-    snprintf(method, 64, "tcp://127.0.0.1:%d", free_port());
+    const struct sockaddr_in loopback = {.sin_family = AF_INET};
+    struct tt_address address;
+    int fd;
+    tt_address_set(&address, (const struct sockaddr *)&loopback);
+    CHECK(tt_socket_reserve(&fd, &address) == TT_OK);
+    snprintf(method, 64, "tcp://127.0.0.1:%d", tt_address_port(&address));
 }
 
 static tt_status find_id(struct tt_unique_id *id, const char *method, int rank, int nranks)

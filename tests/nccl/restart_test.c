@@ -179,16 +179,19 @@ static bool together(enum what what, int nranks, struct process *const ranks[])
     together(JOIN, (int)(sizeof((struct process *[]){__VA_ARGS__}) / sizeof(struct process *)),    \
              (struct process *const[]){__VA_ARGS__})
 
-/* An address of its own for each test, at which nobody listens. */
+/* An address of its own for each test, at which the library can listen. The socket that is bound to
+ * it, and never listens, keeps the kernel from giving its port to a connection. */
 static bool choose_address(void)
 {
+    static int fd = -1;
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t nbytes = sizeof address;
     char text[64];
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0) close(fd);
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const bool is_bound = bind(fd, (struct sockaddr *)&address, nbytes) == 0 &&
-                          getsockname(fd, (struct sockaddr *)&address, &nbytes) == 0;
-    close(fd);
+                          getsockname(fd, (struct sockaddr *)&address, &nbytes) == 0 &&
+                          setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)) == 0;
     snprintf(text, sizeof text, "127.0.0.1:%d", ntohs(address.sin_port));
     return is_bound && setenv("NCCL_COMM_ID", text, 1) == 0;
 }

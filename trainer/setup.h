@@ -38,6 +38,11 @@ TR_NODISCARD tr_status tr_setup_memory(const struct tr_setup *setup, int rank, u
 /* The optimizer's step number `t` (from 1) at learning rate `lr`. */
 struct tr_optimizer tr_setup_optimizer(const struct tr_config *config, int64_t t, double lr);
 
+/* Takes the options a checkpoint was written with, as tr_config_restore does. Fails also where a
+ * given option (momentum) makes the optimizer keep other states than the checkpoint has. */
+TR_NODISCARD tr_status tr_setup_resume(struct tr_config *config, const char *json,
+                                       const char *path);
+
 /* The names of what a run does, for people. */
 const char *tr_setup_sharding_name(enum tr_sharding sharding);
 

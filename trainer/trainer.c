@@ -38,7 +38,7 @@ static tr_status resume_options(struct tr_trainer *t, char *path)
     status = tr_mesh_agree(t->mesh, status);
     if (status == TR_OK) status = share_options(t, path, &options);
     if (status == TR_OK)
-        status = tr_mesh_agree(t->mesh, tr_config_restore(&t->config, options, path));
+        status = tr_mesh_agree(t->mesh, tr_setup_resume(&t->config, options, path));
     free(options);
     return status;
 }

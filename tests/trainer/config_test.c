@@ -445,3 +445,33 @@ TEST(config, a_checkpoint_of_another_optimizer_is_refused)
     CHECK_MESSAGE(strstr(tr_error(), "file was written with --optimizer=adamw"), "%s", tr_error());
     free(json);
 }
+
+/* Momentum 0 keeps no running mean of SGD's, and none of Muon's matrices. */
+TEST(setup, a_momentum_that_keeps_other_states_than_the_checkpoint_is_refused)
+{
+    static const struct {
+        const char *optimizer, *saved, *given, *says;
+    } cases[] = {{"--optimizer=sgd", "0.9", "--momentum=0", "--momentum=0,"},
+                 {"--optimizer=sgd", "0", "--momentum=0.5", "--momentum=0.5,"},
+                 {"--optimizer=muon", "0.9", "--momentum=0", "--momentum=0,"},
+                 {"--optimizer=muon", "0", "--momentum=0.5", "--momentum=0.5,"},
+                 {"--optimizer=sgd", "0.9", "--momentum=0.5", NULL},
+                 {"--optimizer=sgd", "0", "--momentum=0", NULL},
+                 {"--optimizer=adamw", "0.9", "--momentum=0", NULL},
+                 {"--optimizer=lamb", "0", "--momentum=0.5", NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        struct tr_config saved, config;
+        REQUIRE(parse(&saved, cases[i].optimizer, NULL) == TR_OK);
+        REQUIRE(tr_config_set(&saved, "momentum", cases[i].saved, TR_FROM_COMMAND_LINE) == TR_OK);
+        char *json = tr_config_to_json(&saved);
+        REQUIRE(json != NULL);
+        REQUIRE(parse(&config, cases[i].given, NULL) == TR_OK);
+        const tr_status status = tr_setup_resume(&config, json, "file");
+        CHECK_MESSAGE((status < 0) == (cases[i].says != NULL), "%zu: %s", i, tr_error());
+        if (cases[i].says && status < 0)
+            CHECK_MESSAGE(strstr(tr_error(), cases[i].says) &&
+                              strstr(tr_error(), "file was written with --momentum="),
+                          "%zu: %s", i, tr_error());
+        free(json);
+    }
+}

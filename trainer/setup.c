@@ -253,12 +253,14 @@ void tr_setup_resident(const struct tr_setup *setup, const int *first_layer, int
     const bool end = place.stage == 0 || place.stage == last;
     if (last == 0 || !end || !sizes.tied) {
         tr_resident_of(&sizes, &place, NULL, resident);
+        resident->process += (double)tr_resident_threads(setup->engine.nthreads);
         return;
     }
     /* The other end stage's rank of the same place holds the tied table, too. */
     const struct tr_cost_rank tied =
         tr_setup_rank(setup, first_layer, rank + (last - 2 * place.stage) * each);
     tr_resident_of(&sizes, &place, &tied, resident);
+    resident->process += (double)tr_resident_threads(setup->engine.nthreads);
 }
 
 tr_status tr_setup_memory(const struct tr_setup *setup, int rank, uint64_t *nbytes)
@@ -269,7 +271,7 @@ tr_status tr_setup_memory(const struct tr_setup *setup, int rank, uint64_t *nbyt
     const struct tr_cost_rank place = tr_setup_rank(setup, first_layer, rank);
     struct tr_cost cost;
     tr_cost_of(&sizes, &place, &cost);
-    *nbytes = tr_cost_all(&cost.memory);
+    *nbytes = tr_cost_all(&cost.memory) + tr_resident_threads(setup->engine.nthreads);
     free(first_layer);
     return TR_OK;
 }

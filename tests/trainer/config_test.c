@@ -185,6 +185,29 @@ TEST(setup, what_is_left_open_follows_from_the_model)
     CHECK(setup.engine.model.tied && setup.engine.model.hidden == 7);
 }
 
+/* Of each thread beyond the first at least its room for scores. */
+TEST(setup, the_memory_of_a_rank_counts_its_threads)
+{
+    static const char *const threads[] = {"--threads=1", "--threads=5"};
+    const double room = TR_ATTENTION_ROOM * sizeof(float);
+    uint64_t needed[2] = {0};
+    double resident[2] = {0};
+    for (int i = 0; i < 2; ++i) {
+        struct tr_setup setup;
+        struct tr_resident parts;
+        int *first_layer;
+        REQUIRE(set_up(1, threads[i], NULL, NULL, &setup) == TR_OK);
+        REQUIRE(tr_setup_memory(&setup, 0, &needed[i]) == TR_OK);
+        REQUIRE(tr_setup_stages(&setup, &first_layer) == TR_OK);
+        tr_setup_resident(&setup, first_layer, 0, &parts);
+        resident[i] = tr_resident_sum(&parts);
+        free(first_layer);
+    }
+    CHECK((double)(needed[1] - needed[0]) >= 4 * room);
+    CHECK(resident[1] - resident[0] >= 4 * room);
+    CHECK(resident[1] - resident[0] == (double)(needed[1] - needed[0]));
+}
+
 TEST(setup, a_model_that_does_not_fit_its_ranks_is_refused)
 {
     static const struct {

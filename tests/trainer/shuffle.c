@@ -10,6 +10,12 @@ void __real_tr_pool_run(tr_piece *piece, const void *arg, long npieces);
 
 static uint64_t order;
 static _Thread_local uint64_t ncalls;
+static _Thread_local long given;
+
+long pieces_given(void)
+{
+    return given;
+}
 
 void shuffle_pieces(uint64_t seed)
 {
@@ -42,6 +48,7 @@ static long common_divisor(long a, long b)
 
 void __wrap_tr_pool_run(tr_piece *piece, const void *arg, long npieces)
 {
+    if (npieces > 1) given += npieces;
     if (!order || npieces < 2) {
         __real_tr_pool_run(piece, arg, npieces);
         return;

@@ -9,4 +9,7 @@
  * seed and differs from call to call; 0: in the order of their numbers. Not while a call runs. */
 void shuffle_pieces(uint64_t seed);
 
+/* How many pieces this thread has given to the pool so far, in calls of two and more. */
+long pieces_given(void);
+
 #endif

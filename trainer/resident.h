@@ -9,13 +9,18 @@
 struct tr_resident {
     double own;     /* the rank's arenas, in whole huge pages */
     double peers;   /* arenas of other ranks of the host that the process maps */
-    double process; /* code, libraries and their buffers */
+    double process; /* code, libraries and their buffers, threads */
 };
 
-/* What a rank's process will have. `tied`: the rank of the other end stage that holds the same tied
- * table; NULL when there is none. All ranks count as ranks of one host, and every message between
- * two of them as read in place: what two ranks do. Larger groups may copy some messages instead,
- * and then have less. The text and the tensor that a checkpoint collects are not included. */
+/* What `nthreads` threads of a rank take together beyond one: a worker of the pool has room for
+ * scores, a stack, and buffers of its own in oneDNN. */
+uint64_t tr_resident_threads(int nthreads);
+
+/* What a rank's process of one thread will have. `tied`: the rank of the other end stage that holds
+ * the same tied table; NULL when there is none. All ranks count as ranks of one host, and every
+ * message between two of them as read in place: what two ranks do. Larger groups may copy some
+ * messages instead, and then have less. The text and the tensor that a checkpoint collects are not
+ * included. */
 void tr_resident_of(const struct tr_cost_sizes *sizes, const struct tr_cost_rank *rank,
                     const struct tr_cost_rank *tied, struct tr_resident *resident);
 

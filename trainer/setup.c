@@ -253,12 +253,14 @@ void tr_setup_resident(const struct tr_setup *setup, const int *first_layer, int
     const bool end = place.stage == 0 || place.stage == last;
     if (last == 0 || !end || !sizes.tied) {
         tr_resident_of(&sizes, &place, NULL, resident);
+        resident->process += (double)tr_resident_threads(setup->engine.nthreads);
         return;
     }
     /* The other end stage's rank of the same place holds the tied table, too. */
     const struct tr_cost_rank tied =
         tr_setup_rank(setup, first_layer, rank + (last - 2 * place.stage) * each);
     tr_resident_of(&sizes, &place, &tied, resident);
+    resident->process += (double)tr_resident_threads(setup->engine.nthreads);
 }
 
 tr_status tr_setup_memory(const struct tr_setup *setup, int rank, uint64_t *nbytes)
@@ -269,7 +271,7 @@ tr_status tr_setup_memory(const struct tr_setup *setup, int rank, uint64_t *nbyt
     const struct tr_cost_rank place = tr_setup_rank(setup, first_layer, rank);
     struct tr_cost cost;
     tr_cost_of(&sizes, &place, &cost);
-    *nbytes = tr_cost_all(&cost.memory);
+    *nbytes = tr_cost_all(&cost.memory) + tr_resident_threads(setup->engine.nthreads);
     free(first_layer);
     return TR_OK;
 }
@@ -288,6 +290,62 @@ struct tr_optimizer tr_setup_optimizer(const struct tr_config *config, int64_t t
                                  .trust_min = config->trust_min,
                                  .trust_max = config->trust_max,
                                  .t = t};
+}
+
+/* Whether the optimizers of these options keep the same states of every tensor. */
+static bool keep_the_same(const struct tr_config *a, const struct tr_config *b)
+{
+    static const struct tr_subject subjects[] = {{.ndim = 1, .shape = {1, 1}},
+                                                 {.ndim = 2, .shape = {1, 1}},
+                                                 {.ndim = 2, .shape = {1, 1}, .hidden = true}};
+    const struct tr_optimizer first = tr_setup_optimizer(a, 1, a->lr),
+                              second = tr_setup_optimizer(b, 1, b->lr);
+    for (size_t i = 0; i < sizeof subjects / sizeof *subjects; ++i) {
+        enum tr_state_shape x[TR_MOST_STATES] = {0}, y[TR_MOST_STATES] = {0};
+        const int n = tr_optimizer_rule(&first)->states(&first, &subjects[i], x);
+        if (tr_optimizer_rule(&second)->states(&second, &subjects[i], y) != n) return false;
+        if (memcmp(x, y, (size_t)n * sizeof *x) != 0) return false;
+    }
+    return true;
+}
+
+/* The value as a user writes it: 0.9, where 17 digits tell it apart from all others. */
+static void value_for_people(const struct tr_config *config, int id, char out[TR_TEXT_BYTES])
+{
+    tr_config_value(config, id, out);
+    if (tr_config_option(id)->type == TR_TYPE_REAL)
+        snprintf(out, TR_TEXT_BYTES, "%g", strtod(out, NULL));
+}
+
+/* Fails when an option that was given makes the optimizer keep other states than the checkpoint
+ * has. */
+static tr_status check_states(const struct tr_config *config, const struct tr_config *saved,
+                              const char *path)
+{
+    for (int id = 0; id < TR_NUM_OPTIONS; ++id) {
+        const char *name = tr_config_option(id)->name;
+        struct tr_config other = *saved;
+        char given[TR_TEXT_BYTES], value[TR_TEXT_BYTES];
+        if (!tr_config_given(config, id)) continue;
+        tr_config_value(config, id, given);
+        TR_TRY(tr_config_set(&other, name, given, TR_FROM_COMMAND_LINE));
+        if (keep_the_same(&other, saved)) continue;
+        value_for_people(config, id, given);
+        value_for_people(saved, id, value);
+        return tr_fail("--%s=%.32s, but %s was written with --%s=%.32s, with which the optimizer "
+                       "keeps other numbers of each tensor; leave the option out",
+                       name, given, path, name, value);
+    }
+    return TR_OK;
+}
+
+tr_status tr_setup_resume(struct tr_config *config, const char *json, const char *path)
+{
+    struct tr_config saved;
+    tr_config_init(&saved);
+    TR_TRY(tr_config_restore(config, json, path));
+    TR_TRY(tr_config_restore(&saved, json, path));
+    return check_states(config, &saved, path);
 }
 
 const char *tr_setup_sharding_name(enum tr_sharding sharding)

@@ -28,15 +28,21 @@ struct tr_cost_rank tr_setup_rank(const struct tr_setup *setup, const int *first
 /* first_layer[pp + 1] of the stages, which the caller frees. */
 TR_NODISCARD tr_status tr_setup_stages(const struct tr_setup *setup, int **first_layer);
 
-/* What the process of a rank will have resident, for resident.h. */
+/* What the process of a rank will have resident, for resident.h, with the engine's number of
+ * threads. */
 void tr_setup_resident(const struct tr_setup *setup, const int *first_layer, int rank,
                        struct tr_resident *resident);
 
-/* The bytes that a rank needs. */
+/* The bytes that a rank needs, with the engine's number of threads. */
 TR_NODISCARD tr_status tr_setup_memory(const struct tr_setup *setup, int rank, uint64_t *nbytes);
 
 /* The optimizer's step number `t` (from 1) at learning rate `lr`. */
 struct tr_optimizer tr_setup_optimizer(const struct tr_config *config, int64_t t, double lr);
+
+/* Takes the options a checkpoint was written with, as tr_config_restore does. Fails also where a
+ * given option (momentum) makes the optimizer keep other states than the checkpoint has. */
+TR_NODISCARD tr_status tr_setup_resume(struct tr_config *config, const char *json,
+                                       const char *path);
 
 /* The names of what a run does, for people. */
 const char *tr_setup_sharding_name(enum tr_sharding sharding);

@@ -38,7 +38,7 @@ static tr_status resume_options(struct tr_trainer *t, char *path)
     status = tr_mesh_agree(t->mesh, status);
     if (status == TR_OK) status = share_options(t, path, &options);
     if (status == TR_OK)
-        status = tr_mesh_agree(t->mesh, tr_config_restore(&t->config, options, path));
+        status = tr_mesh_agree(t->mesh, tr_setup_resume(&t->config, options, path));
     free(options);
     return status;
 }
@@ -75,25 +75,45 @@ static tr_status open_log(struct tr_trainer *t)
                                               config->log, config->resume[0] != 0));
 }
 
+/* How many threads this rank takes: those that were given, or its share of the host's cores. */
+static tr_status choose_threads(struct tr_trainer *t, const struct tr_machine *limits)
+{
+    const struct tr_need need = tr_machine_need(limits, 0);
+    struct tr_need *needs;
+    int nneeds, own;
+    TR_TRY(tr_place_needs(t->mesh, &need, &needs, &nneeds, &own));
+    t->nthreads = (int)t->config.threads;
+    if (!t->nthreads) t->nthreads = tr_machine_threads(limits, needs, nneeds, own);
+    free(needs);
+    return TR_OK;
+}
+
 /* Compares what the ranks of a host need with what there is, before a rank takes any: the system
- * would end a process that uses more, and not say why. Then shares the host's cores. */
-static tr_status share_host(struct tr_trainer *t, struct tr_setup *setup)
+ * would end a process that uses more, and not say why. */
+static tr_status check_memory(const struct tr_trainer *t, const struct tr_setup *setup,
+                              const struct tr_machine *limits)
 {
     const struct tr_mesh *mesh = t->mesh;
-    struct tr_machine limits;
     struct tr_need *needs;
     uint64_t mine = 0;
     int nneeds, own;
     TR_TRY(tr_mesh_agree(mesh, tr_setup_memory(setup, mesh->rank, &mine)));
-    tr_machine_read("", &limits);
-    const struct tr_need need = tr_machine_need(&limits, mine);
+    const struct tr_need need = tr_machine_need(limits, mine);
     TR_TRY(tr_place_needs(mesh, &need, &needs, &nneeds, &own));
-    const tr_status status = tr_machine_check(&limits, mesh->rank, needs, nneeds, own);
-    t->nthreads = (int)t->config.threads;
-    if (!t->nthreads) t->nthreads = tr_machine_threads(&limits, needs, nneeds, own);
-    setup->engine.nthreads = t->nthreads;
+    const tr_status status = tr_machine_check(limits, mesh->rank, needs, nneeds, own);
     free(needs);
-    TR_TRY(tr_mesh_agree(mesh, status));
+    return tr_mesh_agree(mesh, status);
+}
+
+/* Takes this rank's share of the host: threads, and memory that is there. */
+static tr_status share_host(struct tr_trainer *t, struct tr_setup *setup)
+{
+    const struct tr_mesh *mesh = t->mesh;
+    struct tr_machine limits;
+    tr_machine_read("", &limits);
+    TR_TRY(choose_threads(t, &limits));
+    setup->engine.nthreads = t->nthreads;
+    TR_TRY(check_memory(t, setup, &limits));
     if (mesh->rank == 0 && t->nthreads > limits.cores.count)
         printf("note: the %d threads of rank 0 may run on %d core%s only, where they wait for each "
                "other%s\n",

@@ -1,5 +1,6 @@
-/* The number of threads changes no bit of a step: not of the loss, of the norm, of a weight. The
- * sizes are such that most operations have several pieces, and some have uneven ones. */
+/* Neither the number of threads nor the order of the pieces changes a bit of a step: not of the
+ * loss, of the norm, of a weight. The sizes are such that most operations have several pieces, and
+ * some have uneven ones. */
 #include <math.h>
 #include <string.h>
 
@@ -9,8 +10,9 @@
 #include "param.h"
 #include "ranks.h"
 #include "shim.h"
+#include "shuffle.h"
 
-enum { STEPS = 2, MOST_THREADS = 3 };
+enum { STEPS = 2 };
 
 struct layout {
     const char *name;
@@ -114,25 +116,34 @@ static void body(struct rank *self)
 
 static void check_layout(const struct layout *layout)
 {
-    struct run runs[MOST_THREADS];
+    static const struct {
+        int nthreads;
+        uint64_t order;
+    } ways[] = {{1, 0}, {2, 0}, {3, 0}, {1, 1}, {3, 2}};
+    enum { WAYS = sizeof ways / sizeof *ways };
+    struct run runs[WAYS];
     int nranks = 1;
     for (int axis = 0; axis < TR_NUM_AXES; ++axis) nranks *= layout->size[axis];
-    for (int n = 0; n < MOST_THREADS; ++n) {
-        runs[n] = (struct run){.layout = layout, .nthreads = n + 1};
-        REQUIRE(run_ranks(nranks, body, &runs[n]));
+    for (int n = 0; n < WAYS; ++n) {
+        runs[n] = (struct run){.layout = layout, .nthreads = ways[n].nthreads};
+        shuffle_pieces(ways[n].order);
+        const bool ran = run_ranks(nranks, body, &runs[n]);
+        shuffle_pieces(0);
+        REQUIRE(ran);
         for (int rank = 0; rank < nranks; ++rank) {
             const struct bits *one = &runs[0].bits[rank], *bits = &runs[n].bits[rank];
             CHECK(isfinite(bits->loss[STEPS - 1]) && bits->loss[STEPS - 1] < bits->loss[0]);
             CHECK_MESSAGE(
                 !memcmp(one, bits, sizeof *one),
-                "%s, rank %d: %d threads have loss %.17g, norm %.17g, one has %.17g, %.17g",
-                layout->name, rank, n + 1, bits->loss[1], bits->norm[1], one->loss[1],
-                one->norm[1]);
+                "%s, rank %d: %d threads, order %d: loss %.17g, norm %.17g, one thread has %.17g, "
+                "%.17g",
+                layout->name, rank, ways[n].nthreads, (int)ways[n].order, bits->loss[1],
+                bits->norm[1], one->loss[1], one->norm[1]);
         }
     }
 }
 
-TEST(bits, threads_change_none)
+TEST(bits, threads_and_the_order_of_pieces_change_none)
 {
     static const struct layout layouts[] = {
         {"gpt2", {1, 1, 1, 1, 1, 1}, TR_GPT2, TR_DDP, TR_ADAMW},

@@ -185,6 +185,29 @@ TEST(setup, what_is_left_open_follows_from_the_model)
     CHECK(setup.engine.model.tied && setup.engine.model.hidden == 7);
 }
 
+/* Of each thread beyond the first at least its room for scores. */
+TEST(setup, the_memory_of_a_rank_counts_its_threads)
+{
+    static const char *const threads[] = {"--threads=1", "--threads=5"};
+    const double room = TR_ATTENTION_ROOM * sizeof(float);
+    uint64_t needed[2] = {0};
+    double resident[2] = {0};
+    for (int i = 0; i < 2; ++i) {
+        struct tr_setup setup;
+        struct tr_resident parts;
+        int *first_layer;
+        REQUIRE(set_up(1, threads[i], NULL, NULL, &setup) == TR_OK);
+        REQUIRE(tr_setup_memory(&setup, 0, &needed[i]) == TR_OK);
+        REQUIRE(tr_setup_stages(&setup, &first_layer) == TR_OK);
+        tr_setup_resident(&setup, first_layer, 0, &parts);
+        resident[i] = tr_resident_sum(&parts);
+        free(first_layer);
+    }
+    CHECK((double)(needed[1] - needed[0]) >= 4 * room);
+    CHECK(resident[1] - resident[0] >= 4 * room);
+    CHECK(resident[1] - resident[0] == (double)(needed[1] - needed[0]));
+}
+
 TEST(setup, a_model_that_does_not_fit_its_ranks_is_refused)
 {
     static const struct {
@@ -444,4 +467,34 @@ TEST(config, a_checkpoint_of_another_optimizer_is_refused)
     CHECK(tr_config_restore(&config, json, "file") < 0);
     CHECK_MESSAGE(strstr(tr_error(), "file was written with --optimizer=adamw"), "%s", tr_error());
     free(json);
+}
+
+/* Momentum 0 keeps no running mean of SGD's, and none of Muon's matrices. */
+TEST(setup, a_momentum_that_keeps_other_states_than_the_checkpoint_is_refused)
+{
+    static const struct {
+        const char *optimizer, *saved, *given, *says;
+    } cases[] = {{"--optimizer=sgd", "0.9", "--momentum=0", "--momentum=0,"},
+                 {"--optimizer=sgd", "0", "--momentum=0.5", "--momentum=0.5,"},
+                 {"--optimizer=muon", "0.9", "--momentum=0", "--momentum=0,"},
+                 {"--optimizer=muon", "0", "--momentum=0.5", "--momentum=0.5,"},
+                 {"--optimizer=sgd", "0.9", "--momentum=0.5", NULL},
+                 {"--optimizer=sgd", "0", "--momentum=0", NULL},
+                 {"--optimizer=adamw", "0.9", "--momentum=0", NULL},
+                 {"--optimizer=lamb", "0", "--momentum=0.5", NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        struct tr_config saved, config;
+        REQUIRE(parse(&saved, cases[i].optimizer, NULL) == TR_OK);
+        REQUIRE(tr_config_set(&saved, "momentum", cases[i].saved, TR_FROM_COMMAND_LINE) == TR_OK);
+        char *json = tr_config_to_json(&saved);
+        REQUIRE(json != NULL);
+        REQUIRE(parse(&config, cases[i].given, NULL) == TR_OK);
+        const tr_status status = tr_setup_resume(&config, json, "file");
+        CHECK_MESSAGE((status < 0) == (cases[i].says != NULL), "%zu: %s", i, tr_error());
+        if (cases[i].says && status < 0)
+            CHECK_MESSAGE(strstr(tr_error(), cases[i].says) &&
+                              strstr(tr_error(), "file was written with --momentum="),
+                          "%zu: %s", i, tr_error());
+        free(json);
+    }
 }

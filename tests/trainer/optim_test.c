@@ -4,6 +4,7 @@
 
 #include "optim/optim.h"
 #include "optim/rate.h"
+#include "ops/share.h"
 #include "parallel/whole.h"
 #include "reference.h"
 #include "setup.h"
@@ -240,6 +241,40 @@ TEST(optim, a_shard_that_begins_inside_a_tensor_is_updated_alike)
 {
     check_optimizer(TR_ADAMW, 0.9, 20, 70);
     check_optimizer(TR_SGD, 0.9, 60, 10);
+}
+
+/* What an update of a part finds in the states: that of the tensor's shape is its part's, the
+ * others are whole. */
+static void add_states(const struct tr_optimizer *how, const struct tr_tensor_piece *piece,
+                       const double *sums)
+{
+    (void)how;
+    (void)sums;
+    for (size_t i = 0; i < piece->count; ++i)
+        piece->w[i] = piece->states[0][i] + piece->states[1][1] + piece->states[2][0];
+}
+
+TEST(optim, threads_share_an_update_whose_states_have_other_shapes)
+{
+    enum { COUNT = 2 * TR_PIECE_FLOATS + 7 };
+    static float w[COUNT], g[COUNT], m[COUNT];
+    float rows[2] = {0, 0.25f}, scalar = 0.5f;
+    const struct tr_optimizer how = {.kind = TR_SGD};
+    const struct tr_tensor_piece piece = {
+        .subject = {.ndim = 2, .shape = {2, COUNT / 2}},
+        .count = COUNT,
+        .w = w,
+        .g = g,
+        .states = {m, rows, &scalar},
+        .shapes = {TR_STATE_TENSOR, TR_STATE_ROWS, TR_STATE_SCALAR}};
+    for (int i = 0; i < COUNT; ++i) m[i] = (float)i;
+    for (int nthreads = 1; nthreads <= 3; ++nthreads) {
+        memset(w, 0, sizeof w);
+        REQUIRE(tr_pool_open(nthreads, 1) == TR_OK);
+        tr_share(add_states, &how, &piece, NULL);
+        tr_pool_close();
+        for (int i = 0; i < COUNT; ++i) REQUIRE(w[i] == (float)i + 0.75f);
+    }
 }
 
 TEST(optim, schedule_rises_then_falls_to_the_last_rate)

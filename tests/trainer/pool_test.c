@@ -63,20 +63,85 @@ TEST(pool, each_piece_is_computed_once)
     }
 }
 
-/* Calls that follow each other at once, and calls before which the workers have gone to sleep. */
-TEST(pool, workers_that_sleep_are_woken)
+/* Pieces that wait for each other: `size` of them meet, for which as many threads must have one
+ * each. After 30 seconds a piece waits no longer: threads do not come. */
+enum { MOST_THREADS = 5, PATIENCE_S = 30 };
+
+struct meeting {
+    int size;
+    long npieces; /* of the call; those beyond a multiple of size wait for nobody */
+    pthread_mutex_t lock;
+    pthread_cond_t arrived;
+    long arrivals;
+    bool late;
+    /* of each piece */
+    pthread_t threads[MOST];
+    sigset_t blocked[MOST];
+    float *rooms[MOST];
+};
+
+static void begin_meeting(struct meeting *meeting, int size, long npieces)
 {
-    static struct call call;
-    REQUIRE(tr_pool_open(3, ROOM) == TR_OK);
-    memset(&call, 0, sizeof call);
-    for (int turn = 0; turn < 200; ++turn) {
-        const struct timespec pause = {.tv_nsec = turn % 4 * 100000};
-        if (pause.tv_nsec) nanosleep(&pause, NULL);
-        tr_pool_run(count, &call, 2 + turn % 5);
+    *meeting = (struct meeting){.size = size, .npieces = npieces};
+    pthread_mutex_init(&meeting->lock, NULL);
+    pthread_cond_init(&meeting->arrived, NULL);
+}
+
+/* Returns when the arrivals are a multiple of `size`. */
+static void meet(struct meeting *meeting)
+{
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += PATIENCE_S;
+    pthread_mutex_lock(&meeting->lock);
+    const long all = (meeting->arrivals++ / meeting->size + 1) * meeting->size;
+    pthread_cond_broadcast(&meeting->arrived);
+    while (meeting->arrivals < all && !meeting->late)
+        if (pthread_cond_timedwait(&meeting->arrived, &meeting->lock, &end)) {
+            meeting->late = true;
+            pthread_cond_broadcast(&meeting->arrived);
+        }
+    pthread_mutex_unlock(&meeting->lock);
+}
+
+static float own_room[ROOM];
+
+static void meet_others(const void *arg, long index)
+{
+    struct meeting *meeting = (struct meeting *)(uintptr_t)arg;
+    meeting->threads[index] = pthread_self();
+    pthread_sigmask(SIG_BLOCK, NULL, &meeting->blocked[index]);
+    meeting->rooms[index] = tr_pool_room(own_room);
+    if (index < meeting->npieces - meeting->npieces % meeting->size) meet(meeting);
+}
+
+/* One call whose pieces meet, `size` at a time, on as many threads; false when they did not. */
+static bool hold_meeting(struct meeting *meeting, int size, long npieces)
+{
+    begin_meeting(meeting, size, npieces);
+    tr_pool_run(meet_others, meeting, npieces);
+    CHECK_MESSAGE(!meeting->late, "%d of %ld pieces never ran at the same time", size, npieces);
+    for (long i = 0; i < npieces - npieces % size && !meeting->late; ++i)
+        for (long j = i - i % size; j < i; ++j)
+            CHECK(!pthread_equal(meeting->threads[i], meeting->threads[j]));
+    return !meeting->late;
+}
+
+/* Calls that follow each other at once, and calls before which the workers have gone to sleep. */
+TEST(pool, all_threads_are_there_for_pieces_that_wait_for_each_other)
+{
+    static struct meeting meeting;
+    for (int n = 2; n <= MOST_THREADS; ++n) {
+        REQUIRE(tr_pool_open(n, ROOM) == TR_OK);
+        bool met = true;
+        for (int turn = 0; turn < 60 && met; ++turn) {
+            const struct timespec pause = {.tv_nsec = turn % 4 * 300000};
+            if (pause.tv_nsec) nanosleep(&pause, NULL);
+            met = hold_meeting(&meeting, n, n * (1 + turn % 3) + turn % 2);
+        }
+        tr_pool_close();
+        REQUIRE(met);
     }
-    CHECK_EQ(call.counts[0], 200);
-    CHECK_EQ(call.counts[5], 40);
-    tr_pool_close();
 }
 
 /* Pieces that take long: the caller and the workers run out of pieces and sleep meanwhile. */
@@ -123,46 +188,47 @@ TEST(pool, a_call_inside_a_piece_runs_on_one_thread)
     tr_pool_close();
 }
 
-struct rooms {
-    float own[ROOM];
-    float *taken[64];
-    float last[64];
-};
-
-static void use_room(const void *arg, long index)
+/* Fills its thread's room, and has it as it left it when all have filled theirs. */
+static void fill_room(const void *arg, long index)
 {
-    struct rooms *rooms = (struct rooms *)(uintptr_t)arg;
-    float *room = rooms->taken[index] = tr_pool_room(rooms->own);
+    struct meeting *meeting = (struct meeting *)(uintptr_t)arg;
+    meet_others(arg, index);
+    float *room = meeting->rooms[index];
     for (int i = 0; i < ROOM; ++i) room[i] = (float)(index + i);
-    rooms->last[index] = room[ROOM - 1];
+    meet(meeting);
+    for (int i = 0; i < ROOM; ++i) CHECK(room[i] == (float)(index + i));
 }
 
 TEST(pool, each_thread_has_room_of_its_own)
 {
-    static struct rooms rooms;
-    float *others[2] = {NULL, NULL};
-    REQUIRE(tr_pool_open(3, ROOM) == TR_OK);
-    for (int turn = 0; turn < 50; ++turn) {
-        tr_pool_run(use_room, &rooms, 64);
-        for (int i = 0; i < 64; ++i) {
-            CHECK(rooms.last[i] == (float)(i + ROOM - 1));
-            float *const taken = rooms.taken[i];
-            if (taken == rooms.own || taken == others[0] || taken == others[1]) continue;
-            REQUIRE(!others[0] || !others[1]);
-            others[others[0] != NULL] = taken;
+    static struct meeting meeting;
+    enum { THREADS = 3 };
+    REQUIRE(tr_pool_open(THREADS, ROOM) == TR_OK);
+    for (int turn = 0; turn < 20 && !meeting.late; ++turn) {
+        begin_meeting(&meeting, THREADS, THREADS);
+        tr_pool_run(fill_room, &meeting, THREADS);
+        CHECK(!meeting.late);
+        for (int i = 0; i < THREADS; ++i) {
+            const bool own = pthread_equal(meeting.threads[i], pthread_self());
+            CHECK(own == (meeting.rooms[i] == own_room));
+            CHECK(own || (uintptr_t)meeting.rooms[i] % 64 == 0);
         }
     }
     tr_pool_close();
+    CHECK(tr_pool_room(own_room) == own_room);
 }
 
 /* Ranks that are threads: each has a pool of its own. */
 static void *train(void *arg)
 {
     struct call *call = arg;
-    if (tr_pool_open(2, ROOM) < 0) return NULL;
+    struct meeting *meeting = malloc(sizeof *meeting);
+    if (!meeting || tr_pool_open(2, ROOM) < 0) return NULL;
     check_calls(call, 9, 300);
+    const bool met = hold_meeting(meeting, 2, 9);
     tr_pool_close();
-    return arg;
+    free(meeting);
+    return met ? arg : NULL;
 }
 
 TEST(pool, threads_have_pools_of_their_own)
@@ -174,6 +240,30 @@ TEST(pool, threads_have_pools_of_their_own)
         void *result = NULL;
         pthread_join(threads[i], &result);
         CHECK(result == &calls[i]);
+    }
+}
+
+/* A thread with all signals blocked would not run the handler of its own faults. */
+TEST(pool, workers_block_all_signals_but_those_of_their_faults)
+{
+    static const int of_faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
+    static struct meeting meeting;
+    sigset_t before, after;
+    pthread_sigmask(SIG_BLOCK, NULL, &before);
+    REQUIRE(tr_pool_open(3, ROOM) == TR_OK);
+    pthread_sigmask(SIG_BLOCK, NULL, &after);
+    hold_meeting(&meeting, 3, 3);
+    tr_pool_close();
+    for (int number = 1; number < 32; ++number) {
+        bool fault = number == SIGKILL || number == SIGSTOP; /* which nobody can block */
+        for (size_t i = 0; i < sizeof of_faults / sizeof *of_faults; ++i)
+            fault |= of_faults[i] == number;
+        CHECK_EQ(sigismember(&after, number), sigismember(&before, number));
+        for (int i = 0; i < 3; ++i) {
+            const bool own = pthread_equal(meeting.threads[i], pthread_self());
+            CHECK_EQ(sigismember(&meeting.blocked[i], number),
+                     own ? sigismember(&before, number) : !fault);
+        }
     }
 }
 

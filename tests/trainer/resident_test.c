@@ -9,7 +9,7 @@
 /* 28.6 million parameters, 114 MB of weights: the arenas outweigh what differs between machines. */
 #define LARGE                                                                                      \
     "--layers=4 --heads=8 --width=768 --context=16 --batch=2 --micro-batch=1 --steps=1 "           \
-    "--held-out=0 --sample=0 --data=" TUTTI_SOURCE_DIR "/include "
+    "--held-out=0 --sample=0 --threads=2 --data=" TUTTI_SOURCE_DIR "/include "
 
 enum { OUTPUT = 1 << 16 };
 

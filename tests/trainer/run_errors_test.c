@@ -74,6 +74,26 @@ TEST(run, a_truncated_or_foreign_checkpoint_ends_every_rank)
     }
 }
 
+TEST(run, a_momentum_that_loses_or_lacks_the_checkpoints_states_is_told)
+{
+    static const char *const momentum[] = {"0", "0.9"};
+    for (int saved = 0; saved < 2; ++saved) {
+        struct bench b;
+        char options[COMMAND], says[128];
+        REQUIRE(setup(&b));
+        snprintf(options, sizeof options,
+                 SMALL "--optimizer=sgd --momentum=%s --steps=1 --checkpoint=%s", momentum[saved],
+                 b.folder);
+        CHECK_EQ(train(1, options, b.output), 0);
+        snprintf(options, sizeof options, "--resume=%s --steps=2 --sample=0 --momentum=%s",
+                 b.folder, momentum[!saved]);
+        snprintf(says, sizeof says, "--momentum=%s, but %s/step-00000001.safetensors was written",
+                 momentum[!saved], b.folder);
+        expect_error(2, options, says);
+        teardown(&b);
+    }
+}
+
 /* The limit on files leaves room for the library's shared memory, but not for the checkpoint. */
 TEST(run, a_full_disk_is_told_and_leaves_no_half_checkpoint)
 {

@@ -51,15 +51,40 @@ void tr_gemm(char ta, char tb, long m, long n, long k, float alpha, const float 
  * the tiles are the same for one thread as for many. A tile packs its rows of op(a) and its columns
  * of op(b) again. Smaller tiles keep more threads busy, larger ones cost one thread less: most
  * where the result is wide, and less where neither operand is transposed. A wide result of many
- * rows is cut into rows only, as tiles side by side would read and pack the same rows of op(a). */
-enum { WIDE = 512, MANY = 2048 };
+ * rows is cut into rows only, as tiles side by side would read and pack the same rows of op(a).
+ *
+ * A product that is worth the threads' meeting has at least four tiles, also where all of it would
+ * go into one or two: by rows, which costs one thread less than 1 %, or two by two where
+ * only op(b) is transposed, which then costs less. Tiles have nearly the same size. */
+enum { WIDE = 512, MANY = 2048, FEWEST = 4, UNIT = 16 };
+static const double worth = 1 << 23; /* products of two numbers */
 
-static struct tr_tile largest_tile(const struct tr_product *p)
+static struct tr_tile largest_of_many(const struct tr_product *p)
 {
     const bool plain = p->ta == 'N' && p->tb == 'N';
     if (p->n <= WIDE) return (struct tr_tile){.rows = plain ? 256 : 512, .columns = WIDE};
     if (p->ta == 'T' || p->m <= WIDE) return (struct tr_tile){.rows = 2048, .columns = 768};
     return (struct tr_tile){.rows = p->m < MANY ? 512 : 1024, .columns = 4096};
+}
+
+/* The size of parts of n items that are at most `most`, nearly equal, and whole units. */
+static long even(long n, long most)
+{
+    const long parts = n > most ? tr_ranges(n, most) : 1, each = tr_ranges(n, parts);
+    return each > UNIT ? tr_ranges(each, UNIT) * UNIT : UNIT;
+}
+
+static struct tr_tile largest_tile(const struct tr_product *p)
+{
+    const struct tr_tile most = largest_of_many(p);
+    const struct tr_tile tile = {.rows = even(p->m, most.rows),
+                                 .columns = even(p->n, most.columns)};
+    const long tiles = tr_ranges(p->m, tile.rows) * tr_ranges(p->n, tile.columns);
+    if (tiles >= FEWEST || (double)p->m * (double)p->n * (double)p->k < worth) return tile;
+    if (p->ta == 'N' && p->tb == 'T')
+        return (struct tr_tile){.rows = even(p->m, tr_ranges(p->m, 2)),
+                                .columns = even(p->n, tr_ranges(p->n, 2))};
+    return (struct tr_tile){.rows = even(p->m, tr_ranges(p->m, FEWEST)), .columns = tile.columns};
 }
 
 long tr_product_tiles(const struct tr_product *p)
@@ -81,6 +106,18 @@ void tr_product_compute(const struct tr_product *p, const struct tr_tile *tile)
 {
     const float *a = p->a + tile->row * (p->ta == 'N' ? p->lda : 1);
     const float *b = p->b + tile->column * (p->tb == 'N' ? 1 : p->ldb);
-    tr_gemm(p->ta, p->tb, tile->rows, tile->columns, p->k, 1, a, p->lda, b, p->ldb, p->beta,
+    tr_gemm(p->ta, p->tb, tile->rows, tile->columns, p->k, p->alpha, a, p->lda, b, p->ldb, p->beta,
             p->c + tile->row * p->ldc + tile->column, p->ldc);
+}
+
+static void product_piece(const void *arg, long index)
+{
+    const struct tr_product *product = arg;
+    const struct tr_tile tile = tr_product_tile(product, index);
+    tr_product_compute(product, &tile);
+}
+
+void tr_product_run(const struct tr_product *p)
+{
+    tr_pool_run(product_piece, p, tr_product_tiles(p));
 }

@@ -34,7 +34,7 @@ void TR_OP(linear_forward)(float *y, const float *x, const float *w, const float
                            const float *residual, long rows, long in, long out)
 {
     const struct forward f = {
-        .product = {'N', 'T', rows, out, in, x, in, w, in, b || residual ? 1 : 0, y, out},
+        .product = {'N', 'T', rows, out, in, 1, x, in, w, in, b || residual ? 1 : 0, y, out},
         .b = b,
         .residual = residual};
     tr_pool_run(forward_piece, &f, tr_product_tiles(&f.product));
@@ -78,8 +78,8 @@ static void backward_piece(const void *arg, long index)
 void TR_OP(linear_backward)(float *dx, float *dw, float *db, const float *dy, const float *x,
                             const float *w, long rows, long in, long out)
 {
-    struct backward b = {.dx = {'N', 'N', rows, in, out, dy, out, w, in, 0, dx, in},
-                         .dw = {'T', 'N', out, in, rows, dy, out, x, in, 1, dw, in},
+    struct backward b = {.dx = {'N', 'N', rows, in, out, 1, dy, out, w, in, 0, dx, in},
+                         .dw = {'T', 'N', out, in, rows, 1, dy, out, x, in, 1, dw, in},
                          .db = db,
                          .dy = dy,
                          .rows = rows,

@@ -81,17 +81,49 @@ static void iterate(float *to, const float *x, float *gram, float *square, long 
     static const float a = 3.4445f, b = -4.7750f, c = 2.0315f;
     const bool tall = rows > cols;
     const long least = tall ? cols : rows;
-    if (tall)
-        tr_gemm('T', 'N', least, least, rows, 1, x, cols, x, cols, 0, gram, least);
-    else
-        tr_gemm('N', 'T', least, least, cols, 1, x, cols, x, cols, 0, gram, least);
+    const struct tr_product gram_of_x = {.ta = tall ? 'T' : 'N',
+                                         .tb = tall ? 'N' : 'T',
+                                         .m = least,
+                                         .n = least,
+                                         .k = tall ? rows : cols,
+                                         .alpha = 1,
+                                         .a = x,
+                                         .lda = cols,
+                                         .b = x,
+                                         .ldb = cols,
+                                         .c = gram,
+                                         .ldc = least};
+    const struct tr_product polynomial = {.ta = 'N',
+                                          .tb = 'N',
+                                          .m = least,
+                                          .n = least,
+                                          .k = least,
+                                          .alpha = c,
+                                          .a = gram,
+                                          .lda = least,
+                                          .b = gram,
+                                          .ldb = least,
+                                          .beta = b,
+                                          .c = square,
+                                          .ldc = least};
+    const struct tr_product moved = {.ta = 'N',
+                                     .tb = 'N',
+                                     .m = rows,
+                                     .n = cols,
+                                     .k = least,
+                                     .alpha = 1,
+                                     .a = tall ? x : square,
+                                     .lda = least,
+                                     .b = tall ? square : x,
+                                     .ldb = cols,
+                                     .beta = a,
+                                     .c = to,
+                                     .ldc = cols};
+    tr_product_run(&gram_of_x);
     memcpy(square, gram, (size_t)(least * least) * sizeof *square);
-    tr_gemm('N', 'N', least, least, least, c, gram, least, gram, least, b, square, least);
+    tr_product_run(&polynomial);
     memcpy(to, x, (size_t)(rows * cols) * sizeof *to);
-    if (tall)
-        tr_gemm('N', 'N', rows, cols, cols, 1, x, cols, square, least, a, to, cols);
-    else
-        tr_gemm('N', 'N', rows, cols, rows, 1, square, least, x, cols, a, to, cols);
+    tr_product_run(&moved);
 }
 
 static void transform(float *x, float *scratch_floats, long rows, long cols)

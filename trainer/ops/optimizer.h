@@ -57,8 +57,9 @@ struct tr_tensor_piece {
     float *w;                      /* [count] */
     float *g;                      /* [count]: the summed gradient, which a rule may change */
     float *states[TR_MOST_STATES]; /* [count], or the whole of another shape */
-    double scale;                  /* what the gradient is multiplied by first */
-    double decay;                  /* 0 for tensors that do not decay */
+    enum tr_state_shape shapes[TR_MOST_STATES]; /* of the states */
+    double scale;                               /* what the gradient is multiplied by first */
+    double decay;                               /* 0 for tensors that do not decay */
     struct tr_slice slices[TR_MOST_SLICES]; /* which elements of the tensor these are, in order */
     int nslices;
 };

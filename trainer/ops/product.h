@@ -1,16 +1,17 @@
-/* Matrix products, by oneDNN, on the thread that asks for them. Included by ops/ files only. */
+/* Matrix products, by oneDNN. Included by ops/ files only. */
 #ifndef TR_PRODUCT_H
 #define TR_PRODUCT_H
 
-/* c[m,n] = alpha op(a) op(b) + beta c; `a` is transposed when ta is 'T' (then stored [k,m]). Any
- * size may be 0. */
+/* On the thread that asks for it: c[m,n] = alpha op(a) op(b) + beta c; `a` is transposed when ta is
+ * 'T' (then stored [k,m]). Any size may be 0. */
 void tr_gemm(char ta, char tb, long m, long n, long k, float alpha, const float *a, long lda,
              const float *b, long ldb, float beta, float *c, long ldc);
 
-/* A product that is cut into tiles: c[m,n] = op(a) op(b) + beta c. */
+/* The same product, cut into tiles. */
 struct tr_product {
     char ta, tb;
     long m, n, k;
+    float alpha;
     const float *a;
     long lda;
     const float *b;
@@ -30,5 +31,7 @@ struct tr_tile {
 long tr_product_tiles(const struct tr_product *product);
 struct tr_tile tr_product_tile(const struct tr_product *product, long index);
 void tr_product_compute(const struct tr_product *product, const struct tr_tile *tile);
+/* All tiles, which threads share. */
+void tr_product_run(const struct tr_product *product);
 
 #endif

@@ -25,12 +25,13 @@ static inline void tr_share_part(const void *arg, long index)
     part.w += range.first;
     part.g += range.first;
     for (int i = 0; i < TR_MOST_STATES; ++i)
-        if (part.states[i]) part.states[i] += range.first;
+        if (part.states[i] && part.shapes[i] == TR_STATE_TENSOR) part.states[i] += range.first;
     share->update(share->how, &part, share->sums);
 }
 
-/* Calls `update` for parts of the piece (whose slices stay those of the whole piece), on any
- * thread. */
+/* Calls `update` for parts of the piece, on any thread. The slices of a part stay those of the
+ * whole piece, and so do its states of other shapes than the tensor's, which `update` only reads.
+ */
 static inline void tr_share(tr_update *update, const struct tr_optimizer *how,
                             const struct tr_tensor_piece *piece, const double *sums)
 {

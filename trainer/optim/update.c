@@ -34,7 +34,10 @@ static struct part part_of(const struct tr_optimizer *how, const struct tr_store
                                   .g = state->gradient_shard + at,
                                   .scale = scale,
                                   .decay = param->decay ? how->decay : 0}};
-    for (int i = 0; i < held->nstates; ++i) part.piece.states[i] = held->states[i];
+    for (int i = 0; i < held->nstates; ++i) {
+        part.piece.states[i] = held->states[i];
+        part.piece.shapes[i] = held->shapes[i];
+    }
     part.piece.nslices =
         tr_layout_slices(&param->layout, param->shape, store->params->tp, store->params->tp_rank,
                          held->first, held->count, part.piece.slices);

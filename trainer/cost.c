@@ -216,10 +216,10 @@ static void count_passes(const struct tr_cost_sizes *s, const struct tr_cost_ran
     }
 }
 
-/* Loss, tokens, two sums of the caller, and the 21 digits of the gradients' squares. */
+/* Loss, tokens, five sums of the caller, and the 21 digits of the gradients' squares. */
 static void count_world(struct tr_cost *cost)
 {
-    tr_cost_count(cost, TR_COST_WORLD, TR_COST_ALL_REDUCE, 1, (4 + 21) * 8);
+    tr_cost_count(cost, TR_COST_WORLD, TR_COST_ALL_REDUCE, 1, (2 + 5 + 21) * 8);
 }
 
 /* ---- Memory ------------------------------------------------------------------------------------

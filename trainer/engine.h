@@ -60,7 +60,7 @@ enum {
     TR_LOSS,
     TR_TOKENS,
     TR_EXTRA,
-    TR_NUM_EXTRA = 2,
+    TR_NUM_EXTRA = 5,
     TR_SQUARES = TR_EXTRA + TR_NUM_EXTRA,
     TR_NUM_SUMS = TR_SQUARES + TR_SUM_DIGITS
 };

@@ -6,7 +6,7 @@
  *              first of those that hold the block, and the blocks' sums are added without rounding.
  *              So the norm has the same bits however units are sharded over the data axes.
  * Collectives  one all-reduce of TR_SUM_DIGITS doubles over all ranks, together with the step's losses.
- * Volume       2 (n-1)/n * 200 bytes a rank and step, however large the model is.
+ * Volume       2 (n-1)/n * 168 bytes a rank and step, however large the model is.
  * Limits       2^21 ranks.
  * Test         tests/trainer/grid_*: the norm of every layout; ops_test.c: the sum is exact. */
 /* clang-format on */

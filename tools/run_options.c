@@ -30,7 +30,7 @@ static const char help[] =
     "      --tag-output       put \"[rank] \" before every line that a rank writes\n"
     "      --master-port P    port where the ranks meet (default: a free one)\n"
     "      --timeout S        end the job after S seconds (exit code 124)\n"
-    "      --grace S          seconds between SIGTERM and SIGKILL (default 5)\n"
+    "      --grace S          seconds between SIGTERM and SIGKILL (default 30)\n"
     "  -h, --help             this text\n"
     "  -V, --version          the version\n"
     "\n"
@@ -198,7 +198,7 @@ void run_options_parse(struct options *options, int argc, char **argv)
     make_tables(&tables);
     *options = (struct options){
         .bind = true,
-        .grace_ms = 5000,
+        .grace_ms = 30000,
         .rsh = "ssh -T -o BatchMode=yes -o ServerAliveInterval=15 -o ServerAliveCountMax=4"};
     optind = 0; /* a server parses a second time */
     while ((letter = getopt_long(argc, argv, tables.letters, tables.names, NULL)) != -1) {

@@ -16,6 +16,8 @@ enum {
     REPORT_MS = 2000,     /* survivors detect the death themselves and report more about it */
     ORPHANS_MS = 200,     /* for what has got SIGKILL to end */
     CONNECTION_MS = 2000, /* for a connection to a host to end after SIGTERM */
+    AGAIN_MS = 2000,      /* between two signals that mean two things */
+    NOTICE_MS = 10000,    /* between two lines that say who has yet to end */
 };
 
 static int64_t after_ms(int64_t ms)
@@ -76,18 +78,31 @@ static void obey(struct run *run)
     abandon(run);
 }
 
+/* Whether a signal means that the ranks are to end at once: it comes a while after the one before
+ * it, since a launcher and a terminal may both deliver one; and a launcher's SIGTERM after a SIGINT
+ * does not mean that. */
+static bool is_asked_again(const struct run *run, int signal)
+{
+    return run->asked_signal && (signal == SIGINT || signal == run->asked_signal) &&
+           run_now_ns() >= run->asked_ns + (int64_t)AGAIN_MS * 1000000;
+}
+
 static void pass_on(struct run *run, const struct signalfd_siginfo *info)
 {
     const int signal = (int)info->ssi_signo;
     /* The terminal has signalled its foreground group itself, and with it a rank that is in the
      * front's. */
     const bool from_terminal = info->ssi_code == SI_QUEUE && info->ssi_int;
-    if (is_ending(signal) && run->asked_signal) {
+    if (is_ending(signal) && is_asked_again(run, signal)) {
         run_say("asked twice: killing the ranks");
         send_to_all(run, SIGKILL, true);
         return;
     }
-    if (is_ending(signal)) run->asked_signal = signal;
+    if (is_ending(signal) && !run->asked_signal) {
+        run->asked_signal = signal;
+        run->asked_ns = run_now_ns();
+        run->notice_ns = after_ms(NOTICE_MS);
+    }
     send_to_all(run, signal, !from_terminal);
 }
 
@@ -121,7 +136,7 @@ static void report(const struct run *run, int index, pid_t pid, int status)
     else if (member->name)
         run_say("host %s: %s ended with code %d", member->name, member->command[0],
                 code_of(status));
-    else if (signal && signal == run->asked_signal)
+    else if (run->asked_signal && is_ending(signal))
         run_say("ended by SIG%s", sigabbrev_np(signal));
     else if (signal)
         run_say("rank %d (pid %d) was killed by signal %d (%s)%s", tag_of(run, index), (int)pid,
@@ -203,11 +218,20 @@ static void do_what_is_due(struct run *run)
         run->kill_ns = run->members[0].name ? after_ms(CONNECTION_MS) : INT64_MAX;
     }
     if (now >= run->term_ns) {
-        run_say("ending %s (SIGTERM)", names);
+        run_say("ending %s (SIGTERM; SIGKILL in %g s)", names,
+                (double)run->options.grace_ms / 1000);
         send_to_all(run, SIGTERM, true);
         send_to_all(run, SIGCONT, true); /* a stopped one could not end */
         run->term_ns = INT64_MAX;
         run->kill_ns = after_ms(run->options.grace_ms);
+        run->notice_ns = after_ms(NOTICE_MS);
+    }
+    if (now >= run->notice_ns) {
+        if (run->kill_ns < INT64_MAX)
+            run_say("SIGKILL for %s in %.0f s", names, (double)(run->kill_ns - now) / 1e9);
+        else
+            run_say("waiting for %s to end; SIGINT once more ends them at once", names);
+        run->notice_ns = after_ms(NOTICE_MS);
     }
 }
 
@@ -215,6 +239,7 @@ static int wait_ms(const struct run *run)
 {
     int64_t next = run->term_ns < run->kill_ns ? run->term_ns : run->kill_ns;
     if (run->timeout_ns < next) next = run->timeout_ns;
+    if (run->notice_ns < next) next = run->notice_ns;
     if (next == INT64_MAX) return -1;
     const int64_t left = (next - run_now_ns() + 999999) / 1000000;
     return left < 0 ? 0 : left > 1000000 ? 1000000 : (int)left;
@@ -329,7 +354,7 @@ void run_flush(struct run *run)
     const int asked_signal = run->asked_signal;
     if (asked_signal || run->timed_out) run->timeout_ns = after_ms(REPORT_MS);
     if (!run->timeout_ns) run->timeout_ns = INT64_MAX; /* nothing was supervised */
-    run->term_ns = run->kill_ns = INT64_MAX;
+    run->term_ns = run->kill_ns = run->notice_ns = INT64_MAX;
     run->asked_signal = 0;
     bool whole = flush(run);
     if (whole) judge_output(run);
@@ -359,7 +384,7 @@ int run_supervise(struct run *run)
         send_to_all(run, SIGKILL, true);
         return 1;
     }
-    run->term_ns = run->kill_ns = run->timeout_ns = INT64_MAX;
+    run->term_ns = run->kill_ns = run->timeout_ns = run->notice_ns = INT64_MAX;
     if (run->options.timeout_ms) run->timeout_ns = after_ms(run->options.timeout_ms);
     reap(run); /* who ended while the others were being started */
     while (run->nalive) {

@@ -216,14 +216,10 @@ static void count_passes(const struct tr_cost_sizes *s, const struct tr_cost_ran
     }
 }
 
-/* Loss, tokens, two sums of the caller, and a sum of squares for each block of 1024 gradients. */
-static void count_world(const struct tr_cost_sizes *s, const struct tr_cost_stage *stage,
-                        struct tr_cost *cost)
+/* Loss, tokens, five sums of the caller, and the 21 digits of the gradients' squares. */
+static void count_world(struct tr_cost *cost)
 {
-    const long blocks = (stage->units[TOKEN].total + stage->units[TR_PLACE].total +
-                         s->layers * stage->units[BLOCKS].total + stage->units[FINAL].total) /
-                        TR_COST_BLOCK * s->tp;
-    tr_cost_count(cost, TR_COST_WORLD, TR_COST_ALL_REDUCE, 1, (4 + blocks) * 8);
+    tr_cost_count(cost, TR_COST_WORLD, TR_COST_ALL_REDUCE, 1, (2 + 5 + 21) * 8);
 }
 
 /* ---- Memory ------------------------------------------------------------------------------------
@@ -321,7 +317,7 @@ void tr_cost_of(const struct tr_cost_sizes *s, const struct tr_cost_rank *rank,
     count_data(s, &stage, m, cost);
     count_held_twice(s, &stage, rank->shard, cost);
     count_passes(s, rank, &stage, m, cost);
-    count_world(s, &stage, cost);
+    count_world(cost);
     tr_cost_optimizer_calls(s, &stage, rank, cost);
     remember_units(s, &stage, rank->shard, &cost->memory);
     const uint64_t sums = cost->traffic[TR_COST_WORLD][TR_COST_ALL_REDUCE].bytes;

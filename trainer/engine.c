@@ -122,7 +122,7 @@ static void carve(struct tr_engine *e)
         tr_arena_take(a, tr_parallel_scratch(&e->parallel, &shape, rows), sizeof(float));
     e->d_stream = tr_arena_take(a, (size_t)(own * h), sizeof(float));
     e->d_received = tr_arena_take(a, (size_t)(own * h), sizeof(float));
-    e->sums = tr_arena_take(a, TR_NUM_SUMS + e->nblocks, sizeof(double));
+    e->sums = tr_arena_take(a, TR_NUM_SUMS, sizeof(double));
 }
 
 static tr_status take_memory(struct tr_engine *e)
@@ -155,7 +155,6 @@ static tr_status prepare(struct tr_engine *e)
     const long passes = (most + e->options.micro_batch - 1) / e->options.micro_batch;
     const int nbatches = passes < INT_MAX ? (int)larger(passes, 1) : INT_MAX; /* refused below */
     TR_TRY(tr_schedule_init(&e->schedule, o->schedule, size[TR_PP], nbatches, coord[TR_PP]));
-    e->nblocks = tr_norm_blocks(&e->model.params);
     return TR_OK;
 }
 

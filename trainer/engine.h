@@ -54,16 +54,15 @@ struct tr_micro {
     struct tr_acts acts;
 };
 
-/* What all ranks know after a step: the sum of squares of the gradients, and, summed over all ranks
- * in one message with the blocks of these squares, the loss, the tokens, and what the caller adds
- * up along with them. */
+/* What is summed over all ranks in one message at the end of a step: the loss, the tokens, what the
+ * caller adds up along with them, and the digits of the gradients' squares. */
 enum {
-    TR_SQUARES,
     TR_LOSS,
     TR_TOKENS,
     TR_EXTRA,
-    TR_NUM_EXTRA = 2,
-    TR_NUM_SUMS = TR_EXTRA + TR_NUM_EXTRA
+    TR_NUM_EXTRA = 5,
+    TR_SQUARES = TR_EXTRA + TR_NUM_EXTRA,
+    TR_NUM_SUMS = TR_SQUARES + TR_SUM_DIGITS
 };
 
 /* Owner: whoever called tr_engine_init. */
@@ -85,8 +84,7 @@ struct tr_engine {
     struct tr_micro *sets; /* [schedule.nsets] */
     struct tr_scratch scratch;
     float *d_stream, *d_received; /* [own, h] of a full micro-batch */
-    double *sums; /* [TR_NUM_SUMS + nblocks], of which the host reads the first once a step */
-    size_t nblocks;
+    double *sums;                 /* [TR_NUM_SUMS]; the host reads them once a step */
     struct tr_staging staging;
 };
 

@@ -8,6 +8,7 @@
 #include "programs/streams.h"
 #include "resident.h"
 #include "trainer.h"
+#include "watch/stop.h"
 
 /* Whether all that was printed has been written. */
 static tr_status check_output(void)
@@ -63,6 +64,7 @@ static void print_summary(const struct tr_trainer *t, double validation)
                store->flight_seconds, store->waited_seconds);
     printf("\n");
     const size_t held_out = t->text.nbytes - t->text.ntrain;
+    if (t->asked >= 0) return;
     if (isfinite(validation))
         printf("held-out loss %.4f\n", validation);
     else if (held_out > 0)
@@ -112,14 +114,32 @@ static tr_status print_resident(const struct tr_trainer *t)
     return status;
 }
 
+/* How to go on where a signal has ended the run. */
+static void print_stopped(const struct tr_trainer *t)
+{
+    const struct tr_config *config = &t->config;
+    printf("ended by SIG%s after step %lld", sigabbrev_np(tr_stop_number(t->asked)),
+           (long long)t->step);
+    if (t->total_steps) printf(" of %lld", (long long)t->total_steps);
+    if (config->checkpoint[0])
+        printf("; go on with --resume=%s --checkpoint=%s\n", config->checkpoint,
+               config->checkpoint);
+    else
+        printf("; without --checkpoint=DIR nothing is kept of what it trained\n");
+}
+
 static tr_status train(struct tr_trainer *t, const struct tr_config *config, struct tr_mesh *mesh)
 {
     TR_TRY(tr_trainer_init(t, config, mesh));
     TR_TRY(tr_trainer_describe(t));
     TR_TRY(tr_trainer_run(t));
-    double validation;
-    TR_TRY(tr_trainer_validate(t, &validation));
+    double validation = NAN;
+    if (t->asked < 0) TR_TRY(tr_trainer_validate(t, &validation));
     if (mesh->rank == 0) print_summary(t, validation);
+    if (t->asked >= 0) {
+        if (mesh->rank == 0) print_stopped(t);
+        return tr_mesh_agree(mesh, check_output());
+    }
     TR_TRY(print_resident(t));
     if (t->config.sample) TR_TRY(print_sample(t));
     if (mesh->rank == 0 && t->log.nsteps)
@@ -160,7 +180,7 @@ int main(int argc, char **argv)
     }
     if (parsed == TR_OK && config.plan)
         return plan(&config) < 0 ? failed(&mesh, TR_FAILED) : EXIT_SUCCESS;
-    struct tr_trainer trainer = {.lock = -1};
+    struct tr_trainer trainer = {.lock = -1, .asked = -1};
     /* Bad options are agreed on as any other failure, so that one rank tells and none is left
      * waiting. */
     tr_status status = tr_mesh_init(&mesh, NULL);
@@ -168,7 +188,9 @@ int main(int argc, char **argv)
     if (status == TR_OK) status = train(&trainer, &config, &mesh);
     const int code = status < 0 ? failed(&mesh, status) : EXIT_SUCCESS;
     if (status == TR_FAILED) tr_mesh_abort(&mesh);
+    const int asked = status == TR_OK ? trainer.asked : -1;
     tr_trainer_fini(&trainer);
     tr_mesh_fini(&mesh);
+    if (asked >= 0) tr_stop_raise(asked);
     return code;
 }

@@ -172,6 +172,18 @@ static void get(void *arg, struct run run)
     v->backend->read(v->whole + run.global, v->from + run.range, run.count * sizeof(float));
 }
 
+struct visitor {
+    const float *range;
+    void (*visit)(void *arg, const float *from, size_t first, size_t count);
+    void *arg;
+};
+
+static void pass_on(void *arg, struct run run)
+{
+    const struct visitor *v = arg;
+    v->visit(v->arg, v->range + run.range, run.global, run.count);
+}
+
 static void put(void *arg, struct run run)
 {
     const struct values *v = arg;
@@ -183,6 +195,15 @@ void tr_param_get(const struct tr_params *params, const struct tr_param *param, 
 {
     struct values values = {.backend = params->backend, .whole = whole, .from = range};
     each_run(params, param, first, count, get, &values);
+}
+
+void tr_param_each_run(const struct tr_params *params, const struct tr_param *param,
+                       const float *range, size_t first, size_t count,
+                       void (*visit)(void *arg, const float *from, size_t first, size_t count),
+                       void *arg)
+{
+    struct visitor visitor = {range, visit, arg};
+    each_run(params, param, first, count, pass_on, &visitor);
 }
 
 void tr_param_put(const struct tr_params *params, const struct tr_param *param, const float *whole,

@@ -96,6 +96,14 @@ void tr_param_get(const struct tr_params *params, const struct tr_param *param, 
 void tr_param_put(const struct tr_params *params, const struct tr_param *param, const float *whole,
                   float *range, size_t first, size_t count);
 
+/* Calls visit for each run of numbers of this rank's [first, first + count) of the unit of the
+ * tensor that are neighbours in the global tensor too: count of them, in the backend's memory from
+ * `from` on, which are those of the tensor from `first` on. */
+void tr_param_each_run(const struct tr_params *params, const struct tr_param *param,
+                       const float *range, size_t first, size_t count,
+                       void (*visit)(void *arg, const float *from, size_t first, size_t count),
+                       void *arg);
+
 /* A 64-bit checksum, for files and for comparing ranks. Not cryptographic. */
 uint64_t tr_checksum(const void *bytes, size_t nbytes);
 

@@ -19,7 +19,8 @@ uint64_t tr_resident_threads(int nthreads);
 /* What a rank's process of one thread will have. `tied`: the rank of the other end stage that holds
  * the same tied table; NULL when there is none. All ranks count as ranks of one host, and every
  * message between two of them as read in place: what two ranks do. Larger groups may copy some
- * messages instead, and then have less. The text and the tensor that a checkpoint collects are not
+ * messages instead, and then have less. The text, and the largest tensor while a checkpoint is
+ * read, are not
  * included. */
 void tr_resident_of(const struct tr_cost_sizes *sizes, const struct tr_cost_rank *rank,
                     const struct tr_cost_rank *tied, struct tr_resident *resident);

@@ -1,4 +1,5 @@
 /* Runs a training: steps with clipping and learning rate, checkpoints, validation, a sample. */
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,11 +8,14 @@
 #include "random.h"
 #include "trainer.h"
 #include "watch/clock.h"
+#include "watch/stop.h"
 
 enum { BYTES = 256 }; /* tokens that are text */
 
-/* What the ranks tell each other beside the loss; summed. Only rank 0 fills it in. */
-enum { ELAPSED, STOP };
+/* What the ranks tell each other beside the loss; summed. Rank 0 fills in the time, each rank which
+ * signal has asked it to end. */
+enum { ELAPSED, STOP, SIGNALS };
+static_assert(SIGNALS + TR_STOP_SIGNALS == TR_NUM_EXTRA, "all that is summed");
 
 static void all_count(long context, float *weights)
 {
@@ -42,6 +46,7 @@ tr_status tr_trainer_step(struct tr_trainer *t, struct tr_step *step)
         extra[ELAPSED] = tr_clock_seconds() - t->started;
         extra[STOP] = t->config.seconds > 0 && extra[ELAPSED] >= t->config.seconds;
     }
+    if (tr_stop_heard() >= 0) extra[SIGNALS + tr_stop_heard()] = 1;
     struct tr_step_sums sums;
     TR_TRY(tr_engine_gradients(&t->engine, &feed, t->samples, extra, &sums));
     step->loss = sums.loss;
@@ -62,6 +67,9 @@ tr_status tr_trainer_step(struct tr_trainer *t, struct tr_step *step)
     t->samples += (uint64_t)t->config.batch;
     t->elapsed = sums.extra[ELAPSED];
     t->stop = sums.extra[STOP] > 0;
+    for (int i = TR_STOP_SIGNALS - 1; i >= 0; --i)
+        if (sums.extra[SIGNALS + i] > 0) t->asked = i;
+    t->stop |= t->asked >= 0;
     return TR_OK;
 }
 
@@ -78,7 +86,8 @@ static void log_step(struct tr_trainer *t, const struct tr_step *step)
     tr_log_step(&t->log, &row);
 }
 
-tr_status tr_trainer_run(struct tr_trainer *t)
+/* Steps until the end. */
+static tr_status go_on(struct tr_trainer *t)
 {
     t->started = t->log.last_time = tr_clock_seconds();
     int64_t saved = -1;
@@ -95,6 +104,15 @@ tr_status tr_trainer_run(struct tr_trainer *t)
     }
     if (t->config.checkpoint[0] && saved != t->step) TR_TRY(tr_trainer_save(t));
     return TR_OK;
+}
+
+tr_status tr_trainer_run(struct tr_trainer *t)
+{
+    tr_stop_listen(t->mesh->rank == 0);
+    const tr_status status = go_on(t);
+    /* A run that was asked to end does nothing else; another signal does not cut that short. */
+    if (t->asked < 0) tr_stop_restore();
+    return status;
 }
 
 tr_status tr_trainer_validate(struct tr_trainer *t, double *loss)

@@ -107,28 +107,26 @@ static tr_status run_schedule(struct tr_engine *e, struct progress *p)
     return TR_OK;
 }
 
-/* Losses, tokens, what the caller added, and the norm's blocks: one message. */
+/* Losses, tokens, what the caller added, and the gradients' squares: one message. */
 static tr_status sum_up(struct tr_engine *e, const struct progress *p, const double *extra,
                         struct tr_step_sums *sums)
 {
     const struct tr_group *all = tr_mesh_group(e->mesh, TR_AXES_ALL);
-    double *const reduced = e->sums + TR_LOSS, *const blocks = e->sums + TR_NUM_SUMS;
     double host[TR_NUM_SUMS] = {[TR_TOKENS] = p->tokens};
     for (int i = 0; i < TR_NUM_EXTRA; ++i) host[TR_EXTRA + i] = extra ? extra[i] : 0;
     e->backend->write(e->sums + TR_TOKENS, host + TR_TOKENS,
-                      (TR_NUM_SUMS - TR_TOKENS) * sizeof *host);
-    tr_norm_fill(&e->store, blocks);
+                      (TR_SQUARES - TR_TOKENS) * sizeof *host);
+    tr_norm_add(&e->store, e->sums + TR_SQUARES);
     if (all->n > 1)
         TR_TRY(tr_group_check(all,
-                              tuttiAllReduce(reduced, reduced, TR_NUM_SUMS - TR_LOSS + e->nblocks,
-                                             tuttiFloat64, tuttiSum, all->comm, e->backend->stream),
+                              tuttiAllReduce(e->sums, e->sums, TR_NUM_SUMS, tuttiFloat64, tuttiSum,
+                                             all->comm, e->backend->stream),
                               "summing losses and norms"));
-    e->backend->sum(e->sums + TR_SQUARES, blocks, e->nblocks);
     e->backend->read(host, e->sums, sizeof host);
     sums->tokens = host[TR_TOKENS];
     sums->scale = sums->tokens > 0 ? 1 / sums->tokens : 0;
     sums->loss = host[TR_LOSS] * sums->scale;
-    sums->norm = sqrt(host[TR_SQUARES]) * sums->scale;
+    sums->norm = sqrt(tr_norm_squares(host + TR_SQUARES)) * sums->scale;
     memcpy(sums->extra, host + TR_EXTRA, sizeof sums->extra);
     return TR_OK;
 }

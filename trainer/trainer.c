@@ -145,7 +145,7 @@ static tr_status load(struct tr_trainer *t, const char *path)
 tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
                           struct tr_mesh *mesh)
 {
-    *t = (struct tr_trainer){.config = *config, .mesh = mesh, .lock = -1};
+    *t = (struct tr_trainer){.config = *config, .mesh = mesh, .lock = -1, .asked = -1};
     struct tr_setup setup;
     char path[PATH_MAX] = "";
     TR_TRY(tr_place_ranks(mesh));

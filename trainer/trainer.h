@@ -29,7 +29,8 @@ struct tr_trainer {
     double started;   /* clock */
     double stepping;  /* seconds within steps: without checkpoints */
     double elapsed;   /* rank 0's clock since the start, as all ranks know it */
-    bool stop;        /* rank 0's time is over, as all ranks know it */
+    bool stop;        /* the run is to end, as all ranks know it: its time is over, or: */
+    int asked;        /* the signal (stop.h) that asked a rank to end; -1: none */
 };
 
 /* Shapes the mesh, reads the data, makes the engine and, with --resume, loads the checkpoint. A
@@ -51,7 +52,10 @@ struct tr_step {
 /* One optimizer step. Collective. */
 TR_NODISCARD tr_status tr_trainer_step(struct tr_trainer *trainer, struct tr_step *step);
 
-/* Steps until the end, with progress and checkpoints. Collective. */
+/* Steps until the end, with progress and checkpoints. A signal that asks any rank to end (stop.h)
+ * ends the run after the step, with a checkpoint; then the signals are still kept in mind.
+ * Collective.
+ */
 TR_NODISCARD tr_status tr_trainer_run(struct tr_trainer *trainer);
 
 /* The mean loss over the held-out part; NaN when that is shorter than a window. Fails when the loss

@@ -3,7 +3,7 @@
 # where a float is a type that cannot be read (tensors.h). Those with floats of the host's own are listed, with what these are.
 . "$(dirname "$0")/common.sh"
 declare -A own=(
-    [trainer/ckpt/ckpt.c]="whole tensors on the way to a file and from one"
+    [trainer/ckpt/save.c]="a number that is not finite, for its error"
     [trainer/evaluate.c]="logits that the caller gets"
     [trainer/model/model.c]="the deviation of first values"
     [trainer/parallel/flight.c]="times of the library's events"

@@ -23,7 +23,7 @@ all_gone() {
 expect killed 137 $?
 pid=$(sed -n 's/.*rank 2 (pid \([0-9]*\)).*/\1/p' "$work/err")
 contains killed "tutti-run: rank 2 (pid $pid) was killed by signal 9 (Killed)" "$work/err"
-contains killed_others "ending rank 0, 1, 3 (SIGTERM)" "$work/err"
+contains killed_others "ending rank 0, 1, 3 (SIGTERM; SIGKILL in 30 s)" "$work/err"
 lacks only_the_first_is_blamed "rank 0 (" "$work/err"
 grep -qx "$pid" "$work/pids" || expect pid "one of the ranks' pids" "$pid"
 all_gone killed
@@ -44,6 +44,11 @@ lacks own_words SIGTERM "$work/err"
 "$RUN" -n 2 --grace 0.2 sh -c 'trap "" TERM; [ $RANK = 1 ] && exit 3; while :; do sleep 0.05; done' 2>"$work/err"
 expect stubborn 3 $?
 contains stubborn "killing rank 0 (SIGKILL)" "$work/err"
+
+# With a longer grace the time that is left is said.
+"$RUN" -n 2 --grace 10.5 sh -c 'trap "" TERM; [ $RANK = 1 ] && exit 3; while :; do sleep 0.05; done' 2>"$work/err"
+expect countdown 3 $?
+contains countdown "SIGKILL for rank 0 in " "$work/err"
 
 # What a dead rank had started goes with it.
 "$RUN" -n 2 sh -c '[ $RANK = 1 ] || exit 0; sleep 100 & echo $! >"'"$work"'/pids"; exit 5' 2>"$work/err"

@@ -47,9 +47,16 @@ expect interrupted 130 $?
 contains interrupted "ended by SIGINT" "$work/err"
 
 begin :
-kill -TERM $run
+kill -INT $run
 await lines "$work/got" 3
+kill -TERM $run # a launcher's second signal, which the ranks hear too
+await lines "$work/got" 6
+kill -INT $run # at once: delivered twice
+await lines "$work/got" 9
+sleep 2.1
 kill -TERM $run
+await lines "$work/got" 12
+kill -INT $run
 wait $run
 expect "asked twice" 137 $?
 contains "asked twice" "asked twice: killing the ranks" "$work/err"

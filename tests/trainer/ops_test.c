@@ -1,11 +1,14 @@
 /* The operations on rows and elements, in each build that this processor can run: forward against
  * the reference, backward against finite differences of the reference. attention_test.c,
  * embed_test.c and xent_test.c have the others. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
 #include "ops/product.h"
 #include "ops_check.h"
+#include "parallel/norm.h"
+#include "random.h"
 #include "shim.h"
 
 struct linear {
@@ -311,48 +314,82 @@ TEST(ops, products_of_size_0_are_safe)
     }
 }
 
-TEST(ops, sums_of_squares_of_blocks_have_a_fixed_order_in_double)
+TEST(ops, squares_are_summed_in_blocks_of_a_fixed_order)
 {
     enum { N = 10 * TR_SQUARES_BLOCK + 37, BLOCKS = 11 };
     float *x = some(BLOCKS * TR_SQUARES_BLOCK, 1000, 1);
     memset(x + N, 0, (BLOCKS * TR_SQUARES_BLOCK - N) * sizeof *x);
-    double first[BLOCKS];
-    build(0)->sum_of_squares_blocks(first, x, N);
+    double first[TR_SUM_DIGITS] = {0}, expected = 0;
+    build(0)->add_squares(first, x, N);
+    for (long i = 0; i < N; ++i) expected += (double)x[i] * (double)x[i];
+    CHECK(fabs(tr_norm_squares(first) / expected - 1) < 1e-12);
     FOR_EACH_BUILD(ops)
     {
-        double sums[BLOCKS + 1] = {0}, padded[BLOCKS];
-        sums[BLOCKS] = -1;
-        ops->sum_of_squares_blocks(sums, x, N);
-        ops->sum_of_squares_blocks(padded, x, BLOCKS * TR_SQUARES_BLOCK);
-        CHECK(sums[BLOCKS] == -1); /* one value a block, no more */
-        for (long b = 0; b < BLOCKS; ++b) {
-            double expected = 0;
-            for (long i = b * TR_SQUARES_BLOCK; i < (b + 1) * TR_SQUARES_BLOCK; ++i)
-                expected += (double)x[i] * (double)x[i];
-            CHECK(fabs(sums[b] / expected - 1) < 1e-12);
-            CHECK(memcmp(&sums[b], &padded[b], sizeof sums[b]) == 0);
-            CHECK(memcmp(&sums[b], &first[b], sizeof sums[b]) == 0);
-        }
+        double padded[TR_SUM_DIGITS] = {0}, turned[TR_SUM_DIGITS] = {0};
+        ops->add_squares(padded, x, BLOCKS * TR_SQUARES_BLOCK);
+        CHECK(memcmp(padded, first, sizeof first) == 0);
+        for (long b = BLOCKS - 1; b >= 0; --b)
+            ops->add_squares(turned, x + b * TR_SQUARES_BLOCK, TR_SQUARES_BLOCK);
+        CHECK(memcmp(turned, first, sizeof first) == 0);
         for (const long *n = odd_sizes; *n; ++n) {
-            double sum = -1, expected = 0;
-            for (long i = 0; i < *n; ++i) expected += (double)x[i] * (double)x[i];
-            ops->sum_of_squares_blocks(&sum, x, (size_t)*n);
-            CHECK(fabs(sum / expected - 1) < 1e-12);
+            double sum[TR_SUM_DIGITS] = {0}, plain = 0;
+            for (long i = 0; i < *n; ++i) plain += (double)x[i] * (double)x[i];
+            ops->add_squares(sum, x, (size_t)*n);
+            CHECK(fabs(tr_norm_squares(sum) / plain - 1) < 1e-12);
         }
     }
     free_all();
 }
 
-TEST(ops, sums_are_added_one_after_the_other)
+/* Blocks of one float of 40 bits: what they come to is an integer of 128 bits times 2^-40. The
+ * digits of four ranks are added as doubles. */
+TEST(ops, the_sum_of_the_blocks_squares_is_exact)
 {
-    const double x[] = {1, 0x1p53, 1, 1, -0x1p53}; /* in double 2^53 + 1 is 2^53 */
+    enum { N = 1000, RANKS = 4 };
     FOR_EACH_BUILD(ops)
     {
-        double sum = -1;
-        ops->sum(&sum, x, 5);
-        CHECK(sum == 0);
-        ops->sum(&sum, x, 0);
-        CHECK(sum == 0);
+        double digits[RANKS][TR_SUM_DIGITS] = {{0}};
+        unsigned __int128 exact = 0;
+        for (uint64_t i = 0; i < N; ++i) {
+            uint32_t words[4];
+            tr_random_words(7, TR_RANDOM_SAMPLE, 0, i, words);
+            const int64_t whole = (int64_t)(words[0] >> 8) >> words[1] % 24; /* at most 24 bits */
+            const float x = ldexpf((float)whole, -20);
+            exact += (unsigned __int128)whole * (unsigned __int128)whole;
+            ops->add_squares(digits[i % RANKS], &x, 1);
+        }
+        for (int rank = 1; rank < RANKS; ++rank)
+            for (int d = 0; d < TR_SUM_DIGITS; ++d) digits[0][d] += digits[rank][d];
+        const double expected = ldexp((double)(uint64_t)exact, -40);
+        CHECK(fabs(tr_norm_squares(digits[0]) / expected - 1) < 0x1p-51);
+        unsigned __int128 digit_sum = 0; /* 2^-40 is bit 344 of the digits */
+        for (int d = 10; d < 14; ++d)
+            digit_sum += (unsigned __int128)digits[0][d] << (32 * (d - 10));
+        CHECK(digit_sum >> 24 == exact);
+    }
+}
+
+TEST(ops, the_sum_of_squares_takes_every_float)
+{
+    FOR_EACH_BUILD(ops)
+    {
+        const float alone[] = {0x1p-149F, -0x1p-149F, 0x1.fffffep-127F, 1, FLT_MAX, -FLT_MAX, 0};
+        for (size_t i = 0; i < sizeof alone / sizeof alone[0]; ++i) {
+            double sum[TR_SUM_DIGITS] = {0};
+            ops->add_squares(sum, &alone[i], 1);
+            CHECK(tr_norm_squares(sum) == (double)alone[i] * (double)alone[i]);
+        }
+        double most[TR_SUM_DIGITS] = {0};
+        for (int i = 0; i < 1000; ++i) ops->add_squares(most, &alone[4], 1);
+        CHECK(tr_norm_squares(most) == 1000 * ((double)FLT_MAX * (double)FLT_MAX));
+        const float infinite[] = {1, INFINITY, 2}, none[] = {NAN, 1};
+        double sum[TR_SUM_DIGITS] = {0};
+        ops->add_squares(sum, infinite, 3);
+        CHECK(tr_norm_squares(sum) == INFINITY);
+        ops->add_squares(sum, alone, 7); /* stays */
+        CHECK(tr_norm_squares(sum) == INFINITY);
+        ops->add_squares(sum, none, 2);
+        CHECK(isnan(tr_norm_squares(sum)));
     }
 }
 

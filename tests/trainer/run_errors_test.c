@@ -59,7 +59,7 @@ TEST(run, a_truncated_or_foreign_checkpoint_ends_every_rank)
         "truncate -s -100", "truncate -s 20", "sed -i 's/lr..:0.003/lr\\\\\":0.002/'",
         "sed -i 's/tutti-train/other-train/; s/\"header\":/\"Header\":/'"};
     static const char *const says[] = {"truncated", "truncated", "the header has checksum",
-                                       "its format is"};
+                                       "no checkpoint of tutti-train"};
     for (int i = 0; i < 4; ++i) {
         struct bench b;
         REQUIRE(setup(&b));

@@ -21,7 +21,7 @@ struct tr_state {
 TR_NODISCARD tr_status tr_ckpt_prepare(const char *folder);
 /* Keeps other runs from writing to the folder until close(*lock), or the end of the process, by a
  * lock on its file `.lock`, which stays there. Where that is not possible, prints a note; *lock is
- * -1. One rank calls it. */
+ * -1. A lock removes what a killed run has left there. One rank calls it. */
 TR_NODISCARD tr_status tr_ckpt_lock(const char *folder, int *lock);
 /* Fails when the disk has no room for a checkpoint. One rank calls it. */
 TR_NODISCARD tr_status tr_ckpt_check_space(const char *folder, const struct tr_store *store);
@@ -30,9 +30,10 @@ TR_NODISCARD tr_status tr_ckpt_check_space(const char *folder, const struct tr_s
  * way. */
 TR_NODISCARD tr_status tr_ckpt_compare(struct tr_engine *engine);
 
-/* Rank 0 writes folder/step-NNNNNNNN.safetensors (its name in path, on rank 0). Every rank needs
- * room for one whole tensor at a time. Fails when a number is not finite: what earlier checkpoints
- * hold is worth more. Collective: a failure of one rank is one of all. */
+/* Writes folder/step-NNNNNNNN.safetensors, whose name becomes path: each rank what it holds, to
+ * its places in the file, where it sees the folder of rank 0; else rank 0 writes for it. Every rank
+ * needs 3 MiB. Fails when a number is not finite: what earlier checkpoints hold is worth more.
+ * Collective: a failure of one rank is one of all. */
 TR_NODISCARD tr_status tr_ckpt_save(struct tr_engine *engine, const char *folder,
                                     const struct tr_state *state, const struct tr_config *config,
                                     char *path, size_t path_bytes);

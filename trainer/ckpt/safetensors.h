@@ -2,10 +2,12 @@
  * github.com/huggingface/safetensors describes the format. Only F32 is written and read here. The
  * metadata hold a checksum of each tensor and, under "header", one of the header with zeros in its
  * place, so a flipped bit is found when the file is opened or the tensor is read.
- * Files are written and read tensor by tensor: memory need not hold more than one. */
+ * Several processes may write a file, each some of its numbers, in any order. */
 #ifndef TR_SAFETENSORS_H
 #define TR_SAFETENSORS_H
 
+#include <limits.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,24 +26,46 @@ struct tr_metadata {
 };
 
 /* A file that is being written, and is synced and renamed to path by commit. So path is either the
- * old file or the whole new one, even when the machine stops. A process that dies leaves nothing on
- * file systems that have files without names (O_TMPFILE), unless it dies in the middle of commit;
- * PATH.<pid>.tmp on others. Owned by
- * whoever created it, until commit or discard. */
+ * old file or the whole new one, even when the machine stops. Owned by whoever created or joined
+ * it, until commit, leave or discard. */
 struct tr_safetensors_writer;
 
-/* Begins a file of these tensors, which are appended in this order; borrows both lists until the
- * end. */
+/* Begins a file of these tensors; borrows both lists until the end. shared: other processes join.
+ * A file that is not shared has no name until commit where the file system has files without names
+ * (O_TMPFILE), so that a process that dies leaves nothing; else it is PATH.<pid>.tmp from the
+ * beginning. Fails at once where the file system tells that it has no room. */
 TR_NODISCARD tr_status tr_safetensors_create(struct tr_safetensors_writer **writer,
                                              const char *path, const struct tr_tensor *tensors,
                                              int n, const struct tr_metadata *metadata,
-                                             int nmetadata);
-/* Writes the next tensor. */
-TR_NODISCARD tr_status tr_safetensors_append(struct tr_safetensors_writer *writer,
-                                             const float *data);
-/* Ends the file, of which every tensor was appended. Failed or not, the writer is gone; failed, so
- * is the temporary file. */
+                                             int nmetadata, bool shared);
+
+/* How other processes find a file that is shared. */
+struct tr_safetensors_place {
+    char temporary[PATH_MAX];
+    uint64_t length, checksum; /* of the header as it is until commit */
+};
+void tr_safetensors_locate(const struct tr_safetensors_writer *writer,
+                           struct tr_safetensors_place *place);
+/* Opens the file that another process has created, of these tensors. Fails where this process does
+ * not see that file: on a host that does not share the file system. */
+TR_NODISCARD tr_status tr_safetensors_join(struct tr_safetensors_writer **writer,
+                                           const struct tr_safetensors_place *place,
+                                           const struct tr_tensor *tensors, int n);
+
+/* Writes data[count], the numbers of a tensor from `first` on. Each number is written once, by
+ * whichever process. */
+TR_NODISCARD tr_status tr_safetensors_put(struct tr_safetensors_writer *writer, int tensor,
+                                          size_t first, const float *data, size_t count);
+/* For each tensor a checksum of what was put here, and how many numbers these were: whoever commits
+ * has to have the sums of all processes here (modulo 2^64). [2 n], changed in place. */
+uint64_t *tr_safetensors_sums(struct tr_safetensors_writer *writer);
+/* Waits until the disk has what was put here. */
+TR_NODISCARD tr_status tr_safetensors_sync(struct tr_safetensors_writer *writer);
+/* Ends a file that this process has created, of which every number was put. Failed or not, the
+ * writer is gone; failed, so is the temporary file. */
 TR_NODISCARD tr_status tr_safetensors_commit(struct tr_safetensors_writer *writer);
+/* Frees the writer (may be NULL) of a process that joined; the file stays. */
+void tr_safetensors_leave(struct tr_safetensors_writer *writer);
 /* Removes the temporary file and the writer (may be NULL). */
 void tr_safetensors_discard(struct tr_safetensors_writer *writer);
 
@@ -59,6 +83,9 @@ const char *tr_safetensors_metadata(const struct tr_safetensors *file, const cha
  * shape, or a wrong checksum or none. */
 TR_NODISCARD tr_status tr_safetensors_read(const struct tr_safetensors *file,
                                            const struct tr_tensor *tensor, float *data);
+
+/* What the checksums of files add up: each number counts with its place in the tensor. */
+uint64_t tr_safetensors_sum(size_t first, const float *data, size_t count);
 
 /* The 16 digits of the header's own checksum in the header's text; NULL when it has none. */
 char *tr_safetensors_find_seal(char *header);

@@ -258,7 +258,8 @@ tr_status tr_safetensors_read(const struct tr_safetensors *file, const struct tr
     TR_TRY(read_at(file, file->data_at + entry.begin, data, tensor->count * 4));
     char key[128], sum[32];
     snprintf(key, sizeof key, "checksum.%s", tensor->name);
-    snprintf(sum, sizeof sum, "%016llx", (unsigned long long)tr_checksum(data, tensor->count * 4));
+    snprintf(sum, sizeof sum, "%016llx",
+             (unsigned long long)tr_safetensors_sum(0, data, tensor->count));
     const char *expected = tr_safetensors_metadata(file, key);
     if (!expected)
         return tr_fail("%s: has no checksum of tensor %s: the file is corrupted", file->path,

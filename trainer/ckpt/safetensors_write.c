@@ -1,8 +1,8 @@
 /* Writes safetensors files: to a file without a name, which the kernel frees when the process dies,
- * synced, then linked as PATH.<pid>.tmp and renamed; where the file system has no files without
- * names, to PATH.<pid>.tmp from the beginning. The checksums of the tensors
- * lie in the header, before the tensors: the header is written first with zeros in their place, and
- * again at the end. */
+ * synced, then linked as PATH.<pid>.tmp and renamed; where several processes write, or the file
+ * system has no files without names, to PATH.<pid>.tmp from the beginning. The checksums of the
+ * tensors lie in the header, before the tensors: the header is written first with zeros in their
+ * place, and again at the end. */
 #include <errno.h>
 #include <fcntl.h>
 #include <json-c/json.h>
@@ -27,21 +27,22 @@ struct tr_safetensors_writer {
     const struct tr_tensor *tensors;
     const struct tr_metadata *metadata;
     int n, nmetadata;
-    int appended;
-    uint64_t *sums; /* [n]: checksums; 0 for those to come */
-    size_t length;  /* of the header */
+    size_t *begin;   /* [n + 1]: bytes of the tensors before, from the end of the header */
+    uint64_t *sums;  /* [2 n]: checksums of what was put, and how many numbers these were */
+    size_t length;   /* of the header */
+    uint64_t header; /* its checksum, before commit */
 };
 
-static tr_status write_all(const struct tr_safetensors_writer *w, const void *bytes, size_t nbytes)
+static tr_status write_all(const struct tr_safetensors_writer *w, const void *bytes, size_t nbytes,
+                           size_t place)
 {
     const char *at = bytes;
     while (nbytes) {
-        const ssize_t n = write(w->fd, at, nbytes);
+        const ssize_t n = pwrite(w->fd, at, nbytes, (off_t)place);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0)
-            return tr_fail("%s: %s (%zu bytes of a tensor left to write)", w->temporary,
-                           strerror(errno), nbytes);
+        if (n < 0) return tr_fail("%s: %s", w->temporary, strerror(errno));
         at += n;
+        place += (size_t)n;
         nbytes -= (size_t)n;
     }
     return TR_OK;
@@ -82,14 +83,12 @@ static tr_status make_header(const struct tr_safetensors_writer *w, char **heade
     for (int i = 0; i < w->nmetadata; ++i)
         json_object_object_add(notes, w->metadata[i].key,
                                json_object_new_string(w->metadata[i].value));
-    size_t begin = 0;
     for (int i = 0; i < w->n; ++i) {
         char key[128], sum[32];
         snprintf(key, sizeof key, "checksum.%s", w->tensors[i].name);
-        snprintf(sum, sizeof sum, "%016llx", (unsigned long long)w->sums[i]);
+        snprintf(sum, sizeof sum, "%016llx", (unsigned long long)w->sums[2 * i]);
         json_object_object_add(notes, key, json_object_new_string(sum));
-        json_object_object_add(root, w->tensors[i].name, describe(&w->tensors[i], begin));
-        begin += w->tensors[i].count * 4;
+        json_object_object_add(root, w->tensors[i].name, describe(&w->tensors[i], w->begin[i]));
     }
     const char *text = json_object_to_json_string_ext(root, JSON_C_TO_STRING_PLAIN);
     const size_t plain = strlen(text);
@@ -109,17 +108,18 @@ static tr_status make_header(const struct tr_safetensors_writer *w, char **heade
     return status;
 }
 
+enum { PREFIX = 8 };
+
 /* Writes length and header at the beginning of the file. */
 static tr_status write_header(struct tr_safetensors_writer *w)
 {
     char *header = NULL;
     TR_TRY(make_header(w, &header, &w->length));
-    unsigned char prefix[8];
-    for (int i = 0; i < 8; ++i) prefix[i] = (unsigned char)((uint64_t)w->length >> (8 * i));
-    tr_status status = lseek(w->fd, 0, SEEK_SET) < 0
-                           ? tr_fail("%s: %s", w->temporary, strerror(errno))
-                           : write_all(w, prefix, sizeof prefix);
-    if (status == TR_OK) status = write_all(w, header, w->length);
+    unsigned char prefix[PREFIX];
+    for (int i = 0; i < PREFIX; ++i) prefix[i] = (unsigned char)((uint64_t)w->length >> (8 * i));
+    tr_status status = write_all(w, prefix, sizeof prefix, 0);
+    if (status == TR_OK) status = write_all(w, header, w->length, PREFIX);
+    w->header = tr_checksum(header, w->length);
     free(header);
     return status;
 }
@@ -155,35 +155,64 @@ static tr_status give_name(const struct tr_safetensors_writer *w)
     return TR_OK;
 }
 
-static tr_status begin(struct tr_safetensors_writer *w)
+/* Takes the disk's room, where the file system can do that ahead. */
+static tr_status take_room(const struct tr_safetensors_writer *w)
+{
+    const off_t nbytes = (off_t)(PREFIX + w->length + w->begin[w->n]);
+    if (fallocate(w->fd, 0, 0, nbytes) == 0) return TR_OK;
+    if (errno != ENOSPC && errno != EDQUOT && errno != EFBIG) return TR_OK; /* writing will tell */
+    return tr_fail("%s: %s (the checkpoint takes %.1f MiB)", w->path, strerror(errno),
+                   (double)nbytes / 1048576);
+}
+
+static tr_status open_file(struct tr_safetensors_writer *w, bool shared)
 {
     if (snprintf(w->temporary, sizeof w->temporary, "%s.%ld.tmp", w->path, (long)getpid()) >=
         (int)sizeof w->temporary) {
         w->temporary[0] = 0;
         return tr_fail("%s: the name is too long", w->path);
     }
-    w->sums = calloc((size_t)w->n + 1, sizeof *w->sums);
-    if (!w->sums) return tr_fail("%s: out of memory", w->path);
     /* A file of this name is a dead process's; a link put there must not lead the write away. */
     unlink(w->temporary);
-    open_nameless(w);
+    if (!shared) open_nameless(w);
     if (w->fd < 0)
         w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (w->fd < 0) return tr_fail("%s: %s", w->temporary, strerror(errno));
-    return write_header(w);
+    TR_TRY(write_header(w));
+    return take_room(w);
+}
+
+/* A writer that has no file yet. */
+static tr_status make(struct tr_safetensors_writer **writer, const struct tr_tensor *tensors, int n)
+{
+    struct tr_safetensors_writer *w = malloc(sizeof *w);
+    if (!w) return tr_fail("out of memory for a file of %d tensors", n);
+    *w = (struct tr_safetensors_writer){.fd = -1,
+                                        .tensors = tensors,
+                                        .n = n,
+                                        .begin = calloc((size_t)n + 1, sizeof *w->begin),
+                                        .sums = calloc(2 * (size_t)n + 1, sizeof *w->sums)};
+    if (!w->begin || !w->sums) {
+        tr_safetensors_leave(w);
+        return tr_fail("out of memory for a file of %d tensors", n);
+    }
+    for (int i = 0; i < n; ++i) w->begin[i + 1] = w->begin[i] + tensors[i].count * 4;
+    *writer = w;
+    return TR_OK;
 }
 
 tr_status tr_safetensors_create(struct tr_safetensors_writer **writer, const char *path,
                                 const struct tr_tensor *tensors, int n,
-                                const struct tr_metadata *metadata, int nmetadata)
+                                const struct tr_metadata *metadata, int nmetadata, bool shared)
 {
-    struct tr_safetensors_writer *w = malloc(sizeof *w);
-    if (!w) return tr_fail("%s: out of memory", path);
-    *w = (struct tr_safetensors_writer){
-        .fd = -1, .tensors = tensors, .n = n, .metadata = metadata, .nmetadata = nmetadata};
+    struct tr_safetensors_writer *w;
+    TR_TRY(make(&w, tensors, n));
+    w->metadata = metadata;
+    w->nmetadata = nmetadata;
     const int length = snprintf(w->path, sizeof w->path, "%s", path);
-    const tr_status status =
-        length < (int)sizeof w->path ? begin(w) : tr_fail("%s: the name is too long", path);
+    const tr_status status = length < (int)sizeof w->path
+                                 ? open_file(w, shared)
+                                 : tr_fail("%s: the name is too long", path);
     if (status < 0) {
         tr_safetensors_discard(w);
         return status;
@@ -192,12 +221,72 @@ tr_status tr_safetensors_create(struct tr_safetensors_writer **writer, const cha
     return TR_OK;
 }
 
-tr_status tr_safetensors_append(struct tr_safetensors_writer *w, const float *data)
+void tr_safetensors_locate(const struct tr_safetensors_writer *w,
+                           struct tr_safetensors_place *place)
 {
-    if (w->appended == w->n) return tr_fail("%s: all %d tensors are written", w->path, w->n);
-    const size_t nbytes = w->tensors[w->appended].count * 4;
-    w->sums[w->appended++] = tr_checksum(data, nbytes);
-    return write_all(w, data, nbytes);
+    *place = (struct tr_safetensors_place){.length = w->length, .checksum = w->header};
+    snprintf(place->temporary, sizeof place->temporary, "%s", w->temporary);
+}
+
+/* Whether the file begins with that header: on another host, one of the same name may be another
+ * run's. */
+static bool has_header(int fd, const struct tr_safetensors_place *place)
+{
+    unsigned char prefix[PREFIX];
+    uint64_t length = 0;
+    bool same = false;
+    if (pread(fd, prefix, PREFIX, 0) != PREFIX) return false;
+    for (int i = 0; i < PREFIX; ++i) length |= (uint64_t)prefix[i] << (8 * i);
+    char *header = length == place->length ? malloc(length) : NULL;
+    if (header && pread(fd, header, length, PREFIX) == (ssize_t)length)
+        same = tr_checksum(header, length) == place->checksum;
+    free(header);
+    return same;
+}
+
+tr_status tr_safetensors_join(struct tr_safetensors_writer **writer,
+                              const struct tr_safetensors_place *place,
+                              const struct tr_tensor *tensors, int n)
+{
+    struct tr_safetensors_writer *w;
+    TR_TRY(make(&w, tensors, n));
+    snprintf(w->temporary, sizeof w->temporary, "%s", place->temporary);
+    w->length = place->length;
+    w->fd = open(place->temporary, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    tr_status status = TR_OK;
+    if (w->fd < 0)
+        status = tr_fail("%s: %s", place->temporary, strerror(errno));
+    else if (!has_header(w->fd, place))
+        status = tr_fail("%s: not the file that rank 0 has begun", place->temporary);
+    if (status < 0) {
+        tr_safetensors_leave(w);
+        return status;
+    }
+    *writer = w;
+    return TR_OK;
+}
+
+tr_status tr_safetensors_put(struct tr_safetensors_writer *w, int tensor, size_t first,
+                             const float *data, size_t count)
+{
+    const struct tr_tensor *row = &w->tensors[tensor];
+    if (first > row->count || count > row->count - first)
+        return tr_fail("%s: numbers %zu to %zu of %s, which has %zu", w->temporary, first,
+                       first + count, row->name, row->count);
+    w->sums[2 * tensor] += tr_safetensors_sum(first, data, count);
+    w->sums[2 * tensor + 1] += count;
+    return write_all(w, data, count * sizeof *data,
+                     PREFIX + w->length + w->begin[tensor] + first * sizeof *data);
+}
+
+uint64_t *tr_safetensors_sums(struct tr_safetensors_writer *w)
+{
+    return w->sums;
+}
+
+tr_status tr_safetensors_sync(struct tr_safetensors_writer *w)
+{
+    return fsync(w->fd) == 0 ? TR_OK : tr_fail("%s: %s", w->temporary, strerror(errno));
 }
 
 /* The new name itself must reach the disk, too. */
@@ -211,12 +300,22 @@ static void sync_folder_of(const char *path)
     close(fd);
 }
 
+/* Fails unless each number of each tensor was put once. */
+static tr_status check_complete(const struct tr_safetensors_writer *w)
+{
+    for (int i = 0; i < w->n; ++i)
+        if (w->sums[2 * i + 1] != w->tensors[i].count)
+            return tr_fail("%s: %llu of %zu numbers of %s are written", w->path,
+                           (unsigned long long)w->sums[2 * i + 1], w->tensors[i].count,
+                           w->tensors[i].name);
+    return TR_OK;
+}
+
 static tr_status finish(struct tr_safetensors_writer *w)
 {
-    if (w->appended < w->n)
-        return tr_fail("%s: %d of %d tensors are written", w->path, w->appended, w->n);
+    TR_TRY(check_complete(w));
     TR_TRY(write_header(w));
-    if (fsync(w->fd) < 0) return tr_fail("%s: %s", w->temporary, strerror(errno));
+    TR_TRY(tr_safetensors_sync(w));
     if (w->nameless) TR_TRY(give_name(w));
     const int fd = w->fd;
     w->fd = -1;
@@ -234,11 +333,30 @@ tr_status tr_safetensors_commit(struct tr_safetensors_writer *w)
     return status;
 }
 
-void tr_safetensors_discard(struct tr_safetensors_writer *w)
+void tr_safetensors_leave(struct tr_safetensors_writer *w)
 {
     if (!w) return;
     if (w->fd >= 0) close(w->fd);
-    if (w->temporary[0]) unlink(w->temporary);
+    free(w->begin);
     free(w->sums);
     free(w);
+}
+
+void tr_safetensors_discard(struct tr_safetensors_writer *w)
+{
+    if (w && w->temporary[0]) unlink(w->temporary);
+    tr_safetensors_leave(w);
+}
+
+uint64_t tr_safetensors_sum(size_t first, const float *data, size_t count)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < count; ++i) {
+        uint32_t bits;
+        memcpy(&bits, &data[i], sizeof bits);
+        uint64_t mixed = (first + i + 1) * 0x9E3779B97F4A7C15u ^ bits * 0xD6E8FEB86659FD93u;
+        mixed = (mixed ^ mixed >> 32) * 0xD6E8FEB86659FD93u;
+        sum += mixed ^ mixed >> 29;
+    }
+    return sum;
 }

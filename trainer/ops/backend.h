@@ -50,6 +50,10 @@ struct tr_attention {
     long offset; /* 0: causal; keys - 1 and more: every key; may be negative */
 };
 
+/* An exact sum of squares: integers below 2^32 that count 2^TR_SUM_LOWEST, that times 2^32, and so
+ * on. Those of up to 2^21 ranks are added digit by digit without rounding. */
+enum { TR_SQUARES_BLOCK = 1024, TR_SUM_DIGITS = 21, TR_SUM_LOWEST = -384 };
+
 struct tr_backend {
     const char *name;     /* v4, v3 or baseline */
     tuttiStream_t stream; /* of the operations; NULL: they run on the calling thread and its pool
@@ -176,11 +180,10 @@ struct tr_backend {
     void (*loss)(float *logits, double *loss, const float *weight, const int32_t *targets,
                  long rows, long n);
 
-    /* out[ceil(n/1024)] = the sum of squares of each TR_SQUARES_BLOCK floats of x[n], in double, in
-     * a fixed order; a short last block counts as filled up with zeros */
-    void (*sum_of_squares_blocks)(double *out, const float *x, size_t n);
-    /* *out = x[0] + x[1] + ..., one after the other */
-    void (*sum)(double *out, const double *x, size_t n);
+    /* sum += the squares of x[n]. The squares of each TR_SQUARES_BLOCK floats are added in double,
+     * in a fixed order, a short last block as if it were filled up with zeros; the blocks' sums are
+     * added exactly. Where a square is not finite, the last digit is infinite or NaN. */
+    void (*add_squares)(double sum[TR_SUM_DIGITS], const float *x, size_t n);
 
     /* The optimizers: their operations are those of the rules. */
     const struct tr_rule *optimizers[TR_NUM_OPTIMIZERS];
@@ -202,8 +205,6 @@ enum {
     TR_ATTENTION_ROOM = 2 * TR_ATTENTION_QUERIES * TR_ATTENTION_KEYS /* of any shape */
 };
 size_t tr_attention_scratch(const struct tr_attention *shape);
-
-enum { TR_SQUARES_BLOCK = 1024 };
 
 enum { TR_MEMORY_UNIT = 2 << 20 }; /* a large page */
 

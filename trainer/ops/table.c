@@ -45,8 +45,7 @@ const struct tr_backend TR_OP(backend) = {
     .xent_exp = TR_OP(xent_exp),
     .xent_finish = TR_OP(xent_finish),
     .loss = TR_OP(loss),
-    .sum_of_squares_blocks = TR_OP(sum_of_squares_blocks),
-    .sum = TR_OP(sum),
+    .add_squares = TR_OP(add_squares),
     .optimizers =
         {
 #define OPTIMIZER(NAME, name) [TR_##NAME] = &TR_RULE(name),

@@ -56,8 +56,7 @@ void TR_OP(xent_finish)(float *logits, double *loss, const float *sum, const flo
                         long rows, long n);
 void TR_OP(loss)(float *logits, double *loss, const float *weight, const int32_t *targets,
                  long rows, long n);
-void TR_OP(sum_of_squares_blocks)(double *out, const float *x, size_t n);
-void TR_OP(sum)(double *out, const double *x, size_t n);
+void TR_OP(add_squares)(double sum[TR_SUM_DIGITS], const float *x, size_t n);
 void TR_OP(exponential)(float *y, const float *x, long n);
 
 /* The rule that an optimizer's file defines. */

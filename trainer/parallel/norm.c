@@ -1,21 +1,15 @@
-/* Sums of squares by block, each by one of the ranks that hold the block. */
+/* Sums of squares of what this rank answers for. */
 #include "norm.h"
 
 #include <assert.h>
+#include <math.h>
 
-static_assert((int)TR_BLOCK == (int)TR_SQUARES_BLOCK, "one sum a block");
+static_assert((int)TR_BLOCK == (int)TR_SQUARES_BLOCK, "shards consist of whole blocks");
 
-size_t tr_norm_blocks(const struct tr_params *params)
-{
-    size_t blocks = 0;
-    for (int u = 0; u < params->nunits; ++u) blocks += params->units[u].total / TR_BLOCK;
-    return blocks * (size_t)params->tp;
-}
-
-/* The sums of the blocks of a section that lie in this rank's shard, into those of the unit. What
- * pads the unit's end counts as the last section's. */
-static void fill_section(const struct tr_store *store, const struct tr_unit_state *state,
-                         enum tr_section section, double *sums)
+/* Adds what lies of a section in this rank's shard. What pads the unit's end counts as the last
+ * section's. */
+static void add_section(const struct tr_store *store, const struct tr_unit_state *state,
+                        enum tr_section section, double *sum)
 {
     const struct tr_unit *unit = &store->params->units[state->unit];
     const size_t last = state->first + state->count;
@@ -24,26 +18,33 @@ static void fill_section(const struct tr_store *store, const struct tr_unit_stat
     if (first < state->first) first = state->first;
     if (end > last) end = last;
     if (first < end)
-        tr_store_backend(store)->sum_of_squares_blocks(
-            sums + first / TR_BLOCK, state->gradient_shard + (first - state->first), end - first);
+        tr_store_backend(store)->add_squares(sum, state->gradient_shard + (first - state->first),
+                                             end - first);
 }
 
-void tr_norm_fill(const struct tr_store *store, double *sums)
+void tr_norm_add(const struct tr_store *store, double sum[TR_SUM_DIGITS])
 {
-    const struct tr_params *params = store->params;
-    params->backend->clear(sums, tr_norm_blocks(params) * sizeof *sums);
-    size_t base = 0;
-    for (int u = 0; u < params->nunits; ++u) {
-        const struct tr_unit *unit = &params->units[u];
-        const size_t blocks = unit->total / TR_BLOCK;
+    for (int u = 0; u < store->params->nunits; ++u) {
         const struct tr_unit_state *state = tr_store_unit(store, u);
-        double *mine = sums + base + (size_t)params->tp_rank * blocks;
-        base += blocks * (size_t)params->tp;
         /* Of two stages that hold a tied unit, the first answers. */
-        if (!state || unit->stage != store->mesh->coord[TR_PP]) continue;
+        if (!state || store->params->units[u].stage != store->mesh->coord[TR_PP]) continue;
         if (state->replica->rank != 0) continue; /* another rank holds the same shard */
         for (int section = 0; section < TR_NUM_SECTIONS; ++section)
             if (tr_store_is_first_of_tp(store, (enum tr_section)section))
-                fill_section(store, state, (enum tr_section)section, mine);
+                add_section(store, state, (enum tr_section)section, sum);
     }
+}
+
+double tr_norm_squares(const double sum[TR_SUM_DIGITS])
+{
+    uint64_t carry = 0;
+    double squares = 0;
+    if (!isfinite(sum[TR_SUM_DIGITS - 1])) return sum[TR_SUM_DIGITS - 1];
+    for (int d = 0; d < TR_SUM_DIGITS; ++d) {
+        const uint64_t digit = (uint64_t)sum[d] + carry;
+        const bool is_last = d == TR_SUM_DIGITS - 1;
+        squares += ldexp((double)(is_last ? digit : (uint32_t)digit), 32 * d + TR_SUM_LOWEST);
+        carry = digit >> 32;
+    }
+    return squares;
 }

@@ -1,0 +1,70 @@
+/* Compares what ranks hold in common, before it is saved. */
+#include "ckpt.h"
+
+/* Whether `sum` is the same on all ranks of the group. */
+static tr_status same_on(const struct tr_group *group, uint64_t sum, bool *same)
+{
+    static const char what[] = "comparing weights";
+    uint64_t ends[2] = {sum, ~sum}; /* the smallest, and the largest turned over */
+    if (group->n == 1) return TR_OK;
+    TR_TRY(tr_group_check(
+        group, tuttiAllReduce(ends, ends, 2, tuttiUint64, tuttiMin, group->comm, NULL), what));
+    if (ends[0] != ~ends[1]) *same = false;
+    return TR_OK;
+}
+
+static uint64_t mix(const struct tr_store *store, uint64_t sum, const float *range, size_t count)
+{
+    return (sum << 1 | sum >> 63) ^ tr_store_backend(store)->checksum(range, count * sizeof *range);
+}
+
+/* A checksum of what lies in one section of this rank's shards. */
+static uint64_t sum_section(const struct tr_store *store, enum tr_section section)
+{
+    uint64_t sum = 0;
+    for (int u = 0; u < store->nunits; ++u) {
+        const struct tr_unit_state *s = &store->units[u];
+        const struct tr_unit *unit = &store->params->units[s->unit];
+        size_t first = unit->section[section], end = unit->section[section + 1];
+        if (first < s->first) first = s->first;
+        if (end > s->first + s->count) end = s->first + s->count;
+        if (first < end) sum = mix(store, sum, s->weight_shard + (first - s->first), end - first);
+    }
+    return sum;
+}
+
+/* Compares what ranks hold in common, by checksums: shards over the replicas, whole weights over
+ * the shards' group, what tp does not cut over tp, tied units over both stages. */
+static tr_status compare(struct tr_engine *e, bool *same)
+{
+    struct tr_store *store = &e->store;
+    uint64_t shards = 0, wholes = 0, ties = 0;
+    for (int u = 0; u < store->nunits; ++u) {
+        const struct tr_unit_state *s = &store->units[u];
+        const struct tr_unit *unit = &store->params->units[s->unit];
+        shards = mix(store, shards, s->weight_shard, s->count);
+        if (unit->tied_stage >= 0) ties = mix(store, ties, s->weight_shard, s->count);
+        if (!store->whole_weights) continue;
+        TR_TRY(tr_store_acquire(store, s->unit, -1));
+        wholes = mix(store, wholes, s->weights, unit->total);
+        tr_store_release(store, s->unit);
+    }
+    *same = true;
+    TR_TRY(same_on(store->replica, shards, same));
+    TR_TRY(same_on(store->shard, wholes, same));
+    TR_TRY(same_on(tr_mesh_group(e->mesh, 1u << TR_TP), sum_section(store, TR_REPLICATED), same));
+    TR_TRY(same_on(&e->mesh->share, sum_section(store, TR_SHARED), same));
+    return same_on(&e->mesh->tie, ties, same);
+}
+
+tr_status tr_ckpt_compare(struct tr_engine *e)
+{
+    bool same;
+    TR_TRY(compare(e, &same));
+    tr_status status = TR_OK;
+    if (!same)
+        status = tr_fail("rank %d has other weights than the ranks that hold the same part of the "
+                         "model: memory was corrupted, or processors compute differently",
+                         e->mesh->rank);
+    return tr_mesh_agree(e->mesh, status);
+}

@@ -1,0 +1,129 @@
+/* Loads a checkpoint: rank 0 reads one tensor at a time, and each rank takes its part, whatever the
+ * layout. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "ckpt.h"
+#include "parts.h"
+
+/* Room for the largest tensor. */
+static tr_status take_room(const struct tr_params *params, float **whole)
+{
+    size_t most = 0;
+    for (int p = 0; p < params->n; ++p)
+        if (params->items[p].count > most) most = params->items[p].count;
+    *whole = malloc(most * sizeof **whole);
+    return *whole ? TR_OK : tr_fail("out of memory for a tensor of %zu numbers", most);
+}
+
+/* Every rank takes its part of whole[count], which rank 0 has. */
+static tr_status hand_out(const struct tr_engine *e, struct tr_part_id id, size_t count,
+                          float *whole)
+{
+    const struct tr_store *store = &e->store;
+    const struct tr_part_range range = tr_part_range(store, id);
+    TR_TRY(tr_mesh_check(e->mesh,
+                         tuttiBroadcast(whole, whole, count, tuttiFloat32, 0, e->mesh->world, NULL),
+                         "sharing a tensor of the checkpoint"));
+    if (range.floats && tr_part_is_cut(store, id))
+        tr_param_put(store->params, &store->params->items[id.param], whole, range.floats,
+                     range.first, range.count);
+    else if (range.floats)
+        e->backend->write(range.floats, whole, range.count * sizeof *whole);
+    return TR_OK;
+}
+
+static tr_status open_checked(const char *path, struct tr_safetensors **file)
+{
+    TR_TRY(tr_safetensors_open(file, path));
+    const char *version = tr_safetensors_metadata(*file, TR_CKPT_KEY);
+    if (version && !strcmp(version, TR_CKPT_VERSION)) return TR_OK;
+    const tr_status status =
+        version ? tr_fail("%s: tutti-train's version \"%s\" of checkpoints, expected \"%s\"", path,
+                          version, TR_CKPT_VERSION)
+                : tr_fail("%s: no checkpoint of tutti-train: its metadata have no \"%s\"", path,
+                          TR_CKPT_KEY);
+    tr_safetensors_close(*file);
+    *file = NULL; /* the caller may close it, too */
+    return status;
+}
+
+tr_status tr_ckpt_read_options(const char *path, char **options)
+{
+    struct tr_safetensors *file;
+    TR_TRY(open_checked(path, &file));
+    const char *text = tr_safetensors_metadata(file, "options");
+    *options = text ? strdup(text) : NULL;
+    const tr_status status =
+        *options ? TR_OK : tr_fail("%s: does not say the options it was written with", path);
+    tr_safetensors_close(file);
+    return status;
+}
+
+static tr_status read_number(const struct tr_safetensors *file, const char *path, const char *key,
+                             int base, uint64_t *value)
+{
+    const char *text = tr_safetensors_metadata(file, key);
+    char *end = NULL;
+    if (text) *value = strtoull(text, &end, base);
+    if (!text || end == text || *end)
+        return tr_fail("%s: \"%s\" is \"%s\", expected a number", path, key,
+                       text ? text : "missing");
+    return TR_OK;
+}
+
+static tr_status read_state(const struct tr_safetensors *file, const char *path,
+                            struct tr_state *state)
+{
+    uint64_t step, samples, data;
+    TR_TRY(read_number(file, path, "step", 10, &step));
+    TR_TRY(read_number(file, path, "samples", 10, &samples));
+    TR_TRY(read_number(file, path, "data", 16, &data));
+    *state = (struct tr_state){(int64_t)step, samples, data};
+    return TR_OK;
+}
+
+/* Rank 0 reads tensor after tensor, and no rank waits for one that it could not read. */
+static tr_status read_tensors(struct tr_engine *e, const struct tr_safetensors *file,
+                              const struct tr_parts *parts, float *whole)
+{
+    for (int i = 0; i < parts->n; ++i) {
+        tr_status status = TR_OK;
+        if (file) status = tr_safetensors_read(file, &parts->tensors[i], whole);
+        TR_TRY(tr_mesh_agree(e->mesh, status));
+        TR_TRY(hand_out(e, parts->ids[i], parts->tensors[i].count, whole));
+    }
+    return TR_OK;
+}
+
+static tr_status share_state(const struct tr_mesh *mesh, struct tr_state *state)
+{
+    uint64_t numbers[3] = {(uint64_t)state->step, state->samples, state->data_checksum};
+    TR_TRY(tr_mesh_check(mesh,
+                         tuttiBroadcast(numbers, numbers, 3, tuttiUint64, 0, mesh->world, NULL),
+                         "sharing the checkpoint's place in the data"));
+    *state = (struct tr_state){(int64_t)numbers[0], numbers[1], numbers[2]};
+    return TR_OK;
+}
+
+tr_status tr_ckpt_load(struct tr_engine *e, const char *path, struct tr_state *state)
+{
+    struct tr_safetensors *file = NULL;
+    float *whole = NULL;
+    struct tr_parts parts = {0};
+    tr_status status = take_room(e->store.params, &whole);
+    if (status == TR_OK) status = tr_parts_list(&e->store, &parts);
+    if (status == TR_OK && e->mesh->rank == 0) {
+        status = open_checked(path, &file);
+        if (status == TR_OK) status = read_state(file, path, state);
+    }
+    status = tr_mesh_agree(e->mesh, status);
+    if (status == TR_OK) status = tr_store_settle(&e->store);
+    if (status == TR_OK) status = read_tensors(e, file, &parts, whole);
+    if (status == TR_OK) status = share_state(e->mesh, state);
+    if (status == TR_OK) status = tr_store_publish(&e->store);
+    tr_safetensors_close(file);
+    tr_parts_free(&parts);
+    free(whole);
+    return status;
+}

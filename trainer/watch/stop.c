@@ -1,0 +1,95 @@
+/* Keeps signals in mind that ask a run to end. */
+#include "stop.h"
+
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { AGAIN_NS = 2000000000 }; /* launchers may deliver one signal twice */
+
+static const int numbers[TR_STOP_SIGNALS] = {SIGINT, SIGTERM, SIGUSR1};
+static struct sigaction before[TR_STOP_SIGNALS];
+static bool listens, is_loud;
+
+/* written by the handler */
+static volatile sig_atomic_t heard = -1;
+static struct timespec since; /* of the first signal */
+
+static void say(const char *text)
+{
+    if (write(STDERR_FILENO, text, strlen(text)) < 0) return; /* nobody reads it */
+}
+
+static void end_by(int number)
+{
+    sigset_t set;
+    signal(number, SIG_DFL);
+    sigemptyset(&set);
+    sigaddset(&set, number);
+    raise(number);
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
+}
+
+static long long since_first(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (long long)(now.tv_sec - since.tv_sec) * 1000000000 + now.tv_nsec - since.tv_nsec;
+}
+
+static void hear(int number)
+{
+    static const char *const texts[TR_STOP_SIGNALS] = {
+        "\ntutti-train: SIGINT: the run ends after this step; Ctrl-C again, in 2 s or later, ends "
+        "it "
+        "at once\n",
+        "\ntutti-train: SIGTERM: the run ends after this step\n",
+        "\ntutti-train: SIGUSR1: the run ends after this step\n"};
+    if (heard < 0) {
+        int which = 0;
+        while (numbers[which] != number) ++which;
+        clock_gettime(CLOCK_MONOTONIC, &since);
+        heard = which;
+        if (is_loud) say(texts[which]);
+    } else if (number == SIGINT && since_first() >= AGAIN_NS) {
+        end_by(SIGINT);
+    }
+}
+
+void tr_stop_listen(bool speaks)
+{
+    struct sigaction action = {.sa_handler = hear, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    for (int i = 0; i < TR_STOP_SIGNALS; ++i) sigaddset(&action.sa_mask, numbers[i]);
+    if (listens) return;
+    listens = true;
+    is_loud = speaks;
+    heard = -1;
+    for (int i = 0; i < TR_STOP_SIGNALS; ++i) {
+        sigaction(numbers[i], NULL, &before[i]);
+        if (before[i].sa_handler != SIG_IGN) sigaction(numbers[i], &action, NULL);
+    }
+}
+
+int tr_stop_heard(void)
+{
+    return heard;
+}
+
+int tr_stop_number(int which)
+{
+    return numbers[which];
+}
+
+void tr_stop_restore(void)
+{
+    if (!listens) return;
+    listens = false;
+    for (int i = 0; i < TR_STOP_SIGNALS; ++i) sigaction(numbers[i], &before[i], NULL);
+}
+
+void tr_stop_raise(int which)
+{
+    end_by(numbers[which]);
+}

@@ -1,0 +1,24 @@
+/* Signals that ask a run to end: SIGINT, SIGTERM and SIGUSR1, which Slurm sends ahead of a job's
+ * end where it is told to. Between listen and restore they are kept in mind, and the run ends by
+ * itself when its step is done. */
+#ifndef TR_STOP_H
+#define TR_STOP_H
+
+#include <stdbool.h>
+
+enum { TR_STOP_SIGNALS = 3 };
+
+/* From now on these signals are heard, but for those that the process was started to ignore. A
+ * second SIGINT at least 2 s after the first signal ends the process at once. speaks: what a signal
+ * leads to is said on standard error. */
+void tr_stop_listen(bool speaks);
+/* Which of the TR_STOP_SIGNALS came first, or -1. */
+int tr_stop_heard(void);
+/* Its number for kill(2). */
+int tr_stop_number(int which);
+/* Gives the signals back what they did before listen. */
+void tr_stop_restore(void);
+/* Ends the process as the signal does. */
+void tr_stop_raise(int which);
+
+#endif

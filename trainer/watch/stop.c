@@ -59,7 +59,12 @@ static void hear(int number)
 
 void tr_stop_listen(bool speaks)
 {
-    struct sigaction action = {.sa_handler = hear, .sa_flags = SA_RESTART};
+    /* While oneDNN's products run a handler needs a stack of its own: on the thread's it damaged
+     * the heap in one of ten runs that were signalled. Only the main thread gets these signals. */
+    static char bytes[1 << 16];
+    const stack_t stack = {.ss_sp = bytes, .ss_size = sizeof bytes};
+    sigaltstack(&stack, NULL);
+    struct sigaction action = {.sa_handler = hear, .sa_flags = SA_RESTART | SA_ONSTACK};
     sigemptyset(&action.sa_mask);
     for (int i = 0; i < TR_STOP_SIGNALS; ++i) sigaddset(&action.sa_mask, numbers[i]);
     if (listens) return;

@@ -19,7 +19,9 @@
  *     follow    the rest: whoever runs the calls gets them
  *     wait      for calls without a stream, which the calling thread has run
  *
- * Most carriers need only some phases; the others are NULL. */
+ * Most carriers need only some phases; the others are NULL. Few calls of the host without streams
+ * need `begin` at most, and skip the rest (issue_few of communicator/issue.c); one of them alone,
+ * which is like an earlier one, is no pending call at all (communicator/call.c). */
 #ifndef TT_CARRIER_CARRIER_H
 #define TT_CARRIER_CARRIER_H
 
@@ -101,7 +103,7 @@ struct tt_cached {
     _Atomic int nheld; /* calls in open groups, in CUDA graphs or without a turn that will use it */
     uint64_t last_turn; /* of the last call that uses it and did not go express */
     struct tt_bound bound[TT_BINDINGS_KEPT];
-    int oldest; /* of these */
+    int oldest; /* index of the binding that the next one takes the place of */
     struct tt_cached *next;
     /* of kernels */
     void *device_memory;                      /* where kernels read the program; NULL: not yet */

@@ -187,7 +187,7 @@ struct issue {
     int ncalls, nparts;
     struct part parts[TT_NCARRIERS];
     struct tt_work *own; /* of calls without streams: the first */
-    char *memory;        /* of these works */
+    char *memory;        /* of the works of calls without streams */
     _Alignas(_Alignof(max_align_t)) char few[FEW_BYTES];
 };
 

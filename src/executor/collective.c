@@ -1,5 +1,6 @@
-/* Collectives of the host: binds and starts the call, advances its channels step by step, and,
- * after a failure, takes the caller's buffers back. */
+/* Collectives of the host: sets up and starts a call, whose binding is given, advances its channels
+ * step by step, and, after a failure, takes the caller's buffers back. At the end: express calls
+ * (express.h), which are begun, and mostly done, in one function. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -106,9 +106,9 @@ struct tt_work_ops {
 /* A collective. An express call sets only the first part, until it must wait. */
 struct tt_collective_work {
     /* what short steps use */
-    const struct tt_call *call;       /* `kept`; in an express call the caller's, */
-    const struct tt_binding *binding; /* and so is this, which is without its table of blocks, if
-                                       * any: that is call->binding's */
+    const struct tt_call *call;       /* kept.call; in an express call the caller's */
+    const struct tt_binding *binding; /* kept.binding; in an express call the caller's. Without its
+                                       * table of blocks, if any: that is call->binding's */
     uint64_t signature;               /* with the turn */
     uintptr_t
         origin[3]; /* INPUT, OUTPUT: where element 0 of the global naming would lie; SCRATCH */

@@ -260,7 +260,4 @@ void tt_comm_drain(tuttiComm_t comm);
 /* Waits until all calls that were entered (tt_core_enter_call) have been left. */
 void tt_comm_await_calls(tuttiComm_t comm);
 
-/* One line a peer: how messages reach it. */
-void tt_comm_describe_links(tuttiComm_t comm, void (*emit)(void *arg, const char *line), void *arg);
-
 #endif

@@ -46,7 +46,8 @@ static tt_status find_length(struct tt_work *work, const struct tt_program_step 
     return TT_OK;
 }
 
-/* A binding cuts rounds so that this holds; a larger message would overwrite its neighbour. */
+/* A binding cuts rounds so that this holds; a larger message would overwrite its neighbour. Slots
+ * of links to other hosts are never smaller (choose_layout of transport/fabric.c). */
 static tt_status check_fits(const struct tt_work *work, const struct tt_program_step *step,
                             size_t nbytes)
 {

@@ -163,7 +163,7 @@ static tt_status check_and_issue(const struct tt_request *request, bool may_be_o
     TT_TRY(tt_request_check(request, &checked));
     if (may_be_on_gpu) TT_TRY(tt_carrier_select(&comm->core, &checked.where, &carrier));
     struct tt_memo *memo =
-        request->uneven ? NULL : &comm->memos[carrier->on_device][request->collective];
+        request->uneven ? NULL : &comm->memos[carrier->programs][request->collective];
     if (memo && !is_remembered(memo, request)) TT_TRY(remember(request, &checked, carrier, memo));
     struct tt_stream *stream = checked.where.stream;
     if (memo && carrier == &tt_carrier_host) return issue_remembered(request, stream, memo);
@@ -183,7 +183,7 @@ static tt_status issue(const struct tt_request *request, tuttiComm_t comm)
 {
     struct tt_stream *stream = tt_request_stream(request);
     const bool may_be_on_gpu = tt_may_be_on_gpu(&comm->core, stream);
-    struct tt_memo *memo = &comm->memos[false][request->collective];
+    struct tt_memo *memo = &comm->memos[TT_PROGRAMS_OF_HOST][request->collective];
     if (!may_be_on_gpu && !request->uneven && is_remembered(memo, request))
         return issue_remembered(request, stream, memo);
     return check_and_issue(request, may_be_on_gpu);

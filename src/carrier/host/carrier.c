@@ -96,6 +96,7 @@ static void follow(struct tt_calls *calls)
 const struct tt_carrier tt_carrier_host = {.name = "host",
                                            .work_bytes = sizeof(struct tt_work),
                                            .limits = limits,
+                                           .load = tt_carrier_load,
                                            .reserve = reserve,
                                            .drop = drop,
                                            .begin = begin,

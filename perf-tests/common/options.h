@@ -34,7 +34,7 @@ struct perf_options {
     int check;        /* checks a row; 0: none */
     int type;         /* index into perf_types, or PERF_ALL */
     int op;           /* index into perf_ops, or PERF_ALL */
-    int root;         /* or PERF_ALL */
+    int root;         /* a rank, or PERF_ALL */
     int blocking;     /* enum perf_blocking */
     int average;      /* enum perf_average */
     int registration; /* 0: none, 1: tuttiCommRegister, 2: that, on memory from tuttiMemAlloc */

@@ -19,8 +19,8 @@ struct tt_model_part {
     int repeats;               /* how often the whole algorithm runs it, on channels of their own */
     struct tt_traffic traffic; /* where between */
     int on_host;               /* ranks of the largest host that do this */
-    double per_core;           /* of these, on one core; at least 1 */
-    struct tt_totals totals;   /* of these ranks, where counted */
+    double per_core;           /* ranks that do this, on one core; at least 1 */
+    struct tt_totals totals;   /* of the ranks that do this, where counted */
     bool counted;              /* else all ranks are taken to be as busy as the busiest one */
     bool one_way;              /* no rank waits for an answer */
 };

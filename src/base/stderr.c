@@ -76,7 +76,7 @@ void tt_stderr_say(const char *format, ...)
 {
     static const char prefix[] = "tutti: ";
     char text[4096] = "tutti: ";
-    const size_t room = sizeof text - sizeof prefix; /* and the newline */
+    const size_t room = sizeof text - sizeof prefix; /* with the newline */
     va_list args;
     va_start(args, format);
     const int n = vsnprintf(text + sizeof prefix - 1, room, format, args);

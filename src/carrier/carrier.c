@@ -25,3 +25,9 @@ tt_status tt_core_fail_call(struct tt_comm_core *core, tt_status status)
     tt_engine_leave(&core->engine);
     return failed;
 }
+
+tt_status tt_carrier_load(const struct tt_comm_core *core, struct tt_program *program,
+                          struct tt_loaded **loaded)
+{
+    return tt_loaded_create(program, core->fabric, loaded);
+}

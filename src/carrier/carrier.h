@@ -19,7 +19,9 @@
  *     follow    the rest: whoever runs the calls gets them
  *     wait      for calls without a stream, which the calling thread has run
  *
- * Most carriers need only some phases; the others are NULL. */
+ * Most carriers need only some phases; the others are NULL. Few calls of the host without streams
+ * need `begin` at most, and skip the rest (issue_few of communicator/issue.c); one of them alone,
+ * which is like an earlier one, is no pending call at all (communicator/call.c). */
 #ifndef TT_CARRIER_CARRIER_H
 #define TT_CARRIER_CARRIER_H
 
@@ -101,7 +103,7 @@ struct tt_cached {
     _Atomic int nheld; /* calls in open groups, in CUDA graphs or without a turn that will use it */
     uint64_t last_turn; /* of the last call that uses it and did not go express */
     struct tt_bound bound[TT_BINDINGS_KEPT];
-    int oldest; /* of these */
+    int oldest; /* index of the binding that the next one takes the place of */
     struct tt_cached *next;
     /* of kernels */
     void *device_memory;                      /* where kernels read the program; NULL: not yet */
@@ -218,15 +220,23 @@ struct tt_carrier_limits {
     size_t slot_bytes, meet_bytes, line_bytes; /* line_bytes: 0: there are no lines */
     size_t slot_setting;                       /* the setting of slot_bytes */
     int nparts;                                /* parts that run side by side; 0: the fabric says */
+    bool of_gpus; /* kernels move the data: other costs, longer pieces */
 };
+
+/* Who runs programs: calls whose carriers have the same of these share choices, programs, memos. */
+enum tt_program_kind { TT_PROGRAMS_OF_HOST, TT_PROGRAMS_OF_KERNELS, TT_NPROGRAM_KINDS };
 
 /* ---- The tables ----------------------------------------------------------------------------- */
 
 struct tt_carrier {
     const char *name;
-    bool on_device;    /* programs are chosen and bound for kernels */
-    size_t work_bytes; /* of the work of a call; a struct tt_work is its first member */
+    enum tt_program_kind programs;
+    bool orders_messages; /* sends and receives have turns of its own, not those of the engine */
+    size_t work_bytes;    /* of the work of a call; a struct tt_work is its first member */
     void (*limits)(const struct tt_comm_core *core, struct tt_carrier_limits *limits);
+    /* Takes the program over, also when it fails. Errors as tt_loaded_create. */
+    tt_status (*load)(const struct tt_comm_core *core, struct tt_program *program,
+                      struct tt_loaded **loaded);
     /* Its launches wait for no other rank: they come before those of other carriers in a group. */
     bool launches_first;
     /* Whether a call with a count for each rank is bound to packed blocks, wherever the caller's
@@ -267,6 +277,10 @@ struct tt_gate {
      * them are deferred, and waits until the others may get their turns. */
     tt_status (*admit)(struct tt_pending_call *calls, int ncalls, struct tt_comm_core *core);
 };
+
+/* `load` of carriers whose calls the host runs. */
+TT_NODISCARD tt_status tt_carrier_load(const struct tt_comm_core *core, struct tt_program *program,
+                                       struct tt_loaded **loaded);
 
 /* All carriers, and how many there are. */
 extern const struct tt_carrier tt_carrier_host, tt_carrier_kernel, tt_carrier_staged;

@@ -150,7 +150,6 @@ static bool is_idle(struct tt_gpu_stream *stream)
 {
     pthread_mutex_lock(&stream->base.lock);
     const bool idle = stream->base.done == stream->base.queued;
-    if (idle) stream->base.error = TT_OK;
     pthread_mutex_unlock(&stream->base.lock);
     return idle;
 }
@@ -165,13 +164,23 @@ static struct tt_gpu_stream *find_gone_locked(const struct key *key)
     return stream;
 }
 
+/* The stream stands for another CUDA stream from now on, which has had no failure. It is idle. */
+static void reuse_locked(struct tt_gpu_stream *stream, const struct tt_stream_facts *facts,
+                         uint64_t id)
+{
+    pthread_mutex_lock(&stream->base.lock);
+    stream->base.error = TT_OK;
+    pthread_mutex_unlock(&stream->base.lock);
+    describe(stream, facts, id);
+}
+
 /* context: taken over where the stream is new. */
 static tt_status keep_locked(const struct key *key, struct tt_context **context,
                              const struct tt_stream_facts *facts,
                              tt_status (*made)(const void *stream), struct tt_gpu_stream **out)
 {
     struct tt_gpu_stream *stream = find_locked(key); /* another thread was here first */
-    if (!stream && (stream = find_gone_locked(key))) describe(stream, facts, key->id);
+    if (!stream && (stream = find_gone_locked(key))) reuse_locked(stream, facts, key->id);
     if (!stream) {
         stream = make(*context, key->handle, facts, key->id);
         if (!stream) return TT_ERR_SYSTEM;

@@ -10,11 +10,13 @@ struct tt_gpu_stream {
     /* immutable after create */
     struct tt_context *context;
     void *handle; /* CUstream; NULL: the legacy default stream */
+    bool is_kept; /* made by tt_gpu_stream_find */
+    /* Written anew, with the lock of the streams that are kept, where another CUDA stream has come
+     * to the address (tt_gpu_stream_find) and all calls on the stream have ended */
     struct tt_stream_facts facts;
     uint64_t number; /* > 0; no other stream of the process has or had it */
-    /* of tt_gpu_stream_find: */
-    bool is_kept;
-    uint64_t id; /* tt_stream_find_id's; 0: a default stream */
+    uint64_t id;     /* tt_stream_find_id's; 0: a default stream, or not kept */
+    /* guarded by the lock of the streams that are kept */
     struct tt_gpu_stream *next;
 };
 

@@ -163,7 +163,7 @@ static tt_status check_and_issue(const struct tt_request *request, bool may_be_o
     TT_TRY(tt_request_check(request, &checked));
     if (may_be_on_gpu) TT_TRY(tt_carrier_select(&comm->core, &checked.where, &carrier));
     struct tt_memo *memo =
-        request->uneven ? NULL : &comm->memos[carrier->on_device][request->collective];
+        request->uneven ? NULL : &comm->memos[carrier->programs][request->collective];
     if (memo && !is_remembered(memo, request)) TT_TRY(remember(request, &checked, carrier, memo));
     struct tt_stream *stream = checked.where.stream;
     if (memo && carrier == &tt_carrier_host) return issue_remembered(request, stream, memo);
@@ -183,7 +183,7 @@ static tt_status issue(const struct tt_request *request, tuttiComm_t comm)
 {
     struct tt_stream *stream = tt_request_stream(request);
     const bool may_be_on_gpu = tt_may_be_on_gpu(&comm->core, stream);
-    struct tt_memo *memo = &comm->memos[false][request->collective];
+    struct tt_memo *memo = &comm->memos[TT_PROGRAMS_OF_HOST][request->collective];
     if (!may_be_on_gpu && !request->uneven && is_remembered(memo, request))
         return issue_remembered(request, stream, memo);
     return check_and_issue(request, may_be_on_gpu);
@@ -221,16 +221,32 @@ static tt_status find_carrier(const struct tt_message_request *request, size_t n
     return TT_OK;
 }
 
-static tt_status issue_message(struct tt_pending_call *pending, const struct tt_carrier *carrier,
-                               size_t nbytes)
+/* A send or receive whose arguments are checked. */
+struct message {
+    struct tt_stream *stream;
+    enum tt_call_kind kind;
+    int peer;
+    void *data;
+    size_t nbytes;
+};
+
+/* Inlined: the struct then costs nothing. */
+__attribute__((always_inline)) static inline tt_status
+issue_message(tuttiComm_t comm, const struct tt_carrier *carrier, const struct message *message)
 {
-    pending->carrier = carrier;
-    pending->nbytes = nbytes;
-    pending->users[0] = pending->users[1] = pending->data;
-    pending->exchange = NULL;
-    pending->stage = NULL;
-    TT_TRY(prepare(pending, NULL, NULL));
-    return tt_issue(pending);
+    struct tt_pending_call pending; /* member by member: `call` is large, and of collectives */
+    pending.comm = &comm->core;
+    pending.carrier = carrier;
+    pending.stream = message->stream;
+    pending.kind = message->kind;
+    pending.peer = message->peer;
+    pending.data = message->data;
+    pending.nbytes = message->nbytes;
+    pending.users[0] = pending.users[1] = message->data;
+    pending.exchange = NULL;
+    pending.stage = NULL;
+    TT_TRY(prepare(&pending, NULL, NULL));
+    return tt_issue(&pending);
 }
 
 static tt_status check_message(const struct tt_message_request *request)
@@ -259,13 +275,8 @@ static tt_status check_message(const struct tt_message_request *request)
                        "wait for itself",
                        request->function, peer);
     tt_count_call(sends ? &comm->counts.send : &comm->counts.recv, nbytes);
-    struct tt_pending_call pending; /* member by member: `call` is large, and of collectives */
-    pending.comm = &comm->core;
-    pending.stream = stream;
-    pending.kind = request->kind;
-    pending.data = request->data;
-    pending.peer = peer;
-    return issue_message(&pending, carrier, nbytes);
+    return issue_message(comm, carrier,
+                         &(struct message){stream, request->kind, peer, request->data, nbytes});
 }
 
 tuttiResult_t tt_call_message(const struct tt_message_request *request)
@@ -297,13 +308,9 @@ static tt_status issue_next(const struct tt_request *request, const struct tt_ca
     if (peer == 0) side->packed = 0;
     const size_t begin = uneven->displs ? uneven->displs[peer] : side->packed;
     side->packed += count;
-    struct tt_pending_call pending;
-    pending.comm = &request->comm->core;
-    pending.stream = side->stream;
-    pending.kind = side->kind;
-    pending.data = (void *)(count ? side->buffer + begin * element : 0);
-    pending.peer = peer;
-    return issue_message(&pending, carrier, count * element);
+    void *data = (void *)(count ? side->buffer + begin * element : 0);
+    return issue_message(request->comm, carrier,
+                         &(struct message){side->stream, side->kind, peer, data, count * element});
 }
 
 /* In a group. Each rank begins with the next one, so that no rank is everybody's first. */

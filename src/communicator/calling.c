@@ -151,8 +151,8 @@ enum { MAPPED = 64 };
 
 /* guarded by lock */
 static tuttiComm_t blanks;   /* structs of zeros, but for retired_next */
-static char *mapped;         /* memory that no struct has had yet, */
-static size_t mapped_nbytes; /* and how much */
+static char *mapped;         /* memory that no struct has had yet */
+static size_t mapped_nbytes; /* bytes at `mapped` */
 
 static size_t whole_pages(void)
 {

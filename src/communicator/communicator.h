@@ -87,11 +87,11 @@ struct tuttiComm {
     } init; /* what it took; all 0 after a split */
     /* owner: the issuing thread */
     const struct tt_algorithm *forced[TT_NCOLLECTIVES];
-    /* [on a device][collective][a count for each rank]. Made at the first such call */
-    struct tt_choices choices[2][TT_NCOLLECTIVES][2];
+    /* [kind of programs][collective][a count for each rank]. Made at the first such call */
+    struct tt_choices choices[TT_NPROGRAM_KINDS][TT_NCOLLECTIVES][2];
     struct tt_cached *cache; /* the one used last comes first */
     int ncached;
-    struct tt_memo memos[2][TT_NCOLLECTIVES]; /* [on a device] */
+    struct tt_memo memos[TT_NPROGRAM_KINDS][TT_NCOLLECTIVES];
     struct tt_dynamic_op dynamic_ops[TT_MAX_DYNAMIC_OPS];
     struct tt_registration *registrations;
     struct tt_call_counts counts;
@@ -259,8 +259,5 @@ void tt_comm_deregister_all(tuttiComm_t comm);
 void tt_comm_drain(tuttiComm_t comm);
 /* Waits until all calls that were entered (tt_core_enter_call) have been left. */
 void tt_comm_await_calls(tuttiComm_t comm);
-
-/* One line a peer: how messages reach it. */
-void tt_comm_describe_links(tuttiComm_t comm, void (*emit)(void *arg, const char *line), void *arg);
 
 #endif

@@ -2,6 +2,7 @@
 #include "base/thread.h"
 #include "communicator/calling.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "base/config.h"
 #include "base/output.h"
 #include "base/status.h"
+#include "carrier/carried.h"
 #include "datatype/datatype.h"
 #include "driver/driver.h"
 #include "topology/topology.h"
@@ -171,6 +173,40 @@ static tt_status describe_costs(const struct tt_output *output, tuttiComm_t comm
     return TT_OK;
 }
 
+/* The communicator's slots and waits, and a line a peer: how messages reach it. */
+static void describe_links_of(tuttiComm_t comm, const struct tt_output *output)
+{
+    const struct tt_segment_header *header = comm->core.fabric->segment->header;
+    char name[128], way[256];
+    tt_say(output,
+           "communicator %s: rank %d of %d, %u slots of %u bytes a link, %u bytes a meeting, %s",
+           comm->core.name, comm->core.rank, comm->core.nranks, header->nslots, header->slot_bytes,
+           header->meet_bytes,
+           comm->core.fabric->oversubscribed ? "yielding (more ranks than cores)"
+                                             : "spinning (a core for each rank)");
+    const struct tt_sleep *sleep = &comm->core.fabric->host.sleep;
+    tt_say(output,
+           "  a rank that waits for long %s; so far %" PRIu64 " sleeps, %" PRIu64
+           " memory barriers for other processes",
+           sleep->is_woken ? "sleeps until another rank of its host wakes it"
+                           : "sleeps for 50 us at a time (other ranks cannot wake it)",
+           atomic_load_explicit(&sleep->nsleeps, memory_order_relaxed),
+           atomic_load_explicit(&sleep->nbarriers, memory_order_relaxed));
+    const struct tt_carried *carried = tt_carried_of(&comm->core);
+    if (carried) {
+        char how[TT_ERROR_TEXT];
+        carried->describe(&comm->core, how, sizeof how);
+        tt_say(output, "  calls on memory of GPU %d: %s", comm->core.gpu, how);
+    }
+    for (int peer = 0; peer < comm->core.nranks; peer++) {
+        tt_fabric_name_rank(comm->core.fabric, peer, name, sizeof name);
+        tt_engine_enter(&comm->core.engine);
+        tt_fabric_describe_peer(comm->core.fabric, peer, way, sizeof way);
+        tt_engine_leave(&comm->core.engine);
+        tt_say(output, "  to %s: %s", name, way);
+    }
+}
+
 static tt_status describe(tuttiDescribe_t what, tuttiComm_t comm, const struct tt_output *output)
 {
     switch (what) {
@@ -200,7 +236,7 @@ static tt_status describe(tuttiDescribe_t what, tuttiComm_t comm, const struct t
             return tt_fail(TT_ERR_ARGUMENT, "tuttiDescribe: comm is NULL; links belong to a "
                                             "communicator, so tuttiDescribeLinks needs one");
         TT_TRY(tt_comm_find_for_calls(comm)); /* a child made by fork has none of them */
-        tt_comm_describe_links(comm, output->emit, output->arg);
+        describe_links_of(comm, output);
         return TT_OK;
     }
     return tt_fail(TT_ERR_ARGUMENT,

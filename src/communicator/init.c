@@ -1,4 +1,5 @@
-/* The functions that create, finalize, destroy and abort communicators. */
+/* Makes unique ids and communicators, alone, several at once and with a launcher's help; says how
+ * many ranks a communicator has, and which rank and device this one is. */
 #include <pthread.h>
 #include <sodium.h>
 #include <stdio.h>

@@ -40,9 +40,9 @@ tt_status tt_check_may_wait(const struct tt_comm_core *core, const _Atomic uint6
 }
 
 /* Messages that kernels carry are not ordered with those that the host carries. */
-static bool has_turns_of_device(const struct tt_pending_call *call)
+static bool has_turns_of_carrier(const struct tt_pending_call *call)
 {
-    return call->kind != TT_CALL_COLLECTIVE && call->carrier->on_device;
+    return call->kind != TT_CALL_COLLECTIVE && call->carrier->orders_messages;
 }
 
 static const _Atomic uint64_t *turns_of(const struct tt_pending_call *call)
@@ -94,7 +94,7 @@ static tt_status check_may_wait(struct tt_pending_call *calls, int ncalls)
     const _Atomic uint64_t *turns = NULL;
     if (!tt_stream_is_served_here()) return TT_OK;
     for (int i = 0; i < ncalls; i++) {
-        if (calls[i].stream || has_turns_of_device(&calls[i]) || turns_of(&calls[i]) == turns)
+        if (calls[i].stream || has_turns_of_carrier(&calls[i]) || turns_of(&calls[i]) == turns)
             continue;
         turns = turns_of(&calls[i]);
         TT_TRY(tt_check_may_wait(calls[i].comm, turns));
@@ -103,7 +103,7 @@ static tt_status check_may_wait(struct tt_pending_call *calls, int ncalls)
     for (int i = 0; i < ncalls; i++) {
         if (!goes_behind(&calls[i])) continue;
         for (int k = 0; k < ncalls; k++)
-            if (!calls[k].stream && !has_turns_of_device(&calls[k]) &&
+            if (!calls[k].stream && !has_turns_of_carrier(&calls[k]) &&
                 waits_for(&calls[k], &calls[i]))
                 return fail_to_wait(calls[k].comm);
     }
@@ -187,7 +187,7 @@ struct issue {
     int ncalls, nparts;
     struct part parts[TT_NCARRIERS];
     struct tt_work *own; /* of calls without streams: the first */
-    char *memory;        /* of these works */
+    char *memory;        /* of the works of calls without streams */
     _Alignas(_Alignof(max_align_t)) char few[FEW_BYTES];
 };
 

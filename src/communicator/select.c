@@ -28,8 +28,8 @@ static struct tt_carrier_limits limits_of(const struct tuttiComm *comm,
 static struct tt_setting setting_of(const struct tuttiComm *comm, const struct tt_carrier *carrier)
 {
     struct tt_setting setting = comm->setting;
-    if (!carrier->on_device) return setting;
     const struct tt_carrier_limits limits = limits_of(comm, carrier);
+    if (!limits.of_gpus) return setting;
     setting.on_device = true;
     setting.oversubscribed = false;
     setting.ranks_per_core = 0;
@@ -46,7 +46,7 @@ static const struct tt_algorithm *choose(tuttiComm_t comm, const struct tt_selec
 {
     const struct tt_algorithm *forced = comm->forced[of->collective];
     if (forced && (!of->uneven || forced->uneven)) return forced;
-    struct tt_choices *choices = &comm->choices[of->carrier->on_device][of->collective][of->uneven];
+    struct tt_choices *choices = &comm->choices[of->carrier->programs][of->collective][of->uneven];
     if (choices->number == 0) {
         const struct tt_shape shape = shape_of(comm, of->collective, 0);
         struct tt_setting setting = setting_of(comm, of->carrier);
@@ -56,24 +56,13 @@ static const struct tt_algorithm *choose(tuttiComm_t comm, const struct tt_selec
     return tt_choices_at(choices, of->nbytes);
 }
 
-/* Copies of the program that may run side by side on a GPU. */
-static int copies_of(const struct tuttiComm *comm, const struct tt_carrier *carrier,
-                     const struct tt_program *program)
-{
-    const int most = limits_of(comm, carrier).nparts;
-    return program->nchannels > 0 && most > program->nchannels ? most / program->nchannels : 1;
-}
-
 static tt_status load(tuttiComm_t comm, const struct tt_algorithm *algorithm,
                       const struct tt_shape *shape, struct tt_cached *cached)
 {
     struct tt_program *program;
     TT_TRY(tt_prove_first_use(algorithm, shape, 0, &cached->any_count));
     TT_TRY(tt_program_create(algorithm, shape, comm->core.rank, &program));
-    if (!cached->carrier->on_device)
-        return tt_loaded_create(program, comm->core.fabric, &cached->loaded);
-    return tt_loaded_create_for_device(program, copies_of(comm, cached->carrier, program),
-                                       &cached->loaded);
+    return cached->carrier->load(&comm->core, program, &cached->loaded);
 }
 
 /* ---- The cache ------------------------------------------------------------------------------ */
@@ -90,9 +79,9 @@ static bool has_calls(const struct tuttiComm *comm, const struct tt_cached *cach
 /* By a call, or by the last of its collective, which the next one is probably like. */
 static bool is_used(const struct tuttiComm *comm, const struct tt_cached *cached)
 {
-    for (int i = 0; i < TT_NCOLLECTIVES; i++)
-        if (comm->memos[false][i].cached == cached || comm->memos[true][i].cached == cached)
-            return true;
+    for (int kind = 0; kind < TT_NPROGRAM_KINDS; kind++)
+        for (int i = 0; i < TT_NCOLLECTIVES; i++)
+            if (comm->memos[kind][i].cached == cached) return true;
     return has_calls(comm, cached);
 }
 
@@ -122,12 +111,12 @@ static void evict(tuttiComm_t comm)
 
 /* Takes it out of the list; NULL: it is not there. */
 static struct tt_cached *take_out(tuttiComm_t comm, const struct tt_algorithm *algorithm, int root,
-                                  bool on_device)
+                                  enum tt_program_kind kind)
 {
     for (struct tt_cached **c = &comm->cache; *c; c = &(*c)->next) {
         struct tt_cached *cached = *c;
         if (cached->algorithm != algorithm || cached->loaded->program->root != root ||
-            cached->carrier->on_device != on_device)
+            cached->carrier->programs != kind)
             continue;
         *c = cached->next;
         return cached;
@@ -172,12 +161,12 @@ static struct tt_limits binding_limits(const struct tuttiComm *comm, const struc
 {
     const struct tt_carrier *carrier = cached->carrier;
     const struct tt_carrier_limits limits = limits_of(comm, carrier);
-    const bool copies = cached->any_count && (carrier->on_device || nbytes >= TT_EXPRESS_BYTES);
+    const bool copies = cached->any_count && (limits.of_gpus || nbytes >= TT_EXPRESS_BYTES);
     return (struct tt_limits){.slot_bytes = limits.slot_bytes,
                               .meet_bytes = limits.meet_bytes,
                               .copies = copies ? cached->loaded->copies : 1,
                               .slot_setting = limits.slot_setting,
-                              .of_gpus = carrier->on_device};
+                              .of_gpus = limits.of_gpus};
 }
 
 tt_status tt_comm_bind_counts(tuttiComm_t comm, const struct tt_cached *cached,
@@ -189,13 +178,13 @@ tt_status tt_comm_bind_counts(tuttiComm_t comm, const struct tt_cached *cached,
 }
 
 /* Makes the table of resolved steps in place of an earlier one, unless a call may read that. Calls
- * do without a table: also where there is no memory for it. */
+ * do without a table: also where there is no memory for it. Kernels have none. */
 static void resolve(const struct tuttiComm *comm, const struct tt_cached *cached,
                     struct tt_bound *bound)
 {
     const struct tt_program *program = cached->loaded->program;
     const size_t nbytes = tt_step_table_bytes(program, &bound->binding);
-    if (bound->is_resolved || cached->carrier->on_device) return;
+    if (bound->is_resolved || !cached->loaded->links) return;
     if (nbytes == SIZE_MAX || (bound->resolved && has_calls(comm, cached))) return;
     if (bound->resolved_bytes != nbytes) {
         free(bound->resolved);
@@ -232,7 +221,7 @@ tt_status tt_comm_bind(tuttiComm_t comm, struct tt_cached *cached, size_t count,
 tt_status tt_comm_select(tuttiComm_t comm, const struct tt_selection *of, struct tt_cached **out)
 {
     const struct tt_algorithm *algorithm = choose(comm, of);
-    struct tt_cached *cached = take_out(comm, algorithm, of->root, of->carrier->on_device);
+    struct tt_cached *cached = take_out(comm, algorithm, of->root, of->carrier->programs);
     if (!cached) TT_TRY(make(comm, algorithm, of->root, of->carrier, &cached));
     cached->next = comm->cache;
     comm->cache = cached;
@@ -274,7 +263,7 @@ static tt_status set_algorithm(tuttiComm_t comm, tuttiCollective_t collective, c
     if (refusal) return tt_fail(TT_ERR_USAGE, "%s:%s %s", tt_collective_name(kind), name, refusal);
     TT_TRY(tt_comm_check_order(algorithm, comm->setting.in_rank_order));
     comm->forced[kind] = algorithm;
-    comm->memos[false][kind].cached = comm->memos[true][kind].cached = NULL;
+    for (int i = 0; i < TT_NPROGRAM_KINDS; i++) comm->memos[i][kind].cached = NULL;
     return TT_OK;
 }
 

@@ -88,7 +88,7 @@ struct tt_share_request {
     int rank;           /* in the communicator */
     int least, wanted;  /* blocks */
     int nranks;         /* of the communicator: kernels of all may run on this GPU at one time */
-    int nteam;          /* of these ranks, those in this process; they share its part of the GPU */
+    int nteam;          /* of the `nranks`, those in this process; they share its part of the GPU */
     int capacity;       /* of the GPU, for the process that may use least of it */
     uint64_t opener;    /* the thread */
     int place, nopened; /* this rank among those of the team that the thread opens, and these */

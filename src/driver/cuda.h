@@ -10,7 +10,7 @@
 /* Named as in the library, without the prefix `cu` and the version. Immutable once loaded. */
 struct tt_cuda {
 #define X(member, symbol) __typeof__(symbol) *member;
-#define OPTIONAL(member, symbol) __typeof__(symbol) *member; /* or NULL */
+#define OPTIONAL(member, symbol) __typeof__(symbol) *member; /* may be NULL */
 #include "driver/cuda_table.h"
 #undef OPTIONAL
 #undef X

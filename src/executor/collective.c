@@ -1,5 +1,6 @@
-/* Collectives of the host: binds and starts the call, advances its channels step by step, and,
- * after a failure, takes the caller's buffers back. */
+/* Collectives of the host: sets up and starts a call, whose binding is given, advances its channels
+ * step by step, and, after a failure, takes the caller's buffers back. At the end: express calls
+ * (express.h), which are begun, and mostly done, in one function. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,12 +26,12 @@ static inline void prepare_steps(struct tt_work *work, struct tt_engine *engine,
     own->changes_raw = tt_op_changes_raw(call->reduction.op, call->reduction.type);
 }
 
-/* Member by member: the union is large. */
-static void prepare_rest(struct tt_work *work)
+/* What works of all carriers need, but for the engine and the turn. Member by member: the union is
+ * large. */
+static inline void prepare_work(struct tt_work *work, const struct tt_work_ops *ops)
 {
     struct tt_collective_work *own = &work->collective;
-    const bool direct_safe = own->call->loaded->program->direct_safe;
-    work->ops = &tt_collective_ops;
+    work->ops = ops;
     work->next = NULL;
     work->turns = &work->engine->collectives_done;
     work->state = TT_WORK_ISSUED;
@@ -44,32 +45,49 @@ static void prepare_rest(struct tt_work *work)
     work->portions = NULL;
     work->passed_over = false;
     own->mismatch_ns = 0;
-    own->is_long = own->references = own->posts = own->keeps_table = false;
+    own->keeps_table = false;
+}
+
+static void prepare_rest(struct tt_work *work)
+{
+    struct tt_collective_work *own = &work->collective;
+    const bool direct_safe = own->call->loaded->program->direct_safe;
+    prepare_work(work, &tt_collective_ops);
+    own->is_long = own->references = own->posts = false;
     own->direct[TT_INPUT] = direct_safe && own->call->reduction.op != TT_PREMUL_SUM;
     own->direct[TT_OUTPUT] = direct_safe;
     own->direct[TT_SCRATCH] = false;
     for (int b = TT_INPUT; b <= TT_SCRATCH; b++) own->memory[b].window = TT_NO_WINDOW;
 }
 
-void tt_collective_begin(struct tt_work *work, struct tt_engine *engine, const struct tt_call *call,
-                         uint64_t turn)
+/* The work has a copy of the call from now on, and is outstanding. */
+static inline void keep_call(struct tt_work *work, const struct tt_call *call)
 {
     struct tt_collective_work *own = &work->collective;
-    prepare_steps(work, engine, call, turn);
-    prepare_rest(work);
-    own->express = false;
-    own->channels = NULL;
     own->kept.call = *call;
     own->kept.binding = *call->binding;
     own->call = &own->kept.call;
     own->binding = &own->kept.binding;
     if (!own->binding->table_at) own->kept.call.binding = own->binding;
-    atomic_fetch_add_explicit(&engine->outstanding, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&work->engine->outstanding, 1, memory_order_relaxed);
 }
 
 void tt_work_collective(struct tt_work *work, struct tt_engine *engine, const struct tt_call *call)
 {
-    tt_collective_begin(work, engine, call, ++engine->collectives_issued);
+    prepare_steps(work, engine, call, ++engine->collectives_issued);
+    prepare_rest(work);
+    work->collective.express = false;
+    work->collective.channels = NULL;
+    keep_call(work, call);
+}
+
+void tt_collective_issue(struct tt_work *work, struct tt_engine *engine, const struct tt_call *call,
+                         const struct tt_work_ops *ops)
+{
+    work->engine = engine;
+    work->turn = ++engine->collectives_issued;
+    prepare_work(work, ops);
+    keep_call(work, call);
 }
 
 /* ---- Start ---------------------------------------------------------------------------------- */

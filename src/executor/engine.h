@@ -25,8 +25,9 @@ struct tt_step_pointers {
     struct tt_target *targets; /* [nranks + 1]: where a piece of the result goes */
 };
 
-/* Owned by the communicator. Calls are issued by one thread at a time; they run in the issuing
- * thread or in threads of streams. */
+/* Owned by the communicator. Calls are issued by one thread at a time. Each is advanced by the
+ * issuing thread, by a thread of a stream or of a carrier (such as the attendant), or by any thread
+ * that waits for a task or an event of a stream: by one at a time, which holds `busy`. */
 struct tt_engine {
     /* immutable after init */
     struct tt_fabric *fabric;

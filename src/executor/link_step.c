@@ -31,13 +31,14 @@ void tt_step_expect(struct tt_work *work, const struct tt_program_step *step, vo
     link->ops->expect(link, to, nbytes, work->collective.signature);
 }
 
-/* A step that only forwards takes the length of the message that comes. */
+/* A step that only forwards takes the length of the message that comes, unless it is a barrier's.
+ */
 static tt_status find_length(struct tt_work *work, const struct tt_program_step *step,
                              struct tt_spans *spans)
 {
     const bool has_span = step->local.number || step->dst.number;
     struct tt_message message;
-    if (has_span || !step->nrecv || !tt_work_program(work)->nblocks) return TT_OK; /* or barrier */
+    if (has_span || !step->nrecv || !tt_work_program(work)->nblocks) return TT_OK;
     struct tt_link *link = tt_recv_link(work, step, 0);
     TT_AWAIT(link->ops->peek(link, &message));
     spans->nbytes = message.nbytes;
@@ -45,7 +46,8 @@ static tt_status find_length(struct tt_work *work, const struct tt_program_step 
     return TT_OK;
 }
 
-/* A binding cuts rounds so that this holds; a larger message would overwrite its neighbour. */
+/* A binding cuts rounds so that this holds; a larger message would overwrite its neighbour. Slots
+ * of links to other hosts are never smaller (choose_layout of transport/fabric.c). */
 static tt_status check_fits(const struct tt_work *work, const struct tt_program_step *step,
                             size_t nbytes)
 {

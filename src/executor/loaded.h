@@ -10,7 +10,8 @@ struct tt_loaded {
     struct tt_program *program;
     int copies;             /* of the program that may run side by side */
     struct tt_link **links; /* the fabric's, those of all copies one after the other
-                             * (tt_loaded_links); copy k is k * nchannels channels further on */
+                             * (tt_loaded_links); copy k is k * nchannels channels further on. NULL:
+                             * kernels run it */
     size_t nbytes;          /* of the above */
 };
 

@@ -87,6 +87,11 @@ static struct entered entered_of(const struct tt_work *work)
     return (struct entered){work->turn, work->collective.call->entry};
 }
 
+static bool is_of_kernels(const struct tt_call_entry *call)
+{
+    return call->type & TT_ENTRY_ON_DEVICE;
+}
+
 static bool agree(const struct tt_call_entry *a, const struct tt_call_entry *b)
 {
     return a->collective == b->collective && a->type == b->type && a->op == b->op &&
@@ -119,7 +124,7 @@ static void describe(const struct entered *entered, char *text, size_t size)
                          (unsigned long long)entered->seq);
     if (tt_collective_has_data(collective))
         used += describe_data(call, text + used, size - (size_t)used);
-    if (call->type & TT_ENTRY_ON_DEVICE) snprintf(text + used, size - (size_t)used, " on a GPU");
+    if (is_of_kernels(call)) snprintf(text + used, size - (size_t)used, " on a GPU");
 }
 
 void tt_call_describe(const struct tt_call_entry *call, char *text, size_t size)
@@ -154,8 +159,8 @@ static bool may_explain_itself(struct tt_work *work, int peer)
 {
     struct tt_fabric *fabric = work->engine->fabric;
     const bool local = tt_fabric_is_local(fabric, peer);
-    const bool on_device = work->collective.call->entry.type & TT_ENTRY_ON_DEVICE;
-    if ((local && !on_device) || numbered(fabric, peer, work->turn).seq) return false;
+    const bool begins_late = is_of_kernels(&work->collective.call->entry);
+    if ((local && !begins_late) || numbered(fabric, peer, work->turn).seq) return false;
     if (!work->collective.mismatch_ns) {
         work->collective.mismatch_ns = tt_deadline_ns(EXPLAIN_MS);
         if (!local) tt_wires_send_record(fabric->wires);

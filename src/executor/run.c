@@ -1,6 +1,8 @@
-/* The wait loop: where works of the host wait for other ranks. (Express calls look for a while in
- * collective.c first.) Staged calls also wait here for their CUDA streams and copies; the carriers
- * wait themselves for kernels, for replays, and for the copies of output of calls without a stream.
+/* The wait loop. Calls of the host wait here for other ranks (express ones look for a while in
+ * collective.c first), staged calls also for their CUDA streams and copies, and calls that kernels
+ * carry, where they have no stream, for their kernels. Of those on CUDA streams the attendant looks
+ * at the kernels (carrier/kernel/attendant.h). The carriers wait themselves for replays, and for
+ * the copies of output of calls without a stream.
  *
  * A wait looks at once again (spins), where there is a core for each rank; then it yields the core
  * between two looks; then it sleeps. It sleeps after a millisecond, and, where other programs use

@@ -15,7 +15,7 @@ struct tt_work;
 
 /* ---- Calls ---------------------------------------------------------------------------------- */
 
-/* Added to the type of an entry whose call runs on a GPU: the ranks of a call must agree on that.
+/* Added to the type of an entry whose call kernels carry: the ranks of a call must agree on that.
  */
 enum { TT_ENTRY_ON_DEVICE = 0x100 };
 
@@ -106,9 +106,9 @@ struct tt_work_ops {
 /* A collective. An express call sets only the first part, until it must wait. */
 struct tt_collective_work {
     /* what short steps use */
-    const struct tt_call *call;       /* `kept`; in an express call the caller's, */
-    const struct tt_binding *binding; /* and so is this, which is without its table of blocks, if
-                                       * any: that is call->binding's */
+    const struct tt_call *call;       /* kept.call; in an express call the caller's */
+    const struct tt_binding *binding; /* kept.binding; in an express call the caller's. Without its
+                                       * table of blocks, if any: that is call->binding's */
     uint64_t signature;               /* with the turn */
     uintptr_t
         origin[3]; /* INPUT, OUTPUT: where element 0 of the global naming would lie; SCRATCH */
@@ -186,7 +186,8 @@ static inline const struct tt_program *tt_work_program(const struct tt_work *wor
     return work->collective.call->loaded->program;
 }
 
-/* Issues a call of the host: gives it its turn. The call then runs when advanced. */
+/* Issues a call of the host: gives it its turn. The call then runs when advanced. Where its data is
+ * staged, the carrier then puts operations of its own around those of the host. */
 void tt_work_collective(struct tt_work *work, struct tt_engine *engine, const struct tt_call *call);
 void tt_work_send(struct tt_work *work, struct tt_engine *engine, const void *data, size_t nbytes,
                   int peer);
@@ -229,9 +230,11 @@ extern const struct tt_work_ops tt_collective_ops, tt_p2p_ops;
 TT_NODISCARD tt_status tt_work_settle(struct tt_work *work, tt_status status);
 /* The work runs from now on. */
 void tt_work_note_begin(struct tt_work *work);
-/* Sets up a collective of the host whose turn is given; counts it as outstanding. */
-void tt_collective_begin(struct tt_work *work, struct tt_engine *engine, const struct tt_call *call,
-                         uint64_t turn);
+/* Issues a collective whose steps the host does not do: gives it its turn. ops->start records its
+ * entry. Of work->collective only `call`, `binding`, `kept`, and what the functions below use are
+ * set. */
+void tt_collective_issue(struct tt_work *work, struct tt_engine *engine, const struct tt_call *call,
+                         const struct tt_work_ops *ops);
 /* Writes a collective into this rank's record. */
 void tt_record_entry(const struct tt_engine *engine, const struct tt_call *call, uint64_t turn);
 /* Checks the ranks of a collective: gone, or, once it has started, in another call. */

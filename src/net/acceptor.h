@@ -37,7 +37,7 @@ struct tt_acceptor {
     int nplaces; /* of pending[] that have been in use */
     int most_of_process;
     bool listening;          /* false: the listener rests until a place is free */
-    int64_t rest_until_ns;   /* or until this time; 0: it does not rest for descriptors */
+    int64_t rest_until_ns;   /* it rests until this time; 0: not for descriptors */
     struct tt_scarce scarce; /* connections wait for descriptors */
     bool gives_up;           /* set by the owner: after 10 s of that tt_acceptor_serve fails */
     struct {

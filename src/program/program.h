@@ -175,7 +175,7 @@ struct tt_binding {
     size_t skipped[2]; /* bytes of the global naming before INPUT's and OUTPUT's first block */
     bool merged;       /* one part, one round, no gaps: contiguous names are contiguous memory */
     bool nontemporal;  /* results are stored past the caches */
-    bool nontemporal_posts; /* and so are messages to posts that are not read in the same round */
+    bool nontemporal_posts; /* messages to posts that are not read in the same round are, too */
 };
 
 TT_INLINE const struct tt_own_block *tt_binding_own_block(const struct tt_binding *binding,

@@ -16,8 +16,8 @@ struct tt_footprint {
 
 /* One step of one copy. Each span is one piece of memory in every round. */
 struct tt_resolved_step {
-    size_t local, dst;                 /* bytes, as the offset of struct tt_piece, in round 0, */
-    uint32_t local_stride, dst_stride; /* and what each round adds */
+    size_t local, dst;                 /* bytes, as the offset of struct tt_piece, in round 0 */
+    uint32_t local_stride, dst_stride; /* bytes that each round adds to local and dst */
     /* Elements and bytes of a span (LINK), of a block (MEET): in each of the first `full` rounds */
     size_t count, nbytes;
     uint64_t full;

@@ -7,8 +7,10 @@
  * Lifetime. A rank holds a link as a pointer to struct tt_link, which tt_fabric_tx and tt_fabric_rx
  * give. The pointer is the same for the life of the communicator: callers may keep it in a table.
  * Getting it opens nothing; a link to another host is connected by its first use (slot,
- * publish_direct, expect or peek). `ops` and `end` change once, before the first message, inside
- * one of these calls; operations that were loaded before still work, with one jump more. */
+ * publish_direct, expect or peek). `ops` and `end` change once, before the first message, where
+ * the wires are advanced (tt_wires_progress): inside one of these calls or, say, when
+ * tuttiCommGetAsyncError looks for failures (tt_engine_look); in the thread that holds the
+ * engine's `busy`. Operations that were loaded before still work, with one jump more. */
 #ifndef TT_TRANSPORT_LINK_H
 #define TT_TRANSPORT_LINK_H
 
@@ -56,8 +58,8 @@ struct tt_message {
     uint64_t signature; /* of the call it belongs to */
     bool is_reference;  /* the bytes lie in memory of the sender, which may change when it aborts
                          * (tt_fabric_check_source) */
-    bool is_borrowed;   /* and that is memory of a rank of this process, which may free it after a
-                         * failure (tt_fabric_borrow) */
+    bool is_borrowed; /* the bytes lie in memory of a rank of this process, which may free it after
+                       * a failure (tt_fabric_borrow) */
 };
 
 /* Where the receiver of a link wants a message. */

@@ -201,7 +201,7 @@ TEST(nccl_settings, a_bad_value_is_noted_with_what_was_expected_and_the_default_
                       "%s was noted as: %s", bad[i].variable, noted);
         CHECK_MESSAGE(!strcmp(tt_config_string(bad[i].key), row->fallback), "%s gives %s",
                       bad[i].variable, tt_config_string(bad[i].key));
-        CHECK_EQ(tt_config_check(), TT_OK); /* and fails no init */
+        CHECK_EQ(tt_config_check(), TT_OK); /* a bad value fails no init */
         const char *again = strstr(noted + 5, "WARN ");
         CHECK_MESSAGE(!again || !strstr(again, bad[i].expected), "noted twice: %s", noted);
         without();

@@ -208,7 +208,7 @@ static void *abort_later(void *argument)
     struct ended_twice *twice = argument;
     pthread_barrier_wait(&twice->begin);
     for (volatile int i = 0; i < twice->delay; i++) continue;
-    (void)tuttiCommAbort(twice->comm); /* or the destroy has ended it */
+    (void)tuttiCommAbort(twice->comm); /* fails where the destroy has ended it */
     return NULL;
 }
 

@@ -118,11 +118,11 @@ static void call_one_often(int rank, tuttiComm_t comm, void *arg)
     int one = 1, sum = 0;
     (void)arg;
     CHECK_EQ(tuttiAllReduce(&one, &sum, 1, tuttiInt32, tuttiSum, comm, NULL), tuttiSuccess);
-    const struct tt_cached *kept = comm->memos[false][TT_ALL_REDUCE].cached;
+    const struct tt_cached *kept = comm->memos[TT_PROGRAMS_OF_HOST][TT_ALL_REDUCE].cached;
     for (int i = 0; i < NCALLS; i++) {
         CHECK_EQ(issue(comm, NULL, rank, &calls, i), tuttiSuccess);
         CHECK_EQ(tuttiAllReduce(&one, &sum, 1, tuttiInt32, tuttiSum, comm, NULL), tuttiSuccess);
-        CHECK(comm->memos[false][TT_ALL_REDUCE].cached == kept);
+        CHECK(comm->memos[TT_PROGRAMS_OF_HOST][TT_ALL_REDUCE].cached == kept);
     }
 }
 
@@ -169,7 +169,7 @@ TEST(cache, keeps_the_resolved_steps_that_a_call_in_a_stream_still_reads)
 /* Of the binding that the last all-reduce used. */
 static const struct tt_bound *bound_of(tuttiComm_t comm, size_t count)
 {
-    const struct tt_cached *cached = comm->memos[false][TT_ALL_REDUCE].cached;
+    const struct tt_cached *cached = comm->memos[TT_PROGRAMS_OF_HOST][TT_ALL_REDUCE].cached;
     for (int i = 0; i < TT_BINDINGS_KEPT; i++)
         if (cached->bound[i].binding.count == count) return &cached->bound[i];
     return NULL;

@@ -126,7 +126,7 @@ static void captured(struct gpu_rank *rank)
         issue_sum(rank, numbers, stream);
         issue_sum(rank, numbers, stream);
         CUgraph graph = capture_stop(stream);
-        pthread_barrier_wait(all); /* nor makes a graph */
+        pthread_barrier_wait(all); /* before any rank makes a graph */
         CUgraphExec made = graph_make(graph);
         for (int turn = 0; turn < 3; turn++) replay(made, stream);
         check_sums(rank, numbers, 6);

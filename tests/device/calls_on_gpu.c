@@ -57,7 +57,7 @@ bool check_call(struct placed *p)
     char *got = malloc(p->output_bytes + 1), *expected = malloc(p->output_bytes + 1);
     /* The byte behind a buffer of its own is nobody's. */
     const size_t nbytes = p->output_bytes + (p->memory[1] != NULL);
-    memset(expected, 0xa5, p->output_bytes + 1); /* and so are gaps between blocks */
+    memset(expected, 0xa5, p->output_bytes + 1); /* gaps between blocks are nobody's either */
     call_expected(&p->call, p->rank->rank, expected);
     gpu_read(p->rank->gpu, got, p->output, nbytes);
     const bool right = !memcmp(got, expected, nbytes);

@@ -278,7 +278,7 @@ static void draw_changes(struct bench *bench, struct fold_case *at)
  * are folded in groups of four; the first group has the rest. */
 static bool check_passes(struct bench *bench, int architecture, enum tt_type type, enum tt_op op)
 {
-    enum { MOST_ALWAYS = 4 }; /* and one number above */
+    enum { MOST_ALWAYS = 4 }; /* besides, one number above */
     const size_t element = tt_type_size(type), lengths[] = {1, 33, 400, 2300};
     begin_cases(bench);
     for (uint32_t n = 1; n <= MOST_ALWAYS + 1; n++)

@@ -50,7 +50,7 @@ static void every_mode(struct gpu_rank *rank)
                                 streams[1].tutti),
                  tuttiSuccess);
         CUgraph captured = capture_stop(streams[0].cuda);
-        pthread_barrier_wait(all); /* nor makes a graph */
+        pthread_barrier_wait(all); /* before any rank makes a graph */
         CUgraphExec graph = graph_make(captured);
         for (uint64_t turn = 1; turn <= 2; turn++) {
             for (int i = 0; i < NCALLS; i++) renew(&placed[i], turn * 10 + (uint64_t)mode);

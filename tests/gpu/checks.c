@@ -46,7 +46,7 @@ struct scene {
 
 static atomic_int nfailed;
 static atomic_bool issued;   /* rank 0 has made its call */
-static atomic_bool returned; /* and has its result */
+static atomic_bool returned; /* rank 0 has the result of its call */
 
 static void fail(const struct rank *rank, const char *what, const char *why)
 {

@@ -45,11 +45,12 @@ done <<<"$retired"
 
 # A comment stands alone: it does not begin with a word that needs the line above.
 leaning='(The same|Same|And|Or|Nor|Also|Likewise|Ditto|Those|They|Them|All of (it|them|these)|Of (these|those)|As (above|before))'
-leaning="(/\\*|//|^ *#) *$leaning([^a-zA-Z]|\$)"
-for text in '/* The same, and unmaps. */' 'int n; /* Also of others. */' '    # Those that stay.'; do
+# A comment of C that begins so in lower case goes on with the line above; one of a shell may be a sentence's second line.
+leaning="((/\\*|//|^ *#) *$leaning|(/\\*|(^|[^:])//) *(and|or|nor|likewise|ditto|of these))([^a-zA-Z]|\$)"
+for text in '/* The same, and unmaps. */' 'int n; /* Also of others. */' '    # Those that stay.' 'int m; /* and how many */' 'n++; // or none'; do
     grep -qE -- "$leaning" <<<"$text" || fail "this test does not find a comment that leans on the line above: $text"
 done
-for text in '/* Theirs is the same. */' '/* Order: the same. */' '    a = b; // As open(2).'; do
+for text in '/* Theirs is the same. */' '/* Order: the same. */' '    a = b; // As open(2).' '# and of others' 'int n; /* other, and more */' '/* order of these */' '/* env:// and tcp:// */'; do
     ! grep -qE -- "$leaning" <<<"$text" || fail "this test finds fault with: $text"
 done
 hits=$(grep -nE -- "$leaning" $(printf '%s\n' "${files[@]}" | grep -vE '\.(md|[1-9])$') || true)

@@ -54,9 +54,9 @@ struct tt_scenario {
 enum tt_mutation {
     TT_AS_WRITTEN,
     TT_RELAXED,         /* its order is relaxed */
-    TT_ACQUIRE,         /* its order is acquire, */
-    TT_RELEASE,         /* release, */
-    TT_ACQ_REL,         /* or both */
+    TT_ACQUIRE,         /* its order is acquire */
+    TT_RELEASE,         /* its order is release */
+    TT_ACQ_REL,         /* its order is acquire and release */
     TT_LEFT_OUT,        /* it does nothing; a load finds 0 */
     TT_LEFT_OUT_LOCKED, /* the load finds 0 where its thread holds a lock */
     TT_TORN,            /* a read-modify-write is a load and a store */

@@ -382,7 +382,7 @@ TEST(attention, merging_with_no_keys_changes_no_bit)
         const float *before = copy_of(out, t.nout), *lse_before = copy_of(lse, t.nlse);
         ops->attention_merge(out, lse, out2, lse2, &s);
         CHECK(same_bits(out, before, t.nout) && same_bits(lse, lse_before, t.nlse));
-        ops->attention_merge(out2, lse2, out, lse, &s); /* and the other way round */
+        ops->attention_merge(out2, lse2, out, lse, &s); /* the other way round */
         CHECK(same_bits(out2, before, t.nout) && same_bits(lse2, lse_before, t.nlse));
     }
     free_all();

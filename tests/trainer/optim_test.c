@@ -133,7 +133,7 @@ TEST(optim, adamw_matches_its_formula_in_double)
 TEST(optim, sgd_matches_its_formula_in_double)
 {
     check_optimizer(TR_SGD, 0.9, 0, FLOATS);
-    check_optimizer(TR_SGD, 0, 0, FLOATS); /* and keeps nothing */
+    check_optimizer(TR_SGD, 0, 0, FLOATS); /* without momentum it keeps nothing */
 }
 
 /* u of AdamW's m and v, then weights by the ratio of the norms of each tensor. */

@@ -89,7 +89,7 @@ TEST(wires_bytes, still_to_be_sent_by_reference_are_copied_when_the_memory_is_ne
     wired_fill(data, sizeof data, 9);
     for (int i = 0; i < 3; i++)
         REQUIRE(tx->ops->publish_direct(tx, &no_memory, data, sizeof data, 1));
-    CHECK(!tx->ops->drained(tx)); /* or the buffers are not narrow */
+    CHECK(!tx->ops->drained(tx)); /* else the buffers are not narrow */
     tt_wires_give_back(all.wires[0]);
     CHECK(tx->ops->drained(tx));
     memset(data, 0, sizeof data);
@@ -113,7 +113,7 @@ TEST(wires_bytes, of_point_to_point_that_nobody_reads_hold_no_collective_up)
     REQUIRE(publish(&all, "x", 1) && receive(&all, "x", 1) && tt_wires_flushed(all.wires[0]));
     for (int i = 0; i < 3; i++)
         REQUIRE(p2p->ops->publish_direct(p2p, &no_memory, data, sizeof data, 1));
-    CHECK(!p2p->ops->flushed(p2p)); /* or the buffers are not narrow */
+    CHECK(!p2p->ops->flushed(p2p)); /* else the buffers are not narrow */
     CHECK(tt_wires_flushed(all.wires[0]));
     REQUIRE(publish(&all, "y", 1));
     CHECK(!tt_wires_flushed(all.wires[0])); /* behind them */
@@ -187,7 +187,7 @@ TEST(wires_bytes, lent_to_the_kernel_are_not_sent_after_the_memory_was_given_bac
     wired_fill(data, sizeof data, 9);
     for (int i = 0; i < 3; i++)
         REQUIRE(tx->ops->publish_direct(tx, &no_memory, data, sizeof data, 1));
-    if (tcp->zerocopy) CHECK(!tt_tcp_returned(tcp)); /* or the kernel has sent everything */
+    if (tcp->zerocopy) CHECK(!tt_tcp_returned(tcp)); /* else the kernel has sent everything */
     tt_wires_give_back(all.wires[0]);
     CHECK(tx->ops->drained(tx));
     memset(data, 0, sizeof data);
@@ -236,7 +236,7 @@ TEST(wires_bytes, may_wait_for_a_peer_that_reads_nothing_for_longer_than_the_tim
         REQUIRE(tt_wires_progress(all.wires[0]) >= 0);
         tt_wires_wait(all.wires[0], 1000);
     }
-    CHECK(!tt_wires_flushed(all.wires[0])); /* or it all fitted */
+    CHECK(!tt_wires_flushed(all.wires[0])); /* else it all fitted */
     for (int i = 0; i < 3; i++) CHECK(receive(&all, data, sizeof data));
     wired_close(&all);
     unsetenv("TUTTI_NET_TIMEOUT_MS");

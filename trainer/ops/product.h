@@ -7,7 +7,7 @@
 void tr_gemm(char ta, char tb, long m, long n, long k, float alpha, const float *a, long lda,
              const float *b, long ldb, float beta, float *c, long ldc);
 
-/* The same product, cut into tiles. */
+/* The product of tr_gemm, cut into tiles. */
 struct tr_product {
     char ta, tb;
     long m, n, k;

@@ -217,7 +217,7 @@ static bool step(void)
         fail(item, result, text);
         break;
     case VG_WAITING:
-        if (!item->idle && item->op.what == VD_LAUNCH) moved(); /* and waits now */
+        if (!item->idle && item->op.what == VD_LAUNCH) moved(); /* before it waits */
         item->waiting = true;
         item->round = ex.round;
         break;

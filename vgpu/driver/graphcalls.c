@@ -168,7 +168,7 @@ CUresult CUDAAPI cuGraphNodeGetDependentNodes_v2(CUgraphNode node, CUgraphNode *
 
 struct edges {
     const CUgraphNode *from, *to;
-    const CUgraphEdgeData *data; /* or NULL */
+    const CUgraphEdgeData *data; /* may be NULL */
     size_t n;
     const char *function;
 };

@@ -54,7 +54,7 @@ struct vl_thread {
 };
 
 struct vl_grid {
-    int device;      /* or VL_HOST */
+    int device;      /* its index, or VL_HOST */
     unsigned before; /* a bit a grid that ends before this one begins: a stream's order, an event */
 };
 

@@ -42,7 +42,7 @@ static void polled(const struct vg_warp *warp, const struct vg_watch *watch)
 {
     const struct vg_instr *in = watch->in;
     if (!watch->region->reachable || in->op != VG_LD || in->order != VG_WEAK) return;
-    if (watch->same < POLLS || warp->nwatch == VG_WATCHED) return; /* or others are not watched */
+    if (watch->same < POLLS || warp->nwatch == VG_WATCHED) return; /* else others are not watched */
     const struct vg_how how = {.nbytes = (uint8_t)vg_type_bytes(in->type),
                                .nc = (in->flags & VG_NC) != 0,
                                .where = (uint64_t)(uintptr_t)in};

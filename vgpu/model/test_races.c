@@ -103,7 +103,7 @@ TEST(races, lanes_of_a_warp_race_unless_they_sync)
         w.nraces = 0;
         ld(w.block[0], 36, &w, 0, WEAK(3)); /* this lane was not part of it */
         CHECK_EQ(w.nraces, 1);
-        st(w.block[0], 37, &w, 4, WEAK(4), 1); /* nor was this one */
+        st(w.block[0], 37, &w, 4, WEAK(4), 1); /* this one was not either */
         if (sync) vg_model_warp(w.block[0], 1, 0x0000000f);
         ld(w.block[0], 34, &w, 4, WEAK(5));
         CHECK_EQ(w.nraces, 2);

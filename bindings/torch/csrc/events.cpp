@@ -39,7 +39,7 @@ Event Event::take()
 
 Event::~Event()
 {
-    if (!event_ || pool_ != &of_process<EventPool>()) return; /* or it is the parent's */
+    if (!event_ || pool_ != &of_process<EventPool>()) return; /* else it is the parent's */
     std::unique_lock<std::mutex> guard(pool_->lock);
     if (pool_->unused.size() < MOST_UNUSED) {
         pool_->unused.push_back(event_);

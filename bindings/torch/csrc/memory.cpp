@@ -75,7 +75,7 @@ at::Tensor Backend::allocateTensor(long size, at::TensorOptions options)
     Room &room = of_process<Room>();
     void *memory = room.take(taken);
     auto give_back = [taken, &room](void *at) {
-        if (&room == &of_process<Room>()) room.give_back(at, taken); /* or it is the parent's */
+        if (&room == &of_process<Room>()) room.give_back(at, taken); /* else it is the parent's */
     };
     return at::from_blob(memory, {size}, give_back, options);
 }

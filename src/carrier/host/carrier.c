@@ -1,5 +1,6 @@
-/* The host as a carrier of calls. Calls on a stream of the host are run by the stream's thread: all
- * those of a group together. */
+/* The host as a carrier of calls. All calls of a group on one stream of the host are one task of
+ * the stream. A thread that waits for the task runs it, or the stream's own thread
+ * (executor/host_stream.c). */
 #include "carrier/carrier.h"
 
 /* The calls of a group on one stream. */
@@ -95,6 +96,7 @@ static void follow(struct tt_calls *calls)
 const struct tt_carrier tt_carrier_host = {.name = "host",
                                            .work_bytes = sizeof(struct tt_work),
                                            .limits = limits,
+                                           .load = tt_carrier_load,
                                            .reserve = reserve,
                                            .drop = drop,
                                            .begin = begin,

@@ -134,50 +134,6 @@ void tt_kernel_unload(struct tt_comm_core *comm, struct tt_cached *cached)
 
 /* ---- Launch --------------------------------------------------------------------------------- */
 
-int tt_kernel_absent_rank(const struct tt_comm_core *comm, const struct tt_group_exchange *exchange)
-{
-    const int n = exchange ? exchange->ncalls : comm->nranks;
-    for (int i = 0; i < n; i++) {
-        const int rank = exchange ? exchange->calls[i].peer : i;
-        if (atomic_load_explicit(&tt_fabric_record(comm->fabric, rank)->state,
-                                 memory_order_acquire) != TT_RANK_HERE)
-            return rank;
-    }
-    return -1;
-}
-
-const char *tt_kernel_how_gone(const struct tt_comm_core *comm, int rank)
-{
-    const struct tt_rank_record *record = tt_fabric_record(comm->fabric, rank);
-    /* release: tt_fabric_leave, tt_fabric_abort */
-    switch (atomic_load_explicit(&record->state, memory_order_acquire)) {
-    case TT_RANK_HERE:
-        return "has died";
-    case TT_RANK_ABORTED:
-        return "aborted the communicator";
-    default:
-        return "has left: it destroyed its communicator";
-    }
-}
-
-static uint64_t lenders_of(const struct tt_comm_core *comm,
-                           const struct tt_group_exchange *exchange)
-{
-    uint64_t lenders = exchange ? 0 : UINT64_MAX;
-    for (int i = 0; exchange && i < exchange->ncalls; i++)
-        lenders |= tt_fabric_lender(comm->fabric, exchange->calls[i].peer);
-    return lenders;
-}
-
-bool tt_kernel_may_use_peers(const struct tt_comm_core *comm,
-                             const struct tt_group_exchange *exchange)
-{
-    tt_fabric_begin_kernel(comm->fabric, lenders_of(comm, exchange));
-    if (!tt_fabric_check(comm->fabric) && tt_kernel_absent_rank(comm, exchange) < 0) return true;
-    tt_fabric_end_kernel(comm->fabric);
-    return false;
-}
-
 /* Lines where every message of a round fits a link's lines, and is short enough that they are
  * faster: the blocks of a message are a piece each, rounded up to whole lines. Lines order nothing
  * but themselves: a barrier, which orders all memory, takes slots. */
@@ -247,14 +203,4 @@ tt_status tt_kernel_fill(const struct tt_pending_call *pending, uint64_t number,
     call->binding.table_at = blocks ? sizeof call->binding : 0;
     memcpy(&call->fold.scalar, from->reduction.scalar, sizeof call->fold.scalar);
     return TT_OK;
-}
-
-tt_status tt_kernel_fail_alone(const struct tt_comm_core *comm,
-                               const struct tt_group_exchange *exchange)
-{
-    char name[128];
-    TT_TRY(tt_fabric_check(comm->fabric));
-    const int rank = tt_kernel_absent_rank(comm, exchange);
-    tt_fabric_name_rank(comm->fabric, rank, name, sizeof name);
-    return tt_fail(TT_ERR_REMOTE, "%s %s", name, tt_kernel_how_gone(comm, rank));
 }

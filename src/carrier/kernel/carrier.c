@@ -15,7 +15,17 @@ static void limits(const struct tt_comm_core *comm, struct tt_carrier_limits *li
                                          .line_bytes = links->line_bytes,
                                          .slot_setting =
                                              (size_t)tt_config_int(TT_CONFIG_DEVICE_SLOT_BYTES),
-                                         .nparts = tt_kernel_most_parts(comm->kernel)};
+                                         .nparts = tt_kernel_most_parts(comm->kernel),
+                                         .of_gpus = true};
+}
+
+/* As many copies as may run side by side on the GPU. */
+static tt_status load(const struct tt_comm_core *comm, struct tt_program *program,
+                      struct tt_loaded **loaded)
+{
+    const int most = tt_kernel_most_parts(comm->kernel), nchannels = program->nchannels;
+    const int copies = nchannels > 0 && most > nchannels ? most / nchannels : 1;
+    return tt_loaded_create_for_device(program, copies, loaded);
 }
 
 static tt_status prepare(struct tt_pending_call *call, const struct tt_where *where,
@@ -242,9 +252,11 @@ static void look(struct tt_calls *calls)
 }
 
 const struct tt_carrier tt_carrier_kernel = {.name = "kernel",
-                                             .on_device = true,
+                                             .programs = TT_PROGRAMS_OF_KERNELS,
+                                             .orders_messages = true,
                                              .work_bytes = sizeof(struct tt_kernel_work),
                                              .limits = limits,
+                                             .load = load,
                                              .prepare = prepare,
                                              .unload = tt_kernel_unload,
                                              .enter = enter,

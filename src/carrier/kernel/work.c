@@ -277,8 +277,7 @@ void tt_kernel_begin_collective(struct tt_kernel_work *mine, struct tt_kernel_li
                                 struct tt_engine *engine, const struct tt_call *call)
 {
     *mine = (struct tt_kernel_work){.life = life};
-    tt_work_collective(&mine->work, engine, call);
-    mine->work.ops = &collective_ops;
+    tt_collective_issue(&mine->work, engine, call, &collective_ops);
 }
 
 void tt_kernel_begin_exchange(struct tt_kernel_work *mine, struct tt_kernel_life *life,

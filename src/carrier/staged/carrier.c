@@ -160,6 +160,7 @@ static tt_status wait(struct tt_calls *calls, tt_status status)
 const struct tt_carrier tt_carrier_staged = {.name = "staged",
                                              .work_bytes = sizeof(struct tt_staged_work),
                                              .limits = limits,
+                                             .load = tt_carrier_load,
                                              .launches_first = true,
                                              .packs = tt_stage_packs,
                                              .prepare = tt_stage_prepare,

@@ -59,8 +59,8 @@ struct tt_stage_words {
     uint32_t closed;            /* by the host: no call of the graph runs any more */
     uint32_t done;              /* by the host: the call has ended */
     uint32_t ended;             /* by the stream: the output was copied, staging memory is free */
-    uint32_t in;                /* by the stream of portions: those copied in */
-    uint32_t out;               /* and those copied out */
+    uint32_t in;                /* by the stream of portions: portions copied in */
+    uint32_t out;               /* by the stream of portions: portions copied out */
     char scalar[8];             /* of a pre-multiplied sum */
 };
 

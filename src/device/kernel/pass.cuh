@@ -158,7 +158,7 @@ static __device__ inline void tt_pass_group(const F &f, const tt_pass *pass, uin
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) in[k][u] = tt_pass_load<F>(from + u * TT_WARP);
     }
-    if (UNROLL > 1) __syncwarp(); /* or the compiler would fold some before it loads others */
+    if (UNROLL > 1) __syncwarp(); /* else the compiler would fold some before it loads others */
 #pragma unroll
     for (int k = 0; k < N; k++) {
         const bool raw = tt_pass_is_raw(pass, first + k);

@@ -77,10 +77,10 @@ struct tt_shm_link {
     uint64_t in_slots;     /* bit n mod 64: message n is the last one put into its slot */
     uint32_t slot;         /* the next one to fill */
     uint32_t slots_used;   /* by messages that are not known to be released */
-    uint32_t last_slot;    /* the one filled last, */
-    uint32_t nsharing;     /* how many messages were put into it, */
-    uint64_t shared_end;   /* where the next one would lie among the slots, */
-    uint64_t last_in_slot; /* and the number of its last message */
+    uint32_t last_slot;    /* the one filled last */
+    uint32_t nsharing;     /* messages that were put into last_slot */
+    uint64_t shared_end;   /* where the next message of last_slot would lie among the slots */
+    uint64_t last_in_slot; /* the number of the last message of last_slot */
     uint64_t released;     /* the room's nreleased when this rank last sent over this link */
     uint64_t awaited;      /* the last reference, or first message of a slot */
     bool claimed;          /* the next message goes to the receiver's post */

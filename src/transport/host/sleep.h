@@ -82,7 +82,7 @@ void tt_sleep_retire(struct tt_sleep *sleep);
 /* P4 and P5, for the ranks at the places [first, first + nplaces). */
 void tt_sleep_wake(struct tt_sleep *sleep, int first, int nplaces);
 
-/* P2 to P5: after this rank has published something that the rank at a place may wait for, */
+/* P2 to P5: after this rank has published something that the rank at a place may wait for. */
 static inline void tt_wake(struct tt_sleep *sleep, int place)
 {
     atomic_signal_fence(memory_order_seq_cst);
@@ -90,7 +90,7 @@ static inline void tt_wake(struct tt_sleep *sleep, int place)
         tt_sleep_wake(sleep, place, 1);
 }
 
-/* or any rank of the host. */
+/* P2 to P5: after this rank has published something that any rank of the host may wait for. */
 static inline void tt_wake_all(struct tt_sleep *sleep)
 {
     atomic_signal_fence(memory_order_seq_cst);

@@ -47,7 +47,7 @@ struct tt_rdma_end {
 
 struct tt_rdma_pair {
     int low, high;         /* ends of the lower and of the higher rank */
-    int low_gid, high_gid; /* and which of their GIDs */
+    int low_gid, high_gid; /* which of the ends' GIDs */
 };
 
 /* Pairs each end with at most one of the other side: of the same link layer, the same kind of

@@ -175,7 +175,7 @@ struct tt_rdma_wire {
     unsigned turns;
     uint64_t nposted, ncompleted; /* writes and READs */
     uint64_t nreceived;
-    uint64_t ncompleted_seen; /* and when: to notice that nothing completes */
+    uint64_t ncompleted_seen; /* ncompleted at since_ns: to notice that nothing completes */
     unsigned read_route;      /* of the next READ */
     int64_t since_ns;
 };

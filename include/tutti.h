@@ -206,9 +206,9 @@ TUTTI_API tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks, t
                                                 int rank, const tuttiConfig_t *config);
 
 /* Makes a communicator whose ranks are all in this process; comms[nranks] gets their handles.
- * devices[nranks]: the GPU of each rank, or TUTTI_DEVICE_CURRENT; several ranks may share one.
- * Where there is no such GPU, the numbers are only what tuttiCommDevice tells. NULL: rank i has GPU
- * i, where the process uses CUDA and there are as many GPUs. */
+ * devices[nranks]: each rank's GPU, or TUTTI_DEVICE_CURRENT; several ranks may share one. One that
+ * cannot be used is an error; where there is no such GPU, the numbers are only what tuttiCommDevice
+ * tells. NULL: rank i has GPU i, where the process uses CUDA and there are as many GPUs. */
 TUTTI_API tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int nranks, const int *devices);
 
 /* (tutti) Joins as the launcher's environment says: variables of tutti-run, torchrun, Slurm, Open

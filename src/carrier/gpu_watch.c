@@ -16,7 +16,7 @@
 
 enum { LEAST_NS = 1000000 }; /* between two questions */
 
-/* Owned by its users together; after the last one by its thread, where that is in the driver. */
+/* Owned by its users together. */
 struct tt_gpu_watch {
     /* immutable after creation */
     struct tt_context *context;
@@ -31,8 +31,6 @@ struct tt_gpu_watch {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool asked, stop;
-    bool is_out;         /* the thread is in the driver */
-    bool is_left;        /* nobody waits for the thread's end: it frees the watch */
     int64_t answered_ns; /* 0: never */
     tt_status lost;
     char text[TT_ERROR_TEXT];
@@ -52,12 +50,11 @@ static void destroy(struct tt_gpu_watch *watch)
 
 static void ask_locked(struct tt_gpu_watch *watch)
 {
-    watch->is_out = true;
     pthread_mutex_unlock(&watch->lock);
     (void)tt_context_is_reset(watch->context);
     const tt_status status = tt_context_event_query(watch->context, watch->event);
     pthread_mutex_lock(&watch->lock);
-    watch->is_out = watch->asked = false;
+    watch->asked = false;
     watch->answered_ns = tt_now_ns();
     if (status >= 0 || watch->lost) return;
     snprintf(watch->text, sizeof watch->text, "%s", tt_last_error());
@@ -74,9 +71,7 @@ static void *serve(void *argument)
         else
             pthread_cond_wait(&watch->changed, &watch->lock);
     }
-    const bool is_left = watch->is_left;
     pthread_mutex_unlock(&watch->lock);
-    if (is_left) destroy(watch);
     return NULL;
 }
 
@@ -133,16 +128,10 @@ void tt_gpu_watch_put(struct tt_gpu_watch *watch)
     tt_process_unlock(&users_lock);
     if (!last) return;
     pthread_mutex_lock(&watch->lock);
-    const pthread_t thread = watch->thread;
-    const bool is_left = watch->is_left = watch->is_out;
     watch->stop = true;
     pthread_cond_signal(&watch->changed);
     pthread_mutex_unlock(&watch->lock);
-    if (is_left) {
-        pthread_detach(thread);
-        return;
-    }
-    pthread_join(thread, NULL);
+    pthread_join(watch->thread, NULL);
     destroy(watch);
 }
 

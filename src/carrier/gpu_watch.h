@@ -20,7 +20,9 @@ struct tt_gpu_watch;
 
 /* SYSTEM: no thread can be started. */
 TT_NODISCARD tt_status tt_gpu_watch_get(struct tt_context *context, struct tt_gpu_watch **watch);
-/* NULL is allowed. */
+/* NULL is allowed. The last one waits until the thread has come back from the driver: then the
+ * program may reset the GPU, whose context the watch does not use any more. So put belongs among
+ * calls of the driver, which may wait as long. */
 void tt_gpu_watch_put(struct tt_gpu_watch *watch);
 /* Never waits. Asks the driver, if nobody has for a while; TT_OK, or DEVICE with the driver's text:
  * what it answered last. */

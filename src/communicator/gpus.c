@@ -97,6 +97,17 @@ static struct tt_carried_config config_of(const struct tt_making *making)
                                       .most_line_bytes = making->links.device_line_bytes};
 }
 
+/* The last error says why. */
+static tt_status fail_of_gpu(const struct tt_comm_core *core, tt_status status)
+{
+    char cause[TT_ERROR_TEXT];
+    snprintf(cause, sizeof cause, "%s", tt_last_error());
+    return tt_fail(status,
+                   "GPU %d, which the init of communicator %s names, cannot be used: %s (name one "
+                   "that this process can use, or -1 for memory of the host only)",
+                   core->gpu, core->name, cause);
+}
+
 /* Calls on the memory of this rank's GPU go through the host, unless kernels are required. A GPU
  * that the config does not name may be one that the program uses for itself: then a communicator
  * for memory of the host does without it. */
@@ -119,7 +130,7 @@ static tt_status do_without_kernels(const struct tt_making *making)
                        "host (set it to 1 to allow that): %s",
                        core->name, core->gpu, core->no_kernels);
     const tt_status status = tt_carried_staged.connect(core, &config, NULL, &amount, &must_fail);
-    if (status && making->config->needs_gpu) return status;
+    if (status && making->config->needs_gpu) return fail_of_gpu(core, status);
     if (!status) {
         TT_INFO("communicator %s: rank %d: calls on memory of GPU %d go through memory of the "
                 "host: %s",

@@ -279,6 +279,14 @@ static int gpu_of(const int *devices, int i, int nlocal)
     return devices[i] >= 0 && devices[i] < tt_driver_ngpus(NULL) ? devices[i] : -1;
 }
 
+/* A GPU that the list names is one that a config's `device` names. */
+static void choose_gpu_of(struct tt_comm_config *config, const int *devices, int i, int nlocal)
+{
+    config->gpu = gpu_of(devices, i, nlocal);
+    config->needs_gpu = devices && devices[i] >= 0 && config->gpu >= 0;
+    config->expects_gpu = devices && config->gpu >= 0;
+}
+
 /* Ranks first .. first + nlocal - 1 of nranks, all in this process. takes_gpus: `devices` says
  * which, else the config. */
 static tt_status init_several(tuttiComm_t *comms, int nlocal, const struct tt_unique_id *id,
@@ -294,7 +302,7 @@ static tt_status init_several(tuttiComm_t *comms, int nlocal, const struct tt_un
             .comm = &comms[i], .rank = first + i, .nranks = nranks, .config = settings};
         memcpy(&inits[i].id, id, sizeof *id); /* leaves no copy on the stack */
         inits[i].config.device = devices ? devices[i] : first + i;
-        if (takes_gpus) inits[i].config.gpu = gpu_of(devices, i, nlocal);
+        if (takes_gpus) choose_gpu_of(&inits[i].config, devices, i, nlocal);
         if (inits[i].config.device == TUTTI_DEVICE_CURRENT)
             inits[i].config.device = inits[i].config.gpu;
     }

@@ -1,5 +1,5 @@
-/* The calls of the driver that a collective on a stream makes: they are counted, and those that
- * take memory are none of them. */
+/* The calls of the driver that a collective makes: they are counted, and those that take memory are
+ * none of them. */
 #include <pthread.h>
 #include <string.h>
 
@@ -126,4 +126,43 @@ TEST(driver_calls, a_collective_on_a_stream_makes_at_most_eight)
 {
     on_gpus_together(2, 2, NULL, count_calls);
     on_gpus_together(2, 1, NULL, count_calls);
+}
+
+/* ---- Memory of the host --------------------------------------------------------------------- */
+
+/* Whose memory each buffer is, and the two questions of a reset, which makes memory of a GPU look
+ * like memory of the host. */
+enum { HOST_CALLS = 4 };
+
+/* The driver's calls of one all-reduce on memory of the host. */
+static int count_on_host(const struct gpu_rank *rank, const int *in, int *out)
+{
+    pthread_barrier_t *together = rank->arg;
+    pthread_barrier_wait(together);
+    if (rank->rank == 0) replace();
+    pthread_barrier_wait(together);
+    ncalls = 0;
+    counts = true;
+    const tuttiResult_t result =
+        tuttiAllReduce(in, out, COUNT, tuttiInt32, tuttiSum, rank->comm, NULL);
+    counts = false;
+    pthread_barrier_wait(together);
+    if (rank->rank == 0) *table() = real;
+    pthread_barrier_wait(together);
+    check_success(rank, result, "all-reduce");
+    CHECK_EQ(out[COUNT - 1], 3);
+    return ncalls;
+}
+
+static void count_host_calls(struct gpu_rank *rank)
+{
+    int in[COUNT], out[COUNT];
+    for (int i = 0; i < COUNT; i++) in[i] = rank->rank + 1;
+    CHECK_EQ(count_on_host(rank, in, out), HOST_CALLS);
+    CHECK_EQ(count_on_host(rank, in, in), HOST_CALLS - 1);
+}
+
+TEST(driver_calls, a_collective_on_memory_of_the_host_asks_whose_memory_it_is_and_for_a_reset)
+{
+    on_gpus_together(2, 2, NULL, count_host_calls);
 }

@@ -247,6 +247,41 @@ TEST(staged_errors, bad_arguments_are_named_and_leave_the_communicator_as_it_was
 
 enum { LONG = 3000 }; /* passes in portions of 4 KiB */
 
+/* The root sends on what it has reduced. Only the root's reduce writes its output, so the other
+ * rank's group begins, and ends when the root has made the calls apart. */
+static void reduce_and_send(struct gpu_rank *rank)
+{
+    enum { N = 100 };
+    struct streams streams = make_streams(rank);
+    int *in = make_ints(rank, rank->rank + 1, N), *out = make_ints(rank, 0, N);
+    for (int grouped = 1; grouped >= rank->rank; grouped--) {
+        if (grouped) check_success(rank, tuttiGroupStart(), "group start");
+        check_success(rank,
+                      tuttiReduce(in, out, N, tuttiInt32, tuttiSum, 0, rank->comm, streams.stream),
+                      "reduce");
+        if (rank->rank)
+            check_success(rank, tuttiRecv(out, N, tuttiInt32, 0, rank->comm, streams.stream),
+                          "receive");
+        else
+            check_success(rank, tuttiSend(out, N, tuttiInt32, 1, rank->comm, streams.stream),
+                          "send");
+        if (grouped && !rank->rank)
+            check_error(rank, tuttiGroupEnd(), tuttiInvalidUsage, "put them into two groups");
+        else if (grouped)
+            check_success(rank, tuttiGroupEnd(), "group end");
+    }
+    check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
+    check_ints(rank, out, 3, N);
+    destroy_streams(rank, &streams);
+    gpu_free(in);
+    gpu_free(out);
+}
+
+TEST(staged_errors, a_send_of_what_a_reduce_of_its_group_writes_is_refused_on_the_root_only)
+{
+    on_devices(2, (const int[]){0, 1}, NULL, reduce_and_send, NULL);
+}
+
 /* ---- Failures ------------------------------------------------------------------------------- */
 
 static void different_counts(struct gpu_rank *rank)

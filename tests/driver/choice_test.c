@@ -2,6 +2,7 @@
  * own, in which nobody has loaded CUDA's driver before. */
 #include <cuda.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -196,6 +197,61 @@ TEST(choice, the_log_warns_where_kernels_run_no_calls_on_the_current_gpu)
 TEST(choice, a_list_of_devices_may_name_the_current_one)
 {
     apart("2", for_all);
+}
+
+/* Another process, which has GPU 1 for itself until it is killed. */
+static pid_t take_gpu_1(void)
+{
+    int ready[2];
+    char byte = 0;
+    CHECK(pipe(ready) == 0);
+    const pid_t taker = fork();
+    if (taker == 0) {
+        use_gpu(1);
+        if (write(ready[1], &byte, 1) != 1) _exit(1);
+        for (;;) pause();
+    }
+    close(ready[1]);
+    CHECK(taker > 0 && read(ready[0], &byte, 1) == 1);
+    close(ready[0]);
+    return taker;
+}
+
+static void check_unusable(tuttiResult_t result)
+{
+    const char *text = tuttiGetLastError(NULL);
+    CHECK_EQ(result, tuttiUnhandledDeviceError);
+    CHECK_MESSAGE(strstr(text, "GPU 1, which the init of communicator world names, cannot be used: "
+                               "cuDevicePrimaryCtxRetain failed: CUDA_ERROR_DEVICE_UNAVAILABLE"),
+                  "%s", text);
+}
+
+/* Every rank of a list, alone or with others, and a rank of a config. */
+static void unusable(void)
+{
+    char path[] = "/tmp/tutti-choice-XXXXXX";
+    const int file = mkstemp(path);
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    tuttiComm_t comms[2] = {NULL, NULL};
+    tuttiUniqueId id;
+    setenv("VGPU_EXCLUSIVE", path, 1);
+    const pid_t taker = take_gpu_1();
+    check_unusable(tuttiCommInitAll(comms, 2, (const int[]){0, 1}));
+    check_unusable(tuttiCommInitAll(comms, 2, (const int[]){1, 0}));
+    check_unusable(tuttiCommInitAll(comms, 1, (const int[]){1}));
+    config.device = 1;
+    CHECK_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+    check_unusable(tuttiCommInitRankConfig(&comms[0], 1, id, 0, &config));
+    CHECK(kill(taker, SIGKILL) == 0 && waitpid(taker, NULL, 0) == taker);
+    CHECK_EQ(tuttiCommInitAll(comms, 2, (const int[]){0, 1}), tuttiSuccess);
+    for (int r = 0; r < 2; r++) CHECK_EQ(tuttiCommDestroy(comms[r]), tuttiSuccess);
+    close(file);
+    unlink(path);
+}
+
+TEST(choice, a_gpu_that_a_list_or_a_config_names_and_another_process_has_is_an_error)
+{
+    apart("2", unusable);
 }
 
 static void wrong(void)

@@ -192,7 +192,7 @@ static tt_status take(struct tt_pending_call *pending, size_t nbytes, size_t mos
     stage->by_host = !stage->memory;
     stage->position = 0;
     stage->is_linked = stage->is_late = stage->is_apart = false;
-    stage->is_behind = stage->is_left = false;
+    stage->is_after = stage->is_behind = stage->is_followed = stage->is_left = false;
     stage->on_device = NULL;
     stage->in = stage->out = stage->scalar = (struct tt_extent){0, 0};
     stage->portions =

@@ -129,11 +129,11 @@ static tt_status check_message(const struct tt_calls *calls, const struct tt_pen
     return TT_OK;
 }
 
-/* Whether a stream waits in the call until the collective has run, of this rank or another one. */
-static bool waits_for(const struct tt_pending_call *call, const struct tt_pending_call *collective)
+/* Whether the collective runs when the other one has, of this rank or another one. */
+static bool runs_behind(const struct tt_pending_call *call,
+                        const struct tt_pending_call *collective)
 {
-    return call->stream && !call->capture && call->stage->is_collective &&
-           tt_staged_are_of_one(call, collective) &&
+    return !call->capture && call->stage->is_collective && tt_staged_are_of_one(call, collective) &&
            call->stage->position >= collective->stage->position;
 }
 
@@ -143,26 +143,43 @@ static bool is_copied(const struct tt_pending_call *call)
     return call->stage->is_collective && call->stage->by_host && !call->capture;
 }
 
+/* Finds the calls whose streams wait in them for the copier. Whether there are any such copies.
+ * What runs behind a collective that itself runs behind a copied one was found with that one. */
+static bool find_waiting(const struct tt_calls *calls)
+{
+    bool any = false;
+    for (const struct tt_pending_call *of = calls->first; of; of = of->next) {
+        if (!is_copied(of)) continue;
+        any = true;
+        for (const struct tt_pending_call *call = of->stage->is_after ? NULL : calls->first; call;
+             call = call->next) {
+            if (!runs_behind(call, of)) continue;
+            call->stage->is_after = true;
+            call->stage->is_behind = call->stream;
+        }
+    }
+    return any;
+}
+
 /* Whether the call's stream waits with the other call's: all streams of a rank in a group follow
  * the last call on one of them (tt_staged_join), and any call on a stream may stand behind another
  * communicator's call there. */
 static bool follows(const struct tt_pending_call *call, const struct tt_pending_call *other)
 {
-    return other->stage->is_behind &&
-           (other->comm == call->comm || (other->comm->gpu == call->comm->gpu &&
-                                          tt_gpu_streams_wait(other->stream, call->stream)));
+    return other->comm == call->comm || (other->comm->gpu == call->comm->gpu &&
+                                         tt_gpu_streams_wait(other->stream, call->stream));
 }
 
-/* Whether a call was found that follows one behind the copier, and was not known to. */
-static bool find_following(const struct tt_calls *calls)
+/* Finds the calls whose streams wait with that of a call that was found. Whether there are more.
+ * Calls of the same communicator and stream have the same ones. */
+static bool find_following(const struct tt_calls *calls, const struct tt_pending_call *found)
 {
     bool any = false;
     for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
-        if (call->stage->is_behind || !call->stream || call->capture) continue;
-        const struct tt_pending_call *other = calls->first;
-        while (other && !follows(call, other)) other = other->next;
-        any = any || other;
-        call->stage->is_behind = other;
+        struct tt_stage *stage = call->stage;
+        if (call->comm == found->comm && call->stream == found->stream) stage->is_followed = true;
+        if (stage->is_behind || !call->stream || call->capture || !follows(call, found)) continue;
+        stage->is_behind = any = true;
     }
     return any;
 }
@@ -170,16 +187,13 @@ static bool find_following(const struct tt_calls *calls)
 /* Finds the calls whose streams wait for the copier. Whether there are any such copies. */
 static bool find_behind(const struct tt_calls *calls)
 {
-    bool any = false;
-    for (const struct tt_pending_call *of = calls->first; of; of = of->next) {
-        if (!is_copied(of)) continue;
-        any = true;
-        for (const struct tt_pending_call *call = calls->first; call; call = call->next)
-            call->stage->is_behind = call->stage->is_behind || waits_for(call, of);
+    if (!find_waiting(calls)) return false;
+    for (const struct tt_pending_call *call = calls->first, *next; call; call = next) {
+        next = call->next;
+        if (!call->stage->is_behind || call->stage->is_followed) continue;
+        if (find_following(calls, call)) next = calls->first;
     }
-    while (any && find_following(calls)) {
-    }
-    return any;
+    return true;
 }
 
 /* Streams of one GPU that have work at one time, of which some wait for the copier: each needs a

@@ -110,7 +110,9 @@ struct tt_stage {
     bool is_late;   /* its stream copies its input when the outputs before it have been written */
     bool is_apart;  /* the rank's own stream waits for its end, as the user's has calls of another
                      * communicator of the group, and one of this one is late */
+    bool is_after;  /* it runs behind a collective of the group that the copier makes copies for */
     bool is_behind; /* its stream waits for copies of the copier for a collective of the group */
+    bool is_followed; /* the calls whose streams wait with its stream were found */
     bool is_left; /* after a failure nobody copies its output: `ready` is the stream's last store */
     char *on_device;               /* of a message: as in struct tt_p2p_work */
     struct tt_extent in, out;      /* of the caller's memory; of a collective */

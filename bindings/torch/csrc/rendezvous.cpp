@@ -136,16 +136,18 @@ void drop(const Meeting &meeting, const std::string &key)
 /* Waits until the key is there, without a look at peers. False: the time is over. */
 bool wait_at_store(const Meeting &meeting, const std::string &key, const Patience &patience)
 {
-    const Milliseconds most = patience.left(meeting.store->getTimeout());
-    const auto begun = Clock::now();
-    try {
-        meeting.store->wait({key}, most);
-        return true;
-    } catch (const std::exception &) {
-        /* Stores have several exceptions for a wait that was too short. */
-        if (Clock::now() - begun < most - 50ms) fail_store(meeting, std::current_exception());
-        return false;
-    }
+    do {
+        const Milliseconds most = patience.left(Milliseconds(INT_MAX));
+        const auto begun = Clock::now();
+        try {
+            meeting.store->wait({key}, most);
+            return true;
+        } catch (const std::exception &) {
+            /* Stores have several exceptions for a wait that was too short. */
+            if (Clock::now() - begun < most - 50ms) fail_store(meeting, std::current_exception());
+        }
+    } while (!patience.is_over());
+    return false;
 }
 
 /* Waits until the key is there, and looks at the peers. False: the time is over. The store is asked
@@ -169,14 +171,10 @@ bool wait_and_look(const Meeting &meeting, const std::string &key, const Patienc
 void await(const Meeting &meeting, const std::string &key, const Patience &patience, int other,
            const char *lacks)
 {
-    const auto begun = Clock::now();
-    if (meeting.look ? wait_and_look(meeting, key, patience)
-                     : wait_at_store(meeting, key, patience))
-        return;
-    const auto waited = std::chrono::round<Milliseconds>(Clock::now() - begun);
-    TORCH_CHECK_WITH(DistBackendError, false, meeting.failure, ": ",
-                     name_of_rank(meeting, meeting.rank), " waited ",
-                     meeting.timeout.count() ? meeting.timeout.count() : waited.count(),
+    const bool has_come = meeting.look ? wait_and_look(meeting, key, patience)
+                                       : wait_at_store(meeting, key, patience);
+    TORCH_CHECK_WITH(DistBackendError, has_come, meeting.failure, ": ",
+                     name_of_rank(meeting, meeting.rank), " waited ", meeting.timeout.count(),
                      " ms, and ", name_of_rank(meeting, other), " has not ", lacks);
 }
 

@@ -283,6 +283,8 @@ def a_wait_with_a_time_ends_and_the_call_goes_on(rank, nranks):
         begun = time.monotonic()
         raises(RuntimeError, "timed out", lambda: work.wait(timedelta(milliseconds=100)))
         expect(0.09 < time.monotonic() - begun < 20, "the wait takes its time")
+        for less in (timedelta(milliseconds=-1), timedelta(days=-30)):
+            raises(RuntimeError, "timed out", lambda less=less: work.wait(less))
         expect(not work.is_completed(), "the call goes on")
         dist.distributed_c10d._get_default_store().set("waited", "1")
         work.wait()

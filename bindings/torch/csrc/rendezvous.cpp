@@ -94,7 +94,8 @@ auto with_store(const Meeting &meeting, const Patience &patience, Function funct
         run_callback([own = std::make_shared<decltype(task)>(std::move(task))] { (*own)(); });
     else
         task();
-    while (answer.wait_for(patience.left(LOOK)) != std::future_status::ready) {
+    /* Also a question at the very deadline has a LOOK. */
+    while (answer.wait_for(LOOK) != std::future_status::ready) {
         meeting.look();
         TORCH_CHECK_WITH(DistBackendError, !patience.is_over(), meeting.failure, ": ",
                          name_of_rank(meeting, meeting.rank), " waited ", meeting.timeout.count(),

@@ -78,10 +78,38 @@ void Hooks::tell_completion(const c10d::CompletionHookArgs &args)
             TORCH_WARN("tutti: a completion hook failed: ", text_of(error));
 }
 
+/* This thread calls abort hooks, until its end, also where Python ends the thread. */
+class Hooks::Telling
+{
+  public:
+    explicit Telling(Hooks &hooks) : hooks_(hooks)
+    {
+        std::lock_guard<std::mutex> guard(hooks_.lock_);
+        is_first_ = hooks_.tellers_.insert(std::this_thread::get_id()).second;
+    }
+    ~Telling()
+    {
+        if (!is_first_) return;
+        std::lock_guard<std::mutex> guard(hooks_.lock_);
+        hooks_.tellers_.erase(std::this_thread::get_id());
+    }
+    Telling(const Telling &) = delete;
+    /* False: a hook that this thread calls has come here. */
+    bool is_first() const
+    {
+        return is_first_;
+    }
+
+  private:
+    Hooks &hooks_;
+    bool is_first_;
+};
+
 std::exception_ptr Hooks::tell_abort()
 {
-    has_told_abort_ = true;
     if (process_ != this_process()) return nullptr;
+    const Telling telling(*this);
+    if (!telling.is_first()) return nullptr;
     std::unique_lock<std::mutex> guard(lock_);
     const auto hooks = abort_;
     guard.unlock();
@@ -95,44 +123,53 @@ std::exception_ptr Hooks::tell_abort()
 
 void Hooks::close()
 {
-    has_told_abort_ = true;
+    is_closed_ = true;
 }
 
 bool Hooks::begin_failure()
 {
-    if (has_told_abort_.exchange(true)) return false;
+    if (is_closed_) return false;
     std::lock_guard<std::mutex> guard(lock_);
-    is_telling_ = true;
     failed_at_ = std::chrono::steady_clock::now();
-    return true;
+    is_news_ = true;
+    return !std::exchange(is_telling_, true);
+}
+
+/* Whether a failure is to be told. False: tell_failure() ends. */
+bool Hooks::take_news()
+{
+    std::lock_guard<std::mutex> guard(lock_);
+    is_telling_ = std::exchange(is_news_, false);
+    if (!is_telling_) told_.notify_all();
+    return is_telling_;
 }
 
 void Hooks::tell_failure()
 {
-    /* Its end is told also where Python ends this thread. */
+    /* Where Python ends this thread, nobody waits for it. */
     struct End {
         Hooks &hooks;
+        bool is_over = false;
         ~End()
         {
+            if (is_over) return;
             std::lock_guard<std::mutex> guard(hooks.lock_);
             hooks.is_telling_ = false;
             hooks.told_.notify_all();
         }
     } end{*this};
-    std::unique_lock<std::mutex> guard(lock_);
-    teller_ = std::this_thread::get_id();
-    guard.unlock();
-    if (const std::exception_ptr error = tell_abort())
-        TORCH_WARN("tutti: an abort hook failed: ", text_of(error));
+    while (take_news())
+        if (const std::exception_ptr error = tell_abort())
+            TORCH_WARN("tutti: an abort hook failed: ", text_of(error));
+    end.is_over = true;
 }
 
 void Hooks::finish_failure()
 {
     if (process_ != this_process()) return;
     std::unique_lock<std::mutex> guard(lock_);
-    /* A hook may end its group. */
-    const bool is_hook = is_telling_ && teller_ == std::this_thread::get_id();
-    if (!is_hook) told_.wait_until(guard, failed_at_ + LONGEST, [this] { return !is_telling_; });
+    if (tellers_.contains(std::this_thread::get_id())) return; /* a hook ends its group */
+    told_.wait_until(guard, failed_at_ + LONGEST, [this] { return !is_telling_; });
 }
 
 } // namespace tutti_torch

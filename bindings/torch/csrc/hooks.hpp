@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include <torch/csrc/distributed/c10d/Hooks.hpp>
@@ -32,15 +33,17 @@ class Hooks
 
     /* A hook that throws ends neither the others nor the call: a warning tells of it. */
     void tell_completion(const c10d::CompletionHookArgs &args);
-    /* Calls all abort hooks. The first exception of one, or NULL. */
+    /* Calls all abort hooks. The first exception of one, or NULL. Nothing in an abort hook. */
     std::exception_ptr tell_abort();
     /* From now on no failure is told: the program ends, and other ranks may have left. */
     void close();
-    /* The group has failed. True: tell_failure() is to be called; the hooks were not called yet. */
+    /* A queue of the group has failed. True: tell_failure() is to be called. False: nothing, or
+     * the thread that runs or will run it tells of this failure, too. */
     bool begin_failure();
-    /* Calls all abort hooks, which may take long. A hook that throws makes a warning. */
+    /* Calls all abort hooks, which may take long, and again where queues have failed meanwhile. A
+     * hook that throws makes a warning. */
     void tell_failure();
-    /* Waits until tell_failure() has ended, at most LONGEST after begin_failure(). */
+    /* Waits until tell_failure() has ended, at most LONGEST after the last begin_failure(). */
     void finish_failure();
 
     std::atomic<bool> is_timed{false}; /* works tell how long they took */
@@ -49,16 +52,20 @@ class Hooks
     /* The flight recorder writes its file in a second, or in 15 where the machine is loaded. */
     static constexpr std::chrono::seconds LONGEST{20};
 
+    class Telling;
+    bool take_news();
+
     const void *const process_;
     std::atomic<bool> has_completion_{false};
-    std::atomic<bool> has_told_abort_{false};
+    std::atomic<bool> is_closed_{false};
     std::mutex lock_;
     std::condition_variable told_;
     /* guarded by lock_ */
     std::map<int64_t, std::shared_ptr<const c10d::CompletionHook>> completion_;
     std::map<int64_t, std::shared_ptr<const c10d::AbortHook>> abort_;
     bool is_telling_ = false; /* from begin_failure() to the end of tell_failure() */
-    std::thread::id teller_;  /* that runs tell_failure() */
+    bool is_news_ = false;    /* tell_failure() has not begun to tell of the last failure */
+    std::set<std::thread::id> tellers_; /* threads that call abort hooks */
     std::chrono::steady_clock::time_point failed_at_;
 };
 

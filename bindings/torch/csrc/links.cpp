@@ -53,8 +53,10 @@ Link Links::between(int source, int destination)
     TORCH_CHECK_WITH(DistBackendError, process_ == this_process(), FORKED);
     std::lock_guard<std::mutex> guard(lock_);
     TORCH_CHECK_WITH(DistBackendError, !is_closed_, "the group was shut down on this rank");
-    Link &link = links_[{source, destination}];
-    if (!link.queue) link = make(source, destination);
+    const auto found = links_.find({source, destination});
+    if (found != links_.end()) return found->second;
+    Link link = make(source, destination); /* throws where the system gives no thread */
+    links_.insert({{source, destination}, link});
     return link;
 }
 

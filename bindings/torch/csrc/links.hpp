@@ -42,7 +42,7 @@ class Links
     /* As Queue's, of all queues. */
     void abort();
     bool leave(std::chrono::steady_clock::time_point until);
-    /* Receives that nobody has answered are given up. */
+    /* Receives that nobody has answered are given up, which tells no abort hook. */
     void close();
     /* An error with which a communicator has failed, or success. */
     tuttiResult_t error();

@@ -80,17 +80,22 @@ tuttiComm_t Queue::ready(std::chrono::milliseconds timeout)
 
 std::exception_ptr Queue::call(TuttiWork &work)
 {
-    tuttiComm_t comm;
+    tuttiComm_t comm = nullptr;
+    std::exception_ptr error;
     try {
         comm = ready(work.getTimeout());
     } catch (...) {
-        return std::current_exception();
+        error = std::current_exception();
     }
-    std::exception_ptr error = work.call(comm);
+    if (comm) error = work.call(comm);
     if (!error) return error;
-    if (this->error() != tuttiSuccess) work.set_failure();
-    std::lock_guard<std::mutex> guard(comm_lock_);
-    if (!is_aborted_) return error;
+    const bool has_failed = !comm || this->error() != tuttiSuccess;
+    std::unique_lock<std::mutex> guard(comm_lock_);
+    const bool is_aborted = is_aborted_;
+    const bool is_news = has_failed && !is_aborted && !std::exchange(is_failure_told_, true);
+    guard.unlock();
+    if (is_news) work.set_failure();
+    if (!is_aborted) return error;
     /* The call may have begun when the communicator was no more, and tell of that. */
     return std::make_exception_ptr(
         c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},

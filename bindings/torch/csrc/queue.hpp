@@ -53,7 +53,8 @@ class Queue : public std::enable_shared_from_this<Queue>
      * "": nothing. Any thread. */
     std::string end_of(int rank);
 
-    /* Fails the operation that runs and those that are queued. Any thread, while others wait. */
+    /* Fails the operation that runs and those that are queued, and tells no abort hook. Any thread,
+     * while others wait. */
     void abort();
     /* Completes what is queued, and frees the communicator. Idempotent; not in a function that
      * the queue runs. */
@@ -98,6 +99,7 @@ class Queue : public std::enable_shared_from_this<Queue>
     std::exception_ptr failure_; /* of connect_ */
     bool is_connecting_ = false;
     bool is_aborted_ = false;
+    bool is_failure_told_ = false; /* to a work */
 };
 
 } // namespace tutti_torch

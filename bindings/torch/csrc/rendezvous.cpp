@@ -5,6 +5,7 @@
 #include "rendezvous.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <exception>
 #include <future>
@@ -81,71 +82,92 @@ std::string name_of_rank(const Meeting &meeting, int rank)
                      ": the store failed: ", text_of(error));
 }
 
-/* function(), which uses the store. */
-template <class Function> auto with_store(const Meeting &meeting, Function function)
+/* function(), which uses the store and owns what it uses. A store may not answer for long: where
+ * there are peers to look at, a thread for callbacks waits for it, longer than the meeting if need
+ * be. */
+template <class Function>
+auto with_store(const Meeting &meeting, const Patience &patience, Function function)
 {
+    std::packaged_task<decltype(function())()> task(std::move(function));
+    auto answer = task.get_future();
+    if (meeting.look)
+        run_callback([own = std::make_shared<decltype(task)>(std::move(task))] { (*own)(); });
+    else
+        task();
+    /* Also a question at the very deadline has a LOOK. */
+    while (answer.wait_for(LOOK) != std::future_status::ready) {
+        meeting.look();
+        TORCH_CHECK_WITH(DistBackendError, !patience.is_over(), meeting.failure, ": ",
+                         name_of_rank(meeting, meeting.rank), " waited ", meeting.timeout.count(),
+                         " ms, and the store does not answer");
+    }
     try {
-        return function();
+        return answer.get();
     } catch (const std::exception &) {
         fail_store(meeting, std::current_exception());
     }
 }
 
 /* The store over a connection of its own: another thread's wait holds up all of the same
- * connection. Where the store has died, connecting is tried for long; a thread for callbacks does
- * that. */
-c10::intrusive_ptr<c10d::Store> connect_again(const Meeting &meeting)
+ * connection. */
+c10::intrusive_ptr<c10d::Store> connect_again(const Meeting &meeting, const Patience &patience)
 {
-    using Pointer = c10::intrusive_ptr<c10d::Store>;
-    const auto made = std::make_shared<std::promise<Pointer>>();
-    std::future<Pointer> store = made->get_future();
-    run_callback([made, old = meeting.store] {
-        try {
-            made->set_value(old->clone());
-        } catch (const std::exception &) {
-            made->set_exception(std::current_exception());
-        }
-    });
-    while (store.wait_for(LOOK) != std::future_status::ready) meeting.look();
-    return with_store(meeting, [&] { return store.get(); });
+    return with_store(meeting, patience, [old = meeting.store] { return old->clone(); });
 }
 
-void put(const Meeting &meeting, const std::string &key, const std::string &value)
+void put(const Meeting &meeting, const Patience &patience, const std::string &key,
+         const std::string &value)
 {
-    with_store(meeting,
-               [&] { meeting.store->set(key, std::vector<uint8_t>(value.begin(), value.end())); });
+    const std::vector<uint8_t> bytes(value.begin(), value.end());
+    with_store(meeting, patience, [store = meeting.store, key, bytes] { store->set(key, bytes); });
 }
 
-std::string value_of(const Meeting &meeting)
+bool has(const Meeting &meeting, const Patience &patience, const std::string &key)
 {
-    return with_store(meeting, [&] {
-        const std::vector<uint8_t> value = meeting.store->get(meeting.key);
+    return with_store(meeting, patience,
+                      [store = meeting.store, key] { return store->check({key}); });
+}
+
+std::string value_of(const Meeting &meeting, const Patience &patience)
+{
+    return with_store(meeting, patience, [store = meeting.store, key = meeting.key] {
+        const std::vector<uint8_t> value = store->get(key);
         return std::string(value.begin(), value.end());
     });
 }
 
-/* Nobody needs the key any more; some kinds of stores cannot delete. */
-void drop(const Meeting &meeting, const std::string &key)
+/* Nobody needs the keys any more; some kinds of stores cannot delete. */
+void drop_keys(const Meeting &meeting)
 {
-    try {
-        meeting.store->deleteKey(key);
-    } catch (const std::exception &) {
-    }
+    const auto drop = [store = meeting.store, keys = std::array{meeting.key, meeting.ready_key}] {
+        for (const std::string &key : keys) {
+            try {
+                if (!key.empty()) store->deleteKey(key);
+            } catch (const std::exception &) {
+            }
+        }
+    };
+    if (meeting.look)
+        run_callback(drop);
+    else
+        drop();
 }
 
 /* Waits until the key is there, without a look at peers. False: the time is over. */
 bool wait_at_store(const Meeting &meeting, const std::string &key, const Patience &patience)
 {
-    const Milliseconds most = patience.left(meeting.store->getTimeout());
-    const auto begun = Clock::now();
-    try {
-        meeting.store->wait({key}, most);
-        return true;
-    } catch (const std::exception &) {
-        /* Stores have several exceptions for a wait that was too short. */
-        if (Clock::now() - begun < most - 50ms) fail_store(meeting, std::current_exception());
-        return false;
-    }
+    do {
+        const Milliseconds most = patience.left(Milliseconds(INT_MAX));
+        const auto begun = Clock::now();
+        try {
+            meeting.store->wait({key}, most);
+            return true;
+        } catch (const std::exception &) {
+            /* Stores have several exceptions for a wait that was too short. */
+            if (Clock::now() - begun < most - 50ms) fail_store(meeting, std::current_exception());
+        }
+    } while (!patience.is_over());
+    return false;
 }
 
 /* Waits until the key is there, and looks at the peers. False: the time is over. The store is asked
@@ -154,7 +176,7 @@ bool wait_and_look(const Meeting &meeting, const std::string &key, const Patienc
 {
     Milliseconds pause = 0ms;
     Clock::time_point look = Clock::now() + LOOK;
-    while (!with_store(meeting, [&] { return meeting.store->check({key}); })) {
+    while (!has(meeting, patience, key)) {
         if (patience.is_over()) return false;
         pause = std::min(pause + pause / 4 + 1ms, LONGEST_PAUSE);
         std::this_thread::sleep_for(patience.left(pause));
@@ -169,26 +191,22 @@ bool wait_and_look(const Meeting &meeting, const std::string &key, const Patienc
 void await(const Meeting &meeting, const std::string &key, const Patience &patience, int other,
            const char *lacks)
 {
-    const auto begun = Clock::now();
-    if (meeting.look ? wait_and_look(meeting, key, patience)
-                     : wait_at_store(meeting, key, patience))
-        return;
-    const auto waited = std::chrono::round<Milliseconds>(Clock::now() - begun);
-    TORCH_CHECK_WITH(DistBackendError, false, meeting.failure, ": ",
-                     name_of_rank(meeting, meeting.rank), " waited ",
-                     meeting.timeout.count() ? meeting.timeout.count() : waited.count(),
+    const bool has_come = meeting.look ? wait_and_look(meeting, key, patience)
+                                       : wait_at_store(meeting, key, patience);
+    TORCH_CHECK_WITH(DistBackendError, has_come, meeting.failure, ": ",
+                     name_of_rank(meeting, meeting.rank), " waited ", meeting.timeout.count(),
                      " ms, and ", name_of_rank(meeting, other), " has not ", lacks);
 }
 
-tuttiUniqueId give_id(const Meeting &meeting)
+tuttiUniqueId give_id(const Meeting &meeting, const Patience &patience)
 {
     tuttiUniqueId id;
     const tuttiResult_t result = tuttiGetUniqueId(&id);
     if (result != tuttiSuccess) {
-        put(meeting, meeting.key, "NO" + last_error(result, nullptr));
+        put(meeting, patience, meeting.key, "NO" + last_error(result, nullptr));
         check(result, nullptr);
     }
-    put(meeting, meeting.key, "OK" + std::string(id.internal, sizeof id.internal));
+    put(meeting, patience, meeting.key, "OK" + std::string(id.internal, sizeof id.internal));
     return id;
 }
 
@@ -233,8 +251,8 @@ bool await_other(const Meeting &meeting, const Patience &patience, std::string *
     do {
         if (meeting.look) meeting.look();
         std::this_thread::sleep_for(replacement.left(LOOK_AGAIN));
-        if (!with_store(meeting, [&] { return meeting.store->check({meeting.key}); })) continue;
-        std::string value = value_of(meeting);
+        if (!has(meeting, patience, meeting.key)) continue;
+        std::string value = value_of(meeting, patience);
         if (value == *stale) continue;
         *stale = std::move(value);
         return true;
@@ -246,20 +264,19 @@ tuttiComm_t meet_as_root(const Meeting &meeting, const Patience &patience, tutti
 {
     if (!meeting.ready_key.empty())
         await(meeting, meeting.ready_key, patience, 1, "begun to receive it");
-    *id = give_id(meeting);
+    *id = give_id(meeting, patience);
     tuttiComm_t comm = nullptr;
     check(join(meeting, *id, patience, &comm), nullptr, meeting.numbering);
-    drop(meeting, meeting.key);
-    if (!meeting.ready_key.empty()) drop(meeting, meeting.ready_key);
+    drop_keys(meeting);
     return comm;
 }
 
 tuttiComm_t meet_root(const Meeting &meeting, const Patience &patience, tuttiUniqueId *id)
 {
-    if (!meeting.ready_key.empty()) put(meeting, meeting.ready_key, "1");
+    if (!meeting.ready_key.empty()) put(meeting, patience, meeting.ready_key, "1");
     await(meeting, meeting.key, patience, 0,
           meeting.ready_key.empty() ? "made the id" : "begun to send it");
-    std::string value = value_of(meeting);
+    std::string value = value_of(meeting, patience);
     for (;;) {
         *id = id_of(meeting, value);
         tuttiComm_t comm = nullptr;
@@ -277,7 +294,7 @@ tuttiComm_t meet(Meeting meeting, tuttiUniqueId *used)
 {
     const Patience patience(meeting.timeout);
     tuttiUniqueId id;
-    if (meeting.look) meeting.store = connect_again(meeting);
+    if (meeting.look) meeting.store = connect_again(meeting, patience);
     const tuttiComm_t comm = meeting.rank == 0 ? meet_as_root(meeting, patience, &id)
                                                : meet_root(meeting, patience, &id);
     if (used) *used = id;

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <climits>
 #include <thread>
 
 #include <ATen/core/ivalue.h>
 
 #include "callbacks.hpp"
+#include "deadlines.hpp"
 #include "errors.hpp"
 #include "process.hpp"
 
@@ -51,7 +51,7 @@ bool TuttiWork::isCompleted()
 bool TuttiWork::wait(std::chrono::milliseconds timeout)
 {
     const bool has_end = timeout != kNoTimeout;
-    const int timeout_ms = static_cast<int>(std::min<int64_t>(timeout.count(), INT_MAX));
+    const int timeout_ms = whole_ms(timeout);
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
     const auto need = [&](bool has_ended) {
         TORCH_CHECK(has_ended, "Operation timed out! ", operation_.title, " (number ", sequence_,

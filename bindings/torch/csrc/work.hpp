@@ -76,7 +76,7 @@ class TuttiWork final : public c10d::Work
     }
     /* Makes the calls of the operation. NULL, or what they have thrown. */
     std::exception_ptr call(tuttiComm_t comm);
-    /* The group has failed: complete() has the abort hooks called, in another thread. */
+    /* The queue has failed: complete() has the abort hooks called, in another thread. */
     void set_failure();
     /* Ends the work; error NULL: the operation is done. */
     void complete(std::exception_ptr error);

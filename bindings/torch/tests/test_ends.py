@@ -171,6 +171,27 @@ def an_abort_hook_that_raises_does_not_cancel_the_abort(rank, nranks):
         store.wait(["over"])
 
 
+@case(alone=True)
+def an_abort_hook_that_aborts_the_group_runs_once(rank, nranks):
+    dist.barrier()
+    store, told = dist.distributed_c10d._get_default_store(), []
+    if rank == 0:
+        backend = dist.group.WORLD._get_backend(CPU)
+
+        def abort():
+            told.append(1)
+            if len(told) < 10:
+                backend.abort()
+
+        backend.register_abort_hook(1, abort)
+        backend.abort()
+        expect(told == [1], f"{told}")
+        raises(dist.DistBackendError, "shut down", dist.barrier)
+        store.set("over", "1")
+    else:
+        store.wait(["over"])
+
+
 @case(group=False)
 def hooks_may_be_registered_while_hooks_are_called(rank, nranks, path):
     begin(0, 1, f"{path}-{rank}")
@@ -225,6 +246,24 @@ def destroy_gives_up_receives_and_completes_the_rest(rank, nranks):
     expect("aborted on this rank" in text or "has left" in text, text)  # the other rank may be the first one to end
     raises(dist.DistBackendError, "shut down", lambda: backend.send([tensor], other, 0))
     raises(dist.DistBackendError, "shut down", lambda: backend.barrier())
+
+
+@case(alone=True)
+def destroy_that_gives_up_a_receive_calls_no_abort_hook(rank, nranks):
+    store, told = dist.distributed_c10d._get_default_store(), []
+    dist.group.WORLD._get_backend(CPU).register_abort_hook(1, lambda: told.append(1))
+    if rank == 0:
+        dist.recv(torch.zeros(4), 1)
+        never = dist.irecv(torch.zeros(4), 1)
+        time.sleep(0.3)  # the receive begins
+        dist.destroy_process_group()
+        raises(dist.DistBackendError, "aborted on this rank", never.wait)
+        expect(not told, "nothing has failed")
+        store.set("over", "1")
+    else:
+        if rank == 1:
+            dist.send(torch.zeros(4), 0)
+        store.wait(["over"])
 
 
 @case(alone=True)

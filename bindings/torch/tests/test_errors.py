@@ -131,6 +131,27 @@ def abort_hooks_run_once_at_the_first_failure(rank, nranks, path):
     expect(told == ["bad", "good"], f"{told}")
 
 
+@case(ranks=(2,), group=False)
+def abort_hooks_run_once_for_each_queue_that_fails(rank, nranks, path):
+    begin_and_limit(rank, nranks, path, 2)
+    store, told = dist.distributed_c10d._get_default_store(), []
+    if rank == 1:
+        store.wait(["over"], timedelta(seconds=60))
+        return
+    dist.group.WORLD._get_backend(torch.device("cpu")).register_abort_hook(1, lambda: told.append(1))
+    calls = (lambda: dist.recv(torch.ones(4), 1), lambda: dist.send(torch.ones(4), 1), lambda: dist.all_reduce(torch.ones(4)))
+    for i, call in enumerate(calls):
+        for _ in range(2):
+            raises(Failed, "waited 2000 ms", call)
+        until = time.monotonic() + 20
+        while len(told) <= i and time.monotonic() < until:
+            time.sleep(0.01)
+        expect(len(told) == i + 1, f"call {i}: told {len(told)} times")
+    store.set("over", "1")
+    dist.destroy_process_group()
+    expect(len(told) == len(calls), f"told {len(told)} times")
+
+
 def _fail_with_a_slow_hook(rank, path, call):
     """The call fails before the abort hook has ended, and the group's end waits for the hook."""
     begin(rank, 2, path)

@@ -259,6 +259,32 @@ def a_store_that_outlives_the_ranks_serves_the_next_ones(rank, nranks, path):
             time.sleep(0.01)
 
 
+@case(group=False)
+def a_new_group_has_its_own_time_where_the_stores_is_shorter(rank, nranks, path):
+    meeting = dist.FileStore(path, nranks)
+    if rank == 0:
+        tcp = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+        meeting.set("port", str(tcp.port))
+    else:
+        tcp = dist.TCPStore("127.0.0.1", int(meeting.get("port")), None, False)
+    stores = (dist.FileStore(f"{path}-other", nranks), tcp)
+    for store in stores:
+        store.set_timeout(timedelta(seconds=1))
+        if rank == 0:
+            time.sleep(3)
+        begun = time.monotonic()
+        _create(store, rank, nranks).shutdown()
+        expect(rank == 0 or time.monotonic() - begun > 2, "it waits for rank 0")
+    import tutti_torch
+
+    for store in stores * (rank != 0):
+        options, alone = tutti_torch.Options(timedelta(seconds=3)), dist.PrefixStore(f"rank {rank}", store)
+        raises(dist.DistBackendError, "waited 3000 ms", lambda: tutti_torch._C.create(alone, 1, 2, "a test", options, None))
+    meeting.add("done", 1)
+    while meeting.add("done", 0) < nranks:
+        time.sleep(0.01)
+
+
 def _create(store, rank, nranks):
     import tutti_torch
 

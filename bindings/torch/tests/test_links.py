@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import threading
 import time
 from datetime import timedelta
@@ -76,6 +77,37 @@ def the_death_of_the_rank_that_has_the_store_is_named_at_once(rank, nranks, path
         raise Die
     text = _soon(20, lambda: dist.recv(torch.ones(4), 0))
     expect(re.search(r"rank 0 \(host \S+, pid \d+\) has died", text), text)
+
+
+@case(ranks=(2,), group=False)
+def a_first_message_keeps_its_deadline_where_the_store_does_not_answer(rank, nranks, path):
+    meeting = dist.FileStore(path, nranks)
+    server = os.fork() if rank == 0 else None
+    if server == 0:
+        store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+        meeting.set("port", str(store.port))
+        meeting.wait(["over"], timedelta(seconds=100))
+        os._exit(0)
+    store = dist.TCPStore("127.0.0.1", int(meeting.get("port")), None, False)
+    dist.init_process_group("tutti", store=store, rank=rank, world_size=nranks, timeout=timedelta(seconds=60))
+    dist.barrier()
+    dist.group.WORLD._get_backend(torch.device("cpu")).set_timeout(timedelta(seconds=3))
+    if rank == 0:
+        os.kill(server, signal.SIGSTOP)
+        meeting.set("stopped", "1")
+    meeting.wait(["stopped"])
+    try:
+        works = [dist.isend(torch.ones(2), 1 - rank), dist.irecv(torch.ones(2), 1 - rank)]
+        for work in works:  # the waits have a time of their own, so that a message without a deadline fails here
+            raises(Failed, "waited 3000 ms, and the store does not answer", lambda work=work: work.wait(timedelta(seconds=30)))
+    finally:
+        meeting.add("tried", 1)
+        while rank == 0 and meeting.add("tried", 0) < nranks:
+            time.sleep(0.01)
+        if rank == 0:
+            os.kill(server, signal.SIGCONT)
+            meeting.set("over", "1")
+            os.waitpid(server, 0)
 
 
 @case(alone=True)

@@ -186,6 +186,24 @@ def callbacks_run_where_the_system_gives_no_more_threads(rank, nranks):
         _callbacks(rank, nranks, 1, lambda _: 1)
 
 
+@case(alone=True)
+def a_first_message_that_gets_no_thread_is_an_error_and_leaves_the_group_as_it_was(rank, nranks):
+    dist.barrier()
+    if rank == 0:
+        with _no_more_threads(rank):
+            raises(RuntimeError, "", lambda: dist.isend(torch.ones(2), 1))
+        expect("SUCCESS" in str(_backend().get_error()), f"{_backend().get_error()}")
+        dist.send(torch.ones(2), 1)
+    elif rank == 1:
+        received = torch.zeros(2)
+        dist.recv(received, 0)
+        same(received, torch.ones(2))
+    if rank == 0:
+        with _no_more_threads(rank):
+            raises(RuntimeError, "", lambda: dist.irecv(torch.ones(2), 1))
+    dist.destroy_process_group()
+
+
 def _backend():
     return dist.group.WORLD._get_backend(torch.device("cpu"))
 
@@ -265,6 +283,8 @@ def a_wait_with_a_time_ends_and_the_call_goes_on(rank, nranks):
         begun = time.monotonic()
         raises(RuntimeError, "timed out", lambda: work.wait(timedelta(milliseconds=100)))
         expect(0.09 < time.monotonic() - begun < 20, "the wait takes its time")
+        for less in (timedelta(milliseconds=-1), timedelta(days=-30)):
+            raises(RuntimeError, "timed out", lambda less=less: work.wait(less))
         expect(not work.is_completed(), "the call goes on")
         dist.distributed_c10d._get_default_store().set("waited", "1")
         work.wait()

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/thread.h"
 #include "communicator/calling.h"
 #include "communicator/issue.h"
 
@@ -178,6 +179,14 @@ static tt_status check_and_issue(const struct tt_request *request, bool may_be_o
     return issue_prepared(request, &checked, &pending);
 }
 
+/* The driver's functions may be cancellation points: a thread that ended in one would leave the
+ * communicator marked, and tuttiCommAbort would wait for good. Calls of the host pay nothing. */
+__attribute__((noinline)) static tt_status check_and_issue_on_gpu(const struct tt_request *request)
+{
+    TT_CANCELS_WAIT;
+    return check_and_issue(request, true);
+}
+
 /* comm: the request's. */
 static tt_status issue(const struct tt_request *request, tuttiComm_t comm)
 {
@@ -186,7 +195,7 @@ static tt_status issue(const struct tt_request *request, tuttiComm_t comm)
     struct tt_memo *memo = &comm->memos[TT_PROGRAMS_OF_HOST][request->collective];
     if (!may_be_on_gpu && !request->uneven && is_remembered(memo, request))
         return issue_remembered(request, stream, memo);
-    return check_and_issue(request, may_be_on_gpu);
+    return may_be_on_gpu ? check_and_issue_on_gpu(request) : check_and_issue(request, false);
 }
 
 tuttiResult_t tt_call_collective(const struct tt_request *request)
@@ -249,7 +258,7 @@ issue_message(tuttiComm_t comm, const struct tt_carrier *carrier, const struct m
     return tt_issue(&pending);
 }
 
-static tt_status check_message(const struct tt_message_request *request)
+static tt_status check_message(const struct tt_message_request *request, bool may_be_on_gpu)
 {
     tuttiComm_t comm = request->comm;
     const struct tt_carrier *carrier = &tt_carrier_host;
@@ -267,8 +276,7 @@ static tt_status check_message(const struct tt_message_request *request)
     const size_t nbytes = request->count * element;
     TT_TRY(tt_request_buffer(request->function, sends ? "sendbuff" : "recvbuff", request->data,
                              nbytes));
-    if (tt_may_be_on_gpu(&comm->core, stream))
-        TT_TRY(find_carrier(request, nbytes, &carrier, &stream));
+    if (may_be_on_gpu) TT_TRY(find_carrier(request, nbytes, &carrier, &stream));
     if (peer == comm->core.rank && !tt_in_group())
         return tt_fail(TT_ERR_USAGE,
                        "%s: rank %d sends to or receives from itself outside a group: it would "
@@ -279,12 +287,22 @@ static tt_status check_message(const struct tt_message_request *request)
                          &(struct message){stream, request->kind, peer, request->data, nbytes});
 }
 
+/* As check_and_issue_on_gpu. */
+__attribute__((noinline)) static tt_status
+check_message_on_gpu(const struct tt_message_request *request)
+{
+    TT_CANCELS_WAIT;
+    return check_message(request, true);
+}
+
 tuttiResult_t tt_call_message(const struct tt_message_request *request)
 {
     tuttiComm_t comm = request->comm;
     tt_status status = tt_comm_begin_call(comm, request->stream);
     if (status) return tt_group_result(request->function, status);
-    status = check_message(request);
+    status = tt_may_be_on_gpu(&comm->core, (struct tt_stream *)request->stream)
+                 ? check_message_on_gpu(request)
+                 : check_message(request, false);
     tt_comm_end_call(comm);
     return tt_group_result(request->function, status);
 }
@@ -352,6 +370,14 @@ static tuttiResult_t exchange(const struct tt_request *request, const struct tt_
     return issued != tuttiSuccess ? issued : end;
 }
 
+/* As check_and_issue_on_gpu. */
+static tuttiResult_t exchange_on_gpu(const struct tt_request *request, const struct tt_uneven *sent,
+                                     const struct tt_uneven *received)
+{
+    TT_CANCELS_WAIT;
+    return exchange(request, sent, received);
+}
+
 tuttiResult_t tt_call_exchange(const struct tt_request *request, const struct tt_uneven *sent,
                                const struct tt_uneven *received)
 {
@@ -359,7 +385,9 @@ tuttiResult_t tt_call_exchange(const struct tt_request *request, const struct tt
     const tt_status status = tt_comm_begin_call(comm, request->stream);
     if (status) return tt_group_result(request->function, status);
     tt_core_enter_call(&comm->core); /* the end of the exchange's group ends `calling` */
-    const tuttiResult_t result = exchange(request, sent, received);
+    const tuttiResult_t result = tt_may_be_on_gpu(&comm->core, tt_request_stream(request))
+                                     ? exchange_on_gpu(request, sent, received)
+                                     : exchange(request, sent, received);
     tt_core_leave_call(&comm->core);
     tt_comm_end_call(comm);
     return result;

@@ -287,7 +287,8 @@ static tt_status check_message(const struct tt_message_request *request, bool ma
                          &(struct message){stream, request->kind, peer, request->data, nbytes});
 }
 
-/* As check_and_issue_on_gpu. */
+/* A message in memory of a GPU: its preparation calls the driver, where no thread may be cancelled.
+ */
 __attribute__((noinline)) static tt_status
 check_message_on_gpu(const struct tt_message_request *request)
 {
@@ -370,7 +371,8 @@ static tuttiResult_t exchange(const struct tt_request *request, const struct tt_
     return issued != tuttiSuccess ? issued : end;
 }
 
-/* As check_and_issue_on_gpu. */
+/* An exchange in memory of a GPU: its preparation calls the driver, where no thread may be
+ * cancelled. */
 static tuttiResult_t exchange_on_gpu(const struct tt_request *request, const struct tt_uneven *sent,
                                      const struct tt_uneven *received)
 {

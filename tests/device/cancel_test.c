@@ -1,5 +1,6 @@
 /* A thread that is cancelled in its first call on the memory of a GPU ends after the call, so that
- * the communicator can be aborted. */
+ * the communicator can be aborted; and an abort drops the calls that a group holds. */
+#include <dirent.h>
 #include <pthread.h>
 
 #include "driven.h"
@@ -88,4 +89,43 @@ TEST(device_cancel, waits_for_a_message)
 TEST(device_cancel, waits_for_an_all_to_all_with_counts)
 {
     cancel_in(exchange);
+}
+
+static int count_threads(void)
+{
+    DIR *folder = opendir("/proc/self/task");
+    int n = 0;
+    if (!folder) return -1;
+    while (readdir(folder)) ++n;
+    closedir(folder);
+    return n;
+}
+
+static void *abort_first(void *argument)
+{
+    const struct driven *d = argument;
+    CHECK_EQ(tuttiCommAbort(d->comms[0]), tuttiSuccess);
+    return NULL;
+}
+
+/* Gives the threads that are left. */
+static int abort_what_a_group_holds(void)
+{
+    struct driven d;
+    pthread_t thread;
+    if (!driven_begin(&d, 1, 1)) return -1;
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    CHECK_EQ(reduce(&d, 0), tuttiSuccess);
+    if (pthread_create(&thread, NULL, abort_first, &d) != 0) return -1;
+    pthread_join(thread, NULL);
+    CHECK_EQ(tuttiGroupEnd(), tuttiInvalidArgument);
+    d.comms[0] = NULL;
+    driven_finish(&d);
+    return count_threads();
+}
+
+TEST(device_cancel, an_abort_drops_what_a_group_holds)
+{
+    const int first = abort_what_a_group_holds();
+    for (int i = 0; i < 3; i++) CHECK_EQ(abort_what_a_group_holds(), first);
 }

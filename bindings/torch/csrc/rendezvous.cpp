@@ -94,7 +94,7 @@ auto with_store(const Meeting &meeting, const Patience &patience, Function funct
         run_callback([own = std::make_shared<decltype(task)>(std::move(task))] { (*own)(); });
     else
         task();
-    /* Also a question at the very deadline has a LOOK. */
+    /* A question at the very deadline has a LOOK too. */
     while (answer.wait_for(LOOK) != std::future_status::ready) {
         meeting.look();
         TORCH_CHECK_WITH(DistBackendError, !patience.is_over(), meeting.failure, ": ",

@@ -148,7 +148,7 @@ tt_status tt_stage_take(struct tt_staged_part *staged, enum tt_stage_kind kind, 
         stage->pieces = pieces;
         stage->room = npieces;
     }
-    stage->is_used = true;
+    stage->is_used = stage->is_held = true;
     stage->number++;
     stage->nin = stage->nout = 0;
     __atomic_store_n(&stage->words->in, 0, __ATOMIC_RELAXED);
@@ -185,7 +185,7 @@ tt_status tt_stage_messages(struct tt_staged_part *staged, int nranks,
 
 void tt_stage_drop(struct tt_stage *stage)
 {
-    if (stage) stage->is_used = false;
+    if (stage) stage->is_used = stage->is_held = false;
 }
 
 void tt_stage_keep(struct tt_stage *stage)
@@ -193,6 +193,14 @@ void tt_stage_keep(struct tt_stage *stage)
     __atomic_store_n(&stage->words->ready, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&stage->words->closed, 0, __ATOMIC_RELAXED);
     stage->is_kept = true;
+    stage->is_held = false;
+}
+
+void tt_stage_drop_held(struct tt_staged_part *staged)
+{
+    for (struct tt_stage_block *block = staged->blocks; block; block = block->next)
+        for (int i = 0; i < block->nstages; i++)
+            if (block->stages[i].is_held) tt_stage_drop(&block->stages[i]);
 }
 
 void tt_stage_release(struct tt_stage *stage)

@@ -134,6 +134,7 @@ static void leave_part(struct tt_comm_core *comm)
     staged->thread = NULL;
     comm->staged = NULL;
     comm->context = NULL;
+    tt_stage_drop_held(staged); /* the groups that hold these calls find the communicator ended */
     free_left();
     while (!tt_context_is_reset(staged->context) && !tt_stage_all_are_free(staged) &&
            !tt_expired(deadline_ns))

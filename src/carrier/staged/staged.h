@@ -99,6 +99,7 @@ struct tt_stage {
     bool is_used;                 /* by a call, until its words say that it has ended */
     bool is_kept;                 /* by a CUDA graph, until tt_stage_release */
     uint32_t number;              /* of the last use */
+    bool is_held;                 /* by a call that its group has not issued: no stream knows it */
     /* of this use */
     bool failed;        /* its stream may never say that it has ended */
     bool captured;      /* its stream was being captured when the call was made */
@@ -189,6 +190,8 @@ TT_NODISCARD tt_status tt_stage_messages(struct tt_staged_part *staged, int nran
                                          struct tt_stage_shared **messages);
 /* The call was not issued. NULL is allowed. */
 void tt_stage_drop(struct tt_stage *stage);
+/* The communicator has ended: drops the calls that groups hold. */
+void tt_stage_drop_held(struct tt_staged_part *staged);
 /* A CUDA graph has captured the call: from now on the graph's nodes change the stage's words, and
  * no other call gets the stage. */
 void tt_stage_keep(struct tt_stage *stage);

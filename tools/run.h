@@ -85,8 +85,9 @@ struct run {
     bool failing;   /* a rank has died; the others are being ended */
     bool abandoned; /* nobody is left to whom we matter: all is killed */
     bool timed_out;
-    bool blind;       /* poll is refused: nothing can be waited for */
-    int asked_signal; /* the first ending signal passed on; 0: none */
+    bool blind;        /* poll is refused: nothing can be waited for */
+    int passed_signal; /* the last one passed on; 0: none */
+    int asked_signal;  /* the first ending one; 0: none */
     int64_t asked_ns;
     int64_t term_ns, kill_ns, timeout_ns, notice_ns; /* what happens next; INT64_MAX: never */
 };

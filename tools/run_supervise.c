@@ -53,6 +53,15 @@ static bool is_ending(int signal)
     return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
 }
 
+static void note_asked(struct run *run, int signal)
+{
+    run->passed_signal = signal;
+    if (!is_ending(signal) || run->asked_signal) return;
+    run->asked_signal = signal;
+    run->asked_ns = run_now_ns();
+    run->notice_ns = after_ms(NOTICE_MS);
+}
+
 /* Who started the job has gone, and so shall all of it. */
 static void abandon(struct run *run)
 {
@@ -70,7 +79,7 @@ static void obey(struct run *run)
     const ssize_t n = read(run->control, &signal, 1);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
     if (n == 1) {
-        if (is_ending(signal)) run->asked_signal = signal;
+        note_asked(run, signal);
         send_to_all(run, signal, true);
         return;
     }
@@ -98,11 +107,7 @@ static void pass_on(struct run *run, const struct signalfd_siginfo *info)
         send_to_all(run, SIGKILL, true);
         return;
     }
-    if (is_ending(signal) && !run->asked_signal) {
-        run->asked_signal = signal;
-        run->asked_ns = run_now_ns();
-        run->notice_ns = after_ms(NOTICE_MS);
-    }
+    note_asked(run, signal);
     send_to_all(run, signal, !from_terminal);
 }
 
@@ -136,7 +141,7 @@ static void report(const struct run *run, int index, pid_t pid, int status)
     else if (member->name)
         run_say("host %s: %s ended with code %d", member->name, member->command[0],
                 code_of(status));
-    else if (run->asked_signal && is_ending(signal))
+    else if (signal && (signal == run->passed_signal || (run->asked_signal && is_ending(signal))))
         run_say("ended by SIG%s", sigabbrev_np(signal));
     else if (signal)
         run_say("rank %d (pid %d) was killed by signal %d (%s)%s", tag_of(run, index), (int)pid,
@@ -216,6 +221,7 @@ static void do_what_is_due(struct run *run)
         send_to_all(run, SIGKILL, true);
         /* The first one only ends a connection in order: it may be deaf to that. */
         run->kill_ns = run->members[0].name ? after_ms(CONNECTION_MS) : INT64_MAX;
+        run->notice_ns = INT64_MAX;
     }
     if (now >= run->term_ns) {
         run_say("ending %s (SIGTERM; SIGKILL in %g s)", names,

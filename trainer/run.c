@@ -106,12 +106,26 @@ static tr_status go_on(struct tr_trainer *t)
     return TR_OK;
 }
 
+/* Whether a rank was asked to end in the last step, or while the last checkpoint was written. */
+static tr_status ask_all(struct tr_trainer *t)
+{
+    int32_t heard = tr_stop_heard();
+    TR_TRY(tr_mesh_check(
+        t->mesh, tuttiAllReduce(&heard, &heard, 1, tuttiInt32, tuttiMax, t->mesh->world, NULL),
+        "asking all ranks for signals"));
+    t->asked = heard;
+    return TR_OK;
+}
+
 tr_status tr_trainer_run(struct tr_trainer *t)
 {
     tr_stop_listen(t->mesh->rank == 0);
-    const tr_status status = go_on(t);
+    tr_status status = go_on(t);
     /* A run that was asked to end does nothing else; another signal does not cut that short. */
-    if (t->asked < 0) tr_stop_restore();
+    if (t->asked >= 0) return status;
+    tr_stop_restore();
+    if (status == TR_OK) status = ask_all(t);
+    if (t->asked >= 0) tr_stop_listen(false);
     return status;
 }
 

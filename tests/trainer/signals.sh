@@ -22,7 +22,7 @@ begin() {
     env --default-signal=INT,TERM,USR1 "$@" "$train" "${model[@]}" "${layout[@]}" "--steps=$steps" "--checkpoint=$work/c" "--log=$work/log" \
         >"$work/out" 2>&1 &
     run=$!
-    for ((i = 0; i < 1000; ++i)); do
+    for ((i = 0; i < 5000; ++i)); do
         [ -f "$work/log" ] && [ "$(grep -c loss "$work/log")" -gt 3 ] && return
         sleep 0.02
     done
@@ -62,6 +62,22 @@ kill -TERM "$(rank_pid 1)"
 ended 143 TERM
 
 layout=()
+case="SIGINT also ends who reads the output"
+rm -rf "$work/c" "$work/log"
+mkfifo "$work/pipe"
+cat "$work/pipe" >"$work/out" &
+reader=$!
+env --default-signal=INT "$train" "${model[@]}" "--steps=$steps" --log-every=400 "--checkpoint=$work/c" "--log=$work/log" >"$work/pipe" 2>/dev/null &
+run=$!
+until [ -s "$work/log" ]; do sleep 0.02; done
+kill -STOP "$run"
+kill -TERM "$reader"
+wait "$reader" 2>/dev/null
+kill -INT "$run"
+kill -CONT "$run"
+wait "$run"
+ls "$work/c"/step-*.safetensors >"$work/out" 2>&1 || fail "no checkpoint"
+
 case="SIGTERM behind a SIGINT"
 begin env
 kill -INT "$run"
@@ -76,15 +92,14 @@ ended 130 INT
 
 case="a second SIGINT after 2 s"
 layout=() model+=(--width=512 --layers=16 --batch=96 --micro-batch=12 --context=128)
+rm -f "$work/out"
 env --default-signal=INT "$train" "${model[@]}" --threads=1 --steps=1000000 "--checkpoint=$work/c" >"$work/out" 2>&1 &
 run=$!
-for ((i = 0; i < 1000; ++i)); do
-    grep -q "^memory of" "$work/out" && break
-    sleep 0.02
-done
+until grep -qs "^memory of" "$work/out" || ! kill -0 "$run" 2>/dev/null; do sleep 0.05; done
 sleep 1
 kill -INT "$run"
 sleep 2.1
+grep -q "Ctrl-C again" "$work/out" && kill -0 "$run" || fail "the first SIGINT was not heard, or ended the run"
 kill -INT "$run"
 wait "$run"
 code=$?
@@ -94,10 +109,11 @@ code=$?
 case="a signal that was ignored at the start"
 layout=() model=(--layers=1 --heads=2 --width=32 --context=32 --batch=4 --sample=0 "--data=$SOURCE/include")
 rm -rf "$work/c"
-(trap '' INT; exec "$train" "${model[@]}" --steps=300 "--log=$work/log" >"$work/out" 2>&1) &
+rm -f "$work/log"
+(trap '' INT; exec "$train" "${model[@]}" --steps=3000 "--log=$work/log" >"$work/out" 2>&1) &
 run=$!
-sleep 0.3
-kill -INT "$run"
+until [ -s "$work/log" ]; do sleep 0.02; done
+kill -INT "$run" || fail "it has ended already"
 wait "$run"
 code=$?
 [ $code -eq 0 ] || fail "code $code"

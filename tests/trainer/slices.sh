@@ -28,7 +28,9 @@ failures=0
 train all ""
 for blind in "1" "1 2 3"; do
     train one "$blind"
-    cmp "$work"/{all,one}/step-00000002.safetensors || failures=$((failures + 1))
+    all=$work/all/step-00000002.safetensors one=$work/one/step-00000002.safetensors
+    behind_header=$((8 + $(od -An -tu8 -N8 "$all")))
+    [ "$(stat -c %s "$all")" -gt "$behind_header" ] && cmp -i "$behind_header" "$all" "$one" || failures=$((failures + 1))
     [ "$(ls "$work/one")" = step-00000002.safetensors ] || { ls -la "$work/one" && failures=$((failures + 1)); }
 done
 exit $failures

@@ -41,7 +41,7 @@ static bool is_checkpoint(const char *name, const char *rest, long long *step)
 {
     int end = 0;
     return sscanf(name, "step-%lld.safetensors%n", step, &end) == 1 && end &&
-           !fnmatch(rest, name + end, 0);
+           !fnmatch(rest, name + end, FNM_EXTMATCH);
 }
 
 /* Removes the temporary files of runs that were killed while several ranks wrote. */
@@ -51,7 +51,7 @@ static void remove_leftovers(const char *folder)
     if (!entries) return;
     for (const struct dirent *entry; (entry = readdir(entries));) {
         long long step;
-        if (is_checkpoint(entry->d_name, ".*.tmp", &step))
+        if (is_checkpoint(entry->d_name, ".+([0-9]).tmp", &step))
             unlinkat(dirfd(entries), entry->d_name, 0);
     }
     closedir(entries);

@@ -43,11 +43,13 @@ TR_NODISCARD tr_status tr_safetensors_create(struct tr_safetensors_writer **writ
 struct tr_safetensors_place {
     char temporary[PATH_MAX];
     uint64_t length, checksum; /* of the header as it is until commit */
+    uint64_t kernel;           /* tells the kernel that the file's creator runs on from others */
 };
 void tr_safetensors_locate(const struct tr_safetensors_writer *writer,
                            struct tr_safetensors_place *place);
 /* Opens the file that another process has created, of these tensors. Fails where this process does
- * not see that file: on a host that does not share the file system. */
+ * not see that file, on a host that does not share the file system; and on another host than the
+ * creator's where the file system does not keep what hosts write to one page apart, as NFS. */
 TR_NODISCARD tr_status tr_safetensors_join(struct tr_safetensors_writer **writer,
                                            const struct tr_safetensors_place *place,
                                            const struct tr_tensor *tensors, int n);

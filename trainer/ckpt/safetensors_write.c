@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "../param.h"
@@ -221,10 +222,35 @@ tr_status tr_safetensors_create(struct tr_safetensors_writer **writer, const cha
     return TR_OK;
 }
 
+/* Of the boot, which all containers of a host share, as they do its page cache. */
+static uint64_t this_kernel(void)
+{
+    char id[64];
+    const int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd < 0 ? -1 : read(fd, id, sizeof id);
+    if (fd >= 0) close(fd);
+    return n > 0 ? tr_checksum(id, (size_t)n) : 0;
+}
+
+/* Whether hosts may write to neighbouring bytes of a file without losing any: file systems whose
+ * hosts lock pages. NFS, and others that nobody has looked at, may write a whole page back. */
+static bool is_coherent(int fd)
+{
+    static const long long types[] = {0x0BD00BD0 /* Lustre */, 0x47504653 /* GPFS */,
+                                      0x00C36400 /* Ceph */, 0x01161970 /* GFS2 */,
+                                      0x7461636F /* OCFS2 */};
+    struct statfs fs;
+    if (fstatfs(fd, &fs) != 0) return false;
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; ++i)
+        if ((long long)fs.f_type == types[i]) return true;
+    return false;
+}
+
 void tr_safetensors_locate(const struct tr_safetensors_writer *w,
                            struct tr_safetensors_place *place)
 {
-    *place = (struct tr_safetensors_place){.length = w->length, .checksum = w->header};
+    *place = (struct tr_safetensors_place){
+        .length = w->length, .checksum = w->header, .kernel = this_kernel()};
     snprintf(place->temporary, sizeof place->temporary, "%s", w->temporary);
 }
 
@@ -258,6 +284,9 @@ tr_status tr_safetensors_join(struct tr_safetensors_writer **writer,
         status = tr_fail("%s: %s", place->temporary, strerror(errno));
     else if (!has_header(w->fd, place))
         status = tr_fail("%s: not the file that rank 0 has begun", place->temporary);
+    else if ((!place->kernel || place->kernel != this_kernel()) && !is_coherent(w->fd))
+        status = tr_fail("%s: on a file system that several hosts may not write one file of",
+                         place->temporary);
     if (status < 0) {
         tr_safetensors_leave(w);
         return status;

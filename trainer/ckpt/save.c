@@ -1,10 +1,10 @@
 /* Saves a checkpoint: each rank writes what it answers for to its places in the file, which rank 0
  * begins and renames at the end. A rank that does not see the file, on a host that does not share
  * the file system, sends its numbers to rank 0. */
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "ckpt.h"
 #include "parts.h"
@@ -46,9 +46,9 @@ struct mail {
 };
 
 /* What the file says beside tensors. */
-enum { NOTES = 6 };
+enum { NOTES = 7 };
 struct notes {
-    char step[32], samples[32], data[32], *options;
+    char step[32], samples[32], data[32], written[64], *options;
     struct tr_metadata rows[NOTES];
 };
 
@@ -153,17 +153,23 @@ static tr_status create(struct save *s, const char *path, const struct tr_state 
                         const struct tr_config *config)
 {
     struct notes *notes = &s->notes;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
     notes->options = tr_config_to_json(config);
     if (!notes->options) return tr_fail("%s: out of memory", path);
     snprintf(notes->step, sizeof notes->step, "%lld", (long long)state->step);
     snprintf(notes->samples, sizeof notes->samples, "%llu", (unsigned long long)state->samples);
     snprintf(notes->data, sizeof notes->data, "%016llx", (unsigned long long)state->data_checksum);
+    /* Tells the file from one of the same name that a killed run has left on another host. */
+    snprintf(notes->written, sizeof notes->written, "%lld.%09ld", (long long)now.tv_sec,
+             now.tv_nsec);
     const struct tr_metadata rows[NOTES] = {
         {"format", "pt"}, /* Hugging Face's loaders ask for it */
         {TR_CKPT_KEY, TR_CKPT_VERSION},
         {"step", notes->step},
         {"samples", notes->samples},
         {"data", notes->data},
+        {"written", notes->written},
         {"options", notes->options}};
     memcpy(notes->rows, rows, sizeof rows);
     return tr_safetensors_create(&s->writer, path, s->parts.tensors, s->parts.n, notes->rows, NOTES,
@@ -175,7 +181,7 @@ static tr_status join(struct save *s)
 {
     static const char what[] = "telling all ranks of the checkpoint's file";
     const struct tr_mesh *mesh = s->engine->mesh;
-    struct tr_safetensors_place place = {{0}, 0, 0};
+    struct tr_safetensors_place place = {.length = 0};
     if (mesh->rank == 0) tr_safetensors_locate(s->writer, &place);
     TR_TRY(tr_mesh_check(
         mesh, tuttiBroadcast(&place, &place, sizeof place, tuttiUint8, 0, mesh->world, NULL),
@@ -204,7 +210,11 @@ static tr_status commit(struct save *s)
                       "adding up the checkpoint's checksums");
     free(none);
     TR_TRY(status);
-    if (mesh->rank == 0) {
+    /* From here on the file is rank 0's alone: a rank that fails does not remove it. */
+    if (mesh->rank != 0) {
+        tr_safetensors_leave(s->writer);
+        s->writer = NULL;
+    } else {
         status = tr_safetensors_commit(s->writer);
         s->writer = NULL;
     }

@@ -1,6 +1,7 @@
 /* Keeps signals in mind that ask a run to end. */
 #include "stop.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <time.h>
@@ -28,7 +29,7 @@ static void end_by(int number)
     sigemptyset(&set);
     sigaddset(&set, number);
     raise(number);
-    sigprocmask(SIG_UNBLOCK, &set, NULL);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
 static long long since_first(void)
@@ -41,20 +42,21 @@ static long long since_first(void)
 static void hear(int number)
 {
     static const char *const texts[TR_STOP_SIGNALS] = {
-        "\ntutti-train: SIGINT: the run ends after this step; Ctrl-C again, in 2 s or later, ends "
-        "it "
-        "at once\n",
+        "\ntutti-train: SIGINT: the run ends after this step; Ctrl-C again, after 2 s, at once\n",
         "\ntutti-train: SIGTERM: the run ends after this step\n",
         "\ntutti-train: SIGUSR1: the run ends after this step\n"};
+    const int error = errno; /* of who was interrupted */
     if (heard < 0) {
         int which = 0;
         while (numbers[which] != number) ++which;
         clock_gettime(CLOCK_MONOTONIC, &since);
         heard = which;
+        signal(SIGPIPE, SIG_IGN); /* Ctrl-C has ended who reads the output, too */
         if (is_loud) say(texts[which]);
     } else if (number == SIGINT && since_first() >= AGAIN_NS) {
         end_by(SIGINT);
     }
+    errno = error;
 }
 
 void tr_stop_listen(bool speaks)
@@ -63,11 +65,11 @@ void tr_stop_listen(bool speaks)
      * the heap in one of ten runs that were signalled. Only the main thread gets these signals. */
     static char bytes[1 << 16];
     const stack_t stack = {.ss_sp = bytes, .ss_size = sizeof bytes};
-    sigaltstack(&stack, NULL);
     struct sigaction action = {.sa_handler = hear, .sa_flags = SA_RESTART | SA_ONSTACK};
     sigemptyset(&action.sa_mask);
     for (int i = 0; i < TR_STOP_SIGNALS; ++i) sigaddset(&action.sa_mask, numbers[i]);
     if (listens) return;
+    sigaltstack(&stack, NULL);
     listens = true;
     is_loud = speaks;
     heard = -1;

@@ -110,14 +110,8 @@ void tr_params_fini(struct tr_params *params)
     *params = (struct tr_params){0};
 }
 
-/* Calls visit for each run of elements that are neighbours both in the global tensor and in the
- * range [first, first + count) of the unit. */
-struct run {
-    size_t global, range, count; /* element of the tensor; float of the range */
-};
-
-static void each_run(const struct tr_params *params, const struct tr_param *param, size_t first,
-                     size_t count, void (*visit)(void *arg, struct run run), void *arg)
+void tr_param_each_run(const struct tr_params *params, const struct tr_param *param, size_t first,
+                       size_t count, void (*visit)(void *arg, struct tr_run run), void *arg)
 {
     const size_t begin = param->offset > first ? param->offset : first;
     const size_t stop = param->offset + (size_t)(param->local[0] * param->local[1]);
@@ -130,19 +124,19 @@ static void each_run(const struct tr_params *params, const struct tr_param *para
     for (int s = 0; s < n; ++s)
         for (long row = 0; row < slices[s].rows; ++row) {
             const long element = (slices[s].row + row) * param->shape[1] + slices[s].col;
-            visit(arg, (struct run){(size_t)element, at, (size_t)slices[s].cols});
+            visit(arg, (struct tr_run){(size_t)element, at, (size_t)slices[s].cols});
             at += (size_t)slices[s].cols;
         }
 }
 
 struct values {
     const struct tr_backend *backend;
-    float *range, *whole;
+    float *range;
     const float *from;
     struct tr_first_values first;
 };
 
-static void initialize(void *arg, struct run run)
+static void initialize(void *arg, struct tr_run run)
 {
     const struct values *v = arg;
     v->backend->initialize(v->range + run.range, run.count, &v->first, run.global);
@@ -162,55 +156,21 @@ void tr_params_initialize(const struct tr_params *params, int unit, float *range
                       .deviation = param->deviation,
                       .seed = seed,
                       .stream = (uint32_t)tr_checksum(param->name, strlen(param->name))}};
-        each_run(params, param, first, count, initialize, &values);
+        tr_param_each_run(params, param, first, count, initialize, &values);
     }
 }
 
-static void get(void *arg, struct run run)
-{
-    const struct values *v = arg;
-    v->backend->read(v->whole + run.global, v->from + run.range, run.count * sizeof(float));
-}
-
-struct visitor {
-    const float *range;
-    void (*visit)(void *arg, const float *from, size_t first, size_t count);
-    void *arg;
-};
-
-static void pass_on(void *arg, struct run run)
-{
-    const struct visitor *v = arg;
-    v->visit(v->arg, v->range + run.range, run.global, run.count);
-}
-
-static void put(void *arg, struct run run)
+static void put(void *arg, struct tr_run run)
 {
     const struct values *v = arg;
     v->backend->write(v->range + run.range, v->from + run.global, run.count * sizeof(float));
-}
-
-void tr_param_get(const struct tr_params *params, const struct tr_param *param, float *whole,
-                  const float *range, size_t first, size_t count)
-{
-    struct values values = {.backend = params->backend, .whole = whole, .from = range};
-    each_run(params, param, first, count, get, &values);
-}
-
-void tr_param_each_run(const struct tr_params *params, const struct tr_param *param,
-                       const float *range, size_t first, size_t count,
-                       void (*visit)(void *arg, const float *from, size_t first, size_t count),
-                       void *arg)
-{
-    struct visitor visitor = {range, visit, arg};
-    each_run(params, param, first, count, pass_on, &visitor);
 }
 
 void tr_param_put(const struct tr_params *params, const struct tr_param *param, const float *whole,
                   float *range, size_t first, size_t count)
 {
     struct values values = {.backend = params->backend, .range = range, .from = whole};
-    each_run(params, param, first, count, put, &values);
+    tr_param_each_run(params, param, first, count, put, &values);
 }
 
 uint64_t tr_checksum(const void *bytes, size_t nbytes)

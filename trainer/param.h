@@ -89,20 +89,19 @@ void tr_params_fini(struct tr_params *params);
 void tr_params_initialize(const struct tr_params *params, int unit, float *range, size_t first,
                           size_t count, uint64_t seed);
 
-/* Copies between the global tensor whole[shape], in the host's memory, and this rank's [first,
- * first + count) of the unit of the tensor; only what both hold. */
-void tr_param_get(const struct tr_params *params, const struct tr_param *param, float *whole,
-                  const float *range, size_t first, size_t count);
+/* Elements that are neighbours in the global tensor and in a range of a unit: `count` from element
+ * `global` of the tensor on, which are the floats of the range from `range` on. */
+struct tr_run {
+    size_t global, range, count;
+};
+/* Calls visit for each run that the global tensor and this rank's [first, first + count) of the
+ * tensor's unit have in common. */
+void tr_param_each_run(const struct tr_params *params, const struct tr_param *param, size_t first,
+                       size_t count, void (*visit)(void *arg, struct tr_run run), void *arg);
+/* Copies from the global tensor whole[shape], in the host's memory, to this rank's [first, first +
+ * count) of the unit of the tensor; only what both hold. */
 void tr_param_put(const struct tr_params *params, const struct tr_param *param, const float *whole,
                   float *range, size_t first, size_t count);
-
-/* Calls visit for each run of numbers of this rank's [first, first + count) of the unit of the
- * tensor that are neighbours in the global tensor too: count of them, in the backend's memory from
- * `from` on, which are those of the tensor from `first` on. */
-void tr_param_each_run(const struct tr_params *params, const struct tr_param *param,
-                       const float *range, size_t first, size_t count,
-                       void (*visit)(void *arg, const float *from, size_t first, size_t count),
-                       void *arg);
 
 /* A 64-bit checksum, for files and for comparing ranks. Not cryptographic. */
 uint64_t tr_checksum(const void *bytes, size_t nbytes);

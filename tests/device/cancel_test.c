@@ -1,10 +1,10 @@
 /* A thread that is cancelled in its first call on the memory of a GPU ends after the call, so that
  * the communicator can be aborted; and an abort drops the calls that a group holds. */
-#include <dirent.h>
 #include <pthread.h>
 
 #include "driven.h"
 #include "shim.h"
+#include "threads.h"
 
 enum { HALF = DRIVEN_N / 2 };
 
@@ -89,16 +89,6 @@ TEST(device_cancel, waits_for_a_message)
 TEST(device_cancel, waits_for_an_all_to_all_with_counts)
 {
     cancel_in(exchange);
-}
-
-static int count_threads(void)
-{
-    DIR *folder = opendir("/proc/self/task");
-    int n = 0;
-    if (!folder) return -1;
-    while (readdir(folder)) ++n;
-    closedir(folder);
-    return n;
 }
 
 static void *abort_first(void *argument)

@@ -1,6 +1,5 @@
 /* How many kernels the calls of groups are, counted by the virtual GPU: all calls of a rank are one
  * launch, and so are those of the ranks that one thread drives on one GPU and stream. */
-#include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include "carrier/kernel/kernel.h"
 #include "driver/cuda.h"
 #include "shim.h"
+#include "threads.h"
 
 enum { ALL_GPUS = 2, SHORT_MS = 300, PATIENT_MS = 5000, LONG_MS = 60000 };
 
@@ -309,29 +309,6 @@ TEST(device_launches, messages_to_a_rank_that_waits_on_another_stream_share_none
 }
 
 /* ---- The attendant -------------------------------------------------------------------------- */
-
-static int count_now(void)
-{
-    int n = 0;
-    DIR *tasks = opendir("/proc/self/task");
-    for (const struct dirent *task; tasks && (task = readdir(tasks));) n += task->d_name[0] != '.';
-    if (tasks) closedir(tasks);
-    return n;
-}
-
-/* The threads that stay: the one that served a unique id ends a moment after the last rank came. */
-static int count_threads(void)
-{
-    enum { LOOKS = 40, MOST_LOOKS = 2000 };
-    int n = count_now();
-    for (int same = 0, i = 0; same < LOOKS && i < MOST_LOOKS; i++) {
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-        const int now = count_now();
-        same = now == n ? same + 1 : 0;
-        n = now;
-    }
-    return n;
-}
 
 TEST(device_attendant, all_communicators_of_a_process_have_one_thread)
 {

@@ -1,5 +1,6 @@
 /* Runs one layout and compares with the oracle. */
 #include "grid.h"
+#include "param_get.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -233,7 +234,7 @@ static void compare(struct state *s, const char *what, const struct tr_param *pa
 {
     float *mine = malloc(param->count * sizeof *mine);
     memset(mine, 0xff, param->count * sizeof *mine);
-    tr_param_get(s->engine->store.params, param, mine, range, unit->first, unit->count);
+    param_get(s->engine->store.params, param, mine, range, unit->first, unit->count);
     double worst = 0;
     size_t at = 0;
     for (size_t i = 0; i < param->count; ++i) {
@@ -283,9 +284,8 @@ static tr_status compare_replicas(struct state *s, uint64_t *checksum)
         memset(low, 0xff, param->count * 4);
         memset(high, 0, param->count * 4);
         if (unit) {
-            tr_param_get(params, param, (float *)low, unit->weight_shard, unit->first, unit->count);
-            tr_param_get(params, param, (float *)high, unit->weight_shard, unit->first,
-                         unit->count);
+            param_get(params, param, (float *)low, unit->weight_shard, unit->first, unit->count);
+            param_get(params, param, (float *)high, unit->weight_shard, unit->first, unit->count);
         }
         tuttiResult_t result =
             tuttiAllReduce(low, low, param->count, tuttiUint32, tuttiMin, mesh->world, NULL);

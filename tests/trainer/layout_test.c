@@ -6,6 +6,7 @@
 #include "../../trainer/mesh.h"
 #include "../../trainer/param.h"
 #include "../shim.h"
+#include "param_get.h"
 
 static const struct {
     const char *name;
@@ -39,7 +40,7 @@ static void whole_values(float *whole[NTENSORS])
     tr_params_initialize(&params, 0, unit, 0, params.units[0].total, SEED);
     for (int t = 0; t < NTENSORS; ++t) {
         whole[t] = calloc(params.items[t].count, sizeof **whole);
-        tr_param_get(&params, &params.items[t], whole[t], unit, 0, params.units[0].total);
+        param_get(&params, &params.items[t], whole[t], unit, 0, params.units[0].total);
     }
     free(unit);
     tr_params_fini(&params);
@@ -67,7 +68,7 @@ TEST(layout, every_element_is_held_by_as_many_ranks_as_there_are_replicas)
                         const struct tr_param *param = &params.items[t];
                         float *mine = malloc(param->count * sizeof *mine);
                         memset(mine, 0xff, param->count * sizeof *mine);
-                        tr_param_get(&params, param, mine, range, first, count);
+                        param_get(&params, param, mine, range, first, count);
                         for (size_t i = 0; i < param->count; ++i)
                             if (mine[i] == mine[i]) { /* no NaN: this rank holds it */
                                 if (mine[i] != whole[t][i]) CHECK_EQ((int)i, -1);

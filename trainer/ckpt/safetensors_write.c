@@ -258,14 +258,10 @@ void tr_safetensors_locate(const struct tr_safetensors_writer *w,
  * run's. */
 static bool has_header(int fd, const struct tr_safetensors_place *place)
 {
-    unsigned char prefix[PREFIX];
-    uint64_t length = 0;
-    bool same = false;
-    if (pread(fd, prefix, PREFIX, 0) != PREFIX) return false;
-    for (int i = 0; i < PREFIX; ++i) length |= (uint64_t)prefix[i] << (8 * i);
-    char *header = length == place->length ? malloc(length) : NULL;
-    if (header && pread(fd, header, length, PREFIX) == (ssize_t)length)
-        same = tr_checksum(header, length) == place->checksum;
+    char *header = malloc(place->length);
+    const bool same = header &&
+                      pread(fd, header, place->length, PREFIX) == (ssize_t)place->length &&
+                      tr_checksum(header, place->length) == place->checksum;
     free(header);
     return same;
 }

@@ -24,12 +24,12 @@ static tr_status check_range(const struct tr_engine *e, const struct tr_parts *p
                    (long long)step, parts->names[i], (double)number);
 }
 
-/* Each rank looks at its own shards, and all ranks hear of it. */
+/* Each rank looks at its own shards. */
 static tr_status check_finite(const struct tr_engine *e, const struct tr_parts *parts, int64_t step)
 {
     tr_status status = TR_OK;
     for (int i = 0; i < parts->n && status == TR_OK; ++i) status = check_range(e, parts, i, step);
-    return tr_mesh_agree(e->mesh, status);
+    return status;
 }
 
 /* ---- Numbers on their way to the file -------------------------------------------------------- */
@@ -57,10 +57,12 @@ struct save {
     struct tr_parts parts;
     struct tr_safetensors_writer *writer; /* NULL: this rank does not see the file */
     struct mail *mail;
-    uint64_t *sees;     /* [nranks]: whether a rank sees the file */
-    tr_status status;   /* of the numbers so far; a rank goes on to the end all the same */
-    int tensor;         /* whose runs are taken */
-    struct notes notes; /* rank 0 */
+    uint64_t *sees;   /* [nranks]: whether a rank sees the file */
+    uint64_t *none;   /* [2 x tensors]: 0, the sums of a rank that does not see the file */
+    tr_status status; /* of the numbers so far; a rank goes on to the end all the same */
+    int tensor;       /* whose runs are taken */
+    struct tr_part_range range; /* of this rank, of that tensor */
+    struct notes notes;         /* rank 0 */
 };
 
 static void put_mail(struct save *s)
@@ -99,9 +101,8 @@ static void append(struct save *s, size_t first, const float *from, size_t count
     mail->nfloats += count;
 }
 
-static void take_run(void *arg, const float *from, size_t first, size_t count)
+static void take(struct save *s, const float *from, size_t first, size_t count)
 {
-    struct save *s = arg;
     while (count) {
         if (s->mail->nfloats == MAIL_FLOATS || s->mail->nruns == MAIL_RUNS) pass_on(s, false);
         const size_t room = MAIL_FLOATS - s->mail->nfloats, n = count < room ? count : room;
@@ -112,6 +113,12 @@ static void take_run(void *arg, const float *from, size_t first, size_t count)
     }
 }
 
+static void take_run(void *arg, struct tr_run run)
+{
+    struct save *s = arg;
+    take(s, s->range.floats + run.range, run.global, run.count);
+}
+
 /* What this rank answers for. */
 static void write_own(struct save *s)
 {
@@ -120,12 +127,12 @@ static void write_own(struct save *s)
     for (s->tensor = 0; s->tensor < s->parts.n; ++s->tensor) {
         const struct tr_part_id id = s->parts.ids[s->tensor];
         if (!tr_part_answers(s->engine, id)) continue;
-        const struct tr_part_range range = tr_part_range(store, id);
+        s->range = tr_part_range(store, id);
         if (tr_part_is_cut(store, id))
-            tr_param_each_run(store->params, &store->params->items[id.param], range.floats,
-                              range.first, range.count, take_run, s);
+            tr_param_each_run(store->params, &store->params->items[id.param], s->range.first,
+                              s->range.count, take_run, s);
         else
-            take_run(s, range.floats, 0, range.count);
+            take(s, s->range.floats, 0, s->range.count);
     }
     pass_on(s, true);
 }
@@ -202,22 +209,17 @@ static tr_status commit(struct save *s)
     if (s->writer && s->status == TR_OK && mesh->rank != 0)
         s->status = tr_safetensors_sync(s->writer);
     TR_TRY(tr_mesh_agree(mesh, s->status));
-    uint64_t *none = s->writer ? NULL : calloc(n + 1, sizeof *none);
-    TR_TRY(tr_mesh_agree(mesh, s->writer || none ? TR_OK : tr_fail("out of memory for checksums")));
-    uint64_t *sums = s->writer ? tr_safetensors_sums(s->writer) : none;
-    tr_status status =
-        tr_mesh_check(mesh, tuttiReduce(sums, sums, n, tuttiUint64, tuttiSum, 0, mesh->world, NULL),
-                      "adding up the checkpoint's checksums");
-    free(none);
-    TR_TRY(status);
+    uint64_t *sums = s->writer ? tr_safetensors_sums(s->writer) : s->none;
+    TR_TRY(tr_mesh_check(mesh,
+                         tuttiReduce(sums, sums, n, tuttiUint64, tuttiSum, 0, mesh->world, NULL),
+                         "adding up the checkpoint's checksums"));
     /* From here on the file is rank 0's alone: a rank that fails does not remove it. */
-    if (mesh->rank != 0) {
-        tr_safetensors_leave(s->writer);
-        s->writer = NULL;
-    } else {
+    tr_status status = TR_OK;
+    if (mesh->rank == 0)
         status = tr_safetensors_commit(s->writer);
-        s->writer = NULL;
-    }
+    else
+        tr_safetensors_leave(s->writer);
+    s->writer = NULL;
     return tr_mesh_agree(mesh, status);
 }
 
@@ -236,7 +238,8 @@ static tr_status prepare(struct save *s, const char *path, const struct tr_state
 {
     s->mail = malloc(sizeof *s->mail);
     s->sees = calloc((size_t)s->engine->mesh->nranks, sizeof *s->sees);
-    if (!s->mail || !s->sees) return tr_fail("out of memory for writing a checkpoint");
+    s->none = calloc(2 * (size_t)s->parts.n + 1, sizeof *s->none);
+    if (!s->mail || !s->sees || !s->none) return tr_fail("out of memory for writing a checkpoint");
     return s->engine->mesh->rank == 0 ? create(s, path, state, config) : TR_OK;
 }
 
@@ -254,8 +257,8 @@ tr_status tr_ckpt_save(struct tr_engine *e, const char *folder, const struct tr_
     struct save s = {.engine = e};
     tr_status status = tr_parts_list(&e->store, &s.parts);
     if (status == TR_OK) status = name_of(folder, state->step, path, path_bytes);
-    status = tr_mesh_agree(e->mesh, status);
     if (status == TR_OK) status = check_finite(e, &s.parts, state->step);
+    status = tr_mesh_agree(e->mesh, status);
     if (status == TR_OK) status = tr_mesh_agree(e->mesh, prepare(&s, path, state, config));
     if (status == TR_OK) status = write_file(&s);
     /* A failure leaves no temporary file, whichever rank is left to remove it. */
@@ -265,6 +268,7 @@ tr_status tr_ckpt_save(struct tr_engine *e, const char *folder, const struct tr_
         tr_safetensors_discard(s.writer);
     free(s.mail);
     free(s.sees);
+    free(s.none);
     free(s.notes.options);
     tr_parts_free(&s.parts);
     return status;

@@ -56,6 +56,15 @@ def begin_and_limit(rank, nranks, path, seconds):
     dist.group.WORLD._get_backend(torch.device("cpu")).set_timeout(timedelta(seconds=seconds))
 
 
+def store_of_rank_0(meeting, rank):
+    """A TCPStore that rank 0 has; its port goes over another store."""
+    if rank == 0:
+        store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+        meeting.set("port", str(store.port))
+        return store
+    return dist.TCPStore("127.0.0.1", int(meeting.get("port")), None, False)
+
+
 def expect(condition, text):
     if not condition:
         raise AssertionError(text)

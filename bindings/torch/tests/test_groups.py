@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from harness import begin, case, expect, main, raises, same
+from harness import begin, case, expect, main, raises, same, store_of_rank_0
 
 CPU = torch.device("cpu")
 
@@ -262,11 +262,7 @@ def a_store_that_outlives_the_ranks_serves_the_next_ones(rank, nranks, path):
 @case(group=False)
 def a_new_group_has_its_own_time_where_the_stores_is_shorter(rank, nranks, path):
     meeting = dist.FileStore(path, nranks)
-    if rank == 0:
-        tcp = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
-        meeting.set("port", str(tcp.port))
-    else:
-        tcp = dist.TCPStore("127.0.0.1", int(meeting.get("port")), None, False)
+    tcp = store_of_rank_0(meeting, rank)
     stores = (dist.FileStore(f"{path}-other", nranks), tcp)
     for store in stores:
         store.set_timeout(timedelta(seconds=1))

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from harness import Die, begin, begin_and_limit, case, expect, main, raises, same
+from harness import Die, begin, begin_and_limit, case, expect, main, raises, same, store_of_rank_0
 
 Failed = dist.DistBackendError
 
@@ -65,12 +65,7 @@ def a_death_while_a_first_message_waits_is_named_at_once(rank, nranks):
 
 @case(ranks=(2,), group=False)
 def the_death_of_the_rank_that_has_the_store_is_named_at_once(rank, nranks, path):
-    meeting = dist.FileStore(path, nranks)
-    if rank == 0:
-        store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
-        meeting.set("port", str(store.port))
-    else:
-        store = dist.TCPStore("127.0.0.1", int(meeting.get("port")), None, False)
+    store = store_of_rank_0(dist.FileStore(path, nranks), rank)
     dist.init_process_group("tutti", store=store, rank=rank, world_size=nranks, timeout=timedelta(seconds=60))
     dist.barrier()
     if rank == 0:

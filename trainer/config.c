@@ -44,15 +44,14 @@ static bool same_name(const char *a, const char *b)
     return *a == *b;
 }
 
-static int find_option(const char *name)
+int tr_config_find(const char *name)
 {
     for (int id = 0; id < TR_NUM_OPTIONS; ++id)
         if (same_name(options[id].name, name)) return id;
     return -1;
 }
 
-/* Levenshtein's distance, over at most 32 letters of b. */
-static int distance(const char *a, const char *b)
+int tr_config_distance(const char *a, const char *b)
 {
     int row[33];
     const int nb = (int)strnlen(b, 32);
@@ -75,9 +74,9 @@ static int distance(const char *a, const char *b)
 /* Names the most similar option, if one is similar. */
 static tr_status fail_no_option(const char *name)
 {
-    int best = 0, best_distance = distance(name, options[0].name);
+    int best = 0, best_distance = tr_config_distance(name, options[0].name);
     for (int id = 1; id < TR_NUM_OPTIONS; ++id) {
-        const int d = distance(name, options[id].name);
+        const int d = tr_config_distance(name, options[id].name);
         if (d < best_distance) best = id, best_distance = d;
     }
     if (best_distance > (int)strlen(name) / 2)
@@ -128,7 +127,7 @@ static tr_status parse_choice(const struct tr_option *option, const char *text, 
 tr_status tr_config_set(struct tr_config *config, const char *name, const char *text,
                         enum tr_source source)
 {
-    const int id = find_option(name);
+    const int id = tr_config_find(name);
     if (id < 0) return fail_no_option(name);
     const struct tr_option *option = &options[id];
     char *field = (char *)config + option->offset;
@@ -198,7 +197,7 @@ tr_status tr_config_parse(struct tr_config *config, int argc, char **argv)
         name[length] = 0;
         if (!strcmp(name, "plan") || !strcmp(name, "help"))
             return tr_fail("%s: --%s takes no value", argument, name);
-        if (strcmp(name, "config") != 0 && find_option(name) < 0) return fail_no_option(name);
+        if (strcmp(name, "config") != 0 && tr_config_find(name) < 0) return fail_no_option(name);
         if (!equals && i + 1 >= argc) return tr_fail("--%s: the value is missing", name);
         const char *value = equals ? equals + 1 : argv[++i];
         if (!strcmp(name, "config"))

@@ -17,6 +17,7 @@ NUMBER(INT, context,     "context",      "128",   1, 1048576, MODEL,    "Tokens 
 CHOICE(     tied,        "tied",         "auto", "auto|on|off", MODEL,  "Whether the head is the embedding's table; auto means on for gpt2, off for llama.")
 NUMBER(INT, batch,       "batch",        "16",    1, 1048576, TRAIN,    "Sequences of a step, over all ranks.")
 NUMBER(INT, micro_batch, "micro-batch",  "8",     1, 65536,   TRAIN,    "Sequences one rank computes at a time; bounds the activations' memory.")
+NUMBER(INT, accumulate,  "accumulate",   "0",     0, 1048576, RUN,      "Micro-batches of a step on each rank; batch or micro-batch follows. 0 means as many as these two give.")
 NUMBER(INT, steps,       "steps",        "0",     0, 1e12,    TRAIN,    "Optimizer steps, those before --resume included; 0 means 2000, or as many as fit in --seconds.")
 NUMBER(REAL,seconds,     "seconds",      "0",     0, 1e9,     RUN,      "Stop after this time; the learning rate follows the clock then. 0 means no limit.")
 CHOICE(     optimizer,   "optimizer",    "adamw", optimizer_names + 1, TRAIN, "Rule by which gradients change weights.")

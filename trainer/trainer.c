@@ -50,6 +50,8 @@ static tr_status prepare(struct tr_trainer *t, struct tr_setup *setup)
     TR_TRY(tr_config_check(config));
     tr_config_resolve(config);
     TR_TRY(tr_setup_of(config, t->mesh->nranks, setup));
+    config->batch = setup->engine.batch;
+    config->micro_batch = setup->engine.micro_batch;
     TR_TRY(tr_mesh_shape(t->mesh, setup->size));
     t->backend = tr_backend_choose(config->cpu);
     if (!t->backend)
@@ -226,6 +228,7 @@ tr_status tr_trainer_describe(const struct tr_trainer *t)
 {
     if (t->mesh->rank == 0) {
         const struct tr_model *model = &t->engine.model;
+        printf("%s", t->config.notes);
         tr_config_print(&t->config, stdout);
         printf("model: %zu parameters, %.1f MFLOP a token; vector code %s, %d thread%s a rank\n",
                model->params.count, tr_model_flops_per_token(&model->size) * 1e-6, t->backend->name,

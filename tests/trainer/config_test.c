@@ -399,7 +399,8 @@ TEST(config, json_errors_name_the_line)
     static const struct {
         const char *text, *says;
     } cases[] = {
-        {"{\n\"layers\": 3,\n\"widht\": 32}", ":3: no option --widht; did you mean --width"},
+        {"{\n\"layers\": 3,\n\"widht\": 32}", ":3: no option and no key of DeepSpeed's called "
+                                              "widht that is known; did you mean --width?"},
         {"{\"layers\": [3]}", "expected a number or a string"},
         {"{\"layers\": 3", "not a JSON object"},
         {"[1]", "not a JSON object"},

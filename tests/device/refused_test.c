@@ -167,3 +167,34 @@ TEST(refused, allocations_of_a_capture_fail_all_ranks)
 {
     refuse_each("capture", in_a_capture);
 }
+
+/* The GPU can be used, so the error does not say otherwise. */
+static void init_without_memory(uint64_t n, bool *was_refused)
+{
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    tuttiComm_t comm = NULL;
+    tuttiUniqueId id;
+    config.device = 0;
+    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    refuse_allocation(n);
+    const tuttiResult_t result = tuttiCommInitRankConfig(&comm, 1, id, 0, &config);
+    *was_refused = !allocation_is_to_come();
+    refuse_allocation(0);
+    const char *text = tuttiGetLastError(NULL);
+    CHECK_MESSAGE(!result || (strstr(text, "memory") && !strstr(text, "cannot be used")),
+                  "allocation %llu: %s: %s", (unsigned long long)n, tuttiGetErrorString(result),
+                  text);
+    if (result)
+        CHECK_EQ(tuttiDropUniqueId(&id), tuttiSuccess);
+    else
+        CHECK_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+}
+
+TEST(refused, allocations_of_an_init_are_the_cause_that_it_names)
+{
+    bool was_refused = true;
+    uint64_t n = 0;
+    while (was_refused && n < MOST && !tt_test_failed()) init_without_memory(++n, &was_refused);
+    printf("init: %llu allocations\n", (unsigned long long)n - 1);
+    CHECK(n > 1 && n < MOST);
+}

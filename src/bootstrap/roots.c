@@ -30,18 +30,19 @@ static bool will_fail(struct tt_root *root)
     return root->report.status && atomic_load_explicit(&root->listens, memory_order_relaxed);
 }
 
-/* Tells the failed roots of this process to end soon. Whether there are any. */
+/* Tells the failed roots of this process to end soon. Whether there are any, or others that still
+ * have something to answer. */
 static bool hurry_all(void)
 {
     bool any = false;
     if (!tt_process_try_lock(&lock)) return true;
     for (struct tt_root *root = roots; root; root = root->next) {
         /* release: tt_root_fail */
+        if (root->process != getpid()) continue;
         const bool ends =
-            root->process == getpid() &&
-            (atomic_load_explicit(&root->has_failed, memory_order_acquire) || will_fail(root));
+            atomic_load_explicit(&root->has_failed, memory_order_acquire) || will_fail(root);
         if (ends) atomic_store_explicit(&root->hurries, true, memory_order_relaxed);
-        any |= ends;
+        any |= ends || atomic_load_explicit(&root->sends_on, memory_order_relaxed);
     }
     tt_process_unlock(&lock);
     return any;

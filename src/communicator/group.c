@@ -27,7 +27,8 @@ struct kind_row {
     bool is_secret; /* memory that is left is wiped */
     /* counts: the group is the user's, which the counts of communicators have */
     tt_status (*issue)(void *items, int number, enum tt_call_hold hold, bool counts);
-    void (*drop)(void *items, int number, enum tt_call_hold hold);
+    /* status: why the group is not issued */
+    void (*drop)(void *items, int number, enum tt_call_hold hold, tt_status status);
 };
 
 static tt_status issue_inits(void *items, int number, enum tt_call_hold hold, bool counts)
@@ -36,10 +37,10 @@ static tt_status issue_inits(void *items, int number, enum tt_call_hold hold, bo
     return tt_init_together(items, number);
 }
 
-static void drop_inits(void *items, int number, enum tt_call_hold hold)
+static void drop_inits(void *items, int number, enum tt_call_hold hold, tt_status status)
 {
     (void)hold;
-    tt_init_drop(items, number);
+    tt_init_drop(items, number, status);
 }
 
 /* The calls find their bindings where these are now, and hold their programs no longer: from here
@@ -139,10 +140,11 @@ static tt_status issue_calls(void *items, int number, enum tt_call_hold hold, bo
     return tt_issue_calls(items, number, hold);
 }
 
-static void drop_calls(void *items, int number, enum tt_call_hold hold)
+static void drop_calls(void *items, int number, enum tt_call_hold hold, tt_status status)
 {
     release_programs(items, number);
     tt_drop_calls(items, number);
+    tt_tell_failure(items, number, status);
     tt_let_go(items, number, hold);
 }
 
@@ -172,8 +174,9 @@ static tt_status issue_ends(void *items, int number, enum tt_call_hold hold, boo
 }
 
 /* The failure that the group has stays the thread's last error. */
-static void drop_ends(void *items, int number, enum tt_call_hold hold)
+static void drop_ends(void *items, int number, enum tt_call_hold hold, tt_status status)
 {
+    (void)status;
     char text[TT_ERROR_TEXT];
     struct tt_pending_end *ends = items;
     int nleft = 0;
@@ -411,7 +414,7 @@ static tt_status issue_or_drop(struct group *group, tt_status status, bool count
         const struct list *list = &group->lists[k];
         if (!list->number) continue;
         if (status)
-            kinds[k].drop(list->items, list->number, how);
+            kinds[k].drop(list->items, list->number, how, status);
         else
             status = kinds[k].issue(list->items, list->number, how, counts);
     }

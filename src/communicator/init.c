@@ -171,9 +171,11 @@ tt_status tt_init_check_number(int ninits)
                    ninits, most, limit);
 }
 
-static tt_status init_all(const struct tt_pending_init *inits, int ninits)
+/* *begun: whether a failure comes from the inits. */
+static tt_status init_all(const struct tt_pending_init *inits, int ninits, bool *begun)
 {
-    if (ninits == 1) return init_rank(inits);
+    *begun = ninits == 1;
+    if (*begun) return init_rank(inits);
     TT_TRY(tt_init_check_number(ninits));
     struct init_thread *threads = calloc((size_t)ninits, sizeof *threads);
     if (!threads) return tt_fail(TT_ERR_SYSTEM, "out of memory for the init of %d ranks", ninits);
@@ -185,6 +187,7 @@ static tt_status init_all(const struct tt_pending_init *inits, int ninits)
         threads[i] = (struct init_thread){.init = &inits[i], .end = inits + ninits, .gate = &gate};
         start_locked(&threads[i]);
     }
+    *begun = !gate.status;
     pthread_mutex_unlock(&gate.lock);
     const tt_status status = collect(threads, ninits);
     if (status) forget_all(inits, ninits);
@@ -202,10 +205,26 @@ static tt_status settle_all(struct tt_pending_init *inits, int ninits)
     return TT_OK;
 }
 
-void tt_init_drop(const struct tt_pending_init *inits, int ninits)
+static void drop_ids(const struct tt_pending_init *inits, int ninits)
 {
     for (int i = 0; i < ninits; i++)
         if (!inits[i].make && inits[i].drops_id) tt_unique_id_drop(&inits[i].id);
+}
+
+static void give_up_all(const struct tt_pending_init *inits, int ninits, tt_status status)
+{
+    char text[TT_ERROR_TEXT];
+    snprintf(text, sizeof text, "%s", tt_last_error());
+    for (int i = 0; i < ninits; i++) {
+        if (inits[i].make) inits[i].give_up(&inits[i], status);
+        tt_set_last_error(text);
+    }
+}
+
+void tt_init_drop(const struct tt_pending_init *inits, int ninits, tt_status status)
+{
+    give_up_all(inits, ninits, status);
+    drop_ids(inits, ninits);
 }
 
 /* Rank 0 has begun to listen at an address that is known without an id. The other ranks would wait
@@ -215,14 +234,16 @@ static void fail_all(const struct tt_pending_init *inits, int ninits, tt_status 
     for (int i = 0; i < ninits; i++)
         if (!inits[i].make && inits[i].id.flags & TT_ID_AWAIT && inits[i].rank == 0)
             tt_unique_id_fail(&inits[i].id, 0, inits[i].nranks, status);
-    tt_init_drop(inits, ninits);
+    drop_ids(inits, ninits);
 }
 
 tt_status tt_init_together(struct tt_pending_init *inits, int ninits)
 {
     TT_CANCELS_WAIT;
+    bool begun = false;
     tt_status status = settle_all(inits, ninits);
-    if (!status) status = init_all(inits, ninits);
+    if (!status) status = init_all(inits, ninits, &begun);
+    if (status && !begun) give_up_all(inits, ninits, status);
     if (status) fail_all(inits, ninits, status);
     return status;
 }

@@ -197,9 +197,9 @@ TUTTI_API tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id);
 /* (tutti) Stops listening for an id of this process that no rank outside an open group will use. */
 TUTTI_API tuttiResult_t tuttiDropUniqueId(const tuttiUniqueId *id);
 
-/* Joins `nranks` ranks into a communicator. Collective: returns when all ranks have joined; Timeout
- * names the ranks that did not. Inside a group the calls of several ranks of one thread run
- * together. InvalidArgument: nranks is not 1 to 1,048,576, or rank not 0 to nranks - 1. */
+/* Joins `nranks` ranks into a communicator. Collective: ends when all have joined, or with the
+ * error of one that cannot; Timeout names ranks that did not come. In a group the inits of a thread
+ * run together. InvalidArgument: nranks is not 1 to 1,048,576, or rank not 0 to nranks - 1. */
 TUTTI_API tuttiResult_t tuttiCommInitRank(tuttiComm_t *comm, int nranks, tuttiUniqueId id,
                                           int rank);
 TUTTI_API tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks, tuttiUniqueId id,

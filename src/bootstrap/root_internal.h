@@ -100,7 +100,7 @@ void tt_roots_enter(struct tt_root *root);
 void tt_roots_remove(struct tt_root *root);
 /* roots.c: tt_root_tell, if a rank has come to the id. Then what the root was told, if its status
  * is not 0. */
-void tt_roots_tell(const struct tt_unique_id *id, const struct tt_report *report);
+bool tt_roots_tell(const struct tt_unique_id *id, const struct tt_report *report);
 /* roots.c: tt_unique_id_drop, where somebody has connected who may have been no rank. */
 void tt_roots_drop(const struct tt_unique_id *id);
 struct tt_report tt_roots_report(struct tt_root *root);

@@ -168,12 +168,17 @@ tt_status tt_root_cause(const struct tt_unique_id *id, char text[TT_WIRE_TEXT])
     return status;
 }
 
-void tt_roots_tell(const struct tt_unique_id *id, const struct tt_report *report)
+bool tt_roots_tell(const struct tt_unique_id *id, const struct tt_report *report)
 {
+    bool found = false;
     tt_process_lock(&lock);
-    for (struct tt_root *root = roots; root; root = root->next)
-        if (is_root_of(root, id) && !root->report.status) root->report = *report;
+    for (struct tt_root *root = roots; root; root = root->next) {
+        if (!is_root_of(root, id)) continue;
+        if (!root->report.status) root->report = *report;
+        found = true;
+    }
     tt_process_unlock(&lock);
+    return found;
 }
 
 void tt_roots_drop(const struct tt_unique_id *id)

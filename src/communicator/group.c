@@ -27,7 +27,7 @@ struct kind_row {
     bool is_secret; /* memory that is left is wiped */
     /* counts: the group is the user's, which the counts of communicators have */
     tt_status (*issue)(void *items, int number, enum tt_call_hold hold, bool counts);
-    /* status: why the group is not issued */
+    /* The group has failed with this status, whose text stays the thread's last error. */
     void (*drop)(void *items, int number, enum tt_call_hold hold, tt_status status);
 };
 
@@ -40,7 +40,7 @@ static tt_status issue_inits(void *items, int number, enum tt_call_hold hold, bo
 static void drop_inits(void *items, int number, enum tt_call_hold hold, tt_status status)
 {
     (void)hold;
-    tt_init_drop(items, number, status);
+    tt_init_refuse(items, number, status);
 }
 
 /* The calls find their bindings where these are now, and hold their programs no longer: from here
@@ -142,6 +142,7 @@ static tt_status issue_calls(void *items, int number, enum tt_call_hold hold, bo
 
 static void drop_calls(void *items, int number, enum tt_call_hold hold, tt_status status)
 {
+    (void)status;
     release_programs(items, number);
     tt_drop_calls(items, number);
     tt_tell_failure(items, number, status);
@@ -173,7 +174,6 @@ static tt_status issue_ends(void *items, int number, enum tt_call_hold hold, boo
     return first;
 }
 
-/* The failure that the group has stays the thread's last error. */
 static void drop_ends(void *items, int number, enum tt_call_hold hold, tt_status status)
 {
     (void)status;
@@ -361,7 +361,9 @@ bool tt_group_drops_id(const struct tt_unique_id *id)
 tt_status tt_issue_init(struct tt_pending_init *init)
 {
     struct group *group = own_group();
-    return group->depth ? keep_init(group, init) : tt_init_together(init, 1);
+    const tt_status status = group->depth ? keep_init(group, init) : tt_init_together(init, 1);
+    if (group->depth && status) tt_init_refuse(init, 1, status);
+    return status;
 }
 
 tt_status tt_issue_end(struct tt_pending_end *end)
@@ -440,9 +442,11 @@ static void end_with_thread(void *argument)
     struct group *group = argument;
     if (!group->depth) return;
     group->depth = 0;
-    TT_WARN("a thread ended between tuttiGroupStart and tuttiGroupEnd: nothing of its group is "
-            "issued");
-    tt_ignore(issue_or_drop(group, TT_ERR_USAGE, false));
+    const tt_status status =
+        tt_fail(TT_ERR_USAGE, "a thread ended between tuttiGroupStart and tuttiGroupEnd: nothing "
+                              "of its group is issued");
+    snprintf(group->error, sizeof group->error, "%s", tt_last_error());
+    tt_ignore(issue_or_drop(group, status, false));
     forget_group(group);
 }
 

@@ -45,9 +45,10 @@ TT_NODISCARD tt_status tt_issue_init(struct tt_pending_init *init);
 /* Makes several communicators of this thread at once, each in a thread of its own; those that are
  * split from one parent in one thread, one after the other. All are made or none is. */
 TT_NODISCARD tt_status tt_init_together(struct tt_pending_init *inits, int ninits);
-/* These inits are not made: ends what listens for the ids that no other rank will use, and tells
- * the ranks that wait for splits. Keeps the last error, which says why, as `status`. */
-void tt_init_drop(const struct tt_pending_init *inits, int ninits, tt_status status);
+/* These ranks do not join, because of the thread's last error, which is kept, with this status:
+ * tells the other ranks of their ids and those that wait for splits, and ends what listens for the
+ * ids that no other rank will use. */
+void tt_init_refuse(const struct tt_pending_init *inits, int ninits, tt_status status);
 /* Whether this thread's open group holds inits with the id: then it is dropped with them. */
 bool tt_group_drops_id(const struct tt_unique_id *id);
 /* Whether the process can have as many threads, by what the system says. */

@@ -7,12 +7,19 @@
 #include <string.h>
 
 #include "model/model.h"
+#include "optim/rate.h"
 #include "param.h"
 
 /* "|adamw|sgd": the choices of --optimizer, behind one sign. */
 static const char optimizer_names[] =
 #define OPTIMIZER(NAME, name) "|" #name
 #include "ops/optimizer_table.h"
+    ;
+
+/* "|cosine|constant": the choices of --schedule, behind one sign. */
+static const char schedule_names[] =
+#define RATE(NAME, function, name, follows) "|" name
+#include "optim/rate_table.h"
     ;
 
 #define ROW(field_, name_, initial_, group_, sentence_)                                            \
@@ -216,6 +223,7 @@ tr_status tr_config_check(const struct tr_config *config)
     if (config->trust_min > config->trust_max)
         return tr_fail("--trust-min=%g exceeds --trust-max=%g", config->trust_min,
                        config->trust_max);
+    TR_TRY(tr_rate_check(config));
     if (config->ranks && !config->plan)
         return tr_fail("--ranks=%lld is for --plan; how many ranks train is the launcher's to say "
                        "(tutti-run -n %lld tutti-train ...)",
@@ -278,7 +286,7 @@ void tr_config_print_help(FILE *out)
         for (int id = 0; id < TR_NUM_OPTIONS; ++id) {
             if ((int)options[id].group != group) continue;
             const char *choices = options[id].choices;
-            fprintf(out, "  --%-14s %-8s %s%s%s%s\n", options[id].name,
+            fprintf(out, "  --%-18s %-8s %s%s%s%s\n", options[id].name,
                     options[id].initial[0] ? options[id].initial : "(empty)", options[id].sentence,
                     choices ? " (" : "", choices ? choices : "", choices ? ")" : "");
         }

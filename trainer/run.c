@@ -57,10 +57,11 @@ tr_status tr_trainer_step(struct tr_trainer *t, struct tr_step *step)
             tr_fail(
                 "step %lld: the loss is %g and the gradient's norm %g; try a smaller --lr than %g",
                 (long long)t->step + 1, step->loss, step->norm, t->config.lr));
-    const double progress = tr_rate_progress(&t->config, t->step, t->total_steps, t->elapsed);
-    step->lr = tr_rate_of(&t->config, t->step, progress);
+    const struct tr_rate_at at = {t->step, t->total_steps, t->elapsed};
+    step->lr = tr_rate_of(&t->config, &at);
     /* Gradients are sums over the tokens of all ranks: divided once, here. */
-    const struct tr_optimizer how = tr_setup_optimizer(&t->config, t->step + 1, step->lr);
+    struct tr_optimizer how = tr_setup_optimizer(&t->config, t->step + 1, step->lr);
+    how.beta1 = tr_rate_beta1(&t->config, &at);
     TR_TRY(tr_engine_update(&t->engine, &how,
                             tr_clip_coefficient(step->norm, t->config.clip) * sums.scale));
     t->step++;

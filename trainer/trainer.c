@@ -8,6 +8,7 @@
 
 #include "machine.h"
 #include "ops/pool.h"
+#include "optim/rate.h"
 #include "param.h"
 #include "place.h"
 #include "watch/clock.h"
@@ -239,6 +240,7 @@ tr_status tr_trainer_describe(const struct tr_trainer *t)
         printf(", the last %zu held out; %llu windows an epoch\n", t->text.nbytes - t->text.ntrain,
                (unsigned long long)tr_sampler_windows(&t->text, model->size.context));
         describe_mesh(t);
+        tr_rate_print_notes(&t->config, t->total_steps, stdout);
     }
     TR_TRY(describe_memory(t));
     fflush(stdout);

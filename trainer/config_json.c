@@ -37,15 +37,20 @@ static tr_status set_key(struct tr_config *config, const struct tr_json *json, c
                    tr_json_line(json, key), key);
 }
 
+/* All keys; DeepSpeed's scheduler last, whose learning rates win over its optimizer's. */
 static tr_status set_all(struct tr_config *config, const struct tr_json *json,
                          enum tr_source source)
 {
     struct json_object_iterator it = json_object_iter_begin(json->object),
                                 last = json_object_iter_end(json->object);
-    for (; !json_object_iter_equal(&it, &last); json_object_iter_next(&it))
-        TR_TRY(set_key(config, json, json_object_iter_peek_name(&it),
-                       json_object_iter_peek_value(&it), source));
-    return TR_OK;
+    for (; !json_object_iter_equal(&it, &last); json_object_iter_next(&it)) {
+        const char *key = json_object_iter_peek_name(&it);
+        if (strcmp(key, "scheduler") != 0)
+            TR_TRY(set_key(config, json, key, json_object_iter_peek_value(&it), source));
+    }
+    struct json_object *scheduler;
+    if (!json_object_object_get_ex(json->object, "scheduler", &scheduler)) return TR_OK;
+    return set_key(config, json, "scheduler", scheduler, source);
 }
 
 tr_status tr_config_read_json(struct tr_config *config, const char *path)

@@ -149,6 +149,111 @@ static tr_status take_adam_w_mode(const struct leaf *leaf)
                       "weight_decay to 0");
 }
 
+/* The parameters of the schedulers: `option` becomes the value of `key`, or its share of the value
+ * of `whole`, or DeepSpeed's default where there is one. */
+static const struct parameter {
+    const char *schedule, *key, *option, *initial, *whole;
+} parameters[] = {
+    {"warmup-lr", "warmup_max_lr", "lr", NULL, NULL},
+    {"warmup-lr", "warmup_min_lr", "start-lr", "0", "warmup_max_lr"},
+    {"warmup-lr", "warmup_num_steps", "warmup", "1000", NULL},
+    {"warmup-lr", "warmup_type", "warmup-type", "log", NULL},
+    {"warmup-decay-lr", "warmup_max_lr", "lr", "0.001", NULL},
+    {"warmup-decay-lr", "warmup_min_lr", "start-lr", "0", "warmup_max_lr"},
+    {"warmup-decay-lr", "warmup_num_steps", "warmup", "1000", NULL},
+    {"warmup-decay-lr", "warmup_type", "warmup-type", "log", NULL},
+    {"warmup-decay-lr", "total_num_steps", "steps", NULL, NULL},
+    {"warmup-cosine-lr", "warmup_min_ratio", "start-lr", "0", NULL},
+    {"warmup-cosine-lr", "warmup_num_steps", "warmup", "1000", NULL},
+    {"warmup-cosine-lr", "warmup_type", "warmup-type", "log", NULL},
+    {"warmup-cosine-lr", "cos_min_ratio", "min-lr", "0.0001", NULL},
+    {"warmup-cosine-lr", "total_num_steps", "steps", NULL, NULL},
+    {"one-cycle", "cycle_max_lr", "lr", NULL, NULL},
+    {"one-cycle", "cycle_min_lr", "min-lr", NULL, "cycle_max_lr"},
+    {"one-cycle", "cycle_first_step_size", "cycle-up", "2000", NULL},
+    {"one-cycle", "cycle_second_step_size", "cycle-down", "0", NULL},
+    {"one-cycle", "cycle_first_stair_count", "cycle-up-stairs", "0", NULL},
+    {"one-cycle", "cycle_second_stair_count", "cycle-down-stairs", "-1", NULL},
+    {"one-cycle", "decay_step_size", "cycle-decay-steps", "0", NULL},
+    {"one-cycle", "decay_lr_rate", "cycle-decay", "0", NULL},
+    {"one-cycle", "cycle_max_mom", "beta1", "0.9", NULL},
+    {"one-cycle", "cycle_min_mom", "cycle-beta1", "0.8", NULL},
+    {"lr-range-test", "lr_range_test_min_lr", "lr", "0.001", NULL},
+    {"lr-range-test", "lr_range_test_step_size", "range-steps", "2000", NULL},
+    {"lr-range-test", "lr_range_test_step_rate", "range-rate", "1", NULL},
+    {"lr-range-test", "lr_range_test_staircase", "range-staircase", "off", NULL},
+};
+enum { NPARAMETERS = sizeof parameters / sizeof *parameters };
+
+/* The schedule that a name of DeepSpeed's stands for; NULL when there is none. */
+static const char *schedule_of(struct json_object *type)
+{
+    static const struct {
+        const char *type, *schedule;
+    } names[] = {{"WarmupLR", "warmup-lr"},
+                 {"WarmupDecayLR", "warmup-decay-lr"},
+                 {"WarmupCosineLR", "warmup-cosine-lr"},
+                 {"OneCycle", "one-cycle"},
+                 {"LRRangeTest", "lr-range-test"}};
+    for (size_t i = 0; type && i < sizeof names / sizeof *names; ++i)
+        if (!strcmp(json_object_get_string(type), names[i].type)) return names[i].schedule;
+    return NULL;
+}
+
+/* A value of the scheduler's parameters; NULL when the file leaves it open. */
+static struct json_object *parameter(const struct tr_json *json, const char *key)
+{
+    char path[64];
+    snprintf(path, sizeof path, "scheduler.params.%s", key);
+    return has(json, path) ? tr_json_find(json, path) : NULL;
+}
+
+/* Sets an option from a parameter, by the path of the parameter. */
+static tr_status set_parameter(const struct leaf *type, const struct parameter *p)
+{
+    char path[64], text[64];
+    struct json_object *value = parameter(type->json, p->key);
+    const struct leaf leaf = {type->config, type->json, path, value};
+    snprintf(path, sizeof path, "scheduler.params.%s", p->key);
+    if (!value) {
+        if (p->initial && !tr_json_find(type->json, path)) return set(type, p->option, p->initial);
+        return TR_OK;
+    }
+    if (json_object_is_type(value, json_type_boolean))
+        return set(&leaf, p->option, json_object_get_boolean(value) ? "on" : "off");
+    if (!p->whole) return set_option(&leaf, p->option);
+    /* Where the highest rate is not the scheduler's, it is the optimizer's. */
+    struct json_object *whole = parameter(type->json, p->whole);
+    const double highest = whole ? json_object_get_double(whole) : type->config->lr;
+    if (!(highest > 0)) return fail(&leaf, "expected a highest learning rate above 0");
+    snprintf(text, sizeof text, "%.17g", json_object_get_double(value) / highest);
+    return set(&leaf, p->option, text);
+}
+
+static tr_status take_scheduler(const struct leaf *leaf)
+{
+    const char *schedule = schedule_of(leaf->value);
+    if (!schedule)
+        return fail(leaf, "expected one of WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, "
+                          "LRRangeTest");
+    TR_TRY(set(leaf, "schedule", schedule));
+    for (int i = 0; i < NPARAMETERS; ++i)
+        if (!strcmp(parameters[i].schedule, schedule)) TR_TRY(set_parameter(leaf, &parameters[i]));
+    return TR_OK;
+}
+
+/* take_scheduler reads the parameters; here one that the scheduler does not have is refused. */
+static tr_status check_parameter(const struct leaf *leaf)
+{
+    const char *schedule = schedule_of(tr_json_find(leaf->json, "scheduler.type"));
+    const char *key = strrchr(leaf->path, '.') + 1;
+    for (int i = 0; schedule && i < NPARAMETERS; ++i)
+        if (!strcmp(parameters[i].schedule, schedule) && !strcmp(parameters[i].key, key))
+            return TR_OK;
+    return fail(leaf, schedule ? "the scheduler has no such parameter"
+                               : "expected a scheduler.type that has this parameter");
+}
+
 static tr_status take_nesterov(const struct leaf *leaf)
 {
     const bool on = json_object_get_boolean(leaf->value);

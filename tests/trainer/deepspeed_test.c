@@ -38,15 +38,22 @@ TEST(deepspeed, files_that_people_have_set_what_they_say)
         long batch, micro_batch;
     } cases[] = {
         {"images_adam.json",
-         "optimizer=adamw lr=0.002 beta1=0.85 beta2=0.995 eps=1e-7 decay=2e-6 zero=0 clip=0 "
+         "optimizer=adamw lr=0.002 beta1=0.92 beta2=0.995 schedule=one-cycle min-lr=0.1 "
+         "cycle-up=300 "
+         "cycle-up-stairs=150 cycle-decay-steps=300 cycle-decay=0.002 cycle-beta1=0.82 eps=1e-7 "
+         "decay=2e-6 zero=0 clip=0 "
          "log-every=70 accumulate=3",
          4, 24, 2},
         {"stages.json", "optimizer=adamw lr=0.003 beta2=0.98 eps=1e-9 decay=0 pp=2 log-every=25", 4,
          96, 4},
-        {"finetune_zero2.json", "optimizer=adamw zero=2 bucket-kib=1171875 log-every=1500", 2, 16,
-         8},
+        {"finetune_zero2.json",
+         "optimizer=adamw schedule=warmup-lr warmup-type=log zero=2 bucket-kib=1171875 "
+         "log-every=1500",
+         2, 16, 8},
         {"finetune_zero3.json",
-         "lr=4e-5 beta1=0.8 beta2=0.99 decay=2e-7 zero=3 clip=0.7 accumulate=2", 4, 24, 3},
+         "lr=5e-5 schedule=warmup-decay-lr start-lr=0.2 warmup=70 warmup-type=linear steps=700 "
+         "beta1=0.8 beta2=0.99 decay=2e-7 zero=3 clip=0.7 accumulate=2",
+         4, 24, 3},
         {"generator.json", "lr=0.0004 beta1=0.6 beta2=0.99 decay=0", 2, 48, 8},
         {"commented.json",
          "optimizer=muon lr=0.03 momentum=0.9 decay=0.05 adjust-lr=original tp=2 ulysses=2 "
@@ -119,6 +126,13 @@ TEST(deepspeed, bad_files_are_named)
         {"{\"optimizer\": {\"type\": 3}}", "expected one of Adam"},
         {"{\"optimizer\": {\"params\": {\"adam_w_mode\": false, \"weight_decay\": 0.1}}}",
          "decoupled"},
+        {"{\"scheduler\": {\"type\": \"Cosine\"}}", "expected one of WarmupLR"},
+        {"{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"cos_min_ratio\": 0.1}}}",
+         "the scheduler has no such parameter"},
+        {"{\"scheduler\": {\"params\": {\"warmup_num_steps\": 10}}}", "expected a scheduler.type"},
+        {"{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_min_lr\": 2, "
+         "\"warmup_max_lr\": 1}}}",
+         "out of range"},
         {"{\"zero_optimization\": {\"stage\": 4}}", "0 to 3"},
         {"{\"zero_optimization\": {\"reduce_bucket_size\": -1}}", "at least 1"},
         {"{\"zero_optimization\": {\"reduce_bucket_size\": 1e300}}", "out of range"},

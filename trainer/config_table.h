@@ -18,6 +18,7 @@ CHOICE(     tied,        "tied",         "auto", "auto|on|off", MODEL,  "Whether
 NUMBER(INT, batch,       "batch",        "16",    1, 1048576, TRAIN,    "Sequences of a step, over all ranks.")
 NUMBER(INT, micro_batch, "micro-batch",  "8",     1, 65536,   TRAIN,    "Sequences one rank computes at a time; bounds the activations' memory.")
 NUMBER(INT, steps,       "steps",        "0",     0, 1e12,    TRAIN,    "Optimizer steps, those before --resume included; 0 means 2000, or as many as fit in --seconds.")
+NUMBER(REAL,epochs,      "epochs",       "0",     0, 1e9,     TRAIN,    "Passes over the data, in place of --steps, those before --resume included; may be a fraction. 0 means that steps count.")
 NUMBER(REAL,seconds,     "seconds",      "0",     0, 1e9,     RUN,      "Stop after this time; the learning rate follows the clock then. 0 means no limit.")
 CHOICE(     optimizer,   "optimizer",    "adamw", optimizer_names + 1, TRAIN, "Rule by which gradients change weights.")
 NUMBER(REAL,lr,          "lr",           "0.002", 0, 100,     TRAIN,    "Highest learning rate.")

@@ -70,6 +70,7 @@ NUMBER(INT, ranks,       "ranks",        "0",     0, 65536,   RUN,      "With --
 TEXT(       checkpoint,  "checkpoint",   "",                  RUN,      "Folder to write checkpoints to; empty means none.")
 NUMBER(INT, every,       "every",        "0",     0, 1e12,    RUN,      "Steps between checkpoints; 0 means one at the end.")
 TEXT(       resume,      "resume",       "",                  RUN,      "Checkpoint to go on from: a file, or a folder whose newest is taken.")
+NUMBER(INT, eval_every,  "eval-every",   "0",     0, 1e12,    RUN,      "Steps between held-out losses, of at most 256 windows; 0 means one at the end.")
 NUMBER(INT, log_every,   "log-every",    "20",    1, 1e9,     RUN,      "Steps between progress lines.")
 TEXT(       log,         "log",          "",                  RUN,      "File for one line of JSON per step.")
 NUMBER(INT, sample,      "sample",       "400",   0, 1e9,     RUN,      "Bytes of text to sample at the end; 0 means none.")

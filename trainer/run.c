@@ -84,7 +84,7 @@ static tr_status go_on(struct tr_trainer *t)
         const double began = tr_clock_seconds();
         TR_TRY(tr_trainer_step(t, &step));
         t->stepping += tr_clock_seconds() - began;
-        tr_trainer_report(t, &step);
+        TR_TRY(tr_trainer_report(t, &step));
         if (t->config.every && t->step % t->config.every == 0) {
             TR_TRY(tr_trainer_save(t));
             saved = t->step;

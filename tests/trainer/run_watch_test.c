@@ -40,3 +40,36 @@ TEST(run, epochs_give_the_steps_and_their_ends_are_shown)
     CHECK_MESSAGE(count(b.output, "note: all of --epochs=2.5 are done") == 1, "%s", b.output);
     teardown(&b);
 }
+
+/* The steps' losses with and without the evaluation between them have the same bits. */
+TEST(run, an_evaluation_between_steps_changes_no_bit)
+{
+    static const struct {
+        int nranks;
+        const char *options;
+    } layouts[] = {{1, ""},         {2, "--zero=2"}, {2, "--fsdp=2"},
+                   {2, "--ring=2"}, {2, "--pp=2"},   {4, "--pp=2 --fsdp=2"}};
+    enum { STEPS = 4 };
+    struct bench b;
+    REQUIRE(setup(&b));
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; ++i) {
+        double losses[2][STEPS + 1];
+        for (int evaluates = 0; evaluates < 2; ++evaluates) {
+            char options[COMMAND], log[64];
+            snprintf(log, sizeof log, "%s/log%d", b.folder, evaluates);
+            snprintf(options, sizeof options,
+                     SMALL "%s --deterministic=on --steps=%d --log=%s --eval-every=%d",
+                     layouts[i].options, STEPS, log, evaluates);
+            const int code = train(layouts[i].nranks, options, b.output);
+            CHECK_MESSAGE(code == 0, "%s: exit code %d:\n%s", layouts[i].options, code, b.output);
+            CHECK_EQ(read_losses(log, losses[evaluates], STEPS + 1), STEPS);
+            CHECK_EQ(count(b.output, "  perplexity "), evaluates ? STEPS : 0);
+            snprintf(options, sizeof options, "grep -c held_out_loss %s", log);
+            run(options, b.output);
+            CHECK_EQ(atoi(b.output), evaluates ? STEPS : 0);
+        }
+        CHECK_MESSAGE(memcmp(losses[0], losses[1], STEPS * sizeof **losses) == 0,
+                      "%s: the losses differ", layouts[i].options);
+    }
+    teardown(&b);
+}

@@ -87,7 +87,8 @@ static tr_status fail_no_option(const char *name)
         const int d = distance(name, options[id].name);
         if (d < best_distance) best = id, best_distance = d;
     }
-    if (best_distance > (int)strlen(name) / 2)
+    /* Two wrong letters of five, as in a pair that was swapped, and not three of six. */
+    if (best_distance > ((int)strlen(name) + 1) / 3)
         return tr_fail("no option --%s (--help lists them all)", name);
     return tr_fail("no option --%s; did you mean --%s? (--help lists them all)", name,
                    options[best].name);

@@ -86,7 +86,8 @@ static tr_status fail_no_option(const char *name)
         const int d = tr_config_distance(name, options[id].name);
         if (d < best_distance) best = id, best_distance = d;
     }
-    if (best_distance > (int)strlen(name) / 2)
+    /* Two wrong letters of five, as in a pair that was swapped, and not three of six. */
+    if (best_distance > ((int)strlen(name) + 1) / 3)
         return tr_fail("no option --%s (--help lists them all)", name);
     return tr_fail("no option --%s; did you mean --%s? (--help lists them all)", name,
                    options[best].name);
@@ -223,6 +224,10 @@ tr_status tr_config_check(const struct tr_config *config)
     if (config->trust_min > config->trust_max)
         return tr_fail("--trust-min=%g exceeds --trust-max=%g", config->trust_min,
                        config->trust_max);
+    if (config->steps && config->epochs > 0 &&
+        config->source[TR_OPTION_steps] == config->source[TR_OPTION_epochs])
+        return tr_fail("--steps=%lld and --epochs=%g: both say how long the run is; leave one out",
+                       (long long)config->steps, config->epochs);
     TR_TRY(tr_rate_check(config));
     if (config->ranks && !config->plan)
         return tr_fail("--ranks=%lld is for --plan; how many ranks train is the launcher's to say "
@@ -239,6 +244,12 @@ bool tr_config_given(const struct tr_config *config, int id)
 void tr_config_resolve(struct tr_config *config)
 {
     const struct tr_architecture *architecture = tr_architectures[config->model];
+    /* Of steps and epochs the later source counts: what was given, not what a checkpoint has. */
+    if (config->source[TR_OPTION_steps] > config->source[TR_OPTION_epochs]) {
+        if (config->steps) config->epochs = 0;
+    } else if (config->epochs > 0) {
+        config->steps = 0;
+    }
     if (!config->kv_heads) config->kv_heads = config->heads;
     if (!config->hidden) config->hidden = architecture->hidden((long)config->width);
     if (config->tied == TR_TIED_AUTO) config->tied = architecture->tied ? TR_TIED_ON : TR_TIED_OFF;

@@ -66,7 +66,8 @@ TR_NODISCARD tr_status tr_config_set(struct tr_config *config, const char *name,
 TR_NODISCARD tr_status tr_config_read_json(struct tr_config *config, const char *path);
 
 /* Replaces the options that stand for what follows from others (kv-heads 0, hidden 0, tied auto) by
- * what they stand for, as the checkpoint then has them. */
+ * what they stand for, as the checkpoint then has them; of steps and epochs the one that does not
+ * count becomes 0. */
 void tr_config_resolve(struct tr_config *config);
 
 /* Takes the options a checkpoint was written with (JSON text; `path` for messages), but for those

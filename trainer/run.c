@@ -74,19 +74,6 @@ tr_status tr_trainer_step(struct tr_trainer *t, struct tr_step *step)
     return TR_OK;
 }
 
-static void log_step(struct tr_trainer *t, const struct tr_step *step)
-{
-    const struct tr_log_row row = {.step = t->step,
-                                   .total = t->total_steps,
-                                   .loss = step->loss,
-                                   .lr = step->lr,
-                                   .norm = step->norm,
-                                   .tokens_per_step = (double)(t->config.batch * t->config.context),
-                                   .elapsed = tr_clock_seconds() - t->started,
-                                   .seconds = t->config.seconds};
-    tr_log_step(&t->log, &row);
-}
-
 /* Steps until the end. */
 static tr_status go_on(struct tr_trainer *t)
 {
@@ -97,7 +84,7 @@ static tr_status go_on(struct tr_trainer *t)
         const double began = tr_clock_seconds();
         TR_TRY(tr_trainer_step(t, &step));
         t->stepping += tr_clock_seconds() - began;
-        log_step(t, &step);
+        TR_TRY(tr_trainer_report(t, &step));
         if (t->config.every && t->step % t->config.every == 0) {
             TR_TRY(tr_trainer_save(t));
             saved = t->step;

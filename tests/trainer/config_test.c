@@ -71,6 +71,10 @@ TEST(config, bad_options_are_named_with_what_was_expected)
         {"--config=", "--config is empty"},
         {"--=3", "no option -- (--help lists them all)"},
         {"--colour=3", "no option --colour (--help lists them all)"},
+        {"--device=cpu", "no option --device (--help lists them all)"},
+        {"--epoch=2", "did you mean --epochs?"},
+        {"--learning=2", "no option --learning (--help lists them all)"},
+        {"--warm-up=2", "did you mean --warmup?"},
         {"--config=/nonexistent.json", "/nonexistent.json"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {

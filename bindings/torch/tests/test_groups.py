@@ -282,6 +282,23 @@ def a_store_that_outlives_the_ranks_serves_the_next_ones(rank, nranks, path):
 
 
 @case(group=False)
+def groups_made_again_at_once_on_one_store_find_each_other(rank, nranks, path):
+    meeting = dist.FileStore(path, nranks)
+    tcp = store_of_rank_0(meeting, rank)
+    for turn in range(30):
+        for store in (meeting, tcp):
+            group, received = _create(store, rank, nranks), torch.zeros(1)
+            work = group.send([torch.tensor([float(turn + rank)])], (rank + 1) % nranks, 0)
+            group.recv([received], (rank - 1) % nranks, 0).wait()
+            work.wait()
+            expect(received.item() == turn + (rank - 1) % nranks, f"{received} in turn {turn}")
+            group.shutdown()
+    meeting.add("done", 1)
+    while meeting.add("done", 0) < nranks:
+        time.sleep(0.01)
+
+
+@case(group=False)
 def a_new_group_has_its_own_time_where_the_stores_is_shorter(rank, nranks, path):
     meeting = dist.FileStore(path, nranks)
     tcp = store_of_rank_0(meeting, rank)

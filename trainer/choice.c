@@ -6,6 +6,14 @@
 
 enum { MOST = 256 };
 
+struct tr_choice tr_choice_of(const struct tr_config *config)
+{
+    return (struct tr_choice){.temperature = config->temperature,
+                              .top_k = (long)config->top_k,
+                              .top_p = config->top_p,
+                              .seed = (uint64_t)config->seed};
+}
+
 struct likely {
     double logit;
     long place;

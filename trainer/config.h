@@ -35,6 +35,7 @@ struct tr_config {
     enum tr_source source[TR_NUM_OPTIONS];
     bool help;                  /* --help was given */
     bool plan;                  /* --plan was given */
+    bool generates;             /* `tutti-train generate`: no data, no training */
     char notes[TR_NOTES_BYTES]; /* lines on keys of the file that have no effect (deepspeed.h) */
 };
 

@@ -76,7 +76,12 @@ NUMBER(INT, log_every,   "log-every",    "20",    1, 1e9,     RUN,      "Steps b
 TEXT(       log,         "log",          "",                  RUN,      "File for one line of JSON per step.")
 NUMBER(INT, sample,      "sample",       "400",   0, 1e9,     RUN,      "Bytes of text to sample at the end; 0 means none.")
 NUMBER(REAL,temperature, "temperature",  "0.7",   0, 100,     RUN,      "Temperature of the sample; 0 always takes the likeliest byte.")
-TEXT(       prompt,      "prompt",       "",                  RUN,      "Text that the sample continues; empty means the beginning of the held-out part.")
+NUMBER(INT, top_k,       "top-k",        "0",     0, 1e9,     RUN,      "Bytes are drawn from so many of the likeliest; 0 means from all.")
+NUMBER(REAL,top_p,       "top-p",        "1",     0, 1,       RUN,      "Bytes are drawn from the likeliest that together have this probability.")
+TEXT(       prompt,      "prompt",       "",                  RUN,      "Text that the sample continues; empty means the beginning of the held-out part, or with generate a line feed.")
+TEXT(       from,        "from",         "",                  RUN,      "With generate: checkpoint that writes, a file, or a folder whose newest is taken.")
+NUMBER(INT, tokens,      "tokens",       "400",   0, 1e12,    RUN,      "With generate: bytes to write at most.")
+TEXT(       stop,        "stop",         "",                  RUN,      "With generate: text at which it ends, which is not written.")
 /* clang-format on */
 #undef NUMBER
 #undef CHOICE

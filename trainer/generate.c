@@ -20,8 +20,8 @@ tr_status tr_generator_init(struct tr_generator *g, struct tr_engine *engine,
                                .logits = calloc((size_t)size->vocabulary, sizeof *g->logits),
                                .weights = calloc(BYTES, sizeof *g->weights)};
     const bool there = g->window && g->logits && g->weights;
-    TR_TRY(tr_mesh_agree(engine->mesh, there ? TR_OK : tr_fail("out of memory for %ld tokens",
-                                                               size->context)));
+    TR_TRY(tr_mesh_agree(engine->mesh,
+                         there ? TR_OK : tr_fail("out of memory for %ld tokens", size->context)));
     return g->is_cached ? tr_engine_cache(engine, &g->cache) : TR_OK;
 }
 
@@ -61,7 +61,9 @@ tr_status tr_generator_draw(struct tr_generator *g, unsigned char *byte)
     else
         TR_TRY(tr_engine_logits(g->engine, g->window, g->count, g->logits));
     const double uniform = tr_random_uniform(g->choice.seed, TR_RANDOM_SAMPLE, 0, g->drawn++);
-    *byte = (unsigned char)tr_choice_draw(&g->choice, g->logits, BYTES, uniform, g->weights);
+    const long vocabulary = g->engine->model.size.vocabulary,
+               n = vocabulary < BYTES ? vocabulary : BYTES;
+    *byte = (unsigned char)tr_choice_draw(&g->choice, g->logits, n, uniform, g->weights);
     append(g, *byte);
     return TR_OK;
 }

@@ -2,6 +2,8 @@
 #ifndef TR_GENERATE_H
 #define TR_GENERATE_H
 
+#include <stdio.h>
+
 #include "config.h"
 #include "engine.h"
 
@@ -12,6 +14,8 @@ struct tr_choice {
     double top_p;       /* of the likeliest that together have this probability; 1: of all */
     uint64_t seed;
 };
+
+struct tr_choice tr_choice_of(const struct tr_config *config);
 
 /* The text so far as the model sees it. When it has filled the model's context, its last half goes
  * on alone: the model passes that once more, and then again a token at a time. Owned by whoever
@@ -46,7 +50,13 @@ TR_NODISCARD tr_status tr_generator_draw(struct tr_generator *generator, unsigne
 long tr_choice_draw(const struct tr_choice *choice, const float *logits, long n, double uniform,
                     double *weights);
 
-/* `tutti-train generate ...`; the arguments behind that word. Gives the exit status. */
-int tr_generate_main(int argc, char **argv);
+struct tr_trainer;
+
+/* Of `tutti-train generate`: where the options leave it open, the mesh has all ranks along tp, and
+ * one sequence; --from is what is resumed. Before tr_trainer_init. */
+TR_NODISCARD tr_status tr_generate_options(struct tr_config *config, int nranks);
+
+/* Writes what follows --prompt to `out`, on rank 0, and how fast to standard error. Collective. */
+TR_NODISCARD tr_status tr_generate(struct tr_trainer *trainer, FILE *out);
 
 #endif

@@ -73,6 +73,7 @@ static tr_status prepare(struct tr_trainer *t, struct tr_setup *setup)
         TR_TRY(tr_ckpt_lock(config->checkpoint, &t->lock));
     }
     tr_process_tune();
+    if (config->generates) return TR_OK;
     TR_TRY(tr_text_read(&t->text, config->data, config->held_out, (long)config->context));
     t->data_checksum = tr_checksum(t->text.bytes, t->text.nbytes);
     t->epochs.windows = tr_sampler_windows(&t->text, (long)config->context);
@@ -185,6 +186,8 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
     if (t->config.checkpoint[0] && mesh->rank == 0)
         status = tr_ckpt_check_space(t->config.checkpoint, &t->engine.store);
     TR_TRY(tr_mesh_agree(mesh, status));
+    struct tr_state state;
+    if (t->config.generates) return tr_ckpt_load(&t->engine, path, &state);
     if (t->config.resume[0]) TR_TRY(load(t, path));
     return open_log(t);
 }

@@ -1,5 +1,5 @@
-/* Attention of a rank that has the next tokens of one sequence: their keys and values are kept behind
- * those of the tokens before, and their queries see all of these.
+/* Attention of a rank that has the next tokens of one sequence: their keys and values are kept
+ * behind those of the tokens before, and their queries see all of these.
  *
  * Collectives  none.
  * Memory       2 x layers x tokens x kv_heads x d floats, for the heads of this rank.

@@ -59,7 +59,8 @@ struct tr_attention_kind {
 };
 extern const struct tr_attention_kind tr_local_attention, tr_ring_attention, tr_ulysses_attention;
 
-/* cached.c: attention of a rank that has the next tokens of one sequence, to those and all before. */
+/* cached.c: attention of a rank that has the next tokens of one sequence, to those and all before.
+ */
 tr_status tr_cached_attention(struct tr_parallel *parallel, const struct tr_attend *call,
                               float *scratch);
 /* A cache for `tokens` tokens of the shape's heads and `nlayers` layers. */

@@ -1,4 +1,5 @@
-/* Writes text as it comes: holds back what may be the beginning of the stop text or of a character. */
+/* Writes text as it comes: holds back what may be the beginning of the stop text or of a character.
+ */
 #include "stream.h"
 
 #include <stdlib.h>
@@ -19,13 +20,13 @@ tr_status tr_stream_open(struct tr_stream *stream, FILE *file, bool for_people, 
 
 static void write_first(struct tr_stream *stream, size_t n)
 {
-    if (stream->for_people)
+    if (stream->file && stream->for_people)
         tr_log_text(stream->file, (const unsigned char *)stream->held, (long)n);
-    else
+    else if (stream->file)
         fwrite(stream->held, 1, n, stream->file);
     stream->nheld -= n;
     memmove(stream->held, stream->held + n, stream->nheld);
-    if (n) fflush(stream->file);
+    if (n && stream->file) fflush(stream->file);
 }
 
 /* How many of the last bytes are the beginning of a character of UTF-8. */

@@ -10,7 +10,7 @@
 
 /* Owned by whoever called tr_stream_open; tr_stream_close frees, and leaves the file open. */
 struct tr_stream {
-    FILE *file;
+    FILE *file;      /* NULL: nothing is written */
     bool for_people; /* what is not text is a dot, so that no command reaches a terminal; else bytes
                       * are written as they are */
     const char *stop; /* ends the text and is not written; "": none. Borrowed */

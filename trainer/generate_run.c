@@ -1,4 +1,4 @@
-/* `tutti-train generate`: a checkpoint writes on. */
+/* A checkpoint writes on: the program `tutti-train generate`. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>

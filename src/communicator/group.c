@@ -43,8 +43,7 @@ static void drop_inits(void *items, int number, enum tt_call_hold hold, tt_statu
     tt_init_refuse(items, number, status);
 }
 
-/* The calls find their bindings where these are now, and hold their programs no longer: from here
- * on their turns do. */
+/* From here on the calls' turns hold their programs; the bindings stay where they are. */
 static void release_programs(struct tt_pending_call *calls, int ncalls)
 {
     for (int i = 0; i < ncalls; i++) {

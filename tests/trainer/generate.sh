@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `tutti-train generate`: the same text on one rank and on two along tp, alone on standard output; what ends it; bad uses.
+# A checkpoint writes on (tutti-train generate): the same text on one rank and on two along tp, alone on standard output; what ends it; bad uses.
 # BIN: the folder of the programs; SOURCE: that of the tree.
 set -u
 work=$(mktemp -d)

@@ -3,8 +3,9 @@
 # kills.sh [KILLS [SEED]]
 set -u
 kills=${1:-8}
-RANDOM=${2:-$(($(date +%N | sed 's/^0*//') % 32768))}
-echo "seed $RANDOM"
+seed=${2:-$(($(date +%N | sed 's/^0*//') % 32768))}
+RANDOM=$seed
+echo "seed $seed"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 options=(--layers=2 --heads=4 --width=128 --context=16 --batch=4 --micro-batch=2 --sample=0 "--data=${SOURCE:?}/include" --fsdp=2 --steps=100000
@@ -37,8 +38,14 @@ for ((kill = 1; kill <= kills; ++kill)); do
     [ -n "$file" ] || { fail "no checkpoint" && continue; }
     step=$(basename "$file" .safetensors)
     saves=$((saves + 10#${step#step-}))
+    # When rank 0 dies, it may leave the temporary file of the save that was under way, and no other.
     left=$(find "$work/c" -name '*.tmp')
-    [ $victims -ne 1 ] || [ -z "$left" ] || fail "$left is left"
+    printf -v under_way '%s/c/step-%08d.safetensors' "$work" $((10#${step#step-} + 1))
+    case $victims,$left in
+    *,) ;;
+    1,*) fail "$left is left" ;;
+    *) [[ $left =~ ^"$under_way".[0-9]+.tmp$ ]] || fail "$left is left, at most the temporary file of $under_way may be" ;;
+    esac
     timeout 60 "$BIN/tutti-train" "--resume=$file" --dp=0 --fsdp=1 --steps=$((10#${step#step-} + 1)) "--checkpoint=$work/c" --sample=0 >"$work/again" 2>&1 ||
         fail "$(tail -n 3 "$work/again")"
     [ -z "$(find "$work/c" -name '*.tmp')" ] || fail "the next run leaves $(find "$work/c" -name '*.tmp')"

@@ -197,9 +197,9 @@ TUTTI_API tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id);
 /* (tutti) Stops listening for an id of this process that no rank outside an open group will use. */
 TUTTI_API tuttiResult_t tuttiDropUniqueId(const tuttiUniqueId *id);
 
-/* Joins `nranks` ranks into a communicator. Collective: returns when all ranks have joined; Timeout
- * names the ranks that did not. Inside a group the calls of several ranks of one thread run
- * together. InvalidArgument: nranks is not 1 to 1,048,576, or rank not 0 to nranks - 1. */
+/* Joins `nranks` ranks into a communicator. Collective: ends when all have joined, or with the
+ * error of one that cannot; Timeout names ranks that did not come. In a group the inits of a thread
+ * run together. InvalidArgument: nranks is not 1 to 1,048,576, or rank not 0 to nranks - 1. */
 TUTTI_API tuttiResult_t tuttiCommInitRank(tuttiComm_t *comm, int nranks, tuttiUniqueId id,
                                           int rank);
 TUTTI_API tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks, tuttiUniqueId id,
@@ -359,7 +359,7 @@ TUTTI_API tuttiResult_t tuttiEventElapsedTime(float *ms, tuttiEvent_t start, tut
  * call of another communicator in the group writes. Groups nest; the outermost end issues the
  * calls, and returns their first error; with NULL streams when all are complete. InvalidUsage: end
  * without start; and to destroy, free or deregister what calls of this thread's open group use, but
- * for events and operations. */
+ * for events and operations. A SystemError fails all communicators of the group's calls. */
 TUTTI_API tuttiResult_t tuttiGroupStart(void);
 TUTTI_API tuttiResult_t tuttiGroupEnd(void);
 /* For libraries over this one, whose calls may fail before they come here: where `result` is an
@@ -395,10 +395,10 @@ TUTTI_API tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
  * buffers until that rank has returned or its process has ended.
  *
  * Errors of all collectives: InvalidArgument for a type, operation, root or buffer that cannot be
- * right; it leaves the communicator as it was. InvalidUsage as above, RemoteError when a rank has
- * died, left or aborted, and Timeout at the deadline (TUTTI_TIMEOUT_MS, tuttiCommSetTimeout),
- * which names the missing ranks: after these the communicator has failed on all ranks, and every
- * later call on it returns the same error. */
+ * right; it leaves the communicator as it was. InvalidUsage as above; RemoteError: a rank has died,
+ * left or aborted; SystemError, UnhandledDeviceError: a rank's system or driver refuses something;
+ * Timeout at the deadline (TUTTI_TIMEOUT_MS, tuttiCommSetTimeout), naming who is missing. After
+ * these the communicator has failed on all ranks; every later call on it returns the same error. */
 
 /* recvbuff[i] = op over ranks of sendbuff[i], i < count, on every rank. In place: equal. */
 TUTTI_API tuttiResult_t tuttiAllReduce(const void *sendbuff, void *recvbuff, size_t count,

@@ -7,12 +7,19 @@
 #include <string.h>
 
 #include "model/model.h"
+#include "optim/rate.h"
 #include "param.h"
 
 /* "|adamw|sgd": the choices of --optimizer, behind one sign. */
 static const char optimizer_names[] =
 #define OPTIMIZER(NAME, name) "|" #name
 #include "ops/optimizer_table.h"
+    ;
+
+/* "|cosine|constant": the choices of --schedule, behind one sign. */
+static const char schedule_names[] =
+#define RATE(NAME, function, name, follows) "|" name
+#include "optim/rate_table.h"
     ;
 
 #define ROW(field_, name_, initial_, group_, sentence_)                                            \
@@ -44,15 +51,14 @@ static bool same_name(const char *a, const char *b)
     return *a == *b;
 }
 
-static int find_option(const char *name)
+int tr_config_find(const char *name)
 {
     for (int id = 0; id < TR_NUM_OPTIONS; ++id)
         if (same_name(options[id].name, name)) return id;
     return -1;
 }
 
-/* Levenshtein's distance, over at most 32 letters of b. */
-static int distance(const char *a, const char *b)
+int tr_config_distance(const char *a, const char *b)
 {
     int row[33];
     const int nb = (int)strnlen(b, 32);
@@ -75,12 +81,13 @@ static int distance(const char *a, const char *b)
 /* Names the most similar option, if one is similar. */
 static tr_status fail_no_option(const char *name)
 {
-    int best = 0, best_distance = distance(name, options[0].name);
+    int best = 0, best_distance = tr_config_distance(name, options[0].name);
     for (int id = 1; id < TR_NUM_OPTIONS; ++id) {
-        const int d = distance(name, options[id].name);
+        const int d = tr_config_distance(name, options[id].name);
         if (d < best_distance) best = id, best_distance = d;
     }
-    if (best_distance > (int)strlen(name) / 2)
+    /* Two wrong letters of five, as in a pair that was swapped, and not three of six. */
+    if (best_distance > ((int)strlen(name) + 1) / 3)
         return tr_fail("no option --%s (--help lists them all)", name);
     return tr_fail("no option --%s; did you mean --%s? (--help lists them all)", name,
                    options[best].name);
@@ -128,7 +135,7 @@ static tr_status parse_choice(const struct tr_option *option, const char *text, 
 tr_status tr_config_set(struct tr_config *config, const char *name, const char *text,
                         enum tr_source source)
 {
-    const int id = find_option(name);
+    const int id = tr_config_find(name);
     if (id < 0) return fail_no_option(name);
     const struct tr_option *option = &options[id];
     char *field = (char *)config + option->offset;
@@ -198,7 +205,7 @@ tr_status tr_config_parse(struct tr_config *config, int argc, char **argv)
         name[length] = 0;
         if (!strcmp(name, "plan") || !strcmp(name, "help"))
             return tr_fail("%s: --%s takes no value", argument, name);
-        if (strcmp(name, "config") != 0 && find_option(name) < 0) return fail_no_option(name);
+        if (strcmp(name, "config") != 0 && tr_config_find(name) < 0) return fail_no_option(name);
         if (!equals && i + 1 >= argc) return tr_fail("--%s: the value is missing", name);
         const char *value = equals ? equals + 1 : argv[++i];
         if (!strcmp(name, "config"))
@@ -217,6 +224,11 @@ tr_status tr_config_check(const struct tr_config *config)
     if (config->trust_min > config->trust_max)
         return tr_fail("--trust-min=%g exceeds --trust-max=%g", config->trust_min,
                        config->trust_max);
+    if (config->steps && config->epochs > 0 &&
+        config->source[TR_OPTION_steps] == config->source[TR_OPTION_epochs])
+        return tr_fail("--steps=%lld and --epochs=%g: both say how long the run is; leave one out",
+                       (long long)config->steps, config->epochs);
+    TR_TRY(tr_rate_check(config));
     if (config->ranks && !config->plan)
         return tr_fail("--ranks=%lld is for --plan; how many ranks train is the launcher's to say "
                        "(tutti-run -n %lld tutti-train ...)",
@@ -232,6 +244,12 @@ bool tr_config_given(const struct tr_config *config, int id)
 void tr_config_resolve(struct tr_config *config)
 {
     const struct tr_architecture *architecture = tr_architectures[config->model];
+    /* Of steps and epochs the later source counts: what was given, not what a checkpoint has. */
+    if (config->source[TR_OPTION_steps] > config->source[TR_OPTION_epochs]) {
+        if (config->steps) config->epochs = 0;
+    } else if (config->epochs > 0) {
+        config->steps = 0;
+    }
     if (!config->kv_heads) config->kv_heads = config->heads;
     if (!config->hidden) config->hidden = architecture->hidden((long)config->width);
     if (config->tied == TR_TIED_AUTO) config->tied = architecture->tied ? TR_TIED_ON : TR_TIED_OFF;
@@ -267,7 +285,8 @@ void tr_config_print_help(FILE *out)
             "  tutti-train [--name=value ...] [--config FILE.json]\n"
             "  tutti-run -n 2 tutti-train --seconds=60\n"
             "  tutti-run -n 8 tutti-train --model=llama --pp=2 --fsdp=2 --tp=2\n"
-            "  tutti-train --plan --ranks=8 --pp=2 --tp=2\n\n"
+            "  tutti-train --plan --ranks=8 --pp=2 --tp=2\n"
+            "  tutti-train generate --from=FOLDER --prompt=TEXT\n\n"
             "The ranks form a mesh of the axes pp, dp, fsdp, ring, ulysses and tp, which multiply "
             "to all ranks.\n"
             "--plan prints mesh, layouts, schedule, memory and communication, and trains nothing. "
@@ -279,7 +298,7 @@ void tr_config_print_help(FILE *out)
         for (int id = 0; id < TR_NUM_OPTIONS; ++id) {
             if ((int)options[id].group != group) continue;
             const char *choices = options[id].choices;
-            fprintf(out, "  --%-14s %-8s %s%s%s%s\n", options[id].name,
+            fprintf(out, "  --%-18s %-8s %s%s%s%s\n", options[id].name,
                     options[id].initial[0] ? options[id].initial : "(empty)", options[id].sentence,
                     choices ? " (" : "", choices ? choices : "", choices ? ")" : "");
         }

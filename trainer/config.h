@@ -10,7 +10,7 @@
 
 #include "status.h"
 
-enum { TR_TEXT_BYTES = 1024 };
+enum { TR_TEXT_BYTES = 1024, TR_NOTES_BYTES = 16384 };
 
 /* Where a value came from; a later source wins over an earlier one. */
 enum tr_source { TR_FROM_DEFAULT, TR_FROM_CHECKPOINT, TR_FROM_FILE, TR_FROM_COMMAND_LINE };
@@ -33,8 +33,10 @@ struct tr_config {
 #define TEXT(field, ...) char field[TR_TEXT_BYTES];
 #include "config_table.h"
     enum tr_source source[TR_NUM_OPTIONS];
-    bool help; /* --help was given */
-    bool plan; /* --plan was given */
+    bool help;                  /* --help was given */
+    bool plan;                  /* --plan was given */
+    bool generates;             /* `tutti-train generate`: no data, no training */
+    char notes[TR_NOTES_BYTES]; /* lines on keys of the file that have no effect (deepspeed.h) */
 };
 
 /* Places of choices in their rows. */
@@ -42,6 +44,13 @@ enum { TR_TIED_AUTO, TR_TIED_ON, TR_TIED_OFF };
 enum { TR_REDUCE_EACH, TR_REDUCE_LAST };
 enum { TR_RESHARD_AUTO, TR_RESHARD_ALWAYS };
 enum { TR_CONTIGUOUS, TR_ZIGZAG };
+
+/* The option called `name` (- and _ alike); -1 when there is none. */
+int tr_config_find(const char *name);
+
+/* Letters to add, take away or change to make one name the other (Levenshtein), over at most 32
+ * letters of b. */
+int tr_config_distance(const char *a, const char *b);
 
 /* Fills in the defaults. */
 void tr_config_init(struct tr_config *config);
@@ -54,11 +63,12 @@ TR_NODISCARD tr_status tr_config_parse(struct tr_config *config, int argc, char 
 TR_NODISCARD tr_status tr_config_set(struct tr_config *config, const char *name, const char *text,
                                      enum tr_source source);
 
-/* Reads a JSON object of option names. */
+/* Reads a JSON object of option names and of DeepSpeed's keys, with comments. */
 TR_NODISCARD tr_status tr_config_read_json(struct tr_config *config, const char *path);
 
 /* Replaces the options that stand for what follows from others (kv-heads 0, hidden 0, tied auto) by
- * what they stand for, as the checkpoint then has them. */
+ * what they stand for, as the checkpoint then has them; of steps and epochs the one that does not
+ * count becomes 0. */
 void tr_config_resolve(struct tr_config *config);
 
 /* Takes the options a checkpoint was written with (JSON text; `path` for messages), but for those

@@ -1,95 +1,65 @@
 /* The options as JSON: a file of the user's, and the copy kept in each checkpoint. */
 #include "config.h"
 
-#include <errno.h>
 #include <json-c/json.h>
 #include <stdlib.h>
 #include <string.h>
 
-static tr_status read_text(const char *path, char **text)
+#include "deepspeed.h"
+#include "json_text.h"
+
+/* Sets one option; an error names file and line. */
+static tr_status set_option(struct tr_config *config, const struct tr_json *json, const char *key,
+                            struct json_object *value, enum tr_source source)
 {
-    FILE *file = fopen(path, "rb");
-    if (!file) return tr_fail("%s: %s", path, strerror(errno));
-    enum { MOST = 1 << 20 };
-    char *buffer = malloc(MOST + 1);
-    const size_t n = buffer ? fread(buffer, 1, MOST, file) : 0;
-    const bool more = buffer && fgetc(file) != EOF, bad = ferror(file) != 0;
-    const int why = errno;
-    fclose(file);
-    if (!buffer || more || bad) {
-        free(buffer);
-        if (bad) return tr_fail("%s: %s", path, strerror(why));
-        return more ? tr_fail("%s: longer than %d bytes, not a file of options", path, (int)MOST)
-                    : tr_fail("%s: out of memory", path);
-    }
-    buffer[n] = 0;
-    *text = buffer;
-    return TR_OK;
+    char why[1024];
+    const int line = tr_json_line(json, key);
+    if (json_object_is_type(value, json_type_string) &&
+        strlen(json_object_get_string(value)) < (size_t)json_object_get_string_len(value))
+        return tr_fail("%s:%d: \"%s\": a zero byte in the text", json->name, line, key);
+    if (tr_config_set(config, key, json_object_get_string(value), source) == TR_OK) return TR_OK;
+    if (source != TR_FROM_FILE) return TR_FAILED;
+    snprintf(why, sizeof why, "%s", tr_error());
+    return tr_fail("%s:%d: %s", json->name, line, why);
 }
 
-/* The line of `"key"` in the text; for messages only. */
-static int line_of(const char *text, const char *key)
+/* A name of the options wins over the same name of DeepSpeed's, whose value is an object then. */
+static tr_status set_key(struct tr_config *config, const struct tr_json *json, const char *key,
+                         struct json_object *value, enum tr_source source)
 {
-    char quoted[128];
-    snprintf(quoted, sizeof quoted, "\"%s\"", key);
-    const char *at = strstr(text, quoted);
-    int line = 1;
-    for (const char *c = text; at && c < at; ++c) line += *c == '\n';
-    return line;
+    const bool is_option = tr_config_find(key) >= 0;
+    const bool is_one = value && !json_object_is_type(value, json_type_object) &&
+                        !json_object_is_type(value, json_type_array);
+    if (is_option && is_one) return set_option(config, json, key, value, source);
+    if (source == TR_FROM_FILE && (!is_option || tr_deepspeed_knows(key)))
+        return tr_deepspeed_take(config, json, key, value);
+    return tr_fail("%s:%d: \"%s\": expected a number or a string", json->name,
+                   tr_json_line(json, key), key);
 }
 
-static tr_status set_all(struct tr_config *config, const char *text, const char *path,
+/* All keys; DeepSpeed's scheduler last, whose learning rates win over its optimizer's. */
+static tr_status set_all(struct tr_config *config, const struct tr_json *json,
                          enum tr_source source)
 {
-    struct json_tokener *tokener = json_tokener_new();
-    if (!tokener) return tr_fail("%s: out of memory", path);
-    json_tokener_set_flags(tokener, JSON_TOKENER_STRICT);
-    struct json_object *object = json_tokener_parse_ex(tokener, text, (int)strlen(text) + 1);
-    const enum json_tokener_error error = json_tokener_get_error(tokener);
-    const size_t end = json_tokener_get_parse_end(tokener);
-    json_tokener_free(tokener);
-    tr_status status = TR_OK;
-    if (error != json_tokener_success || !json_object_is_type(object, json_type_object)) {
-        int line = 1;
-        for (size_t i = 0; i < end && text[i]; ++i) line += text[i] == '\n';
-        status = tr_fail("%s:%d: not a JSON object: %s", path, line,
-                         error == json_tokener_success ? "expected { \"option\": value, ... }"
-                                                       : json_tokener_error_desc(error));
-        json_object_put(object);
-        return status;
-    }
-    struct json_object_iterator it = json_object_iter_begin(object),
-                                last = json_object_iter_end(object);
-    for (; status == TR_OK && !json_object_iter_equal(&it, &last); json_object_iter_next(&it)) {
+    struct json_object_iterator it = json_object_iter_begin(json->object),
+                                last = json_object_iter_end(json->object);
+    for (; !json_object_iter_equal(&it, &last); json_object_iter_next(&it)) {
         const char *key = json_object_iter_peek_name(&it);
-        struct json_object *value = json_object_iter_peek_value(&it);
-        if (json_object_is_type(value, json_type_object) ||
-            json_object_is_type(value, json_type_array) || !value)
-            status = tr_fail("%s:%d: \"%s\": expected a number or a string", path,
-                             line_of(text, key), key);
-        else if (json_object_is_type(value, json_type_string) &&
-                 strlen(json_object_get_string(value)) < (size_t)json_object_get_string_len(value))
-            status =
-                tr_fail("%s:%d: \"%s\": a zero byte in the text", path, line_of(text, key), key);
-        else
-            status = tr_config_set(config, key, json_object_get_string(value), source);
-        if (status < 0 && source == TR_FROM_FILE && strncmp(tr_error(), path, strlen(path)) != 0) {
-            char why[1024];
-            snprintf(why, sizeof why, "%s", tr_error());
-            status = tr_fail("%s:%d: %s", path, line_of(text, key), why);
-        }
+        if (strcmp(key, "scheduler") != 0)
+            TR_TRY(set_key(config, json, key, json_object_iter_peek_value(&it), source));
     }
-    json_object_put(object);
-    return status;
+    struct json_object *scheduler;
+    if (!json_object_object_get_ex(json->object, "scheduler", &scheduler)) return TR_OK;
+    return set_key(config, json, "scheduler", scheduler, source);
 }
 
 tr_status tr_config_read_json(struct tr_config *config, const char *path)
 {
-    char *text = NULL;
+    struct tr_json json;
     if (!path[0]) return tr_fail("--config is empty; expected a file of options as JSON");
-    TR_TRY(read_text(path, &text));
-    const tr_status status = set_all(config, text, path, TR_FROM_FILE);
-    free(text);
+    TR_TRY(tr_json_read(&json, path));
+    const tr_status status = set_all(config, &json, TR_FROM_FILE);
+    tr_json_free(&json);
     return status;
 }
 
@@ -125,8 +95,15 @@ static tr_status check_fixed(const struct tr_config *config, const struct tr_con
 tr_status tr_config_restore(struct tr_config *config, const char *json, const char *path)
 {
     struct tr_config saved;
+    struct tr_json parsed;
     tr_config_init(&saved);
-    if (set_all(&saved, json, path, TR_FROM_CHECKPOINT) < 0) {
+    char *text = strdup(json);
+    if (!text) return tr_fail("%s: out of memory", path);
+    tr_status status = tr_json_parse(&parsed, text, path);
+    if (status == TR_OK) status = set_all(&saved, &parsed, TR_FROM_CHECKPOINT);
+    tr_json_free(&parsed);
+    free(text);
+    if (status < 0) {
         char why[1024];
         snprintf(why, sizeof why, "%s", tr_error());
         return tr_fail("%s: the options it was written with cannot be read: %s", path, why);

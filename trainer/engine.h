@@ -133,6 +133,15 @@ TR_NODISCARD tr_status tr_engine_loss(struct tr_engine *engine, const struct tr_
 TR_NODISCARD tr_status tr_engine_logits(struct tr_engine *engine, const int32_t *ids, long count,
                                         float *logits);
 
+/* An empty cache for one sequence of up to the model's context. An error of every rank where the
+ * mesh cuts sequences (ring, ulysses). Collective; tr_cache_fini frees. */
+TR_NODISCARD tr_status tr_engine_cache(struct tr_engine *engine, struct tr_cache *cache);
+
+/* logits[vocabulary] of what follows the cache's tokens and ids[count], which the cache holds then,
+ * too: together at most the model's context. Every rank gets them. Collective. */
+TR_NODISCARD tr_status tr_engine_next(struct tr_engine *engine, struct tr_cache *cache,
+                                      const int32_t *ids, long count, float *logits);
+
 /* This rank's samples of `count`: those of its place along dp and fsdp. Gives the most that a rank
  * has. */
 long tr_engine_share(const struct tr_mesh *mesh, long count, long *first, long *samples);

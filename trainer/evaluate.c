@@ -74,27 +74,17 @@ static long row_of(const struct tr_engine *e, long position)
     return -1;
 }
 
-tr_status tr_engine_logits(struct tr_engine *e, const int32_t *ids, long count, float *logits)
+/* A forward pass over the sequence at hand, and the logits of its last row. */
+static tr_status pass_for_logits(struct tr_engine *e, const int32_t *ids, float *logits)
 {
-    const long context = e->options.model.context;
-    if (count < 1 || count > context)
-        return tr_mesh_alike(e->mesh,
-                             tr_fail("logits of what follows %ld tokens: the model takes 1 "
-                                     "to %ld; give it the last %ld of them",
-                                     count, context, context));
-    const struct tr_sequence trained = e->sequence;
-    const int *size = e->mesh->size, *coord = e->mesh->coord;
-    e->sequence = tr_sequence_of(count, trained.ring, trained.ring_rank, trained.ulysses,
-                                 trained.ulysses_rank, size[TR_TP], trained.zigzag);
-    struct given given = {ids, count};
+    struct given given = {ids, e->sequence.length};
     const struct tr_feed feed = {give, &given};
     const struct tr_samples one = {&feed, 0, 1};
+    const long row = row_of(e, e->sequence.length - 1), n = e->model.vocabulary_count;
+    const int *coord = e->mesh->coord;
     struct tr_micro *micro = tr_pass_take_set(e, &one, 0, 0);
-    tr_status status = forward_only(e, micro);
-    if (status == TR_OK && e->last_stage) status = tr_pass_logits(e, micro);
-    const long row = row_of(e, count - 1), n = e->model.vocabulary_count;
-    e->sequence = trained;
-    TR_TRY(status);
+    TR_TRY(forward_only(e, micro));
+    if (e->last_stage) TR_TRY(tr_pass_logits(e, micro));
     memset(logits, 0, (size_t)e->model.size.vocabulary * sizeof *logits);
     if (e->last_stage && row >= 0 && coord[TR_DP] == 0 && coord[TR_FSDP] == 0)
         e->backend->read(logits + e->model.vocabulary_first, micro->acts.logits + row * n,
@@ -104,4 +94,52 @@ tr_status tr_engine_logits(struct tr_engine *e, const int32_t *ids, long count, 
                          tuttiAllReduce(logits, logits, (size_t)e->model.size.vocabulary,
                                         tuttiUint32, tuttiSum, e->mesh->world, NULL),
                          "sharing the logits");
+}
+
+static tr_status check_count(const struct tr_engine *e, long count, long most)
+{
+    const long context = e->options.model.context;
+    if (count >= 1 && count <= most) return TR_OK;
+    return tr_mesh_alike(e->mesh, tr_fail("logits of what follows %ld tokens: the model takes 1 "
+                                          "to %ld; give it the last %ld of them",
+                                          count, context, context));
+}
+
+tr_status tr_engine_logits(struct tr_engine *e, const int32_t *ids, long count, float *logits)
+{
+    TR_TRY(check_count(e, count, e->options.model.context));
+    const struct tr_sequence trained = e->sequence;
+    e->sequence = tr_sequence_of(count, trained.ring, trained.ring_rank, trained.ulysses,
+                                 trained.ulysses_rank, e->mesh->size[TR_TP], trained.zigzag);
+    const tr_status status = pass_for_logits(e, ids, logits);
+    e->sequence = trained;
+    return status;
+}
+
+tr_status tr_engine_cache(struct tr_engine *e, struct tr_cache *cache)
+{
+    const struct tr_attend shape = tr_model_attend(&e->model, 1, e->sequence.local);
+    *cache = (struct tr_cache){0};
+    if (e->parallel.ring->n > 1 || e->parallel.ulysses->n > 1)
+        return tr_mesh_alike(e->mesh, tr_fail("a cache of keys and values needs whole sequences on "
+                                              "each rank; take --ring=1 --ulysses=1"));
+    /* Passes are padded to a multiple of 2 x tp tokens. */
+    const long tokens = e->options.model.context + 2 * e->mesh->size[TR_TP];
+    return tr_mesh_agree(e->mesh, tr_cache_init(cache, e->backend, &shape, e->nlayers, tokens));
+}
+
+tr_status tr_engine_next(struct tr_engine *e, struct tr_cache *cache, const int32_t *ids,
+                         long count, float *logits)
+{
+    TR_TRY(check_count(e, count, e->options.model.context - cache->count));
+    const struct tr_sequence trained = e->sequence;
+    e->sequence = tr_sequence_of(count, 1, 0, 1, 0, e->mesh->size[TR_TP], false);
+    e->sequence.before = cache->count;
+    e->parallel.cache = cache;
+    cache->layer = 0;
+    const tr_status status = pass_for_logits(e, ids, logits);
+    cache->count += count;
+    e->parallel.cache = NULL;
+    e->sequence = trained;
+    return status;
 }

@@ -1,9 +1,12 @@
 /* tutti-train: trains a small transformer on text. trainer/README.md is the map. */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "generate.h"
 #include "plan.h"
 #include "programs/streams.h"
 #include "resident.h"
@@ -167,12 +170,37 @@ static tr_status plan(const struct tr_config *config)
     return check_output();
 }
 
+/* The standard output, which is the text's alone from here on: all that is printed goes to the
+ * standard error. NULL when out of memory. */
+static FILE *take_output(void)
+{
+    fflush(stdout);
+    const int fd = dup(STDOUT_FILENO);
+    FILE *output = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (!output || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) return NULL;
+    return output;
+}
+
+static tr_status generate(struct tr_trainer *t, struct tr_config *config, struct tr_mesh *mesh)
+{
+    FILE *output = take_output();
+    tr_status status = output ? TR_OK : tr_fail("no descriptor for the text: %s", strerror(errno));
+    if (status == TR_OK) status = tr_generate_options(config, mesh->nranks);
+    status = tr_mesh_agree(mesh, status);
+    if (status == TR_OK) status = tr_trainer_init(t, config, mesh);
+    if (status == TR_OK) status = tr_generate(t, output);
+    if (output) fclose(output);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     struct tr_config config;
     streams_open();
     tr_config_init(&config);
-    const tr_status parsed = tr_config_parse(&config, argc, argv);
+    config.generates = argc > 1 && !strcmp(argv[1], "generate");
+    const tr_status parsed =
+        tr_config_parse(&config, argc - config.generates, argv + config.generates);
     struct tr_mesh mesh = {0};
     if (parsed == TR_OK && config.help) {
         tr_config_print_help(stdout);
@@ -185,7 +213,9 @@ int main(int argc, char **argv)
      * waiting. */
     tr_status status = tr_mesh_init(&mesh, NULL);
     if (status == TR_OK) status = tr_mesh_agree(&mesh, parsed);
-    if (status == TR_OK) status = train(&trainer, &config, &mesh);
+    if (status == TR_OK)
+        status =
+            config.generates ? generate(&trainer, &config, &mesh) : train(&trainer, &config, &mesh);
     const int code = status < 0 ? failed(&mesh, status) : EXIT_SUCCESS;
     if (status == TR_FAILED) tr_mesh_abort(&mesh);
     const int asked = status == TR_OK ? trainer.asked : -1;

@@ -68,12 +68,23 @@ static void clear_groups(struct tr_mesh *mesh)
     mesh->share = mesh->tie = (struct tr_group){.n = 1};
 }
 
+/* The world, whose settings its splits have: a rank that is late is named, where the user has not
+ * said after how long. */
+static tr_status join(struct tr_mesh *mesh)
+{
+    enum { LATE_MS = 5000 };
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    int given = 0;
+    (void)tuttiIsSettingGiven("TUTTI_LATE_MS", &given);
+    if (!given) config.lateMs = LATE_MS;
+    return tr_mesh_check(mesh, tuttiCommInitEnv(&mesh->world, NULL, &config),
+                         "joining the other ranks");
+}
+
 tr_status tr_mesh_init(struct tr_mesh *mesh, tuttiComm_t world)
 {
     *mesh = (struct tr_mesh){.world = world, .nranks = 1};
-    if (!world)
-        TR_TRY(tr_mesh_check(mesh, tuttiCommInitEnv(&mesh->world, NULL, NULL),
-                             "joining the other ranks"));
+    if (!world) TR_TRY(join(mesh));
     TR_TRY(tr_mesh_check(mesh, tuttiCommCount(mesh->world, &mesh->nranks), "asking for the ranks"));
     TR_TRY(tr_mesh_check(mesh, tuttiCommUserRank(mesh->world, &mesh->rank), "asking for the rank"));
     clear_groups(mesh);

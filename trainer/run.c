@@ -5,12 +5,10 @@
 #include <string.h>
 
 #include "optim/rate.h"
-#include "random.h"
+#include "generate.h"
 #include "trainer.h"
 #include "watch/clock.h"
 #include "watch/stop.h"
-
-enum { BYTES = 256 }; /* tokens that are text */
 
 /* What the ranks tell each other beside the loss; summed. Rank 0 fills in the time, each rank which
  * signal has asked it to end. */
@@ -57,10 +55,11 @@ tr_status tr_trainer_step(struct tr_trainer *t, struct tr_step *step)
             tr_fail(
                 "step %lld: the loss is %g and the gradient's norm %g; try a smaller --lr than %g",
                 (long long)t->step + 1, step->loss, step->norm, t->config.lr));
-    const double progress = tr_rate_progress(&t->config, t->step, t->total_steps, t->elapsed);
-    step->lr = tr_rate_of(&t->config, t->step, progress);
+    const struct tr_rate_at at = {t->step, t->total_steps, t->elapsed};
+    step->lr = tr_rate_of(&t->config, &at);
     /* Gradients are sums over the tokens of all ranks: divided once, here. */
-    const struct tr_optimizer how = tr_setup_optimizer(&t->config, t->step + 1, step->lr);
+    struct tr_optimizer how = tr_setup_optimizer(&t->config, t->step + 1, step->lr);
+    how.beta1 = tr_rate_beta1(&t->config, &at);
     TR_TRY(tr_engine_update(&t->engine, &how,
                             tr_clip_coefficient(step->norm, t->config.clip) * sums.scale));
     t->step++;
@@ -73,19 +72,6 @@ tr_status tr_trainer_step(struct tr_trainer *t, struct tr_step *step)
     return TR_OK;
 }
 
-static void log_step(struct tr_trainer *t, const struct tr_step *step)
-{
-    const struct tr_log_row row = {.step = t->step,
-                                   .total = t->total_steps,
-                                   .loss = step->loss,
-                                   .lr = step->lr,
-                                   .norm = step->norm,
-                                   .tokens_per_step = (double)(t->config.batch * t->config.context),
-                                   .elapsed = tr_clock_seconds() - t->started,
-                                   .seconds = t->config.seconds};
-    tr_log_step(&t->log, &row);
-}
-
 /* Steps until the end. */
 static tr_status go_on(struct tr_trainer *t)
 {
@@ -96,7 +82,7 @@ static tr_status go_on(struct tr_trainer *t)
         const double began = tr_clock_seconds();
         TR_TRY(tr_trainer_step(t, &step));
         t->stepping += tr_clock_seconds() - began;
-        log_step(t, &step);
+        TR_TRY(tr_trainer_report(t, &step));
         if (t->config.every && t->step % t->config.every == 0) {
             TR_TRY(tr_trainer_save(t));
             saved = t->step;
@@ -143,57 +129,16 @@ tr_status tr_trainer_validate(struct tr_trainer *t, double *loss)
                                           (long long)t->step, *loss, t->config.lr));
 }
 
-/* Draws from softmax(logits / temperature) of the bytes; the likeliest at temperature 0. */
-static unsigned char draw(const float *logits, double temperature, double uniform)
-{
-    int best = 0;
-    for (int i = 1; i < BYTES; ++i)
-        if (logits[i] > logits[best]) best = i;
-    if (temperature <= 0) return (unsigned char)best;
-    double weights[BYTES], total = 0;
-    for (int i = 0; i < BYTES; ++i) {
-        weights[i] = exp(((double)logits[i] - (double)logits[best]) / temperature);
-        total += weights[i];
-    }
-    double rest = uniform * total;
-    for (int i = 0; i < BYTES; ++i) {
-        rest -= weights[i];
-        if (rest < 0) return (unsigned char)i;
-    }
-    return (unsigned char)best;
-}
-
-/* The last `context` bytes of prompt and of the `at` that were drawn so far, a line feed when there
- * are none; gives how many. */
-static long fill_window(const char *prompt, const unsigned char *out, long at, long context,
-                        int32_t *window)
-{
-    const long given = (long)strlen(prompt), all = given + at, n = all < context ? all : context;
-    for (long i = 0; i < n; ++i) {
-        const long from = all - n + i;
-        window[i] = from < given ? (unsigned char)prompt[from] : out[from - given];
-    }
-    if (!n) window[0] = '\n';
-    return n ? n : 1;
-}
-
 tr_status tr_trainer_sample(struct tr_trainer *t, const char *prompt, unsigned char *out,
                             long count)
 {
-    const struct tr_model_size *size = &t->engine.model.size;
-    float *logits = malloc((size_t)size->vocabulary * sizeof *logits);
-    int32_t *window = malloc((size_t)size->context * sizeof *window);
-    tr_status status = logits && window ? TR_OK : tr_fail("out of memory for the sample");
-    status = tr_mesh_agree(t->mesh, status);
-    for (long at = 0; at < count && status == TR_OK; ++at) {
-        const long n = fill_window(prompt, out, at, size->context, window);
-        status = tr_engine_logits(&t->engine, window, n, logits);
-        if (status < 0) break;
-        out[at] =
-            draw(logits, t->config.temperature,
-                 tr_random_uniform((uint64_t)t->config.seed, TR_RANDOM_SAMPLE, 0, (uint64_t)at));
-    }
-    free(logits);
-    free(window);
+    const struct tr_choice choice = tr_choice_of(&t->config);
+    struct tr_generator generator;
+    tr_status status = tr_generator_init(&generator, &t->engine, &choice, true);
+    if (status == TR_OK)
+        tr_generator_give(&generator, (const unsigned char *)prompt, strlen(prompt));
+    for (long at = 0; at < count && status == TR_OK; ++at)
+        status = tr_generator_draw(&generator, &out[at]);
+    tr_generator_fini(&generator);
     return status;
 }

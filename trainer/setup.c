@@ -168,12 +168,57 @@ static tr_status name_sources(const struct tr_config *config, tr_status status)
                    options);
 }
 
+/* Where the batch or the micro-batch follows from --accumulate and the other: batch = micro-batch x
+ * accumulate x ranks that have sequences of their own. An --accumulate of a file gives way to a
+ * command line that gives one of the other two. */
+static tr_status fit_batch(struct tr_config *config, const int size[TR_NUM_AXES])
+{
+    const enum tr_source *source = config->source;
+    const bool has_batch = tr_config_given(config, TR_OPTION_batch);
+    const bool has_micro =
+        tr_config_given(config, TR_OPTION_micro_batch) &&
+        (!has_batch || source[TR_OPTION_micro_batch] == source[TR_OPTION_accumulate]);
+    const int64_t parts = (int64_t)size[TR_DP] * size[TR_FSDP], passes = config->accumulate;
+    if (!passes || source[TR_OPTION_batch] > source[TR_OPTION_accumulate] ||
+        source[TR_OPTION_micro_batch] > source[TR_OPTION_accumulate])
+        return TR_OK;
+    if (!has_batch) {
+        const int64_t batch = config->micro_batch * passes * parts;
+        const double highest = tr_config_option(TR_OPTION_batch)->highest;
+        if ((double)batch > highest)
+            return tr_fail("--micro-batch=%lld x --accumulate=%lld x %lld ranks with sequences of "
+                           "their own are %lld sequences a step, at most %.0f are possible",
+                           (long long)config->micro_batch, (long long)passes, (long long)parts,
+                           (long long)batch, highest);
+        config->batch = batch;
+        return TR_OK;
+    }
+    if (has_micro && config->batch != config->micro_batch * passes * parts)
+        return tr_fail("--batch=%lld is not --micro-batch=%lld x --accumulate=%lld x %lld ranks "
+                       "with sequences of their own = %lld; leave one of the three out",
+                       (long long)config->batch, (long long)config->micro_batch, (long long)passes,
+                       (long long)parts, (long long)(config->micro_batch * passes * parts));
+    if (config->batch % (passes * parts))
+        return tr_fail("--batch=%lld cannot be divided by --accumulate=%lld x %lld ranks with "
+                       "sequences of their own; the nearest that can is %lld",
+                       (long long)config->batch, (long long)passes, (long long)parts,
+                       (long long)((config->batch / (passes * parts) + 1) * passes * parts));
+    config->micro_batch = config->batch / (passes * parts);
+    const double highest = tr_config_option(TR_OPTION_micro_batch)->highest;
+    if ((double)config->micro_batch <= highest) return TR_OK;
+    return tr_fail("--batch=%lld with --accumulate=%lld makes micro-batches of %lld sequences, at "
+                   "most %.0f are possible; give a larger --accumulate",
+                   (long long)config->batch, (long long)passes, (long long)config->micro_batch,
+                   highest);
+}
+
 static tr_status derive(const struct tr_config *given, int nranks, struct tr_setup *setup)
 {
     struct tr_config config = *given;
     tr_config_resolve(&config);
     *setup = (struct tr_setup){0};
     TR_TRY(shape_mesh(&config, nranks, setup->size));
+    TR_TRY(fit_batch(&config, setup->size));
     setup->engine = (struct tr_engine_options){
         .model = {.kind = (enum tr_model_kind)config.model,
                   .layers = (long)config.layers,

@@ -36,13 +36,14 @@ static void place_token(struct tr_engine *e, long row, long i)
 {
     const struct tr_sequence *sequence = &e->sequence;
     struct tr_staging *s = &e->staging;
-    const long position = tr_sequence_position(sequence, i), table = e->options.model.context;
+    const long position = tr_sequence_position(sequence, i), table = e->options.model.context,
+               place = sequence->before + position;
     const bool real = position < sequence->length;
     s->ids[row] = real ? s->sample_ids[position] : 0;
     s->targets[row] = real ? s->sample_targets[position] : 0;
     s->weights[row] = real ? s->sample_weights[position] : 0;
     /* Padding takes the last row of a table of positions: its gradient is zero. */
-    s->positions[row] = (int32_t)(position < table ? position : table - 1);
+    s->positions[row] = (int32_t)(place < table ? place : table - 1);
 }
 
 /* From the staging to the backend; the ranks of tp have `own` rows each of the stream. */

@@ -8,6 +8,7 @@
 
 #include "machine.h"
 #include "ops/pool.h"
+#include "optim/rate.h"
 #include "param.h"
 #include "place.h"
 #include "watch/clock.h"
@@ -43,6 +44,16 @@ static tr_status resume_options(struct tr_trainer *t, char *path)
     return status;
 }
 
+/* The steps of the whole run, from where it is. */
+static void count_steps(struct tr_trainer *t)
+{
+    const struct tr_config *config = &t->config;
+    t->total_steps = config->steps ? config->steps : config->seconds > 0 ? 0 : 2000;
+    if (config->epochs > 0)
+        t->total_steps =
+            t->step + tr_epochs_left(config->epochs, t->epochs.windows, t->samples, config->batch);
+}
+
 /* What each rank can do alone, before it needs memory for the model. */
 static tr_status prepare(struct tr_trainer *t, struct tr_setup *setup)
 {
@@ -50,6 +61,8 @@ static tr_status prepare(struct tr_trainer *t, struct tr_setup *setup)
     TR_TRY(tr_config_check(config));
     tr_config_resolve(config);
     TR_TRY(tr_setup_of(config, t->mesh->nranks, setup));
+    config->batch = setup->engine.batch;
+    config->micro_batch = setup->engine.micro_batch;
     TR_TRY(tr_mesh_shape(t->mesh, setup->size));
     t->backend = tr_backend_choose(config->cpu);
     if (!t->backend)
@@ -60,9 +73,11 @@ static tr_status prepare(struct tr_trainer *t, struct tr_setup *setup)
         TR_TRY(tr_ckpt_lock(config->checkpoint, &t->lock));
     }
     tr_process_tune();
+    if (config->generates) return TR_OK;
     TR_TRY(tr_text_read(&t->text, config->data, config->held_out, (long)config->context));
     t->data_checksum = tr_checksum(t->text.bytes, t->text.nbytes);
-    t->total_steps = config->steps ? config->steps : config->seconds > 0 ? 0 : 2000;
+    t->epochs.windows = tr_sampler_windows(&t->text, (long)config->context);
+    count_steps(t);
     return TR_OK;
 }
 
@@ -122,23 +137,34 @@ static tr_status share_host(struct tr_trainer *t, struct tr_setup *setup)
     return tr_mesh_agree(mesh, tr_pool_open(t->nthreads, TR_ATTENTION_ROOM));
 }
 
+static void print_all_done(const struct tr_trainer *t)
+{
+    if (t->config.epochs > 0)
+        printf("note: all of --epochs=%g are done, nothing is trained; a larger --epochs trains "
+               "on\n",
+               t->config.epochs);
+    else
+        printf("note: all of --steps=%lld are done, nothing is trained; a larger --steps trains "
+               "on\n",
+               (long long)t->total_steps);
+}
+
 static tr_status load(struct tr_trainer *t, const char *path)
 {
     struct tr_state state;
     TR_TRY(tr_ckpt_load(&t->engine, path, &state));
+    t->step = state.step;
+    t->samples = state.samples;
+    count_steps(t);
     if (t->mesh->rank == 0) {
         printf("resumed from %s after step %lld\n", path, (long long)state.step);
         if (state.data_checksum != t->data_checksum)
             printf("note: the data are not those that the checkpoint was trained on\n");
         if (t->total_steps && state.step >= t->total_steps)
-            printf("note: all of --steps=%lld are done, nothing is trained; a larger --steps "
-                   "trains on\n",
-                   (long long)t->total_steps);
+            print_all_done(t);
         else if (!t->config.checkpoint[0])
             printf("note: without --checkpoint=DIR this run keeps nothing of what it trains\n");
     }
-    t->step = state.step;
-    t->samples = state.samples;
     return TR_OK;
 }
 
@@ -160,6 +186,8 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
     if (t->config.checkpoint[0] && mesh->rank == 0)
         status = tr_ckpt_check_space(t->config.checkpoint, &t->engine.store);
     TR_TRY(tr_mesh_agree(mesh, status));
+    struct tr_state state;
+    if (t->config.generates) return tr_ckpt_load(&t->engine, path, &state);
     if (t->config.resume[0]) TR_TRY(load(t, path));
     return open_log(t);
 }
@@ -226,6 +254,7 @@ tr_status tr_trainer_describe(const struct tr_trainer *t)
 {
     if (t->mesh->rank == 0) {
         const struct tr_model *model = &t->engine.model;
+        printf("%s", t->config.notes);
         tr_config_print(&t->config, stdout);
         printf("model: %zu parameters, %.1f MFLOP a token; vector code %s, %d thread%s a rank\n",
                model->params.count, tr_model_flops_per_token(&model->size) * 1e-6, t->backend->name,
@@ -233,9 +262,14 @@ tr_status tr_trainer_describe(const struct tr_trainer *t)
         printf("data: %zu bytes in %d file%s", t->text.nbytes, t->text.nfiles,
                t->text.nfiles == 1 ? "" : "s");
         if (t->text.nleft) printf(" (%d passed over)", t->text.nleft);
-        printf(", the last %zu held out; %llu windows an epoch\n", t->text.nbytes - t->text.ntrain,
-               (unsigned long long)tr_sampler_windows(&t->text, model->size.context));
+        printf(", the last %zu held out; %llu windows an epoch", t->text.nbytes - t->text.ntrain,
+               (unsigned long long)t->epochs.windows);
+        if (t->config.epochs > 0)
+            printf("; --epochs=%g ends with step %lld", t->config.epochs,
+                   (long long)t->total_steps);
+        printf("\n");
         describe_mesh(t);
+        tr_rate_print_notes(&t->config, t->total_steps, stdout);
     }
     TR_TRY(describe_memory(t));
     fflush(stdout);

@@ -7,6 +7,7 @@
 #include "data/data.h"
 #include "engine.h"
 #include "setup.h"
+#include "watch/epochs.h"
 #include "watch/log.h"
 
 /* Owned by main; made by tr_trainer_init, freed by tr_trainer_fini. */
@@ -24,6 +25,7 @@ struct tr_trainer {
     /* owner: the training thread */
     struct tr_engine engine;
     struct tr_log log;
+    struct tr_epochs epochs;
     int64_t step;     /* done */
     uint64_t samples; /* taken by all ranks together */
     double started;   /* clock */
@@ -51,6 +53,10 @@ struct tr_step {
 
 /* One optimizer step. Collective. */
 TR_NODISCARD tr_status tr_trainer_step(struct tr_trainer *trainer, struct tr_step *step);
+
+/* Says what is to be said of a step: progress, the end of an epoch, and with --eval-every the loss
+ * of the held-out part, which changes nothing that is trained. Collective. */
+TR_NODISCARD tr_status tr_trainer_report(struct tr_trainer *trainer, const struct tr_step *step);
 
 /* Steps until the end, with progress and checkpoints. A signal that asks any rank to end (stop.h)
  * ends the run after the step, with a checkpoint; then the signals are still kept in mind.

@@ -51,8 +51,10 @@ TT_NODISCARD tt_status tt_unique_id_create(struct tt_unique_id *id);
  * tells ranks of a failure, or that is of another process. Any thread. */
 void tt_unique_id_drop(const struct tt_unique_id *id);
 /* This rank of this process, of nranks, does not join, because of the thread's last error, which is
- * kept. If the id's root is of this process, it tells that to all ranks that have come to it or
- * come within 2 s, and listens no longer. Any thread. */
+ * kept. The id's root tells that to all ranks that have come to it or come within 2 s, and listens
+ * no longer. A root of this process to which no rank has come yet waits for one, and forgets the
+ * failure if this rank joins after all (tt_unique_id_settle). Takes at most a second or so, which
+ * is for a root of another process. Nothing happens where the id is none. Any thread. */
 void tt_unique_id_fail(const struct tt_unique_id *id, int rank, int nranks, tt_status status);
 
 /* Whether NCCL_COMM_ID says where the ranks meet; then every rank may make a unique id of its own.
@@ -60,8 +62,9 @@ void tt_unique_id_fail(const struct tt_unique_id *id, int rank, int nranks, tt_s
 bool tt_unique_id_is_set(void);
 void tt_unique_id_set(struct tt_unique_id *id);
 
-/* Gives an id of tt_unique_id_set its address and key, for this rank, as tcp:// does; rank 0 begins
- * to listen. Other ids stay as they are. TT_ERR_USAGE: NCCL_COMM_ID is not set here. */
+/* This rank is about to join. Gives an id of tt_unique_id_set its address and key, for this rank,
+ * as tcp:// does; rank 0 begins to listen. Other ids stay as they are. TT_ERR_USAGE: NCCL_COMM_ID
+ * is not set here. */
 TT_NODISCARD tt_status tt_unique_id_settle(struct tt_unique_id *id, int rank, int nranks,
                                            int64_t deadline_ns);
 

@@ -29,11 +29,17 @@ void tt_id_set_sequence(struct tt_unique_id *id, uint64_t sequence)
     id->flags &= ~(uint32_t)TT_ID_UNMET;
 }
 
+bool tt_id_has_address(const struct tt_unique_id *id, struct tt_address *address)
+{
+    *address = (struct tt_address){.nbytes = id->address_bytes};
+    memcpy(address->bytes, id->address, sizeof address->bytes);
+    return id->magic == TT_ID_MAGIC && tt_address_valid(address) && id->nports <= TT_PLACE_PORTS;
+}
+
 tt_status tt_id_address(struct tt_address *address, const struct tt_unique_id *id)
 {
-    struct tt_address found = {.nbytes = id->address_bytes};
-    memcpy(found.bytes, id->address, sizeof found.bytes);
-    if (id->magic != TT_ID_MAGIC || !tt_address_valid(&found) || id->nports > TT_PLACE_PORTS)
+    struct tt_address found;
+    if (!tt_id_has_address(id, &found))
         return tt_fail(TT_ERR_ARGUMENT, "these bytes are no unique id: give all ranks the one that "
                                         "tuttiGetUniqueId made, unchanged (128 bytes)");
     if (id->version != TT_ID_VERSION)

@@ -142,7 +142,7 @@ static bool serve(struct idle *idle)
         return false;
     }
     remove_locked(idle);
-    if (idle->report.status) tt_roots_tell(&idle->id, &idle->report);
+    if (idle->report.status) (void)tt_roots_tell(&idle->id, &idle->report);
     if (!ids) stop_waiting_locked();
     const bool others = ids && tt_root_start_thread(wait_for_ranks, NULL) != 0;
     tt_process_unlock(&lock);
@@ -219,7 +219,7 @@ tt_status tt_root_start_idle(int listener, const struct tt_unique_id *id, int64_
 }
 
 /* The report waits here where no rank has come to the id yet. */
-void tt_root_tell(const struct tt_unique_id *id, const struct tt_report *report)
+bool tt_root_tell(const struct tt_unique_id *id, const struct tt_report *report)
 {
     bool found = false;
     tt_process_lock(&lock);
@@ -230,15 +230,15 @@ void tt_root_tell(const struct tt_unique_id *id, const struct tt_report *report)
         found = true;
     }
     tt_process_unlock(&lock);
-    if (!found) tt_roots_tell(id, report);
+    return found || tt_roots_tell(id, report);
 }
 
-void tt_root_withdraw(const struct tt_unique_id *id, int rank)
+void tt_root_withdraw(const struct tt_unique_id *id, int rank, int nranks)
 {
     tt_process_lock(&lock);
     forget_inherited_locked();
     for (struct idle *idle = ids; idle; idle = idle->next)
-        if (idle->report.status && idle->report.rank == rank &&
+        if (idle->report.status && (idle->report.rank == rank || nranks == 1) &&
             !sodium_memcmp(idle->id.key, id->key, sizeof id->key))
             idle->report.status = TT_OK;
     tt_process_unlock(&lock);

@@ -240,6 +240,7 @@ tt_status tt_unique_id_settle(struct tt_unique_id *id, int rank, int nranks, int
 {
     /* Where the ranks are is not known yet: none of them is taken for a stranger. */
     const struct tt_launcher launcher = {.rank = rank, .nranks = nranks, .local_nranks = nranks};
+    tt_root_withdraw(id, rank, nranks);
     if (id->magic != TT_ID_MAGIC || !(id->flags & TT_ID_BY_SETTING)) return TT_OK;
     if (!tt_unique_id_is_set())
         return tt_fail(TT_ERR_USAGE,

@@ -326,7 +326,8 @@ static void take_deadline(struct tt_joining *joining)
     joining->deadline_ns = tt_earlier(joining->deadline_ns, of_all_ns);
 }
 
-/* Connects to the root at any of its ports, if that succeeds before the deadline. */
+/* Connects to the root at any of its ports, if that succeeds before the deadline. The root of an id
+ * that is not awaited listens before anybody has the id. */
 static bool reach_quietly(struct tt_joining *joining, int64_t until_ns)
 {
     const int nports = joining->id->nports > 1 ? (int)joining->id->nports : 1;
@@ -340,7 +341,7 @@ static bool reach_quietly(struct tt_joining *joining, int64_t until_ns)
                           why) == TT_ATTEMPT_OK)
                 return true;
         }
-    while (go_on(&patience));
+    while (joining->id->flags & TT_ID_AWAIT && go_on(&patience));
     return false;
 }
 
@@ -353,21 +354,13 @@ static struct tt_report report_of(const struct tt_hello *hello, tt_status status
     return report;
 }
 
-void tt_unique_id_fail(const struct tt_unique_id *id, int rank, int nranks, tt_status status)
-{
-    struct tt_hello hello;
-    tt_hello_fill(&hello, TT_HELLO_JOIN, rank, nranks);
-    const struct tt_report report = report_of(&hello, status);
-    tt_root_tell(id, &report);
-}
-
 /* A root whose deadline has come names all ranks that are late. */
 void tt_joining_tell_own_root(struct tt_joining *joining, tt_status status)
 {
     if (status == TT_ERR_TIMEOUT) return;
     fill_hello(joining);
     const struct tt_report report = report_of(&joining->hello, status);
-    tt_root_tell(joining->id, &report);
+    (void)tt_root_tell(joining->id, &report);
 }
 
 /* Tells the root to which the rank is connected. TT_IN_PROGRESS: it is that of another
@@ -399,6 +392,25 @@ void tt_joining_tell_root(struct tt_joining *joining, tt_status status)
         tt_joining_leave_root(joining);
         tt_joining_pause(TT_PAUSE_US);
     }
+}
+
+void tt_unique_id_fail(const struct tt_unique_id *id, int rank, int nranks, tt_status status)
+{
+    struct tt_bootstrap place = {.rank = rank, .nranks = nranks};
+    struct tt_joining joining = {.bootstrap = &place,
+                                 .id = &place.id,
+                                 .takes_any = id->flags & TT_ID_UNMET,
+                                 .deadline_ns = tt_deadline_ns(TELL_MS),
+                                 .root_fd = -1};
+    if (!tt_id_has_address(id, &joining.root) || tt_handshake_prepare()) return;
+    joining.port = tt_address_port(&joining.root);
+    memcpy(&place.id, id, sizeof place.id); /* leaves no copy of the key on the stack */
+    randombytes_buf(&joining.hello.self, sizeof joining.hello.self);
+    fill_hello(&joining);
+    const struct tt_report report = report_of(&joining.hello, status);
+    if (!tt_root_tell(id, &report)) tt_joining_tell_root(&joining, status);
+    tt_joining_leave_root(&joining);
+    sodium_memzero(&place.id, sizeof place.id);
 }
 
 /* tt_handshake_finish with the root, which answers when all ranks have come. */

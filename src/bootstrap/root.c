@@ -212,6 +212,7 @@ void tt_root_serve(struct tt_root *root)
         /* Before the answers: whoever has one may already look for the next root here. */
         remove_file(root);
         if (!root->naway) tt_root_stop_listening(root);
+        atomic_store_explicit(&root->sends_on, root->id.flags & TT_ID_AWAIT, memory_order_relaxed);
         tt_root_answer_all(root);
         link_all(root);
     }
@@ -222,8 +223,8 @@ void tt_root_serve(struct tt_root *root)
         tt_root_stop_listening(root);
         remove_file(root);
     }
-    serve_pending(root);
     say_cost(root);
+    serve_pending(root);
     tt_roots_remove(root);
     destroy(root);
 }

@@ -2,6 +2,7 @@
 #ifndef TT_BOOTSTRAP_ROOT_H
 #define TT_BOOTSTRAP_ROOT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "bootstrap/bootstrap.h"
@@ -17,7 +18,10 @@ void tt_id_set_sequence(struct tt_unique_id *id, uint64_t sequence);
 /* A fresh key and this host's address, at which *listener (the caller's) listens; served by nobody
  * yet. */
 TT_NODISCARD tt_status tt_id_make(struct tt_unique_id *id, int *listener);
-/* The address in an id; TT_ERR_ARGUMENT when the id is none. */
+/* The address in an id; false: the bytes are no id, or one without an address. */
+bool tt_id_has_address(const struct tt_unique_id *id, struct tt_address *address);
+/* The address in an id; TT_ERR_ARGUMENT when the id is none, TT_ERR_USAGE when another version made
+ * it. */
 TT_NODISCARD tt_status tt_id_address(struct tt_address *address, const struct tt_unique_id *id);
 
 /* Starts the thread that serves `listener` (taken over, also on failure) for the holders of `id`
@@ -36,11 +40,12 @@ TT_NODISCARD tt_status tt_root_start_idle(int listener, const struct tt_unique_i
 
 /* The rank of the report, of this process, cannot join, and may not be able to connect to the root:
  * if the root is this process's, it fails with this report within a second or so, and answers that
- * to all ranks. Any thread. */
-void tt_root_tell(const struct tt_unique_id *id, const struct tt_report *report);
-/* The rank tries again: what it told a root to which no rank has come yet holds no longer. Any
- * thread. */
-void tt_root_withdraw(const struct tt_unique_id *id, int rank);
+ * to all ranks. False: the root is another process's, or has ended. Any thread. */
+bool tt_root_tell(const struct tt_unique_id *id, const struct tt_report *report);
+/* The rank joins, perhaps after a failure: what it told a root to which no rank has come yet holds
+ * no longer. A rank that is alone waits for no other one, whatever the root was told. Any thread.
+ */
+void tt_root_withdraw(const struct tt_unique_id *id, int rank, int nranks);
 /* Why the id's root, of this process, has failed: for ranks that it had no descriptors to answer.
  * TT_OK: it has not, or that is no longer known. */
 tt_status tt_root_cause(const struct tt_unique_id *id, char text[TT_WIRE_TEXT]);

@@ -233,24 +233,33 @@ static int receive_report(int fd, struct tt_report *report)
     return error;
 }
 
-/* The rank says that it cannot join, and why. */
-static tt_status hear_unable(struct tt_root *root, const struct tt_pending_connection *pending)
+/* What a rank says that cannot join; status 0: nothing. Before it is answered: a connection that is
+ * closed with unread bytes is reset, which may take the answer with it. */
+static struct tt_report hear_unable(const struct tt_pending_connection *pending)
 {
     struct tt_report report = {0};
-    if (receive_report(pending->fd, &report) || report.status >= 0)
+    if (pending->hello.unable && receive_report(pending->fd, &report)) report.status = TT_OK;
+    return report;
+}
+
+static tt_status fail_unable(struct tt_root *root, const struct tt_pending_connection *pending,
+                             const struct tt_report *report)
+{
+    if (report->status >= 0)
         return tt_root_fail(root, TT_ERR_REMOTE,
                             "rank %d (pid %d on %s) could not say why it failed",
                             pending->hello.rank, pending->hello.pid, pending->hello.host);
-    return tt_root_fail(root, report.status, "%s", report.text);
+    return tt_root_fail(root, report->status, "%s", report->text);
 }
 
 /* A rank has connected, for the first time or again: the root keeps the connection, answers, or
  * asks the rank to connect again later. */
-static tt_status join(struct tt_root *root, struct tt_pending_connection *pending)
+static tt_status join(struct tt_root *root, struct tt_pending_connection *pending,
+                      const struct tt_report *report)
 {
     const struct tt_hello *hello = &pending->hello;
     TT_TRY(check(root, hello));
-    if (hello->unable) return hear_unable(root, pending);
+    if (hello->unable) return fail_unable(root, pending, report);
     TT_TRY(check_address(root, pending));
     struct tt_member *member = &root->members[hello->rank];
     const bool all_came = root->ncame == root->nranks;
@@ -325,13 +334,14 @@ static tt_status on_hello(void *context, struct tt_pending_connection *pending)
     struct tt_root *root = context;
     const struct tt_hello *hello = &pending->hello;
     const bool joins = hello->kind == TT_HELLO_JOIN;
+    const struct tt_report report = hear_unable(pending);
     struct tt_answer reply = {0};
     tt_status status = TT_OK;
     if (joins && awaits_next(root, hello)) {
         reply = (struct tt_answer){.status = TT_IN_PROGRESS, .again_ms = AGAIN_MS, .failed = true};
     } else if (joins && root->status == TT_OK) {
         if (!root->members) status = begin(root, hello);
-        if (status == TT_OK) status = join(root, pending);
+        if (status == TT_OK) status = join(root, pending, &report);
         if (status == TT_OK || pending->fd < 0) return status;
     }
     if (!reply.status) reply.status = root->status;

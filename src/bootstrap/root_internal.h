@@ -67,6 +67,7 @@ struct tt_root {
     /* atomic */
     _Atomic bool has_failed; /* by its thread: it only answers the failure */
     _Atomic bool listens;    /* by its thread */
+    _Atomic bool sends_on;   /* by its thread: ranks that have connected may await the next root */
     _Atomic bool makes_way;  /* by others: it is to stop listening */
     _Atomic bool is_dropped; /* by others: it is to end if no rank has come */
     _Atomic bool hurries;    /* by others: it is to end as soon as the ranks know of the failure */
@@ -93,12 +94,13 @@ void tt_root_answer_all(struct tt_root *root);
 bool tt_root_awaits_anyone(const struct tt_root *root);
 
 /* roots.c: enters and removes a root. Should the process end after a failure of a root that is
- * entered, it waits a little until the root has answered. */
+ * entered, or while one sends ranks on to the next root, it waits a little until the root has
+ * answered. */
 void tt_roots_enter(struct tt_root *root);
 void tt_roots_remove(struct tt_root *root);
 /* roots.c: tt_root_tell, if a rank has come to the id. Then what the root was told, if its status
  * is not 0. */
-void tt_roots_tell(const struct tt_unique_id *id, const struct tt_report *report);
+bool tt_roots_tell(const struct tt_unique_id *id, const struct tt_report *report);
 /* roots.c: tt_unique_id_drop, where somebody has connected who may have been no rank. */
 void tt_roots_drop(const struct tt_unique_id *id);
 struct tt_report tt_roots_report(struct tt_root *root);

@@ -30,18 +30,19 @@ static bool will_fail(struct tt_root *root)
     return root->report.status && atomic_load_explicit(&root->listens, memory_order_relaxed);
 }
 
-/* Tells the failed roots of this process to end soon. Whether there are any. */
+/* Tells the failed roots of this process to end soon. Whether there are any, or others that still
+ * have something to answer. */
 static bool hurry_all(void)
 {
     bool any = false;
     if (!tt_process_try_lock(&lock)) return true;
     for (struct tt_root *root = roots; root; root = root->next) {
         /* release: tt_root_fail */
+        if (root->process != getpid()) continue;
         const bool ends =
-            root->process == getpid() &&
-            (atomic_load_explicit(&root->has_failed, memory_order_acquire) || will_fail(root));
+            atomic_load_explicit(&root->has_failed, memory_order_acquire) || will_fail(root);
         if (ends) atomic_store_explicit(&root->hurries, true, memory_order_relaxed);
-        any |= ends;
+        any |= ends || atomic_load_explicit(&root->sends_on, memory_order_relaxed);
     }
     tt_process_unlock(&lock);
     return any;
@@ -167,12 +168,17 @@ tt_status tt_root_cause(const struct tt_unique_id *id, char text[TT_WIRE_TEXT])
     return status;
 }
 
-void tt_roots_tell(const struct tt_unique_id *id, const struct tt_report *report)
+bool tt_roots_tell(const struct tt_unique_id *id, const struct tt_report *report)
 {
+    bool found = false;
     tt_process_lock(&lock);
-    for (struct tt_root *root = roots; root; root = root->next)
-        if (is_root_of(root, id) && !root->report.status) root->report = *report;
+    for (struct tt_root *root = roots; root; root = root->next) {
+        if (!is_root_of(root, id)) continue;
+        if (!root->report.status) root->report = *report;
+        found = true;
+    }
     tt_process_unlock(&lock);
+    return found;
 }
 
 void tt_roots_drop(const struct tt_unique_id *id)

@@ -333,7 +333,11 @@ tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap, const struct tt_u
     joining.port = tt_address_port(&joining.root);
     randombytes_buf(&joining.hello.self, sizeof joining.hello.self);
     struct tt_bootstrap *made = calloc(1, sizeof *made);
-    if (!made) return tt_fail_errno(ENOMEM, "bootstrap: no memory");
+    if (!made) {
+        const tt_status status = tt_fail_errno(ENOMEM, "bootstrap: no memory");
+        tt_unique_id_fail(id, rank, nranks, status);
+        return status;
+    }
     memcpy(&made->id, id, sizeof made->id); /* leaves no copy of the key on the stack */
     made->rank = rank;
     made->nranks = nranks;
@@ -342,7 +346,6 @@ tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap, const struct tt_u
     for (int i = 0; i < TT_TREE_FANOUT; i++) made->children[i].fd = -1;
     joining.bootstrap = made;
     joining.id = &made->id;
-    tt_root_withdraw(id, rank);
     const tt_status status = build(&joining);
     tt_joining_leave_root(&joining);
     tt_acceptor_destroy(joining.acceptor);

@@ -81,6 +81,11 @@ static inline void tt_core_leave_call(struct tt_comm_core *core)
  * this rank cannot make. They get the same text, so it names this rank; one about a remote rank
  * names that. */
 TT_NODISCARD tt_status tt_core_fail_call(struct tt_comm_core *core, tt_status status);
+/* tt_core_fail_call where this rank has no memory, thread or descriptor for the call, or its driver
+ * has failed (TT_ERR_SYSTEM, TT_ERR_DEVICE), and there are other ranks. Other failures stay this
+ * rank's: what the caller passed is an error on the other ranks too, or for the caller to mend.
+ * Returns the status. By the issuing thread. */
+TT_NODISCARD tt_status tt_core_tell_failure(struct tt_comm_core *core, tt_status status);
 
 /* ---- Calls ---------------------------------------------------------------------------------- */
 
@@ -242,8 +247,7 @@ struct tt_carrier {
     /* Whether a call with a count for each rank is bound to packed blocks, wherever the caller's
      * lie. */
     bool (*packs)(const struct tt_pending_call *pending, size_t nbytes);
-    /* Gives a call that was bound what it needs. A failure is the communicator's, but for that of
-     * arguments. blocks: of collectives, else NULL. */
+    /* Gives a call that was bound what it needs. blocks: of collectives, else NULL. */
     tt_status (*prepare)(struct tt_pending_call *call, const struct tt_where *where,
                          const struct tt_call_blocks *blocks);
     /* The program will not be used any more: frees what the carrier has of it. */

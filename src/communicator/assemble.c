@@ -45,6 +45,12 @@ static tuttiComm_t blank(int rank, int nranks, const struct tt_comm_config *conf
     return comm;
 }
 
+static tt_status give_up(const struct tt_participants *participants, tt_status status)
+{
+    if (participants->give_up) participants->give_up(participants->context, status);
+    return status;
+}
+
 /* Whether every participant has got as far as having something to say. */
 static bool all_came(const struct tt_making *making)
 {
@@ -97,8 +103,9 @@ static tt_status gather_wires(struct tt_making *making)
     making->everyones_wires =
         calloc((size_t)participants->nparticipants, sizeof *making->everyones_wires);
     if (!making->everyones_wires)
-        return tt_fail(TT_ERR_SYSTEM, "out of memory for the addresses of %d ranks",
-                       participants->nparticipants);
+        return give_up(participants,
+                       tt_fail(TT_ERR_SYSTEM, "out of memory for the addresses of %d ranks",
+                               participants->nparticipants));
     if (making->member && !making->status && tt_making_several_hosts(making, false))
         making->status = tt_wires_open(&making->wires, &making->links.wires, &mine);
     mine.status = making->status;
@@ -212,7 +219,8 @@ tt_status tt_comm_assemble(tuttiComm_t *out, const struct tt_participants *parti
     const tt_status status =
         making.everyone && making.verdicts
             ? assemble(&making)
-            : tt_fail(TT_ERR_SYSTEM, "out of memory for the infos of %zu ranks", n);
+            : give_up(participants,
+                      tt_fail(TT_ERR_SYSTEM, "out of memory for the infos of %zu ranks", n));
     tt_wires_destroy(making.wires);
     if (making.fd_socket >= 0) tt_private_fd_close(making.fd_socket);
     sodium_memzero(making.links.wires.key, sizeof making.links.wires.key);

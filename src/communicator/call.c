@@ -204,6 +204,7 @@ tuttiResult_t tt_call_collective(const struct tt_request *request)
     tt_status status = tt_comm_begin_call(comm, request->stream);
     if (!status) {
         status = issue(request, comm);
+        if (status) status = tt_core_tell_failure(&comm->core, status);
         tt_comm_end_call(comm);
     }
     return tt_group_result(request->function, status);
@@ -304,6 +305,7 @@ tuttiResult_t tt_call_message(const struct tt_message_request *request)
     status = tt_may_be_on_gpu(&comm->core, (struct tt_stream *)request->stream)
                  ? check_message_on_gpu(request)
                  : check_message(request, false);
+    if (status) status = tt_core_tell_failure(&comm->core, status);
     tt_comm_end_call(comm);
     return tt_group_result(request->function, status);
 }
@@ -355,18 +357,18 @@ static tt_status issue_exchange(const struct tt_request *request, const struct t
 static tuttiResult_t exchange(const struct tt_request *request, const struct tt_uneven *sent,
                               const struct tt_uneven *received)
 {
-    const struct tt_comm_core *core = &request->comm->core;
+    struct tt_comm_core *core = &request->comm->core;
     const struct tt_carrier *carrier = &tt_carrier_host;
     struct tt_checked checked;
     tt_status status = tt_request_check_exchange(request, sent, received, &checked);
     if (!status && tt_may_be_on_gpu(core, tt_request_stream(request)))
         status = tt_carrier_select(core, &checked.where, &carrier);
-    if (status) return tt_group_result(request->function, status);
+    if (status) return tt_group_result(request->function, tt_core_tell_failure(core, status));
     tt_count_call(&request->comm->counts.collectives[TT_ALL_TO_ALL],
                   checked.blocks.total * checked.blocks.element);
     tt_group_start();
-    const tuttiResult_t issued = tt_group_result(
-        request->function, issue_exchange(request, carrier, sent, received, &checked));
+    status = tt_core_tell_failure(core, issue_exchange(request, carrier, sent, received, &checked));
+    const tuttiResult_t issued = tt_group_result(request->function, status);
     const tuttiResult_t end = tt_group_end(false);
     return issued != tuttiSuccess ? issued : end;
 }

@@ -146,6 +146,9 @@ struct tt_comm_links {
 struct tt_participants {
     /* all[i * nbytes ..] = the i-th participant's mine. Collective. */
     tt_status (*allgather)(void *context, const void *mine, void *all, size_t nbytes);
+    /* This participant takes no part in the rounds that follow, and the others wait for it; the
+     * last error says why. NULL: they learn it when `context` goes. */
+    void (*give_up)(void *context, tt_status status);
     void *context;
     int64_t deadline_ns; /* for ranks of one host to attach to one another */
     int nparticipants;

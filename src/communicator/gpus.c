@@ -97,11 +97,16 @@ static struct tt_carried_config config_of(const struct tt_making *making)
                                       .most_line_bytes = making->links.device_line_bytes};
 }
 
-/* The last error says why. */
+/* The last error says why. Where the process has no memory or thread left, another GPU is of no
+ * help. */
 static tt_status fail_of_gpu(const struct tt_comm_core *core, tt_status status)
 {
     char cause[TT_ERROR_TEXT];
     snprintf(cause, sizeof cause, "%s", tt_last_error());
+    if (status == TT_ERR_SYSTEM)
+        return tt_fail(status,
+                       "the init of communicator %s lacks what calls on memory of GPU %d need: %s",
+                       core->name, core->gpu, cause);
     return tt_fail(status,
                    "GPU %d, which the init of communicator %s names, cannot be used: %s (name one "
                    "that this process can use, or -1 for memory of the host only)",

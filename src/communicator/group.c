@@ -27,7 +27,8 @@ struct kind_row {
     bool is_secret; /* memory that is left is wiped */
     /* counts: the group is the user's, which the counts of communicators have */
     tt_status (*issue)(void *items, int number, enum tt_call_hold hold, bool counts);
-    void (*drop)(void *items, int number, enum tt_call_hold hold);
+    /* The group has failed with this status, whose text stays the thread's last error. */
+    void (*drop)(void *items, int number, enum tt_call_hold hold, tt_status status);
 };
 
 static tt_status issue_inits(void *items, int number, enum tt_call_hold hold, bool counts)
@@ -36,14 +37,13 @@ static tt_status issue_inits(void *items, int number, enum tt_call_hold hold, bo
     return tt_init_together(items, number);
 }
 
-static void drop_inits(void *items, int number, enum tt_call_hold hold)
+static void drop_inits(void *items, int number, enum tt_call_hold hold, tt_status status)
 {
     (void)hold;
-    tt_init_drop(items, number);
+    tt_init_refuse(items, number, status);
 }
 
-/* The calls find their bindings where these are now, and hold their programs no longer: from here
- * on their turns do. */
+/* From here on the calls' turns hold their programs; the bindings stay where they are. */
 static void release_programs(struct tt_pending_call *calls, int ncalls)
 {
     for (int i = 0; i < ncalls; i++) {
@@ -139,10 +139,12 @@ static tt_status issue_calls(void *items, int number, enum tt_call_hold hold, bo
     return tt_issue_calls(items, number, hold);
 }
 
-static void drop_calls(void *items, int number, enum tt_call_hold hold)
+static void drop_calls(void *items, int number, enum tt_call_hold hold, tt_status status)
 {
+    (void)status;
     release_programs(items, number);
     tt_drop_calls(items, number);
+    tt_tell_failure(items, number, status);
     tt_let_go(items, number, hold);
 }
 
@@ -171,9 +173,9 @@ static tt_status issue_ends(void *items, int number, enum tt_call_hold hold, boo
     return first;
 }
 
-/* The failure that the group has stays the thread's last error. */
-static void drop_ends(void *items, int number, enum tt_call_hold hold)
+static void drop_ends(void *items, int number, enum tt_call_hold hold, tt_status status)
 {
+    (void)status;
     char text[TT_ERROR_TEXT];
     struct tt_pending_end *ends = items;
     int nleft = 0;
@@ -358,7 +360,9 @@ bool tt_group_drops_id(const struct tt_unique_id *id)
 tt_status tt_issue_init(struct tt_pending_init *init)
 {
     struct group *group = own_group();
-    return group->depth ? keep_init(group, init) : tt_init_together(init, 1);
+    const tt_status status = group->depth ? keep_init(group, init) : tt_init_together(init, 1);
+    if (group->depth && status) tt_init_refuse(init, 1, status);
+    return status;
 }
 
 tt_status tt_issue_end(struct tt_pending_end *end)
@@ -411,7 +415,7 @@ static tt_status issue_or_drop(struct group *group, tt_status status, bool count
         const struct list *list = &group->lists[k];
         if (!list->number) continue;
         if (status)
-            kinds[k].drop(list->items, list->number, how);
+            kinds[k].drop(list->items, list->number, how, status);
         else
             status = kinds[k].issue(list->items, list->number, how, counts);
     }
@@ -437,9 +441,11 @@ static void end_with_thread(void *argument)
     struct group *group = argument;
     if (!group->depth) return;
     group->depth = 0;
-    TT_WARN("a thread ended between tuttiGroupStart and tuttiGroupEnd: nothing of its group is "
-            "issued");
-    tt_ignore(issue_or_drop(group, TT_ERR_USAGE, false));
+    const tt_status status =
+        tt_fail(TT_ERR_USAGE, "a thread ended between tuttiGroupStart and tuttiGroupEnd: nothing "
+                              "of its group is issued");
+    snprintf(group->error, sizeof group->error, "%s", tt_last_error());
+    tt_ignore(issue_or_drop(group, status, false));
     forget_group(group);
 }
 

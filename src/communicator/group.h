@@ -28,6 +28,9 @@ TT_NODISCARD tt_status tt_issue(struct tt_pending_call *pending);
 struct tt_pending_init {
     /* By the calling thread; NULL: as tuttiCommInitRank. */
     tt_status (*make)(const struct tt_pending_init *init);
+    /* With `make`, in place of it: other ranks wait, and this one does not begin. Keeps nothing of
+     * the last error, which says why. */
+    void (*give_up)(const struct tt_pending_init *init, tt_status status);
     tuttiComm_t *comm;
     tuttiComm_t parent; /* from which it is split; NULL: it is not, and has an id */
     uint64_t number;    /* of the parent: another may be made at its address meanwhile */
@@ -42,9 +45,10 @@ TT_NODISCARD tt_status tt_issue_init(struct tt_pending_init *init);
 /* Makes several communicators of this thread at once, each in a thread of its own; those that are
  * split from one parent in one thread, one after the other. All are made or none is. */
 TT_NODISCARD tt_status tt_init_together(struct tt_pending_init *inits, int ninits);
-/* These inits have failed, or are not made: ends what listens for the ids that no other rank will
- * use. */
-void tt_init_drop(const struct tt_pending_init *inits, int ninits);
+/* These ranks do not join, because of the thread's last error, which is kept, with this status:
+ * tells the other ranks of their ids and those that wait for splits, and ends what listens for the
+ * ids that no other rank will use. */
+void tt_init_refuse(const struct tt_pending_init *inits, int ninits, tt_status status);
 /* Whether this thread's open group holds inits with the id: then it is dropped with them. */
 bool tt_group_drops_id(const struct tt_unique_id *id);
 /* Whether the process can have as many threads, by what the system says. */

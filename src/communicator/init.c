@@ -171,8 +171,11 @@ tt_status tt_init_check_number(int ninits)
                    ninits, most, limit);
 }
 
-static tt_status init_all(const struct tt_pending_init *inits, int ninits)
+/* *have_begun: all that are made have begun to join, where the failure of one reaches the others'
+ * ranks by itself. */
+static tt_status init_all(const struct tt_pending_init *inits, int ninits, bool *have_begun)
 {
+    *have_begun = ninits == 1;
     if (ninits == 1) return init_rank(inits);
     TT_TRY(tt_init_check_number(ninits));
     struct init_thread *threads = calloc((size_t)ninits, sizeof *threads);
@@ -185,6 +188,7 @@ static tt_status init_all(const struct tt_pending_init *inits, int ninits)
         threads[i] = (struct init_thread){.init = &inits[i], .end = inits + ninits, .gate = &gate};
         start_locked(&threads[i]);
     }
+    *have_begun = !gate.status;
     pthread_mutex_unlock(&gate.lock);
     const tt_status status = collect(threads, ninits);
     if (status) forget_all(inits, ninits);
@@ -202,28 +206,53 @@ static tt_status settle_all(struct tt_pending_init *inits, int ninits)
     return TT_OK;
 }
 
-void tt_init_drop(const struct tt_pending_init *inits, int ninits)
+static void drop_ids(const struct tt_pending_init *inits, int ninits)
 {
     for (int i = 0; i < ninits; i++)
         if (!inits[i].make && inits[i].drops_id) tt_unique_id_drop(&inits[i].id);
 }
 
-/* Rank 0 has begun to listen at an address that is known without an id. The other ranks would wait
- * there for rank 0, which may have failed before it joined. */
-static void fail_all(const struct tt_pending_init *inits, int ninits, tt_status status)
+/* Whether the init before it is of the same communicator. */
+static bool has_id_of_last(const struct tt_pending_init *inits, int i)
+{
+    return i > 0 && !inits[i - 1].make &&
+           !sodium_memcmp(&inits[i].id, &inits[i - 1].id, sizeof inits[i].id);
+}
+
+void tt_init_refuse(const struct tt_pending_init *inits, int ninits, tt_status status)
+{
+    char text[TT_ERROR_TEXT];
+    snprintf(text, sizeof text, "%s", tt_last_error());
+    for (int i = 0; i < ninits; i++) {
+        if (inits[i].make)
+            inits[i].give_up(&inits[i], status);
+        else if (!has_id_of_last(inits, i))
+            tt_unique_id_fail(&inits[i].id, inits[i].rank, inits[i].nranks, status);
+        tt_set_last_error(text);
+    }
+    drop_ids(inits, ninits);
+}
+
+/* Some have begun. Rank 0 has begun to listen at an address that is known without an id: the other
+ * ranks would wait there for rank 0, which may have failed before it joined. */
+static void fail_begun(const struct tt_pending_init *inits, int ninits, tt_status status)
 {
     for (int i = 0; i < ninits; i++)
         if (!inits[i].make && inits[i].id.flags & TT_ID_AWAIT && inits[i].rank == 0)
             tt_unique_id_fail(&inits[i].id, 0, inits[i].nranks, status);
-    tt_init_drop(inits, ninits);
+    drop_ids(inits, ninits);
 }
 
 tt_status tt_init_together(struct tt_pending_init *inits, int ninits)
 {
     TT_CANCELS_WAIT;
+    bool have_begun = false;
     tt_status status = settle_all(inits, ninits);
-    if (!status) status = init_all(inits, ninits);
-    if (status) fail_all(inits, ninits, status);
+    if (!status) status = init_all(inits, ninits, &have_begun);
+    if (status && have_begun)
+        fail_begun(inits, ninits, status);
+    else if (status)
+        tt_init_refuse(inits, ninits, status);
     return status;
 }
 
@@ -241,12 +270,15 @@ static tt_status check_place(const void *comm, int nranks, int rank)
 static tt_status init_rank_config(tuttiComm_t *comm, int nranks, const tuttiUniqueId *id, int rank,
                                   const tuttiConfig_t *config)
 {
-    TT_TRY(check_place(comm, nranks, rank));
     struct tt_pending_init init = {.comm = comm, .rank = rank, .nranks = nranks};
-    TT_TRY(tt_comm_config_init(&init.config, config, NULL));
-    tt_sleep_register_process();
     memcpy(&init.id, id, sizeof init.id);
-    const tt_status status = tt_issue_init(&init);
+    tt_sleep_register_process();
+    tt_status status = check_place(comm, nranks, rank);
+    if (!status) status = tt_comm_config_init(&init.config, config, NULL);
+    if (status)
+        tt_init_refuse(&init, 1, status);
+    else
+        status = tt_issue_init(&init);
     sodium_memzero(&init.id, sizeof init.id);
     return status;
 }

@@ -243,6 +243,16 @@ static void drop(struct issue *issue)
     tt_set_last_error(text);
 }
 
+void tt_tell_failure(const struct tt_pending_call *calls, int ncalls, tt_status status)
+{
+    char text[TT_ERROR_TEXT];
+    snprintf(text, sizeof text, "%s", tt_last_error());
+    for (int i = 0; i < ncalls; i++) {
+        tt_ignore(tt_core_tell_failure(calls[i].comm, status));
+        tt_set_last_error(text);
+    }
+}
+
 void tt_drop_calls(struct tt_pending_call *calls, int ncalls)
 {
     struct issue issue;
@@ -420,6 +430,7 @@ static tt_status issue_by_carrier(struct tt_pending_call *calls, int ncalls, enu
     tt_status status = prepare(&issue);
     if (status) {
         drop(&issue);
+        tt_tell_failure(calls, ncalls, status);
     } else {
         start(&issue);
         link_own(&issue);

@@ -23,6 +23,9 @@ TT_NODISCARD tt_status tt_check_may_wait(const struct tt_comm_core *core,
                                          const _Atomic uint64_t *turns);
 /* Whether the call is a message of a rank to itself. */
 bool tt_is_to_itself(const struct tt_pending_call *call);
+/* Other ranks wait for these calls, which this rank will not issue: tells them (carrier.h:
+ * tt_core_tell_failure). Keeps the last error. */
+void tt_tell_failure(const struct tt_pending_call *calls, int ncalls, tt_status status);
 /* Of calls that will not be issued, frees what they have. */
 void tt_drop_calls(struct tt_pending_call *calls, int ncalls);
 void tt_enter_calls(const struct tt_pending_call *calls, int ncalls);

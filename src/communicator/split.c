@@ -1,4 +1,5 @@
 /* Splits a communicator: the ranks with one colour become a communicator of their own. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -9,6 +10,12 @@
 static tt_status parent_allgather(void *context, const void *mine, void *all, size_t nbytes)
 {
     return tt_status_of(tuttiAllGather(mine, all, nbytes, tuttiUint8, context, NULL));
+}
+
+static void fail_parent(void *context, tt_status status)
+{
+    tuttiComm_t parent = context;
+    tt_ignore(tt_core_tell_failure(&parent->core, status));
 }
 
 struct choice {
@@ -56,6 +63,7 @@ static tt_status split(const struct tt_pending_init *init, const struct choice *
     tt_status status = choices && members
                            ? parent_allgather(comm, mine, choices, sizeof *mine)
                            : tt_fail(TT_ERR_SYSTEM, "out of memory for a split of %zu ranks", n);
+    if (!choices || !members) fail_parent(comm, status);
     if (!status) status = check_choices(comm, choices, mine->status);
     if (!status) {
         int rank = -1;
@@ -66,6 +74,7 @@ static tt_status split(const struct tt_pending_init *init, const struct choice *
             if (members[i] == comm->core.rank) rank = i;
         const struct tt_participants participants = {
             .allgather = parent_allgather,
+            .give_up = fail_parent,
             .context = comm,
             .deadline_ns = tt_deadline_ns(init->config.init_timeout_ms),
             .nparticipants = comm->core.nranks,
@@ -102,12 +111,24 @@ static tt_status make(const struct tt_pending_init *init)
     return status;
 }
 
+/* In place of `make`. */
+static void give_up(const struct tt_pending_init *init, tt_status status)
+{
+    char text[TT_ERROR_TEXT];
+    snprintf(text, sizeof text, "%s", tt_last_error());
+    if (enter_parent(init)) return;
+    tt_set_last_error(text);
+    fail_parent(init->parent, status);
+    tt_core_leave_call(&init->parent->core);
+}
+
 static tt_status issue_split(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
                              const tuttiConfig_t *config)
 {
     if (!newcomm) return tt_fail(TT_ERR_ARGUMENT, "tuttiCommSplit: newcomm is NULL");
     *newcomm = NULL;
     struct tt_pending_init init = {.make = make,
+                                   .give_up = give_up,
                                    .comm = newcomm,
                                    .parent = comm,
                                    .number = comm->number,
@@ -118,7 +139,8 @@ static tt_status issue_split(tuttiComm_t comm, int color, int key, tuttiComm_t *
             tt_fail(TT_ERR_ARGUMENT, "color %d is negative and not TUTTI_SPLIT_NOCOLOR", color);
     if (!init.status) init.status = tt_comm_config_init(&init.config, config, comm);
     if (init.status && tt_in_group()) return init.status; /* nothing of the group is issued */
-    return tt_issue_init(&init);
+    if (!tt_in_group()) return tt_issue_init(&init);
+    return tt_core_tell_failure(&comm->core, tt_issue_init(&init)); /* there is no room for it */
 }
 
 static tt_status enter_and_issue(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,

@@ -130,7 +130,7 @@ tt_status tt_work_advance(struct tt_work *work)
 tt_status tt_work_settle(struct tt_work *work, tt_status status)
 {
     struct tt_engine *engine = work->engine;
-    if (status < 0) status = tt_fabric_fail(engine->fabric, status, "%s", tt_last_error());
+    if (status < 0) status = tt_fabric_fail_here(engine->fabric, status);
     if (status != TT_IN_PROGRESS) status = end(work, status);
     tt_engine_leave(engine);
     return status;

@@ -141,6 +141,9 @@ struct tt_entry *tt_fabric_entry(const struct tt_fabric *fabric, int rank, uint6
  * thread that runs this rank's work. */
 TT_NODISCARD tt_status tt_fabric_fail(struct tt_fabric *fabric, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* tt_fabric_fail with the last error, which is this rank's and then names it; one about a remote
+ * rank (TT_ERR_REMOTE) names that already. */
+TT_NODISCARD tt_status tt_fabric_fail_here(struct tt_fabric *fabric, tt_status status);
 /* TT_OK, or the communicator's failure or this rank's abort (its text as this thread's last error).
  * A load; for every turn of a wait. */
 TT_NODISCARD tt_status tt_fabric_check(struct tt_fabric *fabric);

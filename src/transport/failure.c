@@ -48,6 +48,14 @@ tt_status tt_fabric_fail(struct tt_fabric *fabric, int code, const char *format,
                   : tt_fail(TT_ERR_REMOTE, "the communicator failed; the rank that knew why died");
 }
 
+tt_status tt_fabric_fail_here(struct tt_fabric *fabric, tt_status status)
+{
+    char text[TT_ERROR_TEXT], name[128] = "";
+    snprintf(text, sizeof text, "%s", tt_last_error());
+    if (status != TT_ERR_REMOTE) tt_fabric_name_rank(fabric, fabric->rank, name, sizeof name);
+    return tt_fabric_fail(fabric, status, "%s%s%s", name, *name ? ": " : "", text);
+}
+
 tt_status tt_fabric_check(struct tt_fabric *fabric)
 {
     if (!tt_fabric_has_failed(fabric)) return TT_OK;

@@ -148,6 +148,7 @@ TEST(process, a_rank_that_had_no_descriptors_may_try_again)
         for (int i = 0; i < ntaken; i++) close(taken[i]);
         const bool failed = runs[0].status != TT_OK && strstr(runs[0].text, "ulimit -n");
         for (int rank = 0; rank < 2; rank++) runs[rank] = rank_run_of(&id, rank, 2);
+        if (tt_unique_id_settle(&id, 0, 2, tt_deadline_ns(1000)) != TT_OK) _exit(4);
         const int before = count_descriptors();
         pthread_t thread;
         if (pthread_create(&thread, NULL, run_one, &runs[0])) _exit(3);

@@ -1,5 +1,6 @@
 /* Tests of the sequence that rank 0 draws for each communicator of an address: who takes it, who is
  * sent to the next root, and what a stranger gains from it. */
+#include <errno.h>
 #include <pthread.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -197,6 +198,60 @@ TEST(sequence, a_rank_that_left_and_comes_anew_joins_the_next_root)
     expect_ranks(&first, 1, TT_ERR_REMOTE, "left before all ranks had come");
     run_ranks(runs, 2);
     expect_ranks(runs, 2, TT_OK, NULL);
+}
+
+/* What a connection reads behind the answer: 0: its end; else an errno. */
+static int read_end(int fd)
+{
+    char byte;
+    ssize_t n;
+    while ((n = recv(fd, &byte, 1, 0)) < 0 && errno == EAGAIN) tt_test_pause();
+    return n < 0 ? errno : (int)n;
+}
+
+/* A root that has failed, since rank 1 of 3 left, answers rank 2, which says at once that it cannot
+ * join and why. Whether it does, as it does unless this thread was away for two seconds. */
+static bool is_unable_rank_answered(void)
+{
+    const struct tt_report report = {TT_ERR_SYSTEM, 2, 3, "no listener"};
+    char said[sizeof(struct tt_hello) + sizeof report]; /* in one piece */
+    struct tt_unique_id id;
+    struct tt_greeting greetings[2];
+    struct tt_hello hello;
+    struct tt_answer answer;
+    char method[64], why[TT_WIRE_TEXT];
+    int fds[2];
+    choose_method(method);
+    struct rank_run first = rank_run_by(method, 0, 3);
+    CHECK(find_id(&first.id, method, 0, 3) == TT_OK && find_id(&id, method, 1, 3) == TT_OK);
+    first.method = NULL;
+    for (int i = 0; i < 2; i++) CHECK(open_greeted(&id, &fds[i], &greetings[i]));
+    tt_hello_fill(&hello, TT_HELLO_JOIN, 1, 3);
+    CHECK(tt_handshake_say(fds[0], &greetings[0], &hello, id.key, tt_deadline_ns(PATIENCE_MS),
+                           why) == TT_ATTEMPT_OK);
+    close(fds[0]);
+    run_rank(&first);
+    expect_ranks(&first, 1, TT_ERR_REMOTE, "left before all ranks had come");
+    tt_hello_fill(&hello, TT_HELLO_JOIN, 2, 3);
+    hello.unable = true;
+    tt_hello_sign(&hello, &greetings[1], id.key);
+    memcpy(said, &hello, sizeof hello);
+    memcpy(said + sizeof hello, &report, sizeof report);
+    const bool is_answered =
+        tt_socket_send_now(fds[1], said, sizeof said) == 0 &&
+        tt_socket_receive(fds[1], &answer, sizeof answer, tt_deadline_ns(PATIENCE_MS)) == 0;
+    if (is_answered) CHECK_EQ(answer.status, TT_ERR_REMOTE);
+    if (is_answered)
+        CHECK_EQ(read_end(fds[1]), 0); /* no reset, which may take the answer with it */
+    close(fds[1]);
+    return is_answered;
+}
+
+TEST(sequence, a_failed_root_hears_a_rank_that_cannot_join_before_it_answers)
+{
+    bool is_answered = false;
+    for (int i = 0; i < 10 && !is_answered; i++) is_answered = is_unable_rank_answered();
+    CHECK(is_answered);
 }
 
 /* It knows no sequence, and tells the root that is at its address. */

@@ -4,7 +4,10 @@
  * reset: resets the GPU (cudaDeviceReset) between two communicators, whose streams it keeps.
  * reset_early: the same before it destroys the first, which is told, and ends without a fault; a
  * call on memory that is gone is refused, and one after the program has used the GPU again.
- * reset_used: the same; before, a call was captured, and afterwards one is made, which fails. */
+ * reset_used: the same; before, a call was captured, and afterwards one is made, which fails.
+ * reset_left: resets the GPU after an abort that left memory to a kernel which had not begun; the
+ * next communicator works, and the driver gets nothing that is gone. */
+#include <semaphore.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -224,6 +227,36 @@ static int reset_used(void)
     return 0;
 }
 
+static sem_t unblocked;
+
+static void CUDA_CB wait_for_unblock(void *semaphore)
+{
+    while (sem_wait(semaphore)) {
+    }
+}
+
+static int reset_left(void)
+{
+    CUstream stream = NULL;
+    tuttiStream_t found = NULL;
+    void *memory = begin();
+    tuttiComm_t comm = make(1, 0, new_id());
+    sem_init(&unblocked, 0, 0);
+    CALL(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+    check(tuttiStreamOfDevice(&found, 0, stream), "stream");
+    CALL(cuLaunchHostFunc, stream, wait_for_unblock, &unblocked);
+    check(tuttiAllReduce(memory, memory, COUNT, tuttiInt32, tuttiSum, comm, found), "all-reduce");
+    check(tuttiCommAbort(comm), "abort");
+    sem_post(&unblocked);
+    CALL(cuStreamSynchronize, stream);
+    CALL(cuDevicePrimaryCtxReset_v2, 0);
+    memory = begin();
+    comm = make(1, 0, new_id());
+    sum(comm, memory, 1);
+    check(tuttiCommDestroy(comm), "destroy");
+    return 0;
+}
+
 static int reset(bool early)
 {
     for (int i = 0; i < 3; i++) {
@@ -251,6 +284,7 @@ int main(int argc, char **argv)
     if (!strcmp(how, "reset")) return reset(false);
     if (!strcmp(how, "reset_early")) return reset(true);
     if (!strcmp(how, "reset_used")) return reset_used();
-    fprintf(stderr, "usage: again peers|reset|reset_early|reset_used\n");
+    if (!strcmp(how, "reset_left")) return reset_left();
+    fprintf(stderr, "usage: again peers|reset|reset_early|reset_used|reset_left\n");
     return 1;
 }

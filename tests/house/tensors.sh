@@ -3,11 +3,12 @@
 # where a float is a type that cannot be read (tensors.h). Those with floats of the host's own are listed, with what these are.
 . "$(dirname "$0")/common.sh"
 declare -A own=(
+    [trainer/choice.c]="logits that a token is drawn from"
     [trainer/ckpt/save.c]="a number that is not finite, for its error"
     [trainer/evaluate.c]="logits that the caller gets"
     [trainer/model/model.c]="the deviation of first values"
     [trainer/parallel/flight.c]="times of the library's events"
-    [trainer/run.c]="logits of the sample, weights of its tokens"
+    [trainer/run.c]="weights of tokens"
     [trainer/tokens.c]="weights of tokens, before they go to the backend"
 )
 work=$(mktemp -d)

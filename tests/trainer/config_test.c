@@ -71,6 +71,10 @@ TEST(config, bad_options_are_named_with_what_was_expected)
         {"--config=", "--config is empty"},
         {"--=3", "no option -- (--help lists them all)"},
         {"--colour=3", "no option --colour (--help lists them all)"},
+        {"--device=cpu", "no option --device (--help lists them all)"},
+        {"--epoch=2", "did you mean --epochs?"},
+        {"--learning=2", "no option --learning (--help lists them all)"},
+        {"--warm-up=2", "did you mean --warmup?"},
         {"--config=/nonexistent.json", "/nonexistent.json"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
@@ -399,7 +403,8 @@ TEST(config, json_errors_name_the_line)
     static const struct {
         const char *text, *says;
     } cases[] = {
-        {"{\n\"layers\": 3,\n\"widht\": 32}", ":3: no option --widht; did you mean --width"},
+        {"{\n\"layers\": 3,\n\"widht\": 32}", ":3: no option and no key of DeepSpeed's called "
+                                              "widht that is known; did you mean --width?"},
         {"{\"layers\": [3]}", "expected a number or a string"},
         {"{\"layers\": 3", "not a JSON object"},
         {"[1]", "not a JSON object"},

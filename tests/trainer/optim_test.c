@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "optim/optim.h"
-#include "optim/rate.h"
 #include "ops/share.h"
 #include "parallel/whole.h"
 #include "reference.h"
@@ -275,36 +274,6 @@ TEST(optim, threads_share_an_update_whose_states_have_other_shapes)
         tr_pool_close();
         for (int i = 0; i < COUNT; ++i) REQUIRE(w[i] == (float)i + 0.75f);
     }
-}
-
-TEST(optim, schedule_rises_then_falls_to_the_last_rate)
-{
-    struct tr_config config;
-    tr_config_init(&config);
-    config.lr = 1;
-    config.min_lr = 0.1;
-    config.warmup = 10;
-    CHECK(fabs(tr_rate_of(&config, 0, 0) - 0.1) < 1e-12);
-    CHECK(fabs(tr_rate_of(&config, 9, 0) - 1) < 1e-12);
-    CHECK(fabs(tr_rate_of(&config, 10, tr_rate_progress(&config, 10, 110, 0)) - 1) < 1e-12);
-    CHECK(fabs(tr_rate_of(&config, 60, tr_rate_progress(&config, 60, 110, 0)) - 0.55) < 1e-12);
-    CHECK(fabs(tr_rate_of(&config, 110, tr_rate_progress(&config, 110, 110, 0)) - 0.1) < 1e-12);
-    double before = 2;
-    for (int64_t step = 10; step <= 110; ++step) {
-        const double lr = tr_rate_of(&config, step, tr_rate_progress(&config, step, 110, 0));
-        CHECK(lr < before);
-        before = lr;
-    }
-}
-
-TEST(optim, a_time_budget_takes_the_schedule_to_its_end)
-{
-    struct tr_config config;
-    tr_config_init(&config);
-    config.seconds = 10;
-    CHECK(tr_rate_progress(&config, 100, 0, 5) == 0.5);
-    CHECK(tr_rate_progress(&config, 100, 0, 50) == 1);
-    CHECK(tr_rate_progress(&config, 100, 0, 0) == 0);
 }
 
 TEST(optim, clipping_shortens_only_what_is_too_long)

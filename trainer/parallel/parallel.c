@@ -14,6 +14,7 @@ static const struct tr_attention_kind *kind_of(const struct tr_parallel *paralle
 static tr_status attend_forward(void *arg, const struct tr_attend *call)
 {
     struct tr_parallel *parallel = arg;
+    if (parallel->cache) return tr_cached_attention(parallel, call, parallel->scratch);
     return kind_of(parallel)->forward(parallel, call, parallel->scratch);
 }
 

@@ -3,9 +3,21 @@
 #ifndef TR_PARALLEL_H
 #define TR_PARALLEL_H
 
+#include "../memory.h"
 #include "../mesh.h"
 #include "../model/seams.h"
 #include "seqlayout.h"
+
+/* The keys and values of the first tokens of one sequence, by layers of this rank's stage: who goes
+ * on with the sequence computes its next tokens only. Made by tr_cache_init (cached.c), which must
+ * be agreed on; tr_cache_fini frees. */
+struct tr_cache {
+    struct tr_arena memory;
+    float **keys, **values; /* [nlayers]: rows of kv_heads * d floats */
+    int nlayers;
+    int layer;  /* that attends next in the pass at hand */
+    long count; /* tokens whose keys and values are there */
+};
 
 /* Owner: the engine. */
 struct tr_parallel {
@@ -14,6 +26,7 @@ struct tr_parallel {
     const struct tr_sequence *sequence; /* of the sequences at hand */
     float *scratch;                     /* tr_parallel_scratch floats */
     size_t *counts;                     /* [4 ulysses], in the host's memory */
+    struct tr_cache *cache;             /* of the sequence at hand; NULL: sequences are whole */
 };
 
 /* Fills in the seams; `parallel` must live as long. */
@@ -45,6 +58,15 @@ struct tr_attention_kind {
     size_t (*scratch)(const struct tr_parallel *parallel, const struct tr_attend *shape);
 };
 extern const struct tr_attention_kind tr_local_attention, tr_ring_attention, tr_ulysses_attention;
+
+/* cached.c: attention of a rank that has the next tokens of one sequence, to those and all before.
+ */
+tr_status tr_cached_attention(struct tr_parallel *parallel, const struct tr_attend *call,
+                              float *scratch);
+/* A cache for `tokens` tokens of the shape's heads and `nlayers` layers. */
+TR_NODISCARD tr_status tr_cache_init(struct tr_cache *cache, const struct tr_backend *backend,
+                                     const struct tr_attend *shape, int nlayers, long tokens);
+void tr_cache_fini(struct tr_cache *cache);
 
 /* Ring or local, as the mesh has it. */
 const struct tr_attention_kind *tr_inner_attention(const struct tr_parallel *parallel);

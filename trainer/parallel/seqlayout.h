@@ -18,6 +18,7 @@
 
 struct tr_sequence {
     long length, padded; /* tokens of the whole sequence */
+    long before;         /* tokens before it, which a cache holds; 0: it is a text's beginning */
     long local;          /* tokens of each rank: padded / (ring x ulysses) */
     int ring, ring_rank, ulysses, ulysses_rank;
     bool zigzag;

@@ -2,6 +2,7 @@
 #include "log.h"
 
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 #include "clock.h"
@@ -23,15 +24,33 @@ void tr_log_close(struct tr_log *log)
 }
 
 /* A line that cannot be written ends the file, said once, and not the training. */
+static void end_line(struct tr_log *log, int64_t step)
+{
+    if (fflush(log->file) == 0) return;
+    fprintf(stderr, "tutti-train: --log=%s: %s; no lines are written from step %lld on\n",
+            log->path, strerror(errno), (long long)step);
+    tr_log_close(log);
+}
+
 static void write_json(struct tr_log *log, const struct tr_log_row *row)
 {
     fprintf(log->file,
             "{\"step\": %lld, \"loss\": %.17g, \"lr\": %.9g, \"norm\": %.9g, \"seconds\": %.3f}\n",
             (long long)row->step, row->loss, row->lr, row->norm, row->elapsed);
-    if (fflush(log->file) == 0) return;
-    fprintf(stderr, "tutti-train: --log=%s: %s; no lines are written from step %lld on\n",
-            log->path, strerror(errno), (long long)row->step);
-    tr_log_close(log);
+    end_line(log, row->step);
+}
+
+void tr_log_held_out(struct tr_log *log, int64_t step, double loss, double elapsed)
+{
+    if (!log->speaks) return;
+    printf("step %6lld  held-out loss %.4f  perplexity %.3f\n", (long long)step, loss, exp(loss));
+    fflush(stdout);
+    if (!log->file) return;
+    fprintf(log->file,
+            "{\"step\": %lld, \"held_out_loss\": %.17g, \"perplexity\": %.9g, \"seconds\": "
+            "%.3f}\n",
+            (long long)step, loss, exp(loss), elapsed);
+    end_line(log, step);
 }
 
 /* Seconds to go: by steps or by the budget, whichever ends first; a number that fits an integer. */

@@ -34,6 +34,8 @@ TR_NODISCARD tr_status tr_log_open(struct tr_log *log, bool speaks, int64_t ever
                                    bool append);
 void tr_log_close(struct tr_log *log);
 void tr_log_step(struct tr_log *log, const struct tr_log_row *row);
+/* The loss of the held-out part after `step` steps, with its perplexity, the exponential of it. */
+void tr_log_held_out(struct tr_log *log, int64_t step, double loss, double elapsed);
 
 /* Prints text that may hold anything: bytes that are no UTF-8, and what no terminal should get, are
  * shown as '.'. */

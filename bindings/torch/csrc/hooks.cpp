@@ -78,47 +78,38 @@ void Hooks::tell_completion(const c10d::CompletionHookArgs &args)
             TORCH_WARN("tutti: a completion hook failed: ", text_of(error));
 }
 
-/* This thread calls abort hooks, until its end, also where Python ends the thread. */
-class Hooks::Telling
+/* Calls all abort hooks. The first exception of one, or NULL. */
+std::exception_ptr Hooks::tell_all()
 {
-  public:
-    explicit Telling(Hooks &hooks) : hooks_(hooks)
-    {
-        std::lock_guard<std::mutex> guard(hooks_.lock_);
-        is_first_ = hooks_.tellers_.insert(std::this_thread::get_id()).second;
-    }
-    ~Telling()
-    {
-        if (!is_first_) return;
-        std::lock_guard<std::mutex> guard(hooks_.lock_);
-        hooks_.tellers_.erase(std::this_thread::get_id());
-    }
-    Telling(const Telling &) = delete;
-    /* False: a hook that this thread calls has come here. */
-    bool is_first() const
-    {
-        return is_first_;
-    }
-
-  private:
-    Hooks &hooks_;
-    bool is_first_;
-};
-
-std::exception_ptr Hooks::tell_abort()
-{
-    if (process_ != this_process()) return nullptr;
-    const Telling telling(*this);
-    if (!telling.is_first()) return nullptr;
+    /* This thread calls hooks until the end, also where Python ends the thread. */
+    struct Telling {
+        Hooks &hooks;
+        ~Telling()
+        {
+            std::lock_guard<std::mutex> guard(hooks.lock_);
+            hooks.tellers_.erase(std::this_thread::get_id());
+        }
+    };
     std::unique_lock<std::mutex> guard(lock_);
+    tellers_.insert(std::this_thread::get_id());
     const auto hooks = abort_;
     guard.unlock();
+    const Telling telling{*this};
     std::exception_ptr first;
     for (const auto &[id, hook] : hooks) {
         const std::exception_ptr error = call(*hook);
         if (!first) first = error;
     }
     return first;
+}
+
+std::exception_ptr Hooks::tell_abort()
+{
+    if (process_ != this_process()) return nullptr;
+    std::unique_lock<std::mutex> guard(lock_);
+    if (!tellers_.empty()) return nullptr;
+    guard.unlock();
+    return tell_all();
 }
 
 void Hooks::close()
@@ -159,7 +150,7 @@ void Hooks::tell_failure()
         }
     } end{*this};
     while (take_news())
-        if (const std::exception_ptr error = tell_abort())
+        if (const std::exception_ptr error = tell_all())
             TORCH_WARN("tutti: an abort hook failed: ", text_of(error));
     end.is_over = true;
 }
@@ -169,7 +160,9 @@ void Hooks::finish_failure()
     if (process_ != this_process()) return;
     std::unique_lock<std::mutex> guard(lock_);
     if (tellers_.contains(std::this_thread::get_id())) return; /* a hook ends its group */
-    told_.wait_until(guard, failed_at_ + LONGEST, [this] { return !is_telling_; });
+    /* A further failure may come while this thread waits. */
+    while (is_telling_ && std::chrono::steady_clock::now() < failed_at_ + LONGEST)
+        told_.wait_until(guard, failed_at_ + LONGEST);
 }
 
 } // namespace tutti_torch

@@ -33,7 +33,8 @@ class Hooks
 
     /* A hook that throws ends neither the others nor the call: a warning tells of it. */
     void tell_completion(const c10d::CompletionHookArgs &args);
-    /* Calls all abort hooks. The first exception of one, or NULL. Nothing in an abort hook. */
+    /* Calls all abort hooks. The first exception of one, or NULL. Nothing while a thread calls
+     * abort hooks: a hook may abort its group, also by a thread that it waits for. */
     std::exception_ptr tell_abort();
     /* From now on no failure is told: the program ends, and other ranks may have left. */
     void close();
@@ -52,7 +53,7 @@ class Hooks
     /* The flight recorder writes its file in a second, or in 15 where the machine is loaded. */
     static constexpr std::chrono::seconds LONGEST{20};
 
-    class Telling;
+    std::exception_ptr tell_all();
     bool take_news();
 
     const void *const process_;

@@ -136,7 +136,9 @@ std::string value_of(const Meeting &meeting, const Patience &patience)
     });
 }
 
-/* Nobody needs the keys any more; some kinds of stores cannot delete. */
+/* Nobody needs the keys any more; some kinds of stores cannot delete. A thread may delete them when
+ * the group has ended: those of messages have the id of their group in them, so that they are no
+ * later group's. */
 void drop_keys(const Meeting &meeting)
 {
     const auto drop = [store = meeting.store, keys = std::array{meeting.key, meeting.ready_key}] {

@@ -127,7 +127,8 @@ def _run(cases, nranks):
         left, errors, whys, dead = {each.name: set(range(nranks)) for each in cases}, {}, {}, set()
         until = time.monotonic() + LIMIT_S
         while any(left.values()) and not errors and time.monotonic() < until:
-            if results.empty() and not any(process.is_alive() for process in ranks):
+            some_live = any(process.is_alive() for process in ranks)  # before the look at the results: one puts its own before it ends
+            if not some_live and results.empty():
                 break
             while not results.empty():
                 rank, name, outcome, _ = results.get()

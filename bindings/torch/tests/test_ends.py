@@ -1,7 +1,6 @@
 """How groups end: abort from another thread, exit with queued work, exit without destroy, fork, threads of DataLoader."""
 
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -9,28 +8,27 @@ import time
 
 import torch
 import torch.distributed as dist
-from harness import Skip, begin, case, expect, main, raises, same
+from harness import LIMIT_S, Skip, begin, case, expect, main, raises, same
 
 CPU = torch.device("cpu")
 
 
-def _program(text, rank, nranks, path, seconds=60, before=""):
-    """Runs the text, behind the one of before the group, as a rank in a process of its own, whose exit is the interpreter's. Its status, output and how
-    long its end took."""
+def _program(text, rank, nranks, path, before="", timeout=50, recorder=True):
+    """Runs the text, behind the one of before the group, as a rank in a process of its own, whose exit is the interpreter's. Its status and output.
+    Without PyTorch's flight recorder, which may take 15 s and more where the machine is loaded, if it has nothing to do with the case."""
     start = before + (
         "import torch, torch.distributed as dist, datetime, os, sys, threading\n"
         f"rank, nranks = {rank}, {nranks}\n"
-        f"dist.init_process_group('tutti', init_method='file://{path}', rank=rank, world_size=nranks, timeout=datetime.timedelta(seconds=50))\n"
+        f"dist.init_process_group('tutti', init_method='file://{path}', rank=rank, world_size=nranks, timeout=datetime.timedelta(seconds={timeout}))\n"
     )
-    text = start + text + "\nimport time; print('left at', time.monotonic(), flush=True)"  # Python's end comes after that
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=seconds)
-    now, left = time.monotonic(), re.search(r"left at ([0-9.]+)", done.stdout)
-    return done.returncode, done.stdout + done.stderr, now - float(left[1]) if left else 0
+    environment = os.environ if recorder else os.environ | {"TORCH_FR_BUFFER_SIZE": "0"}
+    done = subprocess.run([sys.executable, "-c", start + text], capture_output=True, text=True, timeout=LIMIT_S, env=environment)
+    return done.returncode, done.stdout + done.stderr
 
 
 @case(group=False)
 def exit_without_destroy_is_quiet(rank, nranks, path):
-    status, output, _ = _program("t = torch.ones(2)\ndist.all_reduce(t)\nprint(t)", rank, nranks, path)
+    status, output = _program("t = torch.ones(2)\ndist.all_reduce(t)\nprint(t)", rank, nranks, path)
     expect(status == 0 and f"tensor([{nranks}., {nranks}.])" in output, f"{status}: {output}")
 
 
@@ -43,9 +41,8 @@ if rank == 0:
     works[0].get_future().then(lambda f: print('called'))
     irecv = dist.irecv(torch.ones(4), 1)
 """
-    status, output, seconds = _program(text, rank, nranks, path)
+    status, output = _program(text, rank, nranks, path, timeout=10 * LIMIT_S, recorder=False)  # a hang is one until the timeout
     expect(status == 0, f"{status}: {output}")
-    expect(seconds < 40, f"{seconds} s: {output}")  # it would wait for the timeout, 50 s
 
 
 @case(group=False)
@@ -63,7 +60,7 @@ def cleanup():
     print('ended')
 atexit.register(cleanup)
 """
-    status, output, _ = _program("dist.barrier()", rank, nranks, path, before=before)
+    status, output = _program("dist.barrier()", rank, nranks, path, before=before)
     sums = [float(nranks**2 + 1)] * 2
     expect(status == 0 and f"reduced {sums}\nended" in output, f"{status}: {output}")
 
@@ -79,7 +76,7 @@ try:
 except dist.DistBackendError as error:
     print(error)
 """
-    status, output, _ = _program(text, rank, nranks, path)
+    status, output = _program(text, rank, nranks, path)
     expect(status == 3 * rank, f"{status}: {output}")
     expect(rank == 1 or "rank 1 (host" in output and "abort" not in output, output)
 
@@ -94,7 +91,7 @@ elif rank == 1:
     dist.recv(t, 0)
     print('right' if (t == torch.arange(1 << 20)).all() else 'wrong')
 """
-    status, output, _ = _program(text, rank, nranks, path)
+    status, output = _program(text, rank, nranks, path)
     expect(status == 0 and (rank != 1 or "right" in output), f"{status}: {output}")
 
 
@@ -108,8 +105,8 @@ if rank == 0:
 else:
     import time; time.sleep(3)  # the call does not end by the death of this rank
 """
-    status, output, seconds = _program(text, rank, nranks, path)
-    expect(status == 0 and seconds < 40, f"{status}, {seconds} s: {output}")
+    status, output = _program(text, rank, nranks, path, timeout=10 * LIMIT_S, recorder=False)
+    expect(status == 0, f"{status}: {output}")
 
 
 @case(alone=True)
@@ -187,6 +184,28 @@ def an_abort_hook_that_aborts_the_group_runs_once(rank, nranks):
         backend.abort()
         expect(told == [1], f"{told}")
         raises(dist.DistBackendError, "shut down", dist.barrier)
+        store.set("over", "1")
+    else:
+        store.wait(["over"])
+
+
+@case(alone=True)
+def an_abort_hook_whose_thread_aborts_the_group_runs_once(rank, nranks):
+    dist.barrier()
+    store, told = dist.distributed_c10d._get_default_store(), []
+    if rank == 0:
+        backend = dist.group.WORLD._get_backend(CPU)
+
+        def abort():
+            told.append(1)
+            if len(told) < 10:
+                thread = threading.Thread(target=backend.abort)
+                thread.start()
+                thread.join()
+
+        backend.register_abort_hook(1, abort)
+        backend.abort()
+        expect(told == [1], f"{told}")
         store.set("over", "1")
     else:
         store.wait(["over"])

@@ -213,6 +213,28 @@ def a_failure_to_make_the_id_reaches_all_ranks(rank, nranks, path):
             store.set("over", "1")
 
 
+def _refuse_to_join(rank, nranks, path, culprit):
+    """The culprit has a setting that is wrong, and lives until the others have its error."""
+    meeting = dist.FileStore(f"{path}-meeting", nranks)
+    if rank == culprit:
+        os.environ["TUTTI_ALGORITHM"] = "fastest"
+    text = raises(dist.DistBackendError, 'no collective has an algorithm "fastest"', lambda: begin(rank, nranks, path))
+    expect(rank == culprit or f"rank {culprit} (pid" in text, text)
+    meeting.add("heard", 1)
+    while meeting.add("heard", 0) < nranks:
+        time.sleep(0.01)
+
+
+@case(group=False)
+def all_have_the_error_of_a_rank_that_cannot_join(rank, nranks, path):
+    _refuse_to_join(rank, nranks, path, nranks - 1)
+
+
+@case(group=False)
+def all_have_the_error_of_rank_0_when_it_cannot_join(rank, nranks, path):
+    _refuse_to_join(rank, nranks, path, 0)
+
+
 def _member(port, rank, nranks, late):
     """A process that makes the group on the store, as a rank does that torchrun has started."""
     child = os.fork()
@@ -257,6 +279,23 @@ def a_store_that_outlives_the_ranks_serves_the_next_ones(rank, nranks, path):
         meeting.add(f"done {turn}", 1)
         while meeting.add(f"done {turn}", 0) < nranks:
             time.sleep(0.01)
+
+
+@case(group=False)
+def groups_made_again_at_once_on_one_store_find_each_other(rank, nranks, path):
+    meeting = dist.FileStore(path, nranks)
+    tcp = store_of_rank_0(meeting, rank)
+    for turn in range(30):
+        for store in (meeting, tcp):
+            group, received = _create(store, rank, nranks), torch.zeros(1)
+            work = group.send([torch.tensor([float(turn + rank)])], (rank + 1) % nranks, 0)
+            group.recv([received], (rank - 1) % nranks, 0).wait()
+            work.wait()
+            expect(received.item() == turn + (rank - 1) % nranks, f"{received} in turn {turn}")
+            group.shutdown()
+    meeting.add("done", 1)
+    while meeting.add("done", 0) < nranks:
+        time.sleep(0.01)
 
 
 @case(group=False)

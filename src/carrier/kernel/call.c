@@ -113,9 +113,10 @@ static tt_status ensure_scratch(struct tt_kernel_part *on, const struct tt_progr
 tt_status tt_kernel_load(struct tt_comm_core *comm, struct tt_cached *cached,
                          const struct tt_binding *binding)
 {
-    tt_status status = cached->device_memory ? TT_OK : load_program(comm, cached);
-    if (!status) status = ensure_scratch(comm->kernel, cached->loaded->program, binding);
-    return status ? tt_core_fail_call(comm, status) : TT_OK;
+    const tt_status status = cached->device_memory ? TT_OK : load_program(comm, cached);
+    /* On other ranks a program that the kernel cannot run may be one that it can. */
+    if (status == TT_ERR_USAGE) return tt_core_fail_call(comm, status);
+    return status ? status : ensure_scratch(comm->kernel, cached->loaded->program, binding);
 }
 
 void tt_kernel_unload(struct tt_comm_core *comm, struct tt_cached *cached)

@@ -112,8 +112,8 @@ TT_NODISCARD tt_status tt_kernel_fill(const struct tt_pending_call *pending, uin
  * pinned memory; USAGE: too many peers. */
 TT_NODISCARD tt_status tt_kernel_fill_exchange(const struct tt_pending_call *pending,
                                                struct tt_device_call *call);
-/* Brings program and scratch memory to the GPU, as far as they are not there; fails the
- * communicator where that cannot be. */
+/* Brings program and scratch memory to the GPU, as far as they are not there. USAGE: the kernel
+ * cannot run the program, and the communicator has failed. */
 TT_NODISCARD tt_status tt_kernel_load(struct tt_comm_core *core, struct tt_cached *cached,
                                       const struct tt_binding *binding);
 /* Frees the program's memory; after a failure a kernel may still run: then it is freed with the

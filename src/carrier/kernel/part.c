@@ -81,12 +81,20 @@ static void leave_to_kernels(struct tt_kernel_part *on)
     tt_process_unlock(&left_lock);
 }
 
+/* Whether a kernel of the rank has not ended. A reset of the GPU ends them all, and takes the event
+ * away. */
+static bool has_kernels(const struct tt_kernel_part *on)
+{
+    struct tt_context *context = tt_device_context(on->device);
+    return !tt_context_is_reset(context) &&
+           tt_context_event_query(context, on->last) == TT_IN_PROGRESS;
+}
+
 /* Whether no kernel of the rank or of its peers can use what is left. */
 static bool is_unused(const struct tt_kernel_part *on)
 {
     if (!on->peers_ended || !tt_graphs_have_ended(on) || !tt_graphs_are_gone(on)) return false;
-    return !on->last ||
-           tt_context_event_query(tt_device_context(on->device), on->last) != TT_IN_PROGRESS;
+    return !on->last || !has_kernels(on);
 }
 
 /* In a child made by fork they are the parent's: their memory is not there, and a thread that the
@@ -119,8 +127,7 @@ static bool has_work(const struct tt_context_user *user)
 {
     const struct tt_kernel_part *on =
         (const struct tt_kernel_part *)((const char *)user - offsetof(struct tt_kernel_part, user));
-    return tt_graphs_are_there(on) ||
-           tt_context_event_query(tt_device_context(on->device), on->last) == TT_IN_PROGRESS;
+    return tt_graphs_are_there(on) || has_kernels(on);
 }
 
 /* ---- Creation ------------------------------------------------------------------------------- */
@@ -285,9 +292,8 @@ static bool await_peers(struct tt_comm_core *comm)
 static bool await_own(const struct tt_kernel_part *on)
 {
     const int64_t deadline_ns = tt_deadline_ns(OWN_MS);
-    struct tt_context *context = tt_device_context(on->device);
     struct tt_pause pause = {0};
-    while (tt_context_event_query(context, on->last) == TT_IN_PROGRESS) {
+    while (has_kernels(on)) {
         if (tt_expired(deadline_ns)) return false;
         tt_pause(&pause);
     }

@@ -106,11 +106,6 @@ static void add_output(struct tt_stage *stage, const struct tt_extent *kept, cha
 
 /* ---- Calls ---------------------------------------------------------------------------------- */
 
-static tt_status fail(const struct tt_pending_call *pending, tt_status status)
-{
-    return status ? tt_core_fail_call(pending->comm, status) : TT_OK;
-}
-
 /* Whether the call's stream is being captured into a CUDA graph, which then has no memory of its
  * own: the call shares that of all such calls. */
 static tt_status find_capturing(const struct tt_pending_call *pending, bool *captured)
@@ -168,7 +163,7 @@ static tt_status await_stage(struct tt_pending_call *pending, enum tt_stage_kind
         TT_TRY(tt_gpu_watch_check_outside(staged->watch, &pending->comm->engine,
                                           "a call that waits for pinned memory"));
     }
-    return fail(pending, status);
+    return status;
 }
 
 /* Calls of at most `most` bytes have memory of their own where there is room; those on streams in
@@ -178,8 +173,7 @@ static tt_status take(struct tt_pending_call *pending, size_t nbytes, size_t mos
 {
     struct tt_staged_part *staged = pending->comm->staged;
     bool captured;
-    const tt_status found = find_capturing(pending, &captured);
-    if (found) return found == TT_ERR_USAGE ? found : fail(pending, found);
+    TT_TRY(find_capturing(pending, &captured));
     const enum tt_stage_kind kind = captured || shares ? TT_STAGE_SHARED
                                     : pending->stream  ? TT_STAGE_OWN
                                     : nbytes <= most   ? TT_STAGE_IF_ROOM
@@ -208,12 +202,11 @@ static tt_status share(struct tt_pending_call *pending, tt_status status,
                        struct tt_stage_shared *shared, size_t nbytes)
 {
     if (!status) status = tt_stage_share(pending->comm->staged, shared, nbytes);
-    if (status) {
+    if (status)
         tt_stage_drop(pending->stage);
-        return fail(pending, status);
-    }
-    pending->stage->portions.base.memory = shared->memory;
-    return TT_OK;
+    else
+        pending->stage->portions.base.memory = shared->memory;
+    return status;
 }
 
 /* Enough for most calls: it rarely grows. */

@@ -37,9 +37,7 @@ static void leave(struct tt_comm_core *comm)
 static tt_status gather(struct tt_calls *calls)
 {
     for (struct tt_pending_call *call = calls->first; call; call = call->next) {
-        const tt_status found =
-            tt_gpu_stream_find_capture(call->comm->context, call->stream, &call->capture);
-        if (found) return found == TT_ERR_USAGE ? found : tt_core_fail_call(call->comm, found);
+        TT_TRY(tt_gpu_stream_find_capture(call->comm->context, call->stream, &call->capture));
         if (call->capture && !call->stage->captured)
             return tt_fail(TT_ERR_USAGE, "the capture of a CUDA stream has begun inside a group, "
                                          "after a call on that stream: begin it before the group");

@@ -1,0 +1,244 @@
+/* Writing on with a cache of keys and values gives what whole windows give, on every mesh that has
+ * one; and which token is drawn. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "generate.h"
+#include "ranks.h"
+#include "shim.h"
+#include "watch/stream.h"
+
+enum { CONTEXT = 16, VOCABULARY = 61 };
+
+struct case_of {
+    enum tr_model_kind kind;
+    int size[TR_NUM_AXES]; /* pp dp fsdp ring ulysses tp */
+    int given;             /* bytes of the prompt */
+};
+
+static struct tr_engine_options options(enum tr_model_kind kind)
+{
+    return (struct tr_engine_options){.model = {.kind = kind,
+                                                .layers = 3,
+                                                .heads = 4,
+                                                .kv_heads = kind == TR_LLAMA ? 2 : 4,
+                                                .width = 32,
+                                                .hidden = 48,
+                                                .vocabulary = VOCABULARY,
+                                                .context = CONTEXT,
+                                                .tied = kind == TR_GPT2},
+                                      .sharding = TR_DDP,
+                                      .schedule = TR_1F1B,
+                                      .batch = 8,
+                                      .micro_batch = 2,
+                                      .bucket_bytes = 8192,
+                                      .seed = 1};
+}
+
+/* Bytes of the vocabulary that do not repeat soon. */
+static void write_prompt(unsigned char *prompt, int count)
+{
+    for (int i = 0; i < count; ++i) prompt[i] = (unsigned char)(i * 7 % VOCABULARY);
+}
+
+static void write_on(struct rank *self)
+{
+    const struct case_of *c = self->arg;
+    struct tr_engine_options o = options(c->kind);
+    if (c->size[TR_FSDP] > 1) o.sharding = TR_ZERO3;
+    struct tr_mesh mesh;
+    struct tr_engine e = {0};
+    struct tr_generator cached = {0}, whole = {0};
+    const struct tr_choice choice = {.temperature = 1.5, .top_k = 40, .top_p = 0.9, .seed = 3};
+    unsigned char prompt[3 * CONTEXT];
+    CHECK_EQ(TR_OK, tr_mesh_init(&mesh, self->world));
+    CHECK_EQ(TR_OK, tr_mesh_shape(&mesh, c->size));
+    CHECK_EQ(TR_OK, tr_engine_init(&e, &mesh, tr_backend_choose(""), &o));
+    CHECK_EQ(TR_OK, tr_generator_init(&cached, &e, &choice, true));
+    CHECK_EQ(TR_OK, tr_generator_init(&whole, &e, &choice, false));
+    const bool cuts = mesh.size[TR_RING] > 1 || mesh.size[TR_ULYSSES] > 1;
+    CHECK_EQ(cached.is_cached, !cuts);
+    CHECK(!whole.is_cached);
+    write_prompt(prompt, c->given);
+    tr_generator_give(&cached, prompt, (size_t)c->given);
+    tr_generator_give(&whole, prompt, (size_t)c->given);
+    int nsame = 0;
+    for (int at = 0; at < 3 * CONTEXT; ++at) {
+        unsigned char a, b;
+        CHECK_EQ(TR_OK, tr_generator_draw(&cached, &a));
+        CHECK_EQ(TR_OK, tr_generator_draw(&whole, &b));
+        CHECK_EQ(cached.count, whole.count);
+        double most = 0, spread = 0;
+        for (int i = 0; i < VOCABULARY; ++i) {
+            most = fmax(most, fabs((double)cached.logits[i] - (double)whole.logits[i]));
+            spread = fmax(spread, fabs((double)whole.logits[i] - (double)whole.logits[0]));
+        }
+        CHECK_MESSAGE(most < 1e-5 * (1 + spread), "token %d, %ld in the window: %g of %g", at,
+                      whole.count, most, spread);
+        nsame += a == b;
+        cached.window[cached.count - 1] = whole.window[whole.count - 1];
+    }
+    CHECK_MESSAGE(nsame >= 3 * CONTEXT - 1, "%d of %d tokens", nsame, 3 * CONTEXT);
+    tr_generator_fini(&cached);
+    tr_generator_fini(&whole);
+    tr_engine_fini(&e);
+    tr_mesh_fini(&mesh);
+}
+
+TEST(generate, a_cache_gives_what_whole_windows_give)
+{
+    static const struct case_of cases[] = {
+        {TR_GPT2, {1, 1, 1, 1, 1, 1}, 5},        {TR_LLAMA, {1, 1, 1, 1, 1, 1}, 5},
+        {TR_GPT2, {1, 1, 1, 1, 1, 2}, 1},        {TR_LLAMA, {1, 1, 1, 1, 1, 2}, CONTEXT - 1},
+        {TR_LLAMA, {1, 1, 1, 1, 1, 4}, CONTEXT}, {TR_GPT2, {3, 1, 1, 1, 1, 1}, CONTEXT + 1},
+        {TR_GPT2, {1, 2, 1, 1, 1, 1}, 0},        {TR_LLAMA, {1, 1, 2, 1, 1, 1}, 2 * CONTEXT + 3},
+        {TR_LLAMA, {1, 1, 1, 2, 1, 1}, 4},       {TR_GPT2, {1, 1, 1, 1, 2, 1}, 4},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        struct case_of c = cases[i];
+        int n = 1;
+        for (int axis = 0; axis < TR_NUM_AXES; ++axis) n *= c.size[axis];
+        CHECK_MESSAGE(run_ranks(n, write_on, &c), "case %zu", i);
+    }
+}
+
+TEST(generate, a_cache_takes_no_more_than_the_context)
+{
+    struct tr_engine_options o = options(TR_GPT2);
+    static const int one[TR_NUM_AXES] = {1, 1, 1, 1, 1, 1};
+    struct tr_mesh mesh;
+    struct tr_engine e = {0};
+    struct tr_cache cache;
+    int32_t ids[CONTEXT + 1] = {0};
+    float logits[VOCABULARY];
+    REQUIRE(tr_mesh_init(&mesh, NULL) == TR_OK && tr_mesh_shape(&mesh, one) == TR_OK);
+    REQUIRE(tr_engine_init(&e, &mesh, tr_backend_choose(""), &o) == TR_OK);
+    REQUIRE(tr_engine_cache(&e, &cache) == TR_OK);
+    CHECK(tr_engine_next(&e, &cache, ids, CONTEXT + 1, logits) < 0);
+    CHECK_EQ(TR_OK, tr_engine_next(&e, &cache, ids, CONTEXT - 1, logits));
+    CHECK(tr_engine_next(&e, &cache, ids, 2, logits) < 0);
+    CHECK_EQ(TR_OK, tr_engine_next(&e, &cache, ids, 1, logits));
+    CHECK(tr_engine_next(&e, &cache, ids, 1, logits) < 0);
+    tr_cache_fini(&cache);
+    tr_engine_fini(&e);
+    tr_mesh_fini(&mesh);
+}
+
+/* ---- Which token ------------------------------------------------------------------------------
+ */
+
+enum { N = 6 };
+static const float six[N] = {0.5f, 2.0f, -1.0f, 2.0f, 1.0f, -30.0f};
+
+/* How often each place is drawn, of 1000 numbers spread evenly. */
+static void count_draws(const struct tr_choice *choice, int counts[N])
+{
+    double weights[N];
+    memset(counts, 0, N * sizeof *counts);
+    for (int i = 0; i < 1000; ++i)
+        counts[tr_choice_draw(choice, six, N, (i + 0.5) / 1000, weights)]++;
+}
+
+TEST(choice, places_are_drawn_as_often_as_the_softmax_says)
+{
+    int counts[N];
+    double total = 0;
+    for (int i = 0; i < N; ++i) total += exp((double)six[i] / 0.7);
+    count_draws(&(struct tr_choice){.temperature = 0.7, .top_p = 1}, counts);
+    for (int i = 0; i < N; ++i) {
+        const double expected = 1000 * exp((double)six[i] / 0.7) / total;
+        CHECK_MESSAGE(fabs(counts[i] - expected) <= 1, "place %d: %d, expected %g", i, counts[i],
+                      expected);
+    }
+}
+
+TEST(choice, top_k_and_top_p_leave_out_the_rest)
+{
+    static const struct {
+        long top_k;
+        double top_p;
+        unsigned drawn; /* a bit a place */
+    } cases[] = {
+        {1, 1, 1u << 1},
+        {2, 1, 1u << 1 | 1u << 3},
+        {3, 1, 1u << 1 | 1u << 3 | 1u << 4},
+        {100, 1, 1u | 1u << 1 | 1u << 2 | 1u << 3 | 1u << 4},
+        {0, 0, 1u << 1},
+        {0, 0.4, 1u << 1 | 1u << 3}, /* the first two have 0.39 each */
+        {0, 0.79, 1u << 1 | 1u << 3 | 1u << 4},
+        {2, 0.5, 1u << 1}, /* half of the two */
+        {2, 0.51, 1u << 1 | 1u << 3},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        int counts[N];
+        unsigned drawn = 0;
+        count_draws(&(struct tr_choice){1, cases[i].top_k, cases[i].top_p, 0}, counts);
+        for (int place = 0; place < N; ++place) drawn |= counts[place] ? 1u << place : 0;
+        CHECK_MESSAGE(drawn == cases[i].drawn, "case %zu: %x, expected %x", i, drawn,
+                      cases[i].drawn);
+    }
+    double weights[N];
+    CHECK_EQ(tr_choice_draw(&(struct tr_choice){.temperature = 0}, six, N, 0.999, weights), 1);
+}
+
+/* ---- The text ---------------------------------------------------------------------------------
+ */
+
+/* What a stream has written of a text, up to its stop. */
+static void write_text(const char *text, size_t length, bool for_people, const char *stop,
+                       char out[64])
+{
+    FILE *file = tmpfile();
+    struct tr_stream stream;
+    bool is_over = false;
+    REQUIRE(tr_stream_open(&stream, file, for_people, stop) == TR_OK);
+    for (size_t i = 0; i < length && !is_over; ++i)
+        is_over = tr_stream_put(&stream, (unsigned char)text[i]);
+    tr_stream_close(&stream);
+    rewind(file);
+    out[fread(out, 1, 63, file)] = 0;
+    fclose(file);
+}
+
+TEST(stream, the_stop_text_ends_it_and_is_not_written)
+{
+    static const struct {
+        const char *text, *stop, *written;
+    } cases[] = {
+        {"one two three", "", "one two three"},
+        {"one two three", "two", "one "},
+        {"one two three", "four", "one two three"},
+        {"aaab", "aab", "a"},
+        {"ababac", "abac", "ab"},
+        {"end", "end", ""},
+        {"en", "end", "en"},
+        {"\xC3\xA4\x1B[2J\xFF", "x", "\xC3\xA4.[2J."},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        char out[64];
+        write_text(cases[i].text, strlen(cases[i].text), true, cases[i].stop, out);
+        CHECK_STR(out, cases[i].written);
+    }
+    char out[64];
+    write_text("\x1B\xFFz", 3, false, "", out);
+    CHECK_STR(out, "\x1B\xFFz");
+}
+
+TEST(stream, a_character_is_written_when_it_is_whole)
+{
+    char out[16] = "";
+    FILE *file = fmemopen(out, sizeof out, "w");
+    struct tr_stream stream;
+    REQUIRE(tr_stream_open(&stream, file, true, "") == TR_OK);
+    tr_stream_put(&stream, 'a');
+    tr_stream_put(&stream, 0xE2);
+    tr_stream_put(&stream, 0x82);
+    CHECK_STR(out, "a");
+    tr_stream_put(&stream, 0xAC);
+    CHECK_STR(out, "a\xE2\x82\xAC");
+    tr_stream_put(&stream, 0xE2);
+    tr_stream_close(&stream);
+    CHECK_STR(out, "a\xE2\x82\xAC.");
+    fclose(file);
+}

@@ -1,0 +1,435 @@
+/* Reads DeepSpeed's configuration. */
+#include "deepspeed.h"
+
+#include <json-c/json.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* One value of the file that is neither an object nor null. */
+struct leaf {
+    struct tr_config *config;
+    const struct tr_json *json;
+    const char *path;
+    struct json_object *value;
+};
+
+struct row {
+    const char *path;
+    const char *option;                         /* of OPTION */
+    tr_status (*take)(const struct leaf *leaf); /* of TAKE */
+    const char *values;                         /* of ONLY: "false|0" */
+    const char *reason;                         /* of IDLE and ONLY */
+};
+
+static tr_status fail(const struct leaf *leaf, const char *reason)
+{
+    enum { MOST = 60 }; /* bytes of a value that is shown */
+    const char *value = json_object_to_json_string_ext(leaf->value, JSON_C_TO_STRING_PLAIN);
+    return tr_fail("%s:%d: \"%s\": %.*s%s: %s", leaf->json->name,
+                   tr_json_line(leaf->json, leaf->path), leaf->path, (int)MOST, value,
+                   strlen(value) > MOST ? " ..." : "", reason);
+}
+
+static void note(const struct leaf *leaf, const char *text)
+{
+    char *notes = leaf->config->notes;
+    const size_t used = strlen(notes);
+    snprintf(notes + used, TR_NOTES_BYTES - used, "%s:%d: %s %s\n", leaf->json->name,
+             tr_json_line(leaf->json, leaf->path), leaf->path, text);
+}
+
+/* Sets an option from a text of this file. */
+static tr_status set(const struct leaf *leaf, const char *option, const char *text)
+{
+    char why[1024];
+    if (tr_config_set(leaf->config, option, text, TR_FROM_FILE) == TR_OK) return TR_OK;
+    snprintf(why, sizeof why, "%s", tr_error());
+    return tr_fail("%s:%d: \"%s\": %s", leaf->json->name, tr_json_line(leaf->json, leaf->path),
+                   leaf->path, why);
+}
+
+static bool is_text(const struct leaf *leaf, const char *text)
+{
+    return json_object_is_type(leaf->value, json_type_string) &&
+           !strcmp(json_object_get_string(leaf->value), text);
+}
+
+static tr_status set_option(const struct leaf *leaf, const char *option)
+{
+    if (json_object_is_type(leaf->value, json_type_array)) return fail(leaf, "expected one number");
+    return set(leaf, option, json_object_get_string(leaf->value));
+}
+
+/* ---- Keys that are not one option -------------------------------------------------------------
+ */
+
+/* Whether the file has a value for the key, other than "auto". */
+static bool has(const struct tr_json *json, const char *path)
+{
+    struct json_object *value = tr_json_find(json, path);
+    return value && !(json_object_is_type(value, json_type_string) &&
+                      !strcmp(json_object_get_string(value), "auto"));
+}
+
+/* Without train_batch_size, one micro-batch a rank is a step, as in DeepSpeed. */
+static tr_status take_micro_batch(const struct leaf *leaf)
+{
+    TR_TRY(set_option(leaf, "micro-batch"));
+    if (has(leaf->json, "train_batch_size") || has(leaf->json, "gradient_accumulation_steps"))
+        return TR_OK;
+    return set(leaf, "accumulate", "1");
+}
+
+/* What DeepSpeed takes for a key that the file leaves out (ops/adam, ops/lamb, torch.optim.SGD,
+ * runtime/zero/muon). */
+static const struct {
+    const char *optimizer, *key, *option, *value;
+} defaults[] = {
+    {"adamw", "lr", "lr", "1e-3"},
+    {"adamw", "betas", "beta1", "0.9"},
+    {"adamw", "betas", "beta2", "0.999"},
+    {"adamw", "eps", "eps", "1e-8"},
+    {"adamw", "weight_decay", "decay", "0"},
+    {"lamb", "lr", "lr", "1e-3"},
+    {"lamb", "betas", "beta1", "0.9"},
+    {"lamb", "betas", "beta2", "0.999"},
+    {"lamb", "eps", "eps", "1e-8"},
+    {"lamb", "weight_decay", "decay", "0"},
+    {"sgd", "lr", "lr", "1e-3"},
+    {"sgd", "momentum", "momentum", "0"},
+    {"sgd", "weight_decay", "decay", "0"},
+    {"muon", "lr", "lr", "0.02"},
+    {"muon", "momentum", "momentum", "0.95"},
+    {"muon", "betas", "beta1", "0.9"},
+    {"muon", "betas", "beta2", "0.999"},
+    {"muon", "weight_decay", "decay", "0"},
+    {"muon", "adjust_lr", "adjust-lr", "original"},
+};
+
+static tr_status take_optimizer(const struct leaf *leaf)
+{
+    /* DeepSpeed's Adam decays as AdamW unless adam_w_mode is false. */
+    static const struct {
+        const char *type, *option;
+    } names[] = {{"adam", "adamw"},     {"adamw", "adamw"}, {"lamb", "lamb"},
+                 {"fusedlamb", "lamb"}, {"sgd", "sgd"},     {"muon", "muon"}};
+    const char *type = json_object_get_string(leaf->value), *option = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names; ++i)
+        if (!strcasecmp(type, names[i].type)) option = names[i].option;
+    if (!option) return fail(leaf, "expected one of Adam, AdamW, Lamb, Muon, SGD");
+    TR_TRY(set(leaf, "optimizer", option));
+    for (size_t i = 0; i < sizeof defaults / sizeof *defaults; ++i) {
+        char path[64];
+        snprintf(path, sizeof path, "optimizer.params.%s", defaults[i].key);
+        if (strcmp(defaults[i].optimizer, option) != 0 || tr_json_find(leaf->json, path)) continue;
+        TR_TRY(set(leaf, defaults[i].option, defaults[i].value));
+    }
+    return TR_OK;
+}
+
+static tr_status take_betas(const struct leaf *leaf)
+{
+    if (!json_object_is_type(leaf->value, json_type_array) ||
+        json_object_array_length(leaf->value) != 2)
+        return fail(leaf, "expected two numbers, as in [0.9, 0.999]");
+    const char *first = json_object_get_string(json_object_array_get_idx(leaf->value, 0));
+    const char *second = json_object_get_string(json_object_array_get_idx(leaf->value, 1));
+    TR_TRY(set(leaf, "beta1", first ? first : "null"));
+    return set(leaf, "beta2", second ? second : "null");
+}
+
+static tr_status take_adam_w_mode(const struct leaf *leaf)
+{
+    struct json_object *decay = tr_json_find(leaf->json, "optimizer.params.weight_decay");
+    if (json_object_get_boolean(leaf->value) || (decay && json_object_get_double(decay) == 0))
+        return TR_OK;
+    return fail(leaf, "weight decay is decoupled (AdamW) always; set adam_w_mode to true, or "
+                      "weight_decay to 0");
+}
+
+/* The parameters of the schedulers: `option` becomes the value of `key`, or its share of the value
+ * of `whole`, or DeepSpeed's default where there is one. */
+static const struct parameter {
+    const char *schedule, *key, *option, *initial, *whole;
+} parameters[] = {
+    {"warmup-lr", "warmup_max_lr", "lr", NULL, NULL},
+    {"warmup-lr", "warmup_min_lr", "start-lr", "0", "warmup_max_lr"},
+    {"warmup-lr", "warmup_num_steps", "warmup", "1000", NULL},
+    {"warmup-lr", "warmup_type", "warmup-type", "log", NULL},
+    {"warmup-decay-lr", "warmup_max_lr", "lr", "0.001", NULL},
+    {"warmup-decay-lr", "warmup_min_lr", "start-lr", "0", "warmup_max_lr"},
+    {"warmup-decay-lr", "warmup_num_steps", "warmup", "1000", NULL},
+    {"warmup-decay-lr", "warmup_type", "warmup-type", "log", NULL},
+    {"warmup-decay-lr", "total_num_steps", "steps", NULL, NULL},
+    {"warmup-cosine-lr", "warmup_min_ratio", "start-lr", "0", NULL},
+    {"warmup-cosine-lr", "warmup_num_steps", "warmup", "1000", NULL},
+    {"warmup-cosine-lr", "warmup_type", "warmup-type", "log", NULL},
+    {"warmup-cosine-lr", "cos_min_ratio", "min-lr", "0.0001", NULL},
+    {"warmup-cosine-lr", "total_num_steps", "steps", NULL, NULL},
+    {"one-cycle", "cycle_max_lr", "lr", NULL, NULL},
+    {"one-cycle", "cycle_min_lr", "min-lr", NULL, "cycle_max_lr"},
+    {"one-cycle", "cycle_first_step_size", "cycle-up", "2000", NULL},
+    {"one-cycle", "cycle_second_step_size", "cycle-down", "0", NULL},
+    {"one-cycle", "cycle_first_stair_count", "cycle-up-stairs", "0", NULL},
+    {"one-cycle", "cycle_second_stair_count", "cycle-down-stairs", "-1", NULL},
+    {"one-cycle", "decay_step_size", "cycle-decay-steps", "0", NULL},
+    {"one-cycle", "decay_lr_rate", "cycle-decay", "0", NULL},
+    {"one-cycle", "cycle_max_mom", "beta1", "0.9", NULL},
+    {"one-cycle", "cycle_min_mom", "cycle-beta1", "0.8", NULL},
+    {"lr-range-test", "lr_range_test_min_lr", "lr", "0.001", NULL},
+    {"lr-range-test", "lr_range_test_step_size", "range-steps", "2000", NULL},
+    {"lr-range-test", "lr_range_test_step_rate", "range-rate", "1", NULL},
+    {"lr-range-test", "lr_range_test_staircase", "range-staircase", "off", NULL},
+};
+enum { NPARAMETERS = sizeof parameters / sizeof *parameters };
+
+/* The schedule that a name of DeepSpeed's stands for; NULL when there is none. */
+static const char *schedule_of(struct json_object *type)
+{
+    static const struct {
+        const char *type, *schedule;
+    } names[] = {{"WarmupLR", "warmup-lr"},
+                 {"WarmupDecayLR", "warmup-decay-lr"},
+                 {"WarmupCosineLR", "warmup-cosine-lr"},
+                 {"OneCycle", "one-cycle"},
+                 {"LRRangeTest", "lr-range-test"}};
+    for (size_t i = 0; type && i < sizeof names / sizeof *names; ++i)
+        if (!strcmp(json_object_get_string(type), names[i].type)) return names[i].schedule;
+    return NULL;
+}
+
+/* A value of the scheduler's parameters; NULL when the file leaves it open. */
+static struct json_object *parameter(const struct tr_json *json, const char *key)
+{
+    char path[64];
+    snprintf(path, sizeof path, "scheduler.params.%s", key);
+    return has(json, path) ? tr_json_find(json, path) : NULL;
+}
+
+/* Sets an option from a parameter, by the path of the parameter. */
+static tr_status set_parameter(const struct leaf *type, const struct parameter *p)
+{
+    char path[64], text[64];
+    struct json_object *value = parameter(type->json, p->key);
+    const struct leaf leaf = {type->config, type->json, path, value};
+    snprintf(path, sizeof path, "scheduler.params.%s", p->key);
+    if (!value) {
+        if (p->initial && !tr_json_find(type->json, path)) return set(type, p->option, p->initial);
+        return TR_OK;
+    }
+    if (json_object_is_type(value, json_type_boolean))
+        return set(&leaf, p->option, json_object_get_boolean(value) ? "on" : "off");
+    if (!p->whole) return set_option(&leaf, p->option);
+    /* Where the highest rate is not the scheduler's, it is the optimizer's. */
+    struct json_object *whole = parameter(type->json, p->whole);
+    const double highest = whole ? json_object_get_double(whole) : type->config->lr;
+    if (!(highest > 0)) return fail(&leaf, "expected a highest learning rate above 0");
+    snprintf(text, sizeof text, "%.17g", json_object_get_double(value) / highest);
+    return set(&leaf, p->option, text);
+}
+
+static tr_status take_scheduler(const struct leaf *leaf)
+{
+    const char *schedule = schedule_of(leaf->value);
+    if (!schedule)
+        return fail(leaf, "expected one of WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, "
+                          "LRRangeTest");
+    TR_TRY(set(leaf, "schedule", schedule));
+    for (int i = 0; i < NPARAMETERS; ++i)
+        if (!strcmp(parameters[i].schedule, schedule)) TR_TRY(set_parameter(leaf, &parameters[i]));
+    return TR_OK;
+}
+
+/* take_scheduler reads the parameters; here one that the scheduler does not have is refused. */
+static tr_status check_parameter(const struct leaf *leaf)
+{
+    const char *schedule = schedule_of(tr_json_find(leaf->json, "scheduler.type"));
+    const char *key = strrchr(leaf->path, '.') + 1;
+    for (int i = 0; schedule && i < NPARAMETERS; ++i)
+        if (!strcmp(parameters[i].schedule, schedule) && !strcmp(parameters[i].key, key))
+            return TR_OK;
+    return fail(leaf, schedule ? "the scheduler has no such parameter"
+                               : "expected a scheduler.type that has this parameter");
+}
+
+static tr_status take_nesterov(const struct leaf *leaf)
+{
+    const bool on = json_object_get_boolean(leaf->value);
+    struct json_object *type = tr_json_find(leaf->json, "optimizer.type");
+    if (type && !strcasecmp(json_object_get_string(type), "sgd"))
+        return on ? fail(leaf, "SGD has no Nesterov momentum") : TR_OK;
+    return set(leaf, "nesterov", on ? "on" : "off");
+}
+
+/* Numbers of 4 bytes become KiB, rounded up. */
+static tr_status take_bucket(const struct leaf *leaf)
+{
+    char text[32];
+    const double numbers = json_object_get_double(leaf->value);
+    if (!(numbers >= 1)) return fail(leaf, "expected a number of gradients, at least 1");
+    snprintf(text, sizeof text, "%.0f", ceil(numbers * 4 / 1024));
+    return set(leaf, "bucket-kib", text);
+}
+
+static tr_status take_offload(const struct leaf *leaf)
+{
+    if (is_text(leaf, "none")) return TR_OK;
+    if (!is_text(leaf, "cpu"))
+        return fail(leaf, "expected \"none\" or \"cpu\": nothing can be moved to NVMe so far");
+    note(leaf, "has no effect: all states lie in the host's memory already");
+    return TR_OK;
+}
+
+/* ---- The table --------------------------------------------------------------------------------
+ */
+
+static const struct row rows[] = {
+#define OPTION(path_, option_) {.path = path_, .option = option_},
+#define TAKE(path_, take_) {.path = path_, .take = take_},
+#define IDLE(path_, reason_) {.path = path_, .reason = reason_},
+#define ONLY(path_, values_, reason_) {.path = path_, .values = values_, .reason = reason_},
+#include "deepspeed_table.h"
+};
+enum { NROWS = sizeof rows / sizeof *rows };
+
+static bool covers(const char *row, const char *path)
+{
+    const size_t length = strlen(row);
+    if (length > 1 && row[length - 1] == '*') return !strncmp(row, path, length - 1);
+    return !strcmp(row, path);
+}
+
+/* Whether the value asks for nothing: false, 0, "", an empty list. */
+static bool asks_nothing(struct json_object *value)
+{
+    if (json_object_is_type(value, json_type_object)) return json_object_object_length(value) == 0;
+    if (json_object_is_type(value, json_type_array)) return json_object_array_length(value) == 0;
+    if (json_object_is_type(value, json_type_string)) return json_object_get_string_len(value) == 0;
+    return json_object_get_double(value) == 0;
+}
+
+/* Whether the value is one of "false|0": as a text, or as the same number. */
+static bool is_one_of(struct json_object *value, const char *values)
+{
+    const char *text = json_object_get_string(value);
+    for (const char *at = values; at; at = strchr(at, '|')) {
+        at += *at == '|';
+        const size_t length = strcspn(at, "|");
+        if (strlen(text) == length && !strncasecmp(text, at, length)) return true;
+        char *end;
+        const double number = strtod(at, &end);
+        if (end == at + length && !json_object_is_type(value, json_type_string) &&
+            json_object_get_double(value) == number)
+            return true;
+    }
+    return false;
+}
+
+static tr_status take_leaf(const struct leaf *leaf, const struct row *row)
+{
+    char text[256];
+    if (is_text(leaf, "auto")) {
+        note(leaf, "is \"auto\": tutti-train's own value, or that of the command line, is taken");
+        return TR_OK;
+    }
+    if (row->option) return set_option(leaf, row->option);
+    if (row->take) return row->take(leaf);
+    if (row->values) {
+        if (is_one_of(leaf->value, row->values)) return TR_OK;
+        snprintf(text, sizeof text, "%s%s%s%s", *row->values ? "expected " : "", row->values,
+                 *row->values ? ": " : "", row->reason);
+        return fail(leaf, text);
+    }
+    if (asks_nothing(leaf->value)) return TR_OK;
+    snprintf(text, sizeof text, "has no effect: %s", row->reason);
+    note(leaf, text);
+    return TR_OK;
+}
+
+/* Names the key most like this one among those of the same section, at the top the options, too. */
+static tr_status fail_unknown(const struct leaf *leaf)
+{
+    const char *dot = strrchr(leaf->path, '.');
+    const size_t section = dot ? (size_t)(dot - leaf->path) + 1 : 0;
+    const char *name = leaf->path + section;
+    int best = (int)strlen(name) * 2 / 5 + 1; /* as many letters differ: not similar */
+    char near[160] = "";
+    for (int id = 0; !section && id < TR_NUM_OPTIONS; ++id) {
+        const int d = tr_config_distance(name, tr_config_option(id)->name);
+        if (d >= best) continue;
+        best = d;
+        snprintf(near, sizeof near, "; did you mean --%s?", tr_config_option(id)->name);
+    }
+    for (int i = 0; i < NROWS; ++i) {
+        char key[128];
+        if (strncmp(rows[i].path, leaf->path, section) != 0) continue;
+        snprintf(key, sizeof key, "%.*s", (int)strcspn(rows[i].path + section, "."),
+                 rows[i].path + section);
+        const int d = tr_config_distance(name, key);
+        if (d >= best) continue;
+        best = d;
+        snprintf(near, sizeof near, "; did you mean \"%s\"?", key);
+    }
+    return tr_fail("%s:%d: no %s%s that is known%s (--help lists the options, docs/deepspeed.md "
+                   "the keys)",
+                   leaf->json->name, tr_json_line(leaf->json, leaf->path),
+                   section ? "key of DeepSpeed's " : "option and no key of DeepSpeed's called ",
+                   leaf->path, near);
+}
+
+/* Whether a row has keys below this path. */
+static bool is_section(const char *path)
+{
+    const size_t length = strlen(path);
+    for (int i = 0; i < NROWS; ++i)
+        if (!strncmp(rows[i].path, path, length) && rows[i].path[length] == '.') return true;
+    return false;
+}
+
+bool tr_deepspeed_knows(const char *key)
+{
+    for (int i = 0; i < NROWS; ++i)
+        if (!strcmp(rows[i].path, key)) return true;
+    return is_section(key);
+}
+
+static const struct row *find_row(const char *path)
+{
+    for (int i = 0; i < NROWS; ++i)
+        if (covers(rows[i].path, path)) return &rows[i];
+    return NULL;
+}
+
+static tr_status take_value(struct tr_config *config, const struct tr_json *json, const char *path,
+                            struct json_object *value)
+{
+    const struct leaf leaf = {config, json, path, value};
+    if (!value) return find_row(path) || is_section(path) ? TR_OK : fail_unknown(&leaf);
+    const struct row *row = find_row(path);
+    if (row && !(json_object_is_type(value, json_type_object) && is_section(path))) {
+        if (json_object_is_type(value, json_type_object) && !row->reason)
+            return fail(&leaf, "expected a value, not an object");
+        return take_leaf(&leaf, row);
+    }
+    if (!json_object_is_type(value, json_type_object))
+        return is_section(path) ? fail(&leaf, "expected an object of keys and values")
+                                : fail_unknown(&leaf);
+    if (!is_section(path)) return fail_unknown(&leaf);
+    struct json_object_iterator it = json_object_iter_begin(value),
+                                last = json_object_iter_end(value);
+    for (; !json_object_iter_equal(&it, &last); json_object_iter_next(&it)) {
+        char below[512];
+        const int n = snprintf(below, sizeof below, "%s.%s", path, json_object_iter_peek_name(&it));
+        if (n >= (int)sizeof below) return fail(&leaf, "has a key that is too long");
+        TR_TRY(take_value(config, json, below, json_object_iter_peek_value(&it)));
+    }
+    return TR_OK;
+}
+
+tr_status tr_deepspeed_take(struct tr_config *config, const struct tr_json *json, const char *key,
+                            struct json_object *value)
+{
+    return take_value(config, json, key, value);
+}

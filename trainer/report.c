@@ -1,0 +1,33 @@
+/* What is said of each step while a run trains. */
+#include <math.h>
+
+#include "trainer.h"
+#include "watch/clock.h"
+
+static tr_status evaluate(struct tr_trainer *t)
+{
+    const double began = tr_clock_seconds();
+    double loss;
+    TR_TRY(tr_trainer_validate(t, &loss));
+    const double now = tr_clock_seconds();
+    t->log.last_time += now - began; /* no time of steps */
+    if (isfinite(loss)) tr_log_held_out(&t->log, t->step, loss, now - t->started);
+    return TR_OK;
+}
+
+tr_status tr_trainer_report(struct tr_trainer *t, const struct tr_step *step)
+{
+    const struct tr_log_row row = {.step = t->step,
+                                   .total = t->total_steps,
+                                   .loss = step->loss,
+                                   .lr = step->lr,
+                                   .norm = step->norm,
+                                   .tokens_per_step = (double)(t->config.batch * t->config.context),
+                                   .elapsed = tr_clock_seconds() - t->started,
+                                   .seconds = t->config.seconds};
+    tr_log_step(&t->log, &row);
+    tr_epochs_step(&t->epochs, t->samples - (uint64_t)t->config.batch, t->samples, step->loss);
+    if (t->mesh->rank == 0) tr_epochs_print(&t->epochs, t->step);
+    const int64_t every = t->config.eval_every;
+    return every && t->step % every == 0 ? evaluate(t) : TR_OK;
+}

@@ -1,0 +1,75 @@
+/* Writes text as it comes: holds back what may be the beginning of the stop text or of a character.
+ */
+#include "stream.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "log.h"
+
+enum { CHARACTER = 4 }; /* bytes of the longest */
+
+tr_status tr_stream_open(struct tr_stream *stream, FILE *file, bool for_people, const char *stop)
+{
+    *stream = (struct tr_stream){.file = file,
+                                 .for_people = for_people,
+                                 .stop = stop,
+                                 .held = malloc(strlen(stop) + CHARACTER + 1)};
+    return stream->held ? TR_OK : tr_fail("out of memory for a text");
+}
+
+static void write_first(struct tr_stream *stream, size_t n)
+{
+    if (stream->file && stream->for_people)
+        tr_log_text(stream->file, (const unsigned char *)stream->held, (long)n);
+    else if (stream->file)
+        fwrite(stream->held, 1, n, stream->file);
+    stream->nheld -= n;
+    memmove(stream->held, stream->held + n, stream->nheld);
+    if (n && stream->file) fflush(stream->file);
+}
+
+/* How many of the last bytes are the beginning of a character of UTF-8. */
+static size_t unfinished(const char *text, size_t n)
+{
+    for (size_t back = 1; back < CHARACTER && back <= n; ++back) {
+        const unsigned char byte = (unsigned char)text[n - back];
+        if (byte < 0x80) return 0;
+        if (byte < 0xC0) continue; /* not the first of its character */
+        const size_t length = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : 2;
+        return length > back ? back : 0;
+    }
+    return 0;
+}
+
+/* How many of the last bytes are the beginning of the stop text, but not all of it. */
+static size_t begun_stop(const struct tr_stream *stream)
+{
+    const size_t length = strlen(stream->stop);
+    size_t n = length ? length - 1 : 0;
+    if (n > stream->nheld) n = stream->nheld;
+    while (n && memcmp(stream->held + stream->nheld - n, stream->stop, n) != 0) --n;
+    return n;
+}
+
+bool tr_stream_put(struct tr_stream *stream, unsigned char byte)
+{
+    const size_t length = strlen(stream->stop);
+    stream->held[stream->nheld++] = (char)byte;
+    if (length && stream->nheld >= length &&
+        !memcmp(stream->held + stream->nheld - length, stream->stop, length)) {
+        stream->nheld -= length;
+        return true;
+    }
+    size_t kept = begun_stop(stream);
+    if (stream->for_people) kept += unfinished(stream->held, stream->nheld - kept);
+    write_first(stream, stream->nheld - kept);
+    return false;
+}
+
+void tr_stream_close(struct tr_stream *stream)
+{
+    if (stream->held) write_first(stream, stream->nheld);
+    free(stream->held);
+    *stream = (struct tr_stream){0};
+}

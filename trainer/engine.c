@@ -129,6 +129,11 @@ static tr_status take_memory(struct tr_engine *e)
 {
     e->sets = calloc((size_t)e->schedule.nsets, sizeof *e->sets);
     if (!e->sets) return tr_fail("out of memory for %d activation sets", e->schedule.nsets);
+    for (int s = 0; s < e->schedule.nsets; ++s) {
+        struct tr_acts *acts = &e->sets[s].acts;
+        acts->blocks = calloc((size_t)e->nlayers, sizeof *acts->blocks);
+        if (!acts->blocks) return tr_fail("out of memory for %d layers", e->nlayers);
+    }
     carve(e);
     const size_t nbytes = e->activations.used;
     e->activations = (struct tr_arena){0};
@@ -177,11 +182,12 @@ tr_status tr_engine_init(struct tr_engine *e, struct tr_mesh *mesh,
 void tr_engine_fini(struct tr_engine *e)
 {
     tr_store_fini(&e->store);
-    tr_schedule_fini(&e->schedule);
     tr_model_fini(&e->model);
     tr_arena_fini(&e->activations);
     tr_staging_fini(&e->staging);
     free(e->parallel.counts);
+    for (int s = 0; e->sets && s < e->schedule.nsets; ++s) free(e->sets[s].acts.blocks);
     free(e->sets);
+    tr_schedule_fini(&e->schedule);
     *e = (struct tr_engine){0};
 }

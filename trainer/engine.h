@@ -15,7 +15,8 @@
 /* Where tokens come from. */
 struct tr_feed {
     /* The first `context` tokens of sample `number`, what follows each, and 1 for each that counts,
-     * into the host's memory. */
+     * into the host's memory. NULL: passes have sizes, but no tokens, for a backend that computes
+     * nothing. */
     void (*sample)(void *arg, uint64_t number, long context, int32_t *ids, int32_t *targets,
                    float *weights);
     void *arg;

@@ -60,6 +60,14 @@ tr_status tr_group_check(const struct tr_group *group, tuttiResult_t result, con
     return fail(result, what, translated);
 }
 
+/* Every group becomes one of this rank alone. */
+static void clear_groups(struct tr_mesh *mesh)
+{
+    for (tr_axes axes = 0; axes < 1u << TR_NUM_AXES; ++axes)
+        mesh->groups[axes] = (struct tr_group){.n = 1};
+    mesh->share = mesh->tie = (struct tr_group){.n = 1};
+}
+
 /* The world, whose settings its splits have: a rank that is late is named, where the user has not
  * said after how long. */
 static tr_status join(struct tr_mesh *mesh)
@@ -79,11 +87,17 @@ tr_status tr_mesh_init(struct tr_mesh *mesh, tuttiComm_t world)
     if (!world) TR_TRY(join(mesh));
     TR_TRY(tr_mesh_check(mesh, tuttiCommCount(mesh->world, &mesh->nranks), "asking for the ranks"));
     TR_TRY(tr_mesh_check(mesh, tuttiCommUserRank(mesh->world, &mesh->rank), "asking for the rank"));
-    for (tr_axes axes = 0; axes < 1u << TR_NUM_AXES; ++axes)
-        mesh->groups[axes] = (struct tr_group){.n = 1};
-    mesh->share = mesh->tie = (struct tr_group){.n = 1};
+    clear_groups(mesh);
     const int size[TR_NUM_AXES] = {1, mesh->nranks, 1, 1, 1, 1};
     return tr_mesh_shape(mesh, size);
+}
+
+static struct tr_tally *tally_of(const struct tr_mesh *mesh, const struct tr_group *group)
+{
+    const ptrdiff_t sets = 1 << TR_NUM_AXES;
+    return mesh->tallies + (group == &mesh->share ? sets
+                            : group == &mesh->tie ? sets + 1
+                                                  : group - mesh->groups);
 }
 
 /* Whether the product of the sizes is nranks; by division, which cannot overflow. */
@@ -106,6 +120,15 @@ tr_status tr_mesh_shape(struct tr_mesh *mesh, const int size[TR_NUM_AXES])
     for (int axis = 0; axis < TR_NUM_AXES; ++axis) mesh->size[axis] = size[axis];
     tr_mesh_coords(size, mesh->rank, mesh->coord);
     return TR_OK;
+}
+
+tr_status tr_mesh_dry(struct tr_mesh *mesh, const int size[TR_NUM_AXES], int rank)
+{
+    *mesh = (struct tr_mesh){.rank = rank, .nranks = tr_mesh_extent(size, TR_AXES_ALL)};
+    mesh->tallies = calloc((1 << TR_NUM_AXES) + 2, sizeof *mesh->tallies);
+    if (!mesh->tallies) return tr_fail("out of memory for the groups of a mesh");
+    clear_groups(mesh);
+    return tr_mesh_shape(mesh, size);
 }
 
 void tr_mesh_coords(const int size[TR_NUM_AXES], int rank, int coord[TR_NUM_AXES])
@@ -159,18 +182,31 @@ static tr_status make_group(struct tr_mesh *mesh, int color, struct tr_group *gr
     return number_ranks(mesh, group);
 }
 
+/* A group of a dry mesh. */
+static void count_group(const struct tr_mesh *mesh, int n, int rank, struct tr_group *group)
+{
+    if (n > 1) *group = (struct tr_group){.tally = tally_of(mesh, group), .n = n, .rank = rank};
+}
+
+/* This rank's place among those along the set. */
+static int place_of(const struct tr_mesh *mesh, tr_axes axes)
+{
+    int place = 0;
+    for (int axis = 0; axis < TR_NUM_AXES; ++axis)
+        if (axes >> axis & 1) place = place * mesh->size[axis] + mesh->coord[axis];
+    return place;
+}
+
 /* Ranks with equal coordinates on the axes outside of the set have one color. */
 static int color_of(const struct tr_mesh *mesh, tr_axes axes)
 {
-    int color = 0;
-    for (int axis = 0; axis < TR_NUM_AXES; ++axis)
-        if (!(axes >> axis & 1)) color = color * mesh->size[axis] + mesh->coord[axis];
-    return color;
+    return place_of(mesh, TR_AXES_ALL & ~axes);
 }
 
 /* Without the axes of one rank: sets that differ only in those are one group. */
 static tr_axes essence(const struct tr_mesh *mesh, tr_axes axes)
 {
+    if (mesh->tallies) return axes;
     for (int axis = 0; axis < TR_NUM_AXES; ++axis)
         if (mesh->size[axis] == 1) axes &= ~(1u << axis);
     return axes;
@@ -185,6 +221,11 @@ static tr_status connect_axes(struct tr_mesh *mesh, tr_axes axes)
 {
     axes = essence(mesh, axes);
     if (!axes || mesh->groups[axes].comm) return TR_OK;
+    if (mesh->tallies) {
+        count_group(mesh, tr_mesh_extent(mesh->size, axes), place_of(mesh, axes),
+                    &mesh->groups[axes]);
+        return TR_OK;
+    }
     return make_group(mesh, color_of(mesh, axes), &mesh->groups[axes]);
 }
 
@@ -197,15 +238,21 @@ tr_status tr_mesh_connect(struct tr_mesh *mesh, const tr_axes *sets, int nsets, 
     for (int set = 0; set < nsets; ++set) TR_TRY(connect_axes(mesh, sets[set]));
     if (share > 1) {
         const int parts = mesh->size[TR_TP] / share;
-        TR_TRY(make_group(mesh, color_of(mesh, 1u << TR_TP) * parts + mesh->coord[TR_TP] / share,
-                          &mesh->share));
+        if (mesh->tallies)
+            count_group(mesh, share, mesh->coord[TR_TP] % share, &mesh->share);
+        else
+            TR_TRY(make_group(mesh,
+                              color_of(mesh, 1u << TR_TP) * parts + mesh->coord[TR_TP] / share,
+                              &mesh->share));
     }
     const int last = mesh->size[TR_PP] - 1, stage = mesh->coord[TR_PP];
-    if (last > 0)
-        TR_TRY(make_group(
-            mesh, stage == 0 || stage == last ? color_of(mesh, 1u << TR_PP) : TUTTI_SPLIT_NOCOLOR,
-            &mesh->tie));
-    return TR_OK;
+    const bool end = stage == 0 || stage == last;
+    if (last == 0) return TR_OK;
+    if (mesh->tallies) {
+        count_group(mesh, end ? 2 : 1, stage == last, &mesh->tie);
+        return TR_OK;
+    }
+    return make_group(mesh, end ? color_of(mesh, 1u << TR_PP) : TUTTI_SPLIT_NOCOLOR, &mesh->tie);
 }
 
 static void end_group(struct tr_group *group)
@@ -221,7 +268,11 @@ static void end_group(struct tr_group *group)
 
 void tr_mesh_fini(struct tr_mesh *mesh)
 {
-    if (!mesh->world) return;
+    free(mesh->tallies);
+    if (!mesh->world) {
+        *mesh = (struct tr_mesh){0};
+        return;
+    }
     for (tr_axes axes = 0; axes < 1u << TR_NUM_AXES; ++axes) end_group(&mesh->groups[axes]);
     end_group(&mesh->share);
     end_group(&mesh->tie);
@@ -250,6 +301,7 @@ void tr_mesh_abort(struct tr_mesh *mesh)
 tr_status tr_mesh_agree(const struct tr_mesh *mesh, tr_status mine)
 {
     int32_t first = mine < 0 ? mesh->rank : mesh->nranks;
+    if (mesh->tallies) return mine;
     const tuttiResult_t result =
         tuttiAllReduce(&first, &first, 1, tuttiInt32, tuttiMin, mesh->world, NULL);
     if (result != tuttiSuccess && mine < 0)

@@ -21,12 +21,31 @@ enum {
                                                                       and the same parameters */
 };
 
+/* Calls, and what NCCL calls their message: all elements that are reduced, scattered, gathered or
+ * exchanged, in bytes. */
+enum tr_traffic_kind {
+    TR_ALL_REDUCE,
+    TR_REDUCE_SCATTER,
+    TR_ALL_GATHER,
+    TR_ALL_TO_ALL,
+    TR_SEND,
+    TR_RECEIVE,
+    TR_NUM_TRAFFIC
+};
+struct tr_traffic {
+    uint64_t calls, bytes;
+};
+struct tr_tally {
+    struct tr_traffic traffic[TR_NUM_TRAFFIC];
+};
+
 /* This rank's communicator along a set of axes: the ranks whose other coordinates are equal, in the
  * order of the mesh. One rank: no communicator, no stream. */
 struct tr_group {
     tuttiComm_t comm;
     tuttiStream_t stream; /* of its own, for calls that run beside computation */
     int n, rank;
+    struct tr_tally *tally; /* of a dry mesh, which owns it: what calls.h counts; NULL elsewhere */
     int *ranks; /* [n]: which of the mesh they are; NULL: the same numbers. Owned by the mesh */
 };
 
@@ -37,8 +56,10 @@ struct tr_mesh {
     int size[TR_NUM_AXES];                    /* product: nranks */
     int coord[TR_NUM_AXES];                   /* this rank's place */
     struct tr_group groups[1 << TR_NUM_AXES]; /* [set of axes]; made by tr_mesh_group */
-    struct tr_group share; /* the ranks of tp that hold the same key and value heads */
-    struct tr_group tie;   /* the first and the last stage */
+    struct tr_group share;    /* the ranks of tp that hold the same key and value heads */
+    struct tr_group tie;      /* the first and the last stage */
+    struct tr_tally *tallies; /* [1 << TR_NUM_AXES] and of share and tie, where the mesh is dry;
+                                 NULL: it is not */
     bool deterministic;
     int nthreads; /* with which each rank computes; 0: not said */
 };
@@ -46,6 +67,11 @@ struct tr_mesh {
 /* The ranks of `world` (taken over; finalized by fini) as one dp axis. world NULL: joins the ranks
  * that the launcher started, one without a launcher. */
 TR_NODISCARD tr_status tr_mesh_init(struct tr_mesh *mesh, tuttiComm_t world);
+
+/* This rank of a mesh of these sizes without the other ranks: its groups have sizes and places, but
+ * no communicators, and calls.h counts what would be called. Sets of axes that differ in axes of
+ * one rank stay groups of their own, so that what is counted tells what it was for. */
+TR_NODISCARD tr_status tr_mesh_dry(struct tr_mesh *mesh, const int size[TR_NUM_AXES], int rank);
 
 /* Gives the axes their sizes (product: nranks, else an error naming the sizes). Not collective. */
 TR_NODISCARD tr_status tr_mesh_shape(struct tr_mesh *mesh, const int size[TR_NUM_AXES]);

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "calls.h"
 #include "engine.h"
 #include "parallel/norm.h"
 
@@ -26,25 +27,17 @@ static tr_status post(struct tr_engine *e, const struct progress *p,
     static const char what[] = "passing micro-batches between stages";
     const struct tr_group *pp = tr_mesh_group(e->mesh, 1u << TR_PP);
     if (step->to_next >= 0)
-        TR_TRY(tr_group_check(pp,
-                              tuttiSend(output, message(e, p, step->to_next), tuttiFloat32,
-                                        pp->rank + 1, pp->comm, e->backend->stream),
-                              what));
+        TR_TRY(tr_send(pp, e->backend->stream, output, message(e, p, step->to_next), tuttiFloat32,
+                       pp->rank + 1, what));
     if (step->from_previous >= 0)
-        TR_TRY(tr_group_check(pp,
-                              tuttiRecv(input, message(e, p, step->from_previous), tuttiFloat32,
-                                        pp->rank - 1, pp->comm, e->backend->stream),
-                              what));
+        TR_TRY(tr_receive(pp, e->backend->stream, input, message(e, p, step->from_previous),
+                          tuttiFloat32, pp->rank - 1, what));
     if (step->to_previous >= 0)
-        TR_TRY(tr_group_check(pp,
-                              tuttiSend(e->d_stream, message(e, p, step->to_previous), tuttiFloat32,
-                                        pp->rank - 1, pp->comm, e->backend->stream),
-                              what));
+        TR_TRY(tr_send(pp, e->backend->stream, e->d_stream, message(e, p, step->to_previous),
+                       tuttiFloat32, pp->rank - 1, what));
     if (step->from_next >= 0)
-        TR_TRY(tr_group_check(pp,
-                              tuttiRecv(e->d_received, message(e, p, step->from_next), tuttiFloat32,
-                                        pp->rank + 1, pp->comm, e->backend->stream),
-                              what));
+        TR_TRY(tr_receive(pp, e->backend->stream, e->d_received, message(e, p, step->from_next),
+                          tuttiFloat32, pp->rank + 1, what));
     return TR_OK;
 }
 
@@ -56,9 +49,9 @@ static tr_status exchange(struct tr_engine *e, const struct progress *p,
     if (step->from_previous >= 0)
         input =
             tr_pass_take_set(e, &p->samples, step->set, step->from_previous)->acts.blocks[0].input;
-    TR_TRY(tr_group_check(pp, tuttiGroupStart(), "opening a group"));
+    TR_TRY(tr_calls_begin(pp, "opening a group"));
     const tr_status posted = post(e, p, step, output, input);
-    const tr_status ended = tr_group_check(pp, tuttiGroupEnd(), "passing micro-batches");
+    const tr_status ended = tr_calls_end(pp, "passing micro-batches");
     return posted < 0 ? posted : ended;
 }
 
@@ -118,10 +111,8 @@ static tr_status sum_up(struct tr_engine *e, const struct progress *p, const dou
                       (TR_SQUARES - TR_TOKENS) * sizeof *host);
     tr_norm_add(&e->store, e->sums + TR_SQUARES);
     if (all->n > 1)
-        TR_TRY(tr_group_check(all,
-                              tuttiAllReduce(e->sums, e->sums, TR_NUM_SUMS, tuttiFloat64, tuttiSum,
-                                             all->comm, e->backend->stream),
-                              "summing losses and norms"));
+        TR_TRY(tr_all_reduce(all, e->backend->stream, e->sums, TR_NUM_SUMS, tuttiFloat64, tuttiSum,
+                             "summing losses and norms"));
     e->backend->read(host, e->sums, sizeof host);
     sums->tokens = host[TR_TOKENS];
     sums->scale = sums->tokens > 0 ? 1 / sums->tokens : 0;

@@ -6,6 +6,7 @@
 #include "cost.h"
 #include "engine.h"
 #include "ranks.h"
+#include "rehearse.h"
 #include "setup.h"
 #include "shim.h"
 
@@ -298,6 +299,34 @@ static tr_status step(struct tr_engine *e, int number)
     return tr_engine_update(e, &how, 1 / sums.tokens);
 }
 
+/* A rehearsal calls what the formulas say, and takes exactly the memory of the run. */
+static void compare_rehearsal(const struct tr_engine *e, const struct tr_setup *setup,
+                              const struct tr_cost *cost, const char *name)
+{
+    struct tr_rehearsal r;
+    const tr_status status = tr_rehearse(setup->size, &setup->engine, e->mesh->rank, &r);
+    CHECK_MESSAGE(status == TR_OK, "%s: %s", name, tr_error());
+    if (status != TR_OK) return;
+    for (int group = 0; group < TR_COST_NUM_GROUPS; ++group)
+        for (int call = 0; call < TR_COST_NUM_CALLS; ++call) {
+            const struct tr_traffic *t = &r.step[group].traffic[call];
+            const struct tr_cost_traffic *x = &cost->traffic[group][call];
+            const bool alone = group == TR_COST_WORLD && e->mesh->nranks == 1;
+            CHECK_MESSAGE(alone ? t->calls == 0 : t->calls == x->calls && t->bytes == x->bytes,
+                          "%s: rank %d rehearses %s of %s: %llu calls of %llu bytes, expected %llu "
+                          "of %llu",
+                          name, e->mesh->rank, tr_cost_call_names[call], tr_cost_group_names[group],
+                          (unsigned long long)t->calls, (unsigned long long)t->bytes,
+                          (unsigned long long)x->calls, (unsigned long long)x->bytes);
+        }
+    CHECK_EQ(r.memory.weights, e->store.weights.used);
+    CHECK_EQ(r.memory.gradients, e->store.gradients.used);
+    CHECK_EQ(r.memory.optimizer, e->store.optimizer.used);
+    CHECK_EQ(r.memory.gathered, e->store.gathered.used);
+    CHECK_EQ(r.memory.activations, e->activations.used);
+    CHECK_EQ(r.parameters, e->model.params.count);
+}
+
 static void compare(struct tr_engine *e, const struct tr_cost *cost, const char *name)
 {
     tuttiCallCount_t before[TR_COST_NUM_GROUPS][TR_COST_NUM_CALLS], after[TR_COST_NUM_CALLS];
@@ -365,6 +394,7 @@ static void body(struct rank *self)
         check_bound(&sizes, &cost, name);
         compare(&e, &cost, name);
         compare_memory(&e, &cost.memory);
+        compare_rehearsal(&e, &setup, &cost, name);
         CHECK_EQ(tr_cost_parameters(&sizes), e.model.params.count);
     }
     tr_engine_fini(&e);
@@ -397,6 +427,7 @@ TEST(cost, an_engine_calls_and_remembers_what_the_formulas_say)
         {{1, 1, 1, 2, 2, 1}, TR_ZERO2, true, false, false, false, false, 8, 64, TR_ADAMW},
         {{2, 1, 1, 1, 2, 2}, TR_DDP, true, true, false, false, false, 8, 64, TR_ADAMW},
         {{2, 1, 2, 1, 1, 2}, TR_ZERO3, false, true, false, false, true, 8, 64, TR_ADAMW},
+        {{1, 1, 2, 1, 1, 1}, TR_ZERO3, false, true, false, false, false, 47, 16, TR_ADAMW},
     };
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; ++i) {
         int n = 1;

@@ -273,11 +273,9 @@ void tr_model_take_acts(const struct tr_model *model, const struct tr_seams *sea
                         struct tr_acts *acts)
 {
     const long rows = batch * context, own = rows / seams->tp, h = model->size.width;
-    *acts = (struct tr_acts){.blocks = tr_arena_take(arena, (size_t)nblocks, sizeof *acts->blocks)};
-    struct tr_block_acts counted;
+    *acts = (struct tr_acts){.blocks = acts->blocks};
     for (int slot = 0; slot < nblocks; ++slot)
-        take_block(model, seams, arena, batch, context,
-                   acts->blocks ? &acts->blocks[slot] : &counted);
+        take_block(model, seams, arena, batch, context, &acts->blocks[slot]);
     acts->output = take(arena, own, h);
     if (!last) return;
     acts->norm = take(arena, own, h);

@@ -72,8 +72,8 @@ struct tr_block_acts {
     float *gate, *up, *active; /* [rows, hidden] each; gate: of a gated MLP */
 };
 
-/* The activations of one micro-batch of this rank's `nblocks` layers. Memory belongs to the arena.
- */
+/* The activations of one micro-batch of this rank's `nblocks` layers. `blocks` are
+ * the caller's, in the host's memory; what they point to belongs to the arena. */
 struct tr_acts {
     struct tr_block_acts *blocks;
     float *output; /* [own, h]: the last block's */
@@ -101,8 +101,8 @@ struct tr_pass {
     struct tr_scratch *scratch;
 };
 
-/* Carves memory for `batch` sequences of `context` tokens on this rank; `last`: with norm and
- * logits. */
+/* Carves memory for `batch` sequences of `context` tokens on this rank, with acts->blocks[nblocks];
+ * `last`: with norm and logits. */
 void tr_model_take_acts(const struct tr_model *model, const struct tr_seams *seams,
                         struct tr_arena *arena, int nblocks, bool last, long batch, long context,
                         struct tr_acts *acts);

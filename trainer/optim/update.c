@@ -11,6 +11,7 @@
  * Test         tests/trainer/optim_test.c, and the grid. */
 #include "optim.h"
 
+#include "../calls.h"
 #include "../parallel/whole.h"
 
 /* A parameter of this rank's shards. */
@@ -82,10 +83,8 @@ static tr_status reduce(const struct tr_store *store, const struct tr_group *gro
                         size_t n, tuttiRedOp_t op)
 {
     if (group->n == 1 || n == 0) return TR_OK;
-    return tr_group_check(group,
-                          tuttiAllReduce(sums, sums, n, tuttiFloat64, op, group->comm,
-                                         tr_store_backend(store)->stream),
-                          "summing over whole tensors for the optimizer");
+    return tr_all_reduce(group, tr_store_backend(store)->stream, sums, n, tuttiFloat64, op,
+                         "summing over whole tensors for the optimizer");
 }
 
 /* From the sums of this rank's pieces to those of whole tensors. */

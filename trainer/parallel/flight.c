@@ -4,6 +4,7 @@
  * Order        a flight begins, calls and ends on one stream; waiting for it has no effect on the
  *              order of calls.
  * Test         tests/trainer/store_test.c: calls and bytes are those of the formulas. */
+#include "../calls.h"
 #include "../watch/clock.h"
 #include "store_ops.h"
 
@@ -29,16 +30,14 @@ tr_status tr_flight_begin(struct tr_store *store, struct tr_flight *flight,
     TR_TRY(tr_flight_wait(store, flight));
     tr_store_backend(store)->wait(); /* what the calls read is written */
     flight->group = group;
-    return tr_group_check(group, tuttiEventRecord(flight->begun, group->stream),
-                          "recording an event");
+    return tr_calls_record(group, flight->begun);
 }
 
 tr_status tr_flight_end(struct tr_flight *flight)
 {
     const struct tr_group *group = flight->group;
-    TR_TRY(
-        tr_group_check(group, tuttiEventRecord(flight->done, group->stream), "recording an event"));
-    flight->flying = true;
+    TR_TRY(tr_calls_record(group, flight->done));
+    flight->flying = !group->tally;
     return TR_OK;
 }
 
@@ -65,7 +64,7 @@ tr_status tr_store_drain(struct tr_store *store, const struct tr_group *group, c
 {
     if (group->n == 1) return TR_OK;
     const double before = tr_clock_seconds();
-    TR_TRY(tr_group_check(group, tuttiStreamSynchronize(group->stream), what));
+    TR_TRY(tr_calls_wait(group, what));
     store->waited_seconds += tr_clock_seconds() - before;
     return TR_OK;
 }
@@ -80,8 +79,7 @@ tr_status tr_store_all_reduce(struct tr_store *store, const struct tr_group *gro
                               tuttiStream_t stream, float *range, size_t n, const char *what)
 {
     count(store, TR_ALL_REDUCE, n);
-    return tr_group_check(
-        group, tuttiAllReduce(range, range, n, tuttiFloat32, tuttiSum, group->comm, stream), what);
+    return tr_all_reduce(group, stream, range, n, tuttiFloat32, tuttiSum, what);
 }
 
 tr_status tr_store_reduce_scatter(struct tr_store *store, const struct tr_unit_state *state,
@@ -89,18 +87,14 @@ tr_status tr_store_reduce_scatter(struct tr_store *store, const struct tr_unit_s
 {
     const struct tr_group *group = state->shard;
     count(store, TR_REDUCE_SCATTER, state->count * (size_t)group->n);
-    return tr_group_check(group,
-                          tuttiReduceScatter(state->gradients, shard, state->count, tuttiFloat32,
-                                             tuttiSum, group->comm, group->stream),
-                          "reducing the gradients of a unit");
+    return tr_reduce_scatter(group, group->stream, state->gradients, shard, state->count,
+                             tuttiFloat32, "reducing the gradients of a unit");
 }
 
 tr_status tr_store_all_gather(struct tr_store *store, const struct tr_unit_state *state)
 {
     const struct tr_group *group = state->shard;
     count(store, TR_ALL_GATHER, state->count * (size_t)group->n);
-    return tr_group_check(group,
-                          tuttiAllGather(state->weight_shard, state->weights, state->count,
-                                         tuttiFloat32, group->comm, group->stream),
-                          "gathering the weights of a unit");
+    return tr_all_gather(group, group->stream, state->weight_shard, state->weights, state->count,
+                         tuttiFloat32, "gathering the weights of a unit");
 }

@@ -31,6 +31,7 @@
  * Test         tests/trainer/parallel_test.c: 1 to 4 ring ranks, alone and inside Ulysses, against
  *              the uncut attention; bytes sent; equal work of the ranks in zigzag. */
 /* clang-format on */
+#include "../calls.h"
 #include "parallel.h"
 
 /* One call. Blocks are keys[batch, context, width], then values of the same shape. */
@@ -155,28 +156,30 @@ static const char passing[] = "passing keys and values on around the ring";
 
 /* Issues one hop: `kv` goes to the next rank and kv_in comes from the previous one; `sum` and
  * sum_in likewise. */
-static tr_status depart(const struct ring *ring, bool keys, bool gradients)
+static tr_status pass_on(const struct ring *ring, const float *out, float *in)
 {
     const struct tr_group *group = ring->group;
     const size_t count = 2 * (size_t)ring->half;
     const int next = (group->rank + 1) % group->n,
               previous = (group->rank + group->n - 1) % group->n;
+    TR_TRY(tr_send(group, group->stream, out, count, tuttiFloat32, next, passing));
+    return tr_receive(group, group->stream, in, count, tuttiFloat32, previous, passing);
+}
+
+static tr_status depart(const struct ring *ring, bool keys, bool gradients)
+{
+    const struct tr_group *group = ring->group;
     ring->backend->wait(); /* the messages are written */
-    tuttiGroupStart();     /* its end returns the first error of its calls */
-    if (keys) {
-        tuttiSend(ring->kv, count, tuttiFloat32, next, group->comm, group->stream);
-        tuttiRecv(ring->kv_in, count, tuttiFloat32, previous, group->comm, group->stream);
-    }
-    if (gradients) {
-        tuttiSend(ring->sum, count, tuttiFloat32, next, group->comm, group->stream);
-        tuttiRecv(ring->sum_in, count, tuttiFloat32, previous, group->comm, group->stream);
-    }
-    return tr_group_check(group, tuttiGroupEnd(), passing);
+    TR_TRY(tr_calls_begin(group, passing));
+    tr_status status = keys ? pass_on(ring, ring->kv, ring->kv_in) : TR_OK;
+    if (status == TR_OK && gradients) status = pass_on(ring, ring->sum, ring->sum_in);
+    const tr_status ended = tr_calls_end(group, passing);
+    return status == TR_OK ? ended : status;
 }
 
 static tr_status arrive(const struct ring *ring)
 {
-    return tr_group_check(ring->group, tuttiStreamSynchronize(ring->group->stream), passing);
+    return tr_calls_wait(ring->group, passing);
 }
 
 /* ---- Forward ----------------------------------------------------------------------------- */

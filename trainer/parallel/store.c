@@ -18,6 +18,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "../calls.h"
 #include "../watch/clock.h"
 #include "store_ops.h"
 #include "whole.h"
@@ -380,14 +381,14 @@ static tr_status reduce_sections(struct tr_store *store)
     const struct tr_group *tp = tr_mesh_group(mesh, 1u << TR_TP);
     static const char what[] = "summing gradients over tp";
     if (tp->n == 1) return TR_OK;
-    TR_TRY(tr_group_check(tp, tuttiGroupStart(), what));
+    TR_TRY(tr_calls_begin(tp, what));
     tr_status status = TR_OK;
     for (int u = store->nunits - 1; u >= 0 && status == TR_OK; --u) {
         status = reduce_section(store, &store->units[u], TR_REPLICATED, tp);
         if (status == TR_OK)
             status = reduce_section(store, &store->units[u], TR_SHARED, &mesh->share);
     }
-    const tr_status ended = tr_group_check(tp, tuttiGroupEnd(), what);
+    const tr_status ended = tr_calls_end(tp, what);
     return status == TR_OK ? ended : status;
 }
 

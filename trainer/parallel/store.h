@@ -90,13 +90,6 @@ struct tr_store_options {
                    * they have a slot to themselves, and must not be in use together */
 };
 
-/* What the store has issued since init: payload is what NCCL calls the message: all elements that
- * are reduced, or scattered, or gathered. */
-enum tr_traffic_kind { TR_ALL_REDUCE, TR_REDUCE_SCATTER, TR_ALL_GATHER, TR_NUM_TRAFFIC };
-struct tr_traffic {
-    uint64_t calls, bytes;
-};
-
 struct tr_store_ops;
 struct tr_whole; /* whole.h */
 
@@ -121,7 +114,7 @@ struct tr_store {
     struct tr_ddp *ddp; /* the buckets; NULL elsewhere */
     struct tr_slots weight_slots, gradient_slots;
     struct tr_arena weights, gradients, optimizer, gathered;
-    struct tr_traffic traffic[TR_NUM_TRAFFIC];
+    struct tr_traffic traffic[TR_NUM_TRAFFIC]; /* since init */
     double flight_seconds; /* sum of the times of collectives on streams, since init */
     double waited_seconds; /* of them and of finish's reductions, while nothing was computed */
 };

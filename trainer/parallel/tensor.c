@@ -15,24 +15,21 @@
  * Order        on the backend's stream: the computation waits for them.
  * Test         tests/trainer/grid_cases.h: every case with tp. */
 /* clang-format on */
+#include "../calls.h"
 #include "parallel.h"
 
 tr_status tr_tensor_gather(void *arg, float *all, const float *mine, long own, long n)
 {
     const struct tr_parallel *parallel = arg;
     const struct tr_group *tp = parallel->tp;
-    return tr_group_check(tp,
-                          tuttiAllGather(mine, all, (size_t)(own * n), tuttiFloat32, tp->comm,
-                                         parallel->backend->stream),
-                          "gathering the rows of tensor parallelism");
+    return tr_all_gather(tp, parallel->backend->stream, mine, all, (size_t)(own * n), tuttiFloat32,
+                         "gathering the rows of tensor parallelism");
 }
 
 tr_status tr_tensor_scatter(void *arg, float *mine, float *all, long own, long n)
 {
     const struct tr_parallel *parallel = arg;
     const struct tr_group *tp = parallel->tp;
-    return tr_group_check(tp,
-                          tuttiReduceScatter(all, mine, (size_t)(own * n), tuttiFloat32, tuttiSum,
-                                             tp->comm, parallel->backend->stream),
-                          "summing the rows of tensor parallelism");
+    return tr_reduce_scatter(tp, parallel->backend->stream, all, mine, (size_t)(own * n),
+                             tuttiFloat32, "summing the rows of tensor parallelism");
 }

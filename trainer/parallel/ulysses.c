@@ -29,6 +29,7 @@
  * Test         tests/trainer/parallel_test.c: 1 to 4 ranks, 1, 4 and 7 heads, 1, 2 and all key
  *              heads, alone and around a ring, against the uncut attention; bytes sent. */
 /* clang-format on */
+#include "../calls.h"
 #include "parallel.h"
 
 /* The heads that a rank has between the exchanges. */
@@ -169,11 +170,10 @@ static tr_status exchange(const struct ulysses *x, enum side from, const char *w
 {
     float *const buffers[] = {x->by_heads, x->by_tokens};
     const int to = !from;
-    return tr_group_check(x->group,
-                          tuttiAlltoAllV(buffers[from], x->counts[from], x->displs[from],
-                                         buffers[to], x->counts[to], x->displs[to], tuttiFloat32,
-                                         x->group->comm, x->backend->stream),
-                          what);
+    const struct tr_parcels sent = {x->counts[from], x->displs[from]},
+                            received = {x->counts[to], x->displs[to]};
+    return tr_all_to_all(x->group, x->backend->stream, buffers[from], &sent, buffers[to], &received,
+                         tuttiFloat32, what);
 }
 
 /* Between messages by tokens, [ranks, batch, context, width], and sequences, [batch, ranks,

@@ -19,6 +19,7 @@
  * Test         tests/trainer/vocab_test.c: 2, 3 and 4 ranks, uneven and empty ranges, against
  *              the loss of one rank. */
 /* clang-format on */
+#include "../calls.h"
 #include "parallel.h"
 
 size_t tr_vocab_scratch(const struct tr_parallel *parallel, long rows)
@@ -31,9 +32,7 @@ static tr_status combine(const struct tr_parallel *parallel, float *x, long n, t
                          const char *what)
 {
     const struct tr_group *tp = parallel->tp;
-    return tr_group_check(
-        tp, tuttiAllReduce(x, x, (size_t)n, tuttiFloat32, op, tp->comm, parallel->backend->stream),
-        what);
+    return tr_all_reduce(tp, parallel->backend->stream, x, (size_t)n, tuttiFloat32, op, what);
 }
 
 tr_status tr_vocab_loss(void *arg, float *logits, const int32_t *targets, const float *weights,

@@ -20,6 +20,8 @@
 
 #include <stdlib.h>
 
+#include "../calls.h"
+
 struct item {
     int param, owner, turn;
 };
@@ -205,10 +207,8 @@ static tr_status transfer(const struct tr_whole *w, const struct tr_store *store
 {
     const struct tr_group *group = w->group;
     tuttiStream_t stream = tr_store_backend(store)->stream;
-    return tr_group_check(group,
-                          send ? tuttiSend(at, count, tuttiFloat32, peer, group->comm, stream)
-                               : tuttiRecv(at, count, tuttiFloat32, peer, group->comm, stream),
-                          what);
+    return send ? tr_send(group, stream, at, count, tuttiFloat32, peer, what)
+                : tr_receive(group, stream, at, count, tuttiFloat32, peer, what);
 }
 
 /* This rank's part of a matrix. */
@@ -330,11 +330,11 @@ static tr_status exchange(struct tr_whole *w, const struct tr_store *store, int 
                                              const struct item *))
 {
     const bool alone = w->group->n == 1;
-    if (!alone) TR_TRY(tr_group_check(w->group, tuttiGroupStart(), what));
+    if (!alone) TR_TRY(tr_calls_begin(w->group, what));
     tr_status status = TR_OK;
     for (int i = 0; i < w->n && status == TR_OK; ++i)
         if (w->items[i].turn == turn) status = visit(w, store, &w->items[i]);
-    const tr_status ended = alone ? TR_OK : tr_group_check(w->group, tuttiGroupEnd(), what);
+    const tr_status ended = alone ? TR_OK : tr_calls_end(w->group, what);
     return status == TR_OK ? ended : status;
 }
 

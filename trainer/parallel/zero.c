@@ -16,6 +16,7 @@
  * Order        units complete in the reverse order of the registry and are gathered in its order
  *              on every rank; both on the shard group's stream.
  * Test         tests/trainer/store_test.c. */
+#include "../calls.h"
 #include "store_ops.h"
 
 /* Reduces the whole gradients of a unit over the shard group, into gradient_shard. */
@@ -42,8 +43,7 @@ static tr_status replicate(struct tr_store *store, struct tr_unit_state *state)
     static const char what[] = "summing a shard over its replicas";
     const struct tr_group *replica = state->replica;
     if (replica->n == 1) return TR_OK;
-    TR_TRY(
-        tr_group_check(replica, tuttiStreamWaitEvent(replica->stream, state->reduce.done), what));
+    TR_TRY(tr_calls_follow(replica, state->reduce.done, what));
     TR_TRY(tr_flight_begin(store, &state->replicate, replica));
     TR_TRY(tr_store_all_reduce(store, replica, replica->stream, state->gradient_shard, state->count,
                                what));

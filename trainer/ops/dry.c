@@ -1,0 +1,250 @@
+/* The backend of a run that computes nothing: no memory, addresses that are never read, operations
+ * that do nothing. What reads a tensor gets zeros. */
+#include "dry.h"
+
+#include <string.h>
+
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
+/* ---- Memory ------------------------------------------------------------------------------------
+ */
+
+/* Where memory seems to begin: no address from there on is one of a process, and sizes of up to
+ * 2^62 bytes do not wrap around. */
+static const uint64_t nowhere = UINT64_C(1) << 62;
+
+static void *take(size_t nbytes, bool shared)
+{
+    return (void *)(uintptr_t)nowhere;
+}
+
+static void read_zeros(void *host, const void *tensor, size_t nbytes)
+{
+    memset(host, 0, nbytes);
+}
+
+static uint64_t checksum(const void *tensor, size_t nbytes)
+{
+    return 0;
+}
+
+static size_t find_not_finite(const float *x, size_t n)
+{
+    return n;
+}
+
+static tuttiResult_t add_on(tuttiStream_t stream, const struct tr_addition *addition)
+{
+    return tuttiSuccess;
+}
+
+/* ---- Operations --------------------------------------------------------------------------------
+ */
+
+static void wait(void) {}
+
+static void give(void *memory, bool shared) {}
+
+static void write_nothing(void *tensor, const void *host, size_t nbytes) {}
+
+static void clear(void *tensor, size_t nbytes) {}
+
+static void initialize(float *x, size_t n, const struct tr_first_values *values, uint64_t first) {}
+
+static void add(float *y, const float *x, size_t n) {}
+
+static void add_residual(float *y, const float *residual, const float *b, long rows, long n) {}
+
+static void copy_rows(float *to, long to_stride, const float *from, long from_stride, long rows,
+                      long width)
+{
+}
+
+static void add_rows(float *to, long to_stride, const float *from, long from_stride, long rows,
+                     long width)
+{
+}
+
+static void clear_rows(float *x, long stride, long rows, long width) {}
+
+static void linear_forward(float *y, const float *x, const float *w, const float *b,
+                           const float *residual, long rows, long in, long out)
+{
+}
+
+static void linear_backward(float *dx, float *dw, float *db, const float *dy, const float *x,
+                            const float *w, long rows, long in, long out)
+{
+}
+
+static void norm_forward(float *y, float *mean, float *rstd, const float *x, const float *gamma,
+                         const float *beta, double epsilon, long rows, long n)
+{
+}
+
+static void norm_backward(float *dx, float *dgamma, float *dbeta, const float *dy, const float *x,
+                          const float *mean, const float *rstd, const float *gamma, long rows,
+                          long n)
+{
+}
+
+static void rms_forward(float *y, float *rstd, const float *x, const float *gamma, double epsilon,
+                        long rows, long n)
+{
+}
+
+static void rms_backward(float *dx, float *dgamma, const float *dy, const float *x,
+                         const float *rstd, const float *gamma, long rows, long n)
+{
+}
+
+static void gelu_forward(float *y, const float *x, long n) {}
+
+static void gelu_backward(float *dx, const float *dy, const float *x, long n) {}
+
+static void swiglu_forward(float *y, const float *gate, const float *up, long n) {}
+
+static void swiglu_backward(float *dgate, float *dup, const float *dy, const float *gate,
+                            const float *up, long n)
+{
+}
+
+static void rope(float *x, const int32_t *positions, long rows, long heads, long size, long stride,
+                 double theta, int direction)
+{
+}
+
+static void embed_forward(float *x, const int32_t *ids, const float *table, long first, long count,
+                          long rows, long n)
+{
+}
+
+static void embed_backward(float *dtable, const float *dx, const int32_t *ids, long first,
+                           long count, long rows, long n)
+{
+}
+
+static void place_forward(float *x, const int32_t *positions, const float *table, long rows, long n)
+{
+}
+
+static void place_backward(float *dtable, const float *dx, const int32_t *positions, long rows,
+                           long n)
+{
+}
+
+static void attention_forward(float *out, float *lse, const float *q, const float *k,
+                              const float *v, float *scratch, const struct tr_attention *shape)
+{
+}
+
+static void attention_backward(float *dq, float *dk, float *dv, const float *dout, const float *out,
+                               const float *lse, const float *q, const float *k, const float *v,
+                               float *scratch, const struct tr_attention *shape)
+{
+}
+
+static void attention_merge(float *out, float *lse, const float *out2, const float *lse2,
+                            const struct tr_attention *shape)
+{
+}
+
+static void xent_max(float *most, const float *logits, long rows, long n) {}
+
+static void xent_exp(float *sum, float *right, float *logits, const float *most,
+                     const int32_t *targets, long first, long rows, long n)
+{
+}
+
+static void xent_finish(float *logits, double *loss, const float *sum, const float *right,
+                        const float *most, const float *weight, const int32_t *targets, long first,
+                        long rows, long n)
+{
+}
+
+static void loss(float *logits, double *loss, const float *weight, const int32_t *targets,
+                 long rows, long n)
+{
+}
+
+static void add_squares(double sum[TR_SUM_DIGITS], const float *x, size_t n) {}
+
+static void exponential(float *y, const float *x, long n) {}
+
+static void measure(const struct tr_optimizer *how, const struct tr_tensor_piece *piece,
+                    double *sums)
+{
+}
+
+static void prepare(const struct tr_optimizer *how, const struct tr_tensor_piece *piece) {}
+
+static void transform(float *x, float *scratch, long rows, long cols) {}
+
+static void update(const struct tr_optimizer *how, const struct tr_tensor_piece *piece,
+                   const double *sums)
+{
+}
+
+/* What the rule keeps and needs, without what it computes. */
+static struct tr_rule dry_rule(const struct tr_rule *rule)
+{
+    struct tr_rule dry = *rule;
+    if (rule->measure) dry.measure = measure;
+    if (rule->whole) {
+        dry.prepare = prepare;
+        dry.transform = transform;
+    }
+    dry.update = update;
+    return dry;
+}
+
+void tr_dry_backend(struct tr_dry *dry)
+{
+    dry->backend = (struct tr_backend){
+        .name = "dry",
+        .wait = wait,
+        .take = take,
+        .give = give,
+        .write = write_nothing,
+        .read = read_zeros,
+        .clear = clear,
+        .initialize = initialize,
+        .checksum = checksum,
+        .find_not_finite = find_not_finite,
+        .add = add,
+        .add_on = add_on,
+        .add_residual = add_residual,
+        .copy_rows = copy_rows,
+        .add_rows = add_rows,
+        .clear_rows = clear_rows,
+        .linear_forward = linear_forward,
+        .linear_backward = linear_backward,
+        .norm_forward = norm_forward,
+        .norm_backward = norm_backward,
+        .rms_forward = rms_forward,
+        .rms_backward = rms_backward,
+        .gelu_forward = gelu_forward,
+        .gelu_backward = gelu_backward,
+        .swiglu_forward = swiglu_forward,
+        .swiglu_backward = swiglu_backward,
+        .rope = rope,
+        .embed_forward = embed_forward,
+        .embed_backward = embed_backward,
+        .place_forward = place_forward,
+        .place_backward = place_backward,
+        .attention_forward = attention_forward,
+        .attention_backward = attention_backward,
+        .attention_merge = attention_merge,
+        .xent_max = xent_max,
+        .xent_exp = xent_exp,
+        .xent_finish = xent_finish,
+        .loss = loss,
+        .add_squares = add_squares,
+        .exponential = exponential,
+    };
+    for (int kind = 0; kind < TR_NUM_OPTIMIZERS; ++kind) {
+        const struct tr_optimizer how = {.kind = (enum tr_optimizer_kind)kind};
+        dry->rules[kind] = dry_rule(tr_optimizer_rule(&how));
+        dry->backend.optimizers[kind] = &dry->rules[kind];
+    }
+}

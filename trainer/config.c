@@ -228,6 +228,9 @@ tr_status tr_config_check(const struct tr_config *config)
         config->source[TR_OPTION_steps] == config->source[TR_OPTION_epochs])
         return tr_fail("--steps=%lld and --epochs=%g: both say how long the run is; leave one out",
                        (long long)config->steps, config->epochs);
+    if (config->plot[0] && !strcmp(config->plot, config->log))
+        return tr_fail("--plot=%s: --log has the same file; give each one of its own",
+                       config->plot);
     TR_TRY(tr_rate_check(config));
     if (config->ranks && !config->plan)
         return tr_fail("--ranks=%lld is for --plan; how many ranks train is the launcher's to say "
@@ -258,9 +261,9 @@ void tr_config_resolve(struct tr_config *config)
 /* Each rank may have its own: where it reads and writes, and how it computes. */
 static bool may_differ(int id)
 {
-    static const int ids[] = {TR_OPTION_cpu,       TR_OPTION_threads, TR_OPTION_data,
-                              TR_OPTION_resume,    TR_OPTION_log,     TR_OPTION_log_every,
-                              TR_OPTION_checkpoint};
+    static const int ids[] = {TR_OPTION_cpu,        TR_OPTION_threads, TR_OPTION_data,
+                              TR_OPTION_resume,     TR_OPTION_log,     TR_OPTION_log_every,
+                              TR_OPTION_checkpoint, TR_OPTION_plot};
     for (size_t i = 0; i < sizeof ids / sizeof ids[0]; ++i)
         if (ids[i] == id) return true;
     return false;

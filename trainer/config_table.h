@@ -74,6 +74,8 @@ TEXT(       resume,      "resume",       "",                  RUN,      "Checkpo
 NUMBER(INT, eval_every,  "eval-every",   "0",     0, 1e12,    RUN,      "Steps between held-out losses, of at most 256 windows; 0 means one at the end.")
 NUMBER(INT, log_every,   "log-every",    "20",    1, 1e9,     RUN,      "Steps between progress lines.")
 TEXT(       log,         "log",          "",                  RUN,      "File for one line of JSON per step.")
+TEXT(       plot,        "plot",         "",                  RUN,      "File for a picture of the run (SVG), rewritten while it trains.")
+TEXT(       plot_logs,   "plot-logs",    "",                  RUN,      "Files of --log, separated by commas, to draw in one picture in the file --plot, without training.")
 NUMBER(INT, sample,      "sample",       "400",   0, 1e9,     RUN,      "Bytes of text to sample at the end; 0 means none.")
 NUMBER(REAL,temperature, "temperature",  "0.7",   0, 100,     RUN,      "Temperature of the sample; 0 always takes the likeliest byte.")
 NUMBER(INT, top_k,       "top-k",        "0",     0, 1e9,     RUN,      "Bytes are drawn from so many of the likeliest; 0 means from all.")

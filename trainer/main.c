@@ -6,7 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
+<<<<<<< HEAD
 #include "generate.h"
+=======
+#include "picture.h"
+>>>>>>> h-tplot
 #include "plan.h"
 #include "programs/streams.h"
 #include "resident.h"
@@ -138,6 +142,7 @@ static tr_status train(struct tr_trainer *t, const struct tr_config *config, str
     TR_TRY(tr_trainer_run(t));
     double validation = NAN;
     if (t->asked < 0) TR_TRY(tr_trainer_validate(t, &validation));
+    tr_picture_end(t, validation);
     if (mesh->rank == 0) print_summary(t, validation);
     if (t->asked >= 0) {
         if (mesh->rank == 0) print_stopped(t);
@@ -160,13 +165,14 @@ static tr_status print_plan(const struct tr_config *config, int nranks)
     return tr_plan_print(config, config->ranks ? (int)config->ranks : nranks, stdout);
 }
 
-/* --plan: rank 0 of those that a launcher may have started prints, and no rank joins another. */
-static tr_status plan(const struct tr_config *config)
+/* --plan and --plot-logs: rank 0 of those that a launcher may have started does it, and no rank
+ * joins another. */
+static tr_status plan_or_draw(const struct tr_config *config)
 {
     int rank = 0, nranks = 1, local;
     if (tuttiGetLauncher(&rank, &nranks, &local) != tuttiSuccess) rank = 0;
     if (rank != 0) return TR_OK;
-    TR_TRY(print_plan(config, nranks));
+    TR_TRY(config->plan ? print_plan(config, nranks) : tr_picture_of_logs(config));
     return check_output();
 }
 
@@ -206,8 +212,8 @@ int main(int argc, char **argv)
         tr_config_print_help(stdout);
         return check_output() < 0 ? failed(&mesh, TR_FAILED) : EXIT_SUCCESS;
     }
-    if (parsed == TR_OK && config.plan)
-        return plan(&config) < 0 ? failed(&mesh, TR_FAILED) : EXIT_SUCCESS;
+    if (parsed == TR_OK && (config.plan || config.plot_logs[0]))
+        return plan_or_draw(&config) < 0 ? failed(&mesh, TR_FAILED) : EXIT_SUCCESS;
     struct tr_trainer trainer = {.lock = -1, .asked = -1};
     /* Bad options are agreed on as any other failure, so that one rank tells and none is left
      * waiting. */

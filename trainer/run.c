@@ -81,7 +81,8 @@ static tr_status go_on(struct tr_trainer *t)
         struct tr_step step;
         const double began = tr_clock_seconds();
         TR_TRY(tr_trainer_step(t, &step));
-        t->stepping += tr_clock_seconds() - began;
+        step.seconds = tr_clock_seconds() - began;
+        t->stepping += step.seconds;
         TR_TRY(tr_trainer_report(t, &step));
         if (t->config.every && t->step % t->config.every == 0) {
             TR_TRY(tr_trainer_save(t));

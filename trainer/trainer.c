@@ -2,6 +2,7 @@
 #include "trainer.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include "ops/pool.h"
 #include "optim/rate.h"
 #include "param.h"
+#include "picture.h"
 #include "place.h"
 #include "watch/clock.h"
 
@@ -189,13 +191,16 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
     struct tr_state state;
     if (t->config.generates) return tr_ckpt_load(&t->engine, path, &state);
     if (t->config.resume[0]) TR_TRY(load(t, path));
-    return open_log(t);
+    TR_TRY(open_log(t));
+    tr_picture_open(t);
+    return TR_OK;
 }
 
 void tr_trainer_fini(struct tr_trainer *t)
 {
     tr_engine_fini(&t->engine);
     tr_pool_close();
+    tr_picture_end(t, NAN);
     tr_log_close(&t->log);
     tr_text_fini(&t->text);
     if (t->lock >= 0) close(t->lock);

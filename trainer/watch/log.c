@@ -35,8 +35,10 @@ static void end_line(struct tr_log *log, int64_t step)
 static void write_json(struct tr_log *log, const struct tr_log_row *row)
 {
     fprintf(log->file,
-            "{\"step\": %lld, \"loss\": %.17g, \"lr\": %.9g, \"norm\": %.9g, \"seconds\": %.3f}\n",
-            (long long)row->step, row->loss, row->lr, row->norm, row->elapsed);
+            "{\"step\": %lld, \"loss\": %.17g, \"lr\": %.9g, \"norm\": %.9g, "
+            "\"tokens_per_second\": %.6g, \"seconds\": %.3f}\n",
+            (long long)row->step, row->loss, row->lr, row->norm, row->tokens_per_second,
+            row->elapsed);
     end_line(log, row->step);
 }
 

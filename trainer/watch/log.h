@@ -26,6 +26,7 @@ struct tr_log_row {
     int64_t step, total; /* total 0: not known */
     double loss, lr, norm;
     double tokens_per_step, elapsed, seconds; /* seconds: the time budget, 0: none */
+    double tokens_per_second;                 /* of this step alone */
 };
 
 /* path "": no file; it must outlive the log. append: a run that goes on adds to what the file has.

@@ -6,11 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-<<<<<<< HEAD
 #include "generate.h"
-=======
 #include "picture.h"
->>>>>>> h-tplot
 #include "plan.h"
 #include "programs/streams.h"
 #include "resident.h"

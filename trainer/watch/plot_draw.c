@@ -46,11 +46,11 @@ static double round_step(double least)
     return 10 * power;
 }
 
-/* Makes room around a single value; values nearer to each other than numbers can tell are one. */
+/* Makes room around a single value. Values whose ticks would need long numbers count as one. */
 static void widen(double *lowest, double *highest)
 {
     const double most = fmax(fabs(*lowest), fabs(*highest));
-    if (*highest - *lowest > 1e-9 * most && *highest - *lowest > 1e-290) return;
+    if (*highest - *lowest > 1e-4 * most && *highest - *lowest > 1e-290) return;
     if (most < 1e-280) {
         *lowest = 0, *highest = 1;
         return;
@@ -130,7 +130,7 @@ static void put_tick(const struct axis *axis, int i, FILE *out)
 {
     const double value = axis->first + i * axis->step;
     put_number(fabs(value) < axis->step * 1e-6 ? 0 : value,
-               fmax(fabs(axis->lowest), fabs(axis->highest)), 8, out);
+               fmax(fabs(axis->lowest), fabs(axis->highest)), 12, out);
     fputs("</text>\n", out);
 }
 

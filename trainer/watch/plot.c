@@ -62,7 +62,8 @@ static bool add_line(struct tr_plot *plot, const char *line)
             if (json_object_object_get_ex(object, keys[i], &value) &&
                 (json_object_is_type(value, json_type_double) ||
                  json_object_is_type(value, json_type_int)))
-                tr_plot_add(plot, i, json_object_get_int64(step), json_object_get_double(value));
+                tr_plot_add(plot, (enum tr_plot_curve)i, json_object_get_int64(step),
+                            json_object_get_double(value));
     json_object_put(object);
     return is_object;
 }

@@ -296,7 +296,8 @@ void tr_plot_draw(const struct tr_plot *plot, FILE *out)
     for (int i = 0; i < NPANELS; ++i)
         if (find_range(plot, &panels[i], &from, &to)) height += GAP + panels[i].height;
     draw_head(plot, legend, height, out);
-    for (int i = 0; i < TR_PLOT_CURVES; ++i) extend(plot, i, true, &lowest, &highest);
+    for (int i = 0; i < TR_PLOT_CURVES; ++i)
+        extend(plot, (enum tr_plot_curve)i, true, &lowest, &highest);
     if (lowest <= highest) {
         const struct axis x = step_axis(lowest, highest);
         for (int i = 0; i < NPANELS; ++i) {

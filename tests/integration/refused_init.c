@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "device/threads.h"
 #include "ranks.h"
 #include "shim.h"
 
@@ -128,8 +129,17 @@ static void play(struct scene *scene, bool as_processes)
     check_scene(scene, as_processes ? "processes" : "threads");
 }
 
+/* Lets roots end that have told their ranks of a failure: each serves for two seconds more, in a
+ * thread, with which ThreadSanitizer lets no later test fork. Its own thread may have begun since.
+ */
+static void await_roots(int nthreads)
+{
+    for (int i = 0; i < 4000 && count_now() > nthreads; i++) usleep(1000);
+}
+
 static void play_all(bool as_processes)
 {
+    const int nthreads = count_now();
     struct scene *scene =
         mmap(NULL, sizeof *scene, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(scene != MAP_FAILED);
@@ -141,6 +151,7 @@ static void play_all(bool as_processes)
                 play(scene, as_processes);
             }
     munmap(scene, sizeof *scene);
+    await_roots(nthreads);
 }
 
 TEST(refused_init, threads_that_wait_for_a_rank_that_cannot_join_have_its_error)
@@ -161,6 +172,7 @@ TEST(refused_init, an_id_that_nobody_has_come_to_is_good_for_another_try)
 {
     tuttiComm_t comms[2] = {NULL, NULL};
     tuttiUniqueId id;
+    const int nthreads = count_now();
     const tuttiConfig_t bad = CONFIG_WITHIN(60000, 60000, .algorithm = "fastest");
     REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
     for (int attempt = 0; attempt < 2; attempt++) {
@@ -172,4 +184,5 @@ TEST(refused_init, an_id_that_nobody_has_come_to_is_good_for_another_try)
         CHECK_EQ(tuttiGroupEnd(), result);
     }
     for (int r = 0; r < 2; r++) CHECK_EQ(tuttiCommDestroy(comms[r]), tuttiSuccess);
+    await_roots(nthreads);
 }

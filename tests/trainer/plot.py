@@ -200,6 +200,11 @@ def check_errors(work):
         check(why in call(*plot, f"--plot-logs={logs}", code=1), why)
     check("would replace" in call(f"--plot={log}", f"--plot-logs={log}", code=1), "a log is replaced")
     check("has the same file" in call(*SMALL, f"--plot={log}", f"--log={log}", code=1), "a log is replaced")
+    open(f"{work}/data", "w").write("a text that is nobody's picture")
+    out = call(*SMALL, "--steps=5", f"--plot={work}/data")
+    check(out.count("a file that is no picture has this name") == 1 and "done: loss" in out, out)
+    check(open(f"{work}/data").read() == "a text that is nobody's picture", "a file that is no picture is replaced")
+    check("no picture has this name" in call(f"--plot={work}/./good", f"--plot-logs={log}", code=1), "a log of another name is replaced")
     check(not os.path.exists(f"{work}/bad.svg") and len(rows(log)) == 1, "a picture of an error")
 
 

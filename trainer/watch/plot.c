@@ -93,14 +93,24 @@ tr_status tr_plot_read_log(struct tr_plot *plot, const char *log)
 /* ---- The file ---------------------------------------------------------------------------------
  */
 
-/* Another file of this name is replaced only where it is a file: never a device, nor a link, which
- * would be lost. */
+/* Another file of this name is replaced only where it is empty or a picture: never a device, nor a
+ * link, nor a log, data or a checkpoint, which would be lost. */
 static tr_status check_target(const char *path)
 {
+    static const char begin[] = "<svg";
+    char text[sizeof begin] = "";
     struct stat there;
-    if (lstat(path, &there) == 0 && !S_ISREG(there.st_mode))
+    if (lstat(path, &there) != 0) return TR_OK;
+    if (!S_ISREG(there.st_mode))
         return tr_fail("--plot=%s: not a regular file; give the name of a file", path);
-    return TR_OK;
+    FILE *file = fopen(path, "r");
+    if (!file) return tr_fail("--plot=%s: %s", path, strerror(errno));
+    const size_t n = fread(text, 1, sizeof begin - 1, file);
+    fclose(file);
+    if (!n || !strcmp(text, begin)) return TR_OK;
+    return tr_fail("--plot=%s: a file that is no picture has this name; give another name, or "
+                   "remove the file",
+                   path);
 }
 
 tr_status tr_plot_write(const struct tr_plot *plot)

@@ -4,8 +4,6 @@
 
 #include "generate.h"
 
-enum { MOST = 256 };
-
 struct tr_choice tr_choice_of(const struct tr_config *config)
 {
     return (struct tr_choice){.temperature = config->temperature,
@@ -30,7 +28,7 @@ static int compare(const void *a, const void *b)
 /* Gives weight 0 to what --top-k and --top-p leave out. */
 static void leave_out(const struct tr_choice *choice, const float *logits, long n, double *weights)
 {
-    struct likely order[MOST];
+    struct likely order[TR_BYTES];
     double all = 0, so_far = 0;
     if (!choice->top_k && choice->top_p >= 1) return;
     for (long i = 0; i < n; ++i) order[i] = (struct likely){(double)logits[i], i};
@@ -44,9 +42,9 @@ static void leave_out(const struct tr_choice *choice, const float *logits, long 
     }
 }
 
-long tr_choice_draw(const struct tr_choice *choice, const float *logits, long n, double uniform,
-                    double *weights)
+long tr_choice_draw(const struct tr_choice *choice, const float *logits, long n, double uniform)
 {
+    double weights[TR_BYTES];
     long best = 0;
     for (long i = 1; i < n; ++i)
         if (logits[i] > logits[best]) best = i;

@@ -137,8 +137,8 @@ TR_NODISCARD tr_status tr_engine_logits(struct tr_engine *engine, const int32_t 
  * mesh cuts sequences (ring, ulysses). Collective; tr_cache_fini frees. */
 TR_NODISCARD tr_status tr_engine_cache(struct tr_engine *engine, struct tr_cache *cache);
 
-/* logits[vocabulary] of what follows the cache's tokens and ids[count], which the cache holds then,
- * too: together at most the model's context. Every rank gets them. Collective. */
+/* Appends ids[count] to the cache's tokens, which are then at most the model's context, and gives
+ * every rank the logits[vocabulary] of the next token. Collective. */
 TR_NODISCARD tr_status tr_engine_next(struct tr_engine *engine, struct tr_cache *cache,
                                       const int32_t *ids, long count, float *logits);
 

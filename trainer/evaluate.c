@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "calls.h"
 #include "engine.h"
 
 /* One forward pass through all stages; the last stage goes on with the head. */
@@ -11,16 +12,12 @@ static tr_status forward_only(struct tr_engine *e, struct tr_micro *micro)
     const struct tr_group *pp = tr_mesh_group(e->mesh, 1u << TR_PP);
     const size_t count = (size_t)(micro->tokens.own * e->model.size.width);
     if (!e->first_stage)
-        TR_TRY(tr_group_check(pp,
-                              tuttiRecv(micro->acts.blocks[0].input, count, tuttiFloat32,
-                                        pp->rank - 1, pp->comm, e->backend->stream),
-                              what));
+        TR_TRY(tr_receive(pp, e->backend->stream, micro->acts.blocks[0].input, count, tuttiFloat32,
+                          pp->rank - 1, what));
     TR_TRY(tr_pass_forward(e, micro, true));
     if (e->last_stage) return TR_OK;
-    return tr_group_check(pp,
-                          tuttiSend(micro->acts.output, count, tuttiFloat32, pp->rank + 1, pp->comm,
-                                    e->backend->stream),
-                          what);
+    return tr_send(pp, e->backend->stream, micro->acts.output, count, tuttiFloat32, pp->rank + 1,
+                   what);
 }
 
 tr_status tr_engine_loss(struct tr_engine *e, const struct tr_feed *feed, uint64_t first,

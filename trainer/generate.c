@@ -6,8 +6,6 @@
 
 #include "random.h"
 
-enum { BYTES = 256 }; /* tokens that are text */
-
 tr_status tr_generator_init(struct tr_generator *g, struct tr_engine *engine,
                             const struct tr_choice *choice, bool cached)
 {
@@ -17,9 +15,8 @@ tr_status tr_generator_init(struct tr_generator *g, struct tr_engine *engine,
                                .choice = *choice,
                                .is_cached = cached && axes[TR_RING] == 1 && axes[TR_ULYSSES] == 1,
                                .window = calloc((size_t)size->context, sizeof *g->window),
-                               .logits = calloc((size_t)size->vocabulary, sizeof *g->logits),
-                               .weights = calloc(BYTES, sizeof *g->weights)};
-    const bool there = g->window && g->logits && g->weights;
+                               .logits = calloc((size_t)size->vocabulary, sizeof *g->logits)};
+    const bool there = g->window && g->logits;
     TR_TRY(tr_mesh_agree(engine->mesh,
                          there ? TR_OK : tr_fail("out of memory for %ld tokens", size->context)));
     return g->is_cached ? tr_engine_cache(engine, &g->cache) : TR_OK;
@@ -30,7 +27,6 @@ void tr_generator_fini(struct tr_generator *g)
     tr_cache_fini(&g->cache);
     free(g->window);
     free(g->logits);
-    free(g->weights);
     *g = (struct tr_generator){0};
 }
 
@@ -62,8 +58,8 @@ tr_status tr_generator_draw(struct tr_generator *g, unsigned char *byte)
         TR_TRY(tr_engine_logits(g->engine, g->window, g->count, g->logits));
     const double uniform = tr_random_uniform(g->choice.seed, TR_RANDOM_SAMPLE, 0, g->drawn++);
     const long vocabulary = g->engine->model.size.vocabulary,
-               n = vocabulary < BYTES ? vocabulary : BYTES;
-    *byte = (unsigned char)tr_choice_draw(&g->choice, g->logits, n, uniform, g->weights);
+               n = vocabulary < TR_BYTES ? vocabulary : TR_BYTES;
+    *byte = (unsigned char)tr_choice_draw(&g->choice, g->logits, n, uniform);
     append(g, *byte);
     return TR_OK;
 }

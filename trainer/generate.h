@@ -7,6 +7,8 @@
 #include "config.h"
 #include "engine.h"
 
+enum { TR_BYTES = 256 }; /* tokens that are text */
+
 /* Which token is drawn. */
 struct tr_choice {
     double temperature; /* 0: the likeliest */
@@ -29,7 +31,6 @@ struct tr_generator {
     long count;      /* tokens in it */
     uint64_t drawn;  /* tokens so far */
     float *logits;   /* [vocabulary] */
-    double *weights; /* [256] */
 };
 
 /* cached false, or a mesh that cuts sequences: the model passes the whole window for each token.
@@ -45,10 +46,9 @@ void tr_generator_give(struct tr_generator *generator, const unsigned char *byte
  * Collective. */
 TR_NODISCARD tr_status tr_generator_draw(struct tr_generator *generator, unsigned char *byte);
 
-/* The place, below n, of what is drawn from softmax(logits / temperature) with a uniform number in
- * [0, 1); weights[n] is scratch. Of equal logits the first is the likelier. */
-long tr_choice_draw(const struct tr_choice *choice, const float *logits, long n, double uniform,
-                    double *weights);
+/* Draws a token from softmax(logits[n] / temperature) with a uniform number in [0, 1), and gives
+ * its place. n is 1 to TR_BYTES. Of equal logits the first is the likelier. */
+long tr_choice_draw(const struct tr_choice *choice, const float *logits, long n, double uniform);
 
 struct tr_trainer;
 

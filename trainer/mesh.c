@@ -110,6 +110,16 @@ static bool multiply_up(const int size[TR_NUM_AXES], int nranks)
     return nranks == 1;
 }
 
+void tr_mesh_write_axes(const struct tr_mesh *mesh, char text[TR_AXES_TEXT])
+{
+    size_t n = 0;
+    text[0] = 0;
+    for (int axis = 0; axis < TR_NUM_AXES; ++axis)
+        if (mesh->size[axis] > 1)
+            n += (size_t)snprintf(text + n, TR_AXES_TEXT - n, " %s %s %d", n ? "x" : "=",
+                                  tr_axis_names[axis], mesh->size[axis]);
+}
+
 tr_status tr_mesh_shape(struct tr_mesh *mesh, const int size[TR_NUM_AXES])
 {
     if (!multiply_up(size, mesh->nranks))

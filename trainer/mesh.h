@@ -73,6 +73,10 @@ TR_NODISCARD tr_status tr_mesh_init(struct tr_mesh *mesh, tuttiComm_t world);
  * one rank stay groups of their own, so that what is counted tells what it was for. */
 TR_NODISCARD tr_status tr_mesh_dry(struct tr_mesh *mesh, const int size[TR_NUM_AXES], int rank);
 
+/* The axes of more than one rank: " = fsdp 2 x tp 2"; "" where there are none. */
+enum { TR_AXES_TEXT = 128 };
+void tr_mesh_write_axes(const struct tr_mesh *mesh, char text[TR_AXES_TEXT]);
+
 /* Gives the axes their sizes (product: nranks, else an error naming the sizes). Not collective. */
 TR_NODISCARD tr_status tr_mesh_shape(struct tr_mesh *mesh, const int size[TR_NUM_AXES]);
 

@@ -1,40 +1,24 @@
 /* The picture of a training: its title, its values, what it takes of an earlier log. */
 #include "picture.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-static void append(char title[TR_PLOT_TEXT], const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static void append(char title[TR_PLOT_TEXT], const char *format, ...)
-{
-    const size_t n = strlen(title);
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(title + n, TR_PLOT_TEXT - n, format, arguments);
-    va_end(arguments);
-}
 
 /* "gpt2, 1.0 M parameters; 4 ranks = fsdp 2 x tp 2; adamw". */
 static void write_title(const struct tr_trainer *t, char title[TR_PLOT_TEXT])
 {
     const struct tr_config *config = &t->config;
     const struct tr_mesh *mesh = t->mesh;
-    char model[TR_TEXT_BYTES], optimizer[TR_TEXT_BYTES];
+    char model[TR_TEXT_BYTES], optimizer[TR_TEXT_BYTES], axes[TR_AXES_TEXT];
     tr_config_value(config, TR_OPTION_model, model);
     tr_config_value(config, TR_OPTION_optimizer, optimizer);
     const double count = (double)t->engine.model.params.count;
-    append(title, "%s, %.3g %s parameters; %d rank%s", model, count / (count < 1e6 ? 1e3 : 1e6),
-           count < 1e6 ? "k" : "M", mesh->nranks, mesh->nranks == 1 ? "" : "s");
-    const char *before = " =";
-    for (int axis = 0; axis < TR_NUM_AXES; ++axis)
-        if (mesh->size[axis] > 1) {
-            append(title, "%s %s %d", before, tr_axis_names[axis], mesh->size[axis]);
-            before = " x";
-        }
-    append(title, "; %s; %s", tr_setup_sharding_name(t->engine.options.sharding), optimizer);
+    tr_mesh_write_axes(mesh, axes);
+    snprintf(title, TR_PLOT_TEXT, "%.32s, %.3g %s parameters; %d rank%s%s; %s; %.32s", model,
+             count / (count < 1e6 ? 1e3 : 1e6), count < 1e6 ? "k" : "M", mesh->nranks,
+             mesh->nranks == 1 ? "" : "s", axes, tr_setup_sharding_name(t->engine.options.sharding),
+             optimizer);
 }
 
 /* A log that cannot be read is no reason not to train. */

@@ -5,8 +5,8 @@
 #include "trainer.h"
 
 /* With --plot, on rank 0: begins the picture, titled with what is run. A run that goes on from a
- * checkpoint begins with what its --log has. Last of what begins a run, so that one which
- * cannot begin leaves the picture that is there. */
+ * checkpoint begins with what its --log has. Call it when all else of a run has
+ * begun: a run that cannot begin leaves the picture that is there. */
 void tr_picture_open(struct tr_trainer *trainer);
 
 /* Adds a step, and now and then writes the picture. */

@@ -182,22 +182,21 @@ static tr_status fit_batch(struct tr_config *config, const int size[TR_NUM_AXES]
     if (!passes || source[TR_OPTION_batch] > source[TR_OPTION_accumulate] ||
         source[TR_OPTION_micro_batch] > source[TR_OPTION_accumulate])
         return TR_OK;
+    const int64_t all = config->micro_batch * passes * parts;
     if (!has_batch) {
-        const int64_t batch = config->micro_batch * passes * parts;
         const double highest = tr_config_option(TR_OPTION_batch)->highest;
-        if ((double)batch > highest)
-            return tr_fail("--micro-batch=%lld x --accumulate=%lld x %lld ranks with sequences of "
-                           "their own are %lld sequences a step, at most %.0f are possible",
-                           (long long)config->micro_batch, (long long)passes, (long long)parts,
-                           (long long)batch, highest);
-        config->batch = batch;
-        return TR_OK;
+        config->batch = all;
+        if ((double)all <= highest) return TR_OK;
+        return tr_fail("--micro-batch=%lld x --accumulate=%lld x %lld ranks with sequences of "
+                       "their own are %lld sequences a step, at most %.0f are possible",
+                       (long long)config->micro_batch, (long long)passes, (long long)parts,
+                       (long long)all, highest);
     }
-    if (has_micro && config->batch != config->micro_batch * passes * parts)
+    if (has_micro && config->batch != all)
         return tr_fail("--batch=%lld is not --micro-batch=%lld x --accumulate=%lld x %lld ranks "
                        "with sequences of their own = %lld; leave one of the three out",
                        (long long)config->batch, (long long)config->micro_batch, (long long)passes,
-                       (long long)parts, (long long)(config->micro_batch * passes * parts));
+                       (long long)parts, (long long)all);
     if (config->batch % (passes * parts))
         return tr_fail("--batch=%lld cannot be divided by --accumulate=%lld x %lld ranks with "
                        "sequences of their own; the nearest that can is %lld",

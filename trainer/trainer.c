@@ -214,14 +214,9 @@ static void describe_mesh(const struct tr_trainer *t)
 {
     const struct tr_engine *e = &t->engine;
     const struct tr_store *store = &e->store;
-    printf("ranks: %d", t->mesh->nranks);
-    const char *before = "=";
-    for (int axis = 0; axis < TR_NUM_AXES; ++axis)
-        if (t->mesh->size[axis] > 1) {
-            printf(" %s %s %d", before, tr_axis_names[axis], t->mesh->size[axis]);
-            before = "x";
-        }
-    printf("; %s", tr_setup_sharding_name(e->options.sharding));
+    char axes[TR_AXES_TEXT];
+    tr_mesh_write_axes(t->mesh, axes);
+    printf("ranks: %d%s; %s", t->mesh->nranks, axes, tr_setup_sharding_name(e->options.sharding));
     if (store->shard->n > 1) printf(", %d shards a unit", store->shard->n);
     if (store->replica->n > 1) printf(", %d replicas", store->replica->n);
     printf("; %lld sequences of %lld bytes a step\n", (long long)t->config.batch,

@@ -57,8 +57,8 @@ struct tr_step {
 /* One optimizer step. Collective. */
 TR_NODISCARD tr_status tr_trainer_step(struct tr_trainer *trainer, struct tr_step *step);
 
-/* Says what is to be said of a step: progress, the end of an epoch, and with --eval-every the loss
- * of the held-out part, which changes nothing that is trained. Collective. */
+/* Prints and logs a step: its progress, the end of an epoch, and with --eval-every the held-out
+ * loss, which changes no weight. Collective. */
 TR_NODISCARD tr_status tr_trainer_report(struct tr_trainer *trainer, const struct tr_step *step);
 
 /* Steps until the end, with progress and checkpoints. A signal that asks any rank to end (stop.h)

@@ -141,7 +141,6 @@ static tt_status issue_calls(void *items, int number, enum tt_call_hold hold, bo
 
 static void drop_calls(void *items, int number, enum tt_call_hold hold, tt_status status)
 {
-    (void)status;
     release_programs(items, number);
     tt_drop_calls(items, number);
     tt_tell_failure(items, number, status);

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +16,7 @@
 #include "net/socket.h"
 #include "ranks.h"
 #include "shim.h"
+#include "threads.h"
 
 /* Forks a process that runs `run` and ends with 0 when it ended with `status` and `text`. */
 static pid_t fork_rank(struct rank_run run, tt_status status, const char *text)
@@ -184,12 +184,6 @@ TEST(process, the_limit_on_descriptors_stays_as_the_process_has_it)
     expect_exit(pid);
 }
 
-static int count_threads(void)
-{
-    struct stat tasks;
-    return stat("/proc/self/task", &tasks) == 0 ? (int)tasks.st_nlink - 2 : -1;
-}
-
 TEST(process, ids_that_nobody_joins_share_a_thread_and_take_a_descriptor_each)
 {
     enum { IDS = 20 };
@@ -198,18 +192,17 @@ TEST(process, ids_that_nobody_joins_share_a_thread_and_take_a_descriptor_each)
     const int64_t patience_ns = tt_deadline_ns(20000);
     setenv("TUTTI_INIT_TIMEOUT_MS", "1500", 1);
     tt_config_reload();
-    const int threads = count_threads(), descriptors = count_descriptors();
+    const int threads = count_now(), descriptors = count_descriptors();
     for (int i = 0; i < IDS; i++) REQUIRE(tt_unique_id_create(&ids[i]) == TT_OK);
-    CHECK(count_threads() <= threads + 1);
+    CHECK(count_now() <= threads + 1);
     CHECK(count_descriptors() <= descriptors + IDS + 1);
     for (int i = 0; i < IDS; i += 2) /* half of them are used, all at once */
         for (int rank = 0; rank < 2; rank++) runs[i + rank] = rank_run_of(&ids[i], rank, 2);
     run_ranks(runs, IDS);
     expect_ranks(runs, IDS, TT_OK, NULL);
-    while ((count_threads() > threads || count_descriptors() > descriptors) &&
-           !tt_expired(patience_ns))
+    while ((count_now() > threads || count_descriptors() > descriptors) && !tt_expired(patience_ns))
         tt_test_pause(); /* until the deadline of the others */
-    CHECK(count_threads() <= threads);
+    CHECK(count_now() <= threads);
     CHECK(count_descriptors() <= descriptors);
     struct rank_run late = rank_run_of(&ids[1], 0, 1);
     run_ranks(&late, 1);

@@ -8,9 +8,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "device/threads.h"
 #include "ranks.h"
 #include "shim.h"
+#include "threads.h"
 
 enum { MAX_RANKS = 3, TEXT_BYTES = 1024 };
 

@@ -6,6 +6,7 @@
 
 #include "config.h"
 #include "machine.h"
+#include "options_file.h"
 #include "place.h"
 #include "setup.h"
 #include "shim.h"
@@ -371,19 +372,6 @@ TEST(machine, ranks_divide_the_cores_that_they_share)
     CHECK_EQ(tr_machine_threads(&limits, needs, 3, 0), 3);
     limits.cores.quota = 0.5;
     CHECK_EQ(tr_machine_threads(&limits, needs, 2, 0), 1);
-}
-
-/* Writes text to a file and reads it as options. */
-static tr_status read_json(struct tr_config *config, const char *text)
-{
-    char path[] = "/tmp/tutti-config-XXXXXX";
-    const int fd = mkstemp(path);
-    FILE *file = fdopen(fd, "w");
-    fputs(text, file);
-    fclose(file);
-    const tr_status status = tr_config_read_json(config, path);
-    unlink(path);
-    return status;
 }
 
 TEST(config, json_is_read_and_the_command_line_wins)

@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "config.h"
 #include "deepspeed.h"
+#include "options_file.h"
 #include "setup.h"
 #include "shim.h"
 
@@ -19,15 +19,8 @@ static tr_status read_file(struct tr_config *config, const char *name)
 
 static tr_status read_text(struct tr_config *config, const char *text)
 {
-    char path[] = "/tmp/tutti-deepspeed-XXXXXX";
-    const int fd = mkstemp(path);
-    FILE *file = fdopen(fd, "w");
-    fputs(text, file);
-    fclose(file);
     tr_config_init(config);
-    const tr_status status = tr_config_read_json(config, path);
-    unlink(path);
-    return status;
+    return read_json(config, text);
 }
 
 TEST(deepspeed, files_that_people_have_set_what_they_say)

@@ -20,25 +20,6 @@ static void body(struct rank *self)
     tr_mesh_fini(&mesh);
 }
 
-static struct tr_engine_options options(enum tr_model_kind kind)
-{
-    return (struct tr_engine_options){.model = {.kind = kind,
-                                                .layers = 3,
-                                                .heads = 4,
-                                                .kv_heads = kind == TR_LLAMA ? 2 : 4,
-                                                .width = 32,
-                                                .hidden = 48,
-                                                .vocabulary = 61,
-                                                .context = 16,
-                                                .tied = kind == TR_GPT2},
-                                      .sharding = TR_DDP,
-                                      .schedule = TR_1F1B,
-                                      .batch = 8,
-                                      .micro_batch = 2,
-                                      .bucket_bytes = 8192,
-                                      .seed = 1};
-}
-
 static void run_case(struct grid_case test)
 {
     int n = 1;
@@ -46,7 +27,7 @@ static void run_case(struct grid_case test)
     for (int kind = 0; kind < 2; ++kind) {
         const enum tr_sharding sharding = test.options.sharding;
         const bool last = test.options.reduce_last;
-        test.options = options(kind ? TR_LLAMA : TR_GPT2);
+        test.options = grid_small_options(kind ? TR_LLAMA : TR_GPT2);
         test.options.sharding = sharding;
         test.options.reduce_last = last;
         test.optimizer = kind ? TR_SGD : TR_ADAMW;
@@ -118,7 +99,7 @@ static void refuse_too_many(struct rank *self)
 {
     struct tr_mesh mesh;
     struct tr_engine engine;
-    struct tr_engine_options many = options(TR_GPT2);
+    struct tr_engine_options many = grid_small_options(TR_GPT2);
     many.batch = (1L << 32) + 2; /* 2, if cut to an int */
     many.micro_batch = 1;
     CHECK_EQ(TR_OK, tr_mesh_init(&mesh, self->world));
@@ -168,7 +149,7 @@ static void no_token_counts(void *arg, uint64_t number, long context, int32_t *i
 static void learn_from_nothing(struct rank *self)
 {
     const struct tr_feed feed = {no_token_counts, NULL};
-    const struct tr_engine_options o = options(TR_GPT2);
+    const struct tr_engine_options o = grid_small_options(TR_GPT2);
     struct tr_mesh mesh;
     struct tr_engine e = {0};
     struct tr_step_sums sums;
@@ -203,7 +184,7 @@ TEST(engine, a_step_in_which_no_token_counts_has_loss_and_gradient_zero)
 
 static void ask_for_logits(struct rank *self)
 {
-    const struct tr_engine_options o = options(TR_GPT2);
+    const struct tr_engine_options o = grid_small_options(TR_GPT2);
     struct tr_mesh mesh;
     struct tr_engine e = {0};
     int32_t ids[20] = {0};

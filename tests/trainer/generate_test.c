@@ -5,36 +5,18 @@
 #include <string.h>
 
 #include "generate.h"
+#include "grid.h"
 #include "ranks.h"
 #include "shim.h"
 #include "watch/stream.h"
 
-enum { CONTEXT = 16, VOCABULARY = 61 };
+enum { CONTEXT = GRID_SMALL_CONTEXT, VOCABULARY = GRID_SMALL_VOCABULARY };
 
 struct case_of {
     enum tr_model_kind kind;
     int size[TR_NUM_AXES]; /* pp dp fsdp ring ulysses tp */
     int given;             /* bytes of the prompt */
 };
-
-static struct tr_engine_options options(enum tr_model_kind kind)
-{
-    return (struct tr_engine_options){.model = {.kind = kind,
-                                                .layers = 3,
-                                                .heads = 4,
-                                                .kv_heads = kind == TR_LLAMA ? 2 : 4,
-                                                .width = 32,
-                                                .hidden = 48,
-                                                .vocabulary = VOCABULARY,
-                                                .context = CONTEXT,
-                                                .tied = kind == TR_GPT2},
-                                      .sharding = TR_DDP,
-                                      .schedule = TR_1F1B,
-                                      .batch = 8,
-                                      .micro_batch = 2,
-                                      .bucket_bytes = 8192,
-                                      .seed = 1};
-}
 
 /* Bytes of the vocabulary that do not repeat soon. */
 static void write_prompt(unsigned char *prompt, int count)
@@ -45,7 +27,7 @@ static void write_prompt(unsigned char *prompt, int count)
 static void write_on(struct rank *self)
 {
     const struct case_of *c = self->arg;
-    struct tr_engine_options o = options(c->kind);
+    struct tr_engine_options o = grid_small_options(c->kind);
     if (c->size[TR_FSDP] > 1) o.sharding = TR_ZERO3;
     struct tr_mesh mesh;
     struct tr_engine e = {0};
@@ -105,7 +87,7 @@ TEST(generate, a_cache_gives_what_whole_windows_give)
 
 TEST(generate, a_cache_takes_no_more_than_the_context)
 {
-    struct tr_engine_options o = options(TR_GPT2);
+    struct tr_engine_options o = grid_small_options(TR_GPT2);
     static const int one[TR_NUM_AXES] = {1, 1, 1, 1, 1, 1};
     struct tr_mesh mesh;
     struct tr_engine e = {0};
@@ -134,10 +116,8 @@ static const float six[N] = {0.5f, 2.0f, -1.0f, 2.0f, 1.0f, -30.0f};
 /* How often each place is drawn, of 1000 numbers spread evenly. */
 static void count_draws(const struct tr_choice *choice, int counts[N])
 {
-    double weights[N];
     memset(counts, 0, N * sizeof *counts);
-    for (int i = 0; i < 1000; ++i)
-        counts[tr_choice_draw(choice, six, N, (i + 0.5) / 1000, weights)]++;
+    for (int i = 0; i < 1000; ++i) counts[tr_choice_draw(choice, six, N, (i + 0.5) / 1000)]++;
 }
 
 TEST(choice, places_are_drawn_as_often_as_the_softmax_says)
@@ -178,8 +158,7 @@ TEST(choice, top_k_and_top_p_leave_out_the_rest)
         CHECK_MESSAGE(drawn == cases[i].drawn, "case %zu: %x, expected %x", i, drawn,
                       cases[i].drawn);
     }
-    double weights[N];
-    CHECK_EQ(tr_choice_draw(&(struct tr_choice){.temperature = 0}, six, N, 0.999, weights), 1);
+    CHECK_EQ(tr_choice_draw(&(struct tr_choice){.temperature = 0}, six, N, 0.999), 1);
 }
 
 /* ---- The text ---------------------------------------------------------------------------------

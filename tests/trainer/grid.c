@@ -374,3 +374,22 @@ struct grid_result grid_run(const struct grid_case *test, struct tr_mesh *mesh, 
         tuttiBroadcast(report, report, report_bytes, tuttiInt8, first, mesh->world, NULL);
     return result;
 }
+
+struct tr_engine_options grid_small_options(enum tr_model_kind kind)
+{
+    return (struct tr_engine_options){.model = {.kind = kind,
+                                                .layers = 3,
+                                                .heads = 4,
+                                                .kv_heads = kind == TR_LLAMA ? 2 : 4,
+                                                .width = 32,
+                                                .hidden = 48,
+                                                .vocabulary = GRID_SMALL_VOCABULARY,
+                                                .context = GRID_SMALL_CONTEXT,
+                                                .tied = kind == TR_GPT2},
+                                      .sharding = TR_DDP,
+                                      .schedule = TR_1F1B,
+                                      .batch = 8,
+                                      .micro_batch = 2,
+                                      .bucket_bytes = 8192,
+                                      .seed = 1};
+}

@@ -31,4 +31,8 @@ struct grid_result {
 struct grid_result grid_run(const struct grid_case *test, struct tr_mesh *mesh, char *report,
                             size_t report_bytes);
 
+/* A small model of each kind, on one rank: what a test does not set itself. */
+enum { GRID_SMALL_CONTEXT = 16, GRID_SMALL_VOCABULARY = 61 };
+struct tr_engine_options grid_small_options(enum tr_model_kind kind);
+
 #endif

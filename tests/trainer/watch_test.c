@@ -1,4 +1,4 @@
-/* Tests of what watches a run: epochs. */
+/* Tests of the count of epochs (trainer/watch/epochs.c). */
 #include <string.h>
 
 #include "config.h"

@@ -1,20 +1,7 @@
 /* The schedules of DeepSpeed's configuration files. Step n of an optimizer has the rate that
  * DeepSpeed 0.19 has set when it takes its step n: the schedulers move on behind the step, so that
  * a warm-up is one step behind and its first two steps have the lowest rate.
- *
- * DeepSpeed's keys and the options here:
- *   WarmupLR          warmup_max_lr --lr; warmup_min_lr --lr times --start-lr; warmup_num_steps
- *                     --warmup; warmup_type --warmup-type
- *   WarmupDecayLR     the same; total_num_steps --steps
- *   WarmupCosineLR    the same; warmup_min_ratio --start-lr; cos_min_ratio --min-lr
- *   OneCycle          cycle_max_lr --lr; cycle_min_lr --lr times --min-lr; cycle_first_step_size
- *                     --cycle-up; cycle_second_step_size --cycle-down; the stair counts
- *                     --cycle-up-stairs, --cycle-down-stairs; decay_step_size --cycle-decay-steps;
- *                     decay_lr_rate --cycle-decay; cycle_min_mom --cycle-beta1; cycle_max_mom
- *                     --beta1
- *   LRRangeTest       lr_range_test_min_lr --lr; lr_range_test_step_size --range-steps;
- *                     lr_range_test_step_rate --range-rate; lr_range_test_staircase
- *                     --range-staircase
+ * Which options its keys set is in deepspeed.c.
  *
  * Test  tests/trainer/rate_test.c, against numbers of DeepSpeed's own. */
 #include <math.h>

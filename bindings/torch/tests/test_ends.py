@@ -168,19 +168,19 @@ def an_abort_hook_that_raises_does_not_cancel_the_abort(rank, nranks):
         store.wait(["over"])
 
 
-@case(alone=True)
-def an_abort_hook_that_aborts_the_group_runs_once(rank, nranks):
+def _abort_in_a_hook(rank, abort):
+    """A hook of rank 0 that aborts its group, by `abort`, is called once."""
     dist.barrier()
     store, told = dist.distributed_c10d._get_default_store(), []
     if rank == 0:
         backend = dist.group.WORLD._get_backend(CPU)
 
-        def abort():
+        def hook():
             told.append(1)
             if len(told) < 10:
-                backend.abort()
+                abort(backend)
 
-        backend.register_abort_hook(1, abort)
+        backend.register_abort_hook(1, hook)
         backend.abort()
         expect(told == [1], f"{told}")
         raises(dist.DistBackendError, "shut down", dist.barrier)
@@ -190,25 +190,18 @@ def an_abort_hook_that_aborts_the_group_runs_once(rank, nranks):
 
 
 @case(alone=True)
+def an_abort_hook_that_aborts_the_group_runs_once(rank, nranks):
+    _abort_in_a_hook(rank, lambda backend: backend.abort())
+
+
+@case(alone=True)
 def an_abort_hook_whose_thread_aborts_the_group_runs_once(rank, nranks):
-    dist.barrier()
-    store, told = dist.distributed_c10d._get_default_store(), []
-    if rank == 0:
-        backend = dist.group.WORLD._get_backend(CPU)
+    def abort(backend):
+        thread = threading.Thread(target=backend.abort)
+        thread.start()
+        thread.join()
 
-        def abort():
-            told.append(1)
-            if len(told) < 10:
-                thread = threading.Thread(target=backend.abort)
-                thread.start()
-                thread.join()
-
-        backend.register_abort_hook(1, abort)
-        backend.abort()
-        expect(told == [1], f"{told}")
-        store.set("over", "1")
-    else:
-        store.wait(["over"])
+    _abort_in_a_hook(rank, abort)
 
 
 @case(group=False)

@@ -1,6 +1,6 @@
 /* The threads of this process. */
-#ifndef TT_TESTS_DEVICE_THREADS_H
-#define TT_TESTS_DEVICE_THREADS_H
+#ifndef TT_TESTS_THREADS_H
+#define TT_TESTS_THREADS_H
 
 #include <dirent.h>
 #include <time.h>

@@ -1,9 +1,14 @@
 /* Makes the calls of a step, or counts them. */
 #include "calls.h"
 
+#include "ops/tensor_type.h"
+
+/* Of the types of tensors, or of sums, which are doubles. */
 static size_t size_of(tuttiDataType_t type)
 {
-    return type == tuttiFloat64 ? sizeof(double) : sizeof(float);
+    for (int t = 0; t < TR_NUM_TYPES; ++t)
+        if (tr_type_datatype((enum tr_type)t) == type) return tr_type_bytes((enum tr_type)t);
+    return sizeof(double);
 }
 
 /* Whether the group is of a dry mesh, where the call is counted: the whole message, as

@@ -100,6 +100,7 @@ static void carve(struct tr_engine *e)
 {
     const long batch = e->options.micro_batch, local = e->sequence.local, rows = batch * local,
                own = rows / e->seams.tp, h = e->model.size.width;
+    const size_t activation = tr_type_bytes(e->backend->types.activations);
     struct tr_arena *a = &e->activations;
     for (int s = 0; s < e->schedule.nsets; ++s) {
         struct tr_micro *micro = &e->sets[s];
@@ -118,10 +119,9 @@ static void carve(struct tr_engine *e)
     }
     tr_model_take_scratch(&e->model, a, batch, local, &e->scratch);
     const struct tr_attend shape = tr_model_attend(&e->model, batch, local);
-    e->parallel.scratch =
-        tr_arena_take(a, tr_parallel_scratch(&e->parallel, &shape, rows), sizeof(float));
-    e->d_stream = tr_arena_take(a, (size_t)(own * h), sizeof(float));
-    e->d_received = tr_arena_take(a, (size_t)(own * h), sizeof(float));
+    e->parallel.scratch = tr_arena_take(a, tr_parallel_scratch(&e->parallel, &shape, rows), 1);
+    e->d_stream = tr_arena_take(a, (size_t)(own * h), activation);
+    e->d_received = tr_arena_take(a, (size_t)(own * h), activation);
     e->sums = tr_arena_take(a, TR_NUM_SUMS, sizeof(double));
 }
 
@@ -145,11 +145,24 @@ static tr_status take_memory(struct tr_engine *e)
                            e->options.micro_batch * e->sequence.local);
 }
 
+static tr_status check_types(const struct tr_backend *backend, const struct tr_types *types)
+{
+    const struct tr_types *has = &backend->types;
+    if (has->weights == types->weights && has->activations == types->activations &&
+        has->gradients == types->gradients)
+        return TR_OK;
+    return tr_fail("weights, activations and gradients have the types %d, %d and %d, but the "
+                   "backend %s has operations for %d, %d and %d",
+                   types->weights, types->activations, types->gradients, backend->name,
+                   has->weights, has->activations, has->gradients);
+}
+
 /* What each rank can do alone. */
 static tr_status prepare(struct tr_engine *e)
 {
     const int *size = e->mesh->size, *coord = e->mesh->coord;
     const struct tr_engine_options *o = &e->options;
+    TR_TRY(check_types(e->backend, &o->types));
     TR_TRY(tr_model_init(&e->model, &o->model, e->backend, size[TR_TP], coord[TR_TP],
                          tr_mesh_extent(size, tr_engine_shard_axes(o->sharding))));
     TR_TRY(take_stages(e));

@@ -24,6 +24,7 @@ struct tr_feed {
 
 struct tr_engine_options {
     struct tr_model_size model;
+    struct tr_types types; /* of tensors: those of the backend */
     enum tr_sharding sharding;
     struct tr_optimizer optimizer; /* of the updates; only what its states depend on is read */
     enum tr_schedule_kind schedule;
@@ -84,8 +85,8 @@ struct tr_engine {
     struct tr_arena activations;
     struct tr_micro *sets; /* [schedule.nsets] */
     struct tr_scratch scratch;
-    float *d_stream, *d_received; /* [own, h] of a full micro-batch */
-    double *sums;                 /* [TR_NUM_SUMS]; the host reads them once a step */
+    struct tr_data *d_stream, *d_received; /* [own, h] of a full micro-batch */
+    double *sums;                          /* [TR_NUM_SUMS]; the host reads them once a step */
     struct tr_staging staging;
 };
 

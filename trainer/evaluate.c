@@ -11,13 +11,13 @@ static tr_status forward_only(struct tr_engine *e, struct tr_micro *micro)
     static const char what[] = "passing activations between stages";
     const struct tr_group *pp = tr_mesh_group(e->mesh, 1u << TR_PP);
     const size_t count = (size_t)(micro->tokens.own * e->model.size.width);
+    const tuttiDataType_t type = tr_type_datatype(e->backend->types.activations);
     if (!e->first_stage)
-        TR_TRY(tr_receive(pp, e->backend->stream, micro->acts.blocks[0].input, count, tuttiFloat32,
+        TR_TRY(tr_receive(pp, e->backend->stream, micro->acts.blocks[0].input, count, type,
                           pp->rank - 1, what));
     TR_TRY(tr_pass_forward(e, micro, true));
     if (e->last_stage) return TR_OK;
-    return tr_send(pp, e->backend->stream, micro->acts.output, count, tuttiFloat32, pp->rank + 1,
-                   what);
+    return tr_send(pp, e->backend->stream, micro->acts.output, count, type, pp->rank + 1, what);
 }
 
 tr_status tr_engine_loss(struct tr_engine *e, const struct tr_feed *feed, uint64_t first,
@@ -84,8 +84,9 @@ static tr_status pass_for_logits(struct tr_engine *e, const int32_t *ids, float 
     if (e->last_stage) TR_TRY(tr_pass_logits(e, micro));
     memset(logits, 0, (size_t)e->model.size.vocabulary * sizeof *logits);
     if (e->last_stage && row >= 0 && coord[TR_DP] == 0 && coord[TR_FSDP] == 0)
-        e->backend->read(logits + e->model.vocabulary_first, micro->acts.logits + row * n,
-                         (size_t)n * sizeof *logits);
+        e->backend->read_activations(
+            logits + e->model.vocabulary_first,
+            tr_at(micro->acts.logits, e->backend->types.activations, (size_t)(row * n)), (size_t)n);
     /* As integers: one rank has each logit, the others zero bits. */
     return tr_mesh_check(e->mesh,
                          tuttiAllReduce(logits, logits, (size_t)e->model.size.vocabulary,

@@ -12,13 +12,13 @@ static struct tr_pass pass_of(struct tr_engine *e, struct tr_micro *micro)
 }
 
 /* The whole weights of a unit that was acquired; NULL for -1. */
-static const float *weights_of(struct tr_engine *e, int unit)
+static const struct tr_data *weights_of(struct tr_engine *e, int unit)
 {
     return unit < 0 ? NULL : tr_store_unit(&e->store, unit)->weights;
 }
 
 /* The gradients of a unit, ready to be added to. */
-static tr_status gradients_of(struct tr_engine *e, int unit, float **gradients)
+static tr_status gradients_of(struct tr_engine *e, int unit, struct tr_data **gradients)
 {
     *gradients = NULL;
     if (unit < 0) return TR_OK;
@@ -104,9 +104,9 @@ static tr_status head_backward(struct tr_engine *e, const struct tr_pass *pass,
                                const struct tr_ready_hook *hook, double *loss)
 {
     const struct tr_model *m = &e->model;
-    float *d_final, *d_head;
+    struct tr_data *d_final, *d_head;
     TR_TRY(acquire_head(e, block_unit(e, e->nlayers - 1)));
-    const float *final = weights_of(e, m->final_unit), *head = weights_of(e, m->head_unit);
+    const struct tr_data *final = weights_of(e, m->final_unit), *head = weights_of(e, m->head_unit);
     TR_TRY(tr_head_forward(pass, final, head, loss));
     TR_TRY(gradients_of(e, m->final_unit, &d_final));
     TR_TRY(gradients_of(e, m->head_unit, &d_head));
@@ -120,7 +120,7 @@ static tr_status embed_backward(struct tr_engine *e, const struct tr_pass *pass,
                                 const struct tr_ready_hook *hook)
 {
     const struct tr_model *m = &e->model;
-    float *d_token, *d_place;
+    struct tr_data *d_token, *d_place;
     if (!e->first_stage) {
         if (!tr_store_unit(&e->store, m->token_unit)) return TR_OK;
         tr_hook_call(hook, m->tensor[TR_TOKEN_W]);
@@ -140,7 +140,7 @@ tr_status tr_pass_backward(struct tr_engine *e, struct tr_micro *micro, double *
     if (e->last_stage) TR_TRY(head_backward(e, &pass, &hook, loss));
     for (int slot = e->nlayers - 1; slot >= 0; --slot) {
         const int unit = block_unit(e, slot);
-        float *gradients;
+        struct tr_data *gradients;
         TR_TRY(tr_store_acquire(&e->store, unit, slot > 0 ? block_unit(e, slot - 1) : -1));
         TR_TRY(gradients_of(e, unit, &gradients));
         TR_TRY(tr_block_backward(&pass, slot, &e->model.blocks[e->first_layer + slot],

@@ -13,7 +13,7 @@ static tr_status begin(struct stage_play *p, const int size[TR_NUM_AXES],
                        const struct tr_engine_options *options, int rank)
 {
     *p = (struct stage_play){0};
-    tr_dry_backend(&p->dry);
+    tr_dry_backend(&p->dry, &options->types);
     TR_TRY(tr_mesh_dry(&p->mesh, size, rank));
     return tr_engine_init(&p->engine, &p->mesh, &p->dry.backend, options);
 }

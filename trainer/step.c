@@ -13,7 +13,7 @@ struct progress {
     double tokens;
 };
 
-/* Floats of the stream of a pass between two stages. */
+/* Elements of the stream of a pass between two stages. */
 static size_t message(const struct tr_engine *e, const struct progress *p, int pass)
 {
     const long rows = tr_pass_batch(e, &p->samples, pass) * e->sequence.local;
@@ -22,30 +22,32 @@ static size_t message(const struct tr_engine *e, const struct progress *p, int p
 
 /* The four messages that a stage may exchange with its neighbours at a time. */
 static tr_status post(struct tr_engine *e, const struct progress *p,
-                      const struct tr_schedule_step *step, const float *output, float *input)
+                      const struct tr_schedule_step *step, const struct tr_data *output,
+                      struct tr_data *input)
 {
+    const tuttiDataType_t type = tr_type_datatype(e->backend->types.activations);
     static const char what[] = "passing micro-batches between stages";
     const struct tr_group *pp = tr_mesh_group(e->mesh, 1u << TR_PP);
     if (step->to_next >= 0)
-        TR_TRY(tr_send(pp, e->backend->stream, output, message(e, p, step->to_next), tuttiFloat32,
+        TR_TRY(tr_send(pp, e->backend->stream, output, message(e, p, step->to_next), type,
                        pp->rank + 1, what));
     if (step->from_previous >= 0)
-        TR_TRY(tr_receive(pp, e->backend->stream, input, message(e, p, step->from_previous),
-                          tuttiFloat32, pp->rank - 1, what));
+        TR_TRY(tr_receive(pp, e->backend->stream, input, message(e, p, step->from_previous), type,
+                          pp->rank - 1, what));
     if (step->to_previous >= 0)
-        TR_TRY(tr_send(pp, e->backend->stream, e->d_stream, message(e, p, step->to_previous),
-                       tuttiFloat32, pp->rank - 1, what));
+        TR_TRY(tr_send(pp, e->backend->stream, e->d_stream, message(e, p, step->to_previous), type,
+                       pp->rank - 1, what));
     if (step->from_next >= 0)
         TR_TRY(tr_receive(pp, e->backend->stream, e->d_received, message(e, p, step->from_next),
-                          tuttiFloat32, pp->rank + 1, what));
+                          type, pp->rank + 1, what));
     return TR_OK;
 }
 
 static tr_status exchange(struct tr_engine *e, const struct progress *p,
-                          const struct tr_schedule_step *step, const float *output)
+                          const struct tr_schedule_step *step, const struct tr_data *output)
 {
     const struct tr_group *pp = tr_mesh_group(e->mesh, 1u << TR_PP);
-    float *input = NULL;
+    struct tr_data *input = NULL;
     if (step->from_previous >= 0)
         input =
             tr_pass_take_set(e, &p->samples, step->set, step->from_previous)->acts.blocks[0].input;
@@ -59,7 +61,7 @@ static tr_status backward(struct tr_engine *e, struct progress *p,
                           const struct tr_schedule_step *step)
 {
     if (step->receives) {
-        float *received = e->d_received;
+        struct tr_data *received = e->d_received;
         e->d_received = e->d_stream;
         e->d_stream = received;
     }
@@ -80,7 +82,7 @@ static bool turns_after(const struct tr_schedule *schedule, int s)
 
 static tr_status run_schedule(struct tr_engine *e, struct progress *p)
 {
-    const float *output = NULL; /* of the forward pass that was last */
+    const struct tr_data *output = NULL; /* of the forward pass that was last */
     for (int s = 0; s < e->schedule.nsteps; ++s) {
         const struct tr_schedule_step *step = &e->schedule.steps[s];
         switch (step->action) {

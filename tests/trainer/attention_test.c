@@ -185,10 +185,12 @@ static void check_whole(const struct tr_backend *ops, const struct tr_attention 
 {
     float *out = zeros(t->nout), *lse = zeros(t->nlse), *scratch = scratch_of(s);
     for (long i = 0; i < t->nout; ++i) out[i] = 9;
-    ops->attention_forward(out, lse, t->q, t->k, t->v, scratch, s);
+    ops->attention_forward(data_of(out), lse, data_of(t->q), data_of(t->k), data_of(t->v), scratch,
+                           s);
     check_forward(s, t, out, lse, 9);
     float *dq = zeros(t->nq), *dk = zeros(t->nkv), *dv = zeros(t->nkv);
-    ops->attention_backward(dq, dk, dv, t->dout, out, lse, t->q, t->k, t->v, scratch, s);
+    ops->attention_backward(data_of(dq), data_of(dk), data_of(dv), data_of(t->dout), data_of(out),
+                            lse, data_of(t->q), data_of(t->k), data_of(t->v), scratch, s);
     check_backward(s, t, dq, dk, dv);
 }
 
@@ -264,7 +266,8 @@ TEST(attention, holds_when_the_largest_score_comes_late)
     float *out = zeros(t.nout), *lse = zeros(t.nlse);
     FOR_EACH_BUILD(ops)
     {
-        ops->attention_forward(out, lse, t.q, t.k, t.v, scratch_of(&s), &s);
+        ops->attention_forward(data_of(out), lse, data_of(t.q), data_of(t.k), data_of(t.v),
+                               scratch_of(&s), &s);
         /* Scores of up to 160 carry an error of 160 * 2^-24 into the exponent. */
         check_rows("out", &s, out, t.out, s.queries, s.size, s.out_stride, 0, 5e-5);
     }
@@ -336,16 +339,18 @@ static void check_chunks(const struct tr_backend *ops, const struct tr_attention
         k[c] = rows_of(t->k, &part[c], s->keys, first);
         v[c] = rows_of(t->v, &part[c], s->keys, first);
         float *out2 = zeros(t->nout), *lse2 = zeros(t->nlse);
-        ops->attention_forward(i ? out2 : out, i ? lse2 : lse, t->q, k[c], v[c], scratch, &part[c]);
-        if (i) ops->attention_merge(out, lse, out2, lse2, &part[c]);
+        ops->attention_forward(data_of(i ? out2 : out), i ? lse2 : lse, data_of(t->q),
+                               data_of(k[c]), data_of(v[c]), scratch, &part[c]);
+        if (i) ops->attention_merge(data_of(out), lse, data_of(out2), lse2, &part[c]);
     }
     check_forward(s, t, out, lse, 0);
     float *dq = zeros(t->nq), *dk = zeros(t->nkv), *dv = zeros(t->nkv);
     for (int c = 0; c < n; ++c) {
         const long first = c ? cuts[c - 1] : 0, count = s->batch * part[c].keys * s->kv_stride;
         float *dk_part = zeros(count), *dv_part = zeros(count);
-        ops->attention_backward(dq, dk_part, dv_part, t->dout, out, lse, t->q, k[c], v[c], scratch,
-                                &part[c]);
+        ops->attention_backward(data_of(dq), data_of(dk_part), data_of(dv_part), data_of(t->dout),
+                                data_of(out), lse, data_of(t->q), data_of(k[c]), data_of(v[c]),
+                                scratch, &part[c]);
         put_rows(dk, dk_part, &part[c], s->keys, first);
         put_rows(dv, dv_part, &part[c], s->keys, first);
     }
@@ -377,12 +382,14 @@ TEST(attention, merging_with_no_keys_changes_no_bit)
     {
         float *out = zeros(t.nout), *lse = zeros(t.nlse), *out2 = zeros(t.nout),
               *lse2 = zeros(t.nlse);
-        ops->attention_forward(out, lse, t.q, t.k, t.v, scratch_of(&s), &s);
-        ops->attention_forward(out2, lse2, t.q, t.k, t.v, scratch_of(&none), &none);
+        ops->attention_forward(data_of(out), lse, data_of(t.q), data_of(t.k), data_of(t.v),
+                               scratch_of(&s), &s);
+        ops->attention_forward(data_of(out2), lse2, data_of(t.q), data_of(t.k), data_of(t.v),
+                               scratch_of(&none), &none);
         const float *before = copy_of(out, t.nout), *lse_before = copy_of(lse, t.nlse);
-        ops->attention_merge(out, lse, out2, lse2, &s);
+        ops->attention_merge(data_of(out), lse, data_of(out2), lse2, &s);
         CHECK(same_bits(out, before, t.nout) && same_bits(lse, lse_before, t.nlse));
-        ops->attention_merge(out2, lse2, out, lse, &s); /* the other way round */
+        ops->attention_merge(data_of(out2), lse2, data_of(out), lse, &s); /* the other way round */
         CHECK(same_bits(out2, before, t.nout) && same_bits(lse2, lse_before, t.nlse));
     }
     free_all();
@@ -412,9 +419,11 @@ TEST(attention, takes_a_packed_matrix)
     {
         float *out = zeros(ROWS * N), *out2 = zeros(ROWS * N), *lse = zeros(B * HEADS * S);
         s.q_stride = s.kv_stride = N;
-        ops->attention_forward(out, lse, apart[0], apart[1], apart[2], scratch_of(&s), &s);
+        ops->attention_forward(data_of(out), lse, data_of(apart[0]), data_of(apart[1]),
+                               data_of(apart[2]), scratch_of(&s), &s);
         s.q_stride = s.kv_stride = 3 * N;
-        ops->attention_forward(out2, lse, packed, packed + N, packed + 2 * N, scratch_of(&s), &s);
+        ops->attention_forward(data_of(out2), lse, data_of(packed), data_of(packed + N),
+                               data_of(packed + 2 * N), scratch_of(&s), &s);
         double *expected = wide_of(out, ROWS * N);
         CHECK(difference(out2, expected, ROWS * N) < 1e-6);
     }
@@ -428,12 +437,16 @@ TEST(attention, no_keys_and_no_queries_are_safe)
         struct tr_attention s = shape_of(1, 3, 0, 2, 4, 1, 0, 5);
         float out[3 * 9], lse[6], q[3 * 11] = {1}, dq[3 * 11] = {0}, none[1] = {0};
         memset(out, 0xff, sizeof out);
-        ops->attention_forward(out, lse, q, none, none, none, &s);
+        ops->attention_forward(data_of(out), lse, data_of(q), data_of(none), data_of(none), none,
+                               &s);
         CHECK(out[0] == 0 && out[2 * 9 + 7] == 0 && lse[0] == -INFINITY && lse[5] == -INFINITY);
-        ops->attention_backward(dq, none, none, out, out, lse, q, none, none, none, &s);
+        ops->attention_backward(data_of(dq), data_of(none), data_of(none), data_of(out),
+                                data_of(out), lse, data_of(q), data_of(none), data_of(none), none,
+                                &s);
         CHECK(dq[0] == 0);
         s.queries = 0;
         s.keys = 3;
-        ops->attention_forward(none, none, none, q, q, none, &s);
+        ops->attention_forward(data_of(none), none, data_of(none), data_of(q), data_of(q), none,
+                               &s);
     }
 }

@@ -88,8 +88,8 @@ static tr_status take_steps(struct tr_engine *e, const struct layout *layout, st
     }
     for (int u = 0; u < e->store.nunits; ++u) {
         const struct tr_unit_state *s = &e->store.units[u];
-        bits->weights = bits->weights * 31 +
-                        e->backend->checksum(s->weight_shard, s->count * sizeof *s->weight_shard);
+        bits->weights =
+            bits->weights * 31 + e->backend->checksum(s->masters, s->count * sizeof *s->masters);
     }
     return TR_OK;
 }

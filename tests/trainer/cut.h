@@ -5,6 +5,7 @@
 #include "../../trainer/memory.h"
 #include "../../trainer/parallel/parallel.h"
 #include "../shim.h"
+#include "floats.h"
 #include "ranks.h"
 
 struct cut {

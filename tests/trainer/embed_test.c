@@ -24,8 +24,8 @@ TEST(ops, embedding_takes_rows_of_its_range_and_zeros_elsewhere)
             const float *table = some(COUNT * *n, 1, 1), *dx = some(ROWS * *n, 1, 2);
             float *x = some(ROWS * *n, 1, 3), *dtable = some(COUNT * *n, 1, 4);
             double *expected = wide_of(dtable, COUNT * *n);
-            ops->embed_forward(x, ids, table, FIRST, COUNT, ROWS, *n);
-            ops->embed_backward(dtable, dx, ids, FIRST, COUNT, ROWS, *n);
+            ops->embed_forward(data_of(x), ids, data_of(table), FIRST, COUNT, ROWS, *n);
+            ops->embed_backward(data_of(dtable), data_of(dx), ids, FIRST, COUNT, ROWS, *n);
             for (long row = 0; row < ROWS; ++row) {
                 for (long i = 0; i < *n; ++i) {
                     const bool in = inside(ids[row]);
@@ -48,14 +48,16 @@ TEST(ops, embedding_of_two_ranges_adds_up_to_the_whole)
     {
         float *x = zeros(ROWS * N), *low = zeros(ROWS * N), *high = zeros(ROWS * N),
               *dtable = zeros(ALL * N), *parts = zeros(ALL * N);
-        ops->embed_forward(x, some_ids, table, 0, ALL, ROWS, N);
-        ops->embed_forward(low, some_ids, table, 0, CUT, ROWS, N);
-        ops->embed_forward(high, some_ids, table + CUT * N, CUT, ALL - CUT, ROWS, N);
+        ops->embed_forward(data_of(x), some_ids, data_of(table), 0, ALL, ROWS, N);
+        ops->embed_forward(data_of(low), some_ids, data_of(table), 0, CUT, ROWS, N);
+        ops->embed_forward(data_of(high), some_ids, data_of(table + CUT * N), CUT, ALL - CUT, ROWS,
+                           N);
         for (long i = 0; i < ROWS * N; ++i) low[i] += high[i];
         CHECK(same_bits(x, low, ROWS * N));
-        ops->embed_backward(dtable, dx, some_ids, 0, ALL, ROWS, N);
-        ops->embed_backward(parts, dx, some_ids, 0, CUT, ROWS, N);
-        ops->embed_backward(parts + CUT * N, dx, some_ids, CUT, ALL - CUT, ROWS, N);
+        ops->embed_backward(data_of(dtable), data_of(dx), some_ids, 0, ALL, ROWS, N);
+        ops->embed_backward(data_of(parts), data_of(dx), some_ids, 0, CUT, ROWS, N);
+        ops->embed_backward(data_of(parts + CUT * N), data_of(dx), some_ids, CUT, ALL - CUT, ROWS,
+                            N);
         CHECK(same_bits(dtable, parts, ALL * N));
     }
     free_all();
@@ -71,8 +73,8 @@ TEST(ops, places_are_added_at_the_positions_given)
             const float *table = some(PLACES * *n, 1, 1), *dx = some(ROWS * *n, 1, 2);
             float *x = some(ROWS * *n, 1, 3), *dtable = some(PLACES * *n, 1, 4);
             double *xx = wide_of(x, ROWS * *n), *dd = wide_of(dtable, PLACES * *n);
-            ops->place_forward(x, positions, table, ROWS, *n);
-            ops->place_backward(dtable, dx, positions, ROWS, *n);
+            ops->place_forward(data_of(x), positions, data_of(table), ROWS, *n);
+            ops->place_backward(data_of(dtable), data_of(dx), positions, ROWS, *n);
             for (long row = 0; row < ROWS; ++row) {
                 for (long i = 0; i < *n; ++i) {
                     xx[row * *n + i] += (double)table[positions[row] * *n + i];
@@ -109,17 +111,17 @@ static void check_rope(const struct tr_backend *ops, long heads, long size, doub
     const float *before = some(n, 1, 1), *dy = some(n, 1, 2);
     float *x = copy_of(before, n), *dx = copy_of(dy, n);
     double *xx = wide_of(before, n);
-    ops->rope(x, far, ROWS, heads, size, stride, theta, 1);
+    ops->rope(data_of(x), far, ROWS, heads, size, stride, theta, 1);
     plain_rope(xx, heads, size, stride, theta);
     CHECK_MESSAGE(difference(x, xx, n) < 1e-6, "%s: %ld heads of %ld: off by %g", ops->name, heads,
                   size, difference(x, xx, n));
     for (long row = 0; row < ROWS; ++row) /* what lies between the rows is not touched */
         CHECK(same_bits(x + row * stride + heads * size, before + row * stride + heads * size, 5));
     /* A rotation is linear and its own backward is its inverse: dx . before = dy . x */
-    ops->rope(dx, far, ROWS, heads, size, stride, theta, -1);
+    ops->rope(data_of(dx), far, ROWS, heads, size, stride, theta, -1);
     const double a = weighted_sum(wide_of(dx, n), before, n), b = weighted_sum(xx, dy, n);
     CHECK_MESSAGE(fabs(a - b) < 1e-6 * (double)n, "%g and %g", a, b);
-    ops->rope(x, far, ROWS, heads, size, stride, theta, -1);
+    ops->rope(data_of(x), far, ROWS, heads, size, stride, theta, -1);
     CHECK(difference(x, wide_of(before, n), n) < 1e-6);
     free_all();
 }

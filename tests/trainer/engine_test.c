@@ -162,9 +162,9 @@ static void learn_from_nothing(struct rank *self)
         const struct tr_optimizer how = {
             .kind = TR_ADAMW, .lr = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .t = step + 1};
         const struct tr_unit_state *unit = &e.store.units[0];
-        const float before = unit->weight_shard[0];
+        const float before = unit->masters[0];
         if (status == TR_OK) status = tr_engine_update(&e, &how, sums.scale);
-        CHECK(unit->weight_shard[0] == before); /* also no NaN */
+        CHECK(unit->masters[0] == before); /* also no NaN */
     }
     if (status == TR_OK) status = tr_engine_loss(&e, &feed, 0, 8, &loss);
     CHECK(isnan(loss));

@@ -1,5 +1,6 @@
 /* Runs one layout and compares with the oracle. */
 #include "grid.h"
+#include "floats.h"
 #include "param_get.h"
 
 #include <math.h>
@@ -222,8 +223,7 @@ static void set_weights(struct state *s, const struct tr_param *param,
     float *whole = malloc(param->count * sizeof *whole);
     for (size_t i = 0; i < param->count; ++i)
         whole[i] = (float)s->expected->weights[0][row->offset + (long)i];
-    tr_param_put(s->engine->store.params, param, whole, unit->weight_shard, unit->first,
-                 unit->count);
+    tr_param_put(s->engine->store.params, param, whole, unit->masters, unit->first, unit->count);
     free(whole);
 }
 
@@ -260,14 +260,14 @@ static void compare_gradient(struct state *s, const struct tr_param *param,
     double largest = 0;
     for (long i = 0; i < row->count; ++i)
         if (fabs(expected[i]) > largest) largest = fabs(expected[i]);
-    compare(s, "gradient", param, unit->gradient_shard, unit, expected, s->expected->scale,
-            1e-5 * largest + 1e-7 * s->expected->largest);
+    compare(s, "gradient", param, floats_of(unit->gradient_shard), unit, expected,
+            s->expected->scale, 1e-5 * largest + 1e-7 * s->expected->largest);
 }
 
 static void compare_weights(struct state *s, const struct tr_param *param,
                             const struct tr_unit_state *unit, const struct oracle_param *row)
 {
-    compare(s, "weight after two steps", param, unit->weight_shard, unit,
+    compare(s, "weight after two steps", param, unit->masters, unit,
             s->expected->weights[2] + row->offset, 1, 2e-6);
 }
 
@@ -284,8 +284,8 @@ static tr_status compare_replicas(struct state *s, uint64_t *checksum)
         memset(low, 0xff, param->count * 4);
         memset(high, 0, param->count * 4);
         if (unit) {
-            param_get(params, param, (float *)low, unit->weight_shard, unit->first, unit->count);
-            param_get(params, param, (float *)high, unit->weight_shard, unit->first, unit->count);
+            param_get(params, param, (float *)low, unit->masters, unit->first, unit->count);
+            param_get(params, param, (float *)high, unit->masters, unit->first, unit->count);
         }
         tuttiResult_t result =
             tuttiAllReduce(low, low, param->count, tuttiUint32, tuttiMin, mesh->world, NULL);

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "../../trainer/ops/backend.h"
+#include "floats.h"
 #include "reference.h"
 
 /* Runs what follows with each build of the operations that this processor can run. */

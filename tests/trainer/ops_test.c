@@ -35,22 +35,24 @@ static void check_linear(const struct tr_backend *ops, long rows, long in, long 
     for (int kind = 0; kind < 4; ++kind) {
         const int bias = kind & 1, add = kind & 2;
         memset(y, 0xff, (size_t)(rows * out) * sizeof *y);
-        ops->linear_forward(y, x, w, bias ? b : NULL, add ? residual : NULL, rows, in, out);
+        ops->linear_forward(data_of(y), data_of(x), data_of(w), data_of(bias ? b : NULL),
+                            data_of(add ? residual : NULL), rows, in, out);
         ref_linear(yy, xx, ww, bias ? bb : NULL, add ? rr : NULL, rows, in, out);
         CHECK(difference(y, yy, rows * out) < 1e-6);
     }
     struct linear c = {.rows = rows, .in = in, .out = out, .dy = some(rows * out, 1, 5)};
     float *dx = zeros(rows * in), *dw = zeros(out * in), *db = zeros(out);
     memset(dx, 0xff, (size_t)(rows * in) * sizeof *dx);
-    ops->linear_backward(dx, dw, db, c.dy, x, w, rows, in, out);
+    ops->linear_backward(data_of(dx), data_of(dw), data_of(db), data_of(c.dy), data_of(x),
+                         data_of(w), rows, in, out);
     const struct input inputs[] = {
         {"x", x, dx, rows * in}, {"w", w, dw, out * in}, {"b", b, db, out}};
     check_gradients("linear", inputs, 3, linear_objective, &c);
 
     float *dx2 = zeros(rows * in), *dw2 = zeros(out * in), *db2 = zeros(out);
-    ops->linear_backward(dx2, NULL, NULL, c.dy, NULL, w, rows, in, out);
-    ops->linear_backward(NULL, dw2, NULL, c.dy, x, NULL, rows, in, out);
-    ops->linear_backward(NULL, NULL, db2, c.dy, NULL, NULL, rows, in, out);
+    ops->linear_backward(data_of(dx2), NULL, NULL, data_of(c.dy), NULL, data_of(w), rows, in, out);
+    ops->linear_backward(NULL, data_of(dw2), NULL, data_of(c.dy), data_of(x), NULL, rows, in, out);
+    ops->linear_backward(NULL, NULL, data_of(db2), data_of(c.dy), NULL, NULL, rows, in, out);
     CHECK(same_bits(dx, dx2, rows * in) && same_bits(dw, dw2, out * in) && same_bits(db, db2, out));
     free_all();
 }
@@ -87,18 +89,22 @@ static void check_norm(const struct tr_backend *ops, long rows, long n)
     struct norm c = {.rows = rows, .n = n, .dy = some(rows * n, 1, 4)};
     float *y = zeros(rows * n), *mean = zeros(rows), *rstd = zeros(rows);
     double *yy = wide_zeros(rows * n);
-    ops->norm_forward(y, mean, rstd, x, gamma, beta, 1e-5, rows, n);
+    ops->norm_forward(data_of(y), mean, rstd, data_of(x), data_of(gamma), data_of(beta), 1e-5, rows,
+                      n);
     ref_norm(yy, wide_of(x, rows * n), wide_of(gamma, n), wide_of(beta, n), rows, n);
     CHECK(difference(y, yy, rows * n) < 1e-6);
     float *dx = zeros(rows * n), *dgamma = zeros(n), *dbeta = zeros(n);
-    ops->norm_backward(dx, dgamma, dbeta, c.dy, x, mean, rstd, gamma, rows, n);
+    ops->norm_backward(data_of(dx), data_of(dgamma), data_of(dbeta), data_of(c.dy), data_of(x),
+                       mean, rstd, data_of(gamma), rows, n);
     const struct input inputs[] = {
         {"x", x, dx, rows * n}, {"gamma", gamma, dgamma, n}, {"beta", beta, dbeta, n}};
     check_gradients("norm", inputs, 3, norm_objective, &c);
 
     float *dx2 = zeros(rows * n), *dgamma2 = zeros(n), *dbeta2 = zeros(n);
-    ops->norm_backward(dx2, NULL, NULL, c.dy, x, mean, rstd, gamma, rows, n);
-    ops->norm_backward(NULL, dgamma2, dbeta2, c.dy, x, mean, rstd, gamma, rows, n);
+    ops->norm_backward(data_of(dx2), NULL, NULL, data_of(c.dy), data_of(x), mean, rstd,
+                       data_of(gamma), rows, n);
+    ops->norm_backward(NULL, data_of(dgamma2), data_of(dbeta2), data_of(c.dy), data_of(x), mean,
+                       rstd, data_of(gamma), rows, n);
     CHECK(same_bits(dx, dx2, rows * n) && same_bits(dgamma, dgamma2, n));
     CHECK(same_bits(dbeta, dbeta2, n));
     free_all();
@@ -134,17 +140,19 @@ static void check_rms(const struct tr_backend *ops, long rows, long n)
     struct norm c = {.rows = rows, .n = n, .dy = some(rows * n, 1, 4)};
     float *y = zeros(rows * n), *rstd = zeros(rows);
     double *yy = wide_zeros(rows * n);
-    ops->rms_forward(y, rstd, x, gamma, 1e-5, rows, n);
+    ops->rms_forward(data_of(y), rstd, data_of(x), data_of(gamma), 1e-5, rows, n);
     plain_rms(yy, wide_of(x, rows * n), wide_of(gamma, n), rows, n);
     CHECK(difference(y, yy, rows * n) < 1e-6);
     float *dx = zeros(rows * n), *dgamma = zeros(n);
-    ops->rms_backward(dx, dgamma, c.dy, x, rstd, gamma, rows, n);
+    ops->rms_backward(data_of(dx), data_of(dgamma), data_of(c.dy), data_of(x), rstd, data_of(gamma),
+                      rows, n);
     const struct input inputs[] = {{"x", x, dx, rows * n}, {"gamma", gamma, dgamma, n}};
     check_gradients("rms", inputs, 2, rms_objective, &c);
 
     float *dx2 = zeros(rows * n), *dgamma2 = zeros(n);
-    ops->rms_backward(dx2, NULL, c.dy, x, rstd, gamma, rows, n);
-    ops->rms_backward(NULL, dgamma2, c.dy, x, rstd, gamma, rows, n);
+    ops->rms_backward(data_of(dx2), NULL, data_of(c.dy), data_of(x), rstd, data_of(gamma), rows, n);
+    ops->rms_backward(NULL, data_of(dgamma2), data_of(c.dy), data_of(x), rstd, data_of(gamma), rows,
+                      n);
     CHECK(same_bits(dx, dx2, rows * n) && same_bits(dgamma, dgamma2, n));
     free_all();
 }
@@ -174,11 +182,11 @@ static void check_gelu(const struct tr_backend *ops, long n)
     struct elements c = {.n = n, .dy = some(n, 1, 2)};
     float *y = zeros(n), *dx = copy_of(c.dy, n);
     double *yy = wide_zeros(n);
-    ops->gelu_forward(y, x, n);
+    ops->gelu_forward(data_of(y), data_of(x), n);
     ref_gelu(yy, wide_of(x, n), n);
     for (long i = 0; i < n; ++i)
         CHECK(fabs((double)y[i] - yy[i]) < 6e-6); /* 1e-6 of the largest x */
-    ops->gelu_backward(dx, dx, x, n);
+    ops->gelu_backward(data_of(dx), data_of(dx), data_of(x), n);
     const struct input inputs[] = {{"x", x, dx, n}};
     check_gradients("gelu", inputs, 1, gelu_objective, &c);
     free_all();
@@ -212,15 +220,17 @@ static void check_swiglu(const struct tr_backend *ops, long n)
     struct elements c = {.n = n, .dy = some(n, 1, 3)};
     float *y = zeros(n), *dgate = copy_of(c.dy, n), *dup = zeros(n);
     double *yy = wide_zeros(n);
-    ops->swiglu_forward(y, gate, up, n);
+    ops->swiglu_forward(data_of(y), data_of(gate), data_of(up), n);
     plain_swiglu(yy, wide_of(gate, n), wide_of(up, n), n);
     CHECK(difference(y, yy, n) < 1e-6);
-    ops->swiglu_backward(dgate, dup, dgate, gate, up, n);
+    ops->swiglu_backward(data_of(dgate), data_of(dup), data_of(dgate), data_of(gate), data_of(up),
+                         n);
     const struct input inputs[] = {{"gate", gate, dgate, n}, {"up", up, dup, n}};
     check_gradients("swiglu", inputs, 2, swiglu_objective, &c);
 
     float *dgate2 = zeros(n), *dup2 = copy_of(c.dy, n);
-    ops->swiglu_backward(dgate2, dup2, dup2, gate, up, n);
+    ops->swiglu_backward(data_of(dgate2), data_of(dup2), data_of(dup2), data_of(gate), data_of(up),
+                         n);
     CHECK(same_bits(dgate, dgate2, n) && same_bits(dup, dup2, n));
     free_all();
 }
@@ -234,7 +244,7 @@ TEST(ops, swiglu_matches_the_plain_formula_and_its_differences)
         /* exp(-gate) neither overflows nor gives NaN far from 0 */
         const float gate[3] = {-200, 200, -1e30f}, up[3] = {1, 1, 1};
         float y[3];
-        ops->swiglu_forward(y, gate, up, 3);
+        ops->swiglu_forward(data_of(y), data_of(gate), data_of(up), 3);
         CHECK(fabsf(y[0]) < 1e-30f && y[1] == 200 && fabsf(y[2]) < 1e-7f);
     }
 }
@@ -272,10 +282,12 @@ TEST(ops, backward_adds_to_what_is_there)
             dx[twice] = zeros(ROWS * N);
             dgamma[twice] = zeros(N);
             for (int i = 0; i <= twice; ++i) {
-                ops->linear_backward(NULL, dw[twice], db[twice], dy, x, w, ROWS, N, N);
-                ops->norm_backward(dx[twice], dgamma[twice], db[twice], dy, x, mean, rstd, w, ROWS,
-                                   N);
-                ops->rms_backward(dx[twice], dgamma[twice], dy, x, rstd, w, ROWS, N);
+                ops->linear_backward(NULL, data_of(dw[twice]), data_of(db[twice]), data_of(dy),
+                                     data_of(x), data_of(w), ROWS, N, N);
+                ops->norm_backward(data_of(dx[twice]), data_of(dgamma[twice]), data_of(db[twice]),
+                                   data_of(dy), data_of(x), mean, rstd, data_of(w), ROWS, N);
+                ops->rms_backward(data_of(dx[twice]), data_of(dgamma[twice]), data_of(dy),
+                                  data_of(x), rstd, data_of(w), ROWS, N);
             }
         }
         float *const *const sums[] = {dw, db, dx, dgamma};
@@ -304,12 +316,15 @@ TEST(ops, products_of_size_0_are_safe)
     CHECK(y[0] == 0 && y[1] == 0 && y[3] == 0);
     FOR_EACH_BUILD(ops)
     {
-        ops->linear_forward(y, x, x, b, NULL, 2, 0, 2); /* no inputs: the bias is left */
+        ops->linear_forward(data_of(y), data_of(x), data_of(x), data_of(b), NULL, 2, 0,
+                            2); /* no inputs: the bias is left */
         CHECK(y[0] == 5 && y[1] == 6 && y[2] == 5 && y[3] == 6);
-        ops->linear_forward(y, x, x, b, NULL, 0, 2, 2);
-        ops->linear_backward(NULL, dw, b, x, x, x, 0, 2, 2); /* no rows: nothing is added */
+        ops->linear_forward(data_of(y), data_of(x), data_of(x), data_of(b), NULL, 0, 2, 2);
+        ops->linear_backward(NULL, data_of(dw), data_of(b), data_of(x), data_of(x), data_of(x), 0,
+                             2, 2); /* no rows: nothing is added */
         CHECK(dw[0] == 1 && dw[3] == 1 && b[0] == 5 && b[1] == 6);
-        ops->linear_backward(y, NULL, NULL, x, x, x, 2, 2, 0); /* no outputs: dx = 0 */
+        ops->linear_backward(data_of(y), NULL, NULL, data_of(x), data_of(x), data_of(x), 2, 2,
+                             0); /* no outputs: dx = 0 */
         CHECK(y[0] == 0 && y[3] == 0);
     }
 }
@@ -320,21 +335,21 @@ TEST(ops, squares_are_summed_in_blocks_of_a_fixed_order)
     float *x = some(BLOCKS * TR_SQUARES_BLOCK, 1000, 1);
     memset(x + N, 0, (BLOCKS * TR_SQUARES_BLOCK - N) * sizeof *x);
     double first[TR_SUM_DIGITS] = {0}, expected = 0;
-    build(0)->add_squares(first, x, N);
+    build(0)->add_squares(first, data_of(x), N);
     for (long i = 0; i < N; ++i) expected += (double)x[i] * (double)x[i];
     CHECK(fabs(tr_norm_squares(first) / expected - 1) < 1e-12);
     FOR_EACH_BUILD(ops)
     {
         double padded[TR_SUM_DIGITS] = {0}, turned[TR_SUM_DIGITS] = {0};
-        ops->add_squares(padded, x, BLOCKS * TR_SQUARES_BLOCK);
+        ops->add_squares(padded, data_of(x), BLOCKS * TR_SQUARES_BLOCK);
         CHECK(memcmp(padded, first, sizeof first) == 0);
         for (long b = BLOCKS - 1; b >= 0; --b)
-            ops->add_squares(turned, x + b * TR_SQUARES_BLOCK, TR_SQUARES_BLOCK);
+            ops->add_squares(turned, data_of(x + b * TR_SQUARES_BLOCK), TR_SQUARES_BLOCK);
         CHECK(memcmp(turned, first, sizeof first) == 0);
         for (const long *n = odd_sizes; *n; ++n) {
             double sum[TR_SUM_DIGITS] = {0}, plain = 0;
             for (long i = 0; i < *n; ++i) plain += (double)x[i] * (double)x[i];
-            ops->add_squares(sum, x, (size_t)*n);
+            ops->add_squares(sum, data_of(x), (size_t)*n);
             CHECK(fabs(tr_norm_squares(sum) / plain - 1) < 1e-12);
         }
     }
@@ -356,7 +371,7 @@ TEST(ops, the_sum_of_the_blocks_squares_is_exact)
             const int64_t whole = (int64_t)(words[0] >> 8) >> words[1] % 24; /* at most 24 bits */
             const float x = ldexpf((float)whole, -20);
             exact += (unsigned __int128)whole * (unsigned __int128)whole;
-            ops->add_squares(digits[i % RANKS], &x, 1);
+            ops->add_squares(digits[i % RANKS], data_of(&x), 1);
         }
         for (int rank = 1; rank < RANKS; ++rank)
             for (int d = 0; d < TR_SUM_DIGITS; ++d) digits[0][d] += digits[rank][d];
@@ -376,19 +391,19 @@ TEST(ops, the_sum_of_squares_takes_every_float)
         const float alone[] = {0x1p-149F, -0x1p-149F, 0x1.fffffep-127F, 1, FLT_MAX, -FLT_MAX, 0};
         for (size_t i = 0; i < sizeof alone / sizeof alone[0]; ++i) {
             double sum[TR_SUM_DIGITS] = {0};
-            ops->add_squares(sum, &alone[i], 1);
+            ops->add_squares(sum, data_of(&alone[i]), 1);
             CHECK(tr_norm_squares(sum) == (double)alone[i] * (double)alone[i]);
         }
         double most[TR_SUM_DIGITS] = {0};
-        for (int i = 0; i < 1000; ++i) ops->add_squares(most, &alone[4], 1);
+        for (int i = 0; i < 1000; ++i) ops->add_squares(most, data_of(&alone[4]), 1);
         CHECK(tr_norm_squares(most) == 1000 * ((double)FLT_MAX * (double)FLT_MAX));
         const float infinite[] = {1, INFINITY, 2}, none[] = {NAN, 1};
         double sum[TR_SUM_DIGITS] = {0};
-        ops->add_squares(sum, infinite, 3);
+        ops->add_squares(sum, data_of(infinite), 3);
         CHECK(tr_norm_squares(sum) == INFINITY);
-        ops->add_squares(sum, alone, 7); /* stays */
+        ops->add_squares(sum, data_of(alone), 7); /* stays */
         CHECK(tr_norm_squares(sum) == INFINITY);
-        ops->add_squares(sum, none, 2);
+        ops->add_squares(sum, data_of(none), 2);
         CHECK(isnan(tr_norm_squares(sum)));
     }
 }
@@ -403,7 +418,7 @@ TEST(ops, residuals_are_added_with_and_without_a_bias)
             for (int bias = 0; bias < 2; ++bias) {
                 const float *before = some(ROWS * *n, 1, 3);
                 float *y = copy_of(before, ROWS * *n);
-                ops->add_residual(y, x, bias ? b : NULL, ROWS, *n);
+                ops->add_residual(data_of(y), data_of(x), data_of(bias ? b : NULL), ROWS, *n);
                 for (long i = 0; i < ROWS * *n; ++i)
                     CHECK(y[i] == before[i] + (x[i] + (bias ? b[i % *n] : 0)));
             }
@@ -420,10 +435,10 @@ TEST(ops, rows_that_lie_apart_are_copied_added_and_cleared_without_what_is_betwe
         const float *from = some(ROWS * FROM, 1, 1), *before = some(ROWS * STRIDE, 1, 2);
         float *copied = copy_of(before, ROWS * STRIDE), *added = copy_of(before, ROWS * STRIDE),
               *cleared = copy_of(before, ROWS * STRIDE), *all = copy_of(from, ROWS * FROM);
-        ops->copy_rows(copied, STRIDE, from, FROM, ROWS, WIDTH);
-        ops->add_rows(added, STRIDE, from, FROM, ROWS, WIDTH);
-        ops->clear_rows(cleared, STRIDE, ROWS, WIDTH);
-        ops->add(all, from, ROWS * FROM);
+        ops->copy_rows(data_of(copied), STRIDE, data_of(from), FROM, ROWS, WIDTH, TR_FP32);
+        ops->add_rows(data_of(added), STRIDE, data_of(from), FROM, ROWS, WIDTH);
+        ops->clear_rows(data_of(cleared), STRIDE, ROWS, WIDTH);
+        ops->add(data_of(all), data_of(from), ROWS * FROM);
         for (long row = 0; row < ROWS; ++row)
             for (long i = 0; i < STRIDE; ++i) {
                 const long at = row * STRIDE + i;

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "floats.h"
 #include "optim/optim.h"
 #include "ops/share.h"
 #include "parallel/whole.h"
@@ -34,7 +35,7 @@ static bool setup(struct bench *b, size_t first, size_t count)
         return false;
     tr_params_place(&b->params);
     b->state = (struct tr_unit_state){
-        .first = first, .count = count, .weight_shard = b->w, .gradient_shard = b->g};
+        .first = first, .count = count, .masters = b->w, .gradient_shard = data_of(b->g)};
     b->mesh.nranks = 1;
     b->store = (struct tr_store){.mesh = &b->mesh,
                                  .params = &b->params,
@@ -215,14 +216,14 @@ TEST(optim, muon_moves_singular_values_close_to_one)
         fill(x, (long)(rows * cols), 1000, (uint64_t)(shape + 1));
         for (long i = 0; i < least; ++i) x[i * cols + i] += 3000; /* none is small */
         CHECK(rule->scratch(rows, cols) <= sizeof scratch / sizeof *scratch);
-        rule->transform(x, scratch, rows, cols);
+        rule->transform(data_of(x), scratch, rows, cols);
         double squares = 0; /* the sum of the squares of the singular values */
         for (long i = 0; i < rows * cols; ++i) squares += (double)x[i] * (double)x[i];
         CHECK_MESSAGE(squares > 0.4 * (double)least && squares < 1.5 * (double)least,
                       "%ld x %ld: %g", rows, cols, squares);
     }
     memset(x, 0, sizeof x);
-    rule->transform(x, scratch, 6, 9);
+    rule->transform(data_of(x), scratch, 6, 9);
     for (int i = 0; i < 6 * 9; ++i) CHECK(x[i] == 0);
 }
 
@@ -263,7 +264,7 @@ TEST(optim, threads_share_an_update_whose_states_have_other_shapes)
         .subject = {.ndim = 2, .shape = {2, COUNT / 2}},
         .count = COUNT,
         .w = w,
-        .g = g,
+        .g = data_of(g),
         .states = {m, rows, &scalar},
         .shapes = {TR_STATE_TENSOR, TR_STATE_ROWS, TR_STATE_SCALAR}};
     for (int i = 0; i < COUNT; ++i) m[i] = (float)i;

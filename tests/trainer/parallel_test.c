@@ -69,14 +69,14 @@ static void make_attention(struct attention *a, const struct shape *shape, long 
                                  .phase = shape->heads.phase,
                                  .q_stride = q_stride,
                                  .kv_stride = kv_stride,
-                                 .q = a->qkv,
-                                 .k = a->qkv + k,
-                                 .v = a->qkv + k + kv * SIZE,
-                                 .out = a->dout + rows * q,
-                                 .dout = a->dout,
-                                 .dq = a->dqkv,
-                                 .dk = a->dqkv + k,
-                                 .dv = a->dqkv + k + kv * SIZE};
+                                 .q = data_of(a->qkv),
+                                 .k = data_of(a->qkv + k),
+                                 .v = data_of(a->qkv + k + kv * SIZE),
+                                 .out = data_of(a->dout + rows * q),
+                                 .dout = data_of(a->dout),
+                                 .dq = data_of(a->dqkv),
+                                 .dk = data_of(a->dqkv + k),
+                                 .dv = data_of(a->dqkv + k + kv * SIZE)};
 }
 
 /* Row i of each sequence stands at places[i]; what follows the length has no gradient. */
@@ -84,7 +84,7 @@ static void fill_attention(struct attention *a, const struct shape *shape, const
 {
     const struct tr_attend *c = &a->call;
     const long q = c->heads * SIZE, kv = c->kv_heads * SIZE;
-    const long k = c->k - c->q, v = c->v - c->q;
+    const long k = floats_of(c->k) - floats_of(c->q), v = floats_of(c->v) - floats_of(c->q);
     for (long b = 0; b < c->batch; ++b)
         for (long row = 0; row < c->context; ++row) {
             const long at = b * c->context + row, place = places[row];
@@ -135,29 +135,31 @@ static void compare(const struct attention *mine, const struct attention *whole,
 {
     const struct tr_attend *m = &mine->call, *w = &whole->call;
     const long q = m->heads * SIZE, kv = m->kv_heads * SIZE;
-    const struct rows arrays[] = {{"out", m->out, w->out, q, q, q},
-                                  {"dq", m->dq, w->dq, m->q_stride, w->q_stride, q},
-                                  {"dk", m->dk, w->dk, m->kv_stride, w->kv_stride, kv},
-                                  {"dv", m->dv, w->dv, m->kv_stride, w->kv_stride, kv}};
+    const struct rows arrays[] = {
+        {"out", floats_of(m->out), floats_of(w->out), q, q, q},
+        {"dq", floats_of(m->dq), floats_of(w->dq), m->q_stride, w->q_stride, q},
+        {"dk", floats_of(m->dk), floats_of(w->dk), m->kv_stride, w->kv_stride, kv},
+        {"dv", floats_of(m->dv), floats_of(w->dv), m->kv_stride, w->kv_stride, kv}};
     for (int i = 0; i < 4; ++i) compare_rows(&arrays[i], shape, places, m->context);
     /* The gaps between rows belong to others. */
     const long gap = (shape->packed ? q + 2 * kv : q), rows = m->batch * m->context;
     for (long row = 0; row < rows; ++row)
-        for (long i = gap; i < m->q_stride; ++i) CHECK(isnan(m->dq[row * m->q_stride + i]));
+        for (long i = gap; i < m->q_stride; ++i)
+            CHECK(isnan(floats_of(m->dq)[row * m->q_stride + i]));
 }
 
-/* `n` floats that hold NaNs, and guards behind them. */
-static float *guarded(size_t n)
+/* `nbytes` of floats that hold NaNs, and guards behind them. */
+static float *guarded(size_t nbytes)
 {
     float *x = NULL;
-    if (posix_memalign((void **)&x, 64, (n + GUARD) * sizeof *x)) abort();
-    memset(x, 0xff, (n + GUARD) * sizeof *x);
+    if (posix_memalign((void **)&x, 64, nbytes + GUARD * sizeof *x)) abort();
+    memset(x, 0xff, nbytes + GUARD * sizeof *x);
     return x;
 }
 
-static void check_guards(float *x, size_t n)
+static void check_guards(float *x, size_t nbytes)
 {
-    for (int i = 0; i < GUARD; ++i) CHECK(isnan(x[n + (size_t)i]));
+    for (int i = 0; i < GUARD; ++i) CHECK(isnan(x[nbytes / sizeof *x + (size_t)i]));
     free(x);
 }
 
@@ -190,7 +192,8 @@ static void run_attention(struct place *place, struct attention *a, struct traff
     struct tr_parallel *parallel = &place->parallel;
     const struct tr_attention_kind *kind = kind_of(place);
     const size_t room = kind->room(parallel, &a->call), scratch = kind->scratch(parallel, &a->call);
-    a->call.room = guarded(room);
+    float *kept = guarded(room);
+    a->call.room = kept;
     for (int pass = 0; pass < 2; ++pass) {
         const struct traffic before = traffic_of(place);
         float *memory = guarded(scratch);
@@ -201,8 +204,8 @@ static void run_attention(struct place *place, struct attention *a, struct traff
         const struct traffic after = traffic_of(place);
         sent[pass] = (struct traffic){after.ring - before.ring, after.ulysses - before.ulysses};
     }
-    if (room) CHECK(!isnan(a->call.room[room - 1]));
-    check_guards(a->call.room, room);
+    if (room) CHECK(!isnan(kept[room / sizeof *kept - 1]));
+    check_guards(kept, room);
 }
 
 /* The attention over whole sequences of `length` tokens, on this rank alone. */
@@ -326,16 +329,19 @@ static void count_pairs(const struct tr_attention *s)
     }
 }
 
-static void counting_forward(float *out, float *lse, const float *q, const float *k, const float *v,
-                             float *scratch, const struct tr_attention *shape)
+static void counting_forward(struct tr_data *out, float *lse, const struct tr_data *q,
+                             const struct tr_data *k, const struct tr_data *v, float *scratch,
+                             const struct tr_attention *shape)
 {
     count_pairs(shape);
     tr_backend_choose("")->attention_forward(out, lse, q, k, v, scratch, shape);
 }
 
-static void counting_backward(float *dq, float *dk, float *dv, const float *dout, const float *out,
-                              const float *lse, const float *q, const float *k, const float *v,
-                              float *scratch, const struct tr_attention *shape)
+static void counting_backward(struct tr_data *dq, struct tr_data *dk, struct tr_data *dv,
+                              const struct tr_data *dout, const struct tr_data *out,
+                              const float *lse, const struct tr_data *q, const struct tr_data *k,
+                              const struct tr_data *v, float *scratch,
+                              const struct tr_attention *shape)
 {
     count_pairs(shape);
     tr_backend_choose("")->attention_backward(dq, dk, dv, dout, out, lse, q, k, v, scratch, shape);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "floats.h"
 #include "ops/optimizer.h"
 #include "ops/pool.h"
 #include "reference.h"
@@ -123,7 +124,7 @@ TEST(product, threads_share_what_muon_multiplies)
             const long before = pieces_given();
             fill(x[n], rows * cols, 1, 7);
             REQUIRE(tr_pool_open(n + 1, 1) == TR_OK);
-            rule->transform(x[n], scratch, rows, cols);
+            rule->transform(data_of(x[n]), scratch, rows, cols);
             tr_pool_close();
             CHECK_MESSAGE(pieces_given() - before >= 15 * 4, "%ld pieces", pieces_given() - before);
             CHECK(!memcmp(x[0], x[n], (size_t)(rows * cols) * sizeof(float)));

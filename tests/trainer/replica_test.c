@@ -8,6 +8,7 @@
 
 #include "ckpt/ckpt.h"
 #include "ckpt/safetensors.h"
+#include "floats.h"
 #include "ranks.h"
 #include "shim.h"
 
@@ -46,8 +47,8 @@ static float *find(struct tr_store *store, const struct mistake *mistake)
         const struct tr_unit_state *s = &store->units[u];
         const struct tr_unit *unit = &store->params->units[s->unit];
         if (strcmp(unit->name, mistake->unit) != 0) continue;
-        if (mistake->whole) return s->weights + (s->first ? 0 : s->count);
-        return s->weight_shard + unit->section[mistake->section];
+        if (mistake->whole) return floats_of(s->weights) + (s->first ? 0 : s->count);
+        return s->masters + unit->section[mistake->section];
     }
     return NULL;
 }
@@ -157,8 +158,7 @@ static void save_nan(struct rank *self)
                                         "attention.q.weight.v "};
     const struct tr_param *q = &e.model.params.items[e.model.blocks[1].tensor[TR_Q_W]];
     const struct tr_held *held = &e.store.held[e.model.blocks[1].tensor[TR_Q_W]];
-    float *const spoilt[] = {s->weight_shard + (q->offset - s->first), held->states[0],
-                             held->states[1]};
+    float *const spoilt[] = {s->masters + (q->offset - s->first), held->states[0], held->states[1]};
     for (int part = 0; part < 3; ++part) {
         float *at = self->rank == 0 ? spoilt[part] : NULL;
         if (at) *at = part == 1 ? NAN : HUGE_VALF;
@@ -177,7 +177,7 @@ static void save_nan(struct rank *self)
     }
     struct tr_state loaded;
     CHECK_MESSAGE(tr_ckpt_load(&e, path, &loaded) == TR_OK, "%s", tr_error());
-    if (self->rank == 0) CHECK(isfinite(s->weight_shard[q->offset]));
+    if (self->rank == 0) CHECK(isfinite(s->masters[q->offset]));
     tr_engine_fini(&e);
     tr_mesh_fini(&mesh);
 }

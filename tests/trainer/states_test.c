@@ -9,6 +9,7 @@
 
 #include "ckpt/ckpt.h"
 #include "ckpt/safetensors.h"
+#include "floats.h"
 #include "ranks.h"
 #include "shim.h"
 
@@ -48,7 +49,7 @@ static void each(const struct tr_tensor_piece *piece,
 static void add(const struct tr_tensor_piece *piece, size_t at, long row, long col, void *arg)
 {
     double *sums = arg;
-    const double g = (double)piece->g[at] * piece->scale;
+    const double g = (double)floats_of(piece->g)[at] * piece->scale;
     sums[row] += g * g;
     sums[piece->subject.shape[0] + col] += g * g;
     sums[piece->subject.shape[0] + piece->subject.shape[1]] += 1;
@@ -65,7 +66,8 @@ static void descend(const struct tr_tensor_piece *piece, size_t at, long row, lo
 {
     const double *lr = arg, r = (double)piece->states[ROWS][row],
                  c = (double)piece->states[COLUMNS][col];
-    piece->w[at] -= (float)(*lr * (double)piece->g[at] * piece->scale / sqrt(1 + 1e4 * r * c));
+    piece->w[at] -=
+        (float)(*lr * (double)floats_of(piece->g)[at] * piece->scale / sqrt(1 + 1e4 * r * c));
 }
 
 static void update(const struct tr_optimizer *how, const struct tr_tensor_piece *piece,

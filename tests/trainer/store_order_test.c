@@ -20,7 +20,7 @@ static tr_status one_step(const struct grid *grid, const struct mode *mode, int 
     if (status == TR_OK) status = tr_store_finish(&t.store);
     for (int place = 0; place < t.store.nunits && status == TR_OK; ++place) {
         const struct tr_unit_state *s = &t.store.units[place];
-        memcpy(s->weight_shard, s->gradient_shard, s->count * sizeof(float));
+        memcpy(s->masters, s->gradient_shard, s->count * sizeof(float));
     }
     if (status == TR_OK) status = tr_store_publish(&t.store);
     for (int place = 0; place < t.store.nunits && status == TR_OK; ++place) {

@@ -1,5 +1,6 @@
 /* Gradients that are known for each rank, micro-batch and element, and a step as the trainer does
  * it. */
+#include "floats.h"
 #include "trial.h"
 
 #include <stdio.h>
@@ -170,7 +171,7 @@ static tr_status add_gradients(struct trial *t, int unit, int micro, int half)
 {
     if (!touches(t->mesh->rank, micro, unit)) return TR_OK;
     TR_TRY(tr_store_gradients(&t->store, unit));
-    float *g = tr_store_unit(&t->store, unit)->gradients;
+    float *g = floats_of(tr_store_unit(&t->store, unit)->gradients);
     for (size_t i = 0; i < t->params.units[unit].total; ++i)
         if (half < 0 || (int)(i % 2) == half) g[i] += gradient(t, t->mesh->rank, micro, unit, i);
     return TR_OK;
@@ -203,19 +204,19 @@ void trial_update(struct trial *t)
     for (int place = 0; place < t->store.nunits; ++place) {
         const struct tr_unit_state *s = &t->store.units[place];
         const size_t total = t->params.units[s->unit].total;
+        const float *g = floats_of(s->gradient_shard);
         for (size_t i = 0; i < total; ++i) {
             const float sum = whole_sum(t, s->unit, i);
             t->expected[s->unit][i] -= sum;
             if (i < s->first || i >= s->first + s->count) continue;
-            if (s->gradient_shard[i - s->first] != sum && !t->fractions) {
+            if (g[i - s->first] != sum && !t->fractions) {
                 tt_test_fail(__FILE__, __LINE__,
                              "%s, step %d, rank %d: gradient %zu of unit %s is %g, expected %g",
                              t->mode->name, t->step, t->mesh->rank, i,
-                             t->params.units[s->unit].name, (double)s->gradient_shard[i - s->first],
-                             (double)sum);
+                             t->params.units[s->unit].name, (double)g[i - s->first], (double)sum);
                 return;
             }
-            s->weight_shard[i - s->first] -= sum;
+            s->masters[i - s->first] -= sum;
         }
     }
 }

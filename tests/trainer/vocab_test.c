@@ -64,13 +64,14 @@ static void check_problem(struct place *place, const struct problem *p)
     for (long row = 0; row < p->rows; ++row)
         memcpy(mine + row * n, p->logits + row * p->columns + first, (size_t)n * sizeof *mine);
     double expected = 0, loss = 0;
-    place->parallel.backend->loss(whole, &expected, p->weights, p->targets, p->rows, p->columns);
+    place->parallel.backend->loss(data_of(whole), &expected, p->weights, p->targets, p->rows,
+                                  p->columns);
     const size_t scratch = tr_vocab_scratch(&place->parallel, p->rows);
-    place->parallel.scratch = malloc(scratch * sizeof(float) + 1);
+    place->parallel.scratch = malloc(scratch + 1);
     const uint64_t before = calls_on(tp);
-    CHECK_EQ(
-        tr_vocab_loss(&place->parallel, mine, p->targets, p->weights, first, p->rows, n, &loss),
-        TR_OK);
+    CHECK_EQ(tr_vocab_loss(&place->parallel, data_of(mine), p->targets, p->weights, first, p->rows,
+                           n, &loss),
+             TR_OK);
     CHECK_EQ(calls_on(tp) - before, 2);
     CHECK_MESSAGE(fabs(loss - expected) <= TOLERANCE * fabs(expected), "loss %.9g, uncut %.9g",
                   loss, expected);
@@ -124,8 +125,9 @@ static void lose_a_rank(struct rank *self)
     if (self->rank == 1)
         abort_group(&place, TR_TP);
     else
-        check_failed(tr_vocab_loss(&place.parallel, logits, &target, &weight, 0, 1, 2, &loss),
-                     "finding the largest logits of a vocabulary cut along tp");
+        check_failed(
+            tr_vocab_loss(&place.parallel, data_of(logits), &target, &weight, 0, 1, 2, &loss),
+            "finding the largest logits of a vocabulary cut along tp");
     tr_mesh_fini(&place.mesh);
 }
 

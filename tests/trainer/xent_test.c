@@ -47,13 +47,13 @@ static double loss_in_ranges(const struct tr_backend *ops, float *logits, const 
         part[c] = zeros(ROWS * count);
         for (long r = 0; r < ROWS; ++r)
             memcpy(part[c] + r * count, logits + r * n + first, (size_t)count * sizeof *logits);
-        ops->xent_max(most[c], part[c], ROWS, count);
+        ops->xent_max(most[c], data_of(part[c]), ROWS, count);
     }
     for (int c = 1; c < ncuts; ++c)
         for (long r = 0; r < ROWS; ++r) most[0][r] = fmaxf(most[0][r], most[c][r]);
     for (int c = 0; c < ncuts; ++c) {
         const long first = c ? cuts[c - 1] : 0, count = cuts[c] - first;
-        ops->xent_exp(sum[c], right[c], part[c], most[0], targets, first, ROWS, count);
+        ops->xent_exp(sum[c], right[c], data_of(part[c]), most[0], targets, first, ROWS, count);
     }
     for (int c = 1; c < ncuts; ++c) {
         for (long r = 0; r < ROWS; ++r) {
@@ -65,8 +65,8 @@ static double loss_in_ranges(const struct tr_backend *ops, float *logits, const 
     for (int c = 0; c < ncuts; ++c) {
         const long first = c ? cuts[c - 1] : 0, count = cuts[c] - first;
         double here = 0;
-        ops->xent_finish(part[c], &here, sum[0], right[0], most[0], weight, targets, first, ROWS,
-                         count);
+        ops->xent_finish(data_of(part[c]), &here, sum[0], right[0], most[0], weight, targets, first,
+                         ROWS, count);
         CHECK(c == 0 || here == loss); /* every range adds the same */
         loss = here;
         for (long r = 0; r < ROWS; ++r)
@@ -85,7 +85,7 @@ static void check_loss(const struct tr_backend *ops, long n, float scale)
     const double loss = plain_loss(expected, logits, targets, n);
     float *whole = copy_of(logits, ROWS * n), *one = copy_of(logits, ROWS * n);
     double got = 0;
-    ops->loss(whole, &got, weight, targets, ROWS, n);
+    ops->loss(data_of(whole), &got, weight, targets, ROWS, n);
     CHECK_MESSAGE(fabs(got - loss) < 1e-6 * fmax(loss, 1), "%g, expected %g", got, loss);
     CHECK(difference(whole, expected, ROWS * n) < 1e-6);
     for (long i = 0; i < n; ++i) CHECK(whole[n + i] == 0 && whole[5 * n + i] == 0);
@@ -123,10 +123,10 @@ TEST(ops, the_loss_is_added_to_what_is_there_or_left_out)
         float logits[3][6];
         double once = 0, twice = 0;
         for (int i = 0; i < 18; ++i) logits[i / 6][i % 6] = (float)(i % 6);
-        ops->loss(logits[0], &once, weight, targets, 2, 3);
+        ops->loss(data_of(logits[0]), &once, weight, targets, 2, 3);
         twice = once;
-        ops->loss(logits[1], &twice, weight, targets, 2, 3);
-        ops->loss(logits[2], NULL, weight, targets, 2, 3);
+        ops->loss(data_of(logits[1]), &twice, weight, targets, 2, 3);
+        ops->loss(data_of(logits[2]), NULL, weight, targets, 2, 3);
         CHECK(once > 0 && twice == 2 * once);
         CHECK(same_bits(logits[0], logits[2], 6));
     }
@@ -140,10 +140,10 @@ TEST(ops, loss_of_logits_that_are_not_numbers_is_not_a_number)
         const int32_t targets[2] = {0, 1};
         float logits[2][3] = {{1, 2, 3}, {1, NAN, 3}};
         double loss = 0, other = 0;
-        ops->loss(logits[0], &loss, ones, targets, 2, 3);
+        ops->loss(data_of(logits[0]), &loss, ones, targets, 2, 3);
         CHECK(isnan(loss));
         float infinite[2][3] = {{1, 2, INFINITY}, {1, 2, 3}};
-        ops->loss(infinite[0], &other, ones, targets, 2, 3);
+        ops->loss(data_of(infinite[0]), &other, ones, targets, 2, 3);
         CHECK(isnan(other));
     }
 }

@@ -13,9 +13,15 @@ static tr_status same_on(const struct tr_group *group, uint64_t sum, bool *same)
     return TR_OK;
 }
 
-static uint64_t mix(const struct tr_store *store, uint64_t sum, const float *range, size_t count)
+static uint64_t mix(const struct tr_store *store, uint64_t sum, const void *range, size_t nbytes)
 {
-    return (sum << 1 | sum >> 63) ^ tr_store_backend(store)->checksum(range, count * sizeof *range);
+    return (sum << 1 | sum >> 63) ^ tr_store_backend(store)->checksum(range, nbytes);
+}
+
+static uint64_t mix_masters(const struct tr_store *store, uint64_t sum, const float *masters,
+                            size_t count)
+{
+    return mix(store, sum, masters, count * sizeof *masters);
 }
 
 /* A checksum of what lies in one section of this rank's shards. */
@@ -28,7 +34,8 @@ static uint64_t sum_section(const struct tr_store *store, enum tr_section sectio
         size_t first = unit->section[section], end = unit->section[section + 1];
         if (first < s->first) first = s->first;
         if (end > s->first + s->count) end = s->first + s->count;
-        if (first < end) sum = mix(store, sum, s->weight_shard + (first - s->first), end - first);
+        if (first < end)
+            sum = mix_masters(store, sum, s->masters + (first - s->first), end - first);
     }
     return sum;
 }
@@ -42,11 +49,12 @@ static tr_status compare(struct tr_engine *e, bool *same)
     for (int u = 0; u < store->nunits; ++u) {
         const struct tr_unit_state *s = &store->units[u];
         const struct tr_unit *unit = &store->params->units[s->unit];
-        shards = mix(store, shards, s->weight_shard, s->count);
-        if (unit->tied_stage >= 0) ties = mix(store, ties, s->weight_shard, s->count);
+        shards = mix_masters(store, shards, s->masters, s->count);
+        if (unit->tied_stage >= 0) ties = mix_masters(store, ties, s->masters, s->count);
         if (!store->whole_weights) continue;
         TR_TRY(tr_store_acquire(store, s->unit, -1));
-        wholes = mix(store, wholes, s->weights, unit->total);
+        wholes = mix(store, wholes, s->weights,
+                     unit->total * tr_type_bytes(tr_store_weight_type(store)));
         tr_store_release(store, s->unit);
     }
     *same = true;

@@ -74,7 +74,7 @@ struct tr_part_range tr_part_range(const struct tr_store *store, struct tr_part_
                                       tr_held_count(store->params, held, id.param, id.part - 1)};
     const size_t first = row->offset + held->first;
     if (!held->count) return (struct tr_part_range){0};
-    return (struct tr_part_range){id.part == WEIGHT ? state->weight_shard + (first - state->first)
+    return (struct tr_part_range){id.part == WEIGHT ? state->masters + (first - state->first)
                                                     : held->states[id.part - 1],
                                   first, held->count};
 }

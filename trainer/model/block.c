@@ -2,20 +2,25 @@
 #include "model.h"
 #include "parts.h"
 
-const float *tr_weight(const struct tr_pass *pass, const float *unit, int param)
+const struct tr_data *tr_weight(const struct tr_pass *pass, const struct tr_data *unit, int param)
 {
-    return param < 0 ? NULL : unit + pass->model->params.items[param].offset;
+    const struct tr_model *m = pass->model;
+    if (param < 0) return NULL;
+    return tr_const_at(unit, m->backend->types.weights, m->params.items[param].offset);
 }
 
-float *tr_gradient(const struct tr_pass *pass, float *unit, int param)
+struct tr_data *tr_gradient(const struct tr_pass *pass, struct tr_data *unit, int param)
 {
-    return param < 0 ? NULL : unit + pass->model->params.items[param].offset;
+    const struct tr_model *m = pass->model;
+    if (param < 0) return NULL;
+    return tr_at(unit, m->backend->types.gradients, m->params.items[param].offset);
 }
 
 /* ---- What differs between one rank of tp and several ------------------------------------------
  */
 
-tr_status tr_gather(const struct tr_pass *pass, float *room, const float *own, const float **all)
+tr_status tr_gather(const struct tr_pass *pass, struct tr_data *room, const struct tr_data *own,
+                    const struct tr_data **all)
 {
     const struct tr_seams *seams = pass->seams;
     *all = seams->tp > 1 ? room : own;
@@ -23,7 +28,8 @@ tr_status tr_gather(const struct tr_pass *pass, float *room, const float *own, c
     return seams->gather(seams->arg, room, own, pass->tokens->own, pass->model->size.width);
 }
 
-tr_status tr_scatter(const struct tr_pass *pass, float *room, float *all, const float **own)
+tr_status tr_scatter(const struct tr_pass *pass, struct tr_data *room, struct tr_data *all,
+                     const struct tr_data **own)
 {
     const struct tr_seams *seams = pass->seams;
     *own = seams->tp > 1 ? room : all;
@@ -32,8 +38,9 @@ tr_status tr_scatter(const struct tr_pass *pass, float *room, float *all, const 
 }
 
 /* y[own, h] = residual + b + the sum over tp of x[rows, in] w^T */
-static tr_status join_stream(const struct tr_pass *pass, float *y, const float *x, const float *w,
-                             const float *b, const float *residual, long in)
+static tr_status join_stream(const struct tr_pass *pass, struct tr_data *y, const struct tr_data *x,
+                             const struct tr_data *w, const struct tr_data *b,
+                             const struct tr_data *residual, long in)
 {
     const struct tr_backend *backend = pass->model->backend;
     const long rows = pass->tokens->rows, own = pass->tokens->own, h = pass->model->size.width;
@@ -41,7 +48,7 @@ static tr_status join_stream(const struct tr_pass *pass, float *y, const float *
         backend->linear_forward(y, x, w, b, residual, rows, in, h);
         return TR_OK;
     }
-    float *all = pass->scratch->d_all;
+    struct tr_data *all = pass->scratch->d_all;
     backend->linear_forward(all, x, w, NULL, NULL, rows, in, h);
     TR_TRY(pass->seams->scatter(pass->seams->arg, y, all, own, h));
     backend->add_residual(y, residual, b, own, h);
@@ -49,13 +56,14 @@ static tr_status join_stream(const struct tr_pass *pass, float *y, const float *
 }
 
 /* The gradients of that: dx[rows, in] =, dw and db += */
-static tr_status leave_stream(const struct tr_pass *pass, float *dx, float *dw, float *db,
-                              const float *d_stream, const float *x, const float *w, long in)
+static tr_status leave_stream(const struct tr_pass *pass, struct tr_data *dx, struct tr_data *dw,
+                              struct tr_data *db, const struct tr_data *d_stream,
+                              const struct tr_data *x, const struct tr_data *w, long in)
 {
     const struct tr_backend *backend = pass->model->backend;
     const long rows = pass->tokens->rows, own = pass->tokens->own, h = pass->model->size.width;
     const bool cut = pass->seams->tp > 1;
-    const float *dy;
+    const struct tr_data *dy;
     TR_TRY(tr_gather(pass, pass->scratch->d_all, d_stream, &dy));
     /* The bias was added to this rank's rows only. */
     if (cut && db) backend->linear_backward(NULL, NULL, db, d_stream, NULL, NULL, own, 0, h);
@@ -90,7 +98,7 @@ static struct tr_attend attend_of(const struct tr_pass *pass, const struct tr_bl
     return call;
 }
 
-static void rotate(const struct tr_pass *pass, float *q, float *k, int direction)
+static void rotate(const struct tr_pass *pass, struct tr_data *q, struct tr_data *k, int direction)
 {
     const struct tr_model *m = pass->model;
     const struct tr_tokens *t = pass->tokens;
@@ -101,13 +109,13 @@ static void rotate(const struct tr_pass *pass, float *q, float *k, int direction
 }
 
 static tr_status attention_forward(const struct tr_pass *pass, const struct tr_block *b,
-                                   struct tr_block_acts *a, const float *w)
+                                   struct tr_block_acts *a, const struct tr_data *w)
 {
     const struct tr_model *m = pass->model;
     const long rows = pass->tokens->rows, h = m->size.width;
     const struct tr_norm norm = norm1_of(b, a);
     pass->model->architecture->norm->forward(pass, &norm, w, a->input);
-    const float *x;
+    const struct tr_data *x;
     TR_TRY(tr_gather(pass, pass->scratch->all, a->norm1, &x));
     m->backend->linear_forward(a->q, x, tr_weight(pass, w, b->tensor[TR_Q_W]),
                                tr_weight(pass, w, b->tensor[TR_Q_B]), NULL, rows, h, m->q_stride);
@@ -125,10 +133,10 @@ static tr_status attention_forward(const struct tr_pass *pass, const struct tr_b
 /* The end of either half's backward: scratch->d_all, the gradient of what the norm gave, goes
  * through the norm and is added to d_stream. */
 static tr_status enter_stream(const struct tr_pass *pass, const struct tr_norm *norm,
-                              const float *w, float *g, float *d_stream, const float *x,
-                              const struct tr_ready_hook *hook)
+                              const struct tr_data *w, struct tr_data *g, struct tr_data *d_stream,
+                              const struct tr_data *x, const struct tr_ready_hook *hook)
 {
-    const float *d_norm;
+    const struct tr_data *d_norm;
     TR_TRY(tr_scatter(pass, pass->scratch->d_norm, pass->scratch->d_all, &d_norm));
     pass->model->architecture->norm->backward(pass, norm, w, g, d_stream, d_norm, x);
     tr_hook_call(hook, norm->b);
@@ -138,12 +146,13 @@ static tr_status enter_stream(const struct tr_pass *pass, const struct tr_norm *
 
 /* From the gradients of q, k and v to that of the normalised input, in scratch->d_all. */
 static tr_status qkv_backward(const struct tr_pass *pass, const struct tr_block *b,
-                              const struct tr_block_acts *a, const float *w, float *g)
+                              const struct tr_block_acts *a, const struct tr_data *w,
+                              struct tr_data *g)
 {
     const struct tr_model *m = pass->model;
     struct tr_scratch *s = pass->scratch;
     const long rows = pass->tokens->rows, h = m->size.width;
-    const float *x;
+    const struct tr_data *x;
     TR_TRY(tr_gather(pass, s->all, a->norm1, &x));
     m->backend->linear_backward(s->d_all, tr_gradient(pass, g, b->tensor[TR_Q_W]),
                                 tr_gradient(pass, g, b->tensor[TR_Q_B]), s->dq, x,
@@ -156,8 +165,9 @@ static tr_status qkv_backward(const struct tr_pass *pass, const struct tr_block 
 }
 
 static tr_status attention_backward(const struct tr_pass *pass, const struct tr_block *b,
-                                    struct tr_block_acts *a, const float *w, float *g,
-                                    float *d_stream, const struct tr_ready_hook *hook)
+                                    struct tr_block_acts *a, const struct tr_data *w,
+                                    struct tr_data *g, struct tr_data *d_stream,
+                                    const struct tr_ready_hook *hook)
 {
     const struct tr_model *m = pass->model;
     struct tr_scratch *s = pass->scratch;
@@ -185,12 +195,13 @@ static tr_status attention_backward(const struct tr_pass *pass, const struct tr_
  */
 
 static tr_status mlp_forward(const struct tr_pass *pass, const struct tr_block *b,
-                             struct tr_block_acts *a, const float *w, float *output)
+                             struct tr_block_acts *a, const struct tr_data *w,
+                             struct tr_data *output)
 {
     const struct tr_model *m = pass->model;
     const struct tr_norm norm = norm2_of(b, a);
     pass->model->architecture->norm->forward(pass, &norm, w, a->middle);
-    const float *x;
+    const struct tr_data *x;
     TR_TRY(tr_gather(pass, pass->scratch->all, a->norm2, &x));
     m->architecture->mlp->forward(pass, b, a, w, x);
     return join_stream(pass, output, a->active, tr_weight(pass, w, b->tensor[TR_DOWN_W]),
@@ -198,8 +209,8 @@ static tr_status mlp_forward(const struct tr_pass *pass, const struct tr_block *
 }
 
 static tr_status mlp_backward(const struct tr_pass *pass, const struct tr_block *b,
-                              struct tr_block_acts *a, const float *w, float *g, float *d_stream,
-                              const struct tr_ready_hook *hook)
+                              struct tr_block_acts *a, const struct tr_data *w, struct tr_data *g,
+                              struct tr_data *d_stream, const struct tr_ready_hook *hook)
 {
     struct tr_scratch *s = pass->scratch;
     TR_TRY(leave_stream(pass, s->d_wide, tr_gradient(pass, g, b->tensor[TR_DOWN_W]),
@@ -207,7 +218,7 @@ static tr_status mlp_backward(const struct tr_pass *pass, const struct tr_block 
                         tr_weight(pass, w, b->tensor[TR_DOWN_W]), pass->model->hidden));
     tr_hook_call(hook, b->tensor[TR_DOWN_B]);
     tr_hook_call(hook, b->tensor[TR_DOWN_W]);
-    const float *x;
+    const struct tr_data *x;
     TR_TRY(tr_gather(pass, s->all, a->norm2, &x));
     pass->model->architecture->mlp->backward(pass, b, a, w, g, x);
     tr_hook_call(hook, b->tensor[TR_UP_B]);
@@ -218,7 +229,7 @@ static tr_status mlp_backward(const struct tr_pass *pass, const struct tr_block 
 }
 
 tr_status tr_block_forward(const struct tr_pass *pass, int slot, const struct tr_block *block,
-                           const float *weights, float *output)
+                           const struct tr_data *weights, struct tr_data *output)
 {
     struct tr_block_acts *acts = &pass->acts->blocks[slot];
     TR_TRY(attention_forward(pass, block, acts, weights));
@@ -226,8 +237,8 @@ tr_status tr_block_forward(const struct tr_pass *pass, int slot, const struct tr
 }
 
 tr_status tr_block_backward(const struct tr_pass *pass, int slot, const struct tr_block *block,
-                            const float *weights, float *gradients, float *d_stream,
-                            const struct tr_ready_hook *hook)
+                            const struct tr_data *weights, struct tr_data *gradients,
+                            struct tr_data *d_stream, const struct tr_ready_hook *hook)
 {
     struct tr_block_acts *acts = &pass->acts->blocks[slot];
     TR_TRY(mlp_backward(pass, block, acts, weights, gradients, d_stream, hook));

@@ -3,7 +3,7 @@
 
 /* up[rows, hidden] = x[rows, h] w^T + b */
 static void product_up(const struct tr_pass *pass, const struct tr_block *b,
-                       struct tr_block_acts *a, const float *w, const float *x)
+                       struct tr_block_acts *a, const struct tr_data *w, const struct tr_data *x)
 {
     const struct tr_model *m = pass->model;
     m->backend->linear_forward(a->up, x, tr_weight(pass, w, b->tensor[TR_UP_W]),
@@ -13,7 +13,7 @@ static void product_up(const struct tr_pass *pass, const struct tr_block *b,
 
 /* Its gradients, from d_wide; that of x is written to d_all. */
 static void product_up_backward(const struct tr_pass *pass, const struct tr_block *b,
-                                const float *w, float *g, const float *x)
+                                const struct tr_data *w, struct tr_data *g, const struct tr_data *x)
 {
     const struct tr_model *m = pass->model;
     const struct tr_scratch *s = pass->scratch;
@@ -24,7 +24,7 @@ static void product_up_backward(const struct tr_pass *pass, const struct tr_bloc
 }
 
 static void gelu_forward(const struct tr_pass *pass, const struct tr_block *b,
-                         struct tr_block_acts *a, const float *w, const float *x)
+                         struct tr_block_acts *a, const struct tr_data *w, const struct tr_data *x)
 {
     const struct tr_model *m = pass->model;
     product_up(pass, b, a, w, x);
@@ -32,10 +32,11 @@ static void gelu_forward(const struct tr_pass *pass, const struct tr_block *b,
 }
 
 static void gelu_backward(const struct tr_pass *pass, const struct tr_block *b,
-                          const struct tr_block_acts *a, const float *w, float *g, const float *x)
+                          const struct tr_block_acts *a, const struct tr_data *w, struct tr_data *g,
+                          const struct tr_data *x)
 {
     const struct tr_model *m = pass->model;
-    float *d_wide = pass->scratch->d_wide;
+    struct tr_data *d_wide = pass->scratch->d_wide;
     m->backend->gelu_backward(d_wide, d_wide, a->up, pass->tokens->rows * m->hidden);
     product_up_backward(pass, b, w, g, x);
 }
@@ -43,7 +44,8 @@ static void gelu_backward(const struct tr_pass *pass, const struct tr_block *b,
 const struct tr_mlp_kind tr_gelu_mlp = {gelu_forward, gelu_backward};
 
 static void swiglu_forward(const struct tr_pass *pass, const struct tr_block *b,
-                           struct tr_block_acts *a, const float *w, const float *x)
+                           struct tr_block_acts *a, const struct tr_data *w,
+                           const struct tr_data *x)
 {
     const struct tr_model *m = pass->model;
     const long rows = pass->tokens->rows, f = m->hidden;
@@ -54,7 +56,8 @@ static void swiglu_forward(const struct tr_pass *pass, const struct tr_block *b,
 }
 
 static void swiglu_backward(const struct tr_pass *pass, const struct tr_block *b,
-                            const struct tr_block_acts *a, const float *w, float *g, const float *x)
+                            const struct tr_block_acts *a, const struct tr_data *w,
+                            struct tr_data *g, const struct tr_data *x)
 {
     const struct tr_model *m = pass->model;
     const struct tr_scratch *s = pass->scratch;
@@ -67,12 +70,13 @@ static void swiglu_backward(const struct tr_pass *pass, const struct tr_block *b
 
 const struct tr_mlp_kind tr_swiglu_mlp = {swiglu_forward, swiglu_backward};
 
-void tr_add_product(const struct tr_pass *pass, float *dw, float *db, const float *dy,
-                    const float *x, const float *w, long n)
+void tr_add_product(const struct tr_pass *pass, struct tr_data *dw, struct tr_data *db,
+                    const struct tr_data *dy, const struct tr_data *x, const struct tr_data *w,
+                    long n)
 {
     const struct tr_backend *backend = pass->model->backend;
     const long rows = pass->tokens->rows, h = pass->model->size.width;
-    float *more = pass->scratch->all;
+    struct tr_data *more = pass->scratch->all;
     backend->linear_backward(NULL, dw, db, dy, x, NULL, rows, h, n);
     backend->linear_backward(more, NULL, NULL, dy, NULL, w, rows, h, n);
     backend->add(pass->scratch->d_all, more, (size_t)(rows * h));

@@ -216,20 +216,31 @@ void tr_model_fini(struct tr_model *model)
     *model = (struct tr_model){0};
 }
 
-static float *take(struct tr_arena *arena, long rows, long cols)
+/* Activations. */
+static struct tr_data *take(const struct tr_model *model, struct tr_arena *arena, long rows,
+                            long cols)
 {
-    return tr_arena_take(arena, (size_t)rows * (size_t)cols, sizeof(float));
+    return tr_arena_take(arena, (size_t)rows * (size_t)cols,
+                         tr_type_bytes(model->backend->types.activations));
+}
+
+/* A statistic of each row. */
+static float *take_floats(struct tr_arena *arena, long rows)
+{
+    return tr_arena_take(arena, (size_t)rows, sizeof(float));
 }
 
 /* q, k and v of `rows` rows: one matrix, or q and a matrix of k with v. */
-static void take_qkv(const struct tr_model *model, struct tr_arena *arena, long rows, float **q,
-                     float **k, float **v)
+static void take_qkv(const struct tr_model *model, struct tr_arena *arena, long rows,
+                     struct tr_data **q, struct tr_data **k, struct tr_data **v)
 {
     const long nq = model->heads * model->d, nkv = model->kv_heads * model->d;
-    float *base = take(arena, rows, nq + 2 * nkv);
-    *q = base;
-    *k = base ? base + (model->packed ? nq : rows * nq) : NULL;
-    *v = base ? *k + nkv : NULL;
+    const enum tr_type type = model->backend->types.activations;
+    struct tr_data *base = take(model, arena, rows, nq + 2 * nkv);
+    *q = *k = *v = base;
+    if (!base) return;
+    *k = tr_at(base, type, (size_t)(model->packed ? nq : rows * nq));
+    *v = tr_at(*k, type, (size_t)nkv);
 }
 
 static void take_block(const struct tr_model *model, const struct tr_seams *seams,
@@ -238,19 +249,19 @@ static void take_block(const struct tr_model *model, const struct tr_seams *seam
     const long rows = batch * context, own = rows / seams->tp, h = model->size.width;
     const struct tr_attend shape = tr_model_attend(model, batch, context);
     *acts = (struct tr_block_acts){
-        .input = take(arena, own, h),
-        .norm1 = take(arena, own, h),
-        .mean1 = take(arena, own, 1),
-        .rstd1 = take(arena, own, 1),
-        .attention = take(arena, rows, model->heads * model->d),
-        .room = tr_arena_take(arena, seams->attend_room(seams->arg, &shape), sizeof(float)),
-        .middle = take(arena, own, h),
-        .norm2 = take(arena, own, h),
-        .mean2 = take(arena, own, 1),
-        .rstd2 = take(arena, own, 1),
-        .gate = take(arena, model->architecture->gated ? rows : 0, model->hidden),
-        .up = take(arena, rows, model->hidden),
-        .active = take(arena, rows, model->hidden),
+        .input = take(model, arena, own, h),
+        .norm1 = take(model, arena, own, h),
+        .mean1 = take_floats(arena, own),
+        .rstd1 = take_floats(arena, own),
+        .attention = take(model, arena, rows, model->heads * model->d),
+        .room = tr_arena_take(arena, seams->attend_room(seams->arg, &shape), 1),
+        .middle = take(model, arena, own, h),
+        .norm2 = take(model, arena, own, h),
+        .mean2 = take_floats(arena, own),
+        .rstd2 = take_floats(arena, own),
+        .gate = take(model, arena, model->architecture->gated ? rows : 0, model->hidden),
+        .up = take(model, arena, rows, model->hidden),
+        .active = take(model, arena, rows, model->hidden),
     };
     take_qkv(model, arena, rows, &acts->q, &acts->k, &acts->v);
 }
@@ -276,12 +287,12 @@ void tr_model_take_acts(const struct tr_model *model, const struct tr_seams *sea
     *acts = (struct tr_acts){.blocks = acts->blocks};
     for (int slot = 0; slot < nblocks; ++slot)
         take_block(model, seams, arena, batch, context, &acts->blocks[slot]);
-    acts->output = take(arena, own, h);
+    acts->output = take(model, arena, own, h);
     if (!last) return;
-    acts->norm = take(arena, own, h);
-    acts->mean = take(arena, own, 1);
-    acts->rstd = take(arena, own, 1);
-    acts->logits = take(arena, rows, model->vocabulary_count);
+    acts->norm = take(model, arena, own, h);
+    acts->mean = take_floats(arena, own);
+    acts->rstd = take_floats(arena, own);
+    acts->logits = take(model, arena, rows, model->vocabulary_count);
 }
 
 void tr_model_take_scratch(const struct tr_model *model, struct tr_arena *arena, long batch,
@@ -290,12 +301,12 @@ void tr_model_take_scratch(const struct tr_model *model, struct tr_arena *arena,
     const long rows = batch * context, h = model->size.width;
     const bool gated = model->architecture->gated;
     *scratch = (struct tr_scratch){
-        .all = take(arena, model->params.tp > 1 || gated ? rows : 0, h),
-        .d_all = take(arena, rows, h),
-        .d_norm = take(arena, model->params.tp > 1 ? rows / model->params.tp : 0, h),
-        .d_wide = take(arena, rows, model->hidden),
-        .d_gate = take(arena, gated ? rows : 0, model->hidden),
-        .d_attention = take(arena, rows, model->heads * model->d),
+        .all = take(model, arena, model->params.tp > 1 || gated ? rows : 0, h),
+        .d_all = take(model, arena, rows, h),
+        .d_norm = take(model, arena, model->params.tp > 1 ? rows / model->params.tp : 0, h),
+        .d_wide = take(model, arena, rows, model->hidden),
+        .d_gate = take(model, arena, gated ? rows : 0, model->hidden),
+        .d_attention = take(model, arena, rows, model->heads * model->d),
     };
     take_qkv(model, arena, rows, &scratch->dq, &scratch->dk, &scratch->dv);
 }

@@ -35,7 +35,7 @@ struct tr_model {
     long d, heads, kv_heads, hidden; /* this rank's */
     long group, phase;               /* query heads of a kv head; of this rank's first query head */
     bool packed;                     /* q, k and v are one product; else q, and k with v */
-    long q_stride, kv_stride;        /* floats from one row to the next */
+    long q_stride, kv_stride;        /* elements from one row to the next */
     long vocabulary_first, vocabulary_count;
 };
 
@@ -62,23 +62,26 @@ struct tr_tokens {
 
 /* What a block's forward keeps for its backward. */
 struct tr_block_acts {
-    float *input;                 /* [own, h], also the previous block's output */
-    float *norm1, *mean1, *rstd1; /* [own, h], [own], [own] */
-    float *q, *k, *v;             /* [rows, heads d], [rows, kv_heads d] twice, with strides */
-    float *attention;             /* [rows, heads d] */
-    float *room;                  /* of the attention's seam */
-    float *middle;                /* [own, h]: input + attention */
-    float *norm2, *mean2, *rstd2;
-    float *gate, *up, *active; /* [rows, hidden] each; gate: of a gated MLP */
+    struct tr_data *input;     /* [own, h], also the previous block's output */
+    struct tr_data *norm1;     /* [own, h] */
+    float *mean1, *rstd1;      /* [own] each */
+    struct tr_data *q, *k, *v; /* [rows, heads d], [rows, kv_heads d] twice, with strides */
+    struct tr_data *attention; /* [rows, heads d] */
+    void *room;                /* of the attention's seam */
+    struct tr_data *middle;    /* [own, h]: input + attention */
+    struct tr_data *norm2;
+    float *mean2, *rstd2;
+    struct tr_data *gate, *up, *active; /* [rows, hidden] each; gate: of a gated MLP */
 };
 
 /* The activations of one micro-batch of this rank's `nblocks` layers. `blocks` are
  * the caller's, in the host's memory; what they point to belongs to the arena. */
 struct tr_acts {
     struct tr_block_acts *blocks;
-    float *output; /* [own, h]: the last block's */
-    float *norm, *mean, *rstd;
-    float *logits; /* [rows, vocabulary_count]; the loss turns them into their gradient */
+    struct tr_data *output; /* [own, h]: the last block's */
+    struct tr_data *norm;
+    float *mean, *rstd;
+    struct tr_data *logits; /* [rows, vocabulary_count]; the loss turns them into their gradient */
 };
 
 /* The shape of a block's attention on this rank; no pointers yet. */
@@ -86,10 +89,10 @@ struct tr_attend tr_model_attend(const struct tr_model *model, long batch, long 
 
 /* What a rank needs once, whatever is in flight. */
 struct tr_scratch {
-    float *all, *d_all;                /* [rows, h] */
-    float *d_norm;                     /* [own, h] */
-    float *d_wide, *d_gate;            /* [rows, hidden]; d_gate: of a gated MLP */
-    float *dq, *dk, *dv, *d_attention; /* as q, k, v and attention of a block */
+    struct tr_data *all, *d_all;                /* [rows, h] */
+    struct tr_data *d_norm;                     /* [own, h] */
+    struct tr_data *d_wide, *d_gate;            /* [rows, hidden]; d_gate: of a gated MLP */
+    struct tr_data *dq, *dk, *dv, *d_attention; /* as q, k, v and attention of a block */
 };
 
 /* One micro-batch in one activation set. */
@@ -116,32 +119,35 @@ struct tr_ready_hook {
 };
 
 /* Units, forward. The loss is added to *loss unless that is NULL. token, place (NULL for Llama),
- * weights, final and head are the floats of units. `output` [own, h] is what a unit passes to the
+ * weights, final and head are the elements of units. `output` [own, h] is what a unit passes to the
  * next: the input of the next block in this set of activations, or acts->output, which the head
  * reads. */
-TR_NODISCARD tr_status tr_embed_forward(const struct tr_pass *pass, const float *token,
-                                        const float *place, float *output);
+TR_NODISCARD tr_status tr_embed_forward(const struct tr_pass *pass, const struct tr_data *token,
+                                        const struct tr_data *place, struct tr_data *output);
 TR_NODISCARD tr_status tr_block_forward(const struct tr_pass *pass, int slot,
-                                        const struct tr_block *block, const float *weights,
-                                        float *output);
-TR_NODISCARD tr_status tr_head_forward(const struct tr_pass *pass, const float *final,
-                                       const float *head, double *loss);
+                                        const struct tr_block *block, const struct tr_data *weights,
+                                        struct tr_data *output);
+TR_NODISCARD tr_status tr_head_forward(const struct tr_pass *pass, const struct tr_data *final,
+                                       const struct tr_data *head, double *loss);
 
 /* Backward; gradients +=. d_stream [own, h]: gradient of the unit's output on entry, of its input
  * on return (tr_head_backward only writes it). */
-TR_NODISCARD tr_status tr_head_backward(const struct tr_pass *pass, const float *final,
-                                        const float *head, float *d_final, float *d_head,
-                                        float *d_stream, const struct tr_ready_hook *hook);
+TR_NODISCARD tr_status tr_head_backward(const struct tr_pass *pass, const struct tr_data *final,
+                                        const struct tr_data *head, struct tr_data *d_final,
+                                        struct tr_data *d_head, struct tr_data *d_stream,
+                                        const struct tr_ready_hook *hook);
 TR_NODISCARD tr_status tr_block_backward(const struct tr_pass *pass, int slot,
-                                         const struct tr_block *block, const float *weights,
-                                         float *gradients, float *d_stream,
+                                         const struct tr_block *block,
+                                         const struct tr_data *weights, struct tr_data *gradients,
+                                         struct tr_data *d_stream,
                                          const struct tr_ready_hook *hook);
-TR_NODISCARD tr_status tr_embed_backward(const struct tr_pass *pass, float *d_token, float *d_place,
-                                         float *d_stream, const struct tr_ready_hook *hook);
+TR_NODISCARD tr_status tr_embed_backward(const struct tr_pass *pass, struct tr_data *d_token,
+                                         struct tr_data *d_place, struct tr_data *d_stream,
+                                         const struct tr_ready_hook *hook);
 
 /* The logits of the rows of the stream, this rank's part of the vocabulary, into acts->logits. */
-TR_NODISCARD tr_status tr_head_logits(const struct tr_pass *pass, const float *final,
-                                      const float *head);
+TR_NODISCARD tr_status tr_head_logits(const struct tr_pass *pass, const struct tr_data *final,
+                                      const struct tr_data *head);
 
 /* Floating point operations of training per token (forward and backward), matrix products only. */
 double tr_model_flops_per_token(const struct tr_model_size *size);

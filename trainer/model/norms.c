@@ -1,8 +1,8 @@
 /* The norms of architectures, over the rows that this rank owns. */
 #include "parts.h"
 
-static void layer_forward(const struct tr_pass *pass, const struct tr_norm *norm, const float *unit,
-                          const float *x)
+static void layer_forward(const struct tr_pass *pass, const struct tr_norm *norm,
+                          const struct tr_data *unit, const struct tr_data *x)
 {
     const struct tr_model *m = pass->model;
     m->backend->norm_forward(norm->y, norm->mean, norm->rstd, x, tr_weight(pass, unit, norm->w),
@@ -11,8 +11,8 @@ static void layer_forward(const struct tr_pass *pass, const struct tr_norm *norm
 }
 
 static void layer_backward(const struct tr_pass *pass, const struct tr_norm *norm,
-                           const float *unit, float *gradients, float *dx, const float *dy,
-                           const float *x)
+                           const struct tr_data *unit, struct tr_data *gradients,
+                           struct tr_data *dx, const struct tr_data *dy, const struct tr_data *x)
 {
     const struct tr_model *m = pass->model;
     m->backend->norm_backward(dx, tr_gradient(pass, gradients, norm->w),
@@ -22,16 +22,17 @@ static void layer_backward(const struct tr_pass *pass, const struct tr_norm *nor
 
 const struct tr_norm_kind tr_layer_norm = {layer_forward, layer_backward};
 
-static void rms_forward(const struct tr_pass *pass, const struct tr_norm *norm, const float *unit,
-                        const float *x)
+static void rms_forward(const struct tr_pass *pass, const struct tr_norm *norm,
+                        const struct tr_data *unit, const struct tr_data *x)
 {
     const struct tr_model *m = pass->model;
     m->backend->rms_forward(norm->y, norm->rstd, x, tr_weight(pass, unit, norm->w),
                             m->architecture->norm_epsilon, pass->tokens->own, m->size.width);
 }
 
-static void rms_backward(const struct tr_pass *pass, const struct tr_norm *norm, const float *unit,
-                         float *gradients, float *dx, const float *dy, const float *x)
+static void rms_backward(const struct tr_pass *pass, const struct tr_norm *norm,
+                         const struct tr_data *unit, struct tr_data *gradients, struct tr_data *dx,
+                         const struct tr_data *dy, const struct tr_data *x)
 {
     const struct tr_model *m = pass->model;
     m->backend->rms_backward(dx, tr_gradient(pass, gradients, norm->w), dy, x, norm->rstd,

@@ -4,21 +4,23 @@
 
 #include "model.h"
 
-/* A tensor within the floats of its unit; NULL for a tensor that the model lacks (-1). */
-const float *tr_weight(const struct tr_pass *pass, const float *unit, int param);
-float *tr_gradient(const struct tr_pass *pass, float *unit, int param);
+/* A tensor within the elements of its unit; NULL for a tensor that the model lacks (-1). */
+const struct tr_data *tr_weight(const struct tr_pass *pass, const struct tr_data *unit, int param);
+struct tr_data *tr_gradient(const struct tr_pass *pass, struct tr_data *unit, int param);
 
 /* A norm over the rows that this rank owns. */
 struct tr_norm {
-    float *y, *mean, *rstd; /* [own, h], [own], [own] */
+    struct tr_data *y;  /* [own, h] */
+    float *mean, *rstd; /* [own] each */
     int w, b;
 };
 struct tr_norm_kind {
-    void (*forward)(const struct tr_pass *pass, const struct tr_norm *norm, const float *unit,
-                    const float *x);
+    void (*forward)(const struct tr_pass *pass, const struct tr_norm *norm,
+                    const struct tr_data *unit, const struct tr_data *x);
     /* dx[own, h] += */
-    void (*backward)(const struct tr_pass *pass, const struct tr_norm *norm, const float *unit,
-                     float *gradients, float *dx, const float *dy, const float *x);
+    void (*backward)(const struct tr_pass *pass, const struct tr_norm *norm,
+                     const struct tr_data *unit, struct tr_data *gradients, struct tr_data *dx,
+                     const struct tr_data *dy, const struct tr_data *x);
 };
 extern const struct tr_norm_kind tr_layer_norm, tr_rms_norm; /* norms.c */
 
@@ -26,17 +28,19 @@ extern const struct tr_norm_kind tr_layer_norm, tr_rms_norm; /* norms.c */
  * that of x, in d_all. */
 struct tr_mlp_kind {
     void (*forward)(const struct tr_pass *pass, const struct tr_block *block,
-                    struct tr_block_acts *acts, const float *weights, const float *x);
+                    struct tr_block_acts *acts, const struct tr_data *weights,
+                    const struct tr_data *x);
     void (*backward)(const struct tr_pass *pass, const struct tr_block *block,
-                     const struct tr_block_acts *acts, const float *weights, float *gradients,
-                     const float *x);
+                     const struct tr_block_acts *acts, const struct tr_data *weights,
+                     struct tr_data *gradients, const struct tr_data *x);
 };
 extern const struct tr_mlp_kind tr_gelu_mlp, tr_swiglu_mlp; /* mlp.c */
 
 /* The gradients of one more product x[rows, h] w[n, h]^T of the same x: dw and db +=, and its
  * summand of x's gradient is added to d_all. May take the room of x, which is read before. */
-void tr_add_product(const struct tr_pass *pass, float *dw, float *db, const float *dy,
-                    const float *x, const float *w, long n);
+void tr_add_product(const struct tr_pass *pass, struct tr_data *dw, struct tr_data *db,
+                    const struct tr_data *dy, const struct tr_data *x, const struct tr_data *w,
+                    long n);
 
 /* A table's rows and their number, for struct tr_architecture. */
 #define TR_ROWS(table)                                                                             \
@@ -45,11 +49,11 @@ void tr_add_product(const struct tr_pass *pass, float *dw, float *db, const floa
     }
 
 /* *all = own[own, h] of every rank of tp, in room[rows, h]; own itself where tp is 1. */
-TR_NODISCARD tr_status tr_gather(const struct tr_pass *pass, float *room, const float *own,
-                                 const float **all);
+TR_NODISCARD tr_status tr_gather(const struct tr_pass *pass, struct tr_data *room,
+                                 const struct tr_data *own, const struct tr_data **all);
 /* *own = this rank's rows of the sum over tp of all[rows, h], in room[own, h]; all itself where tp
  * is 1. */
-TR_NODISCARD tr_status tr_scatter(const struct tr_pass *pass, float *room, float *all,
-                                  const float **own);
+TR_NODISCARD tr_status tr_scatter(const struct tr_pass *pass, struct tr_data *room,
+                                  struct tr_data *all, const struct tr_data **own);
 
 #endif

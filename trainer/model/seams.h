@@ -15,12 +15,13 @@ struct tr_attend {
     long batch, context;      /* sequences; this rank's tokens of each */
     long heads, kv_heads, d;  /* this rank's heads */
     long group, phase;        /* query head h uses kv head (h + phase) / group */
-    long q_stride, kv_stride; /* floats from one token to the next in q, dq; in k, v, dk, dv */
-    const float *q, *k, *v;   /* [batch, context, heads d], [batch, context, kv_heads d] twice */
-    float *out;               /* [batch, context, heads d]: written by forward, read by backward */
-    float *room;              /* tr_seams.attend_room floats, kept from forward to backward */
-    const float *dout;        /* backward only */
-    float *dq, *dk, *dv;      /* backward only; = (the seam overwrites) */
+    long q_stride, kv_stride; /* elements from one token to the next in q, dq; in k, v, dk, dv */
+    const struct tr_data *q, *k,
+        *v;              /* [batch, context, heads d], [batch, context, kv_heads d] twice */
+    struct tr_data *out; /* [batch, context, heads d]: written by forward, read by backward */
+    void *room;          /* tr_seams.attend_room bytes, kept from forward to backward */
+    const struct tr_data *dout;   /* backward only */
+    struct tr_data *dq, *dk, *dv; /* backward only; = (the seam overwrites) */
 };
 
 struct tr_seams {
@@ -28,20 +29,21 @@ struct tr_seams {
     int tp; /* ranks that cut the model; 1: gather and scatter are never called */
 
     /* all[tp * own, n] = every tp rank's own[own, n], in order of rank. */
-    tr_status (*gather)(void *arg, float *all, const float *mine, long own, long n);
+    tr_status (*gather)(void *arg, struct tr_data *all, const struct tr_data *mine, long own,
+                        long n);
     /* mine[own, n] = this rank's rows of the sum over tp of all[tp * own, n], which may be lost. */
-    tr_status (*scatter)(void *arg, float *mine, float *all, long own, long n);
+    tr_status (*scatter)(void *arg, struct tr_data *mine, struct tr_data *all, long own, long n);
 
     tr_status (*attend_forward)(void *arg, const struct tr_attend *call);
     tr_status (*attend_backward)(void *arg, const struct tr_attend *call);
-    /* Floats that attend keeps for backward, and floats of scratch it owns, for such a call. */
+    /* Bytes that attend keeps for backward of such a call. */
     size_t (*attend_room)(void *arg, const struct tr_attend *shape);
 
     /* *loss += the sum over rows of weights[row] * -log softmax(whole logits of the row)[target],
      * unless loss is NULL; this rank has the columns [first, first + n). Leaves the gradient in
      * logits[rows, n]. Every rank of tp gets the same sum. */
-    tr_status (*loss)(void *arg, float *logits, const int32_t *targets, const float *weights,
-                      long first, long rows, long n, double *loss);
+    tr_status (*loss)(void *arg, struct tr_data *logits, const int32_t *targets,
+                      const float *weights, long first, long rows, long n, double *loss);
 };
 
 #endif

@@ -26,7 +26,7 @@ static void update_part(const struct tr_optimizer *how, const struct tr_tensor_p
     (void)sums;
     const size_t n = piece->count;
     float *w = piece->w, *m = piece->states[0], *v = piece->states[1];
-    const float *g = piece->g;
+    const float *g = (const float *)piece->g;
     const float scale = (float)piece->scale, lr = (float)how->lr, eps = (float)how->eps;
     const float beta1 = (float)how->beta1, beta2 = (float)how->beta2;
     const float correct1 = (float)(1 / (1 - pow(how->beta1, (double)how->t)));

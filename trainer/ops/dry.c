@@ -51,123 +51,147 @@ static void clear(void *tensor, size_t nbytes) {}
 
 static void initialize(float *x, size_t n, const struct tr_first_values *values, uint64_t first) {}
 
-static void add(float *y, const float *x, size_t n) {}
+static void read_activations(float *host, const struct tr_data *x, size_t n)
+{
+    memset(host, 0, n * sizeof *host);
+}
 
-static void add_residual(float *y, const float *residual, const float *b, long rows, long n) {}
+static void round_masters(struct tr_data *w, const float *masters, size_t n) {}
 
-static void copy_rows(float *to, long to_stride, const float *from, long from_stride, long rows,
-                      long width)
+static void add(struct tr_data *y, const struct tr_data *x, size_t n) {}
+
+static void add_residual(struct tr_data *y, const struct tr_data *residual, const struct tr_data *b,
+                         long rows, long n)
 {
 }
 
-static void add_rows(float *to, long to_stride, const float *from, long from_stride, long rows,
-                     long width)
+static void copy_rows(struct tr_data *to, long to_stride, const struct tr_data *from,
+                      long from_stride, long rows, long width, enum tr_type type)
 {
 }
 
-static void clear_rows(float *x, long stride, long rows, long width) {}
-
-static void linear_forward(float *y, const float *x, const float *w, const float *b,
-                           const float *residual, long rows, long in, long out)
+static void add_rows(struct tr_data *to, long to_stride, const struct tr_data *from,
+                     long from_stride, long rows, long width)
 {
 }
 
-static void linear_backward(float *dx, float *dw, float *db, const float *dy, const float *x,
-                            const float *w, long rows, long in, long out)
+static void clear_rows(struct tr_data *x, long stride, long rows, long width) {}
+
+static void linear_forward(struct tr_data *y, const struct tr_data *x, const struct tr_data *w,
+                           const struct tr_data *b, const struct tr_data *residual, long rows,
+                           long in, long out)
 {
 }
 
-static void norm_forward(float *y, float *mean, float *rstd, const float *x, const float *gamma,
-                         const float *beta, double epsilon, long rows, long n)
+static void linear_backward(struct tr_data *dx, struct tr_data *dw, struct tr_data *db,
+                            const struct tr_data *dy, const struct tr_data *x,
+                            const struct tr_data *w, long rows, long in, long out)
 {
 }
 
-static void norm_backward(float *dx, float *dgamma, float *dbeta, const float *dy, const float *x,
-                          const float *mean, const float *rstd, const float *gamma, long rows,
+static void norm_forward(struct tr_data *y, float *mean, float *rstd, const struct tr_data *x,
+                         const struct tr_data *gamma, const struct tr_data *beta, double epsilon,
+                         long rows, long n)
+{
+}
+
+static void norm_backward(struct tr_data *dx, struct tr_data *dgamma, struct tr_data *dbeta,
+                          const struct tr_data *dy, const struct tr_data *x, const float *mean,
+                          const float *rstd, const struct tr_data *gamma, long rows, long n)
+{
+}
+
+static void rms_forward(struct tr_data *y, float *rstd, const struct tr_data *x,
+                        const struct tr_data *gamma, double epsilon, long rows, long n)
+{
+}
+
+static void rms_backward(struct tr_data *dx, struct tr_data *dgamma, const struct tr_data *dy,
+                         const struct tr_data *x, const float *rstd, const struct tr_data *gamma,
+                         long rows, long n)
+{
+}
+
+static void gelu_forward(struct tr_data *y, const struct tr_data *x, long n) {}
+
+static void gelu_backward(struct tr_data *dx, const struct tr_data *dy, const struct tr_data *x,
                           long n)
 {
 }
 
-static void rms_forward(float *y, float *rstd, const float *x, const float *gamma, double epsilon,
-                        long rows, long n)
-{
-}
-
-static void rms_backward(float *dx, float *dgamma, const float *dy, const float *x,
-                         const float *rstd, const float *gamma, long rows, long n)
-{
-}
-
-static void gelu_forward(float *y, const float *x, long n) {}
-
-static void gelu_backward(float *dx, const float *dy, const float *x, long n) {}
-
-static void swiglu_forward(float *y, const float *gate, const float *up, long n) {}
-
-static void swiglu_backward(float *dgate, float *dup, const float *dy, const float *gate,
-                            const float *up, long n)
-{
-}
-
-static void rope(float *x, const int32_t *positions, long rows, long heads, long size, long stride,
-                 double theta, int direction)
-{
-}
-
-static void embed_forward(float *x, const int32_t *ids, const float *table, long first, long count,
-                          long rows, long n)
-{
-}
-
-static void embed_backward(float *dtable, const float *dx, const int32_t *ids, long first,
-                           long count, long rows, long n)
-{
-}
-
-static void place_forward(float *x, const int32_t *positions, const float *table, long rows, long n)
-{
-}
-
-static void place_backward(float *dtable, const float *dx, const int32_t *positions, long rows,
+static void swiglu_forward(struct tr_data *y, const struct tr_data *gate, const struct tr_data *up,
                            long n)
 {
 }
 
-static void attention_forward(float *out, float *lse, const float *q, const float *k,
-                              const float *v, float *scratch, const struct tr_attention *shape)
+static void swiglu_backward(struct tr_data *dgate, struct tr_data *dup, const struct tr_data *dy,
+                            const struct tr_data *gate, const struct tr_data *up, long n)
 {
 }
 
-static void attention_backward(float *dq, float *dk, float *dv, const float *dout, const float *out,
-                               const float *lse, const float *q, const float *k, const float *v,
-                               float *scratch, const struct tr_attention *shape)
+static void rope(struct tr_data *x, const int32_t *positions, long rows, long heads, long size,
+                 long stride, double theta, int direction)
 {
 }
 
-static void attention_merge(float *out, float *lse, const float *out2, const float *lse2,
-                            const struct tr_attention *shape)
+static void embed_forward(struct tr_data *x, const int32_t *ids, const struct tr_data *table,
+                          long first, long count, long rows, long n)
 {
 }
 
-static void xent_max(float *most, const float *logits, long rows, long n) {}
+static void embed_backward(struct tr_data *dtable, const struct tr_data *dx, const int32_t *ids,
+                           long first, long count, long rows, long n)
+{
+}
 
-static void xent_exp(float *sum, float *right, float *logits, const float *most,
+static void place_forward(struct tr_data *x, const int32_t *positions, const struct tr_data *table,
+                          long rows, long n)
+{
+}
+
+static void place_backward(struct tr_data *dtable, const struct tr_data *dx,
+                           const int32_t *positions, long rows, long n)
+{
+}
+
+static void attention_forward(struct tr_data *out, float *lse, const struct tr_data *q,
+                              const struct tr_data *k, const struct tr_data *v, float *scratch,
+                              const struct tr_attention *shape)
+{
+}
+
+static void attention_backward(struct tr_data *dq, struct tr_data *dk, struct tr_data *dv,
+                               const struct tr_data *dout, const struct tr_data *out,
+                               const float *lse, const struct tr_data *q, const struct tr_data *k,
+                               const struct tr_data *v, float *scratch,
+                               const struct tr_attention *shape)
+{
+}
+
+static void attention_merge(struct tr_data *out, float *lse, const struct tr_data *out2,
+                            const float *lse2, const struct tr_attention *shape)
+{
+}
+
+static void xent_max(float *most, const struct tr_data *logits, long rows, long n) {}
+
+static void xent_exp(float *sum, float *right, struct tr_data *logits, const float *most,
                      const int32_t *targets, long first, long rows, long n)
 {
 }
 
-static void xent_finish(float *logits, double *loss, const float *sum, const float *right,
+static void xent_finish(struct tr_data *logits, double *loss, const float *sum, const float *right,
                         const float *most, const float *weight, const int32_t *targets, long first,
                         long rows, long n)
 {
 }
 
-static void loss(float *logits, double *loss, const float *weight, const int32_t *targets,
+static void loss(struct tr_data *logits, double *loss, const float *weight, const int32_t *targets,
                  long rows, long n)
 {
 }
 
-static void add_squares(double sum[TR_SUM_DIGITS], const float *x, size_t n) {}
+static void add_squares(double sum[TR_SUM_DIGITS], const struct tr_data *x, size_t n) {}
 
 static void exponential(float *y, const float *x, long n) {}
 
@@ -178,7 +202,7 @@ static void measure(const struct tr_optimizer *how, const struct tr_tensor_piece
 
 static void prepare(const struct tr_optimizer *how, const struct tr_tensor_piece *piece) {}
 
-static void transform(float *x, float *scratch, long rows, long cols) {}
+static void transform(struct tr_data *x, float *scratch, long rows, long cols) {}
 
 static void update(const struct tr_optimizer *how, const struct tr_tensor_piece *piece,
                    const double *sums)
@@ -198,19 +222,22 @@ static struct tr_rule dry_rule(const struct tr_rule *rule)
     return dry;
 }
 
-void tr_dry_backend(struct tr_dry *dry)
+void tr_dry_backend(struct tr_dry *dry, const struct tr_types *types)
 {
     dry->backend = (struct tr_backend){
         .name = "dry",
+        .types = *types,
         .wait = wait,
         .take = take,
         .give = give,
         .write = write_nothing,
         .read = read_zeros,
         .clear = clear,
+        .read_activations = read_activations,
         .initialize = initialize,
         .checksum = checksum,
         .find_not_finite = find_not_finite,
+        .round_masters = round_masters,
         .add = add,
         .add_on = add_on,
         .add_residual = add_residual,

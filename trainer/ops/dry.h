@@ -9,7 +9,7 @@ struct tr_dry {
     struct tr_rule rules[TR_NUM_OPTIMIZERS];
 };
 
-/* The backend points into *dry, which must stay where it is. */
-void tr_dry_backend(struct tr_dry *dry);
+/* A backend of these types, whatever they are. It points into *dry, which must stay where it is. */
+void tr_dry_backend(struct tr_dry *dry, const struct tr_types *types);
 
 #endif

@@ -54,7 +54,7 @@ static void measure(const struct tr_optimizer *how, const struct tr_tensor_piece
     const struct terms terms = terms_of(how, piece);
     const float scale = (float)piece->scale;
     const float beta1 = (float)how->beta1, beta2 = (float)how->beta2;
-    const float *w = piece->w, *g = piece->g;
+    const float *w = piece->w, *g = (const float *)piece->g;
     float *m = piece->states[0], *v = piece->states[1];
     double weights[LANES_OF_SUMS] = {0}, directions[LANES_OF_SUMS] = {0};
     for (size_t i = 0; i < piece->count; ++i) {

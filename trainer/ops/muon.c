@@ -40,7 +40,7 @@ static void prepare_part(const struct tr_optimizer *how, const struct tr_tensor_
 {
     (void)sums;
     const float scale = (float)piece->scale, keep = (float)how->momentum, take = 1 - keep;
-    float *g = piece->g, *m = piece->states[0];
+    float *g = (float *)piece->g, *m = piece->states[0];
     for (size_t i = 0; i < piece->count; ++i) {
         const float gradient = g[i] * scale;
         if (!m) {
@@ -126,8 +126,9 @@ static void iterate(float *to, const float *x, float *gram, float *square, long 
     tr_product_run(&moved);
 }
 
-static void transform(float *x, float *scratch_floats, long rows, long cols)
+static void transform(struct tr_data *data, float *scratch_floats, long rows, long cols)
 {
+    float *const x = (float *)data;
     const long least = rows < cols ? rows : cols;
     const size_t n = (size_t)(rows * cols);
     float *gram = scratch_floats, *square = gram + least * least, *other = square + least * least;
@@ -162,7 +163,7 @@ static void update_part(const struct tr_optimizer *how, const struct tr_tensor_p
     (void)sums;
     const float shrink = (float)(1 - how->lr * piece->decay);
     const float rate = (float)(how->lr * rate_of(how, piece->subject.shape));
-    const float *x = piece->g;
+    const float *x = (const float *)piece->g;
     float *w = piece->w;
     for (size_t i = 0; i < piece->count; ++i) w[i] = shrink * w[i] - rate * x[i];
 }

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "../layout.h"
+#include "tensor_type.h"
 
 enum tr_optimizer_kind {
 #define OPTIMIZER(NAME, name) TR_##NAME,
@@ -53,9 +54,10 @@ enum { TR_MOST_STATES = 3 };
 /* The part of a tensor that lies in this rank's shard. */
 struct tr_tensor_piece {
     struct tr_subject subject;
-    size_t count;                  /* floats; at the end there may be padding, of zeros */
-    float *w;                      /* [count] */
-    float *g;                      /* [count]: the summed gradient, which a rule may change */
+    size_t count;                  /* elements; at the end there may be padding, of zeros */
+    float *w;                      /* [count]: the masters */
+    struct tr_data *g;             /* [count]: the summed gradient, which a rule may change */
+    enum tr_type type;             /* of g */
     float *states[TR_MOST_STATES]; /* [count], or the whole of another shape */
     enum tr_state_shape shapes[TR_MOST_STATES]; /* of the states */
     double scale;                               /* what the gradient is multiplied by first */
@@ -79,12 +81,12 @@ struct tr_rule {
                     double *sums);
     /* An update that depends on all of a matrix: whether that of this tensor does. Then, before the
      * updates, `prepare` puts into g what is to be transformed; one rank, which may be any,
-     * collects the whole matrix x and transforms it, with scratch(rows, cols) floats; and the
-     * update finds its part of the result in g. */
+     * collects the whole matrix x, of g's type, and transforms it, with scratch(rows, cols)
+     * floats; and the update finds its part of the result in g. */
     bool (*whole)(const struct tr_optimizer *how, const struct tr_subject *subject);
     void (*prepare)(const struct tr_optimizer *how, const struct tr_tensor_piece *piece);
     size_t (*scratch)(long rows, long cols);
-    void (*transform)(float *x, float *scratch, long rows, long cols);
+    void (*transform)(struct tr_data *x, float *scratch, long rows, long cols);
     /* The new weights, in place. */
     void (*update)(const struct tr_optimizer *how, const struct tr_tensor_piece *piece,
                    const double *sums);

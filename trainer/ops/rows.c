@@ -8,23 +8,29 @@ INLINE void add_range(float *y, const float *x, long n)
     for (long i = 0; i < n; ++i) y[i] += x[i];
 }
 
+struct sum {
+    float *y;
+    const float *x;
+    size_t n;
+};
+
 static void add_piece(const void *arg, long index)
 {
-    const struct tr_addition *a = arg;
+    const struct sum *a = arg;
     const struct tr_range part = tr_range_at((long)a->n, TR_PIECE_FLOATS, index);
     add_range(a->y + part.first, a->x + part.first, part.n);
 }
 
 void TR_OP(add)(float *y, const float *x, size_t n)
 {
-    const struct tr_addition addition = {y, x, n};
-    tr_pool_run(add_piece, &addition, tr_ranges((long)n, TR_PIECE_FLOATS));
+    const struct sum sum = {y, x, n};
+    tr_pool_run(add_piece, &sum, tr_ranges((long)n, TR_PIECE_FLOATS));
 }
 
 static void run(void *arg)
 {
     const struct tr_addition *a = arg;
-    add_range(a->y, a->x, (long)a->n);
+    add_range((float *)a->y, (const float *)a->x, (long)a->n);
 }
 
 tuttiResult_t TR_OP(add_on)(tuttiStream_t stream, const struct tr_addition *addition)

@@ -20,7 +20,7 @@ static void update_part(const struct tr_optimizer *how, const struct tr_tensor_p
     (void)sums;
     const size_t n = piece->count;
     float *w = piece->w, *m = piece->states[0];
-    const float *g = piece->g;
+    const float *g = (const float *)piece->g;
     const float scale = (float)piece->scale, lr = (float)how->lr;
     const float momentum = (float)how->momentum, shrink = 1 - lr * (float)piece->decay;
     if (!m) {

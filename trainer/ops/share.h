@@ -23,7 +23,7 @@ static inline void tr_share_part(const void *arg, long index)
     struct tr_tensor_piece part = *share->piece;
     part.count = (size_t)range.n;
     part.w += range.first;
-    part.g += range.first;
+    part.g = tr_at(part.g, part.type, (size_t)range.first);
     for (int i = 0; i < TR_MOST_STATES; ++i)
         if (part.states[i] && part.shapes[i] == TR_STATE_TENSOR) part.states[i] += range.first;
     share->update(share->how, &part, share->sums);

@@ -27,12 +27,14 @@ static struct part part_of(const struct tr_optimizer *how, const struct tr_store
     const struct tr_param *param = &store->params->items[p];
     const struct tr_held *held = &store->held[p];
     const size_t at = param->offset + held->first - state->first;
+    const enum tr_type type = tr_store_gradient_type(store);
     struct part part = {.param = param,
                         .held = held,
                         .piece = {.subject = tr_param_subject(param),
                                   .count = held->count,
-                                  .w = state->weight_shard + at,
-                                  .g = state->gradient_shard + at,
+                                  .w = state->masters + at,
+                                  .g = tr_at(state->gradient_shard, type, at),
+                                  .type = type,
                                   .scale = scale,
                                   .decay = param->decay ? how->decay : 0}};
     for (int i = 0; i < held->nstates; ++i) {

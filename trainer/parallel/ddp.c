@@ -17,7 +17,7 @@
 #include "store_ops.h"
 
 struct bucket {
-    size_t offset, count; /* floats of the gradient arena */
+    size_t offset, nbytes; /* of the gradient arena */
     int tensors;
     int waiting; /* tensors that are not complete yet */
     struct tr_flight flight;
@@ -25,7 +25,7 @@ struct bucket {
 
 /* A parameter that this stage holds, and where its gradient begins. */
 struct tensor {
-    size_t offset; /* floats of the gradient arena */
+    size_t offset; /* bytes of the gradient arena */
     int param;
 };
 
@@ -45,13 +45,14 @@ static int by_offset(const void *a, const void *b)
 
 static int list_tensors(const struct tr_store *store, struct tensor *tensors)
 {
+    const size_t size = tr_type_bytes(tr_store_gradient_type(store));
     int n = 0;
     for (int u = 0; u < store->nunits; ++u) {
         const struct tr_unit_state *state = &store->units[u];
         const struct tr_unit *unit = &store->params->units[state->unit];
-        const size_t at = (size_t)(state->gradients - (float *)store->gradients.base);
+        const size_t at = (size_t)((char *)state->gradients - (char *)store->gradients.base);
         for (int p = unit->first_param; p < unit->first_param + unit->nparams; ++p)
-            tensors[n++] = (struct tensor){at + store->params->items[p].offset, p};
+            tensors[n++] = (struct tensor){at + store->params->items[p].offset * size, p};
     }
     qsort(tensors, (size_t)n, sizeof *tensors, by_offset);
     return n;
@@ -68,9 +69,9 @@ static void cut_buckets(struct tr_ddp *ddp, const struct tensor *tensors, int nt
         ddp->bucket_of[tensors[t].param] = ddp->nbuckets - 1;
         bucket->tensors++;
         bucket->offset = tensors[t].offset;
-        bucket->count += end - tensors[t].offset;
+        bucket->nbytes += end - tensors[t].offset;
         end = tensors[t].offset;
-        if (bucket->count * sizeof(float) >= bucket_bytes) bucket = NULL;
+        if (bucket->nbytes >= bucket_bytes) bucket = NULL;
     }
 }
 
@@ -90,7 +91,7 @@ static tr_status ddp_init(struct tr_store *store)
         return tr_fail("out of memory for the buckets of %zu parameters", n);
     }
     for (size_t p = 0; p < n; ++p) ddp->bucket_of[p] = -1;
-    cut_buckets(ddp, tensors, list_tensors(store, tensors), store->gradients.used / sizeof(float),
+    cut_buckets(ddp, tensors, list_tensors(store, tensors), store->gradients.used,
                 store->options.bucket_bytes);
     free(tensors);
     for (int b = 0; b < ddp->nbuckets; ++b) TR_TRY(tr_flight_init(&ddp->buckets[b].flight));
@@ -121,9 +122,10 @@ static void ddp_micro(struct tr_store *store)
 static tr_status launch(struct tr_store *store, struct bucket *bucket)
 {
     const struct tr_group *group = store->replica;
-    float *range = (float *)store->gradients.base + bucket->offset;
+    const size_t count = bucket->nbytes / tr_type_bytes(tr_store_gradient_type(store));
+    void *range = (char *)store->gradients.base + bucket->offset;
     TR_TRY(tr_flight_begin(store, &bucket->flight, group));
-    TR_TRY(tr_store_all_reduce(store, group, group->stream, range, bucket->count,
+    TR_TRY(tr_store_all_reduce(store, group, group->stream, range, count,
                                "reducing a bucket of gradients"));
     return tr_flight_end(&bucket->flight);
 }

@@ -69,32 +69,36 @@ tr_status tr_store_drain(struct tr_store *store, const struct tr_group *group, c
     return TR_OK;
 }
 
-static void count(struct tr_store *store, enum tr_traffic_kind kind, size_t floats)
+static void count(struct tr_store *store, enum tr_traffic_kind kind, size_t nbytes)
 {
     store->traffic[kind].calls++;
-    store->traffic[kind].bytes += floats * sizeof(float);
+    store->traffic[kind].bytes += nbytes;
 }
 
 tr_status tr_store_all_reduce(struct tr_store *store, const struct tr_group *group,
-                              tuttiStream_t stream, float *range, size_t n, const char *what)
+                              tuttiStream_t stream, struct tr_data *range, size_t n,
+                              const char *what)
 {
-    count(store, TR_ALL_REDUCE, n);
-    return tr_all_reduce(group, stream, range, n, tuttiFloat32, tuttiSum, what);
+    const enum tr_type type = tr_store_gradient_type(store);
+    count(store, TR_ALL_REDUCE, n * tr_type_bytes(type));
+    return tr_all_reduce(group, stream, range, n, tr_type_datatype(type), tuttiSum, what);
 }
 
 tr_status tr_store_reduce_scatter(struct tr_store *store, const struct tr_unit_state *state,
-                                  float *shard)
+                                  struct tr_data *shard)
 {
     const struct tr_group *group = state->shard;
-    count(store, TR_REDUCE_SCATTER, state->count * (size_t)group->n);
+    const enum tr_type type = tr_store_gradient_type(store);
+    count(store, TR_REDUCE_SCATTER, state->count * (size_t)group->n * tr_type_bytes(type));
     return tr_reduce_scatter(group, group->stream, state->gradients, shard, state->count,
-                             tuttiFloat32, "reducing the gradients of a unit");
+                             tr_type_datatype(type), "reducing the gradients of a unit");
 }
 
 tr_status tr_store_all_gather(struct tr_store *store, const struct tr_unit_state *state)
 {
     const struct tr_group *group = state->shard;
-    count(store, TR_ALL_GATHER, state->count * (size_t)group->n);
+    const enum tr_type type = tr_store_weight_type(store);
+    count(store, TR_ALL_GATHER, state->count * (size_t)group->n * tr_type_bytes(type));
     return tr_all_gather(group, group->stream, state->weight_shard, state->weights, state->count,
-                         tuttiFloat32, "gathering the weights of a unit");
+                         tr_type_datatype(type), "gathering the weights of a unit");
 }

@@ -22,7 +22,7 @@ static struct tr_attention shape_of(const struct tr_attend *call)
                                  .offset = 0};
 }
 
-static tr_status forward(struct tr_parallel *parallel, const struct tr_attend *call, float *scratch)
+static tr_status forward(struct tr_parallel *parallel, const struct tr_attend *call, void *scratch)
 {
     const struct tr_attention shape = shape_of(call);
     parallel->backend->attention_forward(call->out, call->room, call->q, call->k, call->v, scratch,
@@ -30,8 +30,7 @@ static tr_status forward(struct tr_parallel *parallel, const struct tr_attend *c
     return TR_OK;
 }
 
-static tr_status backward(struct tr_parallel *parallel, const struct tr_attend *call,
-                          float *scratch)
+static tr_status backward(struct tr_parallel *parallel, const struct tr_attend *call, void *scratch)
 {
     const struct tr_attention shape = shape_of(call);
     const long rows = call->batch * call->context;
@@ -47,14 +46,14 @@ static tr_status backward(struct tr_parallel *parallel, const struct tr_attend *
 static size_t room(const struct tr_parallel *parallel, const struct tr_attend *shape)
 {
     (void)parallel;
-    return (size_t)(shape->batch * shape->heads * shape->context);
+    return (size_t)(shape->batch * shape->heads * shape->context) * sizeof(float);
 }
 
 static size_t scratch_of(const struct tr_parallel *parallel, const struct tr_attend *call)
 {
     (void)parallel;
     const struct tr_attention shape = shape_of(call);
-    return tr_attention_scratch(&shape);
+    return tr_attention_scratch(&shape) * sizeof(float);
 }
 
 const struct tr_attention_kind tr_local_attention = {

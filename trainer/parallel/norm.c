@@ -18,8 +18,9 @@ static void add_section(const struct tr_store *store, const struct tr_unit_state
     if (first < state->first) first = state->first;
     if (end > last) end = last;
     if (first < end)
-        tr_store_backend(store)->add_squares(sum, state->gradient_shard + (first - state->first),
-                                             end - first);
+        tr_store_backend(store)->add_squares(
+            sum, tr_at(state->gradient_shard, tr_store_gradient_type(store), first - state->first),
+            end - first);
 }
 
 void tr_norm_add(const struct tr_store *store, double sum[TR_SUM_DIGITS])

@@ -30,8 +30,8 @@ static size_t attend_room(void *arg, const struct tr_attend *shape)
     return kind_of(parallel)->room(parallel, shape);
 }
 
-static tr_status local_loss(void *arg, float *logits, const int32_t *targets, const float *weights,
-                            long first, long rows, long n, double *loss)
+static tr_status local_loss(void *arg, struct tr_data *logits, const int32_t *targets,
+                            const float *weights, long first, long rows, long n, double *loss)
 {
     const struct tr_parallel *parallel = arg;
     (void)first;

@@ -13,7 +13,7 @@
  * be agreed on; tr_cache_fini frees. */
 struct tr_cache {
     struct tr_arena memory;
-    float **keys, **values; /* [nlayers]: rows of kv_heads * d floats */
+    struct tr_data **keys, **values; /* [nlayers]: rows of kv_heads * d activations */
     int nlayers;
     int layer;  /* that attends next in the pass at hand */
     long count; /* tokens whose keys and values are there */
@@ -24,7 +24,7 @@ struct tr_parallel {
     const struct tr_backend *backend;
     const struct tr_group *tp, *ring, *ulysses;
     const struct tr_sequence *sequence; /* of the sequences at hand */
-    float *scratch;                     /* tr_parallel_scratch floats */
+    void *scratch;                      /* tr_parallel_scratch bytes */
     size_t *counts;                     /* [4 ulysses], in the host's memory */
     struct tr_cache *cache;             /* of the sequence at hand; NULL: sequences are whole */
 };
@@ -32,28 +32,29 @@ struct tr_parallel {
 /* Fills in the seams; `parallel` must live as long. */
 void tr_parallel_seams(struct tr_seams *seams, struct tr_parallel *parallel);
 
-/* Floats of scratch that attention and loss need for such calls; `rows` of the loss. */
+/* Bytes of scratch that attention and loss need for such calls; `rows` of the loss. */
 size_t tr_parallel_scratch(const struct tr_parallel *parallel, const struct tr_attend *shape,
                            long rows);
 
 /* tensor.c: the residual stream's rows along tp. */
-tr_status tr_tensor_gather(void *parallel, float *all, const float *mine, long own, long n);
-tr_status tr_tensor_scatter(void *parallel, float *mine, float *all, long own, long n);
+tr_status tr_tensor_gather(void *parallel, struct tr_data *all, const struct tr_data *mine,
+                           long own, long n);
+tr_status tr_tensor_scatter(void *parallel, struct tr_data *mine, struct tr_data *all, long own,
+                            long n);
 
 /* vocab.c: cross-entropy over a vocabulary that tp cuts. */
-tr_status tr_vocab_loss(void *parallel, float *logits, const int32_t *targets, const float *weights,
-                        long first, long rows, long n, double *loss);
+tr_status tr_vocab_loss(void *parallel, struct tr_data *logits, const int32_t *targets,
+                        const float *weights, long first, long rows, long n, double *loss);
 size_t tr_vocab_scratch(const struct tr_parallel *parallel, long rows);
 
 /* local.c, ring.c, ulysses.c: attention. `room` is what a call keeps from forward to backward,
- * `scratch` what it needs while it runs, both in floats; `at` is where the callee may begin in
- * parallel->scratch. Ulysses calls ring or local for the heads that a rank has after its exchange.
+ * `scratch` what it needs while it runs, both in bytes. Ulysses calls ring or local for the heads
+ * that a rank has after its exchange.
  */
 struct tr_attention_kind {
-    tr_status (*forward)(struct tr_parallel *parallel, const struct tr_attend *call,
-                         float *scratch);
+    tr_status (*forward)(struct tr_parallel *parallel, const struct tr_attend *call, void *scratch);
     tr_status (*backward)(struct tr_parallel *parallel, const struct tr_attend *call,
-                          float *scratch);
+                          void *scratch);
     size_t (*room)(const struct tr_parallel *parallel, const struct tr_attend *shape);
     size_t (*scratch)(const struct tr_parallel *parallel, const struct tr_attend *shape);
 };
@@ -62,7 +63,7 @@ extern const struct tr_attention_kind tr_local_attention, tr_ring_attention, tr_
 /* cached.c: attention of a rank that has the next tokens of one sequence, to those and all before.
  */
 tr_status tr_cached_attention(struct tr_parallel *parallel, const struct tr_attend *call,
-                              float *scratch);
+                              void *scratch);
 /* A cache for `tokens` tokens of the shape's heads and `nlayers` layers. */
 TR_NODISCARD tr_status tr_cache_init(struct tr_cache *cache, const struct tr_backend *backend,
                                      const struct tr_attend *shape, int nlayers, long tokens);

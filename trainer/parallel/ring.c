@@ -40,13 +40,15 @@ struct ring {
     const struct tr_group *group;
     const struct tr_attend *call;
     bool zigzag;
-    long width;          /* floats of the key heads of a token */
-    long half;           /* floats of a block's keys, and of its values */
-    float *kv, *kv_in;   /* the block at hand, and the one that arrives */
-    float *scratch;      /* of the operations */
-    float *out, *lse;    /* forward: of one sequence and a block that came by */
-    float *sum, *sum_in; /* backward: gradients of the last block, and those that arrive */
-    float *part;         /* backward: this rank's summand of the gradients of kv */
+    long width;                   /* elements of the key heads of a token */
+    long half;                    /* elements of a block's keys, and of its values */
+    enum tr_type type;            /* of activations, which blocks consist of */
+    struct tr_data *kv, *kv_in;   /* the block at hand, and the one that arrives */
+    float *scratch;               /* of the operations */
+    struct tr_data *out;          /* forward: of one sequence and a block that came by */
+    float *lse;                   /* of that, too */
+    struct tr_data *sum, *sum_in; /* backward: gradients of the last block, and those that arrive */
+    struct tr_data *part;         /* backward: this rank's summand of the gradients of kv */
 };
 
 /* What the mask leaves of a step: these queries of a sequence, and the first `keys` keys. */
@@ -77,93 +79,125 @@ static struct tr_attention shape_of(const struct tr_attend *call)
                                  .out_stride = call->heads * call->d};
 }
 
-/* One head of one sequence: where the part's rows begin, in floats. */
+/* One head of one sequence: where the part's rows begin, in elements. */
 struct head {
-    long q, out, lse, kv;
+    size_t q, out, lse, kv;
 };
 
 static struct head head_at(const struct ring *ring, const struct part *part, long b, long h)
 {
     const struct tr_attend *c = ring->call;
     const long row = b * c->context + part->query;
-    return (struct head){.q = row * c->q_stride + h * c->d,
-                         .out = row * c->heads * c->d + h * c->d,
-                         .lse = (b * c->heads + h) * c->context + part->query,
-                         .kv = b * c->context * ring->width + (h + c->phase) / c->group * c->d};
+    return (struct head){
+        .q = (size_t)(row * c->q_stride + h * c->d),
+        .out = (size_t)(row * c->heads * c->d + h * c->d),
+        .lse = (size_t)((b * c->heads + h) * c->context + part->query),
+        .kv = (size_t)(b * c->context * ring->width + (h + c->phase) / c->group * c->d)};
 }
 
 /* ---- Blocks ------------------------------------------------------------------------------ */
 
-static long block_floats(const struct tr_attend *shape)
+static long block_elements(const struct tr_attend *shape)
 {
     return 2 * shape->batch * shape->context * shape->kv_heads * shape->d;
 }
 
+/* Where each part of the scratch begins, in bytes, and where the last one ends. */
+struct places {
+    size_t kv_in, operations, rest, lse, end;
+    size_t block; /* bytes of one */
+};
+
+static struct places places_of(const struct tr_attend *call, enum tr_type type)
+{
+    const struct tr_attention shape = shape_of(call);
+    const size_t context = (size_t)call->context,
+                 block = tr_room_bytes(type, (size_t)block_elements(call)),
+                 rest = 2 * block + tr_attention_scratch(&shape) * sizeof(float),
+                 lse = rest + tr_room_bytes(type, context * (size_t)(call->heads * call->d)),
+                 forward = lse + context * sizeof(float), backward = rest + 3 * block;
+    return (struct places){.kv_in = block,
+                           .operations = 2 * block,
+                           .rest = rest,
+                           .lse = lse,
+                           .block = block,
+                           .end = forward > backward ? forward : backward};
+}
+
 static size_t scratch_of(const struct tr_parallel *parallel, const struct tr_attend *call)
 {
-    (void)parallel;
-    const struct tr_attention shape = shape_of(call);
-    const long block = block_floats(call), forward = call->context * (call->heads * call->d + 1),
-               backward = 3 * block;
-    return tr_attention_scratch(&shape) +
-           (size_t)(2 * block + (forward > backward ? forward : backward));
+    return places_of(call, parallel->backend->types.activations).end;
 }
 
 static size_t room(const struct tr_parallel *parallel, const struct tr_attend *shape)
 {
     (void)parallel;
-    return (size_t)(shape->batch * shape->heads * shape->context); /* logarithms of the sums */
+    return (size_t)(shape->batch * shape->heads * shape->context) *
+           sizeof(float); /* logarithms of the sums */
+}
+
+static void *behind(void *room, size_t nbytes)
+{
+    return (char *)room + nbytes;
 }
 
 static struct ring ring_of(const struct tr_parallel *parallel, const struct tr_attend *call,
-                           float *scratch)
+                           void *scratch)
 {
-    const struct tr_attention shape = shape_of(call);
-    const long block = block_floats(call);
-    float *operations = scratch + 2 * block, *rest = operations + tr_attention_scratch(&shape);
+    const enum tr_type type = parallel->backend->types.activations;
+    const struct places at = places_of(call, type);
     return (struct ring){.backend = parallel->backend,
                          .group = parallel->ring,
                          .call = call,
                          .zigzag = parallel->sequence->zigzag,
                          .width = call->kv_heads * call->d,
-                         .half = block / 2,
+                         .half = block_elements(call) / 2,
+                         .type = type,
                          .kv = scratch,
-                         .kv_in = scratch + block,
-                         .scratch = operations,
-                         .out = rest,
-                         .lse = rest + call->context * call->heads * call->d,
-                         .sum = rest,
-                         .sum_in = rest + block,
-                         .part = rest + 2 * block};
+                         .kv_in = behind(scratch, at.kv_in),
+                         .scratch = behind(scratch, at.operations),
+                         .out = behind(scratch, at.rest),
+                         .lse = behind(scratch, at.lse),
+                         .sum = behind(scratch, at.rest),
+                         .sum_in = behind(scratch, at.rest + at.block),
+                         .part = behind(scratch, at.rest + 2 * at.block)};
 }
 
-static void swap(float **a, float **b)
+static void swap(struct tr_data **a, struct tr_data **b)
 {
-    float *const kept = *a;
+    struct tr_data *const kept = *a;
     *a = *b;
     *b = kept;
+}
+
+/* The values of a block, behind its keys. */
+static struct tr_data *values_of(const struct ring *ring, struct tr_data *block)
+{
+    return tr_at(block, ring->type, (size_t)ring->half);
 }
 
 static void take_own_block(const struct ring *ring)
 {
     const struct tr_attend *c = ring->call;
     const long rows = c->batch * c->context, width = ring->width;
-    ring->backend->copy_rows(ring->kv, width, c->k, c->kv_stride, rows, width);
-    ring->backend->copy_rows(ring->kv + ring->half, width, c->v, c->kv_stride, rows, width);
+    ring->backend->copy_rows(ring->kv, width, c->k, c->kv_stride, rows, width, ring->type);
+    ring->backend->copy_rows(values_of(ring, ring->kv), width, c->v, c->kv_stride, rows, width,
+                             ring->type);
 }
 
 static const char passing[] = "passing keys and values on around the ring";
 
 /* Issues one hop: `kv` goes to the next rank and kv_in comes from the previous one; `sum` and
  * sum_in likewise. */
-static tr_status pass_on(const struct ring *ring, const float *out, float *in)
+static tr_status pass_on(const struct ring *ring, const struct tr_data *out, struct tr_data *in)
 {
     const struct tr_group *group = ring->group;
     const size_t count = 2 * (size_t)ring->half;
+    const tuttiDataType_t type = tr_type_datatype(ring->type);
     const int next = (group->rank + 1) % group->n,
               previous = (group->rank + group->n - 1) % group->n;
-    TR_TRY(tr_send(group, group->stream, out, count, tuttiFloat32, next, passing));
-    return tr_receive(group, group->stream, in, count, tuttiFloat32, previous, passing);
+    TR_TRY(tr_send(group, group->stream, out, count, type, next, passing));
+    return tr_receive(group, group->stream, in, count, type, previous, passing);
 }
 
 static tr_status depart(const struct ring *ring, bool keys, bool gradients)
@@ -190,6 +224,8 @@ static void attend_block(const struct ring *ring, int source)
     const struct tr_attend *c = ring->call;
     const struct part part = part_of(ring, source);
     const bool own = source == ring->group->rank;
+    const enum tr_type type = ring->type;
+    float *const kept = c->room;
     struct tr_attention shape = shape_of(c);
     shape.queries = part.queries;
     shape.keys = part.keys;
@@ -198,16 +234,17 @@ static void attend_block(const struct ring *ring, int source)
     for (long b = 0; b < c->batch; ++b)
         for (long h = 0; h < c->heads; ++h) {
             const struct head at = head_at(ring, &part, b, h);
-            float *out = own ? c->out + at.out : ring->out + h * c->d,
-                  *lse = own ? c->room + at.lse : ring->lse;
-            ring->backend->attention_forward(out, lse, c->q + at.q, ring->kv + at.kv,
-                                             ring->kv + ring->half + at.kv, ring->scratch, &shape);
-            if (!own)
-                ring->backend->attention_merge(c->out + at.out, c->room + at.lse, out, lse, &shape);
+            struct tr_data *mine = tr_at(c->out, type, at.out),
+                           *out = own ? mine : tr_at(ring->out, type, (size_t)(h * c->d));
+            float *my_lse = kept + at.lse, *lse = own ? my_lse : ring->lse;
+            ring->backend->attention_forward(
+                out, lse, tr_const_at(c->q, type, at.q), tr_at(ring->kv, type, at.kv),
+                tr_at(values_of(ring, ring->kv), type, at.kv), ring->scratch, &shape);
+            if (!own) ring->backend->attention_merge(mine, my_lse, out, lse, &shape);
         }
 }
 
-static tr_status forward(struct tr_parallel *parallel, const struct tr_attend *call, float *scratch)
+static tr_status forward(struct tr_parallel *parallel, const struct tr_attend *call, void *scratch)
 {
     struct ring ring = ring_of(parallel, call, scratch);
     const int n = ring.group->n, rank = ring.group->rank;
@@ -225,23 +262,27 @@ static tr_status forward(struct tr_parallel *parallel, const struct tr_attend *c
 /* ---- Backward ---------------------------------------------------------------------------- */
 
 /* dq += and dkv = the gradients through the block of `source`. */
-static void differentiate_block(const struct ring *ring, float *dkv, int source)
+static void differentiate_block(const struct ring *ring, struct tr_data *dkv, int source)
 {
+    const enum tr_type type = ring->type;
     const struct tr_attend *c = ring->call;
     const struct part part = part_of(ring, source);
     struct tr_attention shape = shape_of(c);
     shape.queries = part.queries;
     shape.keys = part.keys;
     shape.offset = part.offset;
-    ring->backend->clear(dkv, 2 * (size_t)ring->half * sizeof *dkv);
+    const float *const lse = c->room;
+    ring->backend->clear(dkv, 2 * (size_t)ring->half * tr_type_bytes(type));
     if (!part.queries) return;
     for (long b = 0; b < c->batch; ++b)
         for (long h = 0; h < c->heads; ++h) {
             const struct head at = head_at(ring, &part, b, h);
-            ring->backend->attention_backward(c->dq + at.q, dkv + at.kv, dkv + ring->half + at.kv,
-                                              c->dout + at.out, c->out + at.out, c->room + at.lse,
-                                              c->q + at.q, ring->kv + at.kv,
-                                              ring->kv + ring->half + at.kv, ring->scratch, &shape);
+            ring->backend->attention_backward(
+                tr_at(c->dq, type, at.q), tr_at(dkv, type, at.kv),
+                tr_at(values_of(ring, dkv), type, at.kv), tr_const_at(c->dout, type, at.out),
+                tr_at(c->out, type, at.out), lse + at.lse, tr_const_at(c->q, type, at.q),
+                tr_at(ring->kv, type, at.kv), tr_at(values_of(ring, ring->kv), type, at.kv),
+                ring->scratch, &shape);
         }
 }
 
@@ -252,8 +293,7 @@ static void add_part(struct ring *ring)
     swap(&ring->sum, &ring->sum_in);
 }
 
-static tr_status backward(struct tr_parallel *parallel, const struct tr_attend *call,
-                          float *scratch)
+static tr_status backward(struct tr_parallel *parallel, const struct tr_attend *call, void *scratch)
 {
     struct ring ring = ring_of(parallel, call, scratch);
     const int n = ring.group->n, rank = ring.group->rank;
@@ -271,8 +311,9 @@ static tr_status backward(struct tr_parallel *parallel, const struct tr_attend *
     }
     TR_TRY(depart(&ring, false, true)); /* home */
     TR_TRY(arrive(&ring));
-    ring.backend->copy_rows(call->dk, call->kv_stride, ring.sum_in, width, rows, width);
-    ring.backend->copy_rows(call->dv, call->kv_stride, ring.sum_in + ring.half, width, rows, width);
+    ring.backend->copy_rows(call->dk, call->kv_stride, ring.sum_in, width, rows, width, ring.type);
+    ring.backend->copy_rows(call->dv, call->kv_stride, values_of(&ring, ring.sum_in), width, rows,
+                            width, ring.type);
     return TR_OK;
 }
 

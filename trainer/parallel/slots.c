@@ -17,7 +17,7 @@ static bool is_apart(const struct tr_store *store, const struct tr_unit_state *s
 }
 
 void tr_slots_take_memory(struct tr_slots *slots, const struct tr_store *store,
-                          struct tr_arena *arena)
+                          struct tr_arena *arena, enum tr_type type)
 {
     size_t largest[2] = {0};
     int units[2] = {0};
@@ -33,7 +33,7 @@ void tr_slots_take_memory(struct tr_slots *slots, const struct tr_store *store,
     for (int apart = 0; apart < 2; ++apart)
         for (int i = 0; i < wanted[apart]; ++i)
             slots->slot[slots->n++] = (struct tr_slot){
-                .base = tr_arena_take(arena, largest[apart], sizeof(float)), .apart = apart};
+                .base = tr_arena_take(arena, largest[apart], tr_type_bytes(type)), .apart = apart};
 }
 
 tr_status tr_slots_take(struct tr_slots *slots, struct tr_store *store, struct tr_unit_state *state,

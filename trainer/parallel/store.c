@@ -5,7 +5,7 @@
  *              unit's section TR_REPLICATED that lies in the shard, one over mesh.share of that of
  *              TR_SHARED, all in one group; then one over mesh.tie of the shard of each tied unit.
  *              Init none: every rank draws its own values from the seed.
- * Volume       2 (t-1)/t * 4 R bytes sent a rank and step for R such floats on t ranks.
+ * Volume       2 (t-1)/t * 4 R bytes sent a rank and step for R such gradients on t ranks.
  * Memory       in four arenas taken once: weights, gradients, optimizer, gathered. Those that other
  *              ranks read come from tuttiMemAlloc.
  * Limits       a unit completes once in a pass, in the reverse order of the registry: a tied unit
@@ -114,29 +114,41 @@ static void carve_states(struct tr_store *store, const struct tr_unit_state *s)
                               tr_held_count(store->params, &store->held[p], p, i), sizeof(float));
 }
 
+/* Weights of TR_FP32 are their own masters; others have them beside the optimizer's states. */
+static float *carve_masters(struct tr_store *store, const struct tr_unit_state *s)
+{
+    void *const shard = s->weight_shard;
+    if (tr_store_weight_type(store) == TR_FP32) return shard;
+    return tr_arena_take(&store->optimizer, s->count, sizeof(float));
+}
+
 /* Hands out the memory of every unit; counts while the arenas have none. */
 static void carve(struct tr_store *store)
 {
+    const enum tr_type weight = tr_store_weight_type(store),
+                       gradient = tr_store_gradient_type(store);
     for (int u = 0; u < store->nunits; ++u) {
         struct tr_unit_state *s = &store->units[u];
         const size_t total = store->params->units[s->unit].total;
         if (store->whole_weights)
-            s->weights = tr_arena_take(&store->weights, total, sizeof(float));
+            s->weights = tr_arena_take(&store->weights, total, tr_type_bytes(weight));
         else
-            s->weight_shard = tr_arena_take(&store->weights, s->count, sizeof(float));
-        if (s->weights) s->weight_shard = s->weights + s->first;
+            s->weight_shard = tr_arena_take(&store->weights, s->count, tr_type_bytes(weight));
+        if (s->weights) s->weight_shard = tr_at(s->weights, weight, s->first);
         if (store->whole_gradients)
-            s->gradients = tr_arena_take(&store->gradients, total, sizeof(float));
+            s->gradients = tr_arena_take(&store->gradients, total, tr_type_bytes(gradient));
         else
-            s->gradient_shard = tr_arena_take(&store->gradients, s->count, sizeof(float));
-        if (s->gradients) s->gradient_shard = s->gradients + s->first;
+            s->gradient_shard = tr_arena_take(&store->gradients, s->count, tr_type_bytes(gradient));
+        if (s->gradients) s->gradient_shard = tr_at(s->gradients, gradient, s->first);
+        s->masters = carve_masters(store, s);
         carve_states(store, s);
     }
     store->sums = tr_arena_take(&store->optimizer, store->nsums, sizeof(double));
     tr_whole_carve(store->whole, &store->optimizer);
-    if (!store->whole_weights) tr_slots_take_memory(&store->weight_slots, store, &store->gathered);
+    if (!store->whole_weights)
+        tr_slots_take_memory(&store->weight_slots, store, &store->gathered, weight);
     if (!store->whole_gradients)
-        tr_slots_take_memory(&store->gradient_slots, store, &store->gradients);
+        tr_slots_take_memory(&store->gradient_slots, store, &store->gradients, gradient);
 }
 
 /* Memory for what an arena has counted. */
@@ -207,7 +219,7 @@ static tr_status prepare(struct tr_store *store, uint64_t seed)
         TR_TRY(tr_flight_init(&s->gather));
         TR_TRY(tr_flight_init(&s->reduce));
         TR_TRY(tr_flight_init(&s->replicate));
-        tr_params_initialize(store->params, s->unit, s->weight_shard, s->first, s->count, seed);
+        tr_params_initialize(store->params, s->unit, s->masters, s->first, s->count, seed);
     }
     return store->ops->init ? store->ops->init(store) : TR_OK;
 }
@@ -310,7 +322,8 @@ static tr_status open_gradients(struct tr_store *store, struct tr_unit_state *st
         state->gradients = state->gradient_slot->base;
     }
     tr_store_backend(store)->clear(state->gradients,
-                                   store->params->units[state->unit].total * sizeof(float));
+                                   store->params->units[state->unit].total *
+                                       tr_type_bytes(tr_store_gradient_type(store)));
     state->added = true;
     return TR_OK;
 }
@@ -370,9 +383,10 @@ static tr_status reduce_section(struct tr_store *store, const struct tr_unit_sta
     if (first < state->first) first = state->first;
     if (end > state->first + state->count) end = state->first + state->count;
     if (first >= end) return TR_OK;
-    return tr_store_all_reduce(store, group, tr_store_backend(store)->stream,
-                               state->gradient_shard + (first - state->first), end - first,
-                               "summing gradients over tp");
+    return tr_store_all_reduce(
+        store, group, tr_store_backend(store)->stream,
+        tr_at(state->gradient_shard, tr_store_gradient_type(store), first - state->first),
+        end - first, "summing gradients over tp");
 }
 
 static tr_status reduce_sections(struct tr_store *store)
@@ -419,11 +433,22 @@ tr_status tr_store_finish(struct tr_store *store)
     return TR_OK;
 }
 
+static void round_masters(const struct tr_store *store)
+{
+    const struct tr_backend *backend = tr_store_backend(store);
+    if (tr_store_weight_type(store) == TR_FP32) return;
+    for (int u = 0; u < store->nunits; ++u) {
+        const struct tr_unit_state *s = &store->units[u];
+        backend->round_masters(s->weight_shard, s->masters, s->count);
+    }
+}
+
 tr_status tr_store_publish(struct tr_store *store)
 {
     for (int u = 0; u < store->nunits; ++u)
         if (store->units[u].open)
             return tr_fail("unit %s is in use while its weights change; release it first",
                            unit_name(store, store->units[u].unit));
+    round_masters(store);
     return store->ops->publish ? store->ops->publish(store) : TR_OK;
 }

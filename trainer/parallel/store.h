@@ -3,7 +3,7 @@
  * and at the end finds the reduced gradients of its shard. Which collectives that takes is the
  * business of ddp.c, zero.c and fsdp.c.
  *
- * A unit is cut into equal ranges of floats, its shards, one for each rank along the shard axes;
+ * A unit is cut into equal ranges of elements, its shards, one for each rank along the shard axes;
  * the ranks of the other data axes hold equal shards (replicas). DDP: one shard, the unit. Where
  * the shard axes have one rank, every mode is DDP.
  *
@@ -13,7 +13,7 @@
  *     a backward pass of each micro-batch: tr_store_micro, then for unit after unit, last first:
  *         acquire, gradients, (backward adds; tr_store_ready), release, complete
  *     tr_store_finish
- *     the optimizer changes weight_shard and its states by gradient_shard
+ *     the optimizer changes the masters and its states by gradient_shard
  *     tr_store_publish
  * Every rank makes the same calls in the same order, also for a micro-batch without sequences. */
 #ifndef TR_STORE_H
@@ -34,7 +34,7 @@ struct tr_flight {
 
 /* A buffer of whole weights or whole gradients that units use in turn. */
 struct tr_slot {
-    float *base;
+    struct tr_data *base;
     struct tr_unit_state *holder; /* NULL: free, when `last` has landed */
     struct tr_flight *last;       /* the collective that read the slot last, or NULL */
     bool apart;                   /* for the units of tr_store_options.apart */
@@ -51,11 +51,13 @@ struct tr_unit_state {
     int unit;                       /* index into the registry */
     const struct tr_group *shard;   /* the ranks that hold its shards */
     const struct tr_group *replica; /* those with other tokens and an equal shard */
-    size_t first, count;            /* this rank's shard: floats of the unit */
-    float *weights;                 /* whole unit, between acquire and release */
-    float *weight_shard;            /* [count]; within `weights` where these are kept whole */
-    float *gradients;               /* whole unit, from tr_store_gradients to tr_store_complete */
-    float *gradient_shard;          /* [count]: the sum over all replicas after tr_store_finish */
+    size_t first, count;            /* this rank's shard: elements of the unit */
+    struct tr_data *weights;        /* whole unit, between acquire and release */
+    struct tr_data *weight_shard;   /* [count]; within `weights` where these are kept whole */
+    float *masters;                 /* [count]: what the optimizer changes; the weight_shard itself
+                                     * where weights are TR_FP32 */
+    struct tr_data *gradients;      /* whole unit, from tr_store_gradients to tr_store_complete */
+    struct tr_data *gradient_shard; /* [count]: the sum over all replicas after tr_store_finish */
 
     /* Owner: the store. */
     int open;              /* acquires that were not released yet */
@@ -73,7 +75,7 @@ struct tr_held {
     int nstates;
     enum tr_state_shape shapes[TR_MOST_STATES];
     int nsums;                     /* sums over the whole tensor that the update needs */
-    size_t first, count;           /* floats of the stored tensor that lie in this rank's shard */
+    size_t first, count;           /* elements of the stored tensor that lie in this rank's shard */
     float *states[TR_MOST_STATES]; /* [tr_held_count] each */
     size_t sums;                   /* where its sums begin in tr_store.sums */
 };
@@ -133,6 +135,16 @@ static inline const struct tr_backend *tr_store_backend(const struct tr_store *s
     return store->params->backend;
 }
 
+static inline enum tr_type tr_store_weight_type(const struct tr_store *store)
+{
+    return tr_store_backend(store)->types.weights;
+}
+
+static inline enum tr_type tr_store_gradient_type(const struct tr_store *store)
+{
+    return tr_store_backend(store)->types.gradients;
+}
+
 /* Whether this rank is the first of those of tp that hold a section: whose sums count. */
 bool tr_store_is_first_of_tp(const struct tr_store *store, enum tr_section section);
 
@@ -164,10 +176,11 @@ TR_NODISCARD tr_status tr_store_complete(struct tr_store *store, int unit);
  * slices: the data axes, then the ranks of tp that hold the same tensors, then both stages of a
  * tied unit. */
 TR_NODISCARD tr_status tr_store_finish(struct tr_store *store);
-/* Waits for the gathers of the last publish: before anything but the optimizer changes weight_shard
+/* Waits for the gathers of the last publish: before anything but the optimizer changes the masters
  * (a checkpoint, say), because a gather under way may still write what it has read there. */
 TR_NODISCARD tr_status tr_store_settle(struct tr_store *store);
-/* After weight_shard has changed (by the optimizer, by a checkpoint). No unit is acquired. */
+/* After the masters have changed (by the optimizer, by a checkpoint): weight_shard takes their
+ * values. No unit is acquired. */
 TR_NODISCARD tr_status tr_store_publish(struct tr_store *store);
 
 #endif

@@ -31,19 +31,21 @@ tr_status tr_flight_begin(struct tr_store *store, struct tr_flight *flight,
 tr_status tr_flight_end(struct tr_flight *flight);
 tr_status tr_flight_wait(struct tr_store *store, struct tr_flight *flight);
 
-/* Collectives over floats on `stream`, counted in store->traffic; `what` is for the error.
- * `count`: floats of the range; of a shard; of a shard. */
+/* Collectives over gradients (all-reduce, reduce-scatter) or weights (all-gather), counted in
+ * store->traffic; `what` is for the error. `count`: elements of the range. */
 tr_status tr_store_all_reduce(struct tr_store *store, const struct tr_group *group,
-                              tuttiStream_t stream, float *range, size_t count, const char *what);
+                              tuttiStream_t stream, struct tr_data *range, size_t count,
+                              const char *what);
 tr_status tr_store_reduce_scatter(struct tr_store *store, const struct tr_unit_state *state,
-                                  float *shard);
+                                  struct tr_data *shard);
 tr_status tr_store_all_gather(struct tr_store *store, const struct tr_unit_state *state);
 /* Waits until a group's stream is idle; the first error of its calls. */
 tr_status tr_store_drain(struct tr_store *store, const struct tr_group *group, const char *what);
 
-/* Takes memory for slots: one for the units that are apart, two for the others. */
+/* Takes memory for slots of elements of `type`: one for the units that are apart, two for the
+ * others. */
 void tr_slots_take_memory(struct tr_slots *slots, const struct tr_store *store,
-                          struct tr_arena *arena);
+                          struct tr_arena *arena, enum tr_type type);
 /* A free slot for the unit, after its last collective; NULL when none is free. */
 tr_status tr_slots_take(struct tr_slots *slots, struct tr_store *store, struct tr_unit_state *state,
                         struct tr_slot **slot);

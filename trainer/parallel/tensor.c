@@ -18,18 +18,21 @@
 #include "../calls.h"
 #include "parallel.h"
 
-tr_status tr_tensor_gather(void *arg, float *all, const float *mine, long own, long n)
+tr_status tr_tensor_gather(void *arg, struct tr_data *all, const struct tr_data *mine, long own,
+                           long n)
 {
     const struct tr_parallel *parallel = arg;
     const struct tr_group *tp = parallel->tp;
-    return tr_all_gather(tp, parallel->backend->stream, mine, all, (size_t)(own * n), tuttiFloat32,
+    return tr_all_gather(tp, parallel->backend->stream, mine, all, (size_t)(own * n),
+                         tr_type_datatype(parallel->backend->types.activations),
                          "gathering the rows of tensor parallelism");
 }
 
-tr_status tr_tensor_scatter(void *arg, float *mine, float *all, long own, long n)
+tr_status tr_tensor_scatter(void *arg, struct tr_data *mine, struct tr_data *all, long own, long n)
 {
     const struct tr_parallel *parallel = arg;
     const struct tr_group *tp = parallel->tp;
     return tr_reduce_scatter(tp, parallel->backend->stream, all, mine, (size_t)(own * n),
-                             tuttiFloat32, "summing the rows of tensor parallelism");
+                             tr_type_datatype(parallel->backend->types.activations),
+                             "summing the rows of tensor parallelism");
 }

@@ -50,7 +50,7 @@ static struct share share_of(const struct tr_attend *call, int u, int rank)
 /* What an exchange moves: out or its gradient; or q, k and v, or theirs. */
 enum cargo { QUERIES, ALL };
 
-/* Floats that a token takes in a message with these heads. */
+/* Elements that a token takes in a message with these heads. */
 static long width_of(const struct tr_attend *call, const struct share *share, enum cargo cargo)
 {
     return (share->nq + (cargo == ALL ? 2 * share->nkv : 0)) * call->d;
@@ -64,11 +64,14 @@ struct ulysses {
     const struct tr_group *group;
     const struct tr_attend *call;
     struct share mine;
-    long tokens;                         /* of a sequence, of all ranks */
-    float *qkv, *out, *room;             /* in the room; the last is the inner attention's */
-    float *dout, *dqkv;                  /* in the scratch, as all below */
-    float *by_heads, *by_tokens, *inner; /* inner lies over the other two */
-    size_t *counts[2], *displs[2];       /* [ranks] of by_heads and by_tokens */
+    long tokens;                 /* of a sequence, of all ranks */
+    enum tr_type type;           /* of activations, which messages consist of */
+    struct tr_data *qkv, *out;   /* in the room */
+    void *room;                  /* the inner attention's, behind them */
+    struct tr_data *dout, *dqkv; /* in the scratch, as all below */
+    struct tr_data *by_heads, *by_tokens;
+    void *inner;                   /* lies over the other two */
+    size_t *counts[2], *displs[2]; /* [ranks] of by_heads and by_tokens */
 };
 
 /* ---- Memory ------------------------------------------------------------------------------ */
@@ -101,12 +104,13 @@ static size_t scratch_of(const struct tr_parallel *parallel, const struct tr_att
     const int u = parallel->ulysses->n;
     const struct share mine = share_of(call, u, parallel->ulysses->rank);
     const struct tr_attend inner = inner_call(call, u, &mine);
+    const enum tr_type type = parallel->backend->types.activations;
     const long rows = call->batch * call->context,
                heads = rows * u * (width_of(call, &mine, QUERIES) + width_of(call, &mine, ALL));
-    const size_t messages =
-        (size_t)(rows * (sum_of_widths(call, u) + u * width_of(call, &mine, ALL)));
+    const size_t messages = tr_room_bytes(
+        type, (size_t)(rows * (sum_of_widths(call, u) + u * width_of(call, &mine, ALL))));
     const size_t within = tr_inner_attention(parallel)->scratch(parallel, &inner);
-    return (size_t)heads + (messages > within ? messages : within);
+    return tr_room_bytes(type, (size_t)heads) + (messages > within ? messages : within);
 }
 
 static size_t room(const struct tr_parallel *parallel, const struct tr_attend *call)
@@ -115,32 +119,39 @@ static size_t room(const struct tr_parallel *parallel, const struct tr_attend *c
     const struct share mine = share_of(call, u, parallel->ulysses->rank);
     const struct tr_attend inner = inner_call(call, u, &mine);
     const long width = width_of(call, &mine, ALL) + width_of(call, &mine, QUERIES);
-    return (size_t)(call->batch * call->context * u * width) +
+    return tr_room_bytes(parallel->backend->types.activations,
+                         (size_t)(call->batch * call->context * u * width)) +
            tr_inner_attention(parallel)->room(parallel, &inner);
 }
 
 static struct ulysses ulysses_of(const struct tr_parallel *parallel, const struct tr_attend *call,
-                                 float *scratch)
+                                 void *scratch)
 {
+    const enum tr_type type = parallel->backend->types.activations;
     const int u = parallel->ulysses->n;
     struct ulysses x = {.backend = parallel->backend,
                         .group = parallel->ulysses,
                         .call = call,
                         .mine = share_of(call, u, parallel->ulysses->rank),
-                        .tokens = call->context * u};
-    const long rows = call->batch * x.tokens, all = rows * width_of(call, &x.mine, ALL),
-               queries = rows * width_of(call, &x.mine, QUERIES);
+                        .tokens = call->context * u,
+                        .type = type};
+    const size_t rows = (size_t)(call->batch * x.tokens),
+                 all = rows * (size_t)width_of(call, &x.mine, ALL),
+                 queries = rows * (size_t)width_of(call, &x.mine, QUERIES),
+                 heads = tr_room_bytes(type, all + queries);
     x.qkv = call->room;
-    x.out = x.qkv + all;
-    x.room = x.out + queries;
+    x.out = tr_at(x.qkv, type, all);
+    x.room = (char *)call->room + heads;
     for (int side = 0; side < 2; ++side) {
         x.counts[side] = parallel->counts + 2 * side * u;
         x.displs[side] = x.counts[side] + u;
     }
     x.dout = scratch;
-    x.dqkv = x.dout + queries;
-    x.inner = x.by_heads = x.dqkv + all;
-    x.by_tokens = x.by_heads + call->batch * call->context * sum_of_widths(call, u);
+    x.dqkv = tr_at(x.dout, type, queries);
+    x.inner = (char *)scratch + heads;
+    x.by_heads = x.inner;
+    x.by_tokens =
+        tr_at(x.by_heads, type, (size_t)(call->batch * call->context * sum_of_widths(call, u)));
     return x;
 }
 
@@ -148,7 +159,7 @@ static struct ulysses ulysses_of(const struct tr_parallel *parallel, const struc
 
 enum side { BY_HEADS, BY_TOKENS };
 
-/* How many floats each rank's message has on either side, and where it begins. */
+/* How many elements each rank's message has on either side, and where it begins. */
 static void plan(const struct ulysses *x, enum cargo cargo)
 {
     const long rows = x->call->batch * x->call->context;
@@ -168,25 +179,28 @@ static void plan(const struct ulysses *x, enum cargo cargo)
 /* Sends the messages of side `from`. */
 static tr_status exchange(const struct ulysses *x, enum side from, const char *what)
 {
-    float *const buffers[] = {x->by_heads, x->by_tokens};
+    struct tr_data *const buffers[] = {x->by_heads, x->by_tokens};
     const int to = !from;
     const struct tr_parcels sent = {x->counts[from], x->displs[from]},
                             received = {x->counts[to], x->displs[to]};
     return tr_all_to_all(x->group, x->backend->stream, buffers[from], &sent, buffers[to], &received,
-                         tuttiFloat32, what);
+                         tr_type_datatype(x->type), what);
 }
 
 /* Between messages by tokens, [ranks, batch, context, width], and sequences, [batch, ranks,
  * context, width]. */
-static void order_tokens(const struct ulysses *x, float *sequences, enum cargo cargo, bool pack)
+static void order_tokens(const struct ulysses *x, struct tr_data *sequences, enum cargo cargo,
+                         bool pack)
 {
     const struct tr_attend *c = x->call;
     const long n = c->context * width_of(c, &x->mine, cargo);
-    float *message = x->by_tokens;
     for (int j = 0; j < x->group->n; ++j)
-        for (long b = 0; b < c->batch; ++b, message += n) {
-            float *const at = sequences + (b * x->group->n + j) * n;
-            x->backend->copy_rows(pack ? message : at, n, pack ? at : message, n, 1, n);
+        for (long b = 0; b < c->batch; ++b) {
+            struct tr_data *const message = tr_at(x->by_tokens, x->type,
+                                                  (size_t)((j * c->batch + b) * n)),
+                                  *const at = tr_at(sequences, x->type,
+                                                    (size_t)((b * x->group->n + j) * n));
+            x->backend->copy_rows(pack ? message : at, n, pack ? at : message, n, 1, n, x->type);
         }
 }
 
@@ -195,19 +209,26 @@ static void order_tokens(const struct ulysses *x, float *sequences, enum cargo c
 static tr_status to_heads(const struct ulysses *x, enum cargo cargo, const char *what)
 {
     const struct tr_attend *c = x->call;
+    const enum tr_type type = x->type;
     const long d = c->d, rows = c->batch * c->context;
     plan(x, cargo);
     for (int j = 0; j < x->group->n; ++j) {
         const struct share share = share_of(c, x->group->n, j);
         const long width = width_of(c, &share, cargo), q = share.nq * d, kv = share.nkv * d;
-        float *at = x->by_heads + x->displs[BY_HEADS][j];
+        const size_t first_q = (size_t)(share.q * d), first_kv = (size_t)(share.kv * d);
+        struct tr_data *at = tr_at(x->by_heads, type, x->displs[BY_HEADS][j]);
         if (cargo == QUERIES) {
-            x->backend->copy_rows(at, width, c->dout + share.q * d, c->heads * d, rows, q);
+            x->backend->copy_rows(at, width, tr_const_at(c->dout, type, first_q), c->heads * d,
+                                  rows, q, type);
             continue;
         }
-        x->backend->copy_rows(at, width, c->q + share.q * d, c->q_stride, rows, q);
-        x->backend->copy_rows(at + q, width, c->k + share.kv * d, c->kv_stride, rows, kv);
-        x->backend->copy_rows(at + q + kv, width, c->v + share.kv * d, c->kv_stride, rows, kv);
+        struct tr_data *k = tr_at(at, type, (size_t)q), *v = tr_at(k, type, (size_t)kv);
+        x->backend->copy_rows(at, width, tr_const_at(c->q, type, first_q), c->q_stride, rows, q,
+                              type);
+        x->backend->copy_rows(k, width, tr_const_at(c->k, type, first_kv), c->kv_stride, rows, kv,
+                              type);
+        x->backend->copy_rows(v, width, tr_const_at(c->v, type, first_kv), c->kv_stride, rows, kv,
+                              type);
     }
     TR_TRY(exchange(x, BY_HEADS, what));
     order_tokens(x, cargo == QUERIES ? x->dout : x->qkv, cargo, false);
@@ -219,6 +240,7 @@ static tr_status to_heads(const struct ulysses *x, enum cargo cargo, const char 
 static tr_status to_tokens(const struct ulysses *x, enum cargo cargo, const char *what)
 {
     const struct tr_attend *c = x->call;
+    const enum tr_type type = x->type;
     const long d = c->d, rows = c->batch * c->context;
     plan(x, cargo);
     order_tokens(x, cargo == QUERIES ? x->out : x->dqkv, cargo, true);
@@ -230,14 +252,17 @@ static tr_status to_tokens(const struct ulysses *x, enum cargo cargo, const char
     for (int j = 0; j < x->group->n; ++j) {
         const struct share share = share_of(c, x->group->n, j);
         const long width = width_of(c, &share, cargo), q = share.nq * d, kv = share.nkv * d;
-        const float *at = x->by_heads + x->displs[BY_HEADS][j];
+        const size_t first_q = (size_t)(share.q * d), first_kv = (size_t)(share.kv * d);
+        struct tr_data *at = tr_at(x->by_heads, type, x->displs[BY_HEADS][j]);
         if (cargo == QUERIES) {
-            x->backend->copy_rows(c->out + share.q * d, c->heads * d, at, width, rows, q);
+            x->backend->copy_rows(tr_at(c->out, type, first_q), c->heads * d, at, width, rows, q,
+                                  type);
             continue;
         }
-        x->backend->copy_rows(c->dq + share.q * d, c->q_stride, at, width, rows, q);
-        x->backend->add_rows(c->dk + share.kv * d, c->kv_stride, at + q, width, rows, kv);
-        x->backend->add_rows(c->dv + share.kv * d, c->kv_stride, at + q + kv, width, rows, kv);
+        struct tr_data *k = tr_at(at, type, (size_t)q), *v = tr_at(k, type, (size_t)kv);
+        x->backend->copy_rows(tr_at(c->dq, type, first_q), c->q_stride, at, width, rows, q, type);
+        x->backend->add_rows(tr_at(c->dk, type, first_kv), c->kv_stride, k, width, rows, kv);
+        x->backend->add_rows(tr_at(c->dv, type, first_kv), c->kv_stride, v, width, rows, kv);
     }
     return TR_OK;
 }
@@ -246,21 +271,22 @@ static tr_status to_tokens(const struct ulysses *x, enum cargo cargo, const char
 
 static struct tr_attend inner_of(const struct ulysses *x)
 {
-    const long nq = x->mine.nq * x->call->d, nkv = x->mine.nkv * x->call->d;
+    const enum tr_type type = x->type;
+    const size_t nq = (size_t)(x->mine.nq * x->call->d), nkv = (size_t)(x->mine.nkv * x->call->d);
     struct tr_attend inner = inner_call(x->call, x->group->n, &x->mine);
     inner.q = x->qkv;
-    inner.k = x->qkv + nq;
-    inner.v = inner.k + nkv;
+    inner.k = tr_at(x->qkv, type, nq);
+    inner.v = tr_at(x->qkv, type, nq + nkv);
     inner.out = x->out;
     inner.room = x->room;
     inner.dout = x->dout;
     inner.dq = x->dqkv;
-    inner.dk = x->dqkv + nq;
-    inner.dv = inner.dk + nkv;
+    inner.dk = tr_at(x->dqkv, type, nq);
+    inner.dv = tr_at(x->dqkv, type, nq + nkv);
     return inner;
 }
 
-static tr_status forward(struct tr_parallel *parallel, const struct tr_attend *call, float *scratch)
+static tr_status forward(struct tr_parallel *parallel, const struct tr_attend *call, void *scratch)
 {
     const struct ulysses x = ulysses_of(parallel, call, scratch);
     const struct tr_attend inner = inner_of(&x);
@@ -269,8 +295,7 @@ static tr_status forward(struct tr_parallel *parallel, const struct tr_attend *c
     return to_tokens(&x, QUERIES, "exchanging the output of Ulysses' heads for tokens");
 }
 
-static tr_status backward(struct tr_parallel *parallel, const struct tr_attend *call,
-                          float *scratch)
+static tr_status backward(struct tr_parallel *parallel, const struct tr_attend *call, void *scratch)
 {
     const struct ulysses x = ulysses_of(parallel, call, scratch);
     const struct tr_attend inner = inner_of(&x);

@@ -10,7 +10,7 @@
  *              model's input needs is tensor.c's.
  * Volume       2 f(t) (4 + 8) bytes a row with t ranks and f(t) = (t-1)/t: 24 f(t) s B for B
  *              sequences of s tokens. Gathering the logits would take f(t) 4 V bytes a row.
- * Memory       3 floats of scratch a row.
+ * Memory       3 floats of scratch a row, whatever the type of activations.
  * Limits       none: ranges may have different sizes, and may be empty. The columns that pad the
  *              vocabulary are in no rank's range.
  * Order        both calls on the backend's stream: the gradient waits for them.
@@ -25,7 +25,7 @@
 size_t tr_vocab_scratch(const struct tr_parallel *parallel, long rows)
 {
     (void)parallel;
-    return (size_t)(3 * rows);
+    return (size_t)(3 * rows) * sizeof(float);
 }
 
 static tr_status combine(const struct tr_parallel *parallel, float *x, long n, tuttiRedOp_t op,
@@ -35,8 +35,8 @@ static tr_status combine(const struct tr_parallel *parallel, float *x, long n, t
     return tr_all_reduce(tp, parallel->backend->stream, x, (size_t)n, tuttiFloat32, op, what);
 }
 
-tr_status tr_vocab_loss(void *arg, float *logits, const int32_t *targets, const float *weights,
-                        long first, long rows, long n, double *loss)
+tr_status tr_vocab_loss(void *arg, struct tr_data *logits, const int32_t *targets,
+                        const float *weights, long first, long rows, long n, double *loss)
 {
     const struct tr_parallel *parallel = arg;
     const struct tr_backend *backend = parallel->backend;

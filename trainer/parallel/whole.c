@@ -26,8 +26,8 @@ struct item {
     int param, owner, turn;
 };
 
-/* A part of a matrix that the ranks tp .. tp + nholders - 1 of tp hold in shard `shard`: floats of
- * the stored tensor, and where they lie in the owner's staging memory. */
+/* A part of a matrix that the ranks tp .. tp + nholders - 1 of tp hold in shard `shard`: elements
+ * of the stored tensor, and where they lie in the owner's staging memory. */
 struct slab {
     int tp, nholders, shard;
     size_t first, count, at;
@@ -40,8 +40,9 @@ struct tr_whole {
     int n, nturns;
     struct slab *slabs; /* [tp * shards]: of the matrix at hand */
     int nslabs;
-    size_t most_x, most_staging; /* floats of the largest matrix; of its parts, and of scratch */
-    float *x, *staging;
+    size_t most_x, most_staging; /* bytes of the largest matrix; of its parts, and of scratch */
+    struct tr_data *x;           /* gradients */
+    void *staging;               /* gradients, or floats of the rule's scratch */
 };
 
 /* A rank's place among those of its stage, in the order of the mesh, where shards are innermost of
@@ -117,7 +118,7 @@ static void list_slabs(struct tr_whole *w, const struct tr_store *store,
         }
         tp += holders;
     }
-    w->most_staging = larger(w->most_staging, at);
+    w->most_staging = larger(w->most_staging, at * tr_type_bytes(tr_store_gradient_type(store)));
 }
 
 /* The matrices of this stage, and the largest sizes. */
@@ -134,8 +135,9 @@ static void list_items(struct tr_whole *w, const struct tr_store *store, const s
             costs[w->n] = tr_whole_cost(rows, cols);
             w->items[w->n++].param = p;
             list_slabs(w, store, param);
-            w->most_x = larger(w->most_x, param->count);
-            w->most_staging = larger(w->most_staging, rule->scratch(rows, cols));
+            w->most_x =
+                larger(w->most_x, param->count * tr_type_bytes(tr_store_gradient_type(store)));
+            w->most_staging = larger(w->most_staging, rule->scratch(rows, cols) * sizeof(float));
         }
     }
 }
@@ -193,8 +195,8 @@ void tr_whole_destroy(struct tr_whole *w)
 void tr_whole_carve(struct tr_whole *w, struct tr_arena *arena)
 {
     if (!w || !w->n) return;
-    w->x = tr_arena_take(arena, w->most_x, sizeof *w->x);
-    w->staging = tr_arena_take(arena, w->most_staging, sizeof *w->staging);
+    w->x = tr_arena_take(arena, w->most_x, 1);
+    w->staging = tr_arena_take(arena, w->most_staging, 1);
 }
 
 /* ---- A turn -------------------------------------------------------------------------------------
@@ -203,28 +205,39 @@ void tr_whole_carve(struct tr_whole *w, struct tr_arena *arena)
 static const char what[] = "exchanging matrices for the optimizer";
 
 static tr_status transfer(const struct tr_whole *w, const struct tr_store *store, bool send,
-                          float *at, size_t count, int peer)
+                          struct tr_data *at, size_t count, int peer)
 {
+    const tuttiDataType_t type = tr_type_datatype(tr_store_gradient_type(store));
     const struct tr_group *group = w->group;
     tuttiStream_t stream = tr_store_backend(store)->stream;
-    return send ? tr_send(group, stream, at, count, tuttiFloat32, peer, what)
-                : tr_receive(group, stream, at, count, tuttiFloat32, peer, what);
+    return send ? tr_send(group, stream, at, count, type, peer, what)
+                : tr_receive(group, stream, at, count, type, peer, what);
 }
 
 /* This rank's part of a matrix. */
-static float *part_of(const struct tr_store *store, const struct item *item, size_t *count)
+static struct tr_data *part_of(const struct tr_store *store, const struct item *item, size_t *count)
 {
     const struct tr_param *param = &store->params->items[item->param];
     const struct tr_held *held = &store->held[item->param];
     const struct tr_unit_state *state = tr_store_unit(store, param->unit);
     *count = held->count;
-    return held->count ? state->gradient_shard + (param->offset + held->first - state->first)
-                       : NULL;
+    if (!held->count) return NULL;
+    return tr_at(state->gradient_shard, tr_store_gradient_type(store),
+                 param->offset + held->first - state->first);
 }
 
-static void copy(const struct tr_store *store, float *to, const float *from, size_t count)
+/* Where a slab lies in the staging memory. */
+static struct tr_data *staged(const struct tr_whole *w, const struct tr_store *store,
+                              const struct slab *slab)
 {
-    tr_store_backend(store)->copy_rows(to, 0, from, 0, 1, (long)count);
+    return tr_at(w->staging, tr_store_gradient_type(store), slab->at);
+}
+
+static void copy(const struct tr_store *store, struct tr_data *to, const struct tr_data *from,
+                 size_t count)
+{
+    tr_store_backend(store)->copy_rows(to, 0, from, 0, 1, (long)count,
+                                       tr_store_gradient_type(store));
 }
 
 /* The owner takes the parts of its own replica. */
@@ -232,15 +245,15 @@ static tr_status collect(struct tr_whole *w, const struct tr_store *store, const
 {
     const struct place mine = place_of(w, w->group->rank);
     size_t count;
-    float *part = part_of(store, item, &count);
+    struct tr_data *part = part_of(store, item, &count);
     list_slabs(w, store, &store->params->items[item->param]);
     for (int i = 0; i < w->nslabs; ++i) {
         const struct slab *slab = &w->slabs[i];
         const int from = rank_at(w, mine.replica, slab->shard, slab->tp);
         if (from == w->group->rank)
-            copy(store, w->staging + slab->at, part, count);
+            copy(store, staged(w, store, slab), part, count);
         else
-            TR_TRY(transfer(w, store, false, w->staging + slab->at, slab->count, from));
+            TR_TRY(transfer(w, store, false, staged(w, store, slab), slab->count, from));
     }
     return TR_OK;
 }
@@ -251,7 +264,7 @@ static tr_status gather(struct tr_whole *w, const struct tr_store *store, const 
     const struct tr_param *param = &store->params->items[item->param];
     const struct place mine = place_of(w, w->group->rank);
     size_t count;
-    float *part = part_of(store, item, &count);
+    struct tr_data *part = part_of(store, item, &count);
     if (!count || mine.replica != place_of(w, item->owner).replica ||
         tr_layout_replicas(&param->layout, param->shape, w->tp, mine.tp).first != mine.tp)
         return TR_OK;
@@ -263,10 +276,10 @@ static tr_status hand_out(struct tr_whole *w, const struct tr_store *store, cons
 {
     const int replicas = w->group->n / w->tp / w->shards;
     size_t count;
-    float *part = part_of(store, item, &count);
+    struct tr_data *part = part_of(store, item, &count);
     for (int i = 0; i < w->nslabs; ++i) {
         const struct slab *slab = &w->slabs[i];
-        float *at = w->staging + slab->at;
+        struct tr_data *at = staged(w, store, slab);
         for (int replica = 0; replica < replicas; ++replica)
             for (int tp = slab->tp; tp < slab->tp + slab->nholders; ++tp) {
                 const int to = rank_at(w, replica, slab->shard, tp);
@@ -283,7 +296,7 @@ static tr_status give_back(struct tr_whole *w, const struct tr_store *store,
                            const struct item *item)
 {
     size_t count;
-    float *part = part_of(store, item, &count);
+    struct tr_data *part = part_of(store, item, &count);
     if (item->owner == w->group->rank) return hand_out(w, store, item);
     return count ? transfer(w, store, false, part, count, item->owner) : TR_OK;
 }
@@ -293,22 +306,24 @@ static void place_slabs(struct tr_whole *w, const struct tr_store *store,
                         const struct tr_param *param, bool in)
 {
     const struct tr_backend *backend = tr_store_backend(store);
+    const enum tr_type type = tr_store_gradient_type(store);
     for (int i = 0; i < w->nslabs; ++i) {
         const struct slab *slab = &w->slabs[i];
         struct tr_slice slices[TR_MOST_SLICES];
         const int n = tr_layout_slices(&param->layout, param->shape, w->tp, slab->tp, slab->first,
                                        slab->count, slices);
-        float *at = w->staging + slab->at;
+        struct tr_data *at = staged(w, store, slab);
         for (int s = 0; s < n; ++s) {
             const struct tr_slice *slice = &slices[s];
-            float *whole = w->x + slice->row * param->shape[1] + slice->col;
+            struct tr_data *whole =
+                tr_at(w->x, type, (size_t)(slice->row * param->shape[1] + slice->col));
             if (in)
                 backend->copy_rows(whole, param->shape[1], at, slice->cols, slice->rows,
-                                   slice->cols);
+                                   slice->cols, type);
             else
                 backend->copy_rows(at, slice->cols, whole, param->shape[1], slice->rows,
-                                   slice->cols);
-            at += slice->rows * slice->cols;
+                                   slice->cols, type);
+            at = tr_at(at, type, (size_t)(slice->rows * slice->cols));
         }
     }
 }
@@ -321,7 +336,7 @@ static void compute(struct tr_whole *w, const struct tr_store *store, const stru
     place_slabs(w, store, param, true);
     rule->transform(w->x, w->staging, param->shape[0], param->shape[1]);
     /* What pads the parts is zero. */
-    tr_store_backend(store)->clear(w->staging, w->most_staging * sizeof *w->staging);
+    tr_store_backend(store)->clear(w->staging, w->most_staging);
     place_slabs(w, store, param, false);
 }
 

@@ -25,7 +25,7 @@ static tr_status reduce(struct tr_store *store, struct tr_unit_state *state)
     const struct tr_group *shard = state->shard;
     TR_TRY(tr_flight_begin(store, &state->reduce, shard));
     if (state->summed) {
-        float *mine = state->gradients + state->first;
+        struct tr_data *mine = tr_at(state->gradients, tr_store_gradient_type(store), state->first);
         TR_TRY(tr_store_reduce_scatter(store, state, mine));
         state->more = (struct tr_addition){state->gradient_shard, mine, state->count};
         TR_TRY(tr_group_check(shard, tr_store_backend(store)->add_on(shard->stream, &state->more),

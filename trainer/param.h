@@ -1,10 +1,10 @@
 /* The registry of parameters, by unit: the embedding, each block, the final norm with the head. A
- * unit's tensors lie one after the other in one range of floats, the same on every rank of tp and
+ * unit's tensors lie one after the other in one range of elements, the same on every rank of tp and
  * of the data axes, so that a unit is gathered, reduced and sharded by one call.
  *
  * Within a unit: first the tensors that tp cuts, then those that some ranks of tp share (key and
  * value heads), then those that every rank of tp holds. Each of the three sections begins on a
- * multiple of TR_BLOCK floats. */
+ * multiple of TR_BLOCK elements. */
 #ifndef TR_PARAM_H
 #define TR_PARAM_H
 
@@ -18,8 +18,8 @@
 
 enum { TR_NAME_BYTES = 64 };
 
-/* Floats that the gradient's norm sums at a time; shards begin on such a boundary, so the norm has
- * the same bits however a unit is sharded. */
+/* Elements that the gradient's norm sums at a time; shards begin on such a boundary, so the norm
+ * has the same bits however a unit is sharded. */
 enum { TR_BLOCK = 1024 };
 
 enum tr_section { TR_CUT, TR_SHARED, TR_REPLICATED, TR_NUM_SECTIONS };
@@ -33,20 +33,20 @@ struct tr_param {
     struct tr_layout layout;
     int unit;
     enum tr_section section;
-    size_t offset;          /* floats from the start of the unit; a multiple of 16 unless joined */
-    bool joined;            /* lies behind the tensor before without a gap: one product does both */
-    bool decay;             /* weight decay applies */
-    bool hidden;            /* a matrix of a block: no embedding, and not the head */
+    size_t offset; /* elements from the start of the unit; a multiple of 16 unless joined */
+    bool joined;   /* lies behind the tensor before without a gap: one product does both */
+    bool decay;    /* weight decay applies */
+    bool hidden;   /* a matrix of a block: no embedding, and not the head */
     double mean, deviation; /* initial values are mean + deviation * normal */
 };
 
 struct tr_unit {
     char name[TR_NAME_BYTES];
     int first_param, nparams;
-    size_t section[TR_NUM_SECTIONS + 1]; /* floats: where each section begins; last: the end */
-    size_t
-        total; /* floats: the end, rounded up so that `shards` equal shards of blocks make it up */
-    int stage; /* of the pipeline */
+    size_t section[TR_NUM_SECTIONS + 1]; /* elements: where each section begins; last: the end */
+    size_t total;   /* elements: the end, rounded up so that `shards` equal shards of blocks make it
+                       up */
+    int stage;      /* of the pipeline */
     int tied_stage; /* another stage that holds the same tensors, or -1 */
 };
 
@@ -84,8 +84,9 @@ struct tr_extract tr_param_within(const struct tr_param *param, size_t begin, si
 void tr_params_place(struct tr_params *params);
 void tr_params_fini(struct tr_params *params);
 
-/* Fills [first, first + count) of a unit's floats with initial values: a function of the seed, the
- * tensor's name and the element's place in the global tensor only. Padding becomes zero. */
+/* Fills the masters of [first, first + count) of a unit with initial values: a function of the
+ * seed, the tensor's name and the element's place in the global tensor only. Padding becomes zero.
+ */
 void tr_params_initialize(const struct tr_params *params, int unit, float *range, size_t first,
                           size_t count, uint64_t seed);
 

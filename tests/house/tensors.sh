@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Only the trainer's backend (trainer/ops) reads and writes tensors. Its other files work out addresses and pass them on, so they compile
-# where a float is a type that cannot be read (tensors.h). Those with floats of the host's own are listed, with what these are.
+# where a float is a type that cannot be read (tensors.h), as is struct tr_data everywhere. Those with floats of the host's own are listed,
+# with what these are.
 . "$(dirname "$0")/common.sh"
 declare -A own=(
     [trainer/choice.c]="logits that a token is drawn from"
@@ -14,24 +15,27 @@ declare -A own=(
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# compiles FILE: whether it does where tensors cannot be read; and no float is copied into a variable.
+# compiles FILE: whether it does where tensors cannot be read; and no float is copied into a variable, nor made of a tensor's address.
 compiles() {
     "$CC" -std=c17 -D_GNU_SOURCE -DTUTTI_SOURCE_DIR='""' -Iinclude -Itrainer -I. -include tests/house/tensors.h -fsyntax-only "$1" 2>"$work/why" &&
-        ! grep -nE '(^|[^a-z_"])float [a-z_0-9]+( =|;|,|\[)' "$1" >"$work/why"
+        ! grep -nE '(^|[^a-z_"])float [a-z_0-9]+( =|;|,|\[)|\((const )?float \*\)' "$1" >"$work/why"
 }
 
 # The test itself: what it must refuse, and what it must not.
 plant() {
-    printf 'float *f(float *x, const float *y, double *z, size_t n);\nfloat *f(float *x, const float *y, double *z, size_t n)\n{\n    %s\n}\n' "$1" \
-        >"$work/planted.c"
+    local f='float *f(float *x, const float *y, double *z, size_t n, struct tr_data *d, const struct tr_data *e)'
+    printf '#include "ops/tensor_type.h"\n%s;\n%s\n{\n    %s\n}\n' "$f" "$f" "$1" >"$work/planted.c"
     compiles "$work/planted.c"
 }
 for text in 'x[n] += y[n]; return x;' 'x[0] = y[0]; return x;' '*x = *y; return x;' 'z[0] += (double)y[n]; return x;' 'x[0] = 0; return x;' \
     'return *y > 0 ? x : x + n;' 'memset(x, 0, n); return x;' 'memcpy(x, y, n); return x;' 'memcpy(z, y, n); return x;' \
+    'd[0] = e[0]; return x;' '*d = *e; return x;' 'd += n; return d ? x : NULL;' 'return &e[n] ? x : NULL;' 'z += d - e; return x;' \
+    'memset(d, 0, n); return x;' 'memcpy(d, z, n); return x;' 'memcpy(z, e, n); return x;' 'n = sizeof *d; return x + n;' 'x = (float *)d; return x;' \
     'memcpy(x, z, n); return x;' 'return memcmp(x, z, n) ? x : NULL;' 'float a = y[0]; (void)a; return x;' 'z[0] = sqrtf(*x); return x;'; do
     ! plant "$text" || fail "this test does not refuse: $text"
 done
-for text in 'return x + n;' 'return y ? x + (n * sizeof *y) : NULL;' 'memset(z, 0, n); return &x[n];' 'float *const a = x; return f(a + 1, y, z, n);'; do
+for text in 'return x + n;' 'return y ? x + (n * sizeof *y) : NULL;' 'memset(z, 0, n); return &x[n];' 'float *const a = x; return f(a + 1, y, z, n, d, e);' \
+    'return tr_at(d, TR_FP32, n) && tr_const_at(e, TR_FP32, n) ? x : NULL;'; do
     plant "$text" || fail "this test refuses: $text"$'\n'"$(cat "$work/why")"
 done
 

@@ -132,6 +132,23 @@ static tr_status parse_choice(const struct tr_option *option, const char *text, 
     return tr_fail("--%s=%s: expected one of %s", option->name, text, option->choices);
 }
 
+/* NULL for an option that is no share of the highest learning rate. */
+static struct tr_share_rate *rate_of(struct tr_config *config, int id)
+{
+    return id == TR_OPTION_start_lr ? &config->start_rate
+           : id == TR_OPTION_min_lr ? &config->min_rate
+                                    : NULL;
+}
+
+void tr_config_set_rate(struct tr_config *config, int id, double rate, const char *where)
+{
+    struct tr_share_rate *share = rate_of(config, id);
+    if (config->source[id] > TR_FROM_FILE) return;
+    config->source[id] = TR_FROM_FILE;
+    share->rate = rate;
+    snprintf(share->where, sizeof share->where, "%s", where);
+}
+
 tr_status tr_config_set(struct tr_config *config, const char *name, const char *text,
                         enum tr_source source)
 {
@@ -150,6 +167,7 @@ tr_status tr_config_set(struct tr_config *config, const char *name, const char *
     }
     if (source < config->source[id]) return TR_OK;
     config->source[id] = source;
+    if (rate_of(config, id)) rate_of(config, id)->where[0] = 0;
     if (option->type == TR_TYPE_INT || option->type == TR_TYPE_CHOICE)
         *(int64_t *)(void *)field = (int64_t)number;
     else if (option->type == TR_TYPE_REAL)
@@ -216,8 +234,17 @@ tr_status tr_config_parse(struct tr_config *config, int argc, char **argv)
     return TR_OK;
 }
 
+static tr_status check_rate(const struct tr_config *config, const struct tr_share_rate *share)
+{
+    if (!share->where[0] || (share->rate >= 0 && share->rate <= config->lr)) return TR_OK;
+    return tr_fail("%s: expected 0 to --lr=%g, the highest learning rate", share->where,
+                   config->lr);
+}
+
 tr_status tr_config_check(const struct tr_config *config)
 {
+    TR_TRY(check_rate(config, &config->start_rate));
+    TR_TRY(check_rate(config, &config->min_rate));
     if (config->every && !config->checkpoint[0])
         return tr_fail("--every=%lld without --checkpoint=DIR: nowhere to write to",
                        (long long)config->every);
@@ -244,6 +271,12 @@ bool tr_config_given(const struct tr_config *config, int id)
     return config->source[id] > TR_FROM_CHECKPOINT;
 }
 
+static void resolve_rate(double lr, struct tr_share_rate *share, double *option)
+{
+    if (share->where[0]) *option = lr > 0 ? share->rate / lr : 0;
+    share->where[0] = 0;
+}
+
 void tr_config_resolve(struct tr_config *config)
 {
     const struct tr_architecture *architecture = tr_architectures[config->model];
@@ -253,6 +286,8 @@ void tr_config_resolve(struct tr_config *config)
     } else if (config->epochs > 0) {
         config->steps = 0;
     }
+    resolve_rate(config->lr, &config->start_rate, &config->start_lr);
+    resolve_rate(config->lr, &config->min_rate, &config->min_lr);
     if (!config->kv_heads) config->kv_heads = config->heads;
     if (!config->hidden) config->hidden = architecture->hidden((long)config->width);
     if (config->tied == TR_TIED_AUTO) config->tied = architecture->tied ? TR_TIED_ON : TR_TIED_OFF;
@@ -269,13 +304,21 @@ static bool may_differ(int id)
     return false;
 }
 
+static uint64_t add(uint64_t sum, const void *bytes, size_t n)
+{
+    return (sum << 1 | sum >> 63) ^ tr_checksum(bytes, n);
+}
+
 uint64_t tr_config_checksum(const struct tr_config *config)
 {
+    const struct tr_share_rate *const rates[] = {&config->start_rate, &config->min_rate};
     uint64_t sum = (config->checkpoint[0] != 0) + 2u * (config->resume[0] != 0);
+    for (int i = 0; i < 2; ++i)
+        if (rates[i]->where[0]) sum = add(sum, &rates[i]->rate, sizeof rates[i]->rate);
     for (int id = 0; id < TR_NUM_OPTIONS; ++id) {
         char value[TR_TEXT_BYTES];
         tr_config_value(config, id, value);
-        if (!may_differ(id)) sum = (sum << 1 | sum >> 63) ^ tr_checksum(value, strlen(value));
+        if (!may_differ(id)) sum = add(sum, value, strlen(value));
     }
     return sum;
 }

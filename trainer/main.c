@@ -159,6 +159,7 @@ static tr_status print_plan(const struct tr_config *config, int nranks)
         return tr_fail("--plan does not read checkpoints: give the options of the model instead of "
                        "--resume=%s",
                        config->resume);
+    TR_TRY(tr_config_check(config));
     return tr_plan_print(config, config->ranks ? (int)config->ranks : nranks, stdout);
 }
 

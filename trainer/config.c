@@ -177,14 +177,18 @@ tr_status tr_config_set(struct tr_config *config, const char *name, const char *
     return TR_OK;
 }
 
+void tr_config_reset(struct tr_config *config, int id)
+{
+    config->source[id] = TR_FROM_DEFAULT;
+    const tr_status status =
+        tr_config_set(config, options[id].name, options[id].initial, TR_FROM_DEFAULT);
+    (void)status; /* the table's own defaults; a test sets each of them */
+}
+
 void tr_config_init(struct tr_config *config)
 {
     memset(config, 0, sizeof *config);
-    for (int id = 0; id < TR_NUM_OPTIONS; ++id) {
-        const tr_status status =
-            tr_config_set(config, options[id].name, options[id].initial, TR_FROM_DEFAULT);
-        (void)status; /* the table's own defaults; a test sets each of them */
-    }
+    for (int id = 0; id < TR_NUM_OPTIONS; ++id) tr_config_reset(config, id);
 }
 
 void tr_config_value(const struct tr_config *config, int id, char out[TR_TEXT_BYTES])

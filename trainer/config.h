@@ -71,6 +71,9 @@ TR_NODISCARD tr_status tr_config_parse(struct tr_config *config, int argc, char 
 TR_NODISCARD tr_status tr_config_set(struct tr_config *config, const char *name, const char *text,
                                      enum tr_source source);
 
+/* Gives option `id` its default, which any source then wins over. */
+void tr_config_reset(struct tr_config *config, int id);
+
 /* Sets start_lr or min_lr (`id`) from a learning rate of a file; tr_config_check compares it with
  * the
  * --lr that counts at the end, tr_config_resolve makes it a share. Keeps a value that came from the

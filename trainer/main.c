@@ -193,7 +193,8 @@ static tr_status generate(struct tr_trainer *t, struct tr_config *config, struct
     status = tr_mesh_agree(mesh, status);
     if (status == TR_OK) status = tr_trainer_init(t, config, mesh);
     if (status == TR_OK) status = tr_generate(t, output);
-    if (output) fclose(output);
+    if (output && fclose(output) != 0 && status == TR_OK)
+        status = tr_fail("standard output: %s; the text is lost in part", strerror(errno));
     return status;
 }
 

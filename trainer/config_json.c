@@ -17,6 +17,9 @@ static tr_status set_option(struct tr_config *config, const struct tr_json *json
     if (json_object_is_type(value, json_type_string) &&
         strlen(json_object_get_string(value)) < (size_t)json_object_get_string_len(value))
         return tr_fail("%s:%d: \"%s\": a zero byte in the text", json->name, line, key);
+    if (json_object_is_type(value, json_type_boolean) &&
+        tr_config_option(tr_config_find(key))->type == TR_TYPE_TEXT)
+        return tr_fail("%s:%d: \"%s\": expected a number or a string", json->name, line, key);
     if (tr_config_set(config, key, json_object_get_string(value), source) == TR_OK) return TR_OK;
     if (source != TR_FROM_FILE) return TR_FAILED;
     snprintf(why, sizeof why, "%s", tr_error());

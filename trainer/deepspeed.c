@@ -196,9 +196,12 @@ static tr_status take_adam_w_mode(const struct leaf *leaf)
                       "weight_decay to 0");
 }
 
+/* DeepSpeed has no default. */
+static const char demanded[] = "";
+
 /* The parameters of the schedulers: `option` becomes the value of `key`, or DeepSpeed's default
- * where there is one. start-lr and min-lr are shares of the highest learning rate: keys in _lr give
- * them as learning rates. */
+ * where there is one (NULL: the option's own holds). start-lr and min-lr are shares of the highest
+ * learning rate: keys in _lr give them as learning rates. */
 static const struct parameter {
     const char *schedule, *key, *option, *initial;
 } parameters[] = {
@@ -210,14 +213,14 @@ static const struct parameter {
     {"warmup-decay-lr", "warmup_min_lr", "start-lr", "0"},
     {"warmup-decay-lr", "warmup_num_steps", "warmup", "1000"},
     {"warmup-decay-lr", "warmup_type", "warmup-type", "log"},
-    {"warmup-decay-lr", "total_num_steps", "steps", NULL},
+    {"warmup-decay-lr", "total_num_steps", "steps", demanded},
     {"warmup-cosine-lr", "warmup_min_ratio", "start-lr", "0"},
     {"warmup-cosine-lr", "warmup_num_steps", "warmup", "1000"},
     {"warmup-cosine-lr", "warmup_type", "warmup-type", "log"},
     {"warmup-cosine-lr", "cos_min_ratio", "min-lr", "0.0001"},
-    {"warmup-cosine-lr", "total_num_steps", "steps", NULL},
-    {"one-cycle", "cycle_max_lr", "lr", NULL},
-    {"one-cycle", "cycle_min_lr", "min-lr", NULL},
+    {"warmup-cosine-lr", "total_num_steps", "steps", demanded},
+    {"one-cycle", "cycle_min_lr", "min-lr", demanded},
+    {"one-cycle", "cycle_max_lr", "lr", demanded},
     {"one-cycle", "cycle_first_step_size", "cycle-up", "2000"},
     {"one-cycle", "cycle_second_step_size", "cycle-down", "0"},
     {"one-cycle", "cycle_first_stair_count", "cycle-up-stairs", "0"},
@@ -277,13 +280,15 @@ static tr_status set_rate(const struct leaf *leaf, const char *option)
 /* Sets an option from a parameter, by the path of the parameter. */
 static tr_status set_parameter(const struct leaf *type, const struct parameter *p)
 {
-    char path[64];
+    char path[64], why[80];
     struct json_object *value = parameter(type->json, p->key);
     const struct leaf leaf = {type->config, type->json, path, value};
     snprintf(path, sizeof path, "scheduler.params.%s", p->key);
     if (value) return is_rate(p) ? set_rate(&leaf, p->option) : set_option(&leaf, p->option);
-    if (p->initial && !tr_json_find(type->json, path)) return set(type, p->option, p->initial);
-    return TR_OK;
+    if (!p->initial || tr_json_find(type->json, path)) return TR_OK;
+    if (p->initial != demanded) return set(type, p->option, p->initial);
+    snprintf(why, sizeof why, "needs %s", path);
+    return fail(type, why);
 }
 
 static tr_status take_scheduler(const struct leaf *leaf)

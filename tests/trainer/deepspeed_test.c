@@ -130,7 +130,22 @@ TEST(deepspeed, bad_files_are_named)
         {"{\"zero_optimization\": {\"reduce_bucket_size\": 1e300}}", "out of range"},
         {"{\"compression_training\": {\"weight_quantization\": {\"a\": 1}}}", "compression"},
         {"{\"gradient_clipping\": 1 /* \n}", "a comment begins here and does not end"},
-        {"{\"a.b\": 1}", "a.b"},
+        {"{\"a.b\": 1}", ":1: \"a.b\": a key with a dot"},
+        {"{\n\"optimizer.params.lr\": 1}", ":2: \"optimizer.params.lr\": a key with a dot"},
+        {"{\"zero_optimization\": {\"offload_param.device\": \"cpu\"}}", "a key with a dot"},
+        {"{\"lr\\u0000x\": 1}", "\"lr\\u0000x\": a key with a zero byte"},
+        {"{\"lr\": 1,\n\"l\\u0072\": 2}", ":2: \"lr\" is given twice, in line 1, too"},
+        {"{\n\"train_batch_si\\u007ae\": \"x\"}", ":2: \"train_batch_size\": \"x\": expected"},
+        {"{\n\n\"wi\\u0064ht\": 3}", ":3: no option"},
+        {"{\"data\": true}", "\"data\": expected a number or a string"},
+        {"{\"scheduler\": {\"type\": \"OneCycle\", \"params\": {\"cycle_max_lr\": 1}}}",
+         "\"scheduler.type\": \"OneCycle\": needs scheduler.params.cycle_min_lr"},
+        {"{\"scheduler\": {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 1}}}",
+         "needs scheduler.params.cycle_max_lr"},
+        {"{\"scheduler\": {\"type\": \"WarmupDecayLR\"}}",
+         "needs scheduler.params.total_num_steps"},
+        {"{\"scheduler\": {\"type\": \"WarmupCosineLR\"}}",
+         "needs scheduler.params.total_num_steps"},
         {"{\"\": 1}", "no option"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
@@ -138,6 +153,20 @@ TEST(deepspeed, bad_files_are_named)
         CHECK_MESSAGE(read_text(&config, cases[i].text) < 0, "%s was taken", cases[i].text);
         CHECK_MESSAGE(strstr(tr_error(), cases[i].says), "%s: %s", cases[i].text, tr_error());
     }
+}
+
+TEST(deepspeed, a_file_with_a_zero_byte_is_refused)
+{
+    char path[] = "/tmp/tutti-config-XXXXXX";
+    static const char text[] = "{\"layers\": 3\n}\n\0, \"layers\": 4}";
+    struct tr_config config;
+    const int fd = mkstemp(path);
+    REQUIRE(fd >= 0 && write(fd, text, sizeof text - 1) == (ssize_t)sizeof text - 1);
+    close(fd);
+    tr_config_init(&config);
+    CHECK(tr_config_read_json(&config, path) < 0);
+    CHECK_MESSAGE(strstr(tr_error(), ":3: a zero byte"), "%s", tr_error());
+    unlink(path);
 }
 
 TEST(deepspeed, what_has_no_effect_is_said_in_a_line_each_and_what_is_off_is_not)

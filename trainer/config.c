@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -204,6 +205,12 @@ void tr_config_value(const struct tr_config *config, int id, char out[TR_TEXT_BY
         memcpy(out, field, TR_TEXT_BYTES);
 }
 
+void tr_config_show(const struct tr_config *config, int id, char out[TR_TEXT_BYTES])
+{
+    tr_config_value(config, id, out);
+    if (options[id].type == TR_TYPE_REAL) snprintf(out, TR_TEXT_BYTES, "%g", strtod(out, NULL));
+}
+
 tr_status tr_config_parse(struct tr_config *config, int argc, char **argv)
 {
     for (int i = 1; i < argc; ++i) {
@@ -268,6 +275,15 @@ tr_status tr_config_check(const struct tr_config *config)
                        "(tutti-run -n %lld tutti-train ...)",
                        (long long)config->ranks, (long long)config->ranks);
     return TR_OK;
+}
+
+void tr_config_note(struct tr_config *config, const char *format, ...)
+{
+    va_list args;
+    const size_t used = strlen(config->notes);
+    va_start(args, format);
+    vsnprintf(config->notes + used, TR_NOTES_BYTES - used, format, args);
+    va_end(args);
 }
 
 bool tr_config_given(const struct tr_config *config, int id)
@@ -361,10 +377,8 @@ void tr_config_print(const struct tr_config *config, FILE *out)
     int column = 0;
     for (int id = 0; id < TR_NUM_OPTIONS; ++id) {
         char value[TR_TEXT_BYTES], cell[TR_TEXT_BYTES + 64];
-        tr_config_value(config, id, value);
+        tr_config_show(config, id, value);
         if (options[id].type == TR_TYPE_TEXT && !value[0]) continue;
-        if (options[id].type == TR_TYPE_REAL)
-            snprintf(value, sizeof value, "%g", strtod(value, NULL));
         snprintf(cell, sizeof cell, "%-13s %s%s", options[id].name, value,
                  sources[config->source[id]]);
         fprintf(out, "  %-36s", cell);

@@ -44,7 +44,7 @@ struct tr_config {
     bool help;                                 /* --help was given */
     bool plan;                                 /* --plan was given */
     bool generates;                            /* `tutti-train generate`: no data, no training */
-    char notes[TR_NOTES_BYTES]; /* lines on keys of the file that have no effect (deepspeed.h) */
+    char notes[TR_NOTES_BYTES]; /* lines on what a user may not expect, for the start of a run */
 };
 
 /* Places of choices in their rows. */
@@ -89,9 +89,14 @@ TR_NODISCARD tr_status tr_config_read_json(struct tr_config *config, const char 
 void tr_config_resolve(struct tr_config *config);
 
 /* Takes the options a checkpoint was written with (JSON text; `path` for messages), but for those
- * that were given. A given option of the model, or optimizer, that means something else fails. */
+ * that were given. A given option of the model, or optimizer, that means something else fails; one
+ * that trains otherwise is noted. */
 TR_NODISCARD tr_status tr_config_restore(struct tr_config *config, const char *json,
                                          const char *path);
+
+/* Adds a line to config->notes, where there is room. */
+void tr_config_note(struct tr_config *config, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* A checksum of the options that must be the same on all ranks. */
 uint64_t tr_config_checksum(const struct tr_config *config);
@@ -122,7 +127,8 @@ struct tr_option {
 };
 const struct tr_option *tr_config_option(int id);
 
-/* The value as text, in `out`. */
+/* The value as text, in `out`: with all digits, and with six for people. */
 void tr_config_value(const struct tr_config *config, int id, char out[TR_TEXT_BYTES]);
+void tr_config_show(const struct tr_config *config, int id, char out[TR_TEXT_BYTES]);
 
 #endif

@@ -34,10 +34,8 @@ static tr_status fail(const struct leaf *leaf, const char *reason)
 
 static void note(const struct leaf *leaf, const char *text)
 {
-    char *notes = leaf->config->notes;
-    const size_t used = strlen(notes);
-    snprintf(notes + used, TR_NOTES_BYTES - used, "%s:%d: %s %s\n", leaf->json->name,
-             tr_json_line(leaf->json, leaf->path), leaf->path, text);
+    tr_config_note(leaf->config, "%s:%d: %s %s\n", leaf->json->name,
+                   tr_json_line(leaf->json, leaf->path), leaf->path, text);
 }
 
 /* Sets an option from a text of this file. */

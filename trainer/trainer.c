@@ -63,8 +63,7 @@ static tr_status prepare(struct tr_trainer *t, struct tr_setup *setup)
     TR_TRY(tr_config_check(config));
     tr_config_resolve(config);
     TR_TRY(tr_setup_of(config, t->mesh->nranks, setup));
-    config->batch = setup->engine.batch;
-    config->micro_batch = setup->engine.micro_batch;
+    tr_setup_adopt(config, setup);
     TR_TRY(tr_mesh_shape(t->mesh, setup->size));
     t->backend = tr_backend_choose(config->cpu);
     if (!t->backend)

@@ -266,7 +266,7 @@ tr_status tr_trainer_describe(const struct tr_trainer *t)
         if (t->config.epochs > 0)
             printf("; --epochs=%g ends with step %lld", t->config.epochs,
                    (long long)t->total_steps);
-        printf("\n");
+        printf("\n%s%s", t->text.warning, t->text.warning[0] ? "\n" : "");
         describe_mesh(t);
         tr_rate_print_notes(&t->config, t->total_steps, stdout);
     }

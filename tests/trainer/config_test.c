@@ -393,6 +393,7 @@ TEST(config, json_errors_name_the_line)
     } cases[] = {
         {"{\n\"layers\": 3,\n\"widht\": 32}", ":3: no option and no key of DeepSpeed's called "
                                               "widht that is known; did you mean --width?"},
+        {"{\"device\": 1}", "called device that is known (--help"}, /* not --reduce */
         {"{\"layers\": [3]}", "expected a number or a string"},
         {"{\"layers\": 3", "not a JSON object"},
         {"[1]", "not a JSON object"},

@@ -19,6 +19,10 @@ struct tr_setup {
 TR_NODISCARD tr_status tr_setup_of(const struct tr_config *config, int nranks,
                                    struct tr_setup *setup);
 
+/* Gives the options the setup's batch and micro-batch, and notes a batch that is not the
+ * checkpoint's. */
+void tr_setup_adopt(struct tr_config *config, const struct tr_setup *setup);
+
 /* The sizes of a run, for cost.h. */
 struct tr_cost_sizes tr_setup_sizes(const struct tr_setup *setup);
 

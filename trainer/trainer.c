@@ -63,8 +63,7 @@ static tr_status prepare(struct tr_trainer *t, struct tr_setup *setup)
     TR_TRY(tr_config_check(config));
     tr_config_resolve(config);
     TR_TRY(tr_setup_of(config, t->mesh->nranks, setup));
-    config->batch = setup->engine.batch;
-    config->micro_batch = setup->engine.micro_batch;
+    tr_setup_adopt(config, setup);
     TR_TRY(tr_mesh_shape(t->mesh, setup->size));
     t->backend = tr_backend_choose(config->cpu);
     if (!t->backend)
@@ -267,7 +266,7 @@ tr_status tr_trainer_describe(const struct tr_trainer *t)
         if (t->config.epochs > 0)
             printf("; --epochs=%g ends with step %lld", t->config.epochs,
                    (long long)t->total_steps);
-        printf("\n");
+        printf("\n%s%s", t->text.warning, t->text.warning[0] ? "\n" : "");
         describe_mesh(t);
         tr_rate_print_notes(&t->config, t->total_steps, stdout);
     }

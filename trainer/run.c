@@ -63,6 +63,7 @@ tr_status tr_trainer_step(struct tr_trainer *t, struct tr_step *step)
     TR_TRY(tr_engine_update(&t->engine, &how,
                             tr_clip_coefficient(step->norm, t->config.clip) * sums.scale));
     t->step++;
+    t->held_out = NAN;
     t->samples += (uint64_t)t->config.batch;
     t->elapsed = sums.extra[ELAPSED];
     t->stop = sums.extra[STOP] > 0;

@@ -30,6 +30,8 @@ struct tr_trainer {
     struct tr_plot plot; /* rank 0 */
     int64_t step;        /* done */
     uint64_t samples;    /* taken by all ranks together */
+    uint64_t run;        /* as tr_state has it; rank 0 */
+    double held_out;     /* loss after the last step; NaN: not known */
     double started;      /* clock */
     double stepping;     /* seconds within steps: without checkpoints */
     double elapsed;      /* rank 0's clock since the start, as all ranks know it */

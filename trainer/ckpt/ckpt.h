@@ -14,6 +14,9 @@ struct tr_state {
     int64_t step;     /* steps done */
     uint64_t samples; /* place in the data: sequences taken by all ranks together */
     uint64_t data_checksum;
+    uint64_t run;    /* a random number, the same from the first step on, also where the run is
+                      * resumed; 0 in files of older versions */
+    double held_out; /* loss after that step; NaN: not known */
 };
 
 /* Makes the folder (and those above it) unless it is there, and checks that it can be written to:
@@ -37,6 +40,19 @@ TR_NODISCARD tr_status tr_ckpt_compare(struct tr_engine *engine);
 TR_NODISCARD tr_status tr_ckpt_save(struct tr_engine *engine, const char *folder,
                                     const struct tr_state *state, const struct tr_config *config,
                                     char *path, size_t path_bytes);
+
+/* Removes checkpoints of this run from the folder: of those up to state->step the `keep` newest
+ * stay, and of those on the same data the one with the least held-out loss. Files of other runs, of
+ * older versions, of later steps, and those that cannot be read stay, too. What cannot be removed
+ * is told. One rank calls it. */
+void tr_ckpt_keep(const char *folder, const struct tr_state *state, int64_t keep);
+
+/* Whether a file's name is that of a checkpoint; `rest` is a pattern (fnmatch.h) of what the name
+ * has behind that. */
+bool tr_ckpt_is_named(const char *name, const char *rest, long long *step);
+
+/* What a file says of itself, without its tensors. */
+TR_NODISCARD tr_status tr_ckpt_read_state(const char *path, struct tr_state *state);
 
 /* The file that `where` (a file, or a folder whose newest checkpoint is meant) stands for. */
 TR_NODISCARD tr_status tr_ckpt_find(const char *where, char *path, size_t path_bytes);

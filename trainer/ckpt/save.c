@@ -1,6 +1,7 @@
 /* Saves a checkpoint: each rank writes what it answers for to its places in the file, which rank 0
  * begins and renames at the end. A rank that does not see the file, on a host that does not share
  * the file system, sends its numbers to rank 0. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,9 +47,9 @@ struct mail {
 };
 
 /* What the file says beside tensors. */
-enum { NOTES = 7 };
+enum { NOTES = 9 };
 struct notes {
-    char step[32], samples[32], data[32], written[64], *options;
+    char step[32], samples[32], data[32], run[32], held_out[32], written[64], *options;
     struct tr_metadata rows[NOTES];
 };
 
@@ -167,6 +168,8 @@ static tr_status create(struct save *s, const char *path, const struct tr_state 
     snprintf(notes->step, sizeof notes->step, "%lld", (long long)state->step);
     snprintf(notes->samples, sizeof notes->samples, "%llu", (unsigned long long)state->samples);
     snprintf(notes->data, sizeof notes->data, "%016llx", (unsigned long long)state->data_checksum);
+    snprintf(notes->run, sizeof notes->run, "%016llx", (unsigned long long)state->run);
+    snprintf(notes->held_out, sizeof notes->held_out, "%.17g", state->held_out);
     /* Tells the file from one of the same name that a killed run has left on another host. */
     snprintf(notes->written, sizeof notes->written, "%lld.%09ld", (long long)now.tv_sec,
              now.tv_nsec);
@@ -176,10 +179,13 @@ static tr_status create(struct save *s, const char *path, const struct tr_state 
         {"step", notes->step},
         {"samples", notes->samples},
         {"data", notes->data},
+        {TR_CKPT_RUN, notes->run},
         {"written", notes->written},
-        {"options", notes->options}};
+        {"options", notes->options},
+        {TR_CKPT_HELD_OUT, notes->held_out}};
     memcpy(notes->rows, rows, sizeof rows);
-    return tr_safetensors_create(&s->writer, path, s->parts.tensors, s->parts.n, notes->rows, NOTES,
+    return tr_safetensors_create(&s->writer, path, s->parts.tensors, s->parts.n, notes->rows,
+                                 isnan(state->held_out) ? NOTES - 1 : NOTES,
                                  s->engine->mesh->nranks > 1);
 }
 

@@ -1,4 +1,4 @@
-/* Opens, describes, saves and closes a run. */
+/* Opens, describes and closes a run. */
 #include "trainer.h"
 
 #include <limits.h>
@@ -290,17 +290,5 @@ tr_status tr_trainer_describe(const struct tr_trainer *t)
     }
     TR_TRY(describe_memory(t));
     fflush(stdout);
-    return TR_OK;
-}
-
-tr_status tr_trainer_save(struct tr_trainer *t)
-{
-    const struct tr_state state = {t->step, t->samples, t->data_checksum, t->run, t->held_out};
-    char path[PATH_MAX];
-    TR_TRY(tr_ckpt_compare(&t->engine));
-    TR_TRY(tr_ckpt_save(&t->engine, t->config.checkpoint, &state, &t->config, path, sizeof path));
-    if (t->mesh->rank != 0) return TR_OK;
-    printf("wrote %s\n", path);
-    if (t->config.keep) tr_ckpt_keep(t->config.checkpoint, &state, t->config.keep);
     return TR_OK;
 }

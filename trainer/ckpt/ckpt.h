@@ -29,14 +29,15 @@ TR_NODISCARD tr_status tr_ckpt_lock(const char *folder, int *lock);
 /* Fails when the disk has no room for a checkpoint. One rank calls it. */
 TR_NODISCARD tr_status tr_ckpt_check_space(const char *folder, const struct tr_store *store);
 
-/* Fails when ranks that hold the same weights have different bits. Collective; no pass is under
- * way. */
-TR_NODISCARD tr_status tr_ckpt_compare(struct tr_engine *engine);
+/* Before a save: fails when a number is not finite (what earlier checkpoints hold is worth more),
+ * and when ranks that hold the same weights have different bits. Collective; no pass is under way.
+ */
+TR_NODISCARD tr_status tr_ckpt_check(struct tr_engine *engine, int64_t step);
 
 /* Writes folder/step-NNNNNNNN.safetensors, whose name becomes path: each rank what it holds, to
  * its places in the file, where it sees the folder of rank 0; else rank 0 writes for it. Every rank
- * needs 3 MiB. Fails when a number is not finite: what earlier checkpoints hold is worth more.
- * Collective: a failure of one rank is one of all. */
+ * needs 3 MiB. Collective. A file that cannot be written (no room, say) is a failure that all ranks
+ * know of (TR_AGREED, TR_ELSEWHERE): the run may go on, and save again. */
 TR_NODISCARD tr_status tr_ckpt_save(struct tr_engine *engine, const char *folder,
                                     const struct tr_state *state, const struct tr_config *config,
                                     char *path, size_t path_bytes);

@@ -10,29 +10,6 @@
 #include "ckpt.h"
 #include "parts.h"
 
-/* ---- Numbers that are not finite ------------------------------------------------------------- */
-
-static tr_status check_range(const struct tr_engine *e, const struct tr_parts *parts, int i,
-                             int64_t step)
-{
-    const struct tr_part_range range = tr_part_range(&e->store, parts->ids[i]);
-    const size_t at = e->backend->find_not_finite(range.floats, range.count);
-    if (at == range.count) return TR_OK;
-    float number;
-    e->backend->read(&number, range.floats + at, sizeof number);
-    return tr_fail("after step %lld %s has the number %g: no checkpoint is written, earlier ones "
-                   "are kept; resume from one of them with a smaller --lr",
-                   (long long)step, parts->names[i], (double)number);
-}
-
-/* Each rank looks at its own shards. */
-static tr_status check_finite(const struct tr_engine *e, const struct tr_parts *parts, int64_t step)
-{
-    tr_status status = TR_OK;
-    for (int i = 0; i < parts->n && status == TR_OK; ++i) status = check_range(e, parts, i, step);
-    return status;
-}
-
 /* ---- Numbers on their way to the file -------------------------------------------------------- */
 
 enum { MAIL_FLOATS = 1 << 19, MAIL_RUNS = 1 << 14 };
@@ -263,7 +240,6 @@ tr_status tr_ckpt_save(struct tr_engine *e, const char *folder, const struct tr_
     struct save s = {.engine = e};
     tr_status status = tr_parts_list(&e->store, &s.parts);
     if (status == TR_OK) status = name_of(folder, state->step, path, path_bytes);
-    if (status == TR_OK) status = check_finite(e, &s.parts, state->step);
     status = tr_mesh_agree(e->mesh, status);
     if (status == TR_OK) status = tr_mesh_agree(e->mesh, prepare(&s, path, state, config));
     if (status == TR_OK) status = write_file(&s);

@@ -259,6 +259,9 @@ tr_status tr_config_check(const struct tr_config *config)
     if (config->every && !config->checkpoint[0])
         return tr_fail("--every=%lld without --checkpoint=DIR: nowhere to write to",
                        (long long)config->every);
+    if (config->keep && !config->checkpoint[0])
+        return tr_fail("--keep=%lld without --checkpoint=DIR: there are no checkpoints to keep",
+                       (long long)config->keep);
     if (config->trust_min > config->trust_max)
         return tr_fail("--trust-min=%g exceeds --trust-max=%g", config->trust_min,
                        config->trust_max);

@@ -1,10 +1,12 @@
-/* Opens, describes, saves and closes a run. */
+/* Opens, describes and closes a run. */
 #include "trainer.h"
 
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "machine.h"
@@ -156,6 +158,8 @@ static tr_status load(struct tr_trainer *t, const char *path)
     TR_TRY(tr_ckpt_load(&t->engine, path, &state));
     t->step = state.step;
     t->samples = state.samples;
+    if (state.run) t->run = state.run;
+    if (state.data_checksum == t->data_checksum) t->held_out = state.held_out;
     count_steps(t);
     if (t->mesh->rank == 0) {
         printf("resumed from %s after step %lld\n", path, (long long)state.step);
@@ -169,10 +173,23 @@ static tr_status load(struct tr_trainer *t, const char *path)
     return TR_OK;
 }
 
+/* A number that other runs do not have. */
+static uint64_t new_run(void)
+{
+    uint64_t number = 0;
+    if (getrandom(&number, sizeof number, 0) == (ssize_t)sizeof number && number) return number;
+    return (uint64_t)time(NULL) << 32 | (uint64_t)getpid();
+}
+
 tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
                           struct tr_mesh *mesh)
 {
-    *t = (struct tr_trainer){.config = *config, .mesh = mesh, .lock = -1, .asked = -1};
+    *t = (struct tr_trainer){.config = *config,
+                             .mesh = mesh,
+                             .lock = -1,
+                             .run = new_run(),
+                             .held_out = NAN,
+                             .asked = -1};
     struct tr_setup setup;
     char path[PATH_MAX] = "";
     TR_TRY(tr_place_ranks(mesh));
@@ -272,15 +289,5 @@ tr_status tr_trainer_describe(const struct tr_trainer *t)
     }
     TR_TRY(describe_memory(t));
     fflush(stdout);
-    return TR_OK;
-}
-
-tr_status tr_trainer_save(struct tr_trainer *t)
-{
-    const struct tr_state state = {t->step, t->samples, t->data_checksum};
-    char path[PATH_MAX];
-    TR_TRY(tr_ckpt_compare(&t->engine));
-    TR_TRY(tr_ckpt_save(&t->engine, t->config.checkpoint, &state, &t->config, path, sizeof path));
-    if (t->mesh->rank == 0) printf("wrote %s\n", path);
     return TR_OK;
 }

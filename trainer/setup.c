@@ -105,47 +105,18 @@ static tr_status choose_sharding(const struct tr_config *config, enum tr_shardin
     return TR_OK;
 }
 
-struct tr_cost_sizes tr_setup_sizes(const struct tr_setup *setup)
-{
-    const struct tr_engine_options *o = &setup->engine;
-    const struct tr_model_size *m = &o->model;
-    const int *size = setup->size;
-    return (struct tr_cost_sizes){.architecture = tr_architectures[m->kind],
-                                  .tied = m->tied,
-                                  .layers = m->layers,
-                                  .heads = m->heads,
-                                  .kv_heads = m->kv_heads,
-                                  .width = m->width,
-                                  .hidden = m->hidden,
-                                  .vocabulary = m->vocabulary,
-                                  .context = m->context,
-                                  .pp = size[TR_PP],
-                                  .dp = size[TR_DP],
-                                  .fsdp = size[TR_FSDP],
-                                  .ring = size[TR_RING],
-                                  .ulysses = size[TR_ULYSSES],
-                                  .tp = size[TR_TP],
-                                  .zero = (int)o->sharding,
-                                  .gpipe = o->schedule == TR_GPIPE,
-                                  .optimizer = o->optimizer,
-                                  .reduce_last = o->reduce_last,
-                                  .keep_gathered = size[TR_PP] > 1 && !o->reshard_always,
-                                  .batch = o->batch,
-                                  .micro_batch = o->micro_batch,
-                                  .bucket_bytes = (long)o->bucket_bytes};
-}
-
 /* Refuses what the 64 bits of sizes cannot count, before anything is multiplied in them. */
 static tr_status check_sizes(const struct tr_setup *setup)
 {
-    const struct tr_cost_sizes sizes = tr_setup_sizes(setup);
-    const double bytes = tr_cost_bound(&sizes);
+    const struct tr_engine_options *o = &setup->engine;
+    const struct tr_model_size *m = &o->model;
+    const double bytes = tr_engine_bound(o, setup->size);
     if (bytes < 0x1p62) return TR_OK;
     return tr_fail("--batch=%ld --micro-batch=%ld --context=%ld --layers=%ld --width=%ld "
                    "--hidden=%ld --vocabulary=%ld: together they are too large, a rank could need "
                    "up to %.0e bytes and at most %.0e can be counted; make one of them smaller",
-                   sizes.batch, sizes.micro_batch, sizes.context, sizes.layers, sizes.width,
-                   sizes.hidden, sizes.vocabulary, bytes, 0x1p62);
+                   o->batch, o->micro_batch, m->context, m->layers, m->width, m->hidden,
+                   m->vocabulary, bytes, 0x1p62);
 }
 
 /* Appends to an error which options of the mesh the user did not give: those of the checkpoint. */
@@ -250,73 +221,38 @@ tr_status tr_setup_of(const struct tr_config *config, int nranks, struct tr_setu
     return tr_model_check(&setup->engine.model, setup->size[TR_TP]);
 }
 
-struct tr_cost_rank tr_setup_rank(const struct tr_setup *setup, const int *first_layer, int rank)
+int tr_setup_tied(const struct tr_setup *setup, int stage)
 {
-    const int *size = setup->size;
-    int coord[TR_NUM_AXES], shard = 0;
-    tr_mesh_coords(size, rank, coord);
-    const tr_axes axes = tr_engine_shard_axes(setup->engine.sharding);
-    for (int axis = 0; axis < TR_NUM_AXES; ++axis)
-        if (axes >> axis & 1) shard = shard * size[axis] + coord[axis];
-    long first, samples;
-    tr_layout_slice(setup->engine.batch, size[TR_DP] * size[TR_FSDP],
-                    coord[TR_DP] * size[TR_FSDP] + coord[TR_FSDP], &first, &samples);
-    const int stage = coord[TR_PP];
-    return (struct tr_cost_rank){.stage = stage,
-                                 .stage_layers = first_layer[stage + 1] - first_layer[stage],
-                                 .stage_rank =
-                                     rank % (tr_mesh_extent(size, TR_AXES_ALL) / size[TR_PP]),
-                                 .shard = shard,
-                                 .samples = samples,
-                                 .ulysses_rank = coord[TR_ULYSSES]};
+    const int last = setup->size[TR_PP] - 1;
+    return setup->engine.model.tied && last > 0 && (stage == 0 || stage == last) ? last - stage
+                                                                                 : -1;
 }
 
-tr_status tr_setup_stages(const struct tr_setup *setup, int **first_layer)
+void tr_setup_resident_of(const struct tr_setup *setup, const struct tr_memory *own,
+                          const struct tr_memory *tied, struct tr_resident *resident)
 {
-    const struct tr_model_size *model = &setup->engine.model;
-    const struct tr_stage_costs costs = tr_engine_stage_costs(model);
-    const int stages = setup->size[TR_PP];
-    int *first = calloc((size_t)stages + 1, sizeof *first);
-    if (!first) return tr_fail("out of memory for %d stages", stages);
-    const tr_status status = tr_stages_assign((int)model->layers, stages, &costs, first);
-    if (status < 0) {
-        free(first);
-        return status;
-    }
-    *first_layer = first;
-    return TR_OK;
-}
-
-void tr_setup_resident(const struct tr_setup *setup, const int *first_layer, int rank,
-                       struct tr_resident *resident)
-{
-    const struct tr_cost_sizes sizes = tr_setup_sizes(setup);
-    const struct tr_cost_rank place = tr_setup_rank(setup, first_layer, rank);
-    const int last = setup->size[TR_PP] - 1,
-              each = tr_mesh_extent(setup->size, TR_AXES_ALL) / (last + 1);
-    const bool end = place.stage == 0 || place.stage == last;
-    if (last == 0 || !end || !sizes.tied) {
-        tr_resident_of(&sizes, &place, NULL, resident);
-        resident->process += (double)tr_resident_threads(setup->engine.nthreads);
-        return;
-    }
-    /* The other end stage's rank of the same place holds the tied table, too. */
-    const struct tr_cost_rank tied =
-        tr_setup_rank(setup, first_layer, rank + (last - 2 * place.stage) * each);
-    tr_resident_of(&sizes, &place, &tied, resident);
+    tr_resident_of(setup->size, setup->engine.sharding, own, tied, resident);
     resident->process += (double)tr_resident_threads(setup->engine.nthreads);
+}
+
+tr_status tr_setup_resident(const struct tr_setup *setup, int rank, struct tr_resident *resident)
+{
+    const int stages = setup->size[TR_PP], each = tr_mesh_extent(setup->size, TR_AXES_ALL) / stages;
+    const int stage = rank / each, tied = tr_setup_tied(setup, stage);
+    struct tr_rehearsal own, other;
+    TR_TRY(tr_rehearse_memory(setup->size, &setup->engine, rank, &own));
+    if (tied >= 0)
+        TR_TRY(
+            tr_rehearse_memory(setup->size, &setup->engine, rank + (tied - stage) * each, &other));
+    tr_setup_resident_of(setup, &own.memory, tied >= 0 ? &other.memory : NULL, resident);
+    return TR_OK;
 }
 
 tr_status tr_setup_memory(const struct tr_setup *setup, int rank, uint64_t *nbytes)
 {
-    int *first_layer;
-    TR_TRY(tr_setup_stages(setup, &first_layer));
-    const struct tr_cost_sizes sizes = tr_setup_sizes(setup);
-    const struct tr_cost_rank place = tr_setup_rank(setup, first_layer, rank);
-    struct tr_cost cost;
-    tr_cost_of(&sizes, &place, &cost);
-    *nbytes = tr_cost_all(&cost.memory) + tr_resident_threads(setup->engine.nthreads);
-    free(first_layer);
+    struct tr_rehearsal rehearsal;
+    TR_TRY(tr_rehearse_memory(setup->size, &setup->engine, rank, &rehearsal));
+    *nbytes = tr_memory_sum(&rehearsal.memory) + tr_resident_threads(setup->engine.nthreads);
     return TR_OK;
 }
 

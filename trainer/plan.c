@@ -12,6 +12,7 @@
 enum { MOST_RANKS = 64, MOST_HOLDERS = 8, MOST_STAGES = 32, MOST_DRAWN = 32 };
 
 struct plan {
+    const struct tr_config *config;
     struct tr_setup setup;
     struct tr_model model; /* one block of it, for all are alike, as rank 0 of tp registers it */
     int *first_layer;      /* [pp + 1] */
@@ -171,7 +172,10 @@ static tr_status print_pipeline(const struct plan *p)
 {
     const int stages = p->setup.size[TR_PP],
               m = (int)tr_engine_micro_batches(&p->setup.engine, p->setup.size);
+    char note[TR_NOTE_BYTES];
     fprintf(p->out, "\nPipeline: %d stages, %d micro-batches of a step\n", stages, m);
+    tr_setup_idle_note(p->config, &p->setup.engine, p->setup.size, note);
+    if (note[0]) fprintf(p->out, "  %s\n", note);
     for (int s = 0; s < stages; ++s) {
         if (!is_listed(p, s)) continue;
         fprintf(p->out, "  stage %d: layers %d to %d\n", s, p->first_layer[s],
@@ -288,7 +292,7 @@ static tr_status print_all(struct plan *p)
 
 tr_status tr_plan_print(const struct tr_config *config, int nranks, FILE *out)
 {
-    struct plan p = {.nranks = nranks, .out = out};
+    struct plan p = {.config = config, .nranks = nranks, .out = out};
     TR_TRY(tr_setup_of(config, nranks, &p.setup));
     const tr_status status = print_all(&p);
     tr_model_fini(&p.model);

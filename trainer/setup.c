@@ -139,6 +139,29 @@ static tr_status name_sources(const struct tr_config *config, tr_status status)
                    options);
 }
 
+static long rounded_up(long n, long by)
+{
+    return (n + by - 1) / by;
+}
+
+/* The largest micro-batch with which a pipeline has enough of them, of `most` sequences of a rank;
+ * 1 where these are too few. All micro-batches have nearly the same size. */
+static long micro_batch_for(int nstages, long most)
+{
+    const long enough = tr_schedule_enough(nstages);
+    if (most < enough) return 1;
+    return rounded_up(most, rounded_up(most, most / enough));
+}
+
+/* A micro-batch that nobody has chosen is small enough for the stages of a pipeline. */
+static void fit_pipeline(struct tr_config *config, const int size[TR_NUM_AXES])
+{
+    const long parts = (long)size[TR_DP] * size[TR_FSDP];
+    if (size[TR_PP] == 1 || config->source[TR_OPTION_micro_batch] != TR_FROM_DEFAULT) return;
+    const long fitting = micro_batch_for(size[TR_PP], rounded_up((long)config->batch, parts));
+    if (fitting < config->micro_batch) config->micro_batch = fitting;
+}
+
 /* Where the batch or the micro-batch follows from --accumulate and the other: batch = micro-batch x
  * accumulate x ranks that have sequences of their own. An --accumulate of a file gives way to a
  * command line that gives one of the other two. */
@@ -151,8 +174,10 @@ static tr_status fit_batch(struct tr_config *config, const int size[TR_NUM_AXES]
         (!has_batch || source[TR_OPTION_micro_batch] == source[TR_OPTION_accumulate]);
     const int64_t parts = (int64_t)size[TR_DP] * size[TR_FSDP], passes = config->accumulate;
     if (!passes || source[TR_OPTION_batch] > source[TR_OPTION_accumulate] ||
-        source[TR_OPTION_micro_batch] > source[TR_OPTION_accumulate])
+        source[TR_OPTION_micro_batch] > source[TR_OPTION_accumulate]) {
+        fit_pipeline(config, size);
         return TR_OK;
+    }
     const int64_t all = config->micro_batch * passes * parts;
     if (!has_batch) {
         const double highest = tr_config_option(TR_OPTION_batch)->highest;
@@ -219,6 +244,50 @@ tr_status tr_setup_of(const struct tr_config *config, int nranks, struct tr_setu
     TR_TRY(name_sources(config, derive(config, nranks, setup)));
     TR_TRY(check_sizes(setup));
     return tr_model_check(&setup->engine.model, setup->size[TR_TP]);
+}
+
+/* The options that give a pipeline enough micro-batches, and how many these are. */
+static long mend_idle(const struct tr_config *config, const struct tr_engine_options *o,
+                      const int size[TR_NUM_AXES], char options[64])
+{
+    const long enough = tr_schedule_enough(size[TR_PP]), parts = (long)size[TR_DP] * size[TR_FSDP],
+               most = rounded_up(o->batch, parts);
+    const bool follows =
+        config->accumulate && o->micro_batch * config->accumulate * parts == o->batch;
+    long passes = enough;
+    if (follows && !tr_config_given(config, TR_OPTION_batch)) {
+        snprintf(options, 64, "--accumulate=%ld", enough);
+        return enough;
+    }
+    if (most < enough) {
+        snprintf(options, 64, "--batch=%ld %s=%ld", enough * parts,
+                 follows ? "--accumulate" : "--micro-batch", follows ? enough : 1);
+        return enough;
+    }
+    if (follows) {
+        while (most % passes) ++passes;
+        snprintf(options, 64, "--accumulate=%ld", passes);
+        return passes;
+    }
+    const long micro = micro_batch_for(size[TR_PP], most);
+    snprintf(options, 64, "--micro-batch=%ld", micro);
+    return rounded_up(most, micro);
+}
+
+void tr_setup_idle_note(const struct tr_config *config, const struct tr_engine_options *options,
+                        const int size[TR_NUM_AXES], char note[TR_NOTE_BYTES])
+{
+    const int stages = size[TR_PP];
+    const long batches = tr_engine_micro_batches(options, size);
+    char mend[64];
+    note[0] = 0;
+    if (batches >= tr_schedule_enough(stages)) return;
+    const long more = mend_idle(config, options, size, mend);
+    snprintf(note, TR_NOTE_BYTES,
+             "note: with %ld micro-batch%s a step the stages of the pipeline idle %.0f %% of it, "
+             "with %ld they idle %.0f %%: %s",
+             batches, batches == 1 ? "" : "es", 100 * tr_schedule_idle(stages, batches), more,
+             100 * tr_schedule_idle(stages, more), mend);
 }
 
 int tr_setup_tied(const struct tr_setup *setup, int stage)

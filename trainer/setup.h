@@ -18,6 +18,13 @@ struct tr_setup {
 TR_NODISCARD tr_status tr_setup_of(const struct tr_config *config, int nranks,
                                    struct tr_setup *setup);
 
+/* Where the stages of a pipeline idle for more than TR_MOST_IDLE percent of a step: a line that
+ * says how much, and with which options they would not. "" elsewhere. The engine's options and
+ * sizes are those that follow from the config. */
+enum { TR_NOTE_BYTES = 256 };
+void tr_setup_idle_note(const struct tr_config *config, const struct tr_engine_options *options,
+                        const int size[TR_NUM_AXES], char note[TR_NOTE_BYTES]);
+
 /* The stage that holds a tied table of `stage`, too; -1: none. */
 int tr_setup_tied(const struct tr_setup *setup, int stage);
 

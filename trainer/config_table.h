@@ -16,7 +16,7 @@ NUMBER(INT, vocabulary,  "vocabulary",   "256",   256, 16777216, MODEL, "Differe
 NUMBER(INT, context,     "context",      "128",   1, 1048576, MODEL,    "Tokens (bytes) of a sequence.")
 CHOICE(     tied,        "tied",         "auto", "auto|on|off", MODEL,  "Whether the head is the embedding's table; auto means on for gpt2, off for llama.")
 NUMBER(INT, batch,       "batch",        "16",    1, 1048576, TRAIN,    "Sequences of a step, over all ranks.")
-NUMBER(INT, micro_batch, "micro-batch",  "8",     1, 65536,   TRAIN,    "Sequences one rank computes at a time; bounds the activations' memory.")
+NUMBER(INT, micro_batch, "micro-batch",  "8",     1, 65536,   TRAIN,    "Sequences one rank computes at a time; bounds the activations' memory. Where it is not given, less with --pp, so that stages idle at most 30 % of a step.")
 NUMBER(INT, accumulate,  "accumulate",   "0",     0, 1048576, RUN,      "Micro-batches of a step on each rank; batch or micro-batch follows. 0 means as many as these two give.")
 NUMBER(INT, steps,       "steps",        "0",     0, 1e12,    TRAIN,    "Optimizer steps, those before --resume included; 0 means 2000, or as many as fit in --seconds.")
 NUMBER(REAL,epochs,      "epochs",       "0",     0, 1e9,     TRAIN,    "Passes over the data, in place of --steps, those before --resume included; may be a fraction. 0 means that steps count.")

@@ -81,12 +81,9 @@ static tr_status plan_resident(const struct tr_trainer *t, uint64_t *planned)
 {
     struct tr_setup setup;
     struct tr_resident resident;
-    int *first_layer;
     TR_TRY(tr_setup_of(&t->config, t->mesh->nranks, &setup));
     setup.engine.nthreads = t->nthreads;
-    TR_TRY(tr_setup_stages(&setup, &first_layer));
-    tr_setup_resident(&setup, first_layer, t->mesh->rank, &resident);
-    free(first_layer);
+    TR_TRY(tr_setup_resident(&setup, t->mesh->rank, &resident));
     *planned = (uint64_t)tr_resident_sum(&resident) + t->text.nbytes;
     return TR_OK;
 }

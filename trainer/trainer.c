@@ -241,6 +241,9 @@ static void describe_mesh(const struct tr_trainer *t)
         printf("pipeline: %s, %d micro-batches of a rank and step, stage 0 has %d of %lld layers\n",
                e->schedule.kind == TR_1F1B ? "1F1B" : "GPipe", e->schedule.nbatches, e->nlayers,
                (long long)t->config.layers);
+    char note[TR_NOTE_BYTES];
+    tr_setup_idle_note(&t->config, &e->options, t->mesh->size, note);
+    if (note[0]) printf("%s\n", note);
 }
 
 /* The largest of any rank, by kind. */

@@ -200,13 +200,10 @@ TEST(setup, the_memory_of_a_rank_counts_its_threads)
     for (int i = 0; i < 2; ++i) {
         struct tr_setup setup;
         struct tr_resident parts;
-        int *first_layer;
         REQUIRE(set_up(1, threads[i], NULL, NULL, &setup) == TR_OK);
         REQUIRE(tr_setup_memory(&setup, 0, &needed[i]) == TR_OK);
-        REQUIRE(tr_setup_stages(&setup, &first_layer) == TR_OK);
-        tr_setup_resident(&setup, first_layer, 0, &parts);
+        REQUIRE(tr_setup_resident(&setup, 0, &parts) == TR_OK);
         resident[i] = tr_resident_sum(&parts);
-        free(first_layer);
     }
     CHECK((double)(needed[1] - needed[0]) >= 4 * room);
     CHECK(resident[1] - resident[0] >= 4 * room);

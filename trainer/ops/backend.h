@@ -71,7 +71,7 @@ struct tr_backend {
     void (*read)(void *host, const void *tensor, size_t nbytes);
     /* tensor = zeros */
     void (*clear)(void *tensor, size_t nbytes);
-    /* x[n] = the values of elements first .. first + n - 1 */
+    /* x[n] = the values of elements first .. first + n - 1. NULL: memory keeps no values. */
     void (*initialize)(float *x, size_t n, const struct tr_first_values *values, uint64_t first);
     /* tr_checksum of a tensor (param.h) */
     uint64_t (*checksum)(const void *tensor, size_t nbytes);

@@ -49,8 +49,6 @@ static void write_nothing(void *tensor, const void *host, size_t nbytes) {}
 
 static void clear(void *tensor, size_t nbytes) {}
 
-static void initialize(float *x, size_t n, const struct tr_first_values *values, uint64_t first) {}
-
 static void add(float *y, const float *x, size_t n) {}
 
 static void add_residual(float *y, const float *residual, const float *b, long rows, long n) {}
@@ -208,7 +206,6 @@ void tr_dry_backend(struct tr_dry *dry)
         .write = write_nothing,
         .read = read_zeros,
         .clear = clear,
-        .initialize = initialize,
         .checksum = checksum,
         .find_not_finite = find_not_finite,
         .add = add,

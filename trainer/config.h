@@ -74,10 +74,9 @@ TR_NODISCARD tr_status tr_config_set(struct tr_config *config, const char *name,
 /* Gives option `id` its default, which any source then wins over. */
 void tr_config_reset(struct tr_config *config, int id);
 
-/* Sets start_lr or min_lr (`id`) from a learning rate of a file; tr_config_check compares it with
- * the
- * --lr that counts at the end, tr_config_resolve makes it a share. Keeps a value that came from the
- * command line. */
+/* Sets start_lr or min_lr (`id`) from a learning rate of a file; keeps a value that came from the
+ * command line. tr_config_check compares the rate with the lr that counts at the end,
+ * tr_config_resolve makes it a share of that. `where` begins the error. */
 void tr_config_set_rate(struct tr_config *config, int id, double rate, const char *where);
 
 /* Reads a JSON object of option names and of DeepSpeed's keys, with comments. */

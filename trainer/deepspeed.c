@@ -399,6 +399,10 @@ static bool is_one_of(struct json_object *value, const char *values)
 static tr_status take_leaf(const struct leaf *leaf, const struct row *row)
 {
     char text[256];
+    if (json_object_is_type(leaf->value, json_type_string) &&
+        strlen(json_object_get_string(leaf->value)) <
+            (size_t)json_object_get_string_len(leaf->value))
+        return fail(leaf, "a zero byte in the text");
     if (is_text(leaf, "auto")) {
         note(leaf, "is \"auto\": tutti-train's own value, or that of the command line, is taken");
         return TR_OK;

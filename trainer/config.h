@@ -60,6 +60,10 @@ int tr_config_find(const char *name);
  * letters of b. */
 int tr_config_distance(const char *a, const char *b);
 
+/* How many letters (tr_config_distance) a misspelt name may be away from one that is proposed: two
+ * of five, as in a pair that was swapped, and not three of six. */
+int tr_config_tolerance(const char *name);
+
 /* Fills in the defaults. */
 void tr_config_init(struct tr_config *config);
 

@@ -427,7 +427,7 @@ static tr_status fail_unknown(const struct leaf *leaf)
     const char *dot = strrchr(leaf->path, '.');
     const size_t section = dot ? (size_t)(dot - leaf->path) + 1 : 0;
     const char *name = leaf->path + section;
-    int best = (int)strlen(name) * 2 / 5 + 1; /* as many letters differ: not similar */
+    int best = tr_config_tolerance(name) + 1; /* as many letters differ: not similar */
     char near[160] = "";
     for (int id = 0; !section && id < TR_NUM_OPTIONS; ++id) {
         const int d = tr_config_distance(name, tr_config_option(id)->name);

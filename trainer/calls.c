@@ -3,12 +3,12 @@
 
 #include "ops/tensor_type.h"
 
-/* Of the types of tensors, or of sums, which are doubles. */
+/* Of the types of tensors, of sums, which are doubles, and of logits as integers. */
 static size_t size_of(tuttiDataType_t type)
 {
     for (int t = 0; t < TR_NUM_TYPES; ++t)
         if (tr_type_datatype((enum tr_type)t) == type) return tr_type_bytes((enum tr_type)t);
-    return sizeof(double);
+    return type == tuttiFloat64 ? sizeof(double) : sizeof(uint32_t);
 }
 
 /* Whether the group is of a dry mesh, where the call is counted: the whole message, as

@@ -17,12 +17,19 @@ tr_axes tr_engine_shard_axes(enum tr_sharding sharding)
     return (sharding == TR_ZERO3 ? 1u << TR_FSDP : 1u << TR_DP) | TR_AXES_SEQUENCE;
 }
 
-struct tr_stage_costs tr_engine_stage_costs(const struct tr_model_size *size)
+tr_status tr_engine_stages(const struct tr_model_size *size, int nstages, int **first)
 {
     const double head = (double)(size->vocabulary * size->width);
     const double rest = tr_model_flops_per_token(size) / 6 - head;
-    return (struct tr_stage_costs){
+    const struct tr_stage_costs costs = {
         .layer = rest / (double)size->layers, .embedding = 0, .head = head};
+    *first = calloc((size_t)nstages + 1, sizeof **first);
+    if (!*first) return tr_fail("out of memory for %d stages", nstages);
+    const tr_status status = tr_stages_assign((int)size->layers, nstages, &costs, *first);
+    if (status == TR_OK) return TR_OK;
+    free(*first);
+    *first = NULL;
+    return status;
 }
 
 /* Which stage holds which unit. */
@@ -31,19 +38,14 @@ static tr_status take_stages(struct tr_engine *e)
     const struct tr_model *m = &e->model;
     const struct tr_model_size *size = &m->size;
     const int stages = e->mesh->size[TR_PP], stage = e->mesh->coord[TR_PP];
-    const struct tr_stage_costs costs = tr_engine_stage_costs(size);
-    int *first = calloc((size_t)stages + 1, sizeof *first);
-    if (!first) return tr_fail("out of memory for %d stages", stages);
-    const tr_status status = tr_stages_assign((int)size->layers, stages, &costs, first);
-    for (int s = 0; status == TR_OK && s < stages; ++s)
+    int *first;
+    TR_TRY(tr_engine_stages(size, stages, &first));
+    for (int s = 0; s < stages; ++s)
         for (int layer = first[s]; layer < first[s + 1]; ++layer)
             m->params.units[m->blocks[layer].unit].stage = s;
-    if (status == TR_OK) {
-        e->first_layer = first[stage];
-        e->nlayers = first[stage + 1] - first[stage];
-    }
+    e->first_layer = first[stage];
+    e->nlayers = first[stage + 1] - first[stage];
     free(first);
-    TR_TRY(status);
     m->params.units[m->final_unit].stage = stages - 1;
     if (size->tied && stages > 1) m->params.units[m->token_unit].tied_stage = stages - 1;
     e->first_stage = stage == 0;
@@ -72,6 +74,43 @@ long tr_engine_share(const struct tr_mesh *mesh, long count, long *first, long *
     tr_layout_slice(count, parts, coord[TR_DP] * size[TR_FSDP] + coord[TR_FSDP], first, samples);
     tr_layout_slice(count, parts, 0, &begin, &most);
     return most;
+}
+
+/* Sequences of a full pass, where the rank with the most sequences has `most`. */
+static long micro_batch_of(const struct tr_engine_options *options, long most)
+{
+    return options->micro_batch < most ? options->micro_batch : larger(most, 1);
+}
+
+long tr_engine_micro_batches(const struct tr_engine_options *options, const int size[TR_NUM_AXES])
+{
+    long first, most;
+    tr_layout_slice(options->batch, size[TR_DP] * size[TR_FSDP], 0, &first, &most);
+    const long micro = micro_batch_of(options, most);
+    return larger((most + micro - 1) / micro, 1);
+}
+
+double tr_engine_bound(const struct tr_engine_options *options, const int size[TR_NUM_AXES])
+{
+    const struct tr_model_size *m = &options->model;
+    const double layers = (double)m->layers, parameters = tr_model_parameters(m);
+    const double parts = size[TR_DP] * (double)size[TR_FSDP];
+    const double sequence = size[TR_RING] * (double)size[TR_ULYSSES] * size[TR_TP];
+    const double shards = tr_mesh_extent(size, tr_engine_shard_axes(options->sharding));
+    /* Twice: the last micro-batch has room as a full one, and sequences are padded. */
+    const double tokens =
+        2 * ((double)options->batch / parts + 1) * ((double)m->context + 2 * sequence);
+    const double passes = tokens * (layers * (64 * (double)m->width + 8 * (double)m->hidden) +
+                                    4 * (double)m->vocabulary);
+    /* Weights, gradients, buffers of both and the optimizer's states are kept; ZeRO-2 reduces and
+     * FSDP gathers in each micro-batch. */
+    const double batches = (double)tr_engine_micro_batches(options, size);
+    const double uses = 4 + TR_MOST_STATES + (options->sharding < TR_ZERO2 ? 0 : 2 * batches);
+    const double store = uses * (parameters + (layers + 3) * (shards + TR_NUM_SECTIONS) * TR_BLOCK);
+    /* What an owner of matrices sends at most. */
+    const bool whole = tr_optimizer_rule(&options->optimizer)->whole != NULL;
+    const double owned = whole ? parts * sequence * parameters : 0;
+    return 4 * ((passes > store ? passes : store) + owned);
 }
 
 bool tr_engine_answers(const struct tr_engine *e)
@@ -104,18 +143,24 @@ static void carve(struct tr_engine *e)
     struct tr_arena *a = &e->activations;
     for (int s = 0; s < e->schedule.nsets; ++s) {
         struct tr_micro *micro = &e->sets[s];
+        const size_t before = a->used;
         micro->ids = tr_arena_take(a, (size_t)rows, sizeof(int32_t));
         micro->targets = tr_arena_take(a, (size_t)rows, sizeof(int32_t));
         micro->positions = tr_arena_take(a, (size_t)rows, sizeof(int32_t));
         micro->own_positions = tr_arena_take(a, (size_t)own, sizeof(int32_t));
         micro->weights = tr_arena_take(a, (size_t)rows, sizeof(float));
-        tr_model_take_acts(&e->model, &e->seams, a, e->nlayers, e->last_stage && s == 0, batch,
-                           local, &micro->acts);
-        /* The head runs forward and backward in one go: one set of its activations is enough. */
-        micro->acts.norm = e->sets[0].acts.norm;
-        micro->acts.mean = e->sets[0].acts.mean;
-        micro->acts.rstd = e->sets[0].acts.rstd;
-        micro->acts.logits = e->sets[0].acts.logits;
+        tr_model_take_acts(&e->model, &e->seams, a, e->nlayers, batch, local, &micro->acts);
+        e->set_bytes = a->used - before;
+    }
+    /* The head runs forward and backward in one go: one set of its activations is enough. */
+    struct tr_acts head = {0};
+    if (e->last_stage) tr_model_take_head(&e->model, &e->seams, a, batch, local, &head);
+    for (int s = 0; s < e->schedule.nsets; ++s) {
+        struct tr_acts *acts = &e->sets[s].acts;
+        acts->norm = head.norm;
+        acts->mean = head.mean;
+        acts->rstd = head.rstd;
+        acts->logits = head.logits;
     }
     tr_model_take_scratch(&e->model, a, batch, local, &e->scratch);
     const struct tr_attend shape = tr_model_attend(&e->model, batch, local);
@@ -141,6 +186,7 @@ static tr_status take_memory(struct tr_engine *e)
     carve(e);
     e->parallel.counts = calloc(4 * (size_t)e->parallel.ulysses->n, sizeof *e->parallel.counts);
     if (!e->parallel.counts) return tr_fail("out of memory for the ranks along ulysses");
+    if (e->mesh->tallies) return TR_OK; /* no tokens pass */
     return tr_staging_init(&e->staging, e->options.model.context,
                            e->options.micro_batch * e->sequence.local);
 }
@@ -169,9 +215,9 @@ static tr_status prepare(struct tr_engine *e)
     e->sequence = tr_sequence_of(o->model.context, size[TR_RING], coord[TR_RING], size[TR_ULYSSES],
                                  coord[TR_ULYSSES], size[TR_TP], o->zigzag);
     const long most = tr_engine_share(e->mesh, o->batch, &e->first_sample, &e->samples);
-    e->options.micro_batch = o->micro_batch < most ? o->micro_batch : larger(most, 1);
-    const long passes = (most + e->options.micro_batch - 1) / e->options.micro_batch;
-    const int nbatches = passes < INT_MAX ? (int)larger(passes, 1) : INT_MAX; /* refused below */
+    e->options.micro_batch = micro_batch_of(o, most);
+    const long passes = tr_engine_micro_batches(o, size);
+    const int nbatches = passes < INT_MAX ? (int)passes : INT_MAX; /* refused below */
     TR_TRY(tr_schedule_init(&e->schedule, o->schedule, size[TR_PP], nbatches, coord[TR_PP]));
     return TR_OK;
 }

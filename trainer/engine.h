@@ -84,16 +84,25 @@ struct tr_engine {
 
     struct tr_arena activations;
     struct tr_micro *sets; /* [schedule.nsets] */
+    size_t set_bytes;      /* of `activations`: what each set has */
     struct tr_scratch scratch;
     struct tr_data *d_stream, *d_received; /* [own, h] of a full micro-batch */
     double *sums;                          /* [TR_NUM_SUMS]; the host reads them once a step */
     struct tr_staging staging;
 };
 
-/* What a layer and the head cost: how the stages of the pipeline are balanced. */
-struct tr_stage_costs tr_engine_stage_costs(const struct tr_model_size *size);
+/* first[nstages + 1]: the layers of the stages, which a layer and the head balance by what they
+ * cost. The caller frees it. Errors: those of tr_stages_assign, memory. */
+TR_NODISCARD tr_status tr_engine_stages(const struct tr_model_size *size, int nstages, int **first);
 /* Along which axes units are sharded. */
 tr_axes tr_engine_shard_axes(enum tr_sharding sharding);
+/* Micro-batches of a step. */
+long tr_engine_micro_batches(const struct tr_engine_options *options, const int size[TR_NUM_AXES]);
+
+/* More bytes than a rank of a mesh of these sizes keeps, and than a step calls of any collective.
+ * Below 2^62 of them no size or count of an engine leaves 64 bits; the bound itself is worked out
+ * in floating point. */
+double tr_engine_bound(const struct tr_engine_options *options, const int size[TR_NUM_AXES]);
 
 /* Makes the model, its communicators and memory. The mesh has its shape. Errors are those that
  * every rank finds alike, or are agreed upon. Collective. fini is right after init, failed or not.

@@ -146,6 +146,7 @@ void tr_params_initialize(const struct tr_params *params, int unit, float *range
                           size_t count, uint64_t seed)
 {
     params->backend->clear(range, count * sizeof *range);
+    if (!params->backend->initialize) return;
     const struct tr_unit *u = &params->units[unit];
     for (int p = u->first_param; p < u->first_param + u->nparams; ++p) {
         const struct tr_param *param = &params->items[p];

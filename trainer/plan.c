@@ -12,10 +12,11 @@
 enum { MOST_RANKS = 64, MOST_HOLDERS = 8, MOST_STAGES = 32, MOST_DRAWN = 32 };
 
 struct plan {
+    const struct tr_config *config;
     struct tr_setup setup;
-    struct tr_cost_sizes sizes;
     struct tr_model model; /* one block of it, for all are alike, as rank 0 of tp registers it */
     int *first_layer;      /* [pp + 1] */
+    struct tr_rehearsal *stages; /* [pp]: of the first rank of each */
     int nranks, shards, replicas;
     FILE *out;
 };
@@ -126,8 +127,7 @@ static void print_layouts(const struct plan *p)
 {
     const struct tr_params *params = &p->model.params;
     const long layers = p->setup.engine.model.layers;
-    fprintf(p->out, "\nLayouts: %llu parameters\n",
-            (unsigned long long)tr_cost_parameters(&p->sizes));
+    fprintf(p->out, "\nLayouts: %llu parameters\n", (unsigned long long)p->stages[0].parameters);
     for (int u = 0; u < params->nunits; ++u) {
         const struct tr_unit *unit = &params->units[u];
         const bool block = u == p->model.blocks[0].unit;
@@ -170,8 +170,12 @@ static int smaller(int a, int b)
 
 static tr_status print_pipeline(const struct plan *p)
 {
-    const int stages = p->setup.size[TR_PP], m = (int)tr_cost_micro_batches(&p->sizes);
+    const int stages = p->setup.size[TR_PP],
+              m = (int)tr_engine_micro_batches(&p->setup.engine, p->setup.size);
+    char note[TR_NOTE_BYTES];
     fprintf(p->out, "\nPipeline: %d stages, %d micro-batches of a step\n", stages, m);
+    tr_setup_idle_note(p->config, &p->setup.engine, p->setup.size, note);
+    if (note[0]) fprintf(p->out, "  %s\n", note);
     for (int s = 0; s < stages; ++s) {
         if (!is_listed(p, s)) continue;
         fprintf(p->out, "  stage %d: layers %d to %d\n", s, p->first_layer[s],
@@ -187,27 +191,23 @@ static tr_status print_pipeline(const struct plan *p)
 
 static void print_memory(const struct plan *p)
 {
-    const int stages = p->setup.size[TR_PP], per_stage = p->nranks / stages;
+    const int stages = p->setup.size[TR_PP];
     const double mib = 1048576;
     uint64_t most = 0;
     int largest = 0;
     fprintf(p->out, "\nMemory of a rank in MiB\n  %-8s %10s %10s %10s %10s %12s %10s\n", "stage",
             "weights", "gradients", "optimizer", "gathered", "activations", "all");
     for (int stage = 0; stage < stages; ++stage) {
-        const struct tr_cost_rank rank =
-            tr_setup_rank(&p->setup, p->first_layer, stage * per_stage);
-        struct tr_cost cost;
-        tr_cost_of(&p->sizes, &rank, &cost);
-        const struct tr_cost_memory *m = &cost.memory;
-        if (tr_cost_all(m) > most) {
-            most = tr_cost_all(m);
+        const struct tr_memory *m = &p->stages[stage].memory;
+        if (tr_memory_sum(m) > most) {
+            most = tr_memory_sum(m);
             largest = stage;
         }
         if (!is_listed(p, stage)) continue;
         fprintf(p->out, "  %-8d %10.1f %10.1f %10.1f %10.1f %12.1f %10.1f\n", stage,
                 (double)m->weights / mib, (double)m->gradients / mib, (double)m->optimizer / mib,
                 (double)m->gathered / mib, (double)m->activations / mib,
-                (double)tr_cost_all(m) / mib);
+                (double)tr_memory_sum(m) / mib);
         print_gap(p, stage);
     }
     if (stages > MOST_STAGES)
@@ -217,7 +217,7 @@ static void print_memory(const struct plan *p)
 /* What `ps` will show, unlike the table above with other ranks' arenas that the process maps. */
 static void print_resident(const struct plan *p)
 {
-    const int stages = p->setup.size[TR_PP], per_stage = p->nranks / stages;
+    const int stages = p->setup.size[TR_PP];
     const double mib = 1048576;
     fprintf(p->out,
             "\nResident memory of the process of a rank in MiB, at most (VmHWM, with all ranks on "
@@ -225,8 +225,10 @@ static void print_resident(const struct plan *p)
             "stage", "own", "peers", "process", "all");
     for (int stage = 0; stage < stages; ++stage) {
         if (!is_listed(p, stage)) continue;
+        const int tied = tr_setup_tied(&p->setup, stage);
         struct tr_resident r;
-        tr_setup_resident(&p->setup, p->first_layer, stage * per_stage, &r);
+        tr_setup_resident_of(&p->setup, &p->stages[stage].memory,
+                             tied >= 0 ? &p->stages[tied].memory : NULL, &r);
         fprintf(p->out, "  %-8d %10.1f %10.1f %10.1f %10.1f\n", stage, r.own / mib, r.peers / mib,
                 r.process / mib, tr_resident_sum(&r) / mib);
         print_gap(p, stage);
@@ -239,18 +241,14 @@ static void print_traffic(const struct plan *p)
     fprintf(p->out, "\nCommunication of a step, payload of the calls of one rank\n");
     for (int stage = 0; stage < p->setup.size[TR_PP]; ++stage) {
         if (!is_listed(p, stage)) continue;
-        const struct tr_cost_rank rank =
-            tr_setup_rank(&p->setup, p->first_layer, stage * per_stage);
-        struct tr_cost cost;
-        tr_cost_of(&p->sizes, &rank, &cost);
         fprintf(p->out, "  rank %d%s\n", stage * per_stage,
                 p->setup.size[TR_PP] > 1 ? ", the first of its stage" : "");
-        for (int group = 0; group < TR_COST_NUM_GROUPS; ++group)
-            for (int call = 0; call < TR_COST_NUM_CALLS; ++call) {
-                const struct tr_cost_traffic *t = &cost.traffic[group][call];
+        for (int with = 0; with < TR_NUM_PARTNERS; ++with)
+            for (int kind = 0; kind < TR_NUM_TRAFFIC; ++kind) {
+                const struct tr_traffic *t = &p->stages[stage].step[with].traffic[kind];
                 if (t->calls)
                     fprintf(p->out, "    %-16s %-16s %8llu calls %14llu bytes\n",
-                            tr_cost_group_names[group], tr_cost_call_names[call],
+                            tr_partner_names[with], tr_traffic_names[kind],
                             (unsigned long long)t->calls, (unsigned long long)t->bytes);
             }
         print_gap(p, stage);
@@ -270,11 +268,14 @@ static tr_status prepare(struct plan *p)
     struct tr_model_size one_block = *size;
     one_block.layers = 1;
     TR_TRY(tr_model_init(&p->model, &one_block, NULL, p->setup.size[TR_TP], 0, p->shards));
-    TR_TRY(tr_setup_stages(&p->setup, &p->first_layer));
+    TR_TRY(tr_engine_stages(size, stages, &p->first_layer));
     const struct tr_model *model = &p->model;
     model->params.units[model->final_unit].stage = stages - 1;
     if (size->tied && stages > 1) model->params.units[model->token_unit].tied_stage = stages - 1;
-    return TR_OK;
+    p->stages = calloc((size_t)stages, sizeof *p->stages);
+    if (!p->stages) return tr_fail("out of memory for %d stages", stages);
+    int nkinds;
+    return tr_rehearse_stages(p->setup.size, &p->setup.engine, p->first_layer, p->stages, &nkinds);
 }
 
 static tr_status print_all(struct plan *p)
@@ -291,11 +292,11 @@ static tr_status print_all(struct plan *p)
 
 tr_status tr_plan_print(const struct tr_config *config, int nranks, FILE *out)
 {
-    struct plan p = {.nranks = nranks, .out = out};
+    struct plan p = {.config = config, .nranks = nranks, .out = out};
     TR_TRY(tr_setup_of(config, nranks, &p.setup));
-    p.sizes = tr_setup_sizes(&p.setup);
     const tr_status status = print_all(&p);
     tr_model_fini(&p.model);
     free(p.first_layer);
+    free(p.stages);
     return status;
 }

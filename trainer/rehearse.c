@@ -3,6 +3,12 @@
 
 #include "ops/dry.h"
 
+const char *const tr_partner_names[TR_NUM_PARTNERS] = {
+    "shards",  "replicas", "tp",   "tp, shared heads", "tied stages",
+    "a stage", "pp",       "ring", "ulysses",          "all"};
+const char *const tr_traffic_names[TR_NUM_TRAFFIC] = {"all-reduce", "reduce-scatter", "all-gather",
+                                                      "all-to-all", "send",           "receive"};
+
 struct stage_play {
     struct tr_mesh mesh;
     struct tr_dry dry;
@@ -53,11 +59,9 @@ static const struct tr_group *group_of(const struct tr_engine *e, enum tr_partne
     return tr_mesh_group(mesh, TR_AXES_ALL);
 }
 
-static struct tr_memory memory_of(const struct tr_engine *e)
+uint64_t tr_memory_sum(const struct tr_memory *m)
 {
-    const struct tr_store *store = &e->store;
-    return (struct tr_memory){store->weights.used, store->gradients.used, store->optimizer.used,
-                              store->gathered.used, e->activations.used};
+    return m->weights + m->gradients + m->optimizer + m->gathered + m->activations;
 }
 
 /* A step after the gathers of init, and the next step's gathers of kept weights. */
@@ -77,15 +81,41 @@ static tr_status step(struct stage_play *p, struct tr_tally tallies[TR_NUM_PARTN
     return TR_OK;
 }
 
-/* A step of `fewer` micro-batches less. */
+/* The options of a step that has at most TR_MOST_REHEARSED micro-batches, or `more` of them: the
+ * ranks of the mesh have as many full ones less. */
+static struct tr_engine_options shorten(const int size[TR_NUM_AXES],
+                                        const struct tr_engine_options *options, long more)
+{
+    struct tr_engine_options shorter = *options;
+    const long fewer = tr_engine_micro_batches(options, size) - TR_MOST_REHEARSED - more;
+    if (fewer > 0) shorter.batch -= fewer * options->micro_batch * size[TR_DP] * size[TR_FSDP];
+    return shorter;
+}
+
+/* What an engine of `nbatches` micro-batches, of which this one has perhaps fewer, says before its
+ * step. */
+static void look(const struct tr_engine *e, long nbatches, struct tr_rehearsal *r)
+{
+    const struct tr_schedule *s = &e->schedule;
+    const struct tr_store *store = &e->store;
+    r->set_bytes = e->set_bytes;
+    r->nsets = tr_schedule_in_flight(s->kind, s->nstages, (int)nbatches, s->stage);
+    r->memory =
+        (struct tr_memory){store->weights.used, store->gradients.used, store->optimizer.used,
+                           store->gathered.used, e->activations.used};
+    r->memory.activations += (uint64_t)(r->nsets - s->nsets) * e->set_bytes;
+    r->parameters = e->model.params.count;
+}
+
 static tr_status rehearse(const int size[TR_NUM_AXES], const struct tr_engine_options *options,
-                          int rank, long fewer, struct tr_tally tallies[TR_NUM_PARTNERS])
+                          int rank, long more, bool steps, struct tr_rehearsal *r)
 {
     struct stage_play p;
-    struct tr_engine_options shorter = *options;
-    shorter.batch -= fewer * options->micro_batch * size[TR_DP] * size[TR_FSDP];
+    const struct tr_engine_options shorter = shorten(size, options, more);
+    *r = (struct tr_rehearsal){0};
     tr_status status = begin(&p, size, &shorter, rank);
-    if (status == TR_OK) status = step(&p, tallies);
+    if (status == TR_OK) look(&p.engine, tr_engine_micro_batches(options, size), r);
+    if (status == TR_OK && steps) status = step(&p, r->step);
     end(&p);
     return status;
 }
@@ -102,37 +132,60 @@ static void extend(struct tr_tally tallies[TR_NUM_PARTNERS],
         }
 }
 
-/* What an engine says before its step, and how many micro-batches it has. */
-static tr_status look(const int size[TR_NUM_AXES], const struct tr_engine_options *options,
-                      int rank, struct tr_rehearsal *r, long *nbatches)
-{
-    struct stage_play p;
-    *r = (struct tr_rehearsal){0};
-    const tr_status status = begin(&p, size, options, rank);
-    r->memory = memory_of(&p.engine);
-    r->parameters = p.engine.model.params.count;
-    *nbatches = p.engine.schedule.nbatches;
-    end(&p);
-    return status;
-}
-
 tr_status tr_rehearse_memory(const int size[TR_NUM_AXES], const struct tr_engine_options *options,
                              int rank, struct tr_rehearsal *rehearsal)
 {
-    long nbatches;
-    return look(size, options, rank, rehearsal, &nbatches);
+    return rehearse(size, options, rank, 0, false, rehearsal);
 }
 
 tr_status tr_rehearse(const int size[TR_NUM_AXES], const struct tr_engine_options *options,
                       int rank, struct tr_rehearsal *rehearsal)
 {
-    struct tr_tally more[TR_NUM_PARTNERS];
-    long nbatches;
-    TR_TRY(look(size, options, rank, rehearsal, &nbatches));
-    const long fewer = nbatches > TR_MOST_REHEARSED ? nbatches - TR_MOST_REHEARSED : 0;
-    TR_TRY(rehearse(size, options, rank, fewer, rehearsal->step));
-    if (!fewer) return TR_OK;
-    TR_TRY(rehearse(size, options, rank, fewer - 1, more));
-    extend(rehearsal->step, more, (uint64_t)fewer);
+    const long fewer = tr_engine_micro_batches(options, size) - TR_MOST_REHEARSED;
+    struct tr_rehearsal more;
+    TR_TRY(rehearse(size, options, rank, 0, true, rehearsal));
+    if (fewer <= 0) return TR_OK;
+    TR_TRY(rehearse(size, options, rank, 1, true, &more));
+    extend(rehearsal->step, more.step, (uint64_t)fewer);
+    return TR_OK;
+}
+
+/* ---- Stages ------------------------------------------------------------------------------------
+ */
+
+/* Whether two stages are of one kind: as many layers, and the same units beside them. */
+static bool are_alike(const int *first, int nstages, int a, int b)
+{
+    const int last = nstages - 1;
+    return (a == 0) == (b == 0) && (a == last) == (b == last) &&
+           first[a + 1] - first[a] == first[b + 1] - first[b];
+}
+
+/* The first stage of the kind of `stage`. */
+static int model_of(const int *first, int nstages, int stage)
+{
+    int model = 0;
+    while (!are_alike(first, nstages, model, stage)) ++model;
+    return model;
+}
+
+tr_status tr_rehearse_stages(const int size[TR_NUM_AXES], const struct tr_engine_options *options,
+                             const int *first, struct tr_rehearsal *stages, int *nkinds)
+{
+    const int nstages = size[TR_PP], each = tr_mesh_extent(size, TR_AXES_ALL) / nstages;
+    const int nbatches = (int)tr_engine_micro_batches(options, size);
+    *nkinds = 0;
+    for (int s = 0; s < nstages; ++s) {
+        const int model = model_of(first, nstages, s);
+        if (model == s) {
+            TR_TRY(tr_rehearse(size, options, s * each, &stages[s]));
+            ++*nkinds;
+            continue;
+        }
+        struct tr_rehearsal *r = &stages[s];
+        *r = stages[model];
+        r->nsets = tr_schedule_in_flight(options->schedule, nstages, nbatches, s);
+        r->memory.activations -= (uint64_t)(stages[model].nsets - r->nsets) * r->set_bytes;
+    }
     return TR_OK;
 }

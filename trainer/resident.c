@@ -30,33 +30,21 @@ static double in_pages(uint64_t nbytes)
     return (double)((nbytes + HUGE_PAGE - 1) / HUGE_PAGE) * HUGE_PAGE;
 }
 
-/* Ranks that hold the other shards of this rank's units, and those that hold equal shards. */
-static void count_peers(const struct tr_cost_sizes *s, uint64_t *shards, uint64_t *replicas)
+void tr_resident_of(const int size[TR_NUM_AXES], enum tr_sharding sharding,
+                    const struct tr_memory *m, const struct tr_memory *tied,
+                    struct tr_resident *resident)
 {
-    const int sequence = s->ring * s->ulysses, data = s->dp * s->fsdp * sequence;
-    const int ranks = s->zero == 0 ? 1 : (s->zero == 3 ? s->fsdp : s->dp) * sequence;
-    *shards = (uint64_t)ranks - 1;
-    *replicas = (uint64_t)(data / ranks) - 1;
-}
-
-void tr_resident_of(const struct tr_cost_sizes *sizes, const struct tr_cost_rank *rank,
-                    const struct tr_cost_rank *tied, struct tr_resident *resident)
-{
-    struct tr_cost cost, other;
-    uint64_t shards, replicas;
-    tr_cost_of(sizes, rank, &cost);
-    count_peers(sizes, &shards, &replicas);
-    const struct tr_cost_memory *m = &cost.memory;
+    /* Ranks that hold the shards of this rank's units, and those that hold equal shards. */
+    const int shards = tr_mesh_extent(size, tr_engine_shard_axes(sharding)),
+              replicas = tr_mesh_extent(size, TR_AXES_DATA) / shards;
     const double weights = in_pages(m->weights), gradients = in_pages(m->gradients),
                  gathered = in_pages(m->gathered);
     *resident = (struct tr_resident){
         .own = weights + gradients + gathered + in_pages(m->optimizer) + in_pages(m->activations),
-        .peers = (double)shards * (weights + gradients + gathered) +
-                 (double)(replicas + (uint64_t)sizes->tp - 1) * gradients,
+        .peers = (double)(shards - 1) * (weights + gradients + gathered) +
+                 (double)(replicas - 1 + size[TR_TP] - 1) * gradients,
         .process = process_bytes};
-    if (!tied) return;
-    tr_cost_of(sizes, tied, &other);
-    resident->peers += in_pages(other.memory.gradients);
+    if (tied) resident->peers += in_pages(tied->gradients);
 }
 
 double tr_resident_sum(const struct tr_resident *resident)

@@ -2,7 +2,7 @@
 #ifndef TR_RESIDENT_H
 #define TR_RESIDENT_H
 
-#include "cost.h"
+#include "rehearse.h"
 
 /* Bytes of the process of a rank, at most. They are doubles: a plan may be of more than 64 bits
  * count. */
@@ -16,14 +16,14 @@ struct tr_resident {
  * scores, a stack, and buffers of its own in oneDNN. */
 uint64_t tr_resident_threads(int nthreads);
 
-/* What a rank's process of one thread will have. `tied`: the rank of the other end stage that holds
- * the same tied table; NULL when there is none. All ranks count as ranks of one host, and every
- * message between two of them as read in place: what two ranks do. Larger groups may copy some
- * messages instead, and then have less. The text, and the largest tensor while a checkpoint is
- * read, are not
- * included. */
-void tr_resident_of(const struct tr_cost_sizes *sizes, const struct tr_cost_rank *rank,
-                    const struct tr_cost_rank *tied, struct tr_resident *resident);
+/* What the process of a rank of one thread will have, whose arenas have the bytes of `own`. `tied`:
+ * those of the rank of the other end stage that holds the same tied table; NULL when there is none.
+ * All ranks count as ranks of one host, and every message between two of them as read in place:
+ * what two ranks do. Larger groups may copy some messages instead, and then have less. The text,
+ * and the largest tensor while a checkpoint is read, are not included. */
+void tr_resident_of(const int size[TR_NUM_AXES], enum tr_sharding sharding,
+                    const struct tr_memory *own, const struct tr_memory *tied,
+                    struct tr_resident *resident);
 
 double tr_resident_sum(const struct tr_resident *resident);
 

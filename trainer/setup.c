@@ -105,47 +105,18 @@ static tr_status choose_sharding(const struct tr_config *config, enum tr_shardin
     return TR_OK;
 }
 
-struct tr_cost_sizes tr_setup_sizes(const struct tr_setup *setup)
-{
-    const struct tr_engine_options *o = &setup->engine;
-    const struct tr_model_size *m = &o->model;
-    const int *size = setup->size;
-    return (struct tr_cost_sizes){.architecture = tr_architectures[m->kind],
-                                  .tied = m->tied,
-                                  .layers = m->layers,
-                                  .heads = m->heads,
-                                  .kv_heads = m->kv_heads,
-                                  .width = m->width,
-                                  .hidden = m->hidden,
-                                  .vocabulary = m->vocabulary,
-                                  .context = m->context,
-                                  .pp = size[TR_PP],
-                                  .dp = size[TR_DP],
-                                  .fsdp = size[TR_FSDP],
-                                  .ring = size[TR_RING],
-                                  .ulysses = size[TR_ULYSSES],
-                                  .tp = size[TR_TP],
-                                  .zero = (int)o->sharding,
-                                  .gpipe = o->schedule == TR_GPIPE,
-                                  .optimizer = o->optimizer,
-                                  .reduce_last = o->reduce_last,
-                                  .keep_gathered = size[TR_PP] > 1 && !o->reshard_always,
-                                  .batch = o->batch,
-                                  .micro_batch = o->micro_batch,
-                                  .bucket_bytes = (long)o->bucket_bytes};
-}
-
 /* Refuses what the 64 bits of sizes cannot count, before anything is multiplied in them. */
 static tr_status check_sizes(const struct tr_setup *setup)
 {
-    const struct tr_cost_sizes sizes = tr_setup_sizes(setup);
-    const double bytes = tr_cost_bound(&sizes);
+    const struct tr_engine_options *o = &setup->engine;
+    const struct tr_model_size *m = &o->model;
+    const double bytes = tr_engine_bound(o, setup->size);
     if (bytes < 0x1p62) return TR_OK;
     return tr_fail("--batch=%ld --micro-batch=%ld --context=%ld --layers=%ld --width=%ld "
                    "--hidden=%ld --vocabulary=%ld: together they are too large, a rank could need "
                    "up to %.0e bytes and at most %.0e can be counted; make one of them smaller",
-                   sizes.batch, sizes.micro_batch, sizes.context, sizes.layers, sizes.width,
-                   sizes.hidden, sizes.vocabulary, bytes, 0x1p62);
+                   o->batch, o->micro_batch, m->context, m->layers, m->width, m->hidden,
+                   m->vocabulary, bytes, 0x1p62);
 }
 
 /* Appends to an error which options of the mesh the user did not give: those of the checkpoint. */
@@ -168,6 +139,29 @@ static tr_status name_sources(const struct tr_config *config, tr_status status)
                    options);
 }
 
+static long rounded_up(long n, long by)
+{
+    return (n + by - 1) / by;
+}
+
+/* The largest micro-batch with which a pipeline has enough of them, of `most` sequences of a rank;
+ * 1 where these are too few. All micro-batches have nearly the same size. */
+static long micro_batch_for(int nstages, long most)
+{
+    const long enough = tr_schedule_enough(nstages);
+    if (most < enough) return 1;
+    return rounded_up(most, rounded_up(most, most / enough));
+}
+
+/* A micro-batch that nobody has chosen is small enough for the stages of a pipeline. */
+static void fit_pipeline(struct tr_config *config, const int size[TR_NUM_AXES])
+{
+    const long parts = (long)size[TR_DP] * size[TR_FSDP];
+    if (size[TR_PP] == 1 || config->source[TR_OPTION_micro_batch] != TR_FROM_DEFAULT) return;
+    const long fitting = micro_batch_for(size[TR_PP], rounded_up((long)config->batch, parts));
+    if (fitting < config->micro_batch) config->micro_batch = fitting;
+}
+
 /* Where the batch or the micro-batch follows from --accumulate and the other: batch = micro-batch x
  * accumulate x ranks that have sequences of their own. An --accumulate of a file gives way to a
  * command line that gives one of the other two. */
@@ -180,8 +174,10 @@ static tr_status fit_batch(struct tr_config *config, const int size[TR_NUM_AXES]
         (!has_batch || source[TR_OPTION_micro_batch] == source[TR_OPTION_accumulate]);
     const int64_t parts = (int64_t)size[TR_DP] * size[TR_FSDP], passes = config->accumulate;
     if (!passes || source[TR_OPTION_batch] > source[TR_OPTION_accumulate] ||
-        source[TR_OPTION_micro_batch] > source[TR_OPTION_accumulate])
+        source[TR_OPTION_micro_batch] > source[TR_OPTION_accumulate]) {
+        fit_pipeline(config, size);
         return TR_OK;
+    }
     const int64_t all = config->micro_batch * passes * parts;
     if (!has_batch) {
         const double highest = tr_config_option(TR_OPTION_batch)->highest;
@@ -250,73 +246,94 @@ tr_status tr_setup_of(const struct tr_config *config, int nranks, struct tr_setu
     return tr_model_check(&setup->engine.model, setup->size[TR_TP]);
 }
 
-struct tr_cost_rank tr_setup_rank(const struct tr_setup *setup, const int *first_layer, int rank)
+void tr_setup_adopt(struct tr_config *config, const struct tr_setup *setup)
 {
-    const int *size = setup->size;
-    int coord[TR_NUM_AXES], shard = 0;
-    tr_mesh_coords(size, rank, coord);
-    const tr_axes axes = tr_engine_shard_axes(setup->engine.sharding);
-    for (int axis = 0; axis < TR_NUM_AXES; ++axis)
-        if (axes >> axis & 1) shard = shard * size[axis] + coord[axis];
-    long first, samples;
-    tr_layout_slice(setup->engine.batch, size[TR_DP] * size[TR_FSDP],
-                    coord[TR_DP] * size[TR_FSDP] + coord[TR_FSDP], &first, &samples);
-    const int stage = coord[TR_PP];
-    return (struct tr_cost_rank){.stage = stage,
-                                 .stage_layers = first_layer[stage + 1] - first_layer[stage],
-                                 .stage_rank =
-                                     rank % (tr_mesh_extent(size, TR_AXES_ALL) / size[TR_PP]),
-                                 .shard = shard,
-                                 .samples = samples,
-                                 .ulysses_rank = coord[TR_ULYSSES]};
+    const int64_t before = config->batch;
+    config->batch = setup->engine.batch;
+    config->micro_batch = setup->engine.micro_batch;
+    if (config->source[TR_OPTION_batch] == TR_FROM_CHECKPOINT && config->batch != before)
+        tr_config_note(config,
+                       "note: --accumulate=%lld makes a step of %lld sequences; the checkpoint has "
+                       "%lld\n",
+                       (long long)config->accumulate, (long long)config->batch, (long long)before);
 }
 
-tr_status tr_setup_stages(const struct tr_setup *setup, int **first_layer)
+/* The options that give a pipeline enough micro-batches, and how many these are. */
+static long mend_idle(const struct tr_config *config, const struct tr_engine_options *o,
+                      const int size[TR_NUM_AXES], char options[64])
 {
-    const struct tr_model_size *model = &setup->engine.model;
-    const struct tr_stage_costs costs = tr_engine_stage_costs(model);
-    const int stages = setup->size[TR_PP];
-    int *first = calloc((size_t)stages + 1, sizeof *first);
-    if (!first) return tr_fail("out of memory for %d stages", stages);
-    const tr_status status = tr_stages_assign((int)model->layers, stages, &costs, first);
-    if (status < 0) {
-        free(first);
-        return status;
+    const long enough = tr_schedule_enough(size[TR_PP]), parts = (long)size[TR_DP] * size[TR_FSDP],
+               most = rounded_up(o->batch, parts);
+    const bool follows =
+        config->accumulate && o->micro_batch * config->accumulate * parts == o->batch;
+    long passes = enough;
+    if (follows && !tr_config_given(config, TR_OPTION_batch)) {
+        snprintf(options, 64, "--accumulate=%ld", enough);
+        return enough;
     }
-    *first_layer = first;
-    return TR_OK;
+    if (most < enough) {
+        snprintf(options, 64, "--batch=%ld %s=%ld", enough * parts,
+                 follows ? "--accumulate" : "--micro-batch", follows ? enough : 1);
+        return enough;
+    }
+    if (follows) {
+        while (most % passes) ++passes;
+        snprintf(options, 64, "--accumulate=%ld", passes);
+        return passes;
+    }
+    const long micro = micro_batch_for(size[TR_PP], most);
+    snprintf(options, 64, "--micro-batch=%ld", micro);
+    return rounded_up(most, micro);
 }
 
-void tr_setup_resident(const struct tr_setup *setup, const int *first_layer, int rank,
-                       struct tr_resident *resident)
+void tr_setup_idle_note(const struct tr_config *config, const struct tr_engine_options *options,
+                        const int size[TR_NUM_AXES], char note[TR_NOTE_BYTES])
 {
-    const struct tr_cost_sizes sizes = tr_setup_sizes(setup);
-    const struct tr_cost_rank place = tr_setup_rank(setup, first_layer, rank);
-    const int last = setup->size[TR_PP] - 1,
-              each = tr_mesh_extent(setup->size, TR_AXES_ALL) / (last + 1);
-    const bool end = place.stage == 0 || place.stage == last;
-    if (last == 0 || !end || !sizes.tied) {
-        tr_resident_of(&sizes, &place, NULL, resident);
-        resident->process += (double)tr_resident_threads(setup->engine.nthreads);
-        return;
-    }
-    /* The other end stage's rank of the same place holds the tied table, too. */
-    const struct tr_cost_rank tied =
-        tr_setup_rank(setup, first_layer, rank + (last - 2 * place.stage) * each);
-    tr_resident_of(&sizes, &place, &tied, resident);
+    const int stages = size[TR_PP];
+    const long batches = tr_engine_micro_batches(options, size);
+    char mend[64];
+    note[0] = 0;
+    if (batches >= tr_schedule_enough(stages)) return;
+    const long more = mend_idle(config, options, size, mend);
+    snprintf(note, TR_NOTE_BYTES,
+             "note: with %ld micro-batch%s a step the stages of the pipeline idle %.0f %% of it, "
+             "with %ld they idle %.0f %%: %s",
+             batches, batches == 1 ? "" : "es", 100 * tr_schedule_idle(stages, batches), more,
+             100 * tr_schedule_idle(stages, more), mend);
+}
+
+int tr_setup_tied(const struct tr_setup *setup, int stage)
+{
+    const int last = setup->size[TR_PP] - 1;
+    return setup->engine.model.tied && last > 0 && (stage == 0 || stage == last) ? last - stage
+                                                                                 : -1;
+}
+
+void tr_setup_resident_of(const struct tr_setup *setup, const struct tr_memory *own,
+                          const struct tr_memory *tied, struct tr_resident *resident)
+{
+    tr_resident_of(setup->size, setup->engine.sharding, own, tied, resident);
     resident->process += (double)tr_resident_threads(setup->engine.nthreads);
+}
+
+tr_status tr_setup_resident(const struct tr_setup *setup, int rank, struct tr_resident *resident)
+{
+    const int stages = setup->size[TR_PP], each = tr_mesh_extent(setup->size, TR_AXES_ALL) / stages;
+    const int stage = rank / each, tied = tr_setup_tied(setup, stage);
+    struct tr_rehearsal own, other;
+    TR_TRY(tr_rehearse_memory(setup->size, &setup->engine, rank, &own));
+    if (tied >= 0)
+        TR_TRY(
+            tr_rehearse_memory(setup->size, &setup->engine, rank + (tied - stage) * each, &other));
+    tr_setup_resident_of(setup, &own.memory, tied >= 0 ? &other.memory : NULL, resident);
+    return TR_OK;
 }
 
 tr_status tr_setup_memory(const struct tr_setup *setup, int rank, uint64_t *nbytes)
 {
-    int *first_layer;
-    TR_TRY(tr_setup_stages(setup, &first_layer));
-    const struct tr_cost_sizes sizes = tr_setup_sizes(setup);
-    const struct tr_cost_rank place = tr_setup_rank(setup, first_layer, rank);
-    struct tr_cost cost;
-    tr_cost_of(&sizes, &place, &cost);
-    *nbytes = tr_cost_all(&cost.memory) + tr_resident_threads(setup->engine.nthreads);
-    free(first_layer);
+    struct tr_rehearsal rehearsal;
+    TR_TRY(tr_rehearse_memory(setup->size, &setup->engine, rank, &rehearsal));
+    *nbytes = tr_memory_sum(&rehearsal.memory) + tr_resident_threads(setup->engine.nthreads);
     return TR_OK;
 }
 

@@ -4,7 +4,6 @@
 #define TR_SETUP_H
 
 #include "config.h"
-#include "cost.h"
 #include "engine.h"
 #include "resident.h"
 
@@ -19,19 +18,26 @@ struct tr_setup {
 TR_NODISCARD tr_status tr_setup_of(const struct tr_config *config, int nranks,
                                    struct tr_setup *setup);
 
-/* The sizes of a run, for cost.h. */
-struct tr_cost_sizes tr_setup_sizes(const struct tr_setup *setup);
+/* Gives the options the setup's batch and micro-batch, and notes a batch that is not the
+ * checkpoint's. */
+void tr_setup_adopt(struct tr_config *config, const struct tr_setup *setup);
 
-/* A rank's place, for cost.h; first_layer[pp + 1] of its stages. */
-struct tr_cost_rank tr_setup_rank(const struct tr_setup *setup, const int *first_layer, int rank);
+/* Where the stages of a pipeline idle for more than TR_MOST_IDLE percent of a step: a line that
+ * says how much, and with which options they would not. "" elsewhere. The engine's options and
+ * sizes are those that follow from the config. */
+enum { TR_NOTE_BYTES = 256 };
+void tr_setup_idle_note(const struct tr_config *config, const struct tr_engine_options *options,
+                        const int size[TR_NUM_AXES], char note[TR_NOTE_BYTES]);
 
-/* first_layer[pp + 1] of the stages, which the caller frees. */
-TR_NODISCARD tr_status tr_setup_stages(const struct tr_setup *setup, int **first_layer);
+/* The stage that holds a tied table of `stage`, too; -1: none. */
+int tr_setup_tied(const struct tr_setup *setup, int stage);
 
-/* What the process of a rank will have resident, for resident.h, with the engine's number of
- * threads. */
-void tr_setup_resident(const struct tr_setup *setup, const int *first_layer, int rank,
-                       struct tr_resident *resident);
+/* What the process of a rank will have resident, with the engine's number of threads; for a rank of
+ * this memory, and of what the rank of tr_setup_tied has (NULL: there is none), the same. */
+TR_NODISCARD tr_status tr_setup_resident(const struct tr_setup *setup, int rank,
+                                         struct tr_resident *resident);
+void tr_setup_resident_of(const struct tr_setup *setup, const struct tr_memory *own,
+                          const struct tr_memory *tied, struct tr_resident *resident);
 
 /* The bytes that a rank needs, with the engine's number of threads. */
 TR_NODISCARD tr_status tr_setup_memory(const struct tr_setup *setup, int rank, uint64_t *nbytes);

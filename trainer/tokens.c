@@ -81,7 +81,7 @@ struct tr_micro *tr_pass_take_set(struct tr_engine *e, const struct tr_samples *
     }
     micro->count = 0;
     for (long row = 0; feed->sample && row < rows; ++row) micro->count += (double)s->weights[row];
-    write_tokens(e, micro, rows, own);
+    if (feed->sample) write_tokens(e, micro, rows, own);
     micro->tokens = (struct tr_tokens){.batch = batch,
                                        .context = local,
                                        .rows = rows,

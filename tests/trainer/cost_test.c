@@ -49,9 +49,9 @@ static void check(const struct tr_cost *cost, enum tr_cost_group group, enum tr_
     const struct tr_cost_traffic *t = &cost->traffic[group][call];
     CHECK_MESSAGE(t->calls == calls && t->bytes == bytes,
                   "%s of %s: %llu calls of %llu bytes, expected %llu of %llu",
-                  tr_cost_call_names[call], tr_cost_group_names[group],
-                  (unsigned long long)t->calls, (unsigned long long)t->bytes,
-                  (unsigned long long)calls, (unsigned long long)bytes);
+                  tr_traffic_names[call], tr_partner_names[group], (unsigned long long)t->calls,
+                  (unsigned long long)t->bytes, (unsigned long long)calls,
+                  (unsigned long long)bytes);
 }
 
 TEST(cost, parameters_worked_out_by_hand)
@@ -315,7 +315,7 @@ static void compare_rehearsal(const struct tr_engine *e, const struct tr_setup *
             CHECK_MESSAGE(alone ? t->calls == 0 : t->calls == x->calls && t->bytes == x->bytes,
                           "%s: rank %d rehearses %s of %s: %llu calls of %llu bytes, expected %llu "
                           "of %llu",
-                          name, e->mesh->rank, tr_cost_call_names[call], tr_cost_group_names[group],
+                          name, e->mesh->rank, tr_traffic_names[call], tr_partner_names[group],
                           (unsigned long long)t->calls, (unsigned long long)t->bytes,
                           (unsigned long long)x->calls, (unsigned long long)x->bytes);
         }
@@ -341,7 +341,7 @@ static void compare(struct tr_engine *e, const struct tr_cost *cost, const char 
             if (!comm_of(e, g)) continue;
             CHECK_MESSAGE(calls == x.calls && bytes == x.bytes,
                           "%s: rank %d: %s of %s: %llu calls of %llu bytes, expected %llu of %llu",
-                          name, e->mesh->rank, tr_cost_call_names[call], tr_cost_group_names[g],
+                          name, e->mesh->rank, tr_traffic_names[call], tr_partner_names[g],
                           (unsigned long long)calls, (unsigned long long)bytes,
                           (unsigned long long)x.calls, (unsigned long long)x.bytes);
         }
@@ -349,26 +349,25 @@ static void compare(struct tr_engine *e, const struct tr_cost *cost, const char 
 }
 
 /* No figure exceeds the bound by which sizes are refused. */
-static void check_bound(const struct tr_cost_sizes *sizes, const struct tr_cost *cost,
-                        const char *name)
+static void check_bound(const struct tr_setup *setup, const struct tr_cost *cost, const char *name)
 {
     const struct tr_cost_memory *m = &cost->memory;
-    const double bound = tr_cost_bound(sizes);
+    const double bound = tr_engine_bound(&setup->engine, setup->size);
     CHECK_MESSAGE((double)(m->weights + m->gradients + m->optimizer + m->gathered) <= bound &&
                       (double)m->activations <= bound,
                   "%s: the memory exceeds %g", name, bound);
     for (int group = 0; group < TR_COST_NUM_GROUPS; ++group)
         for (int call = 0; call < TR_COST_NUM_CALLS; ++call)
             CHECK_MESSAGE((double)cost->traffic[group][call].bytes <= bound,
-                          "%s: %s of %s exceed %g", name, tr_cost_call_names[call],
-                          tr_cost_group_names[group], bound);
+                          "%s: %s of %s exceed %g", name, tr_traffic_names[call],
+                          tr_partner_names[group], bound);
 }
 
 static void body(struct rank *self)
 {
     const struct layout *l = self->arg;
     const struct tr_setup setup = setup_of(l);
-    const struct tr_cost_sizes sizes = tr_setup_sizes(&setup);
+    const struct tr_cost_sizes sizes = tr_cost_sizes_of(&setup.engine, setup.size);
     struct tr_mesh mesh;
     struct tr_engine e = {0};
     struct tr_cost cost;
@@ -391,7 +390,7 @@ static void body(struct rank *self)
                                           .samples = e.samples,
                                           .ulysses_rank = mesh.coord[TR_ULYSSES]};
         tr_cost_of(&sizes, &rank, &cost);
-        check_bound(&sizes, &cost, name);
+        check_bound(&setup, &cost, name);
         compare(&e, &cost, name);
         compare_memory(&e, &cost.memory);
         compare_rehearsal(&e, &setup, &cost, name);
@@ -455,7 +454,7 @@ static void remember_narrow_heads(struct rank *self)
                                         .batch = 4,
                                         .micro_batch = 4}};
     memcpy(setup.size, size, sizeof size);
-    const struct tr_cost_sizes sizes = tr_setup_sizes(&setup);
+    const struct tr_cost_sizes sizes = tr_cost_sizes_of(&setup.engine, setup.size);
     const struct tr_cost_rank rank = {.stage_layers = 12, .samples = 4, .ulysses_rank = self->rank};
     struct tr_mesh mesh;
     struct tr_engine e = {0};

@@ -256,6 +256,21 @@ TEST(run, a_plan_needs_no_launcher)
     teardown(&b);
 }
 
+TEST(run, a_pipeline_that_idles_says_so_at_its_start_and_in_its_plan)
+{
+    static const char says[] = "note: with 1 micro-batch a step the stages of the pipeline idle "
+                               "50 % of it, with 3 they idle 25 %: --micro-batch=4\n";
+    struct bench b;
+    REQUIRE(setup(&b));
+    CHECK_EQ(train(2, SMALL "--pp=2 --steps=1 --micro-batch=12", b.output), 0);
+    CHECK_MESSAGE(count(b.output, says) == 1, "%s", b.output);
+    CHECK_EQ(train(1, SMALL "--plan --ranks=2 --pp=2 --micro-batch=12", b.output), 0);
+    CHECK_MESSAGE(count(b.output, says) == 1, "%s", b.output);
+    CHECK_EQ(train(2, SMALL "--pp=2 --steps=1 --micro-batch=4", b.output), 0);
+    CHECK_MESSAGE(count(b.output, "note: with") == 0, "%s", b.output);
+    teardown(&b);
+}
+
 /* Each of these would take minutes, gigabytes or megabytes of text if the plan went through ranks,
  * micro-batches and stages one by one. */
 TEST(run, plans_of_the_largest_sizes_end)

@@ -1,6 +1,6 @@
 /* An architecture is a table: the tensors of its units, in the order of the registry, and the parts
- * that its blocks are made of. The registry, the memory of activations, --plan and the formulas of
- * cost.c read it. A new one is a file with its table, like gpt2.c, and a line in architecture.c. */
+ * that its blocks are made of. The registry and the memory of activations read it. A new one is a
+ * file with its table, like gpt2.c, and a line in architecture.c. */
 #ifndef TR_ARCHITECTURE_H
 #define TR_ARCHITECTURE_H
 

@@ -280,15 +280,20 @@ struct tr_attend tr_model_attend(const struct tr_model *model, long batch, long 
 }
 
 void tr_model_take_acts(const struct tr_model *model, const struct tr_seams *seams,
-                        struct tr_arena *arena, int nblocks, bool last, long batch, long context,
+                        struct tr_arena *arena, int nblocks, long batch, long context,
                         struct tr_acts *acts)
 {
-    const long rows = batch * context, own = rows / seams->tp, h = model->size.width;
+    const long own = batch * context / seams->tp;
     *acts = (struct tr_acts){.blocks = acts->blocks};
     for (int slot = 0; slot < nblocks; ++slot)
         take_block(model, seams, arena, batch, context, &acts->blocks[slot]);
-    acts->output = take(model, arena, own, h);
-    if (!last) return;
+    acts->output = take(model, arena, own, model->size.width);
+}
+
+void tr_model_take_head(const struct tr_model *model, const struct tr_seams *seams,
+                        struct tr_arena *arena, long batch, long context, struct tr_acts *acts)
+{
+    const long rows = batch * context, own = rows / seams->tp, h = model->size.width;
     acts->norm = take(model, arena, own, h);
     acts->mean = take_floats(arena, own);
     acts->rstd = take_floats(arena, own);
@@ -309,6 +314,20 @@ void tr_model_take_scratch(const struct tr_model *model, struct tr_arena *arena,
         .d_attention = take(model, arena, rows, model->heads * model->d),
     };
     take_qkv(model, arena, rows, &scratch->dq, &scratch->dk, &scratch->dv);
+}
+
+double tr_model_parameters(const struct tr_model_size *size)
+{
+    double count = 0;
+    for (int kind = 0; kind < TR_NUM_UNIT_KINDS; ++kind) {
+        const struct tr_unit_rows *unit = &tr_architectures[size->kind]->units[kind];
+        const double units = kind == TR_BLOCK_OF_LAYER ? (double)size->layers : 1;
+        for (const struct tr_tensor_row *row = unit->rows; row < unit->rows + unit->n; ++row)
+            if (tr_row_is_there(row, size->tied))
+                count +=
+                    units * (double)extent_of(size, row->rows) * (double)extent_of(size, row->cols);
+    }
+    return count;
 }
 
 double tr_model_flops_per_token(const struct tr_model_size *size)

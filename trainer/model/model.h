@@ -104,11 +104,13 @@ struct tr_pass {
     struct tr_scratch *scratch;
 };
 
-/* Carves memory for `batch` sequences of `context` tokens on this rank, with acts->blocks[nblocks];
- * `last`: with norm and logits. */
+/* Carves memory for `batch` sequences of `context` tokens on this rank: acts->blocks[nblocks] and
+ * output; norm and logits; what is needed once. */
 void tr_model_take_acts(const struct tr_model *model, const struct tr_seams *seams,
-                        struct tr_arena *arena, int nblocks, bool last, long batch, long context,
+                        struct tr_arena *arena, int nblocks, long batch, long context,
                         struct tr_acts *acts);
+void tr_model_take_head(const struct tr_model *model, const struct tr_seams *seams,
+                        struct tr_arena *arena, long batch, long context, struct tr_acts *acts);
 void tr_model_take_scratch(const struct tr_model *model, struct tr_arena *arena, long batch,
                            long context, struct tr_scratch *scratch);
 
@@ -148,6 +150,9 @@ TR_NODISCARD tr_status tr_embed_backward(const struct tr_pass *pass, struct tr_d
 /* The logits of the rows of the stream, this rank's part of the vocabulary, into acts->logits. */
 TR_NODISCARD tr_status tr_head_logits(const struct tr_pass *pass, const struct tr_data *final,
                                       const struct tr_data *head);
+
+/* Parameters, each once, in floating point: also of sizes that 64 bits cannot count. */
+double tr_model_parameters(const struct tr_model_size *size);
 
 /* Floating point operations of training per token (forward and backward), matrix products only. */
 double tr_model_flops_per_token(const struct tr_model_size *size);

@@ -80,7 +80,8 @@ struct tr_backend {
     void (*clear)(void *tensor, size_t nbytes);
     /* host[n] = the values of n activations; waits */
     void (*read_activations)(float *host, const struct tr_data *x, size_t n);
-    /* x[n] of masters = the values of elements first .. first + n - 1 */
+    /* x[n] of masters = the values of elements first .. first + n - 1. NULL: memory keeps no
+     * values. */
     void (*initialize)(float *x, size_t n, const struct tr_first_values *values, uint64_t first);
     /* tr_checksum of a tensor (param.h) */
     uint64_t (*checksum)(const void *tensor, size_t nbytes);

@@ -49,8 +49,6 @@ static void write_nothing(void *tensor, const void *host, size_t nbytes) {}
 
 static void clear(void *tensor, size_t nbytes) {}
 
-static void initialize(float *x, size_t n, const struct tr_first_values *values, uint64_t first) {}
-
 static void read_activations(float *host, const struct tr_data *x, size_t n)
 {
     memset(host, 0, n * sizeof *host);
@@ -234,7 +232,6 @@ void tr_dry_backend(struct tr_dry *dry, const struct tr_types *types)
         .read = read_zeros,
         .clear = clear,
         .read_activations = read_activations,
-        .initialize = initialize,
         .checksum = checksum,
         .find_not_finite = find_not_finite,
         .round_masters = round_masters,

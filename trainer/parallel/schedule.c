@@ -33,6 +33,17 @@ long tr_schedule_units(int nstages, int nbatches)
     return 3L * (nbatches + nstages - 1);
 }
 
+double tr_schedule_idle(int nstages, long nbatches)
+{
+    return (nstages - 1) / (double)(nbatches + nstages - 1);
+}
+
+long tr_schedule_enough(int nstages)
+{
+    const long batches = ((100L - TR_MOST_IDLE) * (nstages - 1) + TR_MOST_IDLE - 1) / TR_MOST_IDLE;
+    return batches > 1 ? batches : 1;
+}
+
 /* The i-th of the 2 m compute steps of a stage. */
 static struct tr_schedule_step compute(const struct tr_schedule *schedule, int warmup, int i)
 {

@@ -89,6 +89,12 @@ const char *tr_schedule_name(enum tr_schedule_kind kind);
 int tr_schedule_in_flight(enum tr_schedule_kind kind, int nstages, int nbatches, int stage);
 long tr_schedule_units(int nstages, int nbatches);
 
+/* The share of a step in which a stage waits for others, and the fewest micro-batches with which
+ * that is at most TR_MOST_IDLE percent. */
+enum { TR_MOST_IDLE = 30 };
+double tr_schedule_idle(int nstages, long nbatches);
+long tr_schedule_enough(int nstages);
+
 /* Makes the steps of one stage. Errors: sizes below 1 or too large, a stage that does not exist,
  * memory. */
 TR_NODISCARD tr_status tr_schedule_init(struct tr_schedule *schedule, enum tr_schedule_kind kind,

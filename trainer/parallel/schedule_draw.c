@@ -57,7 +57,7 @@ static void draw_all(FILE *out, const struct tr_schedule *schedules, long *const
             "%s, stages: %d, micro-batches: %d, units of time: %ld, each stage idle for %ld (%.1f "
             "%%)\n",
             tr_schedule_name(schedules[0].kind), nstages, nbatches, units, 3L * (nstages - 1),
-            100.0 * (nstages - 1) / (nbatches + nstages - 1));
+            100 * tr_schedule_idle(nstages, nbatches));
     fprintf(out, "activation sets:");
     for (int s = 0; s < nstages; ++s) fprintf(out, " %d", schedules[s].nsets);
     fprintf(out, "\n");

@@ -1,15 +1,14 @@
-/* What a training step communicates and what a rank needs to remember, from sizes alone: formulas,
- * worked out again from the architecture's table without the layouts, the registry and the engine,
- * whose counters and arenas the tests compare with them. Symbols: t = tp, n = ranks that shard, m =
- * micro-batches of a step. */
+/* What a training step communicates and what a rank needs to remember, from sizes alone: the oracle
+ * of engines and rehearsals. Formulas, worked out again from the architecture's table without the
+ * layouts, the registry and the engine, whose counters, arenas and rehearsals are compared with
+ * them. Symbols: t = tp, n = ranks that shard, m = micro-batches of a step. */
 #ifndef TR_COST_H
 #define TR_COST_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "model/architecture.h"
-#include "ops/optimizer.h"
+#include "../../trainer/engine.h"
 
 /* The sizes of a run, those that the options give. */
 struct tr_cost_sizes {
@@ -32,7 +31,7 @@ struct tr_cost_rank {
     int ulysses_rank;
 };
 
-/* Whom a call is with. */
+/* Whom a call is with: in the order of enum tr_partners. */
 enum tr_cost_group {
     TR_COST_SHARD,   /* the ranks that shard a unit */
     TR_COST_REPLICA, /* the other ranks with tokens of their own */
@@ -46,6 +45,7 @@ enum tr_cost_group {
     TR_COST_WORLD,
     TR_COST_NUM_GROUPS
 };
+/* In the order of enum tr_traffic_kind. */
 enum tr_cost_call {
     TR_COST_ALL_REDUCE,
     TR_COST_REDUCE_SCATTER,
@@ -55,8 +55,6 @@ enum tr_cost_call {
     TR_COST_RECV,
     TR_COST_NUM_CALLS
 };
-extern const char *const tr_cost_group_names[TR_COST_NUM_GROUPS];
-extern const char *const tr_cost_call_names[TR_COST_NUM_CALLS];
 
 /* Calls of a step and their payload: the whole message, as tuttiCommCallCounters counts it. */
 struct tr_cost_traffic {
@@ -75,16 +73,19 @@ struct tr_cost {
     struct tr_cost_memory memory;
 };
 
+/* What the options of an engine on a mesh of these sizes say; a rank's place there, where the
+ * stages have the layers first_layer[pp + 1]. */
+struct tr_cost_sizes tr_cost_sizes_of(const struct tr_engine_options *options,
+                                      const int size[TR_NUM_AXES]);
+struct tr_cost_rank tr_cost_rank_of(const struct tr_engine_options *options,
+                                    const int size[TR_NUM_AXES], const int *first_layer, int rank);
+
 /* The cost of a step of one rank. */
 void tr_cost_of(const struct tr_cost_sizes *sizes, const struct tr_cost_rank *rank,
                 struct tr_cost *cost);
 
 /* Parameters of the model, each once. */
 uint64_t tr_cost_parameters(const struct tr_cost_sizes *sizes);
-
-/* More bytes than any figure of tr_cost_of, for any rank: where this is below 2^62, the formulas
- * and the sizes of the engine stay within 64 bits. */
-double tr_cost_bound(const struct tr_cost_sizes *sizes);
 
 /* Micro-batches of a step. */
 long tr_cost_micro_batches(const struct tr_cost_sizes *sizes);

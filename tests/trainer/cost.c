@@ -3,11 +3,58 @@
 
 #include <string.h>
 
-const char *const tr_cost_group_names[TR_COST_NUM_GROUPS] = {
-    "shards",  "replicas", "tp",   "tp, shared heads", "tied stages",
-    "a stage", "pp",       "ring", "ulysses",          "all"};
-const char *const tr_cost_call_names[TR_COST_NUM_CALLS] = {
-    "all-reduce", "reduce-scatter", "all-gather", "all-to-all", "send", "receive"};
+/* ---- From options to sizes ----------------------------------------------------------------------
+ */
+
+struct tr_cost_sizes tr_cost_sizes_of(const struct tr_engine_options *o,
+                                      const int size[TR_NUM_AXES])
+{
+    const struct tr_model_size *m = &o->model;
+    return (struct tr_cost_sizes){.architecture = tr_architectures[m->kind],
+                                  .tied = m->tied,
+                                  .layers = m->layers,
+                                  .heads = m->heads,
+                                  .kv_heads = m->kv_heads,
+                                  .width = m->width,
+                                  .hidden = m->hidden,
+                                  .vocabulary = m->vocabulary,
+                                  .context = m->context,
+                                  .pp = size[TR_PP],
+                                  .dp = size[TR_DP],
+                                  .fsdp = size[TR_FSDP],
+                                  .ring = size[TR_RING],
+                                  .ulysses = size[TR_ULYSSES],
+                                  .tp = size[TR_TP],
+                                  .zero = (int)o->sharding,
+                                  .gpipe = o->schedule == TR_GPIPE,
+                                  .optimizer = o->optimizer,
+                                  .reduce_last = o->reduce_last,
+                                  .keep_gathered = size[TR_PP] > 1 && !o->reshard_always,
+                                  .batch = o->batch,
+                                  .micro_batch = o->micro_batch,
+                                  .bucket_bytes = (long)o->bucket_bytes};
+}
+
+struct tr_cost_rank tr_cost_rank_of(const struct tr_engine_options *o, const int size[TR_NUM_AXES],
+                                    const int *first_layer, int rank)
+{
+    int coord[TR_NUM_AXES], shard = 0;
+    tr_mesh_coords(size, rank, coord);
+    const tr_axes axes = tr_engine_shard_axes(o->sharding);
+    for (int axis = 0; axis < TR_NUM_AXES; ++axis)
+        if (axes >> axis & 1) shard = shard * size[axis] + coord[axis];
+    long first, samples;
+    tr_layout_slice(o->batch, size[TR_DP] * size[TR_FSDP],
+                    coord[TR_DP] * size[TR_FSDP] + coord[TR_FSDP], &first, &samples);
+    const int stage = coord[TR_PP];
+    return (struct tr_cost_rank){.stage = stage,
+                                 .stage_layers = first_layer[stage + 1] - first_layer[stage],
+                                 .stage_rank =
+                                     rank % (tr_mesh_extent(size, TR_AXES_ALL) / size[TR_PP]),
+                                 .shard = shard,
+                                 .samples = samples,
+                                 .ulysses_rank = coord[TR_ULYSSES]};
+}
 
 /* ---- Collectives of the store ------------------------------------------------------------------
  */
@@ -340,24 +387,4 @@ uint64_t tr_cost_parameters(const struct tr_cost_sizes *s)
         for (int i = 0; i < unit.n; ++i) count += units * unit.tensors[i].floats;
     }
     return (uint64_t)count;
-}
-
-double tr_cost_bound(const struct tr_cost_sizes *s)
-{
-    const double shards = (double)tr_cost_shards(s), w = (double)s->width,
-                 layers = (double)s->layers;
-    const double parts = (double)s->dp * s->fsdp, m = (double)tr_cost_micro_batches(s);
-    /* Twice: the last micro-batch is padded to a full one, and the sequence on every rank. */
-    const double tokens = 2 * ((double)s->batch / parts + 1) *
-                          ((double)s->context + 2.0 * s->ring * s->ulysses * s->tp);
-    const double passes =
-        tokens * (layers * (64 * w + 8 * (double)s->hidden) + 4 * (double)s->vocabulary);
-    const double uses = s->zero < 2 ? 2 : 2 * m + 2;
-    const double store = uses * ((double)tr_cost_parameters(s) +
-                                 (layers + 3) * (shards + TR_COST_SECTIONS) * TR_COST_BLOCK);
-    const bool whole = tr_optimizer_rule(&s->optimizer)->whole != NULL;
-    const double owned = whole
-                             ? parts * s->ring * s->ulysses * s->tp * (double)tr_cost_parameters(s)
-                             : 0; /* what an owner of matrices sends, at most */
-    return 4 * ((passes > store ? passes : store) + owned);
 }

@@ -130,6 +130,7 @@ typedef enum {
 #define TUTTI_CONFIG_MAGIC 0x7475747469000001ull
 #define TUTTI_CONFIG_UNDEF_INT INT_MIN
 #define TUTTI_SPLIT_NOCOLOR (-1)
+#define TUTTI_SPLIT_REFUSED (-3)
 #define TUTTI_DEVICE_CURRENT (-2)
 
 /* Per-communicator settings; start from TUTTI_CONFIG_INITIALIZER. Fields left undefined come from
@@ -232,7 +233,9 @@ TUTTI_API tuttiResult_t tuttiGetLauncher(int *rank, int *nranks, int *localRank)
 /* Splits `comm`: the ranks with the same color form a new communicator, ordered by key, then by
  * their rank in `comm`. Collective over `comm`. Color TUTTI_SPLIT_NOCOLOR gives *newcomm = NULL.
  * config NULL: the settings of `comm`. Inside a group, also with inits, all of the group are made
- * together at its end, before its calls are issued. InvalidArgument: another negative color. */
+ * together at its end, before its calls are issued. InvalidArgument, outside groups on all ranks:
+ * another negative color, no newcomm, or TUTTI_SPLIT_REFUSED: a library over this one refuses for
+ * its own reason, which it gave to tuttiRefuse and which is this rank's error. */
 TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
                                        const tuttiConfig_t *config);
 
@@ -266,7 +269,6 @@ TUTTI_API tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *
 /* The deadline of the calls on `comm` that are issued from now on, and of later replays of CUDA
  * graphs, in place of timeoutMs; 0: none. Any thread. InvalidArgument: timeoutMs is negative. */
 TUTTI_API tuttiResult_t tuttiCommSetTimeout(tuttiComm_t comm, int timeoutMs);
-
 /* Success where a call on `comm` may begin now, else what the call would return. */
 TUTTI_API tuttiResult_t tuttiCommCheck(tuttiComm_t comm);
 /* (tutti) RemoteError where `rank` is known to have died, left or aborted. Any thread may ask. */
@@ -519,7 +521,6 @@ TUTTI_API tuttiResult_t tuttiDescribe(tuttiDescribe_t what, tuttiComm_t comm,
 /* *isGiven: 1 when the setting (TUTTI_...) has a value of the user's, else 0: its default holds.
  * InvalidArgument: there is no such setting. */
 TUTTI_API tuttiResult_t tuttiIsSettingGiven(const char *name, int *isGiven);
-
 /* *count: of the GPUs that CUDA's driver finds; where that is 0, tuttiDescribeGpus says why. */
 TUTTI_API tuttiResult_t tuttiGetDeviceCount(int *count);
 
@@ -532,7 +533,6 @@ TUTTI_API tuttiResult_t tuttiUseNcclSettings(void);
 /* Copies the value that the variable was given, as text; "" when it is unset, or without
  * tuttiUseNcclSettings. InvalidArgument: NCCL documents no such variable, `nbytes` are too few. */
 TUTTI_API tuttiResult_t tuttiGetNcclSetting(const char *name, char *value, size_t nbytes);
-
 /* The index-th of NCCL's variables; NULL past the end. */
 TUTTI_API const char *tuttiNcclSettingName(int index);
 

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -132,6 +133,23 @@ static tr_status parse_choice(const struct tr_option *option, const char *text, 
     return tr_fail("--%s=%s: expected one of %s", option->name, text, option->choices);
 }
 
+/* NULL for an option that is no share of the highest learning rate. */
+static struct tr_share_rate *rate_of(struct tr_config *config, int id)
+{
+    return id == TR_OPTION_start_lr ? &config->start_rate
+           : id == TR_OPTION_min_lr ? &config->min_rate
+                                    : NULL;
+}
+
+void tr_config_set_rate(struct tr_config *config, int id, double rate, const char *where)
+{
+    struct tr_share_rate *share = rate_of(config, id);
+    if (config->source[id] > TR_FROM_FILE) return;
+    config->source[id] = TR_FROM_FILE;
+    share->rate = rate;
+    snprintf(share->where, sizeof share->where, "%s", where);
+}
+
 tr_status tr_config_set(struct tr_config *config, const char *name, const char *text,
                         enum tr_source source)
 {
@@ -150,6 +168,7 @@ tr_status tr_config_set(struct tr_config *config, const char *name, const char *
     }
     if (source < config->source[id]) return TR_OK;
     config->source[id] = source;
+    if (rate_of(config, id)) rate_of(config, id)->where[0] = 0;
     if (option->type == TR_TYPE_INT || option->type == TR_TYPE_CHOICE)
         *(int64_t *)(void *)field = (int64_t)number;
     else if (option->type == TR_TYPE_REAL)
@@ -159,14 +178,18 @@ tr_status tr_config_set(struct tr_config *config, const char *name, const char *
     return TR_OK;
 }
 
+void tr_config_reset(struct tr_config *config, int id)
+{
+    config->source[id] = TR_FROM_DEFAULT;
+    const tr_status status =
+        tr_config_set(config, options[id].name, options[id].initial, TR_FROM_DEFAULT);
+    (void)status; /* the table's own defaults; a test sets each of them */
+}
+
 void tr_config_init(struct tr_config *config)
 {
     memset(config, 0, sizeof *config);
-    for (int id = 0; id < TR_NUM_OPTIONS; ++id) {
-        const tr_status status =
-            tr_config_set(config, options[id].name, options[id].initial, TR_FROM_DEFAULT);
-        (void)status; /* the table's own defaults; a test sets each of them */
-    }
+    for (int id = 0; id < TR_NUM_OPTIONS; ++id) tr_config_reset(config, id);
 }
 
 void tr_config_value(const struct tr_config *config, int id, char out[TR_TEXT_BYTES])
@@ -180,6 +203,12 @@ void tr_config_value(const struct tr_config *config, int id, char out[TR_TEXT_BY
         get_choice(options[id].choices, *(const int64_t *)(const void *)field, out);
     else
         memcpy(out, field, TR_TEXT_BYTES);
+}
+
+void tr_config_show(const struct tr_config *config, int id, char out[TR_TEXT_BYTES])
+{
+    tr_config_value(config, id, out);
+    if (options[id].type == TR_TYPE_REAL) snprintf(out, TR_TEXT_BYTES, "%g", strtod(out, NULL));
 }
 
 tr_status tr_config_parse(struct tr_config *config, int argc, char **argv)
@@ -216,11 +245,23 @@ tr_status tr_config_parse(struct tr_config *config, int argc, char **argv)
     return TR_OK;
 }
 
+static tr_status check_rate(const struct tr_config *config, const struct tr_share_rate *share)
+{
+    if (!share->where[0] || (share->rate >= 0 && share->rate <= config->lr)) return TR_OK;
+    return tr_fail("%s: expected 0 to --lr=%g, the highest learning rate", share->where,
+                   config->lr);
+}
+
 tr_status tr_config_check(const struct tr_config *config)
 {
+    TR_TRY(check_rate(config, &config->start_rate));
+    TR_TRY(check_rate(config, &config->min_rate));
     if (config->every && !config->checkpoint[0])
         return tr_fail("--every=%lld without --checkpoint=DIR: nowhere to write to",
                        (long long)config->every);
+    if (config->keep && !config->checkpoint[0])
+        return tr_fail("--keep=%lld without --checkpoint=DIR: there are no checkpoints to keep",
+                       (long long)config->keep);
     if (config->trust_min > config->trust_max)
         return tr_fail("--trust-min=%g exceeds --trust-max=%g", config->trust_min,
                        config->trust_max);
@@ -242,9 +283,24 @@ tr_status tr_config_check(const struct tr_config *config)
     return TR_OK;
 }
 
+void tr_config_note(struct tr_config *config, const char *format, ...)
+{
+    va_list args;
+    const size_t used = strlen(config->notes);
+    va_start(args, format);
+    vsnprintf(config->notes + used, TR_NOTES_BYTES - used, format, args);
+    va_end(args);
+}
+
 bool tr_config_given(const struct tr_config *config, int id)
 {
     return config->source[id] > TR_FROM_CHECKPOINT;
+}
+
+static void resolve_rate(double lr, struct tr_share_rate *share, double *option)
+{
+    if (share->where[0]) *option = lr > 0 ? share->rate / lr : 0;
+    share->where[0] = 0;
 }
 
 void tr_config_resolve(struct tr_config *config)
@@ -256,6 +312,8 @@ void tr_config_resolve(struct tr_config *config)
     } else if (config->epochs > 0) {
         config->steps = 0;
     }
+    resolve_rate(config->lr, &config->start_rate, &config->start_lr);
+    resolve_rate(config->lr, &config->min_rate, &config->min_lr);
     if (!config->kv_heads) config->kv_heads = config->heads;
     if (!config->hidden) config->hidden = architecture->hidden((long)config->width);
     if (config->tied == TR_TIED_AUTO) config->tied = architecture->tied ? TR_TIED_ON : TR_TIED_OFF;
@@ -272,13 +330,21 @@ static bool may_differ(int id)
     return false;
 }
 
+static uint64_t add(uint64_t sum, const void *bytes, size_t n)
+{
+    return (sum << 1 | sum >> 63) ^ tr_checksum(bytes, n);
+}
+
 uint64_t tr_config_checksum(const struct tr_config *config)
 {
+    const struct tr_share_rate *const rates[] = {&config->start_rate, &config->min_rate};
     uint64_t sum = (config->checkpoint[0] != 0) + 2u * (config->resume[0] != 0);
+    for (int i = 0; i < 2; ++i)
+        if (rates[i]->where[0]) sum = add(sum, &rates[i]->rate, sizeof rates[i]->rate);
     for (int id = 0; id < TR_NUM_OPTIONS; ++id) {
         char value[TR_TEXT_BYTES];
         tr_config_value(config, id, value);
-        if (!may_differ(id)) sum = (sum << 1 | sum >> 63) ^ tr_checksum(value, strlen(value));
+        if (!may_differ(id)) sum = add(sum, value, strlen(value));
     }
     return sum;
 }
@@ -317,10 +383,8 @@ void tr_config_print(const struct tr_config *config, FILE *out)
     int column = 0;
     for (int id = 0; id < TR_NUM_OPTIONS; ++id) {
         char value[TR_TEXT_BYTES], cell[TR_TEXT_BYTES + 64];
-        tr_config_value(config, id, value);
+        tr_config_show(config, id, value);
         if (options[id].type == TR_TYPE_TEXT && !value[0]) continue;
-        if (options[id].type == TR_TYPE_REAL)
-            snprintf(value, sizeof value, "%g", strtod(value, NULL));
         snprintf(cell, sizeof cell, "%-13s %s%s", options[id].name, value,
                  sources[config->source[id]]);
         fprintf(out, "  %-36s", cell);

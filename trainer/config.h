@@ -27,16 +27,24 @@ enum tr_option_id {
     TR_NUM_OPTIONS
 };
 
+/* A share of the highest learning rate that was given as a learning rate: which share it is, is
+ * known when all options are read. */
+struct tr_share_rate {
+    double rate;
+    char where[512]; /* begins errors: file, line, key and value; "": the option is a share */
+};
+
 struct tr_config {
 #define NUMBER(type, field, ...) TR_FIELD_##type field;
 #define CHOICE(field, ...) int64_t field;
 #define TEXT(field, ...) char field[TR_TEXT_BYTES];
 #include "config_table.h"
     enum tr_source source[TR_NUM_OPTIONS];
-    bool help;                  /* --help was given */
-    bool plan;                  /* --plan was given */
-    bool generates;             /* `tutti-train generate`: no data, no training */
-    char notes[TR_NOTES_BYTES]; /* lines on keys of the file that have no effect (deepspeed.h) */
+    struct tr_share_rate start_rate, min_rate; /* of start_lr and min_lr */
+    bool help;                                 /* --help was given */
+    bool plan;                                 /* --plan was given */
+    bool generates;                            /* `tutti-train generate`: no data, no training */
+    char notes[TR_NOTES_BYTES]; /* lines on what a user may not expect, for the start of a run */
 };
 
 /* Places of choices in their rows. */
@@ -63,18 +71,32 @@ TR_NODISCARD tr_status tr_config_parse(struct tr_config *config, int argc, char 
 TR_NODISCARD tr_status tr_config_set(struct tr_config *config, const char *name, const char *text,
                                      enum tr_source source);
 
+/* Gives option `id` its default, which any source then wins over. */
+void tr_config_reset(struct tr_config *config, int id);
+
+/* Sets start_lr or min_lr (`id`) from a learning rate of a file; tr_config_check compares it with
+ * the
+ * --lr that counts at the end, tr_config_resolve makes it a share. Keeps a value that came from the
+ * command line. */
+void tr_config_set_rate(struct tr_config *config, int id, double rate, const char *where);
+
 /* Reads a JSON object of option names and of DeepSpeed's keys, with comments. */
 TR_NODISCARD tr_status tr_config_read_json(struct tr_config *config, const char *path);
 
-/* Replaces the options that stand for what follows from others (kv-heads 0, hidden 0, tied auto) by
- * what they stand for, as the checkpoint then has them; of steps and epochs the one that does not
- * count becomes 0. */
+/* Replaces the options that stand for what follows from others (kv-heads 0, hidden 0, tied auto, a
+ * share of lr given as a rate) by what they stand for, as the checkpoint then has them; of steps
+ * and epochs the one that does not count becomes 0. */
 void tr_config_resolve(struct tr_config *config);
 
 /* Takes the options a checkpoint was written with (JSON text; `path` for messages), but for those
- * that were given. A given option of the model, or optimizer, that means something else fails. */
+ * that were given. A given option of the model, or optimizer, that means something else fails; one
+ * that trains otherwise is noted. */
 TR_NODISCARD tr_status tr_config_restore(struct tr_config *config, const char *json,
                                          const char *path);
+
+/* Adds a line to config->notes, where there is room. */
+void tr_config_note(struct tr_config *config, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* A checksum of the options that must be the same on all ranks. */
 uint64_t tr_config_checksum(const struct tr_config *config);
@@ -105,7 +127,8 @@ struct tr_option {
 };
 const struct tr_option *tr_config_option(int id);
 
-/* The value as text, in `out`. */
+/* The value as text, in `out`: with all digits, and with six for people. */
 void tr_config_value(const struct tr_config *config, int id, char out[TR_TEXT_BYTES]);
+void tr_config_show(const struct tr_config *config, int id, char out[TR_TEXT_BYTES]);
 
 #endif

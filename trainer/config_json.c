@@ -17,6 +17,9 @@ static tr_status set_option(struct tr_config *config, const struct tr_json *json
     if (json_object_is_type(value, json_type_string) &&
         strlen(json_object_get_string(value)) < (size_t)json_object_get_string_len(value))
         return tr_fail("%s:%d: \"%s\": a zero byte in the text", json->name, line, key);
+    if (json_object_is_type(value, json_type_boolean) &&
+        tr_config_option(tr_config_find(key))->type == TR_TYPE_TEXT)
+        return tr_fail("%s:%d: \"%s\": expected a number or a string", json->name, line, key);
     if (tr_config_set(config, key, json_object_get_string(value), source) == TR_OK) return TR_OK;
     if (source != TR_FROM_FILE) return TR_FAILED;
     snprintf(why, sizeof why, "%s", tr_error());
@@ -92,6 +95,29 @@ static tr_status check_fixed(const struct tr_config *config, const struct tr_con
     return TR_OK;
 }
 
+/* Whether another value lets a run train otherwise; a larger --steps lets it go on. */
+static bool is_noted(int id)
+{
+    return tr_config_option(id)->group == TR_GROUP_TRAIN && id != TR_OPTION_steps &&
+           id != TR_OPTION_epochs && id != TR_OPTION_micro_batch && id != TR_OPTION_data;
+}
+
+static void note_changes(struct tr_config *config, const struct tr_config *saved)
+{
+    struct tr_config meant = *config;
+    tr_config_resolve(&meant);
+    for (int id = 0; id < TR_NUM_OPTIONS; ++id) {
+        char value[TR_TEXT_BYTES], held[TR_TEXT_BYTES];
+        tr_config_value(&meant, id, value);
+        tr_config_value(saved, id, held);
+        if (!is_noted(id) || !tr_config_given(config, id) || !strcmp(value, held)) continue;
+        tr_config_show(&meant, id, value);
+        tr_config_show(saved, id, held);
+        tr_config_note(config, "note: --%s=%s; the checkpoint has %s\n", tr_config_option(id)->name,
+                       value, held);
+    }
+}
+
 tr_status tr_config_restore(struct tr_config *config, const char *json, const char *path)
 {
     struct tr_config saved;
@@ -115,7 +141,9 @@ tr_status tr_config_restore(struct tr_config *config, const char *json, const ch
         tr_config_value(&saved, id, value);
         TR_TRY(tr_config_set(config, option->name, value, TR_FROM_CHECKPOINT));
     }
-    return check_fixed(config, &saved, path);
+    TR_TRY(check_fixed(config, &saved, path));
+    note_changes(config, &saved);
+    return TR_OK;
 }
 
 char *tr_config_to_json(const struct tr_config *config)

@@ -34,10 +34,8 @@ static tr_status fail(const struct leaf *leaf, const char *reason)
 
 static void note(const struct leaf *leaf, const char *text)
 {
-    char *notes = leaf->config->notes;
-    const size_t used = strlen(notes);
-    snprintf(notes + used, TR_NOTES_BYTES - used, "%s:%d: %s %s\n", leaf->json->name,
-             tr_json_line(leaf->json, leaf->path), leaf->path, text);
+    tr_config_note(leaf->config, "%s:%d: %s %s\n", leaf->json->name,
+                   tr_json_line(leaf->json, leaf->path), leaf->path, text);
 }
 
 /* Sets an option from a text of this file. */
@@ -56,10 +54,52 @@ static bool is_text(const struct leaf *leaf, const char *text)
            !strcmp(json_object_get_string(leaf->value), text);
 }
 
-static tr_status set_option(const struct leaf *leaf, const char *option)
+/* ---- Values of one JSON type ------------------------------------------------------------------
+ * json-c converts a value of another type, for instance true to 1 and "none" to 0.
+ */
+
+static bool is_number(struct json_object *value)
 {
-    if (json_object_is_type(leaf->value, json_type_array)) return fail(leaf, "expected one number");
-    return set(leaf, option, json_object_get_string(leaf->value));
+    return json_object_is_type(value, json_type_int) ||
+           json_object_is_type(value, json_type_double);
+}
+
+static tr_status expect_number(const struct leaf *leaf)
+{
+    return is_number(leaf->value) ? TR_OK : fail(leaf, "expected a number");
+}
+
+/* 5e8 is one, too. */
+static tr_status expect_integer(const struct leaf *leaf)
+{
+    const double value = is_number(leaf->value) ? json_object_get_double(leaf->value) : 0.5;
+    return value == floor(value) ? TR_OK : fail(leaf, "expected a whole number");
+}
+
+static tr_status expect_boolean(const struct leaf *leaf)
+{
+    const bool is_one = json_object_is_type(leaf->value, json_type_boolean);
+    return is_one ? TR_OK : fail(leaf, "expected true or false");
+}
+
+static tr_status expect_text(const struct leaf *leaf)
+{
+    const bool is_one = json_object_is_type(leaf->value, json_type_string);
+    return is_one ? TR_OK : fail(leaf, "expected a text");
+}
+
+/* Sets an option from a value of the JSON type that the option's own type asks for. */
+static tr_status set_option(const struct leaf *leaf, const char *name)
+{
+    const struct tr_option *option = tr_config_option(tr_config_find(name));
+    if (option->type == TR_TYPE_CHOICE && !strcmp(option->choices, "off|on")) {
+        TR_TRY(expect_boolean(leaf));
+        return set(leaf, name, json_object_get_boolean(leaf->value) ? "on" : "off");
+    }
+    TR_TRY(option->type == TR_TYPE_INT    ? expect_integer(leaf)
+           : option->type == TR_TYPE_REAL ? expect_number(leaf)
+                                          : expect_text(leaf));
+    return set(leaf, name, json_object_get_string(leaf->value));
 }
 
 /* ---- Keys that are not one option -------------------------------------------------------------
@@ -131,57 +171,66 @@ static tr_status take_optimizer(const struct leaf *leaf)
 
 static tr_status take_betas(const struct leaf *leaf)
 {
+    static const char *const options[] = {"beta1", "beta2"};
     if (!json_object_is_type(leaf->value, json_type_array) ||
-        json_object_array_length(leaf->value) != 2)
+        json_object_array_length(leaf->value) != 2 ||
+        !is_number(json_object_array_get_idx(leaf->value, 0)) ||
+        !is_number(json_object_array_get_idx(leaf->value, 1)))
         return fail(leaf, "expected two numbers, as in [0.9, 0.999]");
-    const char *first = json_object_get_string(json_object_array_get_idx(leaf->value, 0));
-    const char *second = json_object_get_string(json_object_array_get_idx(leaf->value, 1));
-    TR_TRY(set(leaf, "beta1", first ? first : "null"));
-    return set(leaf, "beta2", second ? second : "null");
+    for (size_t i = 0; i < 2; ++i)
+        TR_TRY(set(leaf, options[i],
+                   json_object_get_string(json_object_array_get_idx(leaf->value, i))));
+    return TR_OK;
 }
 
 static tr_status take_adam_w_mode(const struct leaf *leaf)
 {
     struct json_object *decay = tr_json_find(leaf->json, "optimizer.params.weight_decay");
-    if (json_object_get_boolean(leaf->value) || (decay && json_object_get_double(decay) == 0))
+    TR_TRY(expect_boolean(leaf));
+    if (json_object_get_boolean(leaf->value) ||
+        (is_number(decay) && json_object_get_double(decay) == 0))
         return TR_OK;
     return fail(leaf, "weight decay is decoupled (AdamW) always; set adam_w_mode to true, or "
                       "weight_decay to 0");
 }
 
-/* The parameters of the schedulers: `option` becomes the value of `key`, or its share of the value
- * of `whole`, or DeepSpeed's default where there is one. */
+/* DeepSpeed has no default. */
+static const char demanded[] = "";
+
+/* The parameters of the schedulers: `option` becomes the value of `key`, or DeepSpeed's default
+ * where there is one (NULL: the option's own holds). start-lr and min-lr are shares of the highest
+ * learning rate: keys in _lr give them as learning rates. */
 static const struct parameter {
-    const char *schedule, *key, *option, *initial, *whole;
+    const char *schedule, *key, *option, *initial;
 } parameters[] = {
-    {"warmup-lr", "warmup_max_lr", "lr", NULL, NULL},
-    {"warmup-lr", "warmup_min_lr", "start-lr", "0", "warmup_max_lr"},
-    {"warmup-lr", "warmup_num_steps", "warmup", "1000", NULL},
-    {"warmup-lr", "warmup_type", "warmup-type", "log", NULL},
-    {"warmup-decay-lr", "warmup_max_lr", "lr", "0.001", NULL},
-    {"warmup-decay-lr", "warmup_min_lr", "start-lr", "0", "warmup_max_lr"},
-    {"warmup-decay-lr", "warmup_num_steps", "warmup", "1000", NULL},
-    {"warmup-decay-lr", "warmup_type", "warmup-type", "log", NULL},
-    {"warmup-decay-lr", "total_num_steps", "steps", NULL, NULL},
-    {"warmup-cosine-lr", "warmup_min_ratio", "start-lr", "0", NULL},
-    {"warmup-cosine-lr", "warmup_num_steps", "warmup", "1000", NULL},
-    {"warmup-cosine-lr", "warmup_type", "warmup-type", "log", NULL},
-    {"warmup-cosine-lr", "cos_min_ratio", "min-lr", "0.0001", NULL},
-    {"warmup-cosine-lr", "total_num_steps", "steps", NULL, NULL},
-    {"one-cycle", "cycle_max_lr", "lr", NULL, NULL},
-    {"one-cycle", "cycle_min_lr", "min-lr", NULL, "cycle_max_lr"},
-    {"one-cycle", "cycle_first_step_size", "cycle-up", "2000", NULL},
-    {"one-cycle", "cycle_second_step_size", "cycle-down", "0", NULL},
-    {"one-cycle", "cycle_first_stair_count", "cycle-up-stairs", "0", NULL},
-    {"one-cycle", "cycle_second_stair_count", "cycle-down-stairs", "-1", NULL},
-    {"one-cycle", "decay_step_size", "cycle-decay-steps", "0", NULL},
-    {"one-cycle", "decay_lr_rate", "cycle-decay", "0", NULL},
-    {"one-cycle", "cycle_max_mom", "beta1", "0.9", NULL},
-    {"one-cycle", "cycle_min_mom", "cycle-beta1", "0.8", NULL},
-    {"lr-range-test", "lr_range_test_min_lr", "lr", "0.001", NULL},
-    {"lr-range-test", "lr_range_test_step_size", "range-steps", "2000", NULL},
-    {"lr-range-test", "lr_range_test_step_rate", "range-rate", "1", NULL},
-    {"lr-range-test", "lr_range_test_staircase", "range-staircase", "off", NULL},
+    {"warmup-lr", "warmup_max_lr", "lr", NULL},
+    {"warmup-lr", "warmup_min_lr", "start-lr", "0"},
+    {"warmup-lr", "warmup_num_steps", "warmup", "1000"},
+    {"warmup-lr", "warmup_type", "warmup-type", "log"},
+    {"warmup-decay-lr", "warmup_max_lr", "lr", "0.001"},
+    {"warmup-decay-lr", "warmup_min_lr", "start-lr", "0"},
+    {"warmup-decay-lr", "warmup_num_steps", "warmup", "1000"},
+    {"warmup-decay-lr", "warmup_type", "warmup-type", "log"},
+    {"warmup-decay-lr", "total_num_steps", "steps", demanded},
+    {"warmup-cosine-lr", "warmup_min_ratio", "start-lr", "0"},
+    {"warmup-cosine-lr", "warmup_num_steps", "warmup", "1000"},
+    {"warmup-cosine-lr", "warmup_type", "warmup-type", "log"},
+    {"warmup-cosine-lr", "cos_min_ratio", "min-lr", "0.0001"},
+    {"warmup-cosine-lr", "total_num_steps", "steps", demanded},
+    {"one-cycle", "cycle_min_lr", "min-lr", demanded},
+    {"one-cycle", "cycle_max_lr", "lr", demanded},
+    {"one-cycle", "cycle_first_step_size", "cycle-up", "2000"},
+    {"one-cycle", "cycle_second_step_size", "cycle-down", "0"},
+    {"one-cycle", "cycle_first_stair_count", "cycle-up-stairs", "0"},
+    {"one-cycle", "cycle_second_stair_count", "cycle-down-stairs", "-1"},
+    {"one-cycle", "decay_step_size", "cycle-decay-steps", "0"},
+    {"one-cycle", "decay_lr_rate", "cycle-decay", "0"},
+    {"one-cycle", "cycle_max_mom", "beta1", "0.9"},
+    {"one-cycle", "cycle_min_mom", "cycle-beta1", "0.8"},
+    {"lr-range-test", "lr_range_test_min_lr", "lr", "0.001"},
+    {"lr-range-test", "lr_range_test_step_size", "range-steps", "2000"},
+    {"lr-range-test", "lr_range_test_step_rate", "range-rate", "1"},
+    {"lr-range-test", "lr_range_test_staircase", "range-staircase", "off"},
 };
 enum { NPARAMETERS = sizeof parameters / sizeof *parameters };
 
@@ -208,26 +257,36 @@ static struct json_object *parameter(const struct tr_json *json, const char *key
     return has(json, path) ? tr_json_find(json, path) : NULL;
 }
 
+/* Whether a parameter is a learning rate, of which the option is a share. */
+static bool is_rate(const struct parameter *p)
+{
+    const char *end = strrchr(p->key, '_');
+    return !strcmp(end, "_lr") && strcmp(p->option, "lr") != 0;
+}
+
+static tr_status set_rate(const struct leaf *leaf, const char *option)
+{
+    char where[512];
+    TR_TRY(expect_number(leaf));
+    snprintf(where, sizeof where, "%s:%d: \"%s\": %s", leaf->json->name,
+             tr_json_line(leaf->json, leaf->path), leaf->path, json_object_get_string(leaf->value));
+    tr_config_set_rate(leaf->config, tr_config_find(option), json_object_get_double(leaf->value),
+                       where);
+    return TR_OK;
+}
+
 /* Sets an option from a parameter, by the path of the parameter. */
 static tr_status set_parameter(const struct leaf *type, const struct parameter *p)
 {
-    char path[64], text[64];
+    char path[64], why[80];
     struct json_object *value = parameter(type->json, p->key);
     const struct leaf leaf = {type->config, type->json, path, value};
     snprintf(path, sizeof path, "scheduler.params.%s", p->key);
-    if (!value) {
-        if (p->initial && !tr_json_find(type->json, path)) return set(type, p->option, p->initial);
-        return TR_OK;
-    }
-    if (json_object_is_type(value, json_type_boolean))
-        return set(&leaf, p->option, json_object_get_boolean(value) ? "on" : "off");
-    if (!p->whole) return set_option(&leaf, p->option);
-    /* Where the highest rate is not the scheduler's, it is the optimizer's. */
-    struct json_object *whole = parameter(type->json, p->whole);
-    const double highest = whole ? json_object_get_double(whole) : type->config->lr;
-    if (!(highest > 0)) return fail(&leaf, "expected a highest learning rate above 0");
-    snprintf(text, sizeof text, "%.17g", json_object_get_double(value) / highest);
-    return set(&leaf, p->option, text);
+    if (value) return is_rate(p) ? set_rate(&leaf, p->option) : set_option(&leaf, p->option);
+    if (!p->initial || tr_json_find(type->json, path)) return TR_OK;
+    if (p->initial != demanded) return set(type, p->option, p->initial);
+    snprintf(why, sizeof why, "needs %s", path);
+    return fail(type, why);
 }
 
 static tr_status take_scheduler(const struct leaf *leaf)
@@ -256,6 +315,7 @@ static tr_status check_parameter(const struct leaf *leaf)
 
 static tr_status take_nesterov(const struct leaf *leaf)
 {
+    TR_TRY(expect_boolean(leaf));
     const bool on = json_object_get_boolean(leaf->value);
     struct json_object *type = tr_json_find(leaf->json, "optimizer.type");
     if (type && !strcasecmp(json_object_get_string(type), "sgd"))
@@ -267,6 +327,7 @@ static tr_status take_nesterov(const struct leaf *leaf)
 static tr_status take_bucket(const struct leaf *leaf)
 {
     char text[32];
+    TR_TRY(expect_integer(leaf));
     const double numbers = json_object_get_double(leaf->value);
     if (!(numbers >= 1)) return fail(leaf, "expected a number of gradients, at least 1");
     snprintf(text, sizeof text, "%.0f", ceil(numbers * 4 / 1024));
@@ -310,21 +371,29 @@ static bool asks_nothing(struct json_object *value)
     return json_object_get_double(value) == 0;
 }
 
-/* Whether the value is one of "false|0": as a text, or as the same number. */
+/* Whether the value is `wanted`, of the type that it is written as: a number, true or false, or a
+ * text of any case. */
+static bool is_value(struct json_object *value, const char *wanted, size_t length)
+{
+    char *end;
+    const double number = strtod(wanted, &end);
+    if (length && end == wanted + length)
+        return is_number(value) && json_object_get_double(value) == number;
+    const char *text = json_object_get_string(value);
+    const bool is_boolean = !strncmp(wanted, "true", length) || !strncmp(wanted, "false", length);
+    return json_object_is_type(value, is_boolean ? json_type_boolean : json_type_string) &&
+           strlen(text) == length && !strncasecmp(text, wanted, length);
+}
+
+/* Whether the value is one of "false|0". */
 static bool is_one_of(struct json_object *value, const char *values)
 {
-    const char *text = json_object_get_string(value);
-    for (const char *at = values; at; at = strchr(at, '|')) {
-        at += *at == '|';
-        const size_t length = strcspn(at, "|");
-        if (strlen(text) == length && !strncasecmp(text, at, length)) return true;
-        char *end;
-        const double number = strtod(at, &end);
-        if (end == at + length && !json_object_is_type(value, json_type_string) &&
-            json_object_get_double(value) == number)
-            return true;
+    for (;;) {
+        const size_t length = strcspn(values, "|");
+        if (is_value(value, values, length)) return true;
+        if (!values[length]) return false;
+        values += length + 1;
     }
-    return false;
 }
 
 static tr_status take_leaf(const struct leaf *leaf, const struct row *row)

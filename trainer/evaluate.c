@@ -37,10 +37,10 @@ tr_status tr_engine_loss(struct tr_engine *e, const struct tr_feed *feed, uint64
         if (answers) host[TR_TOKENS] += micro->count;
     }
     e->backend->write(e->sums + TR_TOKENS, host + TR_TOKENS, sizeof *host);
-    TR_TRY(tr_mesh_check(e->mesh,
-                         tuttiAllReduce(e->sums + TR_LOSS, e->sums + TR_LOSS, 2, tuttiFloat64,
-                                        tuttiSum, e->mesh->world, e->backend->stream),
-                         "summing the held-out loss"));
+    const struct tr_group *all = tr_mesh_group(e->mesh, TR_AXES_ALL);
+    if (all->n > 1)
+        TR_TRY(tr_all_reduce(all, e->backend->stream, e->sums + TR_LOSS, 2, tuttiFloat64, tuttiSum,
+                             "summing the held-out loss"));
     e->backend->read(host, e->sums, sizeof host);
     *loss = host[TR_TOKENS] > 0 ? host[TR_LOSS] / host[TR_TOKENS] : NAN;
     return TR_OK;
@@ -87,9 +87,9 @@ static tr_status pass_for_logits(struct tr_engine *e, const int32_t *ids, float 
         e->backend->read(logits + e->model.vocabulary_first, micro->acts.logits + row * n,
                          (size_t)n * sizeof *logits);
     /* As integers: one rank has each logit, the others zero bits. */
-    return tr_mesh_check(e->mesh,
-                         tuttiAllReduce(logits, logits, (size_t)e->model.size.vocabulary,
-                                        tuttiUint32, tuttiSum, e->mesh->world, NULL),
+    const struct tr_group *all = tr_mesh_group(e->mesh, TR_AXES_ALL);
+    if (all->n == 1) return TR_OK;
+    return tr_all_reduce(all, NULL, logits, (size_t)e->model.size.vocabulary, tuttiUint32, tuttiSum,
                          "sharing the logits");
 }
 

@@ -1,5 +1,4 @@
 /* A checkpoint writes on: the program `tutti-train generate`. */
-#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -7,6 +6,36 @@
 #include "trainer.h"
 #include "watch/clock.h"
 #include "watch/stream.h"
+
+/* Whether generate has a use for the option; the others are for training. */
+static bool is_used(int id)
+{
+    static const int ids[] = {
+        TR_OPTION_seed,    TR_OPTION_pp,         TR_OPTION_dp,     TR_OPTION_fsdp,
+        TR_OPTION_ring,    TR_OPTION_ulysses,    TR_OPTION_tp,     TR_OPTION_zero,
+        TR_OPTION_reshard, TR_OPTION_ring_order, TR_OPTION_cpu,    TR_OPTION_deterministic,
+        TR_OPTION_threads, TR_OPTION_from,       TR_OPTION_tokens, TR_OPTION_temperature,
+        TR_OPTION_top_k,   TR_OPTION_top_p,      TR_OPTION_prompt, TR_OPTION_stop};
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; ++i)
+        if (ids[i] == id) return true;
+    return tr_config_option(id)->group == TR_GROUP_MODEL;
+}
+
+/* A file may be that of the training. */
+static tr_status drop_unused(struct tr_config *config)
+{
+    for (int id = 0; id < TR_NUM_OPTIONS; ++id) {
+        char value[TR_TEXT_BYTES];
+        if (is_used(id) || !tr_config_given(config, id)) continue;
+        tr_config_value(config, id, value);
+        if (config->source[id] == TR_FROM_COMMAND_LINE)
+            return tr_fail("--%s=%s is for training, which generate does not do (its checkpoint is "
+                           "--from=%s); leave the option out",
+                           tr_config_option(id)->name, value, config->from);
+        tr_config_reset(config, id);
+    }
+    return TR_OK;
+}
 
 tr_status tr_generate_options(struct tr_config *config, int nranks)
 {
@@ -20,13 +49,7 @@ tr_status tr_generate_options(struct tr_config *config, int nranks)
     if (!config->from[0])
         return tr_fail(
             "generate needs --from=CHECKPOINT, a file or a folder whose newest is taken");
-    if (config->resume[0])
-        return tr_fail("--resume=%s is for training; generate reads --from=%s", config->resume,
-                       config->from);
-    if (config->checkpoint[0])
-        return tr_fail("--checkpoint=%s: generate writes no checkpoint; the one that it reads is "
-                       "--from=%s",
-                       config->checkpoint, config->from);
+    TR_TRY(drop_unused(config));
     strcpy(config->resume, config->from);
     for (size_t i = 0; i < sizeof all / sizeof *all; ++i)
         TR_TRY(tr_config_set(config, all[i].name, all[i].value, TR_FROM_FILE));
@@ -44,8 +67,10 @@ static tr_status write_on(struct tr_trainer *t, struct tr_generator *g, struct t
     for (; count < most && !is_over; ++count) {
         unsigned char byte;
         TR_TRY(tr_generator_draw(g, &byte));
-        is_over = tr_stream_put(stream, byte); /* alike on all ranks, of which rank 0 writes */
+        /* is_over is alike on all ranks, of which rank 0 writes. */
+        TR_TRY(tr_stream_put(stream, byte, &is_over));
     }
+    TR_TRY(tr_stream_end(stream));
     const double seconds = tr_clock_seconds() - began;
     if (t->mesh->rank == 0)
         fprintf(stderr, "%lld tokens in %.2f s, %.0f tokens/s\n", (long long)count, seconds,
@@ -66,7 +91,5 @@ tr_status tr_generate(struct tr_trainer *t, FILE *out)
     if (status == TR_OK) status = write_on(t, &generator, &stream);
     tr_stream_close(&stream);
     tr_generator_fini(&generator);
-    if (status == TR_OK && file && (fflush(file) != 0 || ferror(file)))
-        status = tr_fail("standard output: %s; what was written is lost in part", strerror(errno));
     return status < 0 ? status : tr_mesh_agree(t->mesh, status);
 }

@@ -8,6 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+static int count_lines(const char *text, const char *end)
+{
+    int line = 1;
+    for (; text < end; ++text) line += *text == '\n';
+    return line;
+}
+
 static tr_status read_text(const char *path, char **text)
 {
     FILE *file = fopen(path, "rb");
@@ -25,15 +32,14 @@ static tr_status read_text(const char *path, char **text)
                     : tr_fail("%s: out of memory", path);
     }
     buffer[n] = 0;
+    const char *zero = memchr(buffer, 0, n);
+    if (zero) {
+        const int line = count_lines(buffer, zero);
+        free(buffer);
+        return tr_fail("%s:%d: a zero byte, expected JSON in UTF-8", path, line);
+    }
     *text = buffer;
     return TR_OK;
-}
-
-static int count_lines(const char *text, const char *end)
-{
-    int line = 1;
-    for (; text < end; ++text) line += *text == '\n';
-    return line;
 }
 
 /* The end of a string whose opening quote is at `at`: behind its closing quote, or the text's end.
@@ -99,13 +105,12 @@ static char next(struct scan *s)
     return *s->at;
 }
 
-/* Adds a part to the path; gives its length before. The path of a long key is cut. */
-static size_t enter(struct scan *s, const char *part, size_t length)
+/* Adds a part to the path. The path of a long key is cut. */
+static void enter(struct scan *s, const char *part, size_t length)
 {
     const size_t before = strlen(s->path);
     snprintf(s->path + before, sizeof s->path - before, "%s%.*s", before ? "." : "", (int)length,
              part);
-    return before;
 }
 
 static tr_status add_key(struct scan *s)
@@ -127,6 +132,26 @@ static tr_status add_key(struct scan *s)
     return TR_OK;
 }
 
+/* The key whose opening quote is at s->at: adds it, without its escapes, to the path. */
+static tr_status scan_key(struct scan *s)
+{
+    const char *from = s->at;
+    s->at = skip_string(s->at);
+    const int length = (int)(s->at - from);
+    struct json_tokener *tokener = json_tokener_new();
+    struct json_object *key = tokener ? json_tokener_parse_ex(tokener, from, length) : NULL;
+    json_tokener_free(tokener);
+    if (!key) return tr_fail("%s: out of memory", s->json->name);
+    const char *text = json_object_get_string(key), *wrong = NULL;
+    if (strlen(text) < (size_t)json_object_get_string_len(key)) wrong = "a key with a zero byte";
+    if (strchr(text, '.'))
+        wrong = "a key with a dot; expected objects, as in {\"optimizer\": {\"type\": \"Adam\"}}";
+    enter(s, text, strlen(text));
+    json_object_put(key);
+    if (wrong) return tr_fail("%s:%d: %.*s: %s", s->json->name, s->line, length, from, wrong);
+    return add_key(s);
+}
+
 static tr_status scan_value(struct scan *s);
 
 /* The items of an object or array, up to its closing sign. */
@@ -134,16 +159,13 @@ static tr_status scan_items(struct scan *s, bool keyed)
 {
     ++s->at;
     for (int i = 0; next(s) && *s->at != '}' && *s->at != ']'; ++i) {
+        const size_t before = strlen(s->path);
         char number[16];
-        const char *part = number;
-        size_t length = (size_t)snprintf(number, sizeof number, "%d", i);
-        if (keyed) {
-            part = s->at + 1;
-            s->at = skip_string(s->at);
-            length = (size_t)(s->at - part) - 1;
-        }
-        const size_t before = enter(s, part, length);
-        if (keyed) TR_TRY(add_key(s));
+        const size_t length = (size_t)snprintf(number, sizeof number, "%d", i);
+        if (keyed)
+            TR_TRY(scan_key(s));
+        else
+            enter(s, number, length);
         TR_TRY(scan_value(s));
         s->path[before] = 0;
     }

@@ -1,5 +1,6 @@
 /* A file of JSON as people write it: comments (#, //, and those of C) and commas behind the last
- * item are passed over, a key that comes twice is refused, and the line of a key is known. */
+ * item are passed over, a key that comes twice, has a dot or a zero byte is refused, and the line
+ * of a key is known. */
 #ifndef TR_JSON_TEXT_H
 #define TR_JSON_TEXT_H
 

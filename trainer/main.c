@@ -156,6 +156,7 @@ static tr_status print_plan(const struct tr_config *config, int nranks)
         return tr_fail("--plan does not read checkpoints: give the options of the model instead of "
                        "--resume=%s",
                        config->resume);
+    TR_TRY(tr_config_check(config));
     return tr_plan_print(config, config->ranks ? (int)config->ranks : nranks, stdout);
 }
 
@@ -189,7 +190,8 @@ static tr_status generate(struct tr_trainer *t, struct tr_config *config, struct
     status = tr_mesh_agree(mesh, status);
     if (status == TR_OK) status = tr_trainer_init(t, config, mesh);
     if (status == TR_OK) status = tr_generate(t, output);
-    if (output) fclose(output);
+    if (output && fclose(output) != 0 && status == TR_OK)
+        status = tr_fail("standard output: %s; the text is lost in part", strerror(errno));
     return status;
 }
 

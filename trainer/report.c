@@ -10,6 +10,7 @@ static tr_status evaluate(struct tr_trainer *t)
     const double began = tr_clock_seconds();
     double loss;
     TR_TRY(tr_trainer_validate(t, &loss));
+    t->held_out = loss;
     const double now = tr_clock_seconds();
     t->log.last_time += now - began; /* no time of steps */
     tr_plot_add(&t->plot, TR_PLOT_HELD_OUT, t->step, loss);

@@ -63,6 +63,7 @@ tr_status tr_trainer_step(struct tr_trainer *t, struct tr_step *step)
     TR_TRY(tr_engine_update(&t->engine, &how,
                             tr_clip_coefficient(step->norm, t->config.clip) * sums.scale));
     t->step++;
+    t->held_out = NAN;
     t->samples += (uint64_t)t->config.batch;
     t->elapsed = sums.extra[ELAPSED];
     t->stop = sums.extra[STOP] > 0;
@@ -72,25 +73,26 @@ tr_status tr_trainer_step(struct tr_trainer *t, struct tr_step *step)
     return TR_OK;
 }
 
+static bool is_over(const struct tr_trainer *t)
+{
+    return t->stop || (t->total_steps && t->step >= t->total_steps);
+}
+
 /* Steps until the end. */
 static tr_status go_on(struct tr_trainer *t)
 {
     t->started = t->log.last_time = tr_clock_seconds();
-    int64_t saved = -1;
-    while (!t->stop && (!t->total_steps || t->step < t->total_steps)) {
+    while (!is_over(t)) {
         struct tr_step step;
         const double began = tr_clock_seconds();
         TR_TRY(tr_trainer_step(t, &step));
         step.seconds = tr_clock_seconds() - began;
         t->stepping += step.seconds;
         TR_TRY(tr_trainer_report(t, &step));
-        if (t->config.every && t->step % t->config.every == 0) {
+        if (t->config.every && t->step % t->config.every == 0 && !is_over(t))
             TR_TRY(tr_trainer_save(t));
-            saved = t->step;
-        }
     }
-    if (t->config.checkpoint[0] && saved != t->step) TR_TRY(tr_trainer_save(t));
-    return TR_OK;
+    return t->config.checkpoint[0] ? tr_trainer_save_last(t) : TR_OK;
 }
 
 /* Whether a rank was asked to end in the last step, or while the last checkpoint was written. */

@@ -246,6 +246,18 @@ tr_status tr_setup_of(const struct tr_config *config, int nranks, struct tr_setu
     return tr_model_check(&setup->engine.model, setup->size[TR_TP]);
 }
 
+void tr_setup_adopt(struct tr_config *config, const struct tr_setup *setup)
+{
+    const int64_t before = config->batch;
+    config->batch = setup->engine.batch;
+    config->micro_batch = setup->engine.micro_batch;
+    if (config->source[TR_OPTION_batch] == TR_FROM_CHECKPOINT && config->batch != before)
+        tr_config_note(config,
+                       "note: --accumulate=%lld makes a step of %lld sequences; the checkpoint has "
+                       "%lld\n",
+                       (long long)config->accumulate, (long long)config->batch, (long long)before);
+}
+
 /* The options that give a pipeline enough micro-batches, and how many these are. */
 static long mend_idle(const struct tr_config *config, const struct tr_engine_options *o,
                       const int size[TR_NUM_AXES], char options[64])

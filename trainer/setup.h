@@ -18,6 +18,10 @@ struct tr_setup {
 TR_NODISCARD tr_status tr_setup_of(const struct tr_config *config, int nranks,
                                    struct tr_setup *setup);
 
+/* Gives the options the setup's batch and micro-batch, and notes a batch that is not the
+ * checkpoint's. */
+void tr_setup_adopt(struct tr_config *config, const struct tr_setup *setup);
+
 /* Where the stages of a pipeline idle for more than TR_MOST_IDLE percent of a step: a line that
  * says how much, and with which options they would not. "" elsewhere. The engine's options and
  * sizes are those that follow from the config. */

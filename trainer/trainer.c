@@ -1,10 +1,12 @@
-/* Opens, describes, saves and closes a run. */
+/* Opens, describes and closes a run. */
 #include "trainer.h"
 
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "machine.h"
@@ -63,8 +65,7 @@ static tr_status prepare(struct tr_trainer *t, struct tr_setup *setup)
     TR_TRY(tr_config_check(config));
     tr_config_resolve(config);
     TR_TRY(tr_setup_of(config, t->mesh->nranks, setup));
-    config->batch = setup->engine.batch;
-    config->micro_batch = setup->engine.micro_batch;
+    tr_setup_adopt(config, setup);
     TR_TRY(tr_mesh_shape(t->mesh, setup->size));
     t->backend = tr_backend_choose(config->cpu);
     if (!t->backend)
@@ -157,6 +158,8 @@ static tr_status load(struct tr_trainer *t, const char *path)
     TR_TRY(tr_ckpt_load(&t->engine, path, &state));
     t->step = state.step;
     t->samples = state.samples;
+    if (state.run) t->run = state.run;
+    if (state.data_checksum == t->data_checksum) t->held_out = state.held_out;
     count_steps(t);
     if (t->mesh->rank == 0) {
         printf("resumed from %s after step %lld\n", path, (long long)state.step);
@@ -170,10 +173,23 @@ static tr_status load(struct tr_trainer *t, const char *path)
     return TR_OK;
 }
 
+/* A number that other runs do not have. */
+static uint64_t new_run(void)
+{
+    uint64_t number = 0;
+    if (getrandom(&number, sizeof number, 0) == (ssize_t)sizeof number && number) return number;
+    return (uint64_t)time(NULL) << 32 | (uint64_t)getpid();
+}
+
 tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
                           struct tr_mesh *mesh)
 {
-    *t = (struct tr_trainer){.config = *config, .mesh = mesh, .lock = -1, .asked = -1};
+    *t = (struct tr_trainer){.config = *config,
+                             .mesh = mesh,
+                             .lock = -1,
+                             .run = new_run(),
+                             .held_out = NAN,
+                             .asked = -1};
     struct tr_setup setup;
     char path[PATH_MAX] = "";
     TR_TRY(tr_place_ranks(mesh));
@@ -270,21 +286,11 @@ tr_status tr_trainer_describe(const struct tr_trainer *t)
         if (t->config.epochs > 0)
             printf("; --epochs=%g ends with step %lld", t->config.epochs,
                    (long long)t->total_steps);
-        printf("\n");
+        printf("\n%s%s", t->text.warning, t->text.warning[0] ? "\n" : "");
         describe_mesh(t);
         tr_rate_print_notes(&t->config, t->total_steps, stdout);
     }
     TR_TRY(describe_memory(t));
     fflush(stdout);
-    return TR_OK;
-}
-
-tr_status tr_trainer_save(struct tr_trainer *t)
-{
-    const struct tr_state state = {t->step, t->samples, t->data_checksum};
-    char path[PATH_MAX];
-    TR_TRY(tr_ckpt_compare(&t->engine));
-    TR_TRY(tr_ckpt_save(&t->engine, t->config.checkpoint, &state, &t->config, path, sizeof path));
-    if (t->mesh->rank == 0) printf("wrote %s\n", path);
     return TR_OK;
 }

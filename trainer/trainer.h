@@ -30,6 +30,8 @@ struct tr_trainer {
     struct tr_plot plot; /* rank 0 */
     int64_t step;        /* done */
     uint64_t samples;    /* taken by all ranks together */
+    uint64_t run;        /* as tr_state has it; rank 0 */
+    double held_out;     /* loss after the last step; NaN: not known */
     double started;      /* clock */
     double stepping;     /* seconds within steps: without checkpoints */
     double elapsed;      /* rank 0's clock since the start, as all ranks know it */
@@ -75,8 +77,11 @@ TR_NODISCARD tr_status tr_trainer_validate(struct tr_trainer *trainer, double *l
 TR_NODISCARD tr_status tr_trainer_sample(struct tr_trainer *trainer, const char *prompt,
                                          unsigned char *out, long count);
 
-/* Writes a checkpoint; fails on every rank when rank 0 cannot, or when ranks that hold the same
- * weights differ. Collective. */
+/* saves.c: writes a checkpoint in the middle of a run, and removes those that --keep does not keep.
+ * A file that cannot be written is told; only what tr_ckpt_check finds is a failure, and of course
+ * what the other ranks cannot know of. Collective. */
 TR_NODISCARD tr_status tr_trainer_save(struct tr_trainer *trainer);
+/* Writes the last one: a file that cannot be written is a failure of every rank. Collective. */
+TR_NODISCARD tr_status tr_trainer_save_last(struct tr_trainer *trainer);
 
 #endif

@@ -383,13 +383,14 @@ tt_status tt_issue_end(struct tt_pending_end *end)
  * of a mark. */
 static tt_status hold(struct group *group, tt_status status, enum tt_call_hold *how)
 {
-    struct list *calls = &group->lists[CALLS];
+    struct list *calls = &group->lists[CALLS], *inits = &group->lists[INITS];
     *how = TT_HOLD_MARK;
     if (!calls->number) return status;
     const tt_status held = hold_calls(calls);
     if (status) tt_set_last_error(group->error);
-    if (group->lists[INITS].number && !status && !held) {
+    if (inits->number && !status && !held) {
         tt_enter_calls(held_calls(group), calls->number);
+        tt_init_hold_parents((void *)inits->items, inits->number, held_calls(group), calls->number);
         tt_let_go(held_calls(group), calls->number, TT_HOLD_MARK);
         *how = TT_HOLD_COUNT;
     }

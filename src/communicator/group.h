@@ -34,6 +34,7 @@ struct tt_pending_init {
     tuttiComm_t *comm;
     tuttiComm_t parent; /* from which it is split; NULL: it is not, and has an id */
     uint64_t number;    /* of the parent: another may be made at its address meanwhile */
+    bool holds_parent;  /* calls of the group do: the parent's end waits for the group */
     struct tt_unique_id id;
     bool drops_id; /* no other rank will use it: it is dropped unless the communicator is made */
     int rank, nranks;
@@ -42,6 +43,9 @@ struct tt_pending_init {
     struct tt_comm_config config;
 };
 TT_NODISCARD tt_status tt_issue_init(struct tt_pending_init *init);
+/* Notes of each split whether the parent is that of one of the calls, which are held. */
+void tt_init_hold_parents(struct tt_pending_init *inits, int ninits,
+                          const struct tt_pending_call *calls, int ncalls);
 /* Makes several communicators of this thread at once, each in a thread of its own; those that are
  * split from one parent in one thread, one after the other. All are made or none is. */
 TT_NODISCARD tt_status tt_init_together(struct tt_pending_init *inits, int ninits);

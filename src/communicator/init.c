@@ -243,6 +243,14 @@ static void fail_begun(const struct tt_pending_init *inits, int ninits, tt_statu
     drop_ids(inits, ninits);
 }
 
+void tt_init_hold_parents(struct tt_pending_init *inits, int ninits,
+                          const struct tt_pending_call *calls, int ncalls)
+{
+    for (int i = 0; i < ninits; i++)
+        for (int k = 0; k < ncalls && inits[i].parent && !inits[i].holds_parent; k++)
+            inits[i].holds_parent = calls[k].comm == &inits[i].parent->core;
+}
+
 tt_status tt_init_together(struct tt_pending_init *inits, int ninits)
 {
     TT_CANCELS_WAIT;

@@ -96,8 +96,23 @@ static tt_status enter_parent(const struct tt_pending_init *init)
     return status;
 }
 
+/* Another thread ends the parent, and waits until the group lets go of it; the other ranks wait for
+ * this one in their splits. Keeps the last error. */
+static void tell_end(const struct tt_pending_init *init)
+{
+    struct tt_comm_core *parent = &init->parent->core;
+    char own[TT_ERROR_TEXT], name[128], text[TT_ERROR_TEXT + 256];
+    if (!init->holds_parent || !atomic_load(&init->parent->ends)) return;
+    snprintf(own, sizeof own, "%s", tt_last_error());
+    tt_fabric_name_rank(parent->fabric, parent->rank, name, sizeof name);
+    snprintf(text, sizeof text, "%s cannot split: %s", name, own);
+    tt_set_last_error(text);
+    tt_ignore(tt_core_fail_call(parent, TT_ERR_REMOTE));
+    tt_set_last_error(own);
+}
+
 /* *comm is NULL where the color is TUTTI_SPLIT_NOCOLOR. */
-static tt_status make(const struct tt_pending_init *init)
+static tt_status make_in_parent(const struct tt_pending_init *init)
 {
     tuttiComm_t comm = init->parent;
     TT_TRY(enter_parent(init));
@@ -108,6 +123,13 @@ static tt_status make(const struct tt_pending_init *init)
     const tt_status status = split(init, &mine);
     comm->counts = counts;
     tt_core_leave_call(&comm->core);
+    return status;
+}
+
+static tt_status make(const struct tt_pending_init *init)
+{
+    const tt_status status = make_in_parent(init);
+    if (status) tell_end(init);
     return status;
 }
 
@@ -125,8 +147,7 @@ static void give_up(const struct tt_pending_init *init, tt_status status)
 static tt_status issue_split(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
                              const tuttiConfig_t *config)
 {
-    if (!newcomm) return tt_fail(TT_ERR_ARGUMENT, "tuttiCommSplit: newcomm is NULL");
-    *newcomm = NULL;
+    if (newcomm) *newcomm = NULL;
     struct tt_pending_init init = {.make = make,
                                    .give_up = give_up,
                                    .comm = newcomm,
@@ -134,7 +155,11 @@ static tt_status issue_split(tuttiComm_t comm, int color, int key, tuttiComm_t *
                                    .number = comm->number,
                                    .color = color,
                                    .key = key};
-    if (color < 0 && color != TUTTI_SPLIT_NOCOLOR)
+    if (color == TUTTI_SPLIT_REFUSED)
+        init.status = TT_ERR_ARGUMENT; /* the last error says why */
+    else if (!newcomm)
+        init.status = tt_fail(TT_ERR_ARGUMENT, "tuttiCommSplit: newcomm is NULL");
+    else if (color < 0 && color != TUTTI_SPLIT_NOCOLOR)
         init.status =
             tt_fail(TT_ERR_ARGUMENT, "color %d is negative and not TUTTI_SPLIT_NOCOLOR", color);
     if (!init.status) init.status = tt_comm_config_init(&init.config, config, comm);

@@ -127,8 +127,8 @@ ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *new
 {
     tuttiConfig_t settings = TUTTI_CONFIG_INITIALIZER; /* all else is the parent's */
     write_null(newcomm, 1);
-    const ncclResult_t refused = tt_face_read_config("ncclCommSplit", config, &settings);
-    if (refused) return tt_face_fail_group(refused);
+    if (tt_face_read_config("ncclCommSplit", config, &settings))
+        color = TUTTI_SPLIT_REFUSED; /* takes part, so that the other ranks do not wait */
     return tt_face_end(
         tuttiCommSplit(tt_face_comm(comm), color, key, place_of(newcomm), &settings));
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/private_fd.h"
 
@@ -186,6 +187,7 @@ tt_status tt_fabric_begin(struct tt_fabric **out, const struct tt_peer_info *inf
     }
     *fabric = (struct tt_fabric){.rank = rank,
                                  .nranks = nranks,
+                                 .begun_ns = tt_now_ns(),
                                  .host.fd_socket = fd_socket,
                                  .context = {.events = &events,
                                              .owner = fabric,

@@ -256,7 +256,7 @@ static bool can_go_on(struct tt_fabric *fabric, int peer, bool sending)
 const char *tt_fabric_reason(struct tt_fabric *fabric)
 {
     const bool failed = tt_fabric_failure_text(fabric)[0];
-    if (failed || (!fabric->reason[0] && !tt_reason_recent(fabric->reason)))
+    if (failed || (!fabric->reason[0] && !tt_reason_recent(fabric->begun_ns, fabric->reason)))
         fabric->reason[0] = '\0';
     return fabric->reason;
 }

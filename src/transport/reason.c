@@ -2,30 +2,45 @@
  * failure also destroys the communicators that have not failed: their ranks learn why. */
 #include "transport/reason.h"
 
-#include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/process_lock.h"
 
 #define RECENT_NS INT64_C(30000000000)
+#define HAS_LEFT "has left: it destroyed its communicator"
 
 static struct tt_process_lock lock = TT_PROCESS_LOCK;
 static char latest[TT_REASON_TEXT]; /* guarded by lock, as the other */
 static int64_t failed_ns;           /* 0: no communicator has failed */
 
+/* The bytes of the failure that say what happened before a rank left; 0: it says nothing else. Only
+ * "rank 1 has died, and rank 0 has left: ..." does. */
+static size_t length_of_cause(const char *failure)
+{
+    static const char joint[] = ", and ";
+    const char *left = strstr(failure, HAS_LEFT), *end = NULL;
+    if (!left) return strlen(failure);
+    for (const char *at = strstr(failure, joint); at && at < left; at = strstr(at + 1, joint))
+        end = at;
+    return end ? (size_t)(end - failure) : 0;
+}
+
 void tt_reason_note(const char *failure)
 {
+    const size_t length = length_of_cause(failure);
+    if (!length && failure[0]) return;
     tt_process_lock(&lock);
-    snprintf(latest, sizeof latest, "%s", failure);
-    failed_ns = failure[0] ? tt_now_ns() : 0;
+    snprintf(latest, sizeof latest, "%.*s", (int)length, failure);
+    failed_ns = length ? tt_now_ns() : 0;
     tt_process_unlock(&lock);
 }
 
-bool tt_reason_recent(char text[TT_REASON_TEXT])
+bool tt_reason_recent(int64_t since_ns, char text[TT_REASON_TEXT])
 {
     tt_process_lock(&lock);
-    const bool recent = failed_ns && tt_now_ns() - failed_ns < RECENT_NS;
+    const bool recent = failed_ns && failed_ns >= since_ns && tt_now_ns() - failed_ns < RECENT_NS;
     if (recent) snprintf(text, TT_REASON_TEXT, "%s", latest);
     tt_process_unlock(&lock);
     return recent;
@@ -34,7 +49,7 @@ bool tt_reason_recent(char text[TT_REASON_TEXT])
 void tt_reason_describe(const char *reason, char *text, size_t size)
 {
     const bool known = reason && reason[0];
-    snprintf(text, size, "has left: it destroyed its communicator%s%s",
+    snprintf(text, size, HAS_LEFT "%s%s",
              known ? ", after another one of its process had failed (ranks as numbered there): "
                    : "",
              known ? reason : "");

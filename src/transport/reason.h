@@ -4,14 +4,16 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum { TT_REASON_TEXT = 512 };
 
-/* A communicator of this process has failed. The text is copied, its end is cut off when long; "":
- * the failures so far are forgotten. */
+/* A communicator of this process has failed. The text is copied, its end is cut off when long; that
+ * a rank has left is left out, and is no failure alone. "": the failures so far are forgotten. */
 void tt_reason_note(const char *failure);
-/* Whether one has failed within the last half minute; the text of the latest. */
-bool tt_reason_recent(char text[TT_REASON_TEXT]);
+/* Whether one has failed within the last half minute and since `since_ns` (tt_now_ns); the text of
+ * the latest. */
+bool tt_reason_recent(int64_t since_ns, char text[TT_REASON_TEXT]);
 
 /* "has left: it destroyed its communicator, after another one of its process had failed (ranks
  * as numbered there): ...".

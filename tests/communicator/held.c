@@ -1,6 +1,7 @@
 /* What a group's calls use is not destroyed before the group has ended. */
 #include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "communicator/communicator.h"
 #include "shim.h"
@@ -102,6 +103,49 @@ TEST(held, memory_of_a_call_of_the_group_is_not_freed_before_its_end)
     CHECK_EQ(tuttiMemFree(out), tuttiSuccess);
     CHECK_EQ(tuttiCommDeregister(comm, handle), tuttiSuccess);
     CHECK_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+}
+
+/* Ranks 0 and 1 of three, whose splits wait for rank 2; a call of rank 0 makes the group hold it.
+ */
+static void *split_in_group(void *argument)
+{
+    tuttiComm_t *comms = argument, parts[2];
+    int x = 1;
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    CHECK_EQ(tuttiAllReduce(&x, &x, 1, tuttiInt32, tuttiSum, comms[0], NULL), tuttiSuccess);
+    for (int i = 0; i < 2; i++)
+        CHECK_EQ(tuttiCommSplit(comms[i], 0, 0, &parts[i], NULL), tuttiSuccess);
+    CHECK_EQ(tuttiGroupEnd(), tuttiInvalidUsage);
+    CHECK_MESSAGE(strstr(tuttiGetLastError(NULL), "is being destroyed by another thread"), "%s",
+                  tuttiGetLastError(NULL));
+    return NULL;
+}
+
+static void *destroy(void *argument)
+{
+    CHECK_EQ(tuttiCommDestroy(argument), tuttiSuccess);
+    return NULL;
+}
+
+/* Its end waits for the group, and the splits of the other ranks would wait for its own. */
+TEST(held, a_parent_that_ends_during_the_splits_of_a_group_fails_them)
+{
+    enum { DEADLINE_MS = 20000 };
+    tuttiComm_t comms[3], part;
+    pthread_t group, end;
+    REQUIRE(tuttiCommInitAll(comms, 3, NULL) == tuttiSuccess);
+    for (int i = 0; i < 3; i++) CHECK_EQ(tuttiCommSetTimeout(comms[i], DEADLINE_MS), tuttiSuccess);
+    REQUIRE(pthread_create(&group, NULL, split_in_group, comms) == 0);
+    while (tt_engine_idle(&comms[1]->core.engine)) usleep(100);
+    REQUIRE(pthread_create(&end, NULL, destroy, comms[0]) == 0);
+    while (!atomic_load(&comms[0]->ends)) usleep(100);
+    CHECK_EQ(tuttiCommSplit(comms[2], 0, 0, &part, NULL), tuttiRemoteError);
+    const char *text = tuttiGetLastError(comms[2]);
+    CHECK_MESSAGE(strstr(text, "rank 0 (") && strstr(text, ") cannot split: communicator "), "%s",
+                  text);
+    pthread_join(group, NULL);
+    pthread_join(end, NULL);
+    for (int i = 1; i < 3; i++) CHECK_EQ(tuttiCommDestroy(comms[i]), tuttiSuccess);
 }
 
 /* As NCCL's: a call keeps what it needs of them. */

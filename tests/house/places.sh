@@ -26,7 +26,7 @@ places 'An algorithm' '^src/algorithms/chain\.c$' 'tt_broadcast_chain|chain\.c|`
 places 'A setting' '^src/transport/tcp/|^docs/(man|rdma|launchers)' 'TUTTI_ZEROCOPY|CONFIG_ZEROCOPY'
 places 'A transport between hosts' '^src/transport/rdma/|^docs/(rdma|config|cuda)' 'tt_rdma_transport|rdma_room|transport/rdma|tcp,rdma'
 places 'A kernel protocol' '^docs/' 'TT_PROTOCOL_LINES|TT_GPU_LINES|DEVICE_LINE_BYTES|device_line_bytes|[^a-z]line_bytes|most_line_bytes|TT_LINE_'
-places 'A parallelism of the trainer' '^trainer/parallel/(ulysses|fsdp|store|ring)\.c$|^trainer/README|^docs/glossary' 'ulysses|ULYSSES'
+places 'A parallelism of the trainer' '^trainer/parallel/(ulysses|fsdp|store|ring)\.c$|^trainer/README|^docs/(glossary|trainer-step)' 'ulysses|ULYSSES'
 places 'A collective' '^docs/(coming-from|nccl)|^src/nccl/|^perf-tests/(scatterv?\.c|peers/)|^src/algorithms/(binomial|direct|meet)\.c|^tests/integration/(bad_input|empty|hostile|random_calls|uneven)' \
     '\bTT_SCATTER\b|^X\(SCATTER,|tuttiScatter\b|tuttiCollScatter\b|\bscatter_perf\b| gather scatter | scatter gather '
 finish "$nplaces places are named"

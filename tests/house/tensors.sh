@@ -4,7 +4,8 @@
 . "$(dirname "$0")/common.sh"
 declare -A own=(
     [trainer/choice.c]="logits that a token is drawn from"
-    [trainer/ckpt/save.c]="a number that is not finite, for its error"
+    [trainer/ckpt/compare.c]="a number that is not finite, for its error"
+    [trainer/ckpt/save.c]="numbers on their way to the file"
     [trainer/evaluate.c]="logits that the caller gets"
     [trainer/model/model.c]="the deviation of first values"
     [trainer/parallel/flight.c]="times of the library's events"

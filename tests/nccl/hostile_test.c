@@ -1,5 +1,6 @@
 /* libnccl.so.2 against odd and hostile use: what is refused, what ends a group, and what is left
  * behind. On memory of the host. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,6 +157,63 @@ TEST(nccl_hostile, what_would_make_a_communicator_later_leaves_null)
     CHECK(ncclCommDestroy(comm) == ncclSuccess);
 }
 
+/* ---- Splits --------------------------------------------------------------------------------- */
+
+struct split {
+    ncclComm_t parent, made;
+    ncclResult_t result;
+    char error[512];
+    _Atomic bool has_ended;
+};
+
+static void *split_well(void *argument)
+{
+    struct split *self = argument;
+    self->result = ncclCommSplit(self->parent, 0, 0, &self->made, NULL);
+    snprintf(self->error, sizeof self->error, "%s", ncclGetLastError(NULL));
+    self->has_ended = true;
+    return NULL;
+}
+
+/* Rank 0's is refused, with this text, and rank 1 learns it. */
+static void split_badly(ncclComm_t comms[2], ncclComm_t *newcomm, ncclConfig_t *config,
+                        const char *text)
+{
+    struct split other = {.parent = comms[1]};
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, NULL, split_well, &other) == 0);
+    CHECK(ncclCommSplit(comms[0], 0, 0, newcomm, config) == ncclInvalidArgument);
+    CHECK(says(text));
+    for (int i = 0; i < 10000 && !other.has_ended; i++) usleep(1000);
+    CHECK(other.has_ended);
+    if (!other.has_ended) CHECK(ncclCommAbort(comms[0]) == ncclSuccess);
+    pthread_join(thread, NULL);
+    CHECK(other.result == ncclInvalidArgument && !other.made);
+    CHECK_MESSAGE(strstr(other.error, "rank 0 could not take part in the split"), "%s",
+                  other.error);
+}
+
+TEST(nccl_hostile, a_split_that_one_rank_refuses_waits_on_no_rank)
+{
+    ncclComm_t comms[2], made = (ncclComm_t)0x7;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    int values[2] = {1, 2};
+    make_pair(comms);
+    config.blocking = 7;
+    split_badly(comms, &made, &config, "ncclCommSplit: the config's blocking is 7: expected");
+    CHECK(!made);
+    split_badly(comms, NULL, NULL, "ncclCommSplit: newcomm is NULL");
+    REQUIRE(ncclGroupStart() == ncclSuccess);
+    CHECK(ncclCommSplit(comms[0], 0, 0, &made, &config) == ncclInvalidArgument);
+    CHECK(says("ncclCommSplit: the config's blocking is 7: expected"));
+    CHECK(ncclGroupEnd() == ncclInvalidArgument);
+    CHECK(says("ncclCommSplit: the config's blocking is 7: expected"));
+    sum_pair(comms, values); /* the parent goes on */
+    CHECK(ncclGroupEnd() == ncclSuccess);
+    CHECK(values[0] == 3 && values[1] == 3);
+    destroy_pair(comms);
+}
+
 /* What one test logs, in a process of its own: the standard error is that of the process when it
  * began. */
 static void run_test(const char *name, char *log, size_t size)
@@ -189,6 +247,11 @@ TEST(nccl_hostile, a_refusal_is_logged_once_by_its_own_sentence)
     run_test("a_refusal_of_what_is_no_call_leaves_the_group", log, sizeof log);
     CHECK_MESSAGE(times_in(log, "NCCL WARN ncclGetVersion: version is NULL") == 1 &&
                       times_in(log, "NCCL WARN") == 8,
+                  "the log is: %s", log);
+    run_test("a_split_that_one_rank_refuses_waits_on_no_rank", log, sizeof log);
+    CHECK_MESSAGE(times_in(log, "NCCL WARN ncclCommSplit: the config's blocking is 7") == 2 &&
+                      times_in(log, "NCCL WARN rank 0 could not take part") == 2 &&
+                      times_in(log, "NCCL WARN") == 5,
                   "the log is: %s", log);
 }
 
@@ -358,6 +421,23 @@ TEST(nccl_hostile, a_failure_outlives_the_communicator_and_older_sentences_do_no
     CHECK(!strcmp(text, copy));
     CHECK(ncclGetVersion(NULL) == ncclInvalidArgument);
     CHECK(!strcmp(ncclGetLastError(comms[0]), copy)); /* the communicator has ended */
+}
+
+TEST(nccl_hostile, a_rank_that_leaves_names_no_failure_of_an_earlier_communicator)
+{
+    for (int i = 0; i < 3; i++) {
+        ncclComm_t comms[2];
+        int value = 1;
+        make_pair(comms);
+        CHECK(ncclCommDestroy(comms[0]) == ncclSuccess);
+        CHECK(ncclAllReduce(&value, &value, 1, ncclInt, ncclSum, comms[1], NULL) ==
+              ncclRemoteError);
+        const char *text = ncclGetLastError(comms[1]);
+        const char *left = strstr(text, ") has left: it destroyed its communicator");
+        CHECK_MESSAGE(left && !strcmp(left, ") has left: it destroyed its communicator"), "%s",
+                      text);
+        CHECK(ncclCommAbort(comms[1]) == ncclSuccess);
+    }
 }
 
 TEST(nccl_hostile, the_handle_of_what_has_ended_replaces_no_sentence)

@@ -517,12 +517,14 @@ TEST(nccl_init, in_a_group_that_fails_leaves_null_in_every_place)
 
 TEST(nccl_init, a_split_that_fails_leaves_null_in_every_place)
 {
-    ncclComm_t comms[2], parts[2] = {OLD, OLD};
+    ncclComm_t alone, comms[2], parts[2] = {OLD, OLD};
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.splitShare = 2;
-    make_pair(comms);
-    CHECK(ncclCommSplit(comms[0], 0, 0, &parts[0], &config) == ncclInvalidArgument);
+    REQUIRE(ncclCommInitAll(&alone, 1, NULL) == ncclSuccess);
+    CHECK(ncclCommSplit(alone, 0, 0, &parts[0], &config) == ncclInvalidArgument);
     CHECK(!parts[0]);
+    CHECK(ncclCommDestroy(alone) == ncclSuccess);
+    make_pair(comms);
     parts[0] = OLD;
     CHECK(ncclCommSplit(NULL, 0, 0, &parts[0], NULL) == ncclInvalidArgument);
     CHECK(!parts[0]);

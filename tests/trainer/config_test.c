@@ -390,6 +390,7 @@ TEST(config, json_errors_name_the_line)
     } cases[] = {
         {"{\n\"layers\": 3,\n\"widht\": 32}", ":3: no option and no key of DeepSpeed's called "
                                               "widht that is known; did you mean --width?"},
+        {"{\"device\": 1}", "called device that is known (--help"}, /* not --reduce */
         {"{\"layers\": [3]}", "expected a number or a string"},
         {"{\"layers\": 3", "not a JSON object"},
         {"[1]", "not a JSON object"},
@@ -425,6 +426,46 @@ TEST(config, a_checkpoint_brings_its_options_and_refuses_another_model)
     REQUIRE(parse(&config, "--width=96", NULL) == TR_OK);
     CHECK(tr_config_restore(&config, json, "file") < 0);
     CHECK(strstr(tr_error(), "--width=96") && strstr(tr_error(), "--width=64"));
+    free(json);
+}
+
+/* Of --steps, which is how a run goes on, and of what changes no result there is no note. */
+TEST(config, what_a_resumed_run_does_otherwise_than_its_checkpoint_is_noted)
+{
+    static const struct {
+        const char *argument, *file, *notes;
+    } cases[] = {
+        {"--schedule=linear", "{}", "note: --schedule=linear; the checkpoint has cosine\n"},
+        {"--lr=0.01", "{}", "note: --lr=0.01; the checkpoint has 0.003\n"},
+        {"--lr=0.003", "{\"schedule\": \"cosine\"}", ""},
+        {"--batch=8", "{\"beta1\": 0.8}",
+         "note: --batch=8; the checkpoint has 16\nnote: --beta1=0.8; the checkpoint has 0.9\n"},
+        {"--lr=0.01",
+         "{\"scheduler\": {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 0.0015, "
+         "\"cycle_max_lr\": 0.02}}, \"cycle-down-stairs\": -1}",
+         "note: --lr=0.01; the checkpoint has 0.003\n"
+         "note: --min-lr=0.15; the checkpoint has 0.05\n"
+         "note: --schedule=one-cycle; the checkpoint has cosine\n"},
+        {"--steps=9", "{\"micro-batch\": 2, \"data\": \"x\", \"tp\": 2}", ""},
+        {"--accumulate=2", "{}", ""},
+        {"--accumulate=3", "{}",
+         "note: --accumulate=3 makes a step of 24 sequences; the checkpoint has 16\n"},
+    };
+    struct tr_config saved;
+    REQUIRE(parse(&saved, "--lr=0.003", "--steps=5") == TR_OK);
+    char *json = tr_config_to_json(&saved);
+    REQUIRE(json != NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        struct tr_config config;
+        struct tr_setup setup;
+        REQUIRE(parse(&config, cases[i].argument, NULL) == TR_OK);
+        REQUIRE(read_json(&config, cases[i].file) == TR_OK);
+        REQUIRE(tr_setup_resume(&config, json, "file") == TR_OK);
+        REQUIRE(tr_setup_of(&config, (int)config.tp, &setup) == TR_OK);
+        tr_setup_adopt(&config, &setup);
+        CHECK_STR(config.notes, cases[i].notes);
+        CHECK_EQ(config.batch, setup.engine.batch);
+    }
     free(json);
 }
 

@@ -169,6 +169,53 @@ TEST(data, a_folder_is_read_in_the_order_of_names_without_binaries)
 }
 
 /* A text of the user's that is not read must not go unseen. */
+/* Writes a file of `nbytes` letters that ends with `end`, reads it, and gives the warning. */
+static void read_odd(size_t nbytes, const char *end, size_t length, char warning[512])
+{
+    char path[] = "/tmp/tutti-data-XXXXXX";
+    struct tr_text text;
+    FILE *file = fdopen(mkstemp(path), "wb");
+    REQUIRE(file != NULL);
+    for (size_t i = 0; i < nbytes; ++i) fputc('a', file);
+    fwrite(end, 1, length, file);
+    fclose(file);
+    CHECK_MESSAGE(tr_text_read(&text, path, 0, 4) == TR_OK, "%s", tr_error());
+    CHECK_EQ(text.nbytes, nbytes + length);
+    CHECK(!text.warning[0] || strstr(text.warning, path));
+    memcpy(warning, text.warning, 512);
+    tr_text_fini(&text);
+    unlink(path);
+}
+
+TEST(data, a_file_that_is_not_text_is_read_with_a_warning_of_the_place)
+{
+    enum { MIB = 1 << 20 };
+    static const struct {
+        size_t nbytes;
+        const char *end;
+        size_t length;
+        const char *says; /* NULL: no warning */
+    } cases[] = {
+        {9, "\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80", 9, NULL},
+        {9, "\0z", 2,
+         " is not text: a zero byte at offset 9; its bytes are trained on as they are"},
+        {9, "\xE4z", 2,
+         " is not text: the byte 0xE4, not UTF-8, at offset 9; its bytes are trained on as they "
+         "are"},
+        {9, "\xC3\xA4\xE2\x82", 4, "0xE2, not UTF-8, at offset 11;"},
+        {9, "\xC0\x80zz", 4, "0xC0, not UTF-8, at offset 9;"},
+        {MIB - 1, "\xC3\xA4", 2, NULL}, /* begins within the MiB and ends behind it */
+        {MIB - 1, "\xC3z", 2, "0xC3, not UTF-8, at offset 1048575;"},
+        {MIB, "\xFF", 1, NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        char warning[512];
+        read_odd(cases[i].nbytes, cases[i].end, cases[i].length, warning);
+        CHECK_MESSAGE(cases[i].says ? strstr(warning, cases[i].says) != NULL : !warning[0],
+                      "%zu: \"%s\"", i, warning);
+    }
+}
+
 TEST(data, files_that_begin_with_build_are_read_and_what_is_passed_over_is_counted)
 {
     char folder[] = "/tmp/tutti-data-XXXXXX", path[64];

@@ -1,5 +1,6 @@
 /* Tests of DeepSpeed's configuration files: ten and more of the shapes that people have, their
  * numbers changed. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +60,7 @@ TEST(deepspeed, files_that_people_have_set_what_they_say)
         char text[512], *rest = text;
         tr_config_init(&config);
         REQUIRE(read_file(&config, cases[i].file) == TR_OK);
+        tr_config_resolve(&config);
         snprintf(text, sizeof text, "%s", cases[i].values);
         for (char *pair; (pair = strsep(&rest, " "));) {
             char *value = strchr(pair, '='), is[TR_TEXT_BYTES];
@@ -109,13 +111,13 @@ TEST(deepspeed, bad_files_are_named)
          ":2: \"train_batch_size\" is given twice, in line 1, too"},
         {"{\"fp16\": true}", "\"fp16\": true: expected an object"},
         {"{\"bf16\": {\"enabled\": true}}", "expected false: tutti-train trains in 32 bits"},
-        {"{\"train_batch_size\": [3]}", "expected one number"},
+        {"{\"train_batch_size\": [3]}", "\"train_batch_size\": [3]: expected a whole number"},
         {"{\"train_batch_size\": {\"a\": 3}}", "expected a value, not an object"},
-        {"{\"train_batch_size\": \"many\"}", "not a number"},
+        {"{\"train_batch_size\": \"many\"}", "expected a whole number"},
         {"{\"train_batch_size\": 0}", "out of range"},
         {"{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"betas\": [0.9]}}}", "two numbers"},
         {"{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"betas\": [0.9, null]}}}",
-         "not a number"},
+         "two numbers"},
         {"{\"optimizer\": {\"type\": 3}}", "expected one of Adam"},
         {"{\"optimizer\": {\"params\": {\"adam_w_mode\": false, \"weight_decay\": 0.1}}}",
          "decoupled"},
@@ -123,15 +125,27 @@ TEST(deepspeed, bad_files_are_named)
         {"{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"cos_min_ratio\": 0.1}}}",
          "the scheduler has no such parameter"},
         {"{\"scheduler\": {\"params\": {\"warmup_num_steps\": 10}}}", "expected a scheduler.type"},
-        {"{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_min_lr\": 2, "
-         "\"warmup_max_lr\": 1}}}",
-         "out of range"},
         {"{\"zero_optimization\": {\"stage\": 4}}", "0 to 3"},
         {"{\"zero_optimization\": {\"reduce_bucket_size\": -1}}", "at least 1"},
         {"{\"zero_optimization\": {\"reduce_bucket_size\": 1e300}}", "out of range"},
         {"{\"compression_training\": {\"weight_quantization\": {\"a\": 1}}}", "compression"},
         {"{\"gradient_clipping\": 1 /* \n}", "a comment begins here and does not end"},
-        {"{\"a.b\": 1}", "a.b"},
+        {"{\"a.b\": 1}", ":1: \"a.b\": a key with a dot"},
+        {"{\n\"optimizer.params.lr\": 1}", ":2: \"optimizer.params.lr\": a key with a dot"},
+        {"{\"zero_optimization\": {\"offload_param.device\": \"cpu\"}}", "a key with a dot"},
+        {"{\"lr\\u0000x\": 1}", "\"lr\\u0000x\": a key with a zero byte"},
+        {"{\"lr\": 1,\n\"l\\u0072\": 2}", ":2: \"lr\" is given twice, in line 1, too"},
+        {"{\n\"train_batch_si\\u007ae\": \"x\"}", ":2: \"train_batch_size\": \"x\": expected"},
+        {"{\n\n\"wi\\u0064ht\": 3}", ":3: no option"},
+        {"{\"data\": true}", "\"data\": expected a number or a string"},
+        {"{\"scheduler\": {\"type\": \"OneCycle\", \"params\": {\"cycle_max_lr\": 1}}}",
+         "\"scheduler.type\": \"OneCycle\": needs scheduler.params.cycle_min_lr"},
+        {"{\"scheduler\": {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 1}}}",
+         "needs scheduler.params.cycle_max_lr"},
+        {"{\"scheduler\": {\"type\": \"WarmupDecayLR\"}}",
+         "needs scheduler.params.total_num_steps"},
+        {"{\"scheduler\": {\"type\": \"WarmupCosineLR\"}}",
+         "needs scheduler.params.total_num_steps"},
         {"{\"\": 1}", "no option"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
@@ -139,6 +153,20 @@ TEST(deepspeed, bad_files_are_named)
         CHECK_MESSAGE(read_text(&config, cases[i].text) < 0, "%s was taken", cases[i].text);
         CHECK_MESSAGE(strstr(tr_error(), cases[i].says), "%s: %s", cases[i].text, tr_error());
     }
+}
+
+TEST(deepspeed, a_file_with_a_zero_byte_is_refused)
+{
+    char path[] = "/tmp/tutti-config-XXXXXX";
+    static const char text[] = "{\"layers\": 3\n}\n\0, \"layers\": 4}";
+    struct tr_config config;
+    const int fd = mkstemp(path);
+    REQUIRE(fd >= 0 && write(fd, text, sizeof text - 1) == (ssize_t)sizeof text - 1);
+    close(fd);
+    tr_config_init(&config);
+    CHECK(tr_config_read_json(&config, path) < 0);
+    CHECK_MESSAGE(strstr(tr_error(), ":3: a zero byte"), "%s", tr_error());
+    unlink(path);
 }
 
 TEST(deepspeed, what_has_no_effect_is_said_in_a_line_each_and_what_is_off_is_not)
@@ -210,4 +238,151 @@ TEST(deepspeed, the_third_of_batch_micro_batch_and_accumulation_follows_from_two
         CHECK_EQ(setup.engine.batch, cases[i].batch);
         CHECK_EQ(setup.engine.micro_batch, cases[i].micro_batch);
     }
+}
+
+/* A value of another JSON type than the key's, which json-c would convert. */
+TEST(deepspeed, a_value_of_another_type_is_refused_with_what_was_expected)
+{
+    static const struct {
+        const char *section, *key, *value, *expected;
+    } cases[] = {
+        {"", "train_batch_size", "\"16\"", "a whole number"},
+        {"", "train_batch_size", "true", "a whole number"},
+        {"", "train_batch_size", "16.5", "a whole number"},
+        {"", "train_micro_batch_size_per_gpu", "\"4\"", "a whole number"},
+        {"", "gradient_accumulation_steps", "true", "a whole number"},
+        {"", "gradient_clipping", "\"1.0\"", "a number"},
+        {"pipeline", "stages", "\"1\"", "a whole number"},
+        {"zero_optimization", "stage", "\"2\"", "a whole number"},
+        {"zero_optimization", "reduce_bucket_size", "true", "a whole number"},
+        {"zero_optimization", "reduce_bucket_size", "\"5e8\"", "a whole number"},
+        {"zero_optimization", "reduce_bucket_size", "4096.5", "a whole number"},
+        {"zero_optimization", "zero_hpz_partition_size", "true", "1: "},
+        {"zero_optimization", "zero_quantized_weights", "\"false\"", "false: "},
+        {"zero_optimization", "grad_accum_dtype", "32", "fp32: "},
+        {"fp16", "enabled", "\"false\"", "false: "},
+        {"fp16", "enabled", "0", "false: "},
+        {"optimizer.params", "lr", "\"1e-3\"", "a number"},
+        {"optimizer.params", "betas", "[0.9,\"0.99\"]", "two numbers"},
+        {"optimizer.params", "betas", "[false,0.99]", "two numbers"},
+        {"optimizer.params", "adam_w_mode", "\"false\"", "true or false"},
+        {"optimizer.params", "adam_w_mode", "1", "true or false"},
+        {"optimizer.params", "nesterov", "\"false\"", "true or false"},
+        {"optimizer.params", "dampening", "false", "0: "},
+        {"WarmupLR", "warmup_min_lr", "\"0.0001\"", "a number"},
+        {"WarmupLR", "warmup_min_lr", "false", "a number"},
+        {"WarmupLR", "warmup_max_lr", "\"0.01\"", "a number"},
+        {"WarmupLR", "warmup_num_steps", "\"10\"", "a whole number"},
+        {"WarmupLR", "warmup_type", "true", "a text"},
+        {"WarmupCosineLR", "total_num_steps", "true", "a whole number"},
+        {"OneCycle", "cycle_min_lr", "\"0.0001\"", "a number"},
+        {"OneCycle", "cycle_min_lr", "[0.1]", "a number"},
+        {"LRRangeTest", "lr_range_test_staircase", "\"true\"", "true or false"},
+        {"LRRangeTest", "lr_range_test_staircase", "1", "true or false"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        struct tr_config config;
+        char text[256], pair[96], says[128];
+        const char *section = cases[i].section;
+        snprintf(pair, sizeof pair, "\"%s\": %s", cases[i].key, cases[i].value);
+        if (!section[0])
+            snprintf(text, sizeof text, "{%s}", pair);
+        else if (!strcmp(section, "optimizer.params"))
+            snprintf(text, sizeof text, "{\"optimizer\": {\"params\": {%s}}}", pair);
+        else if (strstr(section, "LR") || strstr(section, "Cycle"))
+            snprintf(text, sizeof text, "{\"scheduler\": {\"type\": \"%s\", \"params\": {%s}}}",
+                     section, pair);
+        else
+            snprintf(text, sizeof text, "{\"%s\": {%s}}", section, pair);
+        snprintf(says, sizeof says, "%s: expected %s", pair + 1, cases[i].expected);
+        CHECK_MESSAGE(read_text(&config, text) < 0, "%s was taken", text);
+        CHECK_MESSAGE(strstr(tr_error(), says), "%s: %s, expected %s", text, tr_error(), says);
+    }
+}
+
+/* Decay that is left open may be another number than 0. */
+TEST(deepspeed, adam_with_a_decay_that_is_left_open_is_refused)
+{
+    struct tr_config config;
+    CHECK(read_text(&config, "{\"optimizer\": {\"params\": {\"adam_w_mode\": false, "
+                             "\"weight_decay\": \"auto\"}}}") < 0);
+    CHECK(read_text(&config, "{\"optimizer\": {\"params\": {\"adam_w_mode\": false, "
+                             "\"weight_decay\": 0.0}}}") == TR_OK);
+}
+
+static tr_status parse(struct tr_config *config, const char *argument)
+{
+    char program[] = "tutti-train", text[64];
+    char *argv[] = {program, text, NULL};
+    snprintf(text, sizeof text, "%s", argument);
+    return tr_config_parse(config, 2, argv);
+}
+
+/* The lowest rates of a file are learning rates, those of the options shares of --lr. */
+TEST(deepspeed, a_lowest_rate_is_a_share_of_the_lr_that_counts_wherever_it_is_given)
+{
+    static const char warmup[] =
+        "{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_min_lr\": 0.0001}}, "
+        "\"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 0.001}}}";
+    static const char cycle[] = "{\"scheduler\": {\"type\": \"OneCycle\", \"params\": "
+                                "{\"cycle_min_lr\": 0.0001, \"cycle_max_lr\": 0.001}}}";
+    static const struct {
+        const char *text, *argument;
+        double start, lowest; /* shares; 0.05 is the default of --min-lr */
+        const char *says;
+    } cases[] = {
+        {warmup, "--seed=1", 0.1, 0.05, NULL},
+        {warmup, "--lr=0.01", 0.01, 0.05, NULL},
+        {warmup, "--lr=0.0001", 1, 0.05, NULL},
+        {warmup, "--start-lr=0.5", 0.5, 0.05, NULL},
+        {warmup, "--lr=0.00001", 0, 0,
+         ":1: \"scheduler.params.warmup_min_lr\": 0.0001: expected 0 to --lr=1e-05"},
+        {cycle, "--seed=1", 0, 0.1, NULL},
+        {cycle, "--lr=0.002", 0, 0.05, NULL},
+        {cycle, "--min-lr=0.3", 0, 0.3, NULL},
+        {cycle, "--lr=0", 0, 0, "\"scheduler.params.cycle_min_lr\": 0.0001: expected 0 to --lr=0"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        for (int last = 0; last < 2; ++last) {
+            struct tr_config config;
+            tr_config_init(&config);
+            if (!last) REQUIRE(parse(&config, cases[i].argument) == TR_OK);
+            REQUIRE(read_json(&config, cases[i].text) == TR_OK);
+            if (last) REQUIRE(parse(&config, cases[i].argument) == TR_OK);
+            const tr_status status = tr_config_check(&config);
+            if (cases[i].says) {
+                CHECK_MESSAGE(status < 0 && strstr(tr_error(), cases[i].says), "%zu: %s", i,
+                              tr_error());
+                continue;
+            }
+            CHECK_MESSAGE(status == TR_OK, "%zu: %s", i, tr_error());
+            tr_config_resolve(&config);
+            CHECK(fabs(config.start_lr - cases[i].start) < 1e-15);
+            CHECK(fabs(config.min_lr - cases[i].lowest) < 1e-15);
+        }
+    }
+}
+
+TEST(deepspeed, a_lowest_rate_is_a_share_of_the_checkpoints_lr_and_gives_way_to_a_later_file)
+{
+    static const char lowest[] = "{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": "
+                                 "{\"warmup_min_lr\": 0.0001}}}";
+    struct tr_config saved, config, other;
+    tr_config_init(&saved);
+    REQUIRE(parse(&saved, "--lr=0.01") == TR_OK);
+    char *json = tr_config_to_json(&saved);
+    REQUIRE(json && read_text(&config, lowest) == TR_OK);
+    CHECK(tr_config_restore(&config, json, "file") == TR_OK);
+    free(json);
+    tr_config_resolve(&config);
+    CHECK(fabs(config.start_lr - 0.01) < 1e-15);
+    REQUIRE(read_text(&config, lowest) == TR_OK);
+    REQUIRE(read_json(&config, "{\"start-lr\": 0.25}") == TR_OK);
+    tr_config_resolve(&config);
+    CHECK(fabs(config.start_lr - 0.25) < 1e-15);
+    /* Ranks must have the same. */
+    REQUIRE(read_text(&config, lowest) == TR_OK && read_text(&other, lowest) == TR_OK);
+    CHECK(tr_config_checksum(&config) == tr_config_checksum(&other));
+    other.start_rate.rate = 0.0002;
+    CHECK(tr_config_checksum(&config) != tr_config_checksum(&other));
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "grid.h"
+#include "ops/dry.h"
 #include "ranks.h"
 #include "shim.h"
 
@@ -206,6 +207,34 @@ static void ask_for_logits(struct rank *self)
 TEST(engine, logits_of_more_tokens_than_the_context_are_refused_on_every_rank)
 {
     CHECK(run_ranks(2, ask_for_logits, NULL));
+}
+
+/* An evaluation makes its calls where the step does (calls.h): on a dry mesh they are counted. */
+TEST(engine, a_dry_mesh_counts_the_calls_of_an_evaluation)
+{
+    static const int size[TR_NUM_AXES] = {2, 1, 1, 1, 1, 2};
+    const struct tr_engine_options o = grid_small_options(TR_GPT2);
+    const struct tr_feed feed = {0};
+    struct tr_dry dry;
+    struct tr_mesh mesh;
+    struct tr_engine e = {0};
+    int32_t ids[16] = {0};
+    float logits[GRID_SMALL_VOCABULARY];
+    double loss;
+    tr_dry_backend(&dry);
+    REQUIRE(tr_mesh_dry(&mesh, size, 0) == TR_OK);
+    REQUIRE(tr_engine_init(&e, &mesh, &dry.backend, &o) == TR_OK);
+    const struct tr_traffic *all =
+        &tr_mesh_group(&mesh, TR_AXES_ALL)->tally->traffic[TR_ALL_REDUCE];
+    const struct tr_traffic before = *all;
+    CHECK_EQ(TR_OK, tr_engine_loss(&e, &feed, 0, 8, &loss));
+    CHECK_EQ(all->calls - before.calls, 1u);
+    CHECK_EQ(all->bytes - before.bytes, 2 * sizeof(double));
+    CHECK_EQ(TR_OK, tr_engine_logits(&e, ids, 16, logits));
+    CHECK_EQ(all->calls - before.calls, 2u);
+    CHECK_EQ(all->bytes - before.bytes, 2 * sizeof(double) + sizeof logits);
+    tr_engine_fini(&e);
+    tr_mesh_fini(&mesh);
 }
 
 /* ---- Errors ---------------------------------------------------------------------------------- */

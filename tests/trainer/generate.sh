@@ -55,11 +55,30 @@ write none 1 --tokens=0
 refuse 'needs --from=CHECKPOINT' --prompt=x
 refuse "$work/nothing" "--from=$work/nothing"
 refuse '--resume=x is for training' "--from=$work/c" --resume=x
-refuse 'writes no checkpoint' "--from=$work/c" --checkpoint=x
+refuse '--checkpoint=x is for training' "--from=$work/c" --checkpoint=x
 refuse '--width=64, but' "--from=$work/c" --width=64
 refuse 'out of range' "--from=$work/c" --top-p=2
 refuse 'tp=2' "--from=$work/c" --tp=2
-"$train" generate "--from=$work/c" >/dev/full 2>"$work/err" && fail "a full disk was not noticed"
-grep -q 'standard output' "$work/err" || fail "/dev/full: $(cat "$work/err")"
+
+# A file that says how to train is passed over, but for what generate has a use for.
+echo '{"gradient_accumulation_steps": 3, "train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 2}, "temperature": 0}' >"$work/train.json"
+write file 1 --prompt=tutti --tokens=200 --config "$work/train.json"
+cmp "$work/one" "$work/file" || fail "a file for training changed the text"
+
+# ends SAYS COMMAND...: it writes without end, and ends all the same, with that error.
+ends() {
+    timeout 60 "${@:2}" 2>"$work/err"
+    local code=$?
+    [ "$code" -ne 0 ] && [ "$code" -ne 124 ] || fail "${*:2}: exit code $code"
+    grep -qF -- "$1" "$work/err" || fail "${*:2}: $(cat "$work/err")"
+}
+
+endless=("$train" generate "--from=$work/c" --tokens=1000000000)
+for launch in "" "$BIN/tutti-run -n 2"; do
+    # shellcheck disable=SC2016,SC2086
+    ends 'standard output: No space left' $launch bash -c '"$@" >/dev/full' bash "${endless[@]}"
+    # shellcheck disable=SC2016,SC2086
+    ends 'standard output: Broken pipe' $launch bash -c 'trap "" PIPE; mkfifo "$0.$$"; exec 3<>"$0.$$" 4>"$0.$$" 3<&-; "$@" >&4' "$work/fifo" "${endless[@]}"
+done
 [ "$failures" -eq 0 ] && echo "generate: all is well"
 exit "$failures"

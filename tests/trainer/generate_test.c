@@ -1,12 +1,16 @@
 /* Writing on with a cache of keys and values gives what whole windows give, on every mesh that has
- * one; and which token is drawn. */
+ * one; which token is drawn; how the text is written; which options count. */
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "generate.h"
 #include "grid.h"
+#include "options_file.h"
 #include "ranks.h"
+#include "setup.h"
 #include "shim.h"
 #include "watch/stream.h"
 
@@ -173,7 +177,8 @@ static void write_text(const char *text, size_t length, bool for_people, const c
     bool is_over = false;
     REQUIRE(tr_stream_open(&stream, file, for_people, stop) == TR_OK);
     for (size_t i = 0; i < length && !is_over; ++i)
-        is_over = tr_stream_put(&stream, (unsigned char)text[i]);
+        REQUIRE(tr_stream_put(&stream, (unsigned char)text[i], &is_over) == TR_OK);
+    CHECK(tr_stream_end(&stream) == TR_OK);
     tr_stream_close(&stream);
     rewind(file);
     out[fread(out, 1, 63, file)] = 0;
@@ -206,18 +211,82 @@ TEST(stream, the_stop_text_ends_it_and_is_not_written)
 
 TEST(stream, a_character_is_written_when_it_is_whole)
 {
+    static const unsigned char bytes[] = {'a', 0xE2, 0x82, 0xAC, 0xE2};
+    static const char *const written[] = {"a", "a", "a", "a\xE2\x82\xAC", "a\xE2\x82\xAC"};
     char out[16] = "";
     FILE *file = fmemopen(out, sizeof out, "w");
     struct tr_stream stream;
+    bool is_over;
     REQUIRE(tr_stream_open(&stream, file, true, "") == TR_OK);
-    tr_stream_put(&stream, 'a');
-    tr_stream_put(&stream, 0xE2);
-    tr_stream_put(&stream, 0x82);
-    CHECK_STR(out, "a");
-    tr_stream_put(&stream, 0xAC);
-    CHECK_STR(out, "a\xE2\x82\xAC");
-    tr_stream_put(&stream, 0xE2);
-    tr_stream_close(&stream);
+    for (int i = 0; i < 5; ++i) {
+        CHECK(tr_stream_put(&stream, bytes[i], &is_over) == TR_OK);
+        CHECK_STR(out, written[i]);
+    }
+    CHECK(tr_stream_end(&stream) == TR_OK);
     CHECK_STR(out, "a\xE2\x82\xAC.");
+    tr_stream_close(&stream);
     fclose(file);
+}
+
+/* A full disk, and a pipe whose reader has gone. */
+TEST(stream, the_first_write_that_fails_is_an_error)
+{
+    int fds[2];
+    void (*const before)(int) = signal(SIGPIPE, SIG_IGN);
+    REQUIRE(pipe(fds) == 0);
+    close(fds[0]);
+    FILE *files[] = {fopen("/dev/full", "w"), fdopen(fds[1], "w")};
+    static const char *const says[] = {"No space left", "Broken pipe"};
+    for (int i = 0; i < 2; ++i) {
+        struct tr_stream stream;
+        bool is_over;
+        REQUIRE(files[i] && tr_stream_open(&stream, files[i], false, "xy") == TR_OK);
+        CHECK(tr_stream_put(&stream, 'x', &is_over) == TR_OK); /* held */
+        CHECK(tr_stream_put(&stream, 'z', &is_over) < 0);
+        CHECK_MESSAGE(strstr(tr_error(), says[i]), "%s", tr_error());
+        tr_stream_close(&stream);
+        fclose(files[i]);
+    }
+    signal(SIGPIPE, before);
+}
+
+/* ---- The options ------------------------------------------------------------------------------
+ */
+
+TEST(generate, a_file_may_say_how_to_train)
+{
+    struct tr_config config;
+    struct tr_setup setup;
+    tr_config_init(&config);
+    REQUIRE(tr_config_set(&config, "from", "c", TR_FROM_COMMAND_LINE) == TR_OK);
+    REQUIRE(read_json(&config, "{\"gradient_accumulation_steps\": 3, \"micro-batch\": 5, "
+                               "\"train_batch_size\": 30, \"reduce\": \"each\", \"every\": 5, "
+                               "\"zero_optimization\": {\"stage\": 2}, \"checkpoint\": \"x\", "
+                               "\"resume\": \"y\", \"optimizer\": {\"type\": \"SGD\"}, "
+                               "\"scheduler\": {\"type\": \"WarmupLR\", \"params\": "
+                               "{\"warmup_min_lr\": 1}}, \"seed\": 7, \"layers\": 4, "
+                               "\"top-k\": 3}") == TR_OK);
+    REQUIRE(tr_generate_options(&config, 2) == TR_OK);
+    CHECK_MESSAGE(tr_config_check(&config) == TR_OK, "%s", tr_error());
+    CHECK_MESSAGE(tr_setup_of(&config, 2, &setup) == TR_OK, "%s", tr_error());
+    CHECK_EQ(config.accumulate, 0);
+    CHECK(!tr_config_given(&config, TR_OPTION_optimizer)); /* it is the checkpoint's */
+    CHECK_STR(config.checkpoint, "");
+    CHECK_STR(config.resume, "c");
+    CHECK(config.seed == 7 && config.layers == 4 && config.top_k == 3 && config.tp == 2);
+}
+
+TEST(generate, an_argument_that_is_for_training_is_refused)
+{
+    static const char *const names[] = {"accumulate", "batch", "steps", "resume", "checkpoint"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
+        struct tr_config config;
+        char says[64];
+        snprintf(says, sizeof says, "--%s=9 is for training", names[i]);
+        tr_config_init(&config);
+        REQUIRE(tr_config_set(&config, "from", "c", TR_FROM_COMMAND_LINE) == TR_OK);
+        REQUIRE(tr_config_set(&config, names[i], "9", TR_FROM_COMMAND_LINE) == TR_OK);
+        CHECK_MESSAGE(tr_generate_options(&config, 1) < 0 && strstr(tr_error(), says), "%s: %s",
+                      names[i], tr_error());
+    }
 }

@@ -64,12 +64,12 @@ static void body(struct rank *self)
     if (status == TR_OK) status = tr_engine_init(&e, &mesh, tr_backend_choose(""), &options);
     CHECK_MESSAGE(status == TR_OK, "%s", tr_error());
     if (status == TR_OK) {
-        status = tr_ckpt_compare(&e);
+        status = tr_ckpt_check(&e, 0);
         CHECK_MESSAGE(status == TR_OK, "%s without a mistake: %s", mistake->unit, tr_error());
         float *at = self->rank == 1 ? find(&e.store, mistake) : NULL;
         if (self->rank == 1) CHECK(at != NULL);
         if (at) *at += 1;
-        status = tr_ckpt_compare(&e);
+        status = tr_ckpt_check(&e, 0);
         CHECK_MESSAGE(status < 0, "%s: the mistake was not found on rank %d", mistake->unit,
                       self->rank);
         if (status == TR_AGREED)
@@ -135,8 +135,8 @@ TEST(checkpoint, a_file_that_became_foreign_after_its_options_were_read_is_refus
     unlink(path);
 }
 
-/* Rank 0's part of a tensor gets a number that is not finite. A good checkpoint of the same step
- * lies in the folder. */
+/* Rank 0's part of a tensor gets a number that is not finite, after a good checkpoint was written.
+ */
 static void save_nan(struct rank *self)
 {
     const char *folder = self->arg;
@@ -162,8 +162,8 @@ static void save_nan(struct rank *self)
     for (int part = 0; part < 3; ++part) {
         float *at = self->rank == 0 ? spoilt[part] : NULL;
         if (at) *at = part == 1 ? NAN : HUGE_VALF;
-        const tr_status status = tr_ckpt_save(&e, folder, &state, &config, path, sizeof path);
-        CHECK_MESSAGE(status < 0, "a checkpoint with %s was written", part == 1 ? "nan" : "inf");
+        const tr_status status = tr_ckpt_check(&e, state.step);
+        CHECK_MESSAGE(status < 0, "a checkpoint may have %s", part == 1 ? "nan" : "inf");
         if (status == TR_AGREED)
             CHECK_MESSAGE(strstr(tr_error(), "after step 3 ") && strstr(tr_error(), parts[part]),
                           "%s", tr_error());
@@ -182,7 +182,7 @@ static void save_nan(struct rank *self)
     tr_mesh_fini(&mesh);
 }
 
-TEST(checkpoint, numbers_that_are_not_finite_do_not_replace_a_good_one)
+TEST(checkpoint, numbers_that_are_not_finite_are_found)
 {
     char folder[] = "/tmp/tutti-nan-XXXXXX", path[64];
     REQUIRE(mkdtemp(folder) != NULL);

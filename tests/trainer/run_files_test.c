@@ -1,5 +1,7 @@
 /* What whole runs of tutti-train write beside checkpoints' contents: their output, their log and
  * the folder of checkpoints, when something is wrong with these. */
+#include <math.h>
+
 #include "run.h"
 
 TEST(run, a_run_that_cannot_start_leaves_the_log_of_the_last_one)
@@ -69,6 +71,113 @@ TEST(run, two_runs_do_not_mix_their_checkpoints_in_one_folder)
         CHECK_MESSAGE(count(b.output, "another run writes") == held, "%s", b.output);
         CHECK_MESSAGE(count(b.output, "cannot lock") == 0, "%s", b.output);
     }
+    teardown(&b);
+}
+
+/* The steps whose checkpoints are in the folder, and no other file but the lock: "1 5 6 ". */
+static void list_steps(const struct bench *b, char output[OUTPUT])
+{
+    char command[COMMAND];
+    snprintf(command, sizeof command,
+             "cd %s/c && ls | sed 's/^step-0*\\([0-9]*\\).safetensors$/\\1/' | tr '\\n' ' '",
+             b->folder);
+    run(command, output);
+}
+
+/* The step of the least held-out loss of a log; 0: none. */
+static long find_best(const struct bench *b)
+{
+    char path[64], line[512];
+    double least = HUGE_VAL;
+    long best = 0;
+    snprintf(path, sizeof path, "%s/log", b->folder);
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof line, file)) {
+        const char *step = strstr(line, "\"step\": "), *loss = strstr(line, "\"held_out_loss\": ");
+        if (!step || !loss || strtod(loss + 17, NULL) > least) continue;
+        least = strtod(loss + 17, NULL);
+        best = strtol(step + 8, NULL, 10);
+    }
+    if (file) fclose(file);
+    return best;
+}
+
+/* The learning rate is so high that the loss rises, so the best checkpoint is none of the newest.
+ * Its loss is known to the resumed run, too. */
+TEST(run, the_newest_checkpoints_and_the_best_are_kept)
+{
+    struct bench b;
+    char options[COMMAND], expected[64];
+    REQUIRE(setup(&b));
+    snprintf(options, sizeof options,
+             SMALL "--lr=1 --warmup=20 --steps=8 --every=1 --eval-every=1 --keep=2 "
+                   "--checkpoint=%s/c --log=%s/log",
+             b.folder, b.folder);
+    int code = train(2, options, b.output);
+    CHECK_MESSAGE(code == 0, "exit code %d:\n%s", code, b.output);
+    CHECK_MESSAGE(count(b.output, "\nremoved ") == 5, "%s", b.output);
+    const long best = find_best(&b);
+    CHECK_MESSAGE(best > 0 && best < 7, "the best is that of step %ld", best);
+    snprintf(expected, sizeof expected, "%ld 7 8 ", best);
+    list_steps(&b, b.output);
+    CHECK_STR(b.output, expected);
+    snprintf(options, sizeof options,
+             "--resume=%s/c --checkpoint=%s/c --sample=0 --steps=9 --keep=1", b.folder, b.folder);
+    code = train(1, options, b.output);
+    CHECK_MESSAGE(code == 0, "exit code %d:\n%s", code, b.output);
+    snprintf(expected, sizeof expected, "%ld 9 ", best);
+    list_steps(&b, b.output);
+    CHECK_STR(b.output, expected);
+    teardown(&b);
+}
+
+TEST(run, checkpoints_of_other_runs_and_of_later_steps_are_kept)
+{
+    struct bench b;
+    char options[COMMAND];
+    REQUIRE(setup(&b));
+    snprintf(options, sizeof options, SMALL "--steps=4 --every=2 --checkpoint=%s/c", b.folder);
+    CHECK_MESSAGE(train(1, options, b.output) == 0, "%s", b.output);
+    snprintf(options, sizeof options, SMALL "--steps=5 --every=1 --keep=1 --checkpoint=%s/c",
+             b.folder); /* another run, which writes over 2 and 4 */
+    CHECK_MESSAGE(train(1, options, b.output) == 0, "%s", b.output);
+    list_steps(&b, b.output);
+    CHECK_STR(b.output, "5 ");
+    snprintf(options, sizeof options, SMALL "--steps=3 --every=3 --keep=1 --checkpoint=%s/c",
+             b.folder);
+    CHECK_MESSAGE(train(1, options, b.output) == 0, "%s", b.output);
+    snprintf(options, sizeof options,
+             "--sample=0 --steps=4 --keep=1 --checkpoint=%s/c --resume="
+             "%s/c/step-00000003.safetensors",
+             b.folder, b.folder);
+    CHECK_MESSAGE(train(1, options, b.output) == 0, "%s", b.output);
+    list_steps(&b, b.output); /* 5 of another run; 3 went for 4 */
+    CHECK_STR(b.output, "4 5 ");
+    snprintf(options, sizeof options, SMALL "--steps=6 --keep=1 --checkpoint=%s/c", b.folder);
+    CHECK_MESSAGE(train(1, options, b.output) == 0, "%s", b.output);
+    list_steps(&b, b.output); /* of three runs */
+    CHECK_STR(b.output, "4 5 6 ");
+    snprintf(options, sizeof options,
+             "--sample=0 --steps=5 --keep=1 --checkpoint=%s/c --resume="
+             "%s/c/step-00000004.safetensors",
+             b.folder, b.folder);
+    CHECK_MESSAGE(train(1, options, b.output) == 0, "%s", b.output);
+    snprintf(options, sizeof options,
+             "--sample=0 --steps=6 --keep=1 --checkpoint=%s/c --resume="
+             "%s/c/step-00000005.safetensors",
+             b.folder, b.folder);
+    CHECK_MESSAGE(train(1, options, b.output) == 0, "%s", b.output);
+    list_steps(&b, b.output);
+    CHECK_STR(b.output, "6 ");
+    teardown(&b);
+}
+
+TEST(run, nothing_can_be_kept_without_checkpoints)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    CHECK_EQ(train(1, SMALL "--steps=1 --keep=2", b.output), 1);
+    CHECK_MESSAGE(strstr(b.output, "--keep=2 without --checkpoint=DIR"), "%s", b.output);
     teardown(&b);
 }
 

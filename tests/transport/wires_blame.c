@@ -122,10 +122,10 @@ TEST(wires_blame, a_rank_that_leaves_after_another_failure_says_which)
     struct wired all, other;
     char reason[TT_REASON_TEXT];
     REQUIRE(open_all(&other, 2));
-    CHECK(!tt_reason_recent(reason));
+    CHECK(!tt_reason_recent(0, reason));
     tt_ignore(tt_fabric_fail(other.ranks.fabrics[0], TT_ERR_REMOTE, "rank 7 has caught fire"));
     close_all(&other);
-    REQUIRE(tt_reason_recent(reason));
+    REQUIRE(tt_reason_recent(0, reason));
     CHECK_STR(reason, "rank 7 has caught fire");
     REQUIRE(open_all(&all, 3));
     tt_reason_note(reason); /* which opening has forgotten */
@@ -143,12 +143,44 @@ TEST(wires_blame, a_rank_of_the_same_host_gets_the_reason_too)
 {
     struct together all;
     const struct tt_fabric_config config = together_config();
-    tt_reason_note("rank 8 has drowned");
     REQUIRE(together_open_on(&all, 2, NULL, &config));
+    tt_reason_note("rank 8 has drowned");
     tt_fabric_leave(all.fabrics[0]);
     CHECK_EQ(tt_fabric_check_peers(all.fabrics[1], 1, -1, false), TT_ERR_REMOTE);
     check_text(tt_fabric_failure_text(all.fabrics[1]), "numbered there): rank 8 has drowned");
     together_close(&all);
+}
+
+TEST(wires_blame, a_failure_before_a_communicator_was_made_is_no_reason)
+{
+    struct together all;
+    const struct tt_fabric_config config = together_config();
+    tt_reason_note("rank 8 has drowned");
+    usleep(1); /* the clock goes on */
+    REQUIRE(together_open_on(&all, 2, NULL, &config));
+    tt_fabric_leave(all.fabrics[0]);
+    CHECK_EQ(tt_fabric_check_peers(all.fabrics[1], 1, -1, false), TT_ERR_REMOTE);
+    check_text(tt_fabric_failure_text(all.fabrics[1]), "it destroyed its communicator");
+    CHECK(!strstr(tt_fabric_failure_text(all.fabrics[1]), "drowned"));
+    together_close(&all);
+}
+
+TEST(wires_blame, that_a_rank_has_left_is_no_reason)
+{
+    static const char left[] = "rank 1 (host a, pid 2) has left: it destroyed its communicator";
+    char reason[TT_REASON_TEXT], text[512];
+    tt_reason_note("");
+    tt_reason_note(left);
+    CHECK(!tt_reason_recent(0, reason));
+    snprintf(text, sizeof text, "rank 3 (host b, pid 4) has died, and %s, after another", left);
+    tt_reason_note(text);
+    REQUIRE(tt_reason_recent(0, reason));
+    CHECK_STR(reason, "rank 3 (host b, pid 4) has died");
+    tt_reason_note(left); /* the cause stays */
+    REQUIRE(tt_reason_recent(0, reason));
+    CHECK_STR(reason, "rank 3 (host b, pid 4) has died");
+    tt_reason_note("");
+    CHECK(!tt_reason_recent(0, reason));
 }
 
 TEST(wires_blame, who_is_refused_by_one_rank_names_all_that_refuse)

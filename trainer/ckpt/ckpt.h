@@ -14,6 +14,9 @@ struct tr_state {
     int64_t step;     /* steps done */
     uint64_t samples; /* place in the data: sequences taken by all ranks together */
     uint64_t data_checksum;
+    uint64_t run;    /* a random number, the same from the first step on, also where the run is
+                      * resumed; 0 in files of older versions */
+    double held_out; /* loss after that step; NaN: not known */
 };
 
 /* Makes the folder (and those above it) unless it is there, and checks that it can be written to:
@@ -26,17 +29,31 @@ TR_NODISCARD tr_status tr_ckpt_lock(const char *folder, int *lock);
 /* Fails when the disk has no room for a checkpoint. One rank calls it. */
 TR_NODISCARD tr_status tr_ckpt_check_space(const char *folder, const struct tr_store *store);
 
-/* Fails when ranks that hold the same weights have different bits. Collective; no pass is under
- * way. */
-TR_NODISCARD tr_status tr_ckpt_compare(struct tr_engine *engine);
+/* Before a save: fails when a number is not finite (what earlier checkpoints hold is worth more),
+ * and when ranks that hold the same weights have different bits. Collective; no pass is under way.
+ */
+TR_NODISCARD tr_status tr_ckpt_check(struct tr_engine *engine, int64_t step);
 
 /* Writes folder/step-NNNNNNNN.safetensors, whose name becomes path: each rank what it holds, to
  * its places in the file, where it sees the folder of rank 0; else rank 0 writes for it. Every rank
- * needs 3 MiB. Fails when a number is not finite: what earlier checkpoints hold is worth more.
- * Collective: a failure of one rank is one of all. */
+ * needs 3 MiB. Collective. A file that cannot be written (no room, say) is a failure that all ranks
+ * know of (TR_AGREED, TR_ELSEWHERE): the run may go on, and save again. */
 TR_NODISCARD tr_status tr_ckpt_save(struct tr_engine *engine, const char *folder,
                                     const struct tr_state *state, const struct tr_config *config,
                                     char *path, size_t path_bytes);
+
+/* Removes checkpoints of this run from the folder: of those up to state->step the `keep` newest
+ * stay, and of those on the same data the one with the least held-out loss. Files of other runs, of
+ * older versions, of later steps, and those that cannot be read stay, too. What cannot be removed
+ * is told. One rank calls it. */
+void tr_ckpt_keep(const char *folder, const struct tr_state *state, int64_t keep);
+
+/* Whether a file's name is that of a checkpoint; `rest` is a pattern (fnmatch.h) of what the name
+ * has behind that. */
+bool tr_ckpt_is_named(const char *name, const char *rest, long long *step);
+
+/* What a file says of itself, without its tensors. */
+TR_NODISCARD tr_status tr_ckpt_read_state(const char *path, struct tr_state *state);
 
 /* The file that `where` (a file, or a folder whose newest checkpoint is meant) stands for. */
 TR_NODISCARD tr_status tr_ckpt_find(const char *where, char *path, size_t path_bytes);

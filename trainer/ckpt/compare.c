@@ -1,5 +1,34 @@
-/* Compares what ranks hold in common, before it is saved. */
+/* Checks what is to be saved: numbers are finite, and ranks hold the same where they should. */
 #include "ckpt.h"
+#include "parts.h"
+
+/* ---- Numbers that are not finite ------------------------------------------------------------- */
+
+static tr_status check_range(const struct tr_engine *e, const struct tr_parts *parts, int i,
+                             int64_t step)
+{
+    const struct tr_part_range range = tr_part_range(&e->store, parts->ids[i]);
+    const size_t at = e->backend->find_not_finite(range.floats, range.count);
+    if (at == range.count) return TR_OK;
+    float number;
+    e->backend->read(&number, range.floats + at, sizeof number);
+    return tr_fail("after step %lld %s has the number %g: no checkpoint is written, earlier ones "
+                   "are kept; resume from one of them with a smaller --lr",
+                   (long long)step, parts->names[i], (double)number);
+}
+
+/* Each rank looks at its own shards. */
+static tr_status check_finite(const struct tr_engine *e, int64_t step)
+{
+    struct tr_parts parts;
+    TR_TRY(tr_parts_list(&e->store, &parts));
+    tr_status status = TR_OK;
+    for (int i = 0; i < parts.n && status == TR_OK; ++i) status = check_range(e, &parts, i, step);
+    tr_parts_free(&parts);
+    return status;
+}
+
+/* ---- What ranks hold in common --------------------------------------------------------------- */
 
 /* Whether `sum` is the same on all ranks of the group. */
 static tr_status same_on(const struct tr_group *group, uint64_t sum, bool *same)
@@ -57,9 +86,10 @@ static tr_status compare(struct tr_engine *e, bool *same)
     return same_on(&e->mesh->tie, ties, same);
 }
 
-tr_status tr_ckpt_compare(struct tr_engine *e)
+tr_status tr_ckpt_check(struct tr_engine *e, int64_t step)
 {
     bool same;
+    TR_TRY(tr_mesh_agree(e->mesh, check_finite(e, step)));
     TR_TRY(compare(e, &same));
     tr_status status = TR_OK;
     if (!same)

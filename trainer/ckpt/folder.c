@@ -36,8 +36,7 @@ tr_status tr_ckpt_prepare(const char *folder)
     return TR_OK;
 }
 
-/* Whether a file is called step-NNNNNNNN.safetensors; `rest` is what the name has behind that. */
-static bool is_checkpoint(const char *name, const char *rest, long long *step)
+bool tr_ckpt_is_named(const char *name, const char *rest, long long *step)
 {
     int end = 0;
     return sscanf(name, "step-%lld.safetensors%n", step, &end) == 1 && end &&
@@ -51,7 +50,7 @@ static void remove_leftovers(const char *folder)
     if (!entries) return;
     for (const struct dirent *entry; (entry = readdir(entries));) {
         long long step;
-        if (is_checkpoint(entry->d_name, ".+([0-9]).tmp", &step))
+        if (tr_ckpt_is_named(entry->d_name, ".+([0-9]).tmp", &step))
             unlinkat(dirfd(entries), entry->d_name, 0);
     }
     closedir(entries);
@@ -113,7 +112,7 @@ tr_status tr_ckpt_find(const char *where, char *path, size_t path_bytes)
     char name[NAME_MAX + 1] = "";
     for (const struct dirent *entry; (entry = readdir(folder));) {
         long long step;
-        if (is_checkpoint(entry->d_name, "", &step) && step > newest) {
+        if (tr_ckpt_is_named(entry->d_name, "", &step) && step > newest) {
             newest = step;
             snprintf(name, sizeof name, "%s", entry->d_name); /* however many zeros it has */
         }

@@ -1,5 +1,6 @@
 /* Loads a checkpoint: rank 0 reads one tensor at a time, and each rank takes its part, whatever the
  * layout. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,12 +76,25 @@ static tr_status read_number(const struct tr_safetensors *file, const char *path
 static tr_status read_state(const struct tr_safetensors *file, const char *path,
                             struct tr_state *state)
 {
-    uint64_t step, samples, data;
+    const char *held_out = tr_safetensors_metadata(file, TR_CKPT_HELD_OUT);
+    uint64_t step, samples, data, run = 0;
     TR_TRY(read_number(file, path, "step", 10, &step));
     TR_TRY(read_number(file, path, "samples", 10, &samples));
     TR_TRY(read_number(file, path, "data", 16, &data));
-    *state = (struct tr_state){(int64_t)step, samples, data};
+    if (tr_safetensors_metadata(file, TR_CKPT_RUN))
+        TR_TRY(read_number(file, path, TR_CKPT_RUN, 16, &run));
+    *state = (struct tr_state){(int64_t)step, samples, data, run,
+                               held_out ? strtod(held_out, NULL) : NAN};
     return TR_OK;
+}
+
+tr_status tr_ckpt_read_state(const char *path, struct tr_state *state)
+{
+    struct tr_safetensors *file;
+    TR_TRY(open_checked(path, &file));
+    const tr_status status = read_state(file, path, state);
+    tr_safetensors_close(file);
+    return status;
 }
 
 /* Rank 0 reads tensor after tensor, and no rank waits for one that it could not read. */
@@ -98,12 +112,9 @@ static tr_status read_tensors(struct tr_engine *e, const struct tr_safetensors *
 
 static tr_status share_state(const struct tr_mesh *mesh, struct tr_state *state)
 {
-    uint64_t numbers[3] = {(uint64_t)state->step, state->samples, state->data_checksum};
-    TR_TRY(tr_mesh_check(mesh,
-                         tuttiBroadcast(numbers, numbers, 3, tuttiUint64, 0, mesh->world, NULL),
-                         "sharing the checkpoint's place in the data"));
-    *state = (struct tr_state){(int64_t)numbers[0], numbers[1], numbers[2]};
-    return TR_OK;
+    return tr_mesh_check(
+        mesh, tuttiBroadcast(state, state, sizeof *state, tuttiUint8, 0, mesh->world, NULL),
+        "sharing the checkpoint's place in the data");
 }
 
 tr_status tr_ckpt_load(struct tr_engine *e, const char *path, struct tr_state *state)

@@ -8,6 +8,9 @@
 /* Which version of checkpoints a file is: among its metadata. */
 #define TR_CKPT_KEY "tutti-train"
 #define TR_CKPT_VERSION "3"
+/* Names of metadata that a file may not have: which run wrote it, and its held-out loss. */
+#define TR_CKPT_RUN "run"
+#define TR_CKPT_HELD_OUT "held_out_loss"
 
 enum { TR_PART_NAME = TR_NAME_BYTES + 4 };
 

@@ -1,6 +1,7 @@
 /* Saves a checkpoint: each rank writes what it answers for to its places in the file, which rank 0
  * begins and renames at the end. A rank that does not see the file, on a host that does not share
  * the file system, sends its numbers to rank 0. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,29 +9,6 @@
 
 #include "ckpt.h"
 #include "parts.h"
-
-/* ---- Numbers that are not finite ------------------------------------------------------------- */
-
-static tr_status check_range(const struct tr_engine *e, const struct tr_parts *parts, int i,
-                             int64_t step)
-{
-    const struct tr_part_range range = tr_part_range(&e->store, parts->ids[i]);
-    const size_t at = e->backend->find_not_finite(range.floats, range.count);
-    if (at == range.count) return TR_OK;
-    float number;
-    e->backend->read(&number, range.floats + at, sizeof number);
-    return tr_fail("after step %lld %s has the number %g: no checkpoint is written, earlier ones "
-                   "are kept; resume from one of them with a smaller --lr",
-                   (long long)step, parts->names[i], (double)number);
-}
-
-/* Each rank looks at its own shards. */
-static tr_status check_finite(const struct tr_engine *e, const struct tr_parts *parts, int64_t step)
-{
-    tr_status status = TR_OK;
-    for (int i = 0; i < parts->n && status == TR_OK; ++i) status = check_range(e, parts, i, step);
-    return status;
-}
 
 /* ---- Numbers on their way to the file -------------------------------------------------------- */
 
@@ -46,9 +24,9 @@ struct mail {
 };
 
 /* What the file says beside tensors. */
-enum { NOTES = 7 };
+enum { NOTES = 9 };
 struct notes {
-    char step[32], samples[32], data[32], written[64], *options;
+    char step[32], samples[32], data[32], run[32], held_out[32], written[64], *options;
     struct tr_metadata rows[NOTES];
 };
 
@@ -167,6 +145,8 @@ static tr_status create(struct save *s, const char *path, const struct tr_state 
     snprintf(notes->step, sizeof notes->step, "%lld", (long long)state->step);
     snprintf(notes->samples, sizeof notes->samples, "%llu", (unsigned long long)state->samples);
     snprintf(notes->data, sizeof notes->data, "%016llx", (unsigned long long)state->data_checksum);
+    snprintf(notes->run, sizeof notes->run, "%016llx", (unsigned long long)state->run);
+    snprintf(notes->held_out, sizeof notes->held_out, "%.17g", state->held_out);
     /* Tells the file from one of the same name that a killed run has left on another host. */
     snprintf(notes->written, sizeof notes->written, "%lld.%09ld", (long long)now.tv_sec,
              now.tv_nsec);
@@ -176,10 +156,13 @@ static tr_status create(struct save *s, const char *path, const struct tr_state 
         {"step", notes->step},
         {"samples", notes->samples},
         {"data", notes->data},
+        {TR_CKPT_RUN, notes->run},
         {"written", notes->written},
-        {"options", notes->options}};
+        {"options", notes->options},
+        {TR_CKPT_HELD_OUT, notes->held_out}};
     memcpy(notes->rows, rows, sizeof rows);
-    return tr_safetensors_create(&s->writer, path, s->parts.tensors, s->parts.n, notes->rows, NOTES,
+    return tr_safetensors_create(&s->writer, path, s->parts.tensors, s->parts.n, notes->rows,
+                                 isnan(state->held_out) ? NOTES - 1 : NOTES,
                                  s->engine->mesh->nranks > 1);
 }
 
@@ -257,7 +240,6 @@ tr_status tr_ckpt_save(struct tr_engine *e, const char *folder, const struct tr_
     struct save s = {.engine = e};
     tr_status status = tr_parts_list(&e->store, &s.parts);
     if (status == TR_OK) status = name_of(folder, state->step, path, path_bytes);
-    if (status == TR_OK) status = check_finite(e, &s.parts, state->step);
     status = tr_mesh_agree(e->mesh, status);
     if (status == TR_OK) status = tr_mesh_agree(e->mesh, prepare(&s, path, state, config));
     if (status == TR_OK) status = write_file(&s);

@@ -13,7 +13,8 @@ struct tr_text {
     size_t nbytes; /* all of it */
     size_t ntrain; /* the first ntrain are for training, the rest is held out */
     int nfiles;
-    int nleft; /* files and folders of a folder that were passed over */
+    int nleft;         /* files and folders of a folder that were passed over */
+    char warning[512]; /* a line on the first file that is not text in its first MiB, "": none */
 };
 
 /* Reads a file, or every text file under a folder in the order of their names (hidden ones, links,

@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../utf8.h"
+
 #ifndef TUTTI_SOURCE_DIR
 #define TUTTI_SOURCE_DIR ""
 #endif
@@ -34,6 +36,32 @@ static tr_status append(struct tr_text *text, int fd, size_t nbytes, const char 
     text->nbytes += done;
     text->nfiles++;
     return TR_OK;
+}
+
+/* The place of the first byte, of the first MiB, that is 0 or begins no character of UTF-8; nbytes:
+ * there is none. */
+static size_t find_binary(const unsigned char *bytes, size_t nbytes)
+{
+    enum { MOST = 1 << 20 };
+    size_t at = 0;
+    while (at < nbytes && at < MOST) {
+        const int length = bytes[at] ? tr_utf8_length(bytes + at, nbytes - at) : 0;
+        if (!length) return at;
+        at += (size_t)length;
+    }
+    return nbytes;
+}
+
+static void warn_of_binary(struct tr_text *text, size_t before, const char *path)
+{
+    const unsigned char *bytes = text->bytes + before;
+    const size_t nbytes = text->nbytes - before, at = find_binary(bytes, nbytes);
+    if (at == nbytes || text->warning[0]) return;
+    char what[48] = "a zero byte";
+    if (bytes[at]) snprintf(what, sizeof what, "the byte 0x%02X, not UTF-8,", bytes[at]);
+    snprintf(text->warning, sizeof text->warning,
+             "warning: %.360s is not text: %s at offset %zu; its bytes are trained on as they are",
+             path, what, at);
 }
 
 /* `picky`: found in a folder, so leave out what is no text. */
@@ -61,6 +89,7 @@ static tr_status read_file(struct tr_text *text, const char *path, bool picky)
         text->nfiles--;
         text->nleft++;
     }
+    if (status == TR_OK) warn_of_binary(text, before, path);
     return status;
 }
 

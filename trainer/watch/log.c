@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "../utf8.h"
 #include "clock.h"
 
 tr_status tr_log_open(struct tr_log *log, bool speaks, int64_t every, const char *path, bool append)
@@ -92,16 +93,8 @@ static int character(const unsigned char *text, long n)
 {
     const unsigned char first = text[0];
     if (first < 128) return (first >= 32 && first < 127) || first == '\n' || first == '\t';
-    const int nbytes = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-    if (first < 0xC2 || first > 0xF4 || nbytes > n) return 0;
-    for (int i = 1; i < nbytes; ++i)
-        if ((text[i] & 0xC0) != 0x80) return 0;
-    /* U+0080 to U+009F; longer than need be; halves of UTF-16 pairs; above U+10FFFF. */
-    if ((first == 0xC2 && text[1] < 0xA0) || (first == 0xE0 && text[1] < 0xA0) ||
-        (first == 0xED && text[1] >= 0xA0) || (first == 0xF0 && text[1] < 0x90) ||
-        (first == 0xF4 && text[1] >= 0x90))
-        return 0;
-    return nbytes;
+    if (first == 0xC2 && n > 1 && text[1] < 0xA0) return 0; /* U+0080 to U+009F */
+    return tr_utf8_length(text, (size_t)n);
 }
 
 void tr_log_text(FILE *out, const unsigned char *text, long n)

@@ -2,6 +2,7 @@
  */
 #include "stream.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,15 +19,19 @@ tr_status tr_stream_open(struct tr_stream *stream, FILE *file, bool for_people, 
     return stream->held ? TR_OK : tr_fail("out of memory for a text");
 }
 
-static void write_first(struct tr_stream *stream, size_t n)
+static tr_status write_first(struct tr_stream *stream, size_t n)
 {
+    if (!n) return TR_OK;
+    errno = 0;
     if (stream->file && stream->for_people)
         tr_log_text(stream->file, (const unsigned char *)stream->held, (long)n);
     else if (stream->file)
         fwrite(stream->held, 1, n, stream->file);
     stream->nheld -= n;
     memmove(stream->held, stream->held + n, stream->nheld);
-    if (n && stream->file) fflush(stream->file);
+    if (!stream->file || (fflush(stream->file) == 0 && !ferror(stream->file))) return TR_OK;
+    return tr_fail("standard output: %s; the text ends here and is lost in part",
+                   errno ? strerror(errno) : "a write has failed");
 }
 
 /* How many of the last bytes are the beginning of a character of UTF-8. */
@@ -52,24 +57,28 @@ static size_t begun_stop(const struct tr_stream *stream)
     return n;
 }
 
-bool tr_stream_put(struct tr_stream *stream, unsigned char byte)
+tr_status tr_stream_put(struct tr_stream *stream, unsigned char byte, bool *is_over)
 {
     const size_t length = strlen(stream->stop);
     stream->held[stream->nheld++] = (char)byte;
-    if (length && stream->nheld >= length &&
-        !memcmp(stream->held + stream->nheld - length, stream->stop, length)) {
+    *is_over = length && stream->nheld >= length &&
+               !memcmp(stream->held + stream->nheld - length, stream->stop, length);
+    if (*is_over) {
         stream->nheld -= length;
-        return true;
+        return TR_OK;
     }
     size_t kept = begun_stop(stream);
     if (stream->for_people) kept += unfinished(stream->held, stream->nheld - kept);
-    write_first(stream, stream->nheld - kept);
-    return false;
+    return write_first(stream, stream->nheld - kept);
+}
+
+tr_status tr_stream_end(struct tr_stream *stream)
+{
+    return write_first(stream, stream->nheld);
 }
 
 void tr_stream_close(struct tr_stream *stream)
 {
-    if (stream->held) write_first(stream, stream->nheld);
     free(stream->held);
     *stream = (struct tr_stream){0};
 }

@@ -1,4 +1,4 @@
-/* Text that goes to a file as it comes, a byte at a time. */
+/* Text that goes to standard output as it comes, a byte at a time. */
 #ifndef TR_STREAM_H
 #define TR_STREAM_H
 
@@ -20,9 +20,11 @@ struct tr_stream {
 
 TR_NODISCARD tr_status tr_stream_open(struct tr_stream *stream, FILE *file, bool for_people,
                                       const char *stop);
-/* Whether the text has ended. */
-bool tr_stream_put(struct tr_stream *stream, unsigned char byte);
-/* Writes what is held. */
+/* Writes what can be written by now; *is_over: the text has ended. Fails where the file takes no
+ * more: the disk is full, or nobody reads it any more. */
+TR_NODISCARD tr_status tr_stream_put(struct tr_stream *stream, unsigned char byte, bool *is_over);
+/* Writes what is held; fails likewise. */
+TR_NODISCARD tr_status tr_stream_end(struct tr_stream *stream);
 void tr_stream_close(struct tr_stream *stream);
 
 #endif

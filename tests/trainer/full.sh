@@ -1,0 +1,142 @@
+#!/usr/bin/env bash
+# A disk that is full in the middle of a run: the run goes on, saves at a later turn, and ends with a whole newest file; only the last save
+# must succeed. The disk is a tmpfs in a user and mount namespace.
+set -u
+if [ "${1:-}" != inside ]; then
+    why=$(unshare --user --map-root-user --mount sh -c 'mount -t tmpfs -o size=1M none /mnt' 2>&1) ||
+        { echo "skipped: no tmpfs in a user namespace: $why" && exit 77; }
+    exec unshare --user --map-root-user --mount "$0" inside
+fi
+work=$(mktemp -d)
+trap '[ -z "$run" ] || kill -KILL "$run" 2>/dev/null; umount -l "$work/m" 2>/dev/null; rm -rf "$work"' EXIT
+options=(--layers=2 --heads=4 --width=128 --context=16 --batch=4 --micro-batch=2 --sample=0 --held-out=0 "--data=${SOURCE:?}/include")
+train=${BIN:?}/tutti-train
+folder=$work/m/c
+failures=0 run=
+
+fail() {
+    echo "$case: $*"
+    [ ! -s "$work/out" ] || tail -n 5 "$work/out"
+    failures=$((failures + 1))
+}
+
+# disk TENTHS: an empty disk with room for so many tenths of a checkpoint.
+disk() {
+    umount "$work/m" 2>/dev/null
+    mkdir -p "$work/m"
+    mount -t tmpfs -o "size=$((size * $1 / 10))" none "$work/m" || exit 1
+}
+
+# begin RANKS OPTION...: a run in the background. Its output goes through a pipe, whose size nothing limits.
+begin() {
+    local ranks=$1
+    rm -f "$work/out" "$work/pipe"
+    mkfifo "$work/pipe"
+    cat "$work/pipe" >"$work/out" &
+    reader=$!
+    shift
+    "$BIN/tutti-run" -n "$ranks" sh -c 'echo $$ >"$0.$RANK"; exec "$@"' "$work/pid" "${as_rank[@]}" "$train" "${options[@]}" \
+        "--checkpoint=$folder" --every=1 "$@" >"$work/pipe" 2>&1 &
+    run=$!
+}
+
+# until_true COMMAND...: waits 20 s for it.
+until_true() {
+    local i
+    for ((i = 0; i < 400; ++i)); do
+        "$@" && return
+        sleep 0.05
+    done
+    fail "never: $*"
+}
+
+warned() { grep -q 'the training goes on' "$work/out"; }
+wrote() { grep -qs "^wrote $folder/step" "$work/out"; }
+wrote_again() { sed '1,/the training goes on/d' "$work/out" | grep -q "^wrote $folder/step"; }
+# Takes what is free, until a save finds nothing: a checkpoint that is removed leaves room behind the last look.
+filled() {
+    cat /dev/zero >>"$work/m/filler" 2>/dev/null
+    warned
+}
+
+# ended CODE: it ends with that code, and the newest file is whole; nothing else is left. Sets step.
+ended() {
+    wait "$run"
+    local code=$?
+    run=
+    wait "$reader"
+    [ $code -eq "$1" ] || fail "exit code $code, expected $1"
+    [ -z "$(find "$folder" -name '*.tmp')" ] || fail "$(find "$folder" -name '*.tmp') is left"
+    rm -f "$work/m/filler"
+    step=$(sed -n "s|^wrote $folder/step-0*\([0-9]*\).safetensors|\1|p" "$work/out" | tail -n 1)
+    "$train" "--resume=$folder" "--steps=$((step + 1))" --dp=0 --fsdp=1 --sample=0 >"$work/again" 2>&1 || fail "resumed: $(tail -n 3 "$work/again")"
+    grep -q "^resumed from $folder/step-0*$step.safetensors after step $step$" "$work/again" || fail "resumed from another step than $step"
+}
+
+as_rank=()
+case="size"
+folder=$work/c
+begin 1 --steps=1
+ended 0
+size=$(stat -c %s "$work/c/step-00000001.safetensors")
+folder=$work/m/c
+
+for ranks in 1 2; do
+    case="full for a while, $ranks ranks"
+    disk 55
+    begin $ranks --fsdp=$ranks --steps=100000 --keep=1
+    until_true wrote
+    until_true filled
+    rm "$work/m/filler"
+    until_true wrote_again
+    kill -TERM "$run"
+    ended 143
+
+    case="full to the end, $ranks ranks"
+    disk 35
+    begin $ranks --fsdp=$ranks --steps=40
+    ended 1
+    [ "$step" -eq 3 ] || fail "the newest is of step $step; there is room for 3"
+    grep -q 'No space left on device' "$work/out" || fail "does not say why"
+    [ "$(grep -c 'the training goes on' "$work/out")" -eq 36 ] || fail "not a warning for each of steps 4 to 39"
+
+    case="--keep makes room, $ranks ranks"
+    disk 25
+    begin $ranks --fsdp=$ranks --steps=7 --keep=2
+    ended 0
+    [ "$step" -eq 7 ] || fail "the newest is of step $step, not 7"
+    warned || fail "no warning, with room for 2 and 3 at a time"
+
+    case="--keep leaves room, $ranks ranks"
+    disk 35
+    begin $ranks --fsdp=$ranks --steps=7 --keep=2
+    ended 0
+    ! warned || fail "a warning"
+    [ "$(ls "$folder" | wc -l)" -eq 2 ] || fail "$(ls "$folder")"
+done
+
+case="a folder that is away for a while"
+disk 55
+begin 2 --fsdp=2 --steps=100000 --keep=1
+until_true wrote
+mv "$folder" "$work/m/away"
+until_true warned
+mv "$work/m/away" "$folder"
+until_true wrote_again
+kill -TERM "$run"
+ended 143
+
+# Rank 1's writes fail, of a file that rank 0 could begin and take room for.
+case="one rank cannot write"
+disk 55
+as_rank=(sh -c 'trap "" XFSZ; exec "$@"' sh)
+begin 2 --fsdp=2 --steps=100000 --keep=1
+until_true wrote
+prlimit --pid "$(cat "$work/pid.1")" --fsize=1: || fail "prlimit"
+until_true warned
+grep -q 'rank 1: .*: File too large' "$work/out" || fail "does not say why"
+prlimit --pid "$(cat "$work/pid.1")" --fsize=unlimited: || fail "prlimit"
+until_true wrote_again
+kill -TERM "$run"
+ended 143
+exit $((failures > 0))

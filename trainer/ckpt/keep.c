@@ -1,0 +1,103 @@
+/* Removes the checkpoints of a run that --keep does not keep. Which these are is read from the
+ * files each time, so a resumed run knows as much as one that nothing has ended. */
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ckpt.h"
+
+struct entry {
+    char *name;
+    struct tr_state state;
+};
+struct list {
+    struct entry *entries;
+    int n;
+};
+
+static void list_fini(struct list *list)
+{
+    for (int i = 0; i < list->n; ++i) free(list->entries[i].name);
+    free(list->entries);
+}
+
+static bool append(struct list *list, const char *name, const struct tr_state *state)
+{
+    struct entry *more = realloc(list->entries, ((size_t)list->n + 1) * sizeof *more);
+    if (!more) return false;
+    list->entries = more;
+    more[list->n] = (struct entry){strdup(name), *state};
+    return more[list->n++].name != NULL;
+}
+
+/* The checkpoints of the run up to its step. */
+static tr_status find_own(DIR *entries, const char *folder, const struct tr_state *now,
+                          struct list *list)
+{
+    for (const struct dirent *entry; (entry = readdir(entries));) {
+        char path[PATH_MAX];
+        struct tr_state state;
+        long long step;
+        if (!tr_ckpt_is_named(entry->d_name, "", &step) || step > now->step) continue;
+        if (snprintf(path, sizeof path, "%s/%s", folder, entry->d_name) >= (int)sizeof path ||
+            tr_ckpt_read_state(path, &state) < 0 || state.run != now->run || state.step > now->step)
+            continue;
+        if (!append(list, entry->d_name, &state))
+            return tr_fail("out of memory for the list of checkpoints");
+    }
+    return TR_OK;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const int64_t x = ((const struct entry *)a)->state.step,
+                  y = ((const struct entry *)b)->state.step;
+    return (x < y) - (x > y);
+}
+
+/* The one with the least held-out loss, of several the newest; -1: none has one. */
+static int find_best(const struct list *list, uint64_t data_checksum)
+{
+    int best = -1;
+    for (int i = 0; i < list->n; ++i) {
+        const struct tr_state *state = &list->entries[i].state;
+        if (isnan(state->held_out) || state->data_checksum != data_checksum) continue;
+        if (best < 0 || state->held_out < list->entries[best].state.held_out) best = i;
+    }
+    return best;
+}
+
+static void remove_others(DIR *entries, const char *folder, const struct list *list, int64_t keep,
+                          int best)
+{
+    for (int i = 0; i < list->n; ++i) {
+        const char *name = list->entries[i].name;
+        if (i < keep || i == best) continue;
+        if (unlinkat(dirfd(entries), name, 0) == 0)
+            printf("removed %s/%s\n", folder, name);
+        else
+            fprintf(stderr, "tutti-train: --keep: cannot remove %s/%s: %s\n", folder, name,
+                    strerror(errno));
+    }
+}
+
+void tr_ckpt_keep(const char *folder, const struct tr_state *now, int64_t keep)
+{
+    struct list list = {0};
+    DIR *entries = opendir(folder);
+    const tr_status status = entries ? find_own(entries, folder, now, &list)
+                                     : tr_fail("%s: %s", folder, strerror(errno));
+    if (status == TR_OK) {
+        if (list.n) qsort(list.entries, (size_t)list.n, sizeof *list.entries, newest_first);
+        remove_others(entries, folder, &list, keep, find_best(&list, now->data_checksum));
+    } else {
+        fprintf(stderr, "tutti-train: --keep removes nothing: %s\n", tr_error());
+    }
+    list_fini(&list);
+    if (entries) closedir(entries);
+}

@@ -79,6 +79,11 @@ int tr_config_distance(const char *a, const char *b)
     return row[nb];
 }
 
+int tr_config_tolerance(const char *name)
+{
+    return (int)strlen(name) * 2 / 5;
+}
+
 /* Names the most similar option, if one is similar. */
 static tr_status fail_no_option(const char *name)
 {
@@ -87,8 +92,7 @@ static tr_status fail_no_option(const char *name)
         const int d = tr_config_distance(name, options[id].name);
         if (d < best_distance) best = id, best_distance = d;
     }
-    /* Two wrong letters of five, as in a pair that was swapped, and not three of six. */
-    if (best_distance > ((int)strlen(name) + 1) / 3)
+    if (best_distance > tr_config_tolerance(name))
         return tr_fail("no option --%s (--help lists them all)", name);
     return tr_fail("no option --%s; did you mean --%s? (--help lists them all)", name,
                    options[best].name);

@@ -60,6 +60,10 @@ int tr_config_find(const char *name);
  * letters of b. */
 int tr_config_distance(const char *a, const char *b);
 
+/* How many letters (tr_config_distance) a misspelt name may be away from one that is proposed: two
+ * of five, as in a pair that was swapped, and not three of six. */
+int tr_config_tolerance(const char *name);
+
 /* Fills in the defaults. */
 void tr_config_init(struct tr_config *config);
 
@@ -74,10 +78,9 @@ TR_NODISCARD tr_status tr_config_set(struct tr_config *config, const char *name,
 /* Gives option `id` its default, which any source then wins over. */
 void tr_config_reset(struct tr_config *config, int id);
 
-/* Sets start_lr or min_lr (`id`) from a learning rate of a file; tr_config_check compares it with
- * the
- * --lr that counts at the end, tr_config_resolve makes it a share. Keeps a value that came from the
- * command line. */
+/* Sets start_lr or min_lr (`id`) from a learning rate of a file; keeps a value that came from the
+ * command line. tr_config_check compares the rate with the lr that counts at the end,
+ * tr_config_resolve makes it a share of that. `where` begins the error. */
 void tr_config_set_rate(struct tr_config *config, int id, double rate, const char *where);
 
 /* Reads a JSON object of option names and of DeepSpeed's keys, with comments. */

@@ -399,6 +399,10 @@ static bool is_one_of(struct json_object *value, const char *values)
 static tr_status take_leaf(const struct leaf *leaf, const struct row *row)
 {
     char text[256];
+    if (json_object_is_type(leaf->value, json_type_string) &&
+        strlen(json_object_get_string(leaf->value)) <
+            (size_t)json_object_get_string_len(leaf->value))
+        return fail(leaf, "a zero byte in the text");
     if (is_text(leaf, "auto")) {
         note(leaf, "is \"auto\": tutti-train's own value, or that of the command line, is taken");
         return TR_OK;
@@ -423,7 +427,7 @@ static tr_status fail_unknown(const struct leaf *leaf)
     const char *dot = strrchr(leaf->path, '.');
     const size_t section = dot ? (size_t)(dot - leaf->path) + 1 : 0;
     const char *name = leaf->path + section;
-    int best = (int)strlen(name) * 2 / 5 + 1; /* as many letters differ: not similar */
+    int best = tr_config_tolerance(name) + 1; /* as many letters differ: not similar */
     char near[160] = "";
     for (int id = 0; !section && id < TR_NUM_OPTIONS; ++id) {
         const int d = tr_config_distance(name, tr_config_option(id)->name);

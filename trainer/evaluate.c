@@ -75,7 +75,7 @@ static long row_of(const struct tr_engine *e, long position)
 static tr_status pass_for_logits(struct tr_engine *e, const int32_t *ids, float *logits)
 {
     struct given given = {ids, e->sequence.length};
-    const struct tr_feed feed = {give, &given};
+    const struct tr_feed feed = {e->mesh->tallies ? NULL : give, &given};
     const struct tr_samples one = {&feed, 0, 1};
     const long row = row_of(e, e->sequence.length - 1), n = e->model.vocabulary_count;
     const int *coord = e->mesh->coord;

@@ -27,7 +27,7 @@ static tr_status drop_unused(struct tr_config *config)
     for (int id = 0; id < TR_NUM_OPTIONS; ++id) {
         char value[TR_TEXT_BYTES];
         if (is_used(id) || !tr_config_given(config, id)) continue;
-        tr_config_value(config, id, value);
+        tr_config_show(config, id, value);
         if (config->source[id] == TR_FROM_COMMAND_LINE)
             return tr_fail("--%s=%s is for training, which generate does not do (its checkpoint is "
                            "--from=%s); leave the option out",

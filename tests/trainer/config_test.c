@@ -76,6 +76,8 @@ TEST(config, bad_options_are_named_with_what_was_expected)
         {"--epoch=2", "did you mean --epochs?"},
         {"--learning=2", "no option --learning (--help lists them all)"},
         {"--warm-up=2", "did you mean --warmup?"},
+        {"--num-layers=2", "did you mean --layers?"},
+        {"--xp=2", "no option --xp (--help lists them all)"},
         {"--config=/nonexistent.json", "/nonexistent.json"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {

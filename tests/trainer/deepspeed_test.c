@@ -119,6 +119,7 @@ TEST(deepspeed, bad_files_are_named)
         {"{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"betas\": [0.9, null]}}}",
          "two numbers"},
         {"{\"optimizer\": {\"type\": 3}}", "expected one of Adam"},
+        {"{\"optimizer\": {\"type\": \"Adam\\u0000x\"}}", "a zero byte in the text"},
         {"{\"optimizer\": {\"params\": {\"adam_w_mode\": false, \"weight_decay\": 0.1}}}",
          "decoupled"},
         {"{\"scheduler\": {\"type\": \"Cosine\"}}", "expected one of WarmupLR"},

@@ -281,6 +281,9 @@ tr_status tr_config_check(const struct tr_config *config)
         return tr_fail("--ranks=%lld is for --plan; how many ranks train is the launcher's to say "
                        "(tutti-run -n %lld tutti-train ...)",
                        (long long)config->ranks, (long long)config->ranks);
+    if (config->svg[0] && !config->plan)
+        return tr_fail("--svg=%s is for --plan; --plot=%s draws a training", config->svg,
+                       config->svg);
     return TR_OK;
 }
 

@@ -68,6 +68,7 @@ NUMBER(INT, bucket_kib,  "bucket-kib",   "256",   1, 4194304, PARALLEL, "KiB of 
 TEXT(       cpu,         "cpu",          "",                  PARALLEL, "Newest vector code to use: v4 (AVX-512), v3 (AVX2) or baseline; empty means the best there is.")
 NUMBER(INT, threads,     "threads",      "0",     0, 4096,    RUN,      "Threads that a rank computes with, which changes no bit; 0 means the cores that it may use, divided by the ranks that share them.")
 NUMBER(INT, ranks,       "ranks",        "0",     0, 65536,   RUN,      "With --plan: ranks to plan for; 0 means those that were started.")
+TEXT(       svg,         "svg",          "",                  RUN,      "With --plan: file for a picture of mesh, pipeline and memory (SVG).")
 TEXT(       checkpoint,  "checkpoint",   "",                  RUN,      "Folder to write checkpoints to; empty means none.")
 NUMBER(INT, every,       "every",        "0",     0, 1e12,    RUN,      "Steps between checkpoints; 0 means one at the end.")
 NUMBER(INT, keep,        "keep",         "0",     0, 1e9,     RUN,      "Newest checkpoints of the run to keep, and with --eval-every the best one; 0 means all.")

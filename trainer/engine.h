@@ -39,7 +39,7 @@ struct tr_engine_options {
 };
 
 /* The tokens of a sample, and those of a micro-batch as the model takes them, in the host's memory
- * before they go to the backend. */
+ * before they go to the backend. All NULL on a dry mesh, where no tokens pass. */
 struct tr_staging {
     int32_t *sample_ids, *sample_targets; /* [context] */
     float *sample_weights;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "parallel/schedule.h"
+#include "plan_draw.h"
 #include "resident.h"
 #include "setup.h"
 
@@ -287,6 +288,10 @@ static tr_status print_all(struct plan *p)
     print_memory(p);
     print_resident(p);
     print_traffic(p);
+    if (!p->config->svg[0]) return TR_OK;
+    const struct tr_plan_picture picture = {p->config, &p->setup, p->stages, p->nranks};
+    TR_TRY(tr_plan_draw(&picture));
+    fprintf(p->out, "\nwrote %s\n", p->config->svg);
     return TR_OK;
 }
 

@@ -74,14 +74,15 @@ struct tr_micro *tr_pass_take_set(struct tr_engine *e, const struct tr_samples *
     const uint64_t first = samples->first + (uint64_t)(pass * e->options.micro_batch);
     const long batch = tr_pass_batch(e, samples, pass), local = e->sequence.local,
                rows = batch * local, own = rows / e->seams.tp;
-    for (long b = 0; feed->sample && b < batch; ++b) {
+    const bool has_tokens = feed->sample && s->ids;
+    for (long b = 0; has_tokens && b < batch; ++b) {
         feed->sample(feed->arg, first + (uint64_t)b, e->sequence.length, s->sample_ids,
                      s->sample_targets, s->sample_weights);
         for (long i = 0; i < local; ++i) place_token(e, b * local + i, i);
     }
     micro->count = 0;
-    for (long row = 0; feed->sample && row < rows; ++row) micro->count += (double)s->weights[row];
-    if (feed->sample) write_tokens(e, micro, rows, own);
+    for (long row = 0; has_tokens && row < rows; ++row) micro->count += (double)s->weights[row];
+    if (has_tokens) write_tokens(e, micro, rows, own);
     micro->tokens = (struct tr_tokens){.batch = batch,
                                        .context = local,
                                        .rows = rows,

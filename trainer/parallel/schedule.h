@@ -118,6 +118,16 @@ void tr_schedules_destroy(struct tr_schedule *schedules);
  * stage, step and reason. */
 TR_NODISCARD tr_status tr_schedule_verify(const struct tr_schedule *schedules, long *const *starts);
 
+/* The schedules of all stages, verified, and the unit of time in which each step begins. All zeros
+ * is one that is empty; tr_timeline_destroy frees it. */
+struct tr_timeline {
+    struct tr_schedule *schedules; /* [nstages] */
+    long **starts;                 /* [nstages][nsteps] */
+};
+TR_NODISCARD tr_status tr_timeline_create(struct tr_timeline *timeline, enum tr_schedule_kind kind,
+                                          int nstages, int nbatches);
+void tr_timeline_destroy(struct tr_timeline *timeline);
+
 /* Draws the schedule, verified: a line a stage, a column a unit of time, '.' for idle. What is
  * wider than 120 characters is continued below. */
 TR_NODISCARD tr_status tr_schedule_draw(FILE *out, enum tr_schedule_kind kind, int nstages,

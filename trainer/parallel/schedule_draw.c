@@ -72,29 +72,49 @@ static void draw_all(FILE *out, const struct tr_schedule *schedules, long *const
     }
 }
 
+void tr_timeline_destroy(struct tr_timeline *t)
+{
+    if (t->starts) free(t->starts[0]);
+    free(t->starts);
+    tr_schedules_destroy(t->schedules);
+    *t = (struct tr_timeline){0};
+}
+
+static tr_status begin_steps(struct tr_timeline *t)
+{
+    const int nstages = t->schedules[0].nstages;
+    size_t nsteps = 0;
+    for (int s = 0; s < nstages; ++s) nsteps += (size_t)t->schedules[s].nsteps;
+    t->starts = calloc((size_t)nstages, sizeof *t->starts);
+    if (t->starts) t->starts[0] = malloc(nsteps * sizeof **t->starts);
+    if (!t->starts || !t->starts[0])
+        return tr_fail("no memory to draw a schedule of %d stages and %d micro-batches", nstages,
+                       t->schedules[0].nbatches);
+    for (int s = 1; s < nstages; ++s) t->starts[s] = t->starts[s - 1] + t->schedules[s - 1].nsteps;
+    return tr_schedule_verify(t->schedules, t->starts);
+}
+
+tr_status tr_timeline_create(struct tr_timeline *t, enum tr_schedule_kind kind, int nstages,
+                             int nbatches)
+{
+    *t = (struct tr_timeline){0};
+    TR_TRY(tr_schedules_create(&t->schedules, kind, nstages, nbatches));
+    const tr_status status = begin_steps(t);
+    if (status < 0) tr_timeline_destroy(t);
+    return status;
+}
+
 tr_status tr_schedule_draw(FILE *out, enum tr_schedule_kind kind, int nstages, int nbatches)
 {
-    struct tr_schedule *schedules;
-    TR_TRY(tr_schedules_create(&schedules, kind, nstages, nbatches));
-    tr_status status = TR_OK;
-    size_t nsteps = 0;
-    for (int s = 0; s < nstages; ++s) nsteps += (size_t)schedules[s].nsteps;
-    long *all_starts = malloc(nsteps * sizeof *all_starts);
-    long **starts = malloc((size_t)nstages * sizeof *starts);
+    struct tr_timeline t;
+    TR_TRY(tr_timeline_create(&t, kind, nstages, nbatches));
     int *cells = malloc((size_t)tr_schedule_units(nstages, nbatches) * sizeof *cells);
-    if (all_starts && starts && cells) {
-        size_t used = 0;
-        for (int s = 0; s < nstages; used += (size_t)schedules[s++].nsteps)
-            starts[s] = all_starts + used;
-        status = tr_schedule_verify(schedules, starts);
-        if (status == TR_OK) draw_all(out, schedules, starts, cells);
-    } else {
-        status = tr_fail("no memory to draw a schedule of %d stages and %d micro-batches", nstages,
-                         nbatches);
-    }
+    const tr_status status =
+        cells ? TR_OK
+              : tr_fail("no memory to draw a schedule of %d stages and %d micro-batches", nstages,
+                        nbatches);
+    if (cells) draw_all(out, t.schedules, t.starts, cells);
     free(cells);
-    free(starts);
-    free(all_starts);
-    tr_schedules_destroy(schedules);
+    tr_timeline_destroy(&t);
     return status;
 }

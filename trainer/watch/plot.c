@@ -3,15 +3,13 @@
 
 #include <errno.h>
 #include <json-c/json.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "clock.h"
 #include "plot_draw.h"
+#include "svg.h"
 
 void tr_plot_open(struct tr_plot *plot, const char *path)
 {
@@ -93,44 +91,14 @@ tr_status tr_plot_read_log(struct tr_plot *plot, const char *log)
 /* ---- The file ---------------------------------------------------------------------------------
  */
 
-/* Another file of this name is replaced only where it is empty or a picture: never a device, nor a
- * link, nor a log, data or a checkpoint, which would be lost. */
-static tr_status check_target(const char *path)
+static void draw(const void *plot, FILE *out)
 {
-    static const char begin[] = "<svg";
-    char text[sizeof begin] = "";
-    struct stat there;
-    if (lstat(path, &there) != 0) return TR_OK;
-    if (!S_ISREG(there.st_mode))
-        return tr_fail("--plot=%s: not a regular file; give the name of a file", path);
-    FILE *file = fopen(path, "r");
-    if (!file) return tr_fail("--plot=%s: %s", path, strerror(errno));
-    const size_t n = fread(text, 1, sizeof begin - 1, file);
-    fclose(file);
-    if (!n || !strcmp(text, begin)) return TR_OK;
-    return tr_fail("--plot=%s: a file that is no picture has this name; give another name, or "
-                   "remove the file",
-                   path);
+    tr_plot_draw(plot, out);
 }
 
 tr_status tr_plot_write(const struct tr_plot *plot)
 {
-    char name[PATH_MAX];
-    TR_TRY(check_target(plot->path));
-    const int length = snprintf(name, sizeof name, "%s.%ld.tmp", plot->path, (long)getpid());
-    FILE *file = NULL;
-    if (length >= (int)sizeof name)
-        errno = ENAMETOOLONG;
-    else
-        file = fopen(name, "w");
-    if (!file) return tr_fail("--plot=%s: %s", plot->path, strerror(errno));
-    tr_plot_draw(plot, file);
-    int error = fflush(file) || ferror(file) ? errno : 0;
-    if (fclose(file) && !error) error = errno;
-    if (!error && rename(name, plot->path)) error = errno;
-    if (!error) return TR_OK;
-    unlink(name);
-    return tr_fail("--plot=%s: %s", plot->path, strerror(error));
+    return tr_svg_write("plot", plot->path, draw, plot);
 }
 
 void tr_plot_refresh(struct tr_plot *plot, bool last)

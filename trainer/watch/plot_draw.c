@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "log.h"
+#include "svg.h"
 
 /* In pixels. GAP lies above each panel and has its name. */
 enum { WIDTH = 960, LEFT = 72, RIGHT = 24, GAP = 34, BOTTOM = 52, TITLE = 34, LEGEND = 20 };
@@ -96,23 +96,6 @@ static void extend(const struct tr_plot *plot, enum tr_plot_curve which, bool st
             *lowest = fmin(*lowest, value);
             *highest = fmax(*highest, value);
         }
-    }
-}
-
-/* Text of the user's within XML. */
-static void put_text(const char *text, FILE *out)
-{
-    for (;;) {
-        const size_t n = strcspn(text, "&<>\"");
-        tr_log_text(out, (const unsigned char *)text, (long)n);
-        text += n;
-        if (!*text) return;
-        fputs(*text == '&'   ? "&amp;"
-              : *text == '<' ? "&lt;"
-              : *text == '>' ? "&gt;"
-                             : "&quot;",
-              out);
-        ++text;
     }
 }
 
@@ -272,18 +255,18 @@ static void draw_head(const struct tr_plot *plot, int legend, double height, FIL
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" viewBox=\"0 0 "
             "%d %.0f\">\n<title>",
             WIDTH, height, WIDTH, height);
-    put_text(plot->title, out);
+    tr_svg_text(plot->title, out);
     fputs("</title>\n", out);
     draw_style(out);
     fprintf(out, "<rect class=\"paper\" width=\"%d\" height=\"%.0f\"/>\n", WIDTH, height);
     fprintf(out, "<text class=\"title\" x=\"%d\" y=\"26\">", LEFT);
-    put_text(plot->title, out);
+    tr_svg_text(plot->title, out);
     fputs("</text>\n", out);
     for (int r = 0; r < legend; ++r) {
         const int y = TITLE + LEGEND * r + 14;
         fprintf(out, "<path class=\"curve run%d\" d=\"M%d %dH%d\"/>\n", r, LEFT, y - 4, LEFT + 24);
         fprintf(out, "<text x=\"%d\" y=\"%d\">", LEFT + 32, y);
-        put_text(plot->runs[r]->name, out);
+        tr_svg_text(plot->runs[r]->name, out);
         fputs("</text>\n", out);
     }
 }

@@ -57,6 +57,9 @@ struct tr_step {
 /* One optimizer step. Collective. */
 TR_NODISCARD tr_status tr_trainer_step(struct tr_trainer *trainer, struct tr_step *step);
 
+/* Rank 0 writes to the log what is run: version, ranks, mesh, parameters and options. */
+TR_NODISCARD tr_status tr_trainer_report_run(struct tr_trainer *trainer);
+
 /* Says what is to be said of a step: progress, the end of an epoch, and with --eval-every the loss
  * of the held-out part, which changes nothing that is trained. Collective. */
 TR_NODISCARD tr_status tr_trainer_report(struct tr_trainer *trainer, const struct tr_step *step);

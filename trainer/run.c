@@ -75,6 +75,7 @@ tr_status tr_trainer_step(struct tr_trainer *t, struct tr_step *step)
 /* Steps until the end. */
 static tr_status go_on(struct tr_trainer *t)
 {
+    TR_TRY(tr_mesh_agree(t->mesh, tr_trainer_report_run(t)));
     t->started = t->log.last_time = tr_clock_seconds();
     int64_t saved = -1;
     while (!t->stop && (!t->total_steps || t->step < t->total_steps)) {

@@ -57,6 +57,9 @@ struct tr_step {
 /* One optimizer step. Collective. */
 TR_NODISCARD tr_status tr_trainer_step(struct tr_trainer *trainer, struct tr_step *step);
 
+/* Rank 0 writes to the log what is run: version, ranks, mesh, parameters and options. */
+TR_NODISCARD tr_status tr_trainer_report_run(struct tr_trainer *trainer);
+
 /* Prints and logs a step: its progress, the end of an epoch, and with --eval-every the held-out
  * loss, which changes no weight. Collective. */
 TR_NODISCARD tr_status tr_trainer_report(struct tr_trainer *trainer, const struct tr_step *step);

@@ -69,7 +69,7 @@ cat "$work/pipe" >"$work/out" &
 reader=$!
 env --default-signal=INT "$train" "${model[@]}" "--steps=$steps" --log-every=400 "--checkpoint=$work/c" "--log=$work/log" >"$work/pipe" 2>/dev/null &
 run=$!
-until [ -s "$work/log" ]; do sleep 0.02; done
+until grep -qs loss "$work/log"; do sleep 0.02; done
 kill -STOP "$run"
 kill -TERM "$reader"
 wait "$reader" 2>/dev/null
@@ -112,7 +112,7 @@ rm -rf "$work/c"
 rm -f "$work/log"
 (trap '' INT; exec "$train" "${model[@]}" --steps=3000 "--log=$work/log" >"$work/out" 2>&1) &
 run=$!
-until [ -s "$work/log" ]; do sleep 0.02; done
+until grep -qs loss "$work/log"; do sleep 0.02; done
 kill -INT "$run" || fail "it has ended already"
 wait "$run"
 code=$?

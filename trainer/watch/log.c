@@ -35,11 +35,18 @@ static void end_line(struct tr_log *log, int64_t step)
 static void write_json(struct tr_log *log, const struct tr_log_row *row)
 {
     fprintf(log->file,
-            "{\"step\": %lld, \"loss\": %.17g, \"lr\": %.9g, \"norm\": %.9g, "
+            "{\"kind\": \"step\", \"step\": %lld, \"loss\": %.17g, \"lr\": %.9g, \"norm\": %.9g, "
             "\"tokens_per_second\": %.6g, \"seconds\": %.3f}\n",
             (long long)row->step, row->loss, row->lr, row->norm, row->tokens_per_second,
             row->elapsed);
     end_line(log, row->step);
+}
+
+void tr_log_run(struct tr_log *log, int64_t step, const char *json)
+{
+    if (!log->file) return;
+    fprintf(log->file, "%s\n", json);
+    end_line(log, step + 1);
 }
 
 void tr_log_held_out(struct tr_log *log, int64_t step, double loss, double elapsed)
@@ -48,10 +55,11 @@ void tr_log_held_out(struct tr_log *log, int64_t step, double loss, double elaps
     printf("step %6lld  held-out loss %.4f  perplexity %.3f\n", (long long)step, loss, exp(loss));
     fflush(stdout);
     if (!log->file) return;
-    fprintf(log->file,
-            "{\"step\": %lld, \"held_out_loss\": %.17g, \"perplexity\": %.9g, \"seconds\": "
-            "%.3f}\n",
-            (long long)step, loss, exp(loss), elapsed);
+    fprintf(
+        log->file,
+        "{\"kind\": \"held_out\", \"step\": %lld, \"held_out_loss\": %.17g, \"perplexity\": %.9g, "
+        "\"seconds\": %.3f}\n",
+        (long long)step, loss, exp(loss), elapsed);
     end_line(log, step);
 }
 

@@ -34,6 +34,8 @@ struct tr_log_row {
 TR_NODISCARD tr_status tr_log_open(struct tr_log *log, bool speaks, int64_t every, const char *path,
                                    bool append);
 void tr_log_close(struct tr_log *log);
+/* The header of a run's lines: a JSON object on one line, ahead of step `step` + 1. */
+void tr_log_run(struct tr_log *log, int64_t step, const char *json);
 void tr_log_step(struct tr_log *log, const struct tr_log_row *row);
 /* The loss of the held-out part after `step` steps, with its perplexity, the exponential of it. */
 void tr_log_held_out(struct tr_log *log, int64_t step, double loss, double elapsed);

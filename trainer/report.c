@@ -67,7 +67,9 @@ tr_status tr_trainer_report(struct tr_trainer *t, const struct tr_step *step)
                                    .tokens_per_step = tokens,
                                    .tokens_per_second = tokens / step->seconds,
                                    .elapsed = tr_clock_seconds() - t->started,
-                                   .seconds = t->config.seconds};
+                                   .seconds = t->config.seconds,
+                                   .spike = step->spike,
+                                   .skipped = step->skipped};
     tr_log_step(&t->log, &row);
     tr_picture_step(t, &row);
     tr_epochs_step(&t->epochs, t->samples - (uint64_t)t->config.batch, t->samples, step->loss);

@@ -157,6 +157,7 @@ static tr_status load(struct tr_trainer *t, const char *path)
     TR_TRY(tr_ckpt_load(&t->engine, path, &state));
     t->step = state.step;
     t->samples = state.samples;
+    t->spikes = state.spikes;
     count_steps(t);
     if (t->mesh->rank == 0) {
         printf("resumed from %s after step %lld\n", path, (long long)state.step);
@@ -278,7 +279,7 @@ tr_status tr_trainer_describe(const struct tr_trainer *t)
 
 tr_status tr_trainer_save(struct tr_trainer *t)
 {
-    const struct tr_state state = {t->step, t->samples, t->data_checksum};
+    const struct tr_state state = {t->step, t->samples, t->data_checksum, t->spikes};
     char path[PATH_MAX];
     TR_TRY(tr_ckpt_compare(&t->engine));
     TR_TRY(tr_ckpt_save(&t->engine, t->config.checkpoint, &state, &t->config, path, sizeof path));

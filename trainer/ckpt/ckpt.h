@@ -8,12 +8,14 @@
 
 #include "../config.h"
 #include "../engine.h"
+#include "../watch/spikes.h"
 
 /* What a checkpoint holds beside tensors and options. */
 struct tr_state {
     int64_t step;     /* steps done */
     uint64_t samples; /* place in the data: sequences taken by all ranks together */
     uint64_t data_checksum;
+    struct tr_spikes spikes; /* empty in a file of an earlier version */
 };
 
 /* Makes the folder (and those above it) unless it is there, and checks that it can be written to:

@@ -72,6 +72,29 @@ static tr_status read_number(const struct tr_safetensors *file, const char *path
     return TR_OK;
 }
 
+/* Nothing in a file of an earlier version: the run begins without losses to compare with. */
+static tr_status read_spikes(const struct tr_safetensors *file, const char *path,
+                             struct tr_spikes *spikes)
+{
+    const char *text = tr_safetensors_metadata(file, "losses");
+    uint64_t skipped;
+    *spikes = (struct tr_spikes){0};
+    if (!text) return TR_OK;
+    TR_TRY(read_number(file, path, "skipped", 10, &skipped));
+    spikes->skipped = (int64_t)skipped;
+    for (const char *at = text; *at;) {
+        char *end;
+        const double loss = strtod(at, &end);
+        if (end == at || *end != ' ' || spikes->count == TR_SPIKE_LOSSES)
+            return tr_fail("%s: \"losses\" at \"%.20s\": expected at most %d numbers with a space "
+                           "behind each",
+                           path, at, TR_SPIKE_LOSSES);
+        spikes->losses[spikes->count++] = loss;
+        at = end + 1;
+    }
+    return TR_OK;
+}
+
 static tr_status read_state(const struct tr_safetensors *file, const char *path,
                             struct tr_state *state)
 {
@@ -79,8 +102,8 @@ static tr_status read_state(const struct tr_safetensors *file, const char *path,
     TR_TRY(read_number(file, path, "step", 10, &step));
     TR_TRY(read_number(file, path, "samples", 10, &samples));
     TR_TRY(read_number(file, path, "data", 16, &data));
-    *state = (struct tr_state){(int64_t)step, samples, data};
-    return TR_OK;
+    *state = (struct tr_state){.step = (int64_t)step, .samples = samples, .data_checksum = data};
+    return read_spikes(file, path, &state->spikes);
 }
 
 /* Rank 0 reads tensor after tensor, and no rank waits for one that it could not read. */
@@ -98,12 +121,9 @@ static tr_status read_tensors(struct tr_engine *e, const struct tr_safetensors *
 
 static tr_status share_state(const struct tr_mesh *mesh, struct tr_state *state)
 {
-    uint64_t numbers[3] = {(uint64_t)state->step, state->samples, state->data_checksum};
-    TR_TRY(tr_mesh_check(mesh,
-                         tuttiBroadcast(numbers, numbers, 3, tuttiUint64, 0, mesh->world, NULL),
-                         "sharing the checkpoint's place in the data"));
-    *state = (struct tr_state){(int64_t)numbers[0], numbers[1], numbers[2]};
-    return TR_OK;
+    return tr_mesh_check(
+        mesh, tuttiBroadcast(state, state, sizeof *state, tuttiUint8, 0, mesh->world, NULL),
+        "sharing what the checkpoint holds beside tensors");
 }
 
 tr_status tr_ckpt_load(struct tr_engine *e, const char *path, struct tr_state *state)

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "../status.h"
+#include "spikes.h"
 
 /* Owned by the trainer. */
 struct tr_log {
@@ -27,6 +28,8 @@ struct tr_log_row {
     double loss, lr, norm;
     double tokens_per_step, elapsed, seconds; /* seconds: the time budget, 0: none */
     double tokens_per_second;                 /* of this step alone */
+    struct tr_spike spike;
+    bool skipped; /* the spike has no update */
 };
 
 /* path "": no file; it must outlive the log. append: a run that goes on adds to what the file has.

@@ -49,6 +49,8 @@ NUMBER(REAL,trust_min,   "trust-min",    "0.01",  0, 1e30,    TRAIN,    "LAMB: s
 NUMBER(REAL,trust_max,   "trust-max",    "10",    0, 1e30,    TRAIN,    "LAMB: largest ratio of these norms.")
 NUMBER(REAL,decay,       "decay",        "0.1",   0, 10,      TRAIN,    "Decoupled weight decay of the matrices.")
 NUMBER(REAL,clip,        "clip",         "1",     0, 1e30,    TRAIN,    "Largest gradient norm; 0 turns clipping off.")
+NUMBER(REAL,spike_deviations, "spike-deviations", "6", 0, 1e9, TRAIN,   "Standard deviations of the last losses above their mean from which a loss is reported as a spike; 0 reports only what is not finite.")
+CHOICE(     skip_spikes, "skip-spikes",  "off",  "off|on",    TRAIN,    "Whether a step that is a spike leaves weights and optimizer as they are.")
 NUMBER(INT, seed,        "seed",         "1",     0, 1e15,    TRAIN,    "Seed of the weights, the order of the data and the sample.")
 TEXT(       data,        "data",         "",                  TRAIN,    "A file or a folder of text; empty means the sources of tutti itself.")
 NUMBER(REAL,held_out,    "held-out",     "5",     0, 50,      TRAIN,    "Percent of the data, at its end, kept for the validation loss.")

@@ -1,9 +1,48 @@
 /* What is said of each step while a run trains. */
+#include <json-c/json.h>
 #include <math.h>
+#include <stdlib.h>
 
 #include "picture.h"
 #include "trainer.h"
 #include "watch/clock.h"
+
+static struct json_object *mesh_sizes(const struct tr_mesh *mesh)
+{
+    struct json_object *sizes = json_object_new_object();
+    for (int axis = 0; axis < TR_NUM_AXES; ++axis)
+        json_object_object_add(sizes, tr_axis_names[axis], json_object_new_int(mesh->size[axis]));
+    return sizes;
+}
+
+tr_status tr_trainer_report_run(struct tr_trainer *t)
+{
+    if (!t->log.file) return TR_OK;
+    char version[32], *text = tr_config_to_json(&t->config);
+    int code = 0;
+    if (!text) return tr_fail("out of memory for --log=%s", t->config.log);
+    const tuttiResult_t result = tuttiGetVersion(&code);
+    if (result != tuttiSuccess) {
+        free(text);
+        return tr_fail("tuttiGetVersion: %s", tuttiGetErrorString(result));
+    }
+    snprintf(version, sizeof version, "%d.%d.%d", code / 10000, code / 100 % 100, code % 100);
+    struct json_object *object = json_object_new_object();
+    json_object_object_add(object, "kind", json_object_new_string("run"));
+    json_object_object_add(object, "version", json_object_new_string(version));
+    json_object_object_add(object, "after_step", json_object_new_int64(t->step));
+    json_object_object_add(object, "ranks", json_object_new_int(t->mesh->nranks));
+    json_object_object_add(object, "mesh", mesh_sizes(t->mesh));
+    json_object_object_add(object, "parameters",
+                           json_object_new_uint64(t->engine.model.params.count));
+    json_object_object_add(object, "options", json_tokener_parse(text));
+    tr_log_run(&t->log, t->step,
+               json_object_to_json_string_ext(object, JSON_C_TO_STRING_SPACED |
+                                                          JSON_C_TO_STRING_NOSLASHESCAPE));
+    json_object_put(object);
+    free(text);
+    return TR_OK;
+}
 
 static tr_status evaluate(struct tr_trainer *t)
 {
@@ -29,7 +68,9 @@ tr_status tr_trainer_report(struct tr_trainer *t, const struct tr_step *step)
                                    .tokens_per_step = tokens,
                                    .tokens_per_second = tokens / step->seconds,
                                    .elapsed = tr_clock_seconds() - t->started,
-                                   .seconds = t->config.seconds};
+                                   .seconds = t->config.seconds,
+                                   .spike = step->spike,
+                                   .skipped = step->skipped};
     tr_log_step(&t->log, &row);
     tr_picture_step(t, &row);
     tr_epochs_step(&t->epochs, t->samples - (uint64_t)t->config.batch, t->samples, step->loss);

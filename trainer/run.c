@@ -36,6 +36,42 @@ static void feed_held_out(void *arg, uint64_t number, long context, int32_t *ids
     all_count(context, weights);
 }
 
+/* Decides from the sums, which are the same on all ranks, whether the step is a spike and whether
+ * its update is skipped. */
+static tr_status look_for_spike(struct tr_trainer *t, struct tr_step *step)
+{
+    step->spike = tr_spikes_step(&t->spikes, step->loss, step->norm, t->config.spike_deviations);
+    step->skipped = t->config.skip_spikes && step->spike.is_spike;
+    const int broken = tr_spikes_broken(&t->spikes);
+    if (!broken || (step->skipped && broken < TR_SPIKE_BROKEN)) return TR_OK;
+    return tr_mesh_alike(
+        t->mesh,
+        tr_fail("step %lld: the loss is %g and the gradient's norm %g%s; try a smaller --lr than "
+                "%g",
+                (long long)t->step + 1, step->loss, step->norm,
+                step->skipped ? ", and so many successive updates were skipped that the weights "
+                                "must be the reason"
+                              : "",
+                t->config.lr));
+}
+
+/* The schedule counts steps, the optimizer's corrections of its moments count updates. */
+static tr_status update(struct tr_trainer *t, struct tr_step *step, double scale)
+{
+    const struct tr_rate_at at = {t->step, t->total_steps, t->elapsed};
+    step->lr = tr_rate_of(&t->config, &at);
+    if (step->skipped) {
+        t->spikes.skipped++;
+        return TR_OK;
+    }
+    struct tr_optimizer how =
+        tr_setup_optimizer(&t->config, t->step + 1 - t->spikes.skipped, step->lr);
+    how.beta1 = tr_rate_beta1(&t->config, &at);
+    /* Gradients are sums over the tokens of all ranks: divided once, here. */
+    return tr_engine_update(&t->engine, &how,
+                            tr_clip_coefficient(step->norm, t->config.clip) * scale);
+}
+
 tr_status tr_trainer_step(struct tr_trainer *t, struct tr_step *step)
 {
     const struct tr_feed feed = {feed_training, t};
@@ -49,19 +85,8 @@ tr_status tr_trainer_step(struct tr_trainer *t, struct tr_step *step)
     TR_TRY(tr_engine_gradients(&t->engine, &feed, t->samples, extra, &sums));
     step->loss = sums.loss;
     step->norm = sums.norm;
-    if (!isfinite(step->loss) || !isfinite(step->norm))
-        return tr_mesh_alike(
-            t->mesh,
-            tr_fail(
-                "step %lld: the loss is %g and the gradient's norm %g; try a smaller --lr than %g",
-                (long long)t->step + 1, step->loss, step->norm, t->config.lr));
-    const struct tr_rate_at at = {t->step, t->total_steps, t->elapsed};
-    step->lr = tr_rate_of(&t->config, &at);
-    /* Gradients are sums over the tokens of all ranks: divided once, here. */
-    struct tr_optimizer how = tr_setup_optimizer(&t->config, t->step + 1, step->lr);
-    how.beta1 = tr_rate_beta1(&t->config, &at);
-    TR_TRY(tr_engine_update(&t->engine, &how,
-                            tr_clip_coefficient(step->norm, t->config.clip) * sums.scale));
+    TR_TRY(look_for_spike(t, step));
+    TR_TRY(update(t, step, sums.scale));
     t->step++;
     t->held_out = NAN;
     t->samples += (uint64_t)t->config.batch;
@@ -81,6 +106,7 @@ static bool is_over(const struct tr_trainer *t)
 /* Steps until the end. */
 static tr_status go_on(struct tr_trainer *t)
 {
+    TR_TRY(tr_mesh_agree(t->mesh, tr_trainer_report_run(t)));
     t->started = t->log.last_time = tr_clock_seconds();
     while (!is_over(t)) {
         struct tr_step step;

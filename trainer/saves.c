@@ -15,7 +15,12 @@ static bool is_of_file(tr_status status)
  * there is room for the next one, but always the last whole file. */
 static tr_status write(struct tr_trainer *t)
 {
-    const struct tr_state state = {t->step, t->samples, t->data_checksum, t->run, t->held_out};
+    const struct tr_state state = {.step = t->step,
+                                   .samples = t->samples,
+                                   .data_checksum = t->data_checksum,
+                                   .run = t->run,
+                                   .held_out = t->held_out,
+                                   .spikes = t->spikes};
     const char *folder = t->config.checkpoint;
     int64_t keep = t->config.keep;
     char path[PATH_MAX];

@@ -160,6 +160,7 @@ static tr_status load(struct tr_trainer *t, const char *path)
     t->samples = state.samples;
     if (state.run) t->run = state.run;
     if (state.data_checksum == t->data_checksum) t->held_out = state.held_out;
+    t->spikes = state.spikes;
     count_steps(t);
     if (t->mesh->rank == 0) {
         printf("resumed from %s after step %lld\n", path, (long long)state.step);

@@ -29,14 +29,15 @@ struct tr_trainer {
     struct tr_epochs epochs;
     struct tr_plot plot; /* rank 0 */
     int64_t step;        /* done */
-    uint64_t samples;    /* taken by all ranks together */
-    uint64_t run;        /* as tr_state has it; rank 0 */
-    double held_out;     /* loss after the last step; NaN: not known */
-    double started;      /* clock */
-    double stepping;     /* seconds within steps: without checkpoints */
-    double elapsed;      /* rank 0's clock since the start, as all ranks know it */
-    bool stop;           /* the run is to end, as all ranks know it: its time is over, or: */
-    int asked;           /* the signal (stop.h) that asked a rank to end; -1: none */
+    struct tr_spikes spikes;
+    uint64_t samples; /* taken by all ranks together */
+    uint64_t run;     /* as tr_state has it; rank 0 */
+    double held_out;  /* loss after the last step; NaN: not known */
+    double started;   /* clock */
+    double stepping;  /* seconds within steps: without checkpoints */
+    double elapsed;   /* rank 0's clock since the start, as all ranks know it */
+    bool stop;        /* the run is to end, as all ranks know it: its time is over, or: */
+    int asked;        /* the signal (stop.h) that asked a rank to end; -1: none */
 };
 
 /* Shapes the mesh, reads the data, makes the engine and, with --resume, loads the checkpoint. A
@@ -53,11 +54,16 @@ struct tr_step {
     double loss; /* mean over the tokens of the step, in nats, before the update */
     double norm; /* of the gradient, before clipping */
     double lr;
+    struct tr_spike spike;
+    bool skipped;   /* no update: weights and optimizer stay as they were before the step */
     double seconds; /* that the step took this rank; of tr_trainer_run's steps only */
 };
 
 /* One optimizer step. Collective. */
 TR_NODISCARD tr_status tr_trainer_step(struct tr_trainer *trainer, struct tr_step *step);
+
+/* Rank 0 writes to the log what is run: version, ranks, mesh, parameters and options. */
+TR_NODISCARD tr_status tr_trainer_report_run(struct tr_trainer *trainer);
 
 /* Prints and logs a step: its progress, the end of an epoch, and with --eval-every the held-out
  * loss, which changes no weight. Collective. */

@@ -69,7 +69,8 @@ def picture(path):
 
 
 def rows(path):
-    return [json.loads(line) for line in open(path)]
+    """The rows of steps and of held-out losses, without the header of each run."""
+    return [row for row in map(json.loads, open(path)) if row.get("kind") != "run"]
 
 
 def is_drawn(curve, want, what):
@@ -82,6 +83,20 @@ def is_drawn(curve, want, what):
                   what, "has", got, "where the log says", expected)
 
 
+def check_header(path):
+    """The first line of a log says what is run; each other line says of which kind it is."""
+    header, *others = [json.loads(line) for line in open(path)]
+    check(header["kind"] == "run" and header["ranks"] == 2 and header["after_step"] == 0, header)
+    check(header["mesh"] == {"dp": 2, "fsdp": 1, "pp": 1, "tp": 1, "ring": 1, "ulysses": 1}, header["mesh"])
+    check(re.fullmatch("[0-9]+[.][0-9]+[.][0-9]+", header["version"]) and header["parameters"] > 1000, header)
+    options = header["options"]
+    check((options["width"], options["steps"], options["eval-every"], options["optimizer"]) == (16, 70, 35, "adamw"), options)
+    for row in others:
+        check(row["kind"] == ("held_out" if "held_out_loss" in row else "step"), row)
+        if "held_out_loss" in row:
+            check(abs(row["perplexity"] / math.exp(row["held_out_loss"]) - 1) < 1e-6, row)
+
+
 def check_run(work):
     """A run draws what it logs. The held-out loss after the last step is computed twice, and drawn once."""
     out = call(*SMALL, "--steps=70", "--eval-every=35", f"--log={work}/log", f"--plot={work}/run.svg", ranks=2)
@@ -92,6 +107,7 @@ def check_run(work):
     held_out = [(r["step"], r["held_out_loss"]) for r in log if "held_out_loss" in r]
     check([step for step, _ in held_out] == [35, 70], held_out)
     check(f"\nheld-out loss {held_out[1][1]:.4f}\n" in out, out)
+    check_header(f"{work}/log")
     is_drawn(curves["loss", 0, True], held_out, "held-out loss")
     check("gpt2" in texts[0] and "parameters; 2 ranks = dp 2; DDP; adamw" in texts[0], "the title", texts[0])
     check(os.listdir(work).count("run.svg") == 1 and not [f for f in os.listdir(work) if f.endswith(".tmp")], os.listdir(work))
@@ -122,6 +138,9 @@ def check_resumed(work):
     call(*SMALL, "--steps=30", "--every=20", "--eval-every=15", *run)
     os.remove(f"{work}/c/step-00000030.safetensors")
     call(f"--resume={work}/c", "--steps=40", "--sample=0", *run)
+    lines = [json.loads(line) for line in open(f"{work}/resumed")]
+    headers = [(i, line) for i, line in enumerate(lines) if line["kind"] == "run"]
+    check([(i, h["after_step"], h["options"]["steps"]) for i, h in headers] == [(0, 0, 30), (33, 20, 40)], "headers", headers)
     log = [r for r in rows(f"{work}/resumed") if "loss" in r]
     check(len(log) == 50, "the log has other lines")
     curves = picture(f"{work}/resumed.svg")[1]

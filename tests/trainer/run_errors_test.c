@@ -257,7 +257,7 @@ static void check_killed_of_many(const char *layout, int nranks, int killed)
     char script[COMMAND], part[64], whole[64];
     snprintf(script, sizeof script,
              "export TUTTI_LOG=NONE; train=\"$train %s --seconds=40 --log=%s/log\"; [ $RANK = %d ] "
-             "|| exec $train; $train & while ! [ -s %s/log ]; do sleep 0.1; done; kill -9 $!; "
+             "|| exec $train; $train & until grep -qs loss %s/log; do sleep 0.1; done; kill -9 $!; "
              "wait $!",
              layout, b.folder, killed, b.folder);
     const int code = train_by_shell(nranks, script, b.output);

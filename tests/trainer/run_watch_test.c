@@ -41,6 +41,35 @@ TEST(run, epochs_give_the_steps_and_their_ends_are_shown)
     teardown(&b);
 }
 
+/* A run that goes on says anew what is run; the kinds of lines can be told apart. */
+TEST(run, a_log_begins_with_what_is_run)
+{
+    struct bench b;
+    char options[COMMAND];
+    REQUIRE(setup(&b));
+    snprintf(options, sizeof options,
+             SMALL "--steps=4 --eval-every=2 --checkpoint=%s/c --log=%s/log", b.folder, b.folder);
+    CHECK_MESSAGE(train(2, options, b.output) == 0, "%s", b.output);
+    snprintf(options, sizeof options, "--resume=%s/c --sample=0 --steps=6 --log=%s/log", b.folder,
+             b.folder);
+    CHECK_MESSAGE(train(1, options, b.output) == 0, "%s", b.output);
+    snprintf(options, sizeof options, "cut -d, -f1 %s/log | tr -d '\\n'", b.folder);
+    run(options, b.output);
+    CHECK_MESSAGE(count(b.output, "\"kind\": \"") == 10, "%s", b.output);
+    CHECK_MESSAGE(count(b.output, "\"kind\": \"step\"") == 6, "%s", b.output);
+    CHECK_MESSAGE(count(b.output, "\"kind\": \"held_out\"") == 2, "%s", b.output);
+    const char *first = strstr(b.output, "\"kind\": \"run\"");
+    CHECK_MESSAGE(first == b.output + 2 && count(b.output, "\"kind\": \"run\"") == 2, "%s",
+                  b.output);
+    snprintf(
+        options, sizeof options,
+        "grep -c '\"ranks\": [12], .*\"parameters\": [0-9]*, \"options\": { .*\"width\":' %s/log",
+        b.folder);
+    run(options, b.output);
+    CHECK_EQ(atoi(b.output), 2);
+    teardown(&b);
+}
+
 /* The steps' losses with and without the evaluation between them have the same bits. */
 TEST(run, an_evaluation_between_steps_changes_no_bit)
 {

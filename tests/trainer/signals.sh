@@ -1,9 +1,14 @@
 #!/usr/bin/env bash
 # A signal to any rank ends a run after its step, with a checkpoint and the signal's code; resumed, it has the losses of an unbroken run,
-# bit for bit.
+# bit for bit. So under tutti-run, and under Open MPI's and MPICH's mpirun, torchrun and sbatch --signal where they are installed.
 set -u
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+PATH=$PATH:/usr/sbin:/sbin
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+work=${SIGNALS_WORK-}
+[ -n "$work" ] || {
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+}
 train=${BIN:?}/tutti-train
 model=(--layers=2 --heads=2 --width=64 --context=64 --batch=16 --micro-batch=4 --warmup=5 --lr=0.003 --sample=0 "--data=${SOURCE:?}/include")
 layout=(--fsdp=2)
@@ -29,19 +34,90 @@ begin() {
     fail "no steps"
 }
 
+# saved NAME: it has saved, and says how to go on; its last step in $step. torchrun may put the rank ahead of a line.
+saved() {
+    step=$(sed -nE "s/^(\[default0\]:)?ended by SIG$1 after step ([0-9]*) of $steps; go on with --resume=.*/\2/p" "$work/out")
+    [ -n "$step" ] || { fail "does not say that SIG$1 ended it" && step=0; }
+    [ -f "$work/c/step-$(printf %08d "$step").safetensors" ] || fail "no checkpoint of step $step"
+}
+
 # ended CODE NAME: it has saved, says how to go on, and ends with that code.
 ended() {
     wait "$run"
     local code=$?
     [ $code -eq "$1" ] || fail "code $code, expected $1"
-    step=$(sed -n "s/^ended by SIG$2 after step \([0-9]*\) of $steps; go on with --resume=.*/\1/p" "$work/out")
-    [ -n "$step" ] || { fail "does not say that SIG$2 ended it" && step=0; }
-    [ -f "$work/c/step-$(printf %08d "$step").safetensors" ] || fail "no checkpoint of step $step"
+    saved "$2"
+}
+
+# same_losses STEPS: the log has the losses of the unbroken run, one for each step.
+same_losses() {
+    [ "$(losses "$work/log" | wc -l)" -eq "$1" ] || fail "$(losses "$work/log" | wc -l) losses in the log, not $1"
+    cmp <(losses "$work/log") <(losses "$work/straight") || fail "other losses than without the signal"
+}
+
+# launched LAUNCHER SIGNAL COMMAND...: the signal to the launcher ends a run; the launcher's own code is only not 0. Resumed under the same
+# launcher, the run has the losses of an unbroken one.
+launched() {
+    local launcher=$1 signal=$2 code
+    shift 2
+    case="SIG$signal to $launcher"
+    begin "$@"
+    kill "-$signal" "$run"
+    wait "$run"
+    code=$?
+    [ $code -ne 0 ] || fail "code 0"
+    saved "$signal"
+    "$@" "$train" "--resume=$work/c" "--log=$work/log" --sample=0 >"$work/out" 2>&1 || fail "resumed: code $?"
+    same_losses $steps
+    echo "$case: ended after step $step of $steps with code $code, resumed"
+}
+
+# skip LAUNCHER REASON
+skip() { echo "$1: skipped: $2"; }
+
+# Open MPI passes SIGUSR1 on and makes SIGTERM of SIGINT; torchrun passes on SIGTERM and SIGINT only.
+try_launchers() {
+    local python=${XDG_CACHE_HOME:-$HOME/.cache}/tutti-torch/bin/python3
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=$work
+    if command -v mpirun.openmpi >/dev/null; then
+        launched "Open MPI's mpirun" USR1 mpirun.openmpi --oversubscribe -n 2
+        launched "Open MPI's mpirun" TERM mpirun.openmpi --oversubscribe -n 2
+    else skip "Open MPI's mpirun" "no mpirun.openmpi (Debian package openmpi-bin)"; fi
+    if command -v mpiexec.hydra >/dev/null; then
+        launched "MPICH's mpiexec" USR1 mpiexec.hydra -n 2
+        launched "MPICH's mpiexec" TERM mpiexec.hydra -n 2
+    else skip "MPICH's mpiexec" "no mpiexec.hydra (Debian package mpich)"; fi
+    if [ -x "$python" ]; then
+        launched torchrun TERM "$python" -m torch.distributed.run --standalone --no_python --nproc_per_node 2 --
+        launched torchrun INT "$python" -m torch.distributed.run --standalone --no_python --nproc_per_node 2 --
+    elif command -v torchrun >/dev/null; then
+        launched torchrun TERM torchrun --standalone --no_python --nproc_per_node 2 --log_dir "$work" -r 2 -t 1 --
+    else skip torchrun "no torchrun (Debian package python3-torch)"; fi
+}
+
+# In a Slurm cluster of its own: how far the job comes until the signal is Slurm's affair, so the rate stays and the unbroken run is as long
+# as the resumed one.
+in_slurm() {
+    local model=("${model[@]}" --schedule=constant --log-every=1000) steps=100000000 run
+    case="sbatch --signal=USR1"
+    run="srun -N 2 --ntasks-per-node=1 $train ${model[*]} ${layout[*]}"
+    sbatch --wait -N 2 --ntasks-per-node=1 --time=1 --signal=USR1@50 "--output=$work/out" \
+        --wrap="$run --steps=$steps --checkpoint=$work/c --log=$work/log" >"$work/sbatch" 2>&1 && fail "code 0: $(cat "$work/sbatch")"
+    saved USR1
+    sbatch --wait -N 2 --ntasks-per-node=1 "--output=$work/out" \
+        --wrap="srun --ntasks-per-node=1 $train --resume=$work/c --steps=$((step + 20)) --log=$work/log --sample=0" >"$work/sbatch" 2>&1 ||
+        fail "resumed: code $?"
+    $run --steps=$((step + 20)) "--log=$work/straight" >"$work/out" 2>&1 || fail "unbroken: code $?"
+    same_losses $((step + 20))
+    echo "$case: ended after step $step, resumed for 20 steps"
+    exit $((failures > 0))
 }
 
 rank_pid() { pgrep -P "$(pgrep -d, -P "$run")" -x tutti-train | sed -n "$(($1 + 1))p"; }
 
 losses() { sed -n 's/.*"step": \([0-9]*\), .*"loss": \([^,]*\), .*"norm": \([^,]*\),.*/\1 \2 \3/p' "$1"; }
+[ -z "${SLURM_CONF-}" ] || [ -z "${SIGNALS_WORK-}" ] || in_slurm
+
 case=straight
 "$BIN/tutti-run" -n 2 "$train" "${model[@]}" "${layout[@]}" --steps=$steps "--log=$work/straight" >"$work/out" 2>&1 || fail "code $?"
 
@@ -52,9 +128,11 @@ for signal in INT:130 TERM:143 USR1:138; do
     kill "-$name" "$run"
     ended "$code" "$name"
     "$BIN/tutti-run" -n 2 "$train" "--resume=$work/c" "--log=$work/log" --sample=0 >"$work/out" 2>&1 || fail "resumed: code $?"
-    [ "$(losses "$work/log" | wc -l)" -eq $steps ] || fail "$(losses "$work/log" | wc -l) losses in the log, not $steps"
-    cmp <(losses "$work/log") <(losses "$work/straight") || fail "other losses than without the signal"
+    same_losses $steps
 done
+try_launchers
+SIGNALS_WORK=$work timeout 250 "$here/../launchers/with-slurm" --nodes 2 -- "${BASH_SOURCE[0]}"
+case $? in 0 | 77) ;; *) case="in a Slurm cluster" && fail "see above" ;; esac
 
 case="SIGTERM to rank 1 alone"
 begin "$BIN/tutti-run" -n 2
@@ -69,7 +147,7 @@ cat "$work/pipe" >"$work/out" &
 reader=$!
 env --default-signal=INT "$train" "${model[@]}" "--steps=$steps" --log-every=400 "--checkpoint=$work/c" "--log=$work/log" >"$work/pipe" 2>/dev/null &
 run=$!
-until [ -s "$work/log" ]; do sleep 0.02; done
+until grep -qs loss "$work/log"; do sleep 0.02; done
 kill -STOP "$run"
 kill -TERM "$reader"
 wait "$reader" 2>/dev/null
@@ -112,7 +190,7 @@ rm -rf "$work/c"
 rm -f "$work/log"
 (trap '' INT; exec "$train" "${model[@]}" --steps=3000 "--log=$work/log" >"$work/out" 2>&1) &
 run=$!
-until [ -s "$work/log" ]; do sleep 0.02; done
+until grep -qs loss "$work/log"; do sleep 0.02; done
 kill -INT "$run" || fail "it has ended already"
 wait "$run"
 code=$?

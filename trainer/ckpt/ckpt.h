@@ -8,6 +8,7 @@
 
 #include "../config.h"
 #include "../engine.h"
+#include "../watch/spikes.h"
 
 /* What a checkpoint holds beside tensors and options. */
 struct tr_state {
@@ -17,6 +18,7 @@ struct tr_state {
     uint64_t run;    /* a random number, the same from the first step on, also where the run is
                       * resumed; 0 in files of older versions */
     double held_out; /* loss after that step; NaN: not known */
+    struct tr_spikes spikes; /* empty in a file of an earlier version */
 };
 
 /* Makes the folder (and those above it) unless it is there, and checks that it can be written to:

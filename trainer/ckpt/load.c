@@ -73,6 +73,29 @@ static tr_status read_number(const struct tr_safetensors *file, const char *path
     return TR_OK;
 }
 
+/* Nothing in a file of an earlier version: the run begins without losses to compare with. */
+static tr_status read_spikes(const struct tr_safetensors *file, const char *path,
+                             struct tr_spikes *spikes)
+{
+    const char *text = tr_safetensors_metadata(file, "losses");
+    uint64_t skipped;
+    *spikes = (struct tr_spikes){0};
+    if (!text) return TR_OK;
+    TR_TRY(read_number(file, path, "skipped", 10, &skipped));
+    spikes->skipped = (int64_t)skipped;
+    for (const char *at = text; *at;) {
+        char *end;
+        const double loss = strtod(at, &end);
+        if (end == at || *end != ' ' || spikes->count == TR_SPIKE_LOSSES)
+            return tr_fail("%s: \"losses\" at \"%.20s\": expected at most %d numbers with a space "
+                           "behind each",
+                           path, at, TR_SPIKE_LOSSES);
+        spikes->losses[spikes->count++] = loss;
+        at = end + 1;
+    }
+    return TR_OK;
+}
+
 static tr_status read_state(const struct tr_safetensors *file, const char *path,
                             struct tr_state *state)
 {
@@ -83,9 +106,12 @@ static tr_status read_state(const struct tr_safetensors *file, const char *path,
     TR_TRY(read_number(file, path, "data", 16, &data));
     if (tr_safetensors_metadata(file, TR_CKPT_RUN))
         TR_TRY(read_number(file, path, TR_CKPT_RUN, 16, &run));
-    *state = (struct tr_state){(int64_t)step, samples, data, run,
-                               held_out ? strtod(held_out, NULL) : NAN};
-    return TR_OK;
+    *state = (struct tr_state){.step = (int64_t)step,
+                               .samples = samples,
+                               .data_checksum = data,
+                               .run = run,
+                               .held_out = held_out ? strtod(held_out, NULL) : NAN};
+    return read_spikes(file, path, &state->spikes);
 }
 
 tr_status tr_ckpt_read_state(const char *path, struct tr_state *state)
@@ -114,7 +140,7 @@ static tr_status share_state(const struct tr_mesh *mesh, struct tr_state *state)
 {
     return tr_mesh_check(
         mesh, tuttiBroadcast(state, state, sizeof *state, tuttiUint8, 0, mesh->world, NULL),
-        "sharing the checkpoint's place in the data");
+        "sharing what the checkpoint holds beside tensors");
 }
 
 tr_status tr_ckpt_load(struct tr_engine *e, const char *path, struct tr_state *state)

@@ -24,9 +24,10 @@ struct mail {
 };
 
 /* What the file says beside tensors. */
-enum { NOTES = 9 };
+enum { NOTES = 11, LOSS_TEXT = 26 };
 struct notes {
-    char step[32], samples[32], data[32], run[32], held_out[32], written[64], *options;
+    char step[32], samples[32], data[32], run[32], held_out[32], written[64], skipped[32], *options;
+    char losses[TR_SPIKE_LOSSES * LOSS_TEXT + 1];
     struct tr_metadata rows[NOTES];
 };
 
@@ -133,6 +134,14 @@ static tr_status write_others(struct save *s)
 
 /* ---- The file -------------------------------------------------------------------------------- */
 
+/* The losses with all their digits, with a space behind each. */
+static void write_losses(const struct tr_spikes *spikes, char *out)
+{
+    *out = 0;
+    for (uint64_t i = 0; i < spikes->count; ++i)
+        out += snprintf(out, LOSS_TEXT, "%.17g ", spikes->losses[i]);
+}
+
 /* Rank 0 begins the file. */
 static tr_status create(struct save *s, const char *path, const struct tr_state *state,
                         const struct tr_config *config)
@@ -147,6 +156,8 @@ static tr_status create(struct save *s, const char *path, const struct tr_state 
     snprintf(notes->data, sizeof notes->data, "%016llx", (unsigned long long)state->data_checksum);
     snprintf(notes->run, sizeof notes->run, "%016llx", (unsigned long long)state->run);
     snprintf(notes->held_out, sizeof notes->held_out, "%.17g", state->held_out);
+    snprintf(notes->skipped, sizeof notes->skipped, "%lld", (long long)state->spikes.skipped);
+    write_losses(&state->spikes, notes->losses);
     /* Tells the file from one of the same name that a killed run has left on another host. */
     snprintf(notes->written, sizeof notes->written, "%lld.%09ld", (long long)now.tv_sec,
              now.tv_nsec);
@@ -157,6 +168,8 @@ static tr_status create(struct save *s, const char *path, const struct tr_state 
         {"samples", notes->samples},
         {"data", notes->data},
         {TR_CKPT_RUN, notes->run},
+        {"skipped", notes->skipped},
+        {"losses", notes->losses},
         {"written", notes->written},
         {"options", notes->options},
         {TR_CKPT_HELD_OUT, notes->held_out}};

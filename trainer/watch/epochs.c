@@ -14,8 +14,7 @@ int64_t tr_epochs_left(double epochs, uint64_t windows, uint64_t samples, int64_
 void tr_epochs_step(struct tr_epochs *epochs, uint64_t before, uint64_t after, double loss)
 {
     if (epochs->ended) epochs->loss = 0, epochs->nsteps = 0;
-    epochs->loss += loss;
-    epochs->nsteps++;
+    if (isfinite(loss)) epochs->loss += loss, epochs->nsteps++;
     const uint64_t done = after / epochs->windows;
     epochs->ended = done > before / epochs->windows && after - before <= epochs->windows ? done : 0;
 }

@@ -9,7 +9,7 @@ struct tr_epochs {
     uint64_t windows;
     uint64_t ended; /* by the last step: the number of the epoch, from 1; 0: it ended none */
     double loss;    /* sum of the losses of the epoch's steps, those since --resume */
-    int64_t nsteps;
+    int64_t nsteps; /* with a finite loss */
 };
 
 /* Steps of `batch` sequences that complete `epochs` when `samples` sequences are taken. */

@@ -33,14 +33,42 @@ static void end_line(struct tr_log *log, int64_t step)
     tr_log_close(log);
 }
 
+/* `"key": number, `, or null, since JSON has no number that is not finite. */
+static void write_number(FILE *file, const char *key, int digits, double number)
+{
+    if (isfinite(number))
+        fprintf(file, "\"%s\": %.*g, ", key, digits, number);
+    else
+        fprintf(file, "\"%s\": null, ", key);
+}
+
+/* What the loss was compared with, and what became of the update. */
+static void write_spike(FILE *file, const struct tr_log_row *row)
+{
+    fprintf(file, "\"spike\": {");
+    write_number(file, "mean", 9, row->spike.mean);
+    write_number(file, "deviation", 9, row->spike.deviation);
+    fprintf(file, "\"skipped\": %s}, ", row->skipped ? "true" : "false");
+}
+
 static void write_json(struct tr_log *log, const struct tr_log_row *row)
 {
-    fprintf(log->file,
-            "{\"step\": %lld, \"loss\": %.17g, \"lr\": %.9g, \"norm\": %.9g, "
-            "\"tokens_per_second\": %.6g, \"seconds\": %.3f}\n",
-            (long long)row->step, row->loss, row->lr, row->norm, row->tokens_per_second,
+    FILE *file = log->file;
+    fprintf(file, "{\"kind\": \"step\", \"step\": %lld, ", (long long)row->step);
+    write_number(file, "loss", 17, row->loss);
+    fprintf(file, "\"lr\": %.9g, ", row->lr);
+    write_number(file, "norm", 9, row->norm);
+    if (row->spike.is_spike) write_spike(file, row);
+    fprintf(file, "\"tokens_per_second\": %.6g, \"seconds\": %.3f}\n", row->tokens_per_second,
             row->elapsed);
     end_line(log, row->step);
+}
+
+void tr_log_run(struct tr_log *log, int64_t step, const char *json)
+{
+    if (!log->file) return;
+    fprintf(log->file, "%s\n", json);
+    end_line(log, step + 1);
 }
 
 void tr_log_held_out(struct tr_log *log, int64_t step, double loss, double elapsed)
@@ -49,10 +77,11 @@ void tr_log_held_out(struct tr_log *log, int64_t step, double loss, double elaps
     printf("step %6lld  held-out loss %.4f  perplexity %.3f\n", (long long)step, loss, exp(loss));
     fflush(stdout);
     if (!log->file) return;
-    fprintf(log->file,
-            "{\"step\": %lld, \"held_out_loss\": %.17g, \"perplexity\": %.9g, \"seconds\": "
-            "%.3f}\n",
-            (long long)step, loss, exp(loss), elapsed);
+    fprintf(
+        log->file,
+        "{\"kind\": \"held_out\", \"step\": %lld, \"held_out_loss\": %.17g, \"perplexity\": %.9g, "
+        "\"seconds\": %.3f}\n",
+        (long long)step, loss, exp(loss), elapsed);
     end_line(log, step);
 }
 
@@ -72,6 +101,8 @@ void tr_log_step(struct tr_log *log, const struct tr_log_row *row)
     }
     log->last_loss = row->loss;
     if (!log->speaks) return;
+    if (row->spike.is_spike)
+        tr_spikes_print(&row->spike, row->step, row->loss, row->norm, row->skipped);
     if (log->file) write_json(log, row);
     const bool last = row->total && row->step == row->total;
     if (log->nsteps > 1 && row->step % log->every && !last) return;

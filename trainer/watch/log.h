@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "../status.h"
+#include "spikes.h"
 
 /* Owned by the trainer. */
 struct tr_log {
@@ -27,6 +28,8 @@ struct tr_log_row {
     double loss, lr, norm;
     double tokens_per_step, elapsed, seconds; /* seconds: the time budget, 0: none */
     double tokens_per_second;                 /* of this step alone */
+    struct tr_spike spike;
+    bool skipped; /* the spike has no update */
 };
 
 /* path "": no file; it must outlive the log. append: a run that goes on adds to what the file has.
@@ -34,6 +37,8 @@ struct tr_log_row {
 TR_NODISCARD tr_status tr_log_open(struct tr_log *log, bool speaks, int64_t every, const char *path,
                                    bool append);
 void tr_log_close(struct tr_log *log);
+/* The header of a run's lines: a JSON object on one line, ahead of step `step` + 1. */
+void tr_log_run(struct tr_log *log, int64_t step, const char *json);
 void tr_log_step(struct tr_log *log, const struct tr_log_row *row);
 /* The loss of the held-out part after `step` steps, with its perplexity, the exponential of it. */
 void tr_log_held_out(struct tr_log *log, int64_t step, double loss, double elapsed);

@@ -216,10 +216,10 @@ static void count_passes(const struct tr_cost_sizes *s, const struct tr_cost_ran
     }
 }
 
-/* Loss, tokens, five sums of the caller, and the 21 digits of the gradients' squares. */
+/* Loss, tokens, six sums of the caller, and the 21 digits of the gradients' squares. */
 static void count_world(struct tr_cost *cost)
 {
-    tr_cost_count(cost, TR_COST_WORLD, TR_COST_ALL_REDUCE, 1, (2 + 5 + 21) * 8);
+    tr_cost_count(cost, TR_COST_WORLD, TR_COST_ALL_REDUCE, 1, (2 + 6 + 21) * 8);
 }
 
 /* ---- Memory ------------------------------------------------------------------------------------
@@ -320,13 +320,15 @@ void tr_cost_of(const struct tr_cost_sizes *s, const struct tr_cost_rank *rank,
     count_world(cost);
     tr_cost_optimizer_calls(s, &stage, rank, cost);
     remember_units(s, &stage, rank->shard, &cost->memory);
+    if (s->snapshot && rank->saves)
+        cost->memory.snapshot = (uint64_t)tr_cost_snapshot_bytes(s, &stage, rank);
     const uint64_t sums = cost->traffic[TR_COST_WORLD][TR_COST_ALL_REDUCE].bytes;
     cost->memory.activations = (uint64_t)remember_passes(s, rank, &stage, m) * 4 + sums;
 }
 
 uint64_t tr_cost_all(const struct tr_cost_memory *m)
 {
-    return m->weights + m->gradients + m->optimizer + m->gathered + m->activations;
+    return m->weights + m->gradients + m->optimizer + m->gathered + m->activations + m->snapshot;
 }
 
 uint64_t tr_cost_parameters(const struct tr_cost_sizes *s)

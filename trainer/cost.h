@@ -19,6 +19,7 @@ struct tr_cost_sizes {
     int pp, dp, fsdp, ring, ulysses, tp;
     int zero; /* 0 DDP, 1, 2, 3: as enum tr_sharding */
     bool gpipe, reduce_last, keep_gathered;
+    bool snapshot;                 /* of what is saved while training goes on */
     struct tr_optimizer optimizer; /* only what its states depend on is read */
     long batch, micro_batch, bucket_bytes;
 };
@@ -30,6 +31,7 @@ struct tr_cost_rank {
     int shard;               /* which of the n shards of a unit */
     long samples;            /* sequences of a step */
     int ulysses_rank;
+    bool saves; /* the first of the ranks that hold equal shards */
 };
 
 /* Whom a call is with. */
@@ -65,7 +67,7 @@ struct tr_cost_traffic {
 
 /* Bytes of memory by kind. */
 struct tr_cost_memory {
-    uint64_t weights, gradients, optimizer, gathered, activations;
+    uint64_t weights, gradients, optimizer, gathered, activations, snapshot;
 };
 
 uint64_t tr_cost_all(const struct tr_cost_memory *memory);

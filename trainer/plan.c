@@ -191,8 +191,9 @@ static void print_memory(const struct plan *p)
     const double mib = 1048576;
     uint64_t most = 0;
     int largest = 0;
-    fprintf(p->out, "\nMemory of a rank in MiB\n  %-8s %10s %10s %10s %10s %12s %10s\n", "stage",
-            "weights", "gradients", "optimizer", "gathered", "activations", "all");
+    fprintf(p->out, "\nMemory of a rank in MiB\n  %-8s %10s %10s %10s %10s %12s %10s %10s\n",
+            "stage", "weights", "gradients", "optimizer", "gathered", "activations", "snapshot",
+            "all");
     for (int stage = 0; stage < stages; ++stage) {
         const struct tr_cost_rank rank =
             tr_setup_rank(&p->setup, p->first_layer, stage * per_stage);
@@ -204,9 +205,9 @@ static void print_memory(const struct plan *p)
             largest = stage;
         }
         if (!is_listed(p, stage)) continue;
-        fprintf(p->out, "  %-8d %10.1f %10.1f %10.1f %10.1f %12.1f %10.1f\n", stage,
+        fprintf(p->out, "  %-8d %10.1f %10.1f %10.1f %10.1f %12.1f %10.1f %10.1f\n", stage,
                 (double)m->weights / mib, (double)m->gradients / mib, (double)m->optimizer / mib,
-                (double)m->gathered / mib, (double)m->activations / mib,
+                (double)m->gathered / mib, (double)m->activations / mib, (double)m->snapshot / mib,
                 (double)tr_cost_all(m) / mib);
         print_gap(p, stage);
     }

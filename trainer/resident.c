@@ -49,11 +49,12 @@ void tr_resident_of(const struct tr_cost_sizes *sizes, const struct tr_cost_rank
     const struct tr_cost_memory *m = &cost.memory;
     const double weights = in_pages(m->weights), gradients = in_pages(m->gradients),
                  gathered = in_pages(m->gathered);
-    *resident = (struct tr_resident){
-        .own = weights + gradients + gathered + in_pages(m->optimizer) + in_pages(m->activations),
-        .peers = (double)shards * (weights + gradients + gathered) +
-                 (double)(replicas + (uint64_t)sizes->tp - 1) * gradients,
-        .process = process_bytes};
+    *resident =
+        (struct tr_resident){.own = weights + gradients + gathered + in_pages(m->optimizer) +
+                                    in_pages(m->activations) + in_pages(m->snapshot),
+                             .peers = (double)shards * (weights + gradients + gathered) +
+                                      (double)(replicas + (uint64_t)sizes->tp - 1) * gradients,
+                             .process = process_bytes};
     if (!tied) return;
     tr_cost_of(sizes, tied, &other);
     resident->peers += in_pages(other.memory.gradients);

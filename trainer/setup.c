@@ -128,6 +128,7 @@ struct tr_cost_sizes tr_setup_sizes(const struct tr_setup *setup)
                                   .zero = (int)o->sharding,
                                   .gpipe = o->schedule == TR_GPIPE,
                                   .optimizer = o->optimizer,
+                                  .snapshot = setup->snapshot,
                                   .reduce_last = o->reduce_last,
                                   .keep_gathered = size[TR_PP] > 1 && !o->reshard_always,
                                   .batch = o->batch,
@@ -240,6 +241,7 @@ static tr_status derive(const struct tr_config *given, int nranks, struct tr_set
         .seed = (uint64_t)config.seed,
     };
     setup->engine.optimizer = tr_setup_optimizer(&config, 1, config.lr);
+    setup->snapshot = config.every > 0;
     return choose_sharding(&config, &setup->engine.sharding);
 }
 
@@ -253,11 +255,14 @@ tr_status tr_setup_of(const struct tr_config *config, int nranks, struct tr_setu
 struct tr_cost_rank tr_setup_rank(const struct tr_setup *setup, const int *first_layer, int rank)
 {
     const int *size = setup->size;
-    int coord[TR_NUM_AXES], shard = 0;
+    int coord[TR_NUM_AXES], shard = 0, replica = 0;
     tr_mesh_coords(size, rank, coord);
     const tr_axes axes = tr_engine_shard_axes(setup->engine.sharding);
     for (int axis = 0; axis < TR_NUM_AXES; ++axis)
-        if (axes >> axis & 1) shard = shard * size[axis] + coord[axis];
+        if (axes >> axis & 1)
+            shard = shard * size[axis] + coord[axis];
+        else if (TR_AXES_DATA >> axis & 1)
+            replica += coord[axis];
     long first, samples;
     tr_layout_slice(setup->engine.batch, size[TR_DP] * size[TR_FSDP],
                     coord[TR_DP] * size[TR_FSDP] + coord[TR_FSDP], &first, &samples);
@@ -268,7 +273,8 @@ struct tr_cost_rank tr_setup_rank(const struct tr_setup *setup, const int *first
                                      rank % (tr_mesh_extent(size, TR_AXES_ALL) / size[TR_PP]),
                                  .shard = shard,
                                  .samples = samples,
-                                 .ulysses_rank = coord[TR_ULYSSES]};
+                                 .ulysses_rank = coord[TR_ULYSSES],
+                                 .saves = replica == 0};
 }
 
 tr_status tr_setup_stages(const struct tr_setup *setup, int **first_layer)

@@ -11,6 +11,7 @@
 struct tr_setup {
     int size[TR_NUM_AXES];
     struct tr_engine_options engine;
+    bool snapshot; /* checkpoints are written while training goes on, from a copy */
 };
 
 /* Errors: axes that do not multiply up to the ranks, ways of sharding that exclude each other,

@@ -42,13 +42,17 @@ static tr_status same_on(const struct tr_group *group, uint64_t sum, bool *same)
     return TR_OK;
 }
 
-static uint64_t mix(const struct tr_store *store, uint64_t sum, const float *range, size_t count)
+/* Goes on with the checksum of what the ranks of a group hold in common. */
+static uint64_t mix(const struct tr_group *group, const struct tr_store *store, uint64_t sum,
+                    const float *range, size_t count)
 {
+    if (group->n == 1) return 0;
     return (sum << 1 | sum >> 63) ^ tr_store_backend(store)->checksum(range, count * sizeof *range);
 }
 
 /* A checksum of what lies in one section of this rank's shards. */
-static uint64_t sum_section(const struct tr_store *store, enum tr_section section)
+static uint64_t sum_section(const struct tr_group *group, const struct tr_store *store,
+                            enum tr_section section)
 {
     uint64_t sum = 0;
     for (int u = 0; u < store->nunits; ++u) {
@@ -57,7 +61,8 @@ static uint64_t sum_section(const struct tr_store *store, enum tr_section sectio
         size_t first = unit->section[section], end = unit->section[section + 1];
         if (first < s->first) first = s->first;
         if (end > s->first + s->count) end = s->first + s->count;
-        if (first < end) sum = mix(store, sum, s->weight_shard + (first - s->first), end - first);
+        if (first < end)
+            sum = mix(group, store, sum, s->weight_shard + (first - s->first), end - first);
     }
     return sum;
 }
@@ -71,18 +76,20 @@ static tr_status compare(struct tr_engine *e, bool *same)
     for (int u = 0; u < store->nunits; ++u) {
         const struct tr_unit_state *s = &store->units[u];
         const struct tr_unit *unit = &store->params->units[s->unit];
-        shards = mix(store, shards, s->weight_shard, s->count);
-        if (unit->tied_stage >= 0) ties = mix(store, ties, s->weight_shard, s->count);
-        if (!store->whole_weights) continue;
+        shards = mix(store->replica, store, shards, s->weight_shard, s->count);
+        if (unit->tied_stage >= 0)
+            ties = mix(&e->mesh->tie, store, ties, s->weight_shard, s->count);
+        if (!store->whole_weights || store->shard->n == 1) continue;
         TR_TRY(tr_store_acquire(store, s->unit, -1));
-        wholes = mix(store, wholes, s->weights, unit->total);
+        wholes = mix(store->shard, store, wholes, s->weights, unit->total);
         tr_store_release(store, s->unit);
     }
     *same = true;
     TR_TRY(same_on(store->replica, shards, same));
     TR_TRY(same_on(store->shard, wholes, same));
-    TR_TRY(same_on(tr_mesh_group(e->mesh, 1u << TR_TP), sum_section(store, TR_REPLICATED), same));
-    TR_TRY(same_on(&e->mesh->share, sum_section(store, TR_SHARED), same));
+    const struct tr_group *tp = tr_mesh_group(e->mesh, 1u << TR_TP), *share = &e->mesh->share;
+    TR_TRY(same_on(tp, sum_section(tp, store, TR_REPLICATED), same));
+    TR_TRY(same_on(share, sum_section(share, store, TR_SHARED), same));
     return same_on(&e->mesh->tie, ties, same);
 }
 

@@ -102,10 +102,10 @@ double tr_engine_bound(const struct tr_engine_options *options, const int size[T
         2 * ((double)options->batch / parts + 1) * ((double)m->context + 2 * sequence);
     const double passes = tokens * (layers * (64 * (double)m->width + 8 * (double)m->hidden) +
                                     4 * (double)m->vocabulary);
-    /* Weights, gradients, buffers of both and the optimizer's states are kept; ZeRO-2 reduces and
-     * FSDP gathers in each micro-batch. */
+    /* Weights, gradients, buffers of both and the optimizer's states are kept, and a copy of what
+     * is saved; ZeRO-2 reduces and FSDP gathers in each micro-batch. */
     const double batches = (double)tr_engine_micro_batches(options, size);
-    const double uses = 4 + TR_MOST_STATES + (options->sharding < TR_ZERO2 ? 0 : 2 * batches);
+    const double uses = 5 + 2 * TR_MOST_STATES + (options->sharding < TR_ZERO2 ? 0 : 2 * batches);
     const double store = uses * (parameters + (layers + 3) * (shards + TR_NUM_SECTIONS) * TR_BLOCK);
     /* What an owner of matrices sends at most. */
     const bool whole = tr_optimizer_rule(&options->optimizer)->whole != NULL;

@@ -66,6 +66,9 @@ static void print_summary(const struct tr_trainer *t, double validation)
     if (store->flight_seconds > 0)
         printf("; the store's collectives were under way for %.2f s, %.2f s of it waited for",
                store->flight_seconds, store->waited_seconds);
+    if (t->saving_seconds > 0)
+        printf("; checkpoints were under way for %.2f s, %.2f s of it waited for",
+               t->saving_seconds, t->save_waited);
     printf("\n");
     const size_t held_out = t->text.nbytes - t->text.ntrain;
     if (t->asked >= 0) return;

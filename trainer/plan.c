@@ -196,8 +196,9 @@ static void print_memory(const struct plan *p)
     const double mib = 1048576;
     uint64_t most = 0;
     int largest = 0;
-    fprintf(p->out, "\nMemory of a rank in MiB\n  %-8s %10s %10s %10s %10s %12s %10s\n", "stage",
-            "weights", "gradients", "optimizer", "gathered", "activations", "all");
+    fprintf(p->out, "\nMemory of a rank in MiB\n  %-8s %10s %10s %10s %10s %12s %10s %10s\n",
+            "stage", "weights", "gradients", "optimizer", "gathered", "activations", "snapshot",
+            "all");
     for (int stage = 0; stage < stages; ++stage) {
         const struct tr_memory *m = &p->stages[stage].memory;
         if (tr_memory_sum(m) > most) {
@@ -205,9 +206,9 @@ static void print_memory(const struct plan *p)
             largest = stage;
         }
         if (!is_listed(p, stage)) continue;
-        fprintf(p->out, "  %-8d %10.1f %10.1f %10.1f %10.1f %12.1f %10.1f\n", stage,
+        fprintf(p->out, "  %-8d %10.1f %10.1f %10.1f %10.1f %12.1f %10.1f %10.1f\n", stage,
                 (double)m->weights / mib, (double)m->gradients / mib, (double)m->optimizer / mib,
-                (double)m->gathered / mib, (double)m->activations / mib,
+                (double)m->gathered / mib, (double)m->activations / mib, (double)m->snapshot / mib,
                 (double)tr_memory_sum(m) / mib);
         print_gap(p, stage);
     }
@@ -276,7 +277,9 @@ static tr_status prepare(struct plan *p)
     p->stages = calloc((size_t)stages, sizeof *p->stages);
     if (!p->stages) return tr_fail("out of memory for %d stages", stages);
     int nkinds;
-    return tr_rehearse_stages(p->setup.size, &p->setup.engine, p->first_layer, p->stages, &nkinds);
+    TR_TRY(tr_rehearse_stages(p->setup.size, &p->setup.engine, p->first_layer, p->stages, &nkinds));
+    for (int stage = 0; stage < stages; ++stage) tr_setup_trim(&p->setup, &p->stages[stage]);
+    return TR_OK;
 }
 
 static tr_status print_all(struct plan *p)

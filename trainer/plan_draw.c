@@ -17,8 +17,8 @@ struct drawing {
     int top; /* of the panel at hand */
 };
 
-static const char *const memory_names[] = {"weights", "gradients", "optimizer", "gathered",
-                                           "activations"};
+static const char *const memory_names[] = {"weights",  "gradients",   "optimizer",
+                                           "gathered", "activations", "snapshot"};
 enum { MEMORY_KINDS = sizeof memory_names / sizeof memory_names[0], COLORS = 8 };
 
 static int smaller(int a, int b)
@@ -245,8 +245,8 @@ static int draw_pipeline(const struct drawing *d)
 
 static void draw_bar(const struct drawing *d, int row, const struct tr_memory *m, double each)
 {
-    const uint64_t parts[MEMORY_KINDS] = {m->weights, m->gradients, m->optimizer, m->gathered,
-                                          m->activations};
+    const uint64_t parts[MEMORY_KINDS] = {m->weights,  m->gradients,   m->optimizer,
+                                          m->gathered, m->activations, m->snapshot};
     const int y = d->top + ROW * row;
     double x = LEFT;
     for (int kind = 0; kind < MEMORY_KINDS; ++kind) {
@@ -276,7 +276,7 @@ static int draw_memory(const struct drawing *d)
             d->top - 8);
     if (rows < stages) fprintf(d->out, "; %d of %d stages", rows, stages);
     fputs("</text>\n", d->out);
-    int x = LEFT + 320;
+    int x = LEFT + 270;
     for (int kind = 0; kind < MEMORY_KINDS; ++kind) x = draw_legend(d, x, kind, memory_names[kind]);
     for (int row = 0; row < rows; ++row) {
         draw_row_name(d, row, stage_of(d, row));

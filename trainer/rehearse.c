@@ -1,6 +1,7 @@
 /* Runs the engine on a dry mesh. */
 #include "rehearse.h"
 
+#include "ckpt/ckpt.h"
 #include "ops/dry.h"
 
 const char *const tr_partner_names[TR_NUM_PARTNERS] = {
@@ -61,7 +62,7 @@ static const struct tr_group *group_of(const struct tr_engine *e, enum tr_partne
 
 uint64_t tr_memory_sum(const struct tr_memory *m)
 {
-    return m->weights + m->gradients + m->optimizer + m->gathered + m->activations;
+    return m->weights + m->gradients + m->optimizer + m->gathered + m->activations + m->snapshot;
 }
 
 /* A step after the gathers of init, and the next step's gathers of kept weights. */
@@ -94,17 +95,20 @@ static struct tr_engine_options shorten(const int size[TR_NUM_AXES],
 
 /* What an engine of `nbatches` micro-batches, of which this one has perhaps fewer, says before its
  * step. */
-static void look(const struct tr_engine *e, long nbatches, struct tr_rehearsal *r)
+static tr_status look(const struct tr_engine *e, long nbatches, struct tr_rehearsal *r)
 {
     const struct tr_schedule *s = &e->schedule;
     const struct tr_store *store = &e->store;
     r->set_bytes = e->set_bytes;
     r->nsets = tr_schedule_in_flight(s->kind, s->nstages, (int)nbatches, s->stage);
+    size_t snapshot;
+    TR_TRY(tr_ckpt_snapshot_bytes(e, &snapshot));
     r->memory =
-        (struct tr_memory){store->weights.used, store->gradients.used, store->optimizer.used,
-                           store->gathered.used, e->activations.used};
+        (struct tr_memory){store->weights.used,  store->gradients.used, store->optimizer.used,
+                           store->gathered.used, e->activations.used,   snapshot};
     r->memory.activations += (uint64_t)(r->nsets - s->nsets) * e->set_bytes;
     r->parameters = e->model.params.count;
+    return TR_OK;
 }
 
 static tr_status rehearse(const int size[TR_NUM_AXES], const struct tr_engine_options *options,
@@ -114,7 +118,7 @@ static tr_status rehearse(const int size[TR_NUM_AXES], const struct tr_engine_op
     const struct tr_engine_options shorter = shorten(size, options, more);
     *r = (struct tr_rehearsal){0};
     tr_status status = begin(&p, size, &shorter, rank);
-    if (status == TR_OK) look(&p.engine, tr_engine_micro_batches(options, size), r);
+    if (status == TR_OK) status = look(&p.engine, tr_engine_micro_batches(options, size), r);
     if (status == TR_OK && steps) status = step(&p, r->step);
     end(&p);
     return status;

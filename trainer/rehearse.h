@@ -26,6 +26,7 @@ extern const char *const tr_traffic_names[TR_NUM_TRAFFIC];
 /* Bytes of memory by kind. */
 struct tr_memory {
     uint64_t weights, gradients, optimizer, gathered, activations;
+    uint64_t snapshot; /* the copy of what is saved while training goes on */
 };
 uint64_t tr_memory_sum(const struct tr_memory *memory);
 

@@ -39,11 +39,12 @@ void tr_resident_of(const int size[TR_NUM_AXES], enum tr_sharding sharding,
               replicas = tr_mesh_extent(size, TR_AXES_DATA) / shards;
     const double weights = in_pages(m->weights), gradients = in_pages(m->gradients),
                  gathered = in_pages(m->gathered);
-    *resident = (struct tr_resident){
-        .own = weights + gradients + gathered + in_pages(m->optimizer) + in_pages(m->activations),
-        .peers = (double)(shards - 1) * (weights + gradients + gathered) +
-                 (double)(replicas - 1 + size[TR_TP] - 1) * gradients,
-        .process = process_bytes};
+    *resident =
+        (struct tr_resident){.own = weights + gradients + gathered + in_pages(m->optimizer) +
+                                    in_pages(m->activations) + in_pages(m->snapshot),
+                             .peers = (double)(shards - 1) * (weights + gradients + gathered) +
+                                      (double)(replicas - 1 + size[TR_TP] - 1) * gradients,
+                             .process = process_bytes};
     if (tied) resident->peers += in_pages(tied->gradients);
 }
 

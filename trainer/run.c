@@ -11,8 +11,8 @@
 #include "watch/stop.h"
 
 /* What the ranks tell each other beside the loss; summed. Rank 0 fills in the time, each rank which
- * signal has asked it to end. */
-enum { ELAPSED, STOP, SIGNALS };
+ * signal has asked it to end, and whether it still writes a checkpoint. */
+enum { ELAPSED, STOP, WRITING, SIGNALS };
 static_assert(SIGNALS + TR_STOP_SIGNALS == TR_NUM_EXTRA, "all that is summed");
 
 static void all_count(long context, float *weights)
@@ -80,6 +80,7 @@ tr_status tr_trainer_step(struct tr_trainer *t, struct tr_step *step)
         extra[ELAPSED] = tr_clock_seconds() - t->started;
         extra[STOP] = t->config.seconds > 0 && extra[ELAPSED] >= t->config.seconds;
     }
+    extra[WRITING] = t->saving && tr_ckpt_is_writing(t->saving);
     if (tr_stop_heard() >= 0) extra[SIGNALS + tr_stop_heard()] = 1;
     struct tr_step_sums sums;
     TR_TRY(tr_engine_gradients(&t->engine, &feed, t->samples, extra, &sums));
@@ -92,6 +93,7 @@ tr_status tr_trainer_step(struct tr_trainer *t, struct tr_step *step)
     t->samples += (uint64_t)t->config.batch;
     t->elapsed = sums.extra[ELAPSED];
     t->stop = sums.extra[STOP] > 0;
+    t->writing = sums.extra[WRITING] > 0;
     for (int i = TR_STOP_SIGNALS - 1; i >= 0; --i)
         if (sums.extra[SIGNALS + i] > 0) t->asked = i;
     t->stop |= t->asked >= 0;
@@ -115,6 +117,7 @@ static tr_status go_on(struct tr_trainer *t)
         step.seconds = tr_clock_seconds() - began;
         t->stepping += step.seconds;
         TR_TRY(tr_trainer_report(t, &step));
+        TR_TRY(tr_trainer_saved(t));
         if (t->config.every && t->step % t->config.every == 0 && !is_over(t))
             TR_TRY(tr_trainer_save(t));
     }
@@ -135,7 +138,7 @@ static tr_status ask_all(struct tr_trainer *t)
 tr_status tr_trainer_run(struct tr_trainer *t)
 {
     tr_stop_listen(t->mesh->rank == 0);
-    tr_status status = go_on(t);
+    tr_status status = tr_trainer_save_rest(t, go_on(t));
     /* A run that was asked to end does nothing else; another signal does not cut that short. */
     if (t->asked >= 0) return status;
     tr_stop_restore();

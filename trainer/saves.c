@@ -1,56 +1,109 @@
 /* The checkpoints of a run: when they are written, what becomes of one that cannot be, and which of
- * the older ones stay. */
-#include <limits.h>
+ * the older ones stay. In the middle of a run a thread writes a copy of what is saved
+ * (ckpt/save.c); the steps tell all ranks when the last rank's thread has written. */
 #include <stdio.h>
 
 #include "trainer.h"
+#include "watch/clock.h"
 
-/* Whether all ranks know of the failure, and can go on: the file could not be written. */
-static bool is_of_file(tr_status status)
+/* Whether it is a failure that all ranks know of: of a save, that the file could not be written. */
+static bool is_known(tr_status status)
 {
     return status == TR_AGREED || status == TR_ELSEWHERE;
 }
 
-/* Writes a checkpoint. Of --keep=K files K stay, or where it could not be written one less, so that
- * there is room for the next one, but always the last whole file. */
-static tr_status write(struct tr_trainer *t)
+/* Where a file could not be written, one less than --keep=K stay, so that there is room for the
+ * next one, but always the last whole file. The error stays the save's. */
+static void make_room(const struct tr_trainer *t)
 {
-    const struct tr_state state = {.step = t->step,
-                                   .samples = t->samples,
-                                   .data_checksum = t->data_checksum,
-                                   .run = t->run,
-                                   .held_out = t->held_out,
-                                   .spikes = t->spikes};
-    const char *folder = t->config.checkpoint;
-    int64_t keep = t->config.keep;
-    char path[PATH_MAX];
-    const tr_status status =
-        tr_ckpt_save(&t->engine, folder, &state, &t->config, path, sizeof path);
-    if (status < 0 && !is_of_file(status)) return status;
-    if (status < 0 && keep > 1) --keep;
-    if (t->mesh->rank != 0) return status;
-    if (status == TR_OK) printf("wrote %s\n", path);
-    if (keep) tr_ckpt_keep(folder, &state, keep);
+    const int64_t keep = t->config.keep;
+    char story[2048];
+    if (t->mesh->rank != 0 || !keep) return;
+    snprintf(story, sizeof story, "%s", tr_error());
+    tr_ckpt_keep(t->config.checkpoint, &t->saved, keep > 1 ? keep - 1 : 1);
+    (void)tr_fail("%s", story);
+}
+
+static tr_status begin(struct tr_trainer *t, struct tr_arena *snapshot)
+{
+    t->saved = (struct tr_state){.step = t->step,
+                                 .samples = t->samples,
+                                 .data_checksum = t->data_checksum,
+                                 .run = t->run,
+                                 .held_out = t->held_out,
+                                 .spikes = t->spikes};
+    const tr_status status = tr_ckpt_begin(&t->engine, t->config.checkpoint, &t->saved, &t->config,
+                                           snapshot, &t->saving);
+    if (is_known(status)) make_room(t);
     return status;
 }
 
-tr_status tr_trainer_save(struct tr_trainer *t)
+/* A part of the way to the file's name; `waits`: all of it. */
+static tr_status advance(struct tr_trainer *t, bool waits)
 {
-    TR_TRY(tr_ckpt_check(&t->engine, t->step));
-    const tr_status status = write(t);
+    tr_status status;
+    do status = tr_ckpt_advance(&t->saving);
+    while (waits && t->saving);
+    if (is_known(status)) make_room(t);
+    return status;
+}
+
+/* In mid-run a file that cannot be written is a warning. */
+static tr_status warn(const struct tr_trainer *t, tr_status status)
+{
     if (status == TR_AGREED)
         fprintf(stderr,
                 "tutti-train: rank %d: %s; there is no checkpoint of step %lld, the training goes "
                 "on, and the next one is due after step %lld\n",
-                t->mesh->rank, tr_error(), (long long)t->step,
-                (long long)(t->step + t->config.every));
-    return is_of_file(status) ? TR_OK : status;
+                t->mesh->rank, tr_error(), (long long)t->saved.step,
+                (long long)(t->saved.step + t->config.every));
+    return is_known(status) ? TR_OK : status;
+}
+
+static tr_status go_on(struct tr_trainer *t, bool waits)
+{
+    const double before = tr_clock_seconds();
+    const tr_status status = advance(t, waits);
+    const double now = tr_clock_seconds();
+    if (!t->saving) t->saving_seconds += now - t->saving_since;
+    t->save_waited += now - before;
+    return warn(t, status);
+}
+
+tr_status tr_trainer_saved(struct tr_trainer *t)
+{
+    return t->saving && !t->writing ? go_on(t, false) : TR_OK;
+}
+
+tr_status tr_trainer_save(struct tr_trainer *t)
+{
+    if (t->saving) TR_TRY(go_on(t, true)); /* there is one snapshot */
+    t->saving_since = tr_clock_seconds();
+    TR_TRY(tr_ckpt_check(&t->engine, t->step));
+    const tr_status status = begin(t, &t->snapshot);
+    t->save_waited += tr_clock_seconds() - t->saving_since;
+    return warn(t, status);
 }
 
 tr_status tr_trainer_save_last(struct tr_trainer *t)
 {
+    if (t->saving) TR_TRY(go_on(t, true));
     TR_TRY(tr_ckpt_check(&t->engine, t->step));
-    const tr_status status = write(t);
-    if (is_of_file(status) && t->config.keep) return write(t); /* there is more room now */
+    tr_status status = TR_OK;
+    for (int tries = t->config.keep ? 2 : 1; tries > 0; --tries) { /* keep has made room */
+        status = begin(t, NULL);
+        if (status == TR_OK) status = advance(t, true);
+        if (!is_known(status)) break;
+    }
     return status;
+}
+
+tr_status tr_trainer_save_rest(struct tr_trainer *t, tr_status status)
+{
+    char story[2048];
+    if (!t->saving || !is_known(status)) return status;
+    snprintf(story, sizeof story, "%s", tr_error());
+    const tr_status ended = go_on(t, true);
+    (void)tr_fail("%s", story);
+    return ended < 0 ? ended : status;
 }

@@ -236,6 +236,7 @@ static tr_status derive(const struct tr_config *given, int nranks, struct tr_set
         .seed = (uint64_t)config.seed,
     };
     setup->engine.optimizer = tr_setup_optimizer(&config, 1, config.lr);
+    setup->snapshot = config.every > 0;
     return choose_sharding(&config, &setup->engine.sharding);
 }
 
@@ -316,12 +317,18 @@ void tr_setup_resident_of(const struct tr_setup *setup, const struct tr_memory *
     resident->process += (double)tr_resident_threads(setup->engine.nthreads);
 }
 
+void tr_setup_trim(const struct tr_setup *setup, struct tr_rehearsal *rehearsal)
+{
+    if (!setup->snapshot) rehearsal->memory.snapshot = 0;
+}
+
 tr_status tr_setup_resident(const struct tr_setup *setup, int rank, struct tr_resident *resident)
 {
     const int stages = setup->size[TR_PP], each = tr_mesh_extent(setup->size, TR_AXES_ALL) / stages;
     const int stage = rank / each, tied = tr_setup_tied(setup, stage);
     struct tr_rehearsal own, other;
     TR_TRY(tr_rehearse_memory(setup->size, &setup->engine, rank, &own));
+    tr_setup_trim(setup, &own);
     if (tied >= 0)
         TR_TRY(
             tr_rehearse_memory(setup->size, &setup->engine, rank + (tied - stage) * each, &other));
@@ -333,6 +340,7 @@ tr_status tr_setup_memory(const struct tr_setup *setup, int rank, uint64_t *nbyt
 {
     struct tr_rehearsal rehearsal;
     TR_TRY(tr_rehearse_memory(setup->size, &setup->engine, rank, &rehearsal));
+    tr_setup_trim(setup, &rehearsal);
     *nbytes = tr_memory_sum(&rehearsal.memory) + tr_resident_threads(setup->engine.nthreads);
     return TR_OK;
 }

@@ -10,6 +10,7 @@
 struct tr_setup {
     int size[TR_NUM_AXES];
     struct tr_engine_options engine;
+    bool snapshot; /* checkpoints are written while training goes on, from a copy */
 };
 
 /* Errors: axes that do not multiply up to the ranks, ways of sharding that exclude each other,
@@ -31,6 +32,9 @@ void tr_setup_idle_note(const struct tr_config *config, const struct tr_engine_o
 
 /* The stage that holds a tied table of `stage`, too; -1: none. */
 int tr_setup_tied(const struct tr_setup *setup, int stage);
+
+/* From a rehearsal to a run: without the copy of what is saved, where all is saved at the end. */
+void tr_setup_trim(const struct tr_setup *setup, struct tr_rehearsal *rehearsal);
 
 /* What the process of a rank will have resident, with the engine's number of threads; for a rank of
  * this memory, and of what the rank of tr_setup_tied has (NULL: there is none), the same. */

@@ -182,6 +182,17 @@ static uint64_t new_run(void)
     return (uint64_t)time(NULL) << 32 | (uint64_t)getpid();
 }
 
+/* Memory for the copy of what is saved in the middle of the run. */
+static tr_status take_snapshot(struct tr_trainer *t)
+{
+    size_t nbytes;
+    TR_TRY(tr_ckpt_snapshot_bytes(&t->engine, &nbytes));
+    if (!nbytes) return TR_OK;
+    TR_TRY(tr_arena_create(&t->snapshot, t->backend, "snapshot", nbytes, false));
+    t->snapshot.used = nbytes;
+    return TR_OK;
+}
+
 tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
                           struct tr_mesh *mesh)
 {
@@ -204,6 +215,7 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
     tr_status status = TR_OK;
     if (t->config.checkpoint[0] && mesh->rank == 0)
         status = tr_ckpt_check_space(t->config.checkpoint, &t->engine.store);
+    if (status == TR_OK && t->config.every) status = take_snapshot(t);
     TR_TRY(tr_mesh_agree(mesh, status));
     struct tr_state state;
     if (t->config.generates) return tr_ckpt_load(&t->engine, path, &state);
@@ -215,6 +227,9 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
 
 void tr_trainer_fini(struct tr_trainer *t)
 {
+    tr_ckpt_give_up(t->saving);
+    t->saving = NULL;
+    tr_arena_fini(&t->snapshot);
     tr_engine_fini(&t->engine);
     tr_pool_close();
     tr_picture_end(t, NAN);
@@ -251,11 +266,11 @@ static void describe_mesh(const struct tr_trainer *t)
 static tr_status describe_memory(const struct tr_trainer *t)
 {
     const struct tr_engine *e = &t->engine;
-    const struct tr_arena *const arenas[] = {&e->store.weights, &e->store.gradients,
+    const struct tr_arena *const arenas[] = {&e->store.weights,   &e->store.gradients,
                                              &e->store.optimizer, &e->store.gathered,
-                                             &e->activations};
-    static const char *const names[] = {"weights", "gradients", "optimizer", "gathered",
-                                        "activations"};
+                                             &e->activations,     &t->snapshot};
+    static const char *const names[] = {"weights",  "gradients",   "optimizer",
+                                        "gathered", "activations", "snapshot"};
     enum { N = sizeof arenas / sizeof arenas[0] };
     uint64_t used[N];
     for (int i = 0; i < N; ++i) used[i] = arenas[i]->used;

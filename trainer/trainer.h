@@ -30,14 +30,22 @@ struct tr_trainer {
     struct tr_plot plot; /* rank 0 */
     int64_t step;        /* done */
     struct tr_spikes spikes;
-    uint64_t samples; /* taken by all ranks together */
-    uint64_t run;     /* as tr_state has it; rank 0 */
-    double held_out;  /* loss after the last step; NaN: not known */
-    double started;   /* clock */
-    double stepping;  /* seconds within steps: without checkpoints */
-    double elapsed;   /* rank 0's clock since the start, as all ranks know it */
-    bool stop;        /* the run is to end, as all ranks know it: its time is over, or: */
-    int asked;        /* the signal (stop.h) that asked a rank to end; -1: none */
+    uint64_t samples;         /* taken by all ranks together */
+    uint64_t run;             /* as tr_state has it; rank 0 */
+    double held_out;          /* loss after the last step; NaN: not known */
+    struct tr_arena snapshot; /* of what is saved while training goes on */
+    struct tr_save *saving;   /* what is written meanwhile; NULL: nothing */
+    struct tr_state saved;    /* of that, or of the last one */
+    bool writing;             /* a rank's thread was writing before the last step, as all ranks
+                               * know it */
+    double saving_since;      /* clock */
+    double saving_seconds;    /* during which checkpoints were written in mid-run */
+    double save_waited;       /* of them, in which no step went on */
+    double started;           /* clock */
+    double stepping;          /* seconds within steps: without checkpoints */
+    double elapsed;           /* rank 0's clock since the start, as all ranks know it */
+    bool stop;                /* the run is to end, as all ranks know it: its time is over, or: */
+    int asked;                /* the signal (stop.h) that asked a rank to end; -1: none */
 };
 
 /* Shapes the mesh, reads the data, makes the engine and, with --resume, loads the checkpoint. A
@@ -83,10 +91,15 @@ TR_NODISCARD tr_status tr_trainer_validate(struct tr_trainer *trainer, double *l
 TR_NODISCARD tr_status tr_trainer_sample(struct tr_trainer *trainer, const char *prompt,
                                          unsigned char *out, long count);
 
-/* saves.c: writes a checkpoint in the middle of a run, and removes those that --keep does not keep.
- * A file that cannot be written is told; only what tr_ckpt_check finds is a failure, and of course
- * what the other ranks cannot know of. Collective. */
+/* saves.c: begins to write a checkpoint in the middle of a run, from a copy, when the one before is
+ * written, and tr_trainer_saved, called after each step, ends it when all ranks have written:
+ * removes what --keep does not keep. A file that cannot be written is told, and no failure.
+ * Collective. */
 TR_NODISCARD tr_status tr_trainer_save(struct tr_trainer *trainer);
+TR_NODISCARD tr_status tr_trainer_saved(struct tr_trainer *trainer);
+/* Ends what is being written when the run ends with a failure; returns that. Collective where all
+ * ranks know of the failure, else does nothing. */
+TR_NODISCARD tr_status tr_trainer_save_rest(struct tr_trainer *trainer, tr_status status);
 /* Writes the last one: a file that cannot be written is a failure of every rank. Collective. */
 TR_NODISCARD tr_status tr_trainer_save_last(struct tr_trainer *trainer);
 

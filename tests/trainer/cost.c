@@ -38,11 +38,14 @@ struct tr_cost_sizes tr_cost_sizes_of(const struct tr_engine_options *o,
 struct tr_cost_rank tr_cost_rank_of(const struct tr_engine_options *o, const int size[TR_NUM_AXES],
                                     const int *first_layer, int rank)
 {
-    int coord[TR_NUM_AXES], shard = 0;
+    int coord[TR_NUM_AXES], shard = 0, replica = 0;
     tr_mesh_coords(size, rank, coord);
     const tr_axes axes = tr_engine_shard_axes(o->sharding);
     for (int axis = 0; axis < TR_NUM_AXES; ++axis)
-        if (axes >> axis & 1) shard = shard * size[axis] + coord[axis];
+        if (axes >> axis & 1)
+            shard = shard * size[axis] + coord[axis];
+        else if (TR_AXES_DATA >> axis & 1)
+            replica += coord[axis];
     long first, samples;
     tr_layout_slice(o->batch, size[TR_DP] * size[TR_FSDP],
                     coord[TR_DP] * size[TR_FSDP] + coord[TR_FSDP], &first, &samples);
@@ -53,7 +56,8 @@ struct tr_cost_rank tr_cost_rank_of(const struct tr_engine_options *o, const int
                                      rank % (tr_mesh_extent(size, TR_AXES_ALL) / size[TR_PP]),
                                  .shard = shard,
                                  .samples = samples,
-                                 .ulysses_rank = coord[TR_ULYSSES]};
+                                 .ulysses_rank = coord[TR_ULYSSES],
+                                 .saves = replica == 0};
 }
 
 /* ---- Collectives of the store ------------------------------------------------------------------
@@ -263,10 +267,10 @@ static void count_passes(const struct tr_cost_sizes *s, const struct tr_cost_ran
     }
 }
 
-/* Loss, tokens, five sums of the caller, and the 21 digits of the gradients' squares. */
+/* Loss, tokens, six sums of the caller, and the 21 digits of the gradients' squares. */
 static void count_world(struct tr_cost *cost)
 {
-    tr_cost_count(cost, TR_COST_WORLD, TR_COST_ALL_REDUCE, 1, (2 + 5 + 21) * 8);
+    tr_cost_count(cost, TR_COST_WORLD, TR_COST_ALL_REDUCE, 1, (2 + 6 + 21) * 8);
 }
 
 /* ---- Memory ------------------------------------------------------------------------------------
@@ -367,13 +371,14 @@ void tr_cost_of(const struct tr_cost_sizes *s, const struct tr_cost_rank *rank,
     count_world(cost);
     tr_cost_optimizer_calls(s, &stage, rank, cost);
     remember_units(s, &stage, rank->shard, &cost->memory);
+    if (rank->saves) cost->memory.snapshot = (uint64_t)tr_cost_snapshot_bytes(s, &stage, rank);
     const uint64_t sums = cost->traffic[TR_COST_WORLD][TR_COST_ALL_REDUCE].bytes;
     cost->memory.activations = (uint64_t)remember_passes(s, rank, &stage, m) * 4 + sums;
 }
 
 uint64_t tr_cost_all(const struct tr_cost_memory *m)
 {
-    return m->weights + m->gradients + m->optimizer + m->gathered + m->activations;
+    return m->weights + m->gradients + m->optimizer + m->gathered + m->activations + m->snapshot;
 }
 
 uint64_t tr_cost_parameters(const struct tr_cost_sizes *s)

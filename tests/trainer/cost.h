@@ -29,6 +29,7 @@ struct tr_cost_rank {
     int shard;               /* which of the n shards of a unit */
     long samples;            /* sequences of a step */
     int ulysses_rank;
+    bool saves; /* the first of the ranks that hold equal shards */
 };
 
 /* Whom a call is with: in the order of enum tr_partners. */
@@ -63,7 +64,7 @@ struct tr_cost_traffic {
 
 /* Bytes of memory by kind. */
 struct tr_cost_memory {
-    uint64_t weights, gradients, optimizer, gathered, activations;
+    uint64_t weights, gradients, optimizer, gathered, activations, snapshot;
 };
 
 uint64_t tr_cost_all(const struct tr_cost_memory *memory);

@@ -77,6 +77,28 @@ long tr_cost_optimizer_bytes(const struct tr_cost_sizes *s, const struct tr_cost
     return tr_cost_up(bytes + all * 8, 64) + matrices_of(s, stage);
 }
 
+/* Weights and states of the tensors of which this rank is the first holder. */
+long tr_cost_snapshot_bytes(const struct tr_cost_sizes *s, const struct tr_cost_stage *stage,
+                            const struct tr_cost_rank *rank)
+{
+    long bytes = 0;
+    for (int kind = 0; kind < KINDS; ++kind) {
+        const struct tr_cost_unit *unit = &stage->units[kind];
+        if (kind == TOKEN && !stage->first) continue; /* the tied table is saved by the first */
+        for (int i = 0; i < unit->n; ++i) {
+            struct tr_cost_unit one = *unit;
+            long sums = 0;
+            if (rank->stage_rank % s->tp % holders_of(s, &unit->tensors[i])) continue;
+            one.tensors[0] = unit->tensors[i];
+            one.n = 1;
+            bytes += stage->count[kind] *
+                     (tr_cost_up(part_of(s, unit, &unit->tensors[i], rank->shard) * 4, 64) +
+                      states_of(s, &one, rank->shard, &sums));
+        }
+    }
+    return bytes;
+}
+
 /* The sums over whole tensors that an optimizer needs: over the shards, over tp, then one message
  * each that gives equal ranks equal bits. */
 static void count_sums(const struct tr_cost_sizes *s, const struct tr_cost_stage *stage,

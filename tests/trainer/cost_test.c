@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ckpt/ckpt.h"
 #include "cost.h"
 #include "engine.h"
 #include "ranks.h"
@@ -203,7 +204,8 @@ static struct tr_setup setup_of(const struct layout *l)
                                         .batch = l->batch,
                                         .micro_batch = 2,
                                         .bucket_bytes = 8192,
-                                        .seed = 1}};
+                                        .seed = 1},
+                             .snapshot = true};
     memcpy(setup.size, l->size, sizeof setup.size);
     return setup;
 }
@@ -273,6 +275,8 @@ static struct tr_cost_traffic expected_of(const struct tr_engine *e, const struc
 
 static void compare_memory(const struct tr_engine *e, const struct tr_cost_memory *m)
 {
+    size_t snapshot;
+    CHECK_MESSAGE(tr_ckpt_snapshot_bytes(e, &snapshot) == TR_OK, "%s", tr_error());
     const struct {
         const char *name;
         size_t used;
@@ -281,8 +285,9 @@ static void compare_memory(const struct tr_engine *e, const struct tr_cost_memor
                  {"gradients", e->store.gradients.used, m->gradients},
                  {"optimizer", e->store.optimizer.used, m->optimizer},
                  {"gathered", e->store.gathered.used, m->gathered},
-                 {"activations", e->activations.used, m->activations}};
-    for (int i = 0; i < 5; ++i)
+                 {"activations", e->activations.used, m->activations},
+                 {"snapshot", snapshot, m->snapshot}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; ++i)
         CHECK_MESSAGE(fabs((double)kinds[i].used - (double)kinds[i].expected) <=
                           0.05 * (double)kinds[i].expected,
                       "%s: %zu bytes, expected %llu", kinds[i].name, kinds[i].used,
@@ -388,7 +393,8 @@ static void body(struct rank *self)
                                           .stage_rank = mesh.rank % (mesh.nranks / l->size[TR_PP]),
                                           .shard = e.store.shard->rank,
                                           .samples = e.samples,
-                                          .ulysses_rank = mesh.coord[TR_ULYSSES]};
+                                          .ulysses_rank = mesh.coord[TR_ULYSSES],
+                                          .saves = e.store.replica->rank == 0};
         tr_cost_of(&sizes, &rank, &cost);
         check_bound(&setup, &cost, name);
         compare(&e, &cost, name);
@@ -452,10 +458,12 @@ static void remember_narrow_heads(struct rank *self)
                                                   .tied = true},
                                         .schedule = TR_1F1B,
                                         .batch = 4,
-                                        .micro_batch = 4}};
+                                        .micro_batch = 4},
+                             .snapshot = true};
     memcpy(setup.size, size, sizeof size);
     const struct tr_cost_sizes sizes = tr_cost_sizes_of(&setup.engine, setup.size);
-    const struct tr_cost_rank rank = {.stage_layers = 12, .samples = 4, .ulysses_rank = self->rank};
+    const struct tr_cost_rank rank = {
+        .stage_layers = 12, .samples = 4, .ulysses_rank = self->rank, .saves = self->rank == 0};
     struct tr_mesh mesh;
     struct tr_engine e = {0};
     struct tr_cost cost;

@@ -71,6 +71,9 @@ void tr_cost_optimizer_calls(const struct tr_cost_sizes *s, const struct tr_cost
                              const struct tr_cost_rank *rank, struct tr_cost *cost);
 long tr_cost_optimizer_bytes(const struct tr_cost_sizes *s, const struct tr_cost_stage *stage,
                              int shard);
+/* Bytes of the copy of what a rank that saves its shard saves, as tr_ckpt_snapshot_bytes. */
+long tr_cost_snapshot_bytes(const struct tr_cost_sizes *s, const struct tr_cost_stage *stage,
+                            const struct tr_cost_rank *rank);
 
 /* Adds calls of `bytes` each. */
 static inline void tr_cost_count(struct tr_cost *cost, enum tr_cost_group group,

@@ -121,6 +121,7 @@ begin 2 --fsdp=2 --steps=100000 --keep=1
 until_true wrote
 mv "$folder" "$work/m/away"
 until_true warned
+rm -f "$work/m/away"/*.tmp # of the save during which it went
 mv "$work/m/away" "$folder"
 until_true wrote_again
 kill -TERM "$run"

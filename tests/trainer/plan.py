@@ -8,7 +8,7 @@ import tempfile
 import xml.etree.ElementTree as xml
 
 SVG = "{http://www.w3.org/2000/svg}"
-KINDS = ["weights", "gradients", "optimizer", "gathered", "activations"]
+KINDS = ["weights", "gradients", "optimizer", "gathered", "activations", "snapshot"]
 
 
 def check(true, *what):
@@ -96,16 +96,16 @@ def check_memory(root, rects, out, stages):
     bars = rows([r for kind in KINDS for r in rects.get(kind, [])])
     sums = [t.text for t in root.iter(SVG + "text") if t.get("class") == "sum"]
     check(len(bars) == len(stages) == len(sums), len(bars), "bars")
-    each = max(wanted[s][5] for s in stages) / max(box(bar[-1])[1] - box(bar[0])[0] for bar in bars)
+    each = max(wanted[s][-1] for s in stages) / max(box(bar[-1])[1] - box(bar[0])[0] for bar in bars)
     for bar, stage, total in zip(bars, stages, sums):
-        check(total == f"{wanted[stage][5]:.1f} MiB", total, "of", wanted[stage])
+        check(total == f"{wanted[stage][-1]:.1f} MiB", total, "of", wanted[stage])
         widths = {r.get("class").split()[0]: float(r.get("width")) for r in bar}
         for kind, mib in zip(KINDS, wanted[stage]):
             check(abs(widths.get(kind, 0) * each - mib) <= 0.1 + 0.01 * each, kind, "of stage", stage, widths.get(kind), mib)
 
 
 def check_plan(work):
-    out, root, rects = draw(work, "--ranks=32", "--pp=4", "--fsdp=2", "--tp=2", "--layers=8", "--pipeline=gpipe", "--reshard=always")
+    out, root, rects = draw(work, "--ranks=32", "--pp=4", "--fsdp=2", "--tp=2", "--layers=8", "--every=10", "--checkpoint=runs", "--pipeline=gpipe", "--reshard=always")
     check_mesh(rects, 32, out, ["fsdp"])
     check_pipeline(rects, 4, int(re.search(r"stages, (\d+) micro-batches of a step", out).group(1)))
     check_memory(root, rects, out, range(4))

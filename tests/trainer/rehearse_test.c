@@ -104,12 +104,16 @@ static void compare_memory(const struct tr_rehearsal *r, const struct tr_cost_me
 {
     enum { OF_A_BLOCK = 16, OF_A_SET = 6, ONCE = 20 };
     CHECK_MESSAGE(r->memory.weights == m->weights && r->memory.gradients == m->gradients &&
-                      r->memory.gathered == m->gathered && r->memory.optimizer == m->optimizer,
-                  "%s: %llu, %llu, %llu and %llu bytes, expected %llu, %llu, %llu and %llu", name,
-                  (unsigned long long)r->memory.weights, (unsigned long long)r->memory.gradients,
-                  (unsigned long long)r->memory.gathered, (unsigned long long)r->memory.optimizer,
+                      r->memory.gathered == m->gathered && r->memory.optimizer == m->optimizer &&
+                      r->memory.snapshot == m->snapshot,
+                  "%s: %llu, %llu, %llu, %llu and %llu bytes, expected %llu, %llu, %llu, %llu and "
+                  "%llu",
+                  name, (unsigned long long)r->memory.weights,
+                  (unsigned long long)r->memory.gradients, (unsigned long long)r->memory.gathered,
+                  (unsigned long long)r->memory.optimizer, (unsigned long long)r->memory.snapshot,
                   (unsigned long long)m->weights, (unsigned long long)m->gradients,
-                  (unsigned long long)m->gathered, (unsigned long long)m->optimizer);
+                  (unsigned long long)m->gathered, (unsigned long long)m->optimizer,
+                  (unsigned long long)m->snapshot);
     CHECK_MESSAGE(is_rounded(r->memory.activations, m->activations,
                              (long)r->nsets * (nlayers * OF_A_BLOCK + OF_A_SET) + ONCE),
                   "%s: %llu bytes of activations in %d sets, expected %llu", name,

@@ -10,6 +10,7 @@
 #include "ckpt/safetensors.h"
 #include "floats.h"
 #include "ranks.h"
+#include "save.h"
 #include "shim.h"
 
 /* One float of `unit` is changed on rank 1 only: in a section that several ranks hold. */
@@ -146,13 +147,11 @@ static void save_nan(struct rank *self)
     const struct tr_state state = {.step = 3};
     struct tr_mesh mesh;
     struct tr_engine e = {0};
-    struct tr_config config;
     char path[128] = "", *found = NULL;
-    tr_config_init(&config);
     CHECK(tr_mesh_init(&mesh, self->world) == TR_OK);
     CHECK(tr_mesh_shape(&mesh, none.size) == TR_OK);
     REQUIRE(tr_engine_init(&e, &mesh, tr_backend_choose(""), &options) == TR_OK);
-    CHECK(tr_ckpt_save(&e, folder, &state, &config, path, sizeof path) == TR_OK);
+    CHECK(save(&e, folder, &state) == TR_OK);
     const struct tr_unit_state *s = tr_store_unit(&e.store, e.model.blocks[1].unit);
     static const char *const parts[] = {"attention.q.weight ", "attention.q.weight.m ",
                                         "attention.q.weight.v "};

@@ -82,6 +82,18 @@ TEST(resident, memory_of_one_rank_is_what_the_plan_says)
     check_layout(1, "", false);
 }
 
+/* The copy that is written while training goes on, of weights and both states, once. */
+TEST(resident, the_copy_of_what_is_saved_is_in_the_plan)
+{
+    char folder[] = "/tmp/tutti-resident-XXXXXX", options[128], command[128];
+    if (!has_room()) SKIP("less than 3 GiB of memory are available");
+    REQUIRE(mkdtemp(folder) != NULL);
+    snprintf(options, sizeof options, "--steps=4 --every=1 --keep=1 --checkpoint=%s", folder);
+    check_layout(1, options, false);
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    CHECK_EQ(system(command), 0);
+}
+
 TEST(resident, memory_of_two_ranks_is_what_the_plan_says_in_every_layout)
 {
     if (!has_room()) SKIP("less than 3 GiB of memory are available");

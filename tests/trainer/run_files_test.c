@@ -172,6 +172,29 @@ TEST(run, checkpoints_of_other_runs_and_of_later_steps_are_kept)
     teardown(&b);
 }
 
+/* The learning rate is so high that a loss is no number soon. The checkpoint of the step before is
+ * still written in that step. */
+TEST(run, what_is_being_written_when_a_run_fails_is_ended)
+{
+    struct bench b;
+    char options[COMMAND], expected[64];
+    long step = 0;
+    REQUIRE(setup(&b));
+    snprintf(options, sizeof options,
+             SMALL "--optimizer=sgd --momentum=0 --lr=100 --min-lr=1 --clip=0 --decay=10 "
+                   "--warmup=0 --steps=100 --every=1 --keep=1 --checkpoint=%s/c",
+             b.folder);
+    const int code = train(2, options, b.output);
+    CHECK_MESSAGE(code == 1, "exit code %d:\n%s", code, b.output);
+    const char *why = strstr(b.output, "0: step ");
+    REQUIRE(why && sscanf(why, "0: step %ld: the loss is", &step) == 1);
+    CHECK(step > 1);
+    snprintf(expected, sizeof expected, "%ld ", step - 1);
+    list_steps(&b, b.output);
+    CHECK_STR(b.output, expected);
+    teardown(&b);
+}
+
 TEST(run, nothing_can_be_kept_without_checkpoints)
 {
     struct bench b;

@@ -11,6 +11,7 @@
 #include "ckpt/safetensors.h"
 #include "floats.h"
 #include "ranks.h"
+#include "save.h"
 #include "shim.h"
 
 /* r = r/2 + the squares of each row, c = c/2 + those of each column, n = n + the number of
@@ -124,25 +125,49 @@ static struct tr_engine_options options_of(const struct layout *l)
                                       .seed = 1};
 }
 
-static tr_status train(struct tr_engine *e, const struct layout *l)
+/* Step number `step` from 0. */
+static tr_status step(struct tr_engine *e, uint64_t step)
 {
     const struct tr_feed feed = {sample, NULL};
+    struct tr_step_sums sums;
+    TR_TRY(tr_engine_gradients(e, &feed, step * 8, NULL, &sums));
+    return tr_engine_update(e, &e->options.optimizer, sums.scale);
+}
+
+/* Saves as step 4 what there is, while the weights change. */
+static tr_status save_beside_a_step(struct tr_engine *e, const struct layout *l)
+{
+    const struct tr_state state = {.step = 4};
+    struct tr_arena snapshot = {0};
     struct tr_config config;
-    char path[128];
+    struct tr_save *begun;
+    size_t nbytes;
     tr_config_init(&config);
-    for (uint64_t step = 0; step < 2; ++step) {
-        struct tr_step_sums sums;
-        TR_TRY(tr_engine_gradients(e, &feed, step * 8, NULL, &sums));
-        TR_TRY(tr_engine_update(e, &e->options.optimizer, sums.scale));
-    }
+    TR_TRY(tr_ckpt_snapshot_bytes(e, &nbytes));
+    if (nbytes) TR_TRY(tr_arena_create(&snapshot, e->backend, "snapshot", nbytes, false));
+    TR_TRY(tr_ckpt_begin(e, l->folder, &state, &config, &snapshot, &begun));
+    CHECK_EQ(snapshot.used, nbytes);
+    TR_TRY(step(e, 2));
+    tr_status status = TR_OK;
+    while (begun) status = tr_ckpt_advance(&begun);
+    tr_arena_fini(&snapshot);
+    return status;
+}
+
+static tr_status train(struct tr_engine *e, const struct layout *l)
+{
+    char path[128];
+    TR_TRY(step(e, 0));
+    TR_TRY(step(e, 1));
     struct tr_state state = {.step = 2};
-    TR_TRY(tr_ckpt_save(e, l->folder, &state, &config, path, sizeof path));
+    TR_TRY(save(e, l->folder, &state));
+    TR_TRY(save_beside_a_step(e, l));
     /* What one rank wrote before, and again from this layout. */
     snprintf(path, sizeof path, "%.*s/%s1/step-00000002.safetensors",
              (int)(strrchr(l->folder, '/') - l->folder), l->folder, l->llama ? "llama" : "gpt2");
     TR_TRY(tr_ckpt_load(e, path, &state));
     state.step = 3;
-    return tr_ckpt_save(e, l->folder, &state, &config, path, sizeof path);
+    return save(e, l->folder, &state);
 }
 
 static void body(struct rank *self)
@@ -217,6 +242,11 @@ TEST(states, of_every_shape_are_those_of_one_rank_on_every_layout)
             snprintf(two, sizeof two, "%s/step-00000002.safetensors", folder);
             const double off = compare(one, two);
             CHECK_MESSAGE(off < 2e-6, "%s: off by %g", folder, off);
+            char copy[128];
+            snprintf(copy, sizeof copy, "%s/step-00000004.safetensors", folder);
+            CHECK_MESSAGE(compare(two, copy) == 0, "%s: saved beside a step: off by %g", folder,
+                          compare(two, copy));
+            unlink(copy);
             if (i) unlink(two);
             snprintf(two, sizeof two, "%s/step-00000003.safetensors", folder);
             CHECK_MESSAGE(compare(one, two) == 0, "%s: read and written again: off by %g", folder,

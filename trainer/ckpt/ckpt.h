@@ -36,13 +36,30 @@ TR_NODISCARD tr_status tr_ckpt_check_space(const char *folder, const struct tr_s
  */
 TR_NODISCARD tr_status tr_ckpt_check(struct tr_engine *engine, int64_t step);
 
-/* Writes folder/step-NNNNNNNN.safetensors, whose name becomes path: each rank what it holds, to
- * its places in the file, where it sees the folder of rank 0; else rank 0 writes for it. Every rank
- * needs 3 MiB. Collective. A file that cannot be written (no room, say) is a failure that all ranks
- * know of (TR_AGREED, TR_ELSEWHERE): the run may go on, and save again. */
-TR_NODISCARD tr_status tr_ckpt_save(struct tr_engine *engine, const char *folder,
-                                    const struct tr_state *state, const struct tr_config *config,
-                                    char *path, size_t path_bytes);
+/* A checkpoint that is being written. From tr_ckpt_begin until tr_ckpt_advance has ended
+ * it, or tr_ckpt_give_up. */
+struct tr_save;
+
+/* Begins to write folder/step-NNNNNNNN.safetensors: each rank what it holds, to its places in the
+ * file, where it sees the folder of rank 0; else rank 0 writes for it. With a snapshot, memory of
+ * tr_ckpt_snapshot_bytes, a rank that sees the folder copies what it writes, and a thread of it
+ * writes that while the weights may change: one save at a time. Without one (NULL), and where a
+ * rank does not see the folder, all has been written on return. Every rank needs 3 MiB besides.
+ * Collective, as tr_ckpt_advance. For both, a file that cannot be written (no room, say) is a
+ * failure that all ranks know of (TR_AGREED, TR_ELSEWHERE): the run may go on, and save again. */
+TR_NODISCARD tr_status tr_ckpt_begin(struct tr_engine *engine, const char *folder,
+                                     const struct tr_state *state, const struct tr_config *config,
+                                     struct tr_arena *snapshot, struct tr_save **save);
+/* Bytes of the copy that this rank makes; 0 where it answers for nothing. */
+TR_NODISCARD tr_status tr_ckpt_snapshot_bytes(const struct tr_engine *engine, size_t *nbytes);
+/* Whether this rank's thread is at work: tr_ckpt_advance would wait for it. */
+bool tr_ckpt_is_writing(const struct tr_save *save);
+/* When all ranks have written: lets rank 0 give the file its name, tell it and remove what
+ * config->keep does not keep; and when that is done, ends the save: *save is NULL then, as after a
+ * failure, which leaves no file. */
+TR_NODISCARD tr_status tr_ckpt_advance(struct tr_save **save);
+/* Without the other ranks: removes the file and the save (may be NULL). */
+void tr_ckpt_give_up(struct tr_save *save);
 
 /* Removes checkpoints of this run from the folder: of those up to state->step the `keep` newest
  * stay, and of those on the same data the one with the least held-out loss. Files of other runs, of

@@ -42,19 +42,23 @@ static tr_status same_on(const struct tr_group *group, uint64_t sum, bool *same)
     return TR_OK;
 }
 
-static uint64_t mix(const struct tr_store *store, uint64_t sum, const void *range, size_t nbytes)
+/* Goes on with the checksum of what the ranks of a group hold in common. */
+static uint64_t mix(const struct tr_group *group, const struct tr_store *store, uint64_t sum,
+                    const void *range, size_t nbytes)
 {
+    if (group->n == 1) return 0;
     return (sum << 1 | sum >> 63) ^ tr_store_backend(store)->checksum(range, nbytes);
 }
 
-static uint64_t mix_masters(const struct tr_store *store, uint64_t sum, const float *masters,
-                            size_t count)
+static uint64_t mix_masters(const struct tr_group *group, const struct tr_store *store,
+                            uint64_t sum, const float *masters, size_t count)
 {
-    return mix(store, sum, masters, count * sizeof *masters);
+    return mix(group, store, sum, masters, count * sizeof *masters);
 }
 
 /* A checksum of what lies in one section of this rank's shards. */
-static uint64_t sum_section(const struct tr_store *store, enum tr_section section)
+static uint64_t sum_section(const struct tr_group *group, const struct tr_store *store,
+                            enum tr_section section)
 {
     uint64_t sum = 0;
     for (int u = 0; u < store->nunits; ++u) {
@@ -64,7 +68,7 @@ static uint64_t sum_section(const struct tr_store *store, enum tr_section sectio
         if (first < s->first) first = s->first;
         if (end > s->first + s->count) end = s->first + s->count;
         if (first < end)
-            sum = mix_masters(store, sum, s->masters + (first - s->first), end - first);
+            sum = mix_masters(group, store, sum, s->masters + (first - s->first), end - first);
     }
     return sum;
 }
@@ -78,19 +82,21 @@ static tr_status compare(struct tr_engine *e, bool *same)
     for (int u = 0; u < store->nunits; ++u) {
         const struct tr_unit_state *s = &store->units[u];
         const struct tr_unit *unit = &store->params->units[s->unit];
-        shards = mix_masters(store, shards, s->masters, s->count);
-        if (unit->tied_stage >= 0) ties = mix_masters(store, ties, s->masters, s->count);
-        if (!store->whole_weights) continue;
+        shards = mix_masters(store->replica, store, shards, s->masters, s->count);
+        if (unit->tied_stage >= 0)
+            ties = mix_masters(&e->mesh->tie, store, ties, s->masters, s->count);
+        if (!store->whole_weights || store->shard->n == 1) continue;
         TR_TRY(tr_store_acquire(store, s->unit, -1));
-        wholes = mix(store, wholes, s->weights,
+        wholes = mix(store->shard, store, wholes, s->weights,
                      unit->total * tr_type_bytes(tr_store_weight_type(store)));
         tr_store_release(store, s->unit);
     }
     *same = true;
     TR_TRY(same_on(store->replica, shards, same));
     TR_TRY(same_on(store->shard, wholes, same));
-    TR_TRY(same_on(tr_mesh_group(e->mesh, 1u << TR_TP), sum_section(store, TR_REPLICATED), same));
-    TR_TRY(same_on(&e->mesh->share, sum_section(store, TR_SHARED), same));
+    const struct tr_group *tp = tr_mesh_group(e->mesh, 1u << TR_TP), *share = &e->mesh->share;
+    TR_TRY(same_on(tp, sum_section(tp, store, TR_REPLICATED), same));
+    TR_TRY(same_on(share, sum_section(share, store, TR_SHARED), same));
     return same_on(&e->mesh->tie, ties, same);
 }
 

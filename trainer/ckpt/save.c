@@ -1,7 +1,14 @@
 /* Saves a checkpoint: each rank writes what it answers for to its places in the file, which rank 0
  * begins and renames at the end. A rank that does not see the file, on a host that does not share
- * the file system, sends its numbers to rank 0. */
+ * the file system, sends its numbers to rank 0.
+ *
+ * With a snapshot a thread of each rank writes the copy to the file; it calls no other rank. All
+ * that ranks tell each other is told by the calling threads, before and after. */
+#include <limits.h>
 #include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,30 +38,56 @@ struct notes {
     struct tr_metadata rows[NOTES];
 };
 
-struct save {
+struct tr_save {
+    /* immutable while the thread runs */
     const struct tr_engine *engine;
     struct tr_parts parts;
+    char folder[PATH_MAX], path[PATH_MAX];
+    struct tr_state state;
+    int64_t keep;              /* 0: all */
+    struct tr_part_range *own; /* [tensors]: what this rank answers for, where it lies: in the store
+                                * or in the snapshot; count 0: nothing */
+    uint64_t *sees;            /* [nranks]: whether a rank sees the file */
+    uint64_t *none;            /* [2 x tensors]: 0, the sums of a rank that does not see the file */
+    struct notes notes;        /* rank 0 */
+    pthread_t thread;
+    void (*work)(struct tr_save *); /* of the thread */
+    bool has_copy;                  /* what is written lies in the snapshot */
+    bool has_thread, is_ending;
+
+    /* owner: the thread while it runs, else the caller */
     struct tr_safetensors_writer *writer; /* NULL: this rank does not see the file */
     struct mail *mail;
-    uint64_t *sees;   /* [nranks]: whether a rank sees the file */
-    uint64_t *none;   /* [2 x tensors]: 0, the sums of a rank that does not see the file */
     tr_status status; /* of the numbers so far; a rank goes on to the end all the same */
     int tensor;       /* whose runs are taken */
-    struct tr_part_range range; /* of this rank, of that tensor */
-    struct notes notes;         /* rank 0 */
+    char story[2048]; /* of the failure */
+
+    /* atomic */
+    atomic_bool is_idle; /* the thread has done its work */
+    atomic_bool is_vain; /* nobody wants the file any more */
 };
 
-static void put_mail(struct save *s)
+/* Keeps the first failure, and its text, which is another thread's. */
+static void note(struct tr_save *s, tr_status status)
+{
+    if (s->status < 0 || status == TR_OK) return;
+    s->status = status;
+    snprintf(s->story, sizeof s->story, "%s", tr_error());
+}
+
+static void put_mail(struct tr_save *s)
 {
     const float *at = s->mail->floats;
+    if (atomic_load_explicit(&s->is_vain, memory_order_relaxed))
+        note(s, tr_fail("%s: given up", s->path));
     for (uint64_t r = 0; r < s->mail->nruns && s->status == TR_OK; ++r) {
         const struct mail_run *run = &s->mail->runs[r];
-        s->status = tr_safetensors_put(s->writer, (int)run->tensor, run->first, at, run->count);
+        note(s, tr_safetensors_put(s->writer, (int)run->tensor, run->first, at, run->count));
         at += run->count;
     }
 }
 
-static void pass_on(struct save *s, bool is_last)
+static void pass_on(struct tr_save *s, bool is_last)
 {
     static const char what[] = "sending this rank's part of the checkpoint";
     const struct tr_mesh *mesh = s->engine->mesh;
@@ -62,13 +95,14 @@ static void pass_on(struct save *s, bool is_last)
     if (s->writer)
         put_mail(s);
     else if (s->status == TR_OK)
-        s->status = tr_mesh_check(
-            mesh, tuttiSend(s->mail, sizeof *s->mail, tuttiUint8, 0, mesh->world, NULL), what);
+        note(s, tr_mesh_check(mesh,
+                              tuttiSend(s->mail, sizeof *s->mail, tuttiUint8, 0, mesh->world, NULL),
+                              what));
     s->mail->nruns = s->mail->nfloats = 0;
 }
 
 /* Appends to the run before where the numbers follow it. */
-static void append(struct save *s, size_t first, const float *from, size_t count)
+static void append(struct tr_save *s, size_t first, const float *from, size_t count)
 {
     struct mail *mail = s->mail;
     struct mail_run *last = mail->nruns ? &mail->runs[mail->nruns - 1] : NULL;
@@ -80,7 +114,7 @@ static void append(struct save *s, size_t first, const float *from, size_t count
     mail->nfloats += count;
 }
 
-static void take(struct save *s, const float *from, size_t first, size_t count)
+static void take(struct tr_save *s, const float *from, size_t first, size_t count)
 {
     while (count) {
         if (s->mail->nfloats == MAIL_FLOATS || s->mail->nruns == MAIL_RUNS) pass_on(s, false);
@@ -94,30 +128,30 @@ static void take(struct save *s, const float *from, size_t first, size_t count)
 
 static void take_run(void *arg, struct tr_run run)
 {
-    struct save *s = arg;
-    take(s, s->range.floats + run.range, run.global, run.count);
+    struct tr_save *s = arg;
+    take(s, s->own[s->tensor].floats + run.range, run.global, run.count);
 }
 
 /* What this rank answers for. */
-static void write_own(struct save *s)
+static void write_own(struct tr_save *s)
 {
     const struct tr_store *store = &s->engine->store;
     s->mail->nruns = s->mail->nfloats = 0;
     for (s->tensor = 0; s->tensor < s->parts.n; ++s->tensor) {
         const struct tr_part_id id = s->parts.ids[s->tensor];
-        if (!tr_part_answers(s->engine, id)) continue;
-        s->range = tr_part_range(store, id);
+        const struct tr_part_range *range = &s->own[s->tensor];
+        if (!range->count) continue;
         if (tr_part_is_cut(store, id))
-            tr_param_each_run(store->params, &store->params->items[id.param], s->range.first,
-                              s->range.count, take_run, s);
+            tr_param_each_run(store->params, &store->params->items[id.param], range->first,
+                              range->count, take_run, s);
         else
-            take(s, s->range.floats, 0, s->range.count);
+            take(s, range->floats, 0, range->count);
     }
     pass_on(s, true);
 }
 
 /* Rank 0: what those send who do not see the file. */
-static tr_status write_others(struct save *s)
+static tr_status write_others(struct tr_save *s)
 {
     const struct tr_mesh *mesh = s->engine->mesh;
     for (int rank = 1; rank < mesh->nranks; ++rank) {
@@ -143,14 +177,14 @@ static void write_losses(const struct tr_spikes *spikes, char *out)
 }
 
 /* Rank 0 begins the file. */
-static tr_status create(struct save *s, const char *path, const struct tr_state *state,
+static tr_status create(struct tr_save *s, const struct tr_state *state,
                         const struct tr_config *config)
 {
     struct notes *notes = &s->notes;
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     notes->options = tr_config_to_json(config);
-    if (!notes->options) return tr_fail("%s: out of memory", path);
+    if (!notes->options) return tr_fail("%s: out of memory", s->path);
     snprintf(notes->step, sizeof notes->step, "%lld", (long long)state->step);
     snprintf(notes->samples, sizeof notes->samples, "%llu", (unsigned long long)state->samples);
     snprintf(notes->data, sizeof notes->data, "%016llx", (unsigned long long)state->data_checksum);
@@ -174,13 +208,13 @@ static tr_status create(struct save *s, const char *path, const struct tr_state 
         {"options", notes->options},
         {TR_CKPT_HELD_OUT, notes->held_out}};
     memcpy(notes->rows, rows, sizeof rows);
-    return tr_safetensors_create(&s->writer, path, s->parts.tensors, s->parts.n, notes->rows,
+    return tr_safetensors_create(&s->writer, s->path, s->parts.tensors, s->parts.n, notes->rows,
                                  isnan(state->held_out) ? NOTES - 1 : NOTES,
                                  s->engine->mesh->nranks > 1);
 }
 
 /* The other ranks open the file, where they see it; who does not is known to all. */
-static tr_status join(struct save *s)
+static tr_status join(struct tr_save *s)
 {
     static const char what[] = "telling all ranks of the checkpoint's file";
     const struct tr_mesh *mesh = s->engine->mesh;
@@ -197,74 +231,218 @@ static tr_status join(struct save *s)
                          what);
 }
 
-/* Rank 0 gets the sums of all, and ends the file. */
-static tr_status commit(struct save *s)
+/* Writes what this rank answers for, and waits until the disk has it: then ending the file is
+ * quick. */
+static void write_and_sync(struct tr_save *s)
+{
+    write_own(s);
+    if (s->status == TR_OK && s->writer) note(s, tr_safetensors_sync(s->writer));
+}
+
+/* Rank 0 ends the file. Only then older ones go: what has a name is whole. */
+static void end_file(struct tr_save *s)
+{
+    note(s, tr_safetensors_commit(s->writer));
+    s->writer = NULL;
+    if (s->status < 0) return;
+    printf("wrote %s\n", s->path);
+    if (s->keep) tr_ckpt_keep(s->folder, &s->state, s->keep);
+}
+
+/* From here on the file is rank 0's alone: another rank that fails does not remove it. */
+static void leave_file(struct tr_save *s)
+{
+    tr_safetensors_leave(s->writer);
+    s->writer = NULL;
+}
+
+/* Rank 0 gets the sums of all. */
+static tr_status add_sums(struct tr_save *s)
 {
     const struct tr_mesh *mesh = s->engine->mesh;
     const size_t n = 2 * (size_t)s->parts.n;
-    if (s->writer && s->status == TR_OK && mesh->rank != 0)
-        s->status = tr_safetensors_sync(s->writer);
-    TR_TRY(tr_mesh_agree(mesh, s->status));
     uint64_t *sums = s->writer ? tr_safetensors_sums(s->writer) : s->none;
-    TR_TRY(tr_mesh_check(mesh,
+    return tr_mesh_check(mesh,
                          tuttiReduce(sums, sums, n, tuttiUint64, tuttiSum, 0, mesh->world, NULL),
-                         "adding up the checkpoint's checksums"));
-    /* From here on the file is rank 0's alone: a rank that fails does not remove it. */
-    tr_status status = TR_OK;
-    if (mesh->rank == 0)
-        status = tr_safetensors_commit(s->writer);
-    else
-        tr_safetensors_leave(s->writer);
-    s->writer = NULL;
-    return tr_mesh_agree(mesh, status);
+                         "adding up the checkpoint's checksums");
 }
 
-/* From the file's beginning to its end. */
-static tr_status write_file(struct save *s)
+/* ---- The thread ------------------------------------------------------------------------------ */
+
+static void *work(void *arg)
 {
-    TR_TRY(join(s));
-    write_own(s);
-    if (s->engine->mesh->rank == 0) TR_TRY(write_others(s));
-    return commit(s);
+    struct tr_save *s = arg;
+    s->work(s);
+    atomic_store_explicit(&s->is_idle, true, memory_order_release); /* acquire: tr_ckpt_is_writing
+                                                                     */
+    return NULL;
+}
+
+/* Works on a thread to which no signal is delivered: the main thread keeps them in mind. Where the
+ * weights must not change meanwhile, and where there is no thread, the caller works. */
+static void start(struct tr_save *s, void (*what)(struct tr_save *))
+{
+    sigset_t all, before;
+    s->work = what;
+    atomic_store_explicit(&s->is_idle, false, memory_order_relaxed);
+    if (s->has_copy) {
+        sigfillset(&all);
+        pthread_sigmask(SIG_BLOCK, &all, &before);
+        s->has_thread = pthread_create(&s->thread, NULL, work, s) == 0;
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+    }
+    if (!s->has_thread) work(s);
+}
+
+static void finish_thread(struct tr_save *s)
+{
+    if (s->has_thread) pthread_join(s->thread, NULL);
+    s->has_thread = false;
+}
+
+bool tr_ckpt_is_writing(const struct tr_save *s)
+{
+    return !atomic_load_explicit(&s->is_idle, memory_order_acquire); /* release: work */
+}
+
+/* ---- A save ---------------------------------------------------------------------------------- */
+
+/* own[tensors]: what this rank answers for, in the store. */
+static void list_own(const struct tr_engine *e, const struct tr_parts *parts,
+                     struct tr_part_range *own)
+{
+    for (int i = 0; i < parts->n; ++i)
+        if (tr_part_answers(e, parts->ids[i])) own[i] = tr_part_range(&e->store, parts->ids[i]);
+}
+
+/* Of masters and states: in rows, which threads share, and the rest. */
+static void copy_all(const struct tr_backend *backend, void *to, const void *from, long count)
+{
+    enum { ROW = 1 << 14 };
+    const long whole = count / ROW * ROW, rest = count - whole;
+    backend->copy_rows(to, ROW, from, ROW, count / ROW, ROW, TR_FP32);
+    backend->copy_rows(tr_at(to, TR_FP32, (size_t)whole), rest,
+                       tr_const_at(from, TR_FP32, (size_t)whole), rest, 1, rest, TR_FP32);
+}
+
+/* Gives what this rank answers for a place in the snapshot, which counts while it has no memory. */
+static void carve(const struct tr_parts *parts, struct tr_part_range *own,
+                  const struct tr_backend *backend, struct tr_arena *snapshot)
+{
+    snapshot->used = 0;
+    for (int i = 0; i < parts->n; ++i) {
+        const long count = (long)own[i].count;
+        if (!count) continue;
+        float *copy = tr_arena_take(snapshot, own[i].count, sizeof *copy);
+        if (!copy) continue;
+        copy_all(backend, copy, own[i].floats, count);
+        own[i].floats = copy;
+    }
+}
+
+tr_status tr_ckpt_snapshot_bytes(const struct tr_engine *e, size_t *nbytes)
+{
+    struct tr_parts parts;
+    struct tr_arena counted = {0};
+    TR_TRY(tr_parts_list(&e->store, &parts));
+    struct tr_part_range *own = calloc((size_t)parts.n + 1, sizeof *own);
+    if (own) {
+        list_own(e, &parts, own);
+        carve(&parts, own, e->backend, &counted);
+        *nbytes = counted.used;
+    }
+    free(own);
+    tr_parts_free(&parts);
+    return own ? TR_OK : tr_fail("out of memory for the list of a checkpoint's tensors");
 }
 
 /* What each rank can do alone. */
-static tr_status prepare(struct save *s, const char *path, const struct tr_state *state,
+static tr_status prepare(struct tr_save *s, const char *folder, const struct tr_state *state,
                          const struct tr_config *config)
 {
+    const int length = snprintf(s->path, sizeof s->path, "%s/step-%08lld.safetensors", folder,
+                                (long long)state->step);
+    if ((size_t)length >= sizeof s->path)
+        return tr_fail("--checkpoint=%s: the name is too long", folder);
+    snprintf(s->folder, sizeof s->folder, "%s", folder);
+    s->state = *state;
+    s->keep = config->keep;
+    TR_TRY(tr_parts_list(&s->engine->store, &s->parts));
+    s->own = calloc((size_t)s->parts.n + 1, sizeof *s->own);
     s->mail = malloc(sizeof *s->mail);
     s->sees = calloc((size_t)s->engine->mesh->nranks, sizeof *s->sees);
     s->none = calloc(2 * (size_t)s->parts.n + 1, sizeof *s->none);
-    if (!s->mail || !s->sees || !s->none) return tr_fail("out of memory for writing a checkpoint");
-    return s->engine->mesh->rank == 0 ? create(s, path, state, config) : TR_OK;
+    if (!s->own || !s->mail || !s->sees || !s->none)
+        return tr_fail("out of memory for writing a checkpoint");
+    list_own(s->engine, &s->parts, s->own);
+    return s->engine->mesh->rank == 0 ? create(s, state, config) : TR_OK;
 }
 
-static tr_status name_of(const char *folder, int64_t step, char *path, size_t path_bytes)
+/* The file's beginning; a rank that does not see it sends its numbers at once. */
+static tr_status begin_file(struct tr_save *s, struct tr_arena *snapshot)
 {
-    const int length =
-        snprintf(path, path_bytes, "%s/step-%08lld.safetensors", folder, (long long)step);
-    if ((size_t)length < path_bytes) return TR_OK;
-    return tr_fail("--checkpoint=%s: the name is too long", folder);
-}
-
-tr_status tr_ckpt_save(struct tr_engine *e, const char *folder, const struct tr_state *state,
-                       const struct tr_config *config, char *path, size_t path_bytes)
-{
-    struct save s = {.engine = e};
-    tr_status status = tr_parts_list(&e->store, &s.parts);
-    if (status == TR_OK) status = name_of(folder, state->step, path, path_bytes);
-    status = tr_mesh_agree(e->mesh, status);
-    if (status == TR_OK) status = tr_mesh_agree(e->mesh, prepare(&s, path, state, config));
-    if (status == TR_OK) status = write_file(&s);
-    /* A failure leaves no temporary file, whichever rank is left to remove it. */
-    if (status == TR_OK)
-        tr_safetensors_leave(s.writer);
+    TR_TRY(join(s));
+    s->has_copy = snapshot && s->writer;
+    if (s->has_copy)
+        carve(&s->parts, s->own, s->engine->backend, snapshot);
     else
-        tr_safetensors_discard(s.writer);
-    free(s.mail);
-    free(s.sees);
-    free(s.none);
-    free(s.notes.options);
-    tr_parts_free(&s.parts);
+        start(s, write_and_sync);
+    if (s->engine->mesh->rank == 0) TR_TRY(write_others(s));
+    if (s->has_copy) start(s, write_and_sync);
+    return TR_OK;
+}
+
+static void free_save(struct tr_save *s)
+{
+    tr_safetensors_discard(s->writer); /* what a failure has left, whichever rank can remove it */
+    free(s->own);
+    free(s->mail);
+    free(s->sees);
+    free(s->none);
+    free(s->notes.options);
+    tr_parts_free(&s->parts);
+    free(s);
+}
+
+tr_status tr_ckpt_begin(struct tr_engine *e, const char *folder, const struct tr_state *state,
+                        const struct tr_config *config, struct tr_arena *snapshot,
+                        struct tr_save **save)
+{
+    struct tr_save *s = calloc(1, sizeof *s);
+    if (s) s->engine = e;
+    tr_status status =
+        s ? prepare(s, folder, state, config) : tr_fail("out of memory for writing a checkpoint");
+    status = tr_mesh_agree(e->mesh, status);
+    if (status == TR_OK) status = begin_file(s, snapshot);
+    if (status == TR_OK)
+        *save = s;
+    else
+        tr_ckpt_give_up(s);
     return status;
+}
+
+tr_status tr_ckpt_advance(struct tr_save **save)
+{
+    struct tr_save *s = *save;
+    finish_thread(s);
+    if (s->status < 0) s->status = tr_fail("%s", s->story);
+    tr_status status = tr_mesh_agree(s->engine->mesh, s->status);
+    if (status == TR_OK && !s->is_ending) {
+        status = add_sums(s);
+        s->is_ending = true;
+        if (status == TR_OK && s->engine->mesh->rank == 0) start(s, end_file);
+        if (status == TR_OK && s->engine->mesh->rank != 0) leave_file(s);
+        if (status == TR_OK) return TR_OK;
+    }
+    free_save(s);
+    *save = NULL;
+    return status;
+}
+
+void tr_ckpt_give_up(struct tr_save *s)
+{
+    if (!s) return;
+    atomic_store_explicit(&s->is_vain, true, memory_order_relaxed);
+    finish_thread(s);
+    free_save(s);
 }

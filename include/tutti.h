@@ -233,9 +233,9 @@ TUTTI_API tuttiResult_t tuttiGetLauncher(int *rank, int *nranks, int *localRank)
 /* Splits `comm`: the ranks with the same color form a new communicator, ordered by key, then by
  * their rank in `comm`. Collective over `comm`. Color TUTTI_SPLIT_NOCOLOR gives *newcomm = NULL.
  * config NULL: the settings of `comm`. Inside a group, also with inits, all of the group are made
- * together at its end, before its calls are issued. InvalidArgument, outside groups on all ranks:
- * another negative color, no newcomm, or TUTTI_SPLIT_REFUSED: a library over this one refuses for
- * its own reason, which it gave to tuttiRefuse and which is this rank's error. */
+ * together at its end, before its calls are issued; none, on any rank, where one rank's group has
+ * failed before. InvalidArgument, on all ranks: another negative color, no newcomm, or
+ * TUTTI_SPLIT_REFUSED: a library over this one refuses, and this rank's error is its text. */
 TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
                                        const tuttiConfig_t *config);
 

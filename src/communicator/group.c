@@ -388,7 +388,7 @@ static tt_status hold(struct group *group, tt_status status, enum tt_call_hold *
     if (!calls->number) return status;
     const tt_status held = hold_calls(calls);
     if (status) tt_set_last_error(group->error);
-    if (inits->number && !status && !held) {
+    if (inits->number) {
         tt_enter_calls(held_calls(group), calls->number);
         tt_init_hold_parents((void *)inits->items, inits->number, held_calls(group), calls->number);
         tt_let_go(held_calls(group), calls->number, TT_HOLD_MARK);

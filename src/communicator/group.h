@@ -50,9 +50,9 @@ void tt_init_hold_parents(struct tt_pending_init *inits, int ninits,
  * split from one parent in one thread, one after the other. All are made or none is. */
 TT_NODISCARD tt_status tt_init_together(struct tt_pending_init *inits, int ninits);
 /* These ranks do not join, because of the thread's last error, which is kept, with this status:
- * tells the other ranks of their ids and those that wait for splits, and ends what listens for the
- * ids that no other rank will use. */
-void tt_init_refuse(const struct tt_pending_init *inits, int ninits, tt_status status);
+ * tells the other ranks of their ids, waits for those of splits and tells them, and ends what
+ * listens for the ids that no other rank will use. */
+void tt_init_refuse(struct tt_pending_init *inits, int ninits, tt_status status);
 /* Whether this thread's open group holds inits with the id: then it is dropped with them. */
 bool tt_group_drops_id(const struct tt_unique_id *id);
 /* Whether the process can have as many threads, by what the system says. */

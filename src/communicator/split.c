@@ -136,12 +136,14 @@ static tt_status make(const struct tt_pending_init *init)
 /* In place of `make`. */
 static void give_up(const struct tt_pending_init *init, tt_status status)
 {
+    struct tt_comm_core *parent = &init->parent->core;
     char text[TT_ERROR_TEXT];
     snprintf(text, sizeof text, "%s", tt_last_error());
     if (enter_parent(init)) return;
     tt_set_last_error(text);
-    fail_parent(init->parent, status);
-    tt_core_leave_call(&init->parent->core);
+    if (parent->nranks > 1 && !tt_fabric_has_failed(parent->fabric))
+        tt_ignore(tt_core_fail_call(parent, status));
+    tt_core_leave_call(parent);
 }
 
 static tt_status issue_split(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
@@ -163,9 +165,8 @@ static tt_status issue_split(tuttiComm_t comm, int color, int key, tuttiComm_t *
         init.status =
             tt_fail(TT_ERR_ARGUMENT, "color %d is negative and not TUTTI_SPLIT_NOCOLOR", color);
     if (!init.status) init.status = tt_comm_config_init(&init.config, config, comm);
-    if (init.status && tt_in_group()) return init.status; /* nothing of the group is issued */
-    if (!tt_in_group()) return tt_issue_init(&init);
-    return tt_core_tell_failure(&comm->core, tt_issue_init(&init)); /* there is no room for it */
+    TT_TRY(tt_issue_init(&init));
+    return init.status; /* in a group, whose end fails the split on all ranks */
 }
 
 static tt_status enter_and_issue(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,

@@ -361,7 +361,7 @@ TUTTI_API tuttiResult_t tuttiEventElapsedTime(float *ms, tuttiEvent_t start, tut
  * call of another communicator in the group writes. Groups nest; the outermost end issues the
  * calls, and returns their first error; with NULL streams when all are complete. InvalidUsage: end
  * without start; and to destroy, free or deregister what calls of this thread's open group use, but
- * for events and operations. A SystemError fails all communicators of the group's calls. */
+ * for events and operations. A SystemError or failed init fails the communicators of its calls. */
 TUTTI_API tuttiResult_t tuttiGroupStart(void);
 TUTTI_API tuttiResult_t tuttiGroupEnd(void);
 /* For libraries over this one, whose calls may fail before they come here: where `result` is an

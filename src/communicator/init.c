@@ -173,7 +173,7 @@ tt_status tt_init_check_number(int ninits)
 
 /* Runs all inits, or the splits among them, each in a thread of its own. *have_begun: all of them
  * have begun, where the failure of one reaches its ranks by itself. */
-static tt_status run_together(const struct tt_pending_init *inits, int ninits, bool only_splits,
+static tt_status run_together(struct tt_pending_init *inits, int ninits, bool only_splits,
                               bool *have_begun)
 {
     TT_TRY(tt_init_check_number(ninits));
@@ -189,14 +189,16 @@ static tt_status run_together(const struct tt_pending_init *inits, int ninits, b
     *have_begun = !gate.status;
     pthread_mutex_unlock(&gate.lock);
     const tt_status status = collect(threads, ninits);
+    for (int i = 0; i < ninits; i++)
+        if (threads[i].status) inits[i].status = threads[i].status;
     free(threads);
     return status;
 }
 
-static tt_status init_all(const struct tt_pending_init *inits, int ninits, bool *have_begun)
+static tt_status init_all(struct tt_pending_init *inits, int ninits, bool *have_begun)
 {
     *have_begun = ninits == 1;
-    if (ninits == 1) return init_rank(inits);
+    if (ninits == 1) return inits->status = init_rank(inits);
     for (int i = 0; i < ninits; i++) *inits[i].comm = NULL;
     const tt_status status = run_together(inits, ninits, false, have_begun);
     if (status) forget_all(inits, ninits);
@@ -266,6 +268,15 @@ static void fail_begun(const struct tt_pending_init *inits, int ninits, tt_statu
         if (!inits[i].make && inits[i].id.flags & TT_ID_AWAIT && inits[i].rank == 0)
             tt_unique_id_fail(&inits[i].id, 0, inits[i].nranks, status);
     drop_ids(inits, ninits);
+}
+
+bool tt_init_has_told(const struct tt_pending_init *inits, int ninits,
+                      const struct tt_comm_core *parent)
+{
+    int i = 0;
+    while (i < ninits && !(inits[i].parent && inits[i].status && &inits[i].parent->core == parent))
+        i++;
+    return i < ninits;
 }
 
 void tt_init_hold_parents(struct tt_pending_init *inits, int ninits,

@@ -100,15 +100,8 @@ static tt_status enter_parent(const struct tt_pending_init *init)
  * this one in their splits. Keeps the last error. */
 static void tell_end(const struct tt_pending_init *init)
 {
-    struct tt_comm_core *parent = &init->parent->core;
-    char own[TT_ERROR_TEXT], name[128], text[TT_ERROR_TEXT + 256];
-    if (!init->holds_parent || !atomic_load(&init->parent->ends)) return;
-    snprintf(own, sizeof own, "%s", tt_last_error());
-    tt_fabric_name_rank(parent->fabric, parent->rank, name, sizeof name);
-    snprintf(text, sizeof text, "%s cannot split: %s", name, own);
-    tt_set_last_error(text);
-    tt_ignore(tt_core_fail_call(parent, TT_ERR_REMOTE));
-    tt_set_last_error(own);
+    if (init->holds_parent && atomic_load(&init->parent->ends))
+        tt_core_tell_others(&init->parent->core, "cannot split");
 }
 
 /* *comm is NULL where the color is TUTTI_SPLIT_NOCOLOR. */

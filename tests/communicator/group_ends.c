@@ -102,6 +102,170 @@ TEST(group_ends, a_split_with_a_wrong_color_fails_the_group)
     end_all(comms, N);
 }
 
+/* ---- Splits that one rank refuses ------------------------------------------------------------ */
+
+enum { LATE_MS = 20000 }; /* far longer than a rank waits that is told */
+
+struct refusal {
+    const char *name;
+    void (*issue)(tuttiComm_t comms[2]); /* splits of both parents of rank 1, and a failure */
+    const char *text;                    /* of rank 1's group */
+};
+
+static void split(tuttiComm_t parent, int color, tuttiResult_t expected)
+{
+    static _Thread_local tuttiComm_t part;
+    CHECK_EQ(tuttiCommSplit(parent, color, 0, &part, NULL), expected);
+    CHECK(!expected || !part);
+}
+
+static void refuse_color(tuttiComm_t comms[2])
+{
+    split(comms[0], -9, tuttiInvalidArgument);
+    split(comms[1], 0, tuttiSuccess);
+}
+
+static void refuse_place(tuttiComm_t comms[2])
+{
+    split(comms[0], 0, tuttiSuccess);
+    CHECK_EQ(tuttiCommSplit(comms[1], 0, 0, NULL, NULL), tuttiInvalidArgument);
+}
+
+static void refuse_above(tuttiComm_t comms[2])
+{
+    (void)tuttiRefuse(tuttiInvalidArgument, "refused above");
+    split(comms[0], TUTTI_SPLIT_REFUSED, tuttiInvalidArgument);
+    split(comms[1], 0, tuttiSuccess);
+}
+
+static void refuse_other_call(tuttiComm_t comms[2])
+{
+    for (int i = 0; i < 2; i++) split(comms[i], 0, tuttiSuccess);
+    CHECK_EQ(tuttiBroadcast(NULL, NULL, 1, tuttiInt32, N + 3, comms[0], NULL),
+             tuttiInvalidArgument);
+}
+
+static void refuse_group(tuttiComm_t comms[2])
+{
+    for (int i = 0; i < 2; i++) split(comms[i], 0, tuttiSuccess);
+    CHECK_EQ(tuttiGroupFail(tuttiInvalidArgument, "a library refuses"), tuttiInvalidArgument);
+}
+
+static const struct refusal refusals[] = {
+    {"color", refuse_color, "color -9"},
+    {"place", refuse_place, "newcomm is NULL"},
+    {"above", refuse_above, "refused above"},
+    {"other call", refuse_other_call, "tuttiBroadcast: root 7"},
+    {"group", refuse_group, "a library refuses"},
+};
+
+/* Rank 0 of two parents, in a group of its own, with a call on one of them. */
+static void *split_in_own_group(void *argument)
+{
+    tuttiComm_t *comms = argument, parts[2];
+    int value = 1;
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    CHECK_EQ(tuttiAllReduce(&value, &value, 1, tuttiInt32, tuttiSum, comms[0], NULL), tuttiSuccess);
+    for (int i = 0; i < 2; i++)
+        CHECK_EQ(tuttiCommSplit(comms[2 * i], 0, 0, &parts[i], NULL), tuttiSuccess);
+    CHECK_EQ(tuttiGroupEnd(), tuttiInvalidArgument);
+    CHECK_MESSAGE(strstr(tuttiGetLastError(NULL), "rank 1 could not take part in the split"), "%s",
+                  tuttiGetLastError(NULL));
+    return NULL;
+}
+
+static void make_parents(tuttiComm_t comms[4])
+{
+    for (int i = 0; i < 4; i += 2) {
+        REQUIRE(tuttiCommInitAll(comms + i, 2, NULL) == tuttiSuccess);
+        for (int r = 0; r < 2; r++)
+            CHECK_EQ(tuttiCommSetTimeout(comms[i + r], LATE_MS), tuttiSuccess);
+    }
+}
+
+static void check_parents(const tuttiComm_t comms[4])
+{
+    for (int i = 0; i < 4; i += 2) check_work(comms + i, 2, 2);
+    end_all(comms, 4);
+}
+
+TEST(group_ends, a_group_with_splits_that_fails_on_one_rank_fails_them_on_all_ranks)
+{
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        tuttiComm_t comms[4];
+        pthread_t other;
+        make_parents(comms);
+        REQUIRE(pthread_create(&other, NULL, split_in_own_group, comms) == 0);
+        CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+        refusals[i].issue((tuttiComm_t[2]){comms[1], comms[3]});
+        CHECK_EQ(tuttiGroupEnd(), tuttiInvalidArgument);
+        CHECK_MESSAGE(strstr(tuttiGetLastError(NULL), refusals[i].text), "%s: %s", refusals[i].name,
+                      tuttiGetLastError(NULL));
+        pthread_join(other, NULL);
+        check_parents(comms);
+    }
+}
+
+/* ---- Calls beside inits that fail ------------------------------------------------------------ */
+
+/* Rank 1, whose call waits for that of rank 0's group. */
+static void *reduce_beside(void *argument)
+{
+    int value = 1;
+    CHECK_EQ(tuttiAllReduce(&value, &value, 1, tuttiInt32, tuttiSum, argument, NULL),
+             tuttiRemoteError);
+    const char *text = tuttiGetLastError(argument);
+    CHECK_MESSAGE(strstr(text, "rank 0 (") &&
+                      strstr(text, "an init of the group failed (ranks as numbered there): ") &&
+                      strstr(text, "did not come within 100 ms"),
+                  "%s", text);
+    return NULL;
+}
+
+TEST(group_ends, a_group_whose_init_fails_fails_the_communicators_of_its_calls)
+{
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    tuttiComm_t comms[4], made;
+    tuttiUniqueId id;
+    pthread_t others[2];
+    int values[2] = {1, 1};
+    make_parents(comms);
+    config.initTimeoutMs = 100;
+    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    for (int i = 0; i < 2; i++)
+        REQUIRE(pthread_create(&others[i], NULL, reduce_beside, comms[2 * i + 1]) == 0);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int i = 0; i < 2; i++)
+        CHECK_EQ(
+            tuttiAllReduce(&values[i], &values[i], 1, tuttiInt32, tuttiSum, comms[2 * i], NULL),
+            tuttiSuccess);
+    CHECK_EQ(tuttiCommInitRankConfig(&made, 2, id, 0, &config), tuttiSuccess);
+    CHECK_EQ(tuttiGroupEnd(), tuttiTimeout); /* rank 1 does not come */
+    CHECK_MESSAGE(!strstr(tuttiGetLastError(NULL), "an init of the group"), "%s",
+                  tuttiGetLastError(NULL));
+    for (int i = 0; i < 2; i++) pthread_join(others[i], NULL);
+    end_all(comms, 4);
+}
+
+/* All ranks know that the split has failed: none waits for the calls on its parent. */
+TEST(group_ends, a_group_whose_split_is_refused_leaves_calls_on_the_parent_alone)
+{
+    tuttiComm_t comms[4];
+    pthread_t other;
+    int value = 1;
+    make_parents(comms);
+    REQUIRE(pthread_create(&other, NULL, split_in_own_group, comms) == 0);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    CHECK_EQ(tuttiAllReduce(&value, &value, 1, tuttiInt32, tuttiSum, comms[1], NULL), tuttiSuccess);
+    refuse_color((tuttiComm_t[2]){comms[1], comms[3]});
+    CHECK_EQ(tuttiGroupEnd(), tuttiInvalidArgument);
+    pthread_join(other, NULL);
+    CHECK_EQ(value, 1);
+    check_parents(comms);
+}
+
+/* ---- Ends ------------------------------------------------------------------------------------ */
+
 TEST(group_ends, communicators_are_finalized_and_destroyed_with_the_group)
 {
     tuttiComm_t comms[N];

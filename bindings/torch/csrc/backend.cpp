@@ -30,7 +30,9 @@ struct Ends {
         std::shared_ptr<Shared> shared;
     };
     std::mutex lock;
-    std::map<const Backend *, End> all; /* guarded by lock */
+    /* guarded by lock */
+    std::map<const Backend *, End> all;
+    std::vector<std::weak_ptr<Shared>> aborted; /* whose hooks may still run */
 };
 
 /* Tells ids apart, in a few characters. */
@@ -107,20 +109,29 @@ void Backend::shutdown()
     forget();
     links_->close();
     queue_->close();
-    shared_->hooks.finish_failure();
+    if (!is_aborted_) shared_->hooks.finish_failure();
 }
 
+/* Does not wait for abort hooks that run: one may wait for this thread. */
 void Backend::abort()
 {
     WithoutPython without;
     const std::exception_ptr error = shared_->hooks.tell_abort();
+    if (!is_aborted_.exchange(true)) leave_hooks();
     forget();
     links_->abort();
     queue_->abort();
     links_->close();
     queue_->close();
-    shared_->hooks.finish_failure();
     if (error) std::rethrow_exception(error);
+}
+
+void Backend::leave_hooks()
+{
+    Ends &ends = of_process<Ends>();
+    std::lock_guard<std::mutex> guard(ends.lock);
+    std::erase_if(ends.aborted, [](const auto &shared) { return shared.expired(); });
+    ends.aborted.push_back(shared_);
 }
 
 void Backend::forget()
@@ -137,6 +148,7 @@ void Backend::leave()
     Ends &ends = of_process<Ends>();
     std::unique_lock<std::mutex> guard(ends.lock);
     const auto all = std::exchange(ends.all, {});
+    const auto aborted = std::exchange(ends.aborted, {});
     guard.unlock();
     const auto until = std::chrono::steady_clock::now() + 1s;
     bool done = true;
@@ -147,6 +159,8 @@ void Backend::leave()
         done = end.queue->leave(until) && done;
     }
     for (const auto &[backend, end] : all) end.shared->hooks.finish_failure();
+    for (const auto &left : aborted)
+        if (const std::shared_ptr<Shared> shared = left.lock()) shared->hooks.finish_failure();
     (void)finish_callbacks(1s);
     /* Threads whose calls were aborted go back to Python before the interpreter ends. */
     if (!done) std::this_thread::sleep_for(100ms);

@@ -139,11 +139,13 @@ class Backend final : public c10d::Backend
   private:
     WorkPointer run(Operation operation);
     WorkPointer run_message(Operation operation, const Link &link);
-    void forget(); /* leave() does not end the group any more */
+    void forget();      /* leave() does not end the group any more */
+    void leave_hooks(); /* leave() waits for its abort hooks, and shutdown() does not */
 
     /* immutable */
     const c10::intrusive_ptr<Options> options_;
     const std::shared_ptr<Shared> shared_;
+    std::atomic<bool> is_aborted_{false};
     const StorePointer store_;
     const std::string name_;
     std::shared_ptr<Queue> queue_; /* of the collectives */

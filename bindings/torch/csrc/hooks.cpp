@@ -78,8 +78,9 @@ void Hooks::tell_completion(const c10d::CompletionHookArgs &args)
             TORCH_WARN("tutti: a completion hook failed: ", text_of(error));
 }
 
-/* Calls all abort hooks. The first exception of one, or NULL. */
-std::exception_ptr Hooks::tell_all()
+/* Calls all abort hooks, without the lock, which the caller has taken. The first exception of one,
+ * or NULL. */
+std::exception_ptr Hooks::tell_all(std::unique_lock<std::mutex> guard)
 {
     /* This thread calls hooks until the end, also where Python ends the thread. */
     struct Telling {
@@ -90,7 +91,6 @@ std::exception_ptr Hooks::tell_all()
             hooks.tellers_.erase(std::this_thread::get_id());
         }
     };
-    std::unique_lock<std::mutex> guard(lock_);
     tellers_.insert(std::this_thread::get_id());
     const auto hooks = abort_;
     guard.unlock();
@@ -107,9 +107,7 @@ std::exception_ptr Hooks::tell_abort()
 {
     if (process_ != this_process()) return nullptr;
     std::unique_lock<std::mutex> guard(lock_);
-    if (!tellers_.empty()) return nullptr;
-    guard.unlock();
-    return tell_all();
+    return tellers_.empty() ? tell_all(std::move(guard)) : nullptr;
 }
 
 void Hooks::close()
@@ -150,7 +148,7 @@ void Hooks::tell_failure()
         }
     } end{*this};
     while (take_news())
-        if (const std::exception_ptr error = tell_all())
+        if (const std::exception_ptr error = tell_all(std::unique_lock<std::mutex>(lock_)))
             TORCH_WARN("tutti: an abort hook failed: ", text_of(error));
     end.is_over = true;
 }

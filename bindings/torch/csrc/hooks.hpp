@@ -53,7 +53,7 @@ class Hooks
     /* The flight recorder writes its file in a second, or in 15 where the machine is loaded. */
     static constexpr std::chrono::seconds LONGEST{20};
 
-    std::exception_ptr tell_all();
+    std::exception_ptr tell_all(std::unique_lock<std::mutex> guard);
     bool take_news();
 
     const void *const process_;

@@ -205,6 +205,34 @@ def an_abort_hook_whose_thread_aborts_the_group_runs_once(rank, nranks):
 
 
 @case(group=False)
+def threads_that_abort_at_once_call_abort_hooks_once(rank, nranks, path):
+    text = """
+import time
+sys.setswitchinterval(1e-6)
+backend, until, running, most = dist.group.WORLD._get_backend(torch.device('cpu')), time.monotonic() + 6, [], []
+def hook():
+    running.append(1)
+    most.append(len(running))
+    time.sleep(0.0001)
+    running.pop()
+def abort():
+    while time.monotonic() < until:
+        backend.abort()
+backend.register_abort_hook(1, hook)
+threads = [threading.Thread(target=abort) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print('at most', max(most), 'at a time')
+"""
+    if rank:
+        return
+    status, output = _program(text, 0, 1, f"{path}-{rank}", recorder=False)
+    expect(status == 0 and "at most 1 at a time" in output, f"{status}: {output}")
+
+
+@case(group=False)
 def hooks_may_be_registered_while_hooks_are_called(rank, nranks, path):
     begin(0, 1, f"{path}-{rank}")
     backend, until = dist.group.WORLD._get_backend(CPU), time.monotonic() + 1

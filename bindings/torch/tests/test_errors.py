@@ -182,6 +182,26 @@ def an_asynchronous_error_does_not_wait_for_abort_hooks(rank, nranks, path):
 
 
 @case(ranks=(2,), group=False)
+def an_abort_hook_may_wait_for_a_thread_that_aborts(rank, nranks, path):
+    begin(rank, nranks, path)
+    dist.barrier()
+    if rank == 1:
+        raise Die
+    backend, ended, waited = dist.group.WORLD._get_backend(torch.device("cpu")), threading.Event(), []
+
+    def hook():
+        thread = threading.Thread(target=dist.distributed_c10d._abort_process_group)
+        thread.start()
+        thread.join(10)
+        waited.append(thread.is_alive())
+        ended.set()
+
+    backend.register_abort_hook(1, hook)
+    raises(Failed, "rank 1", lambda: dist.all_reduce(torch.ones(4)))
+    expect(ended.wait(30) and waited == [False], "the abort does not wait for the hook")
+
+
+@case(ranks=(2,), group=False)
 def an_abort_hook_may_end_the_group(rank, nranks, path):
     begin(rank, nranks, path)
     dist.barrier()

@@ -109,6 +109,29 @@ static void count_group(const struct tt_pending_call *calls, int ncalls)
     for (int i = 0; i < ncalls; i++) tt_comm_of(calls[i].comm)->counts.is_grouped = false;
 }
 
+/* A message of a rank to itself without its partner would be waited for, since the thread that
+ * waits is the one that would make the other call. */
+static tt_status check_own_messages(const struct tt_pending_call *calls, int ncalls)
+{
+    tt_status status = TT_OK;
+    int first = 0;
+    while (first < ncalls && !tt_is_to_itself(&calls[first])) first++;
+    for (int i = first; i < ncalls; i++)
+        if (tt_is_to_itself(&calls[i]))
+            tt_comm_of(calls[i].comm)->counts.own_messages[calls[i].kind == TT_CALL_SEND]++;
+    for (int i = first; i < ncalls; i++) {
+        if (!tt_is_to_itself(&calls[i])) continue;
+        int *own = tt_comm_of(calls[i].comm)->counts.own_messages;
+        if (own[0] != own[1] && !status)
+            status = tt_fail(TT_ERR_USAGE,
+                             "rank %d sends %d messages to itself in the group and receives %d "
+                             "from itself: a send and its receive must be in the same group",
+                             calls[i].comm->rank, own[1], own[0]);
+        own[0] = own[1] = 0;
+    }
+    return status;
+}
+
 static tt_status issue_calls(void *items, int number, enum tt_call_hold hold, bool counts)
 {
     release_programs(items, number);
@@ -365,7 +388,7 @@ static tt_status hold(struct group *group, tt_status status, enum tt_call_hold *
     if (!calls->number) return status;
     const tt_status held = hold_calls(calls);
     if (status) tt_set_last_error(group->error);
-    if (inits->number) {
+    if (inits->number && !status && !held) {
         tt_enter_calls(held_calls(group), calls->number);
         tt_init_hold_parents((void *)inits->items, inits->number, held_calls(group), calls->number);
         tt_let_go(held_calls(group), calls->number, TT_HOLD_MARK);
@@ -382,25 +405,12 @@ tuttiResult_t tuttiGroupFail(tuttiResult_t result, const char *text)
     return result;
 }
 
-/* Inits of the group have failed, on ranks that need not be those which wait for its calls. */
-static void fail_calls(const struct group *group)
-{
-    const struct list *calls = &group->lists[CALLS], *inits = &group->lists[INITS];
-    for (int i = 0; i < calls->number; i++) {
-        struct tt_comm_core *core = held_calls(group)[i].comm;
-        if (!tt_init_has_told((void *)inits->items, inits->number, core))
-            tt_core_tell_others(core, "does not issue the calls of a group, because an init of the "
-                                      "group failed (ranks as numbered there)");
-    }
-}
-
 /* After a failure the rest is dropped. */
 static tt_status issue_or_drop(struct group *group, tt_status status, bool counts)
 {
     enum tt_call_hold how;
     status = hold(group, status, &how);
-    if (!status) status = tt_check_own_messages(held_calls(group), group->lists[CALLS].number);
-    const tt_status failed = status;
+    if (!status) status = check_own_messages(held_calls(group), group->lists[CALLS].number);
     for (int k = 0; k < NKINDS; k++) {
         const struct list *list = &group->lists[k];
         if (!list->number) continue;
@@ -408,7 +418,6 @@ static tt_status issue_or_drop(struct group *group, tt_status status, bool count
             kinds[k].drop(list->items, list->number, how, status);
         else
             status = kinds[k].issue(list->items, list->number, how, counts);
-        if (status && k == INITS && !failed) fail_calls(group);
     }
     return status;
 }

@@ -39,25 +39,20 @@ struct tt_pending_init {
     bool drops_id; /* no other rank will use it: it is dropped unless the communicator is made */
     int rank, nranks;
     int color, key;   /* of a split */
-    tt_status status; /* of a split: why this rank cannot take part, which the others must learn;
-                         of each, after tt_init_together: how it ended */
+    tt_status status; /* of a split: why this rank cannot take part; the others must learn that */
     struct tt_comm_config config;
 };
 TT_NODISCARD tt_status tt_issue_init(struct tt_pending_init *init);
 /* Notes of each split whether the parent is that of one of the calls, which are held. */
 void tt_init_hold_parents(struct tt_pending_init *inits, int ninits,
                           const struct tt_pending_call *calls, int ncalls);
-/* Whether a split of this parent is among the inits that have failed: all its ranks know that. */
-bool tt_init_has_told(const struct tt_pending_init *inits, int ninits,
-                      const struct tt_comm_core *parent);
 /* Makes several communicators of this thread at once, each in a thread of its own; those that are
- * split from one parent in one thread, one after the other. All are made or none is. Writes the
- * status of each. */
+ * split from one parent in one thread, one after the other. All are made or none is. */
 TT_NODISCARD tt_status tt_init_together(struct tt_pending_init *inits, int ninits);
 /* These ranks do not join, because of the thread's last error, which is kept, with this status:
- * tells the other ranks of their ids, waits for those of splits and tells them, and ends what
- * listens for the ids that no other rank will use. */
-void tt_init_refuse(struct tt_pending_init *inits, int ninits, tt_status status);
+ * tells the other ranks of their ids and those that wait for splits, and ends what listens for the
+ * ids that no other rank will use. */
+void tt_init_refuse(const struct tt_pending_init *inits, int ninits, tt_status status);
 /* Whether this thread's open group holds inits with the id: then it is dropped with them. */
 bool tt_group_drops_id(const struct tt_unique_id *id);
 /* Whether the process can have as many threads, by what the system says. */

@@ -171,37 +171,28 @@ tt_status tt_init_check_number(int ninits)
                    ninits, most, limit);
 }
 
-/* Runs all inits, or the splits among them, each in a thread of its own. *have_begun: all of them
- * have begun, where the failure of one reaches its ranks by itself. */
-static tt_status run_together(struct tt_pending_init *inits, int ninits, bool only_splits,
-                              bool *have_begun)
+/* *have_begun: all that are made have begun to join, where the failure of one reaches the others'
+ * ranks by itself. */
+static tt_status init_all(const struct tt_pending_init *inits, int ninits, bool *have_begun)
 {
+    *have_begun = ninits == 1;
+    if (ninits == 1) return init_rank(inits);
     TT_TRY(tt_init_check_number(ninits));
     struct init_thread *threads = calloc((size_t)ninits, sizeof *threads);
     if (!threads) return tt_fail(TT_ERR_SYSTEM, "out of memory for the init of %d ranks", ninits);
     struct init_gate gate = {.lock = PTHREAD_MUTEX_INITIALIZER};
     pthread_mutex_lock(&gate.lock);
+    for (int i = 0; i < ninits; i++) *inits[i].comm = NULL;
     for (int i = 0; i < ninits && !gate.status; i++) {
-        if ((only_splits && !inits[i].make) || is_made_by_another(inits, i)) continue;
+        if (is_made_by_another(inits, i)) continue;
         threads[i] = (struct init_thread){.init = &inits[i], .end = inits + ninits, .gate = &gate};
         start_locked(&threads[i]);
     }
     *have_begun = !gate.status;
     pthread_mutex_unlock(&gate.lock);
     const tt_status status = collect(threads, ninits);
-    for (int i = 0; i < ninits; i++)
-        if (threads[i].status) inits[i].status = threads[i].status;
-    free(threads);
-    return status;
-}
-
-static tt_status init_all(struct tt_pending_init *inits, int ninits, bool *have_begun)
-{
-    *have_begun = ninits == 1;
-    if (ninits == 1) return inits->status = init_rank(inits);
-    for (int i = 0; i < ninits; i++) *inits[i].comm = NULL;
-    const tt_status status = run_together(inits, ninits, false, have_begun);
     if (status) forget_all(inits, ninits);
+    free(threads);
     return status;
 }
 
@@ -228,36 +219,18 @@ static bool has_id_of_last(const struct tt_pending_init *inits, int i)
            !sodium_memcmp(&inits[i].id, &inits[i - 1].id, sizeof inits[i].id);
 }
 
-/* Each takes part in its split as far as to say that it cannot make it. Without the memory or the
- * threads for that it fails its parent. */
-static void refuse_splits(struct tt_pending_init *inits, int ninits, tt_status status,
-                          const char *text)
-{
-    const bool is_local = status == TT_ERR_SYSTEM || status == TT_ERR_DEVICE;
-    bool have_begun = false;
-    int nsplits = 0;
-    for (int i = 0; i < ninits; i++) {
-        nsplits += inits[i].make != NULL;
-        if (!inits[i].status) inits[i].status = status;
-    }
-    if (!is_local && nsplits && !tt_in_group())
-        tt_ignore(run_together(inits, ninits, true, &have_begun));
-    for (int i = 0; i < ninits && !have_begun; i++) {
-        tt_set_last_error(text);
-        if (inits[i].make) inits[i].give_up(&inits[i], status);
-    }
-}
-
-void tt_init_refuse(struct tt_pending_init *inits, int ninits, tt_status status)
+void tt_init_refuse(const struct tt_pending_init *inits, int ninits, tt_status status)
 {
     char text[TT_ERROR_TEXT];
     snprintf(text, sizeof text, "%s", tt_last_error());
-    for (int i = 0; i < ninits; i++)
-        if (!inits[i].make && !has_id_of_last(inits, i))
+    for (int i = 0; i < ninits; i++) {
+        if (inits[i].make)
+            inits[i].give_up(&inits[i], status);
+        else if (!has_id_of_last(inits, i))
             tt_unique_id_fail(&inits[i].id, inits[i].rank, inits[i].nranks, status);
-    refuse_splits(inits, ninits, status, text);
+        tt_set_last_error(text);
+    }
     drop_ids(inits, ninits);
-    tt_set_last_error(text);
 }
 
 /* Some have begun. Rank 0 has begun to listen at an address that is known without an id: the other
@@ -268,15 +241,6 @@ static void fail_begun(const struct tt_pending_init *inits, int ninits, tt_statu
         if (!inits[i].make && inits[i].id.flags & TT_ID_AWAIT && inits[i].rank == 0)
             tt_unique_id_fail(&inits[i].id, 0, inits[i].nranks, status);
     drop_ids(inits, ninits);
-}
-
-bool tt_init_has_told(const struct tt_pending_init *inits, int ninits,
-                      const struct tt_comm_core *parent)
-{
-    int i = 0;
-    while (i < ninits && !(inits[i].parent && inits[i].status && &inits[i].parent->core == parent))
-        i++;
-    return i < ninits;
 }
 
 void tt_init_hold_parents(struct tt_pending_init *inits, int ninits,

@@ -100,8 +100,15 @@ static tt_status enter_parent(const struct tt_pending_init *init)
  * this one in their splits. Keeps the last error. */
 static void tell_end(const struct tt_pending_init *init)
 {
-    if (init->holds_parent && atomic_load(&init->parent->ends))
-        tt_core_tell_others(&init->parent->core, "cannot split");
+    struct tt_comm_core *parent = &init->parent->core;
+    char own[TT_ERROR_TEXT], name[128], text[TT_ERROR_TEXT + 256];
+    if (!init->holds_parent || !atomic_load(&init->parent->ends)) return;
+    snprintf(own, sizeof own, "%s", tt_last_error());
+    tt_fabric_name_rank(parent->fabric, parent->rank, name, sizeof name);
+    snprintf(text, sizeof text, "%s cannot split: %s", name, own);
+    tt_set_last_error(text);
+    tt_ignore(tt_core_fail_call(parent, TT_ERR_REMOTE));
+    tt_set_last_error(own);
 }
 
 /* *comm is NULL where the color is TUTTI_SPLIT_NOCOLOR. */
@@ -129,14 +136,12 @@ static tt_status make(const struct tt_pending_init *init)
 /* In place of `make`. */
 static void give_up(const struct tt_pending_init *init, tt_status status)
 {
-    struct tt_comm_core *parent = &init->parent->core;
     char text[TT_ERROR_TEXT];
     snprintf(text, sizeof text, "%s", tt_last_error());
     if (enter_parent(init)) return;
     tt_set_last_error(text);
-    if (parent->nranks > 1 && !tt_fabric_has_failed(parent->fabric))
-        tt_ignore(tt_core_fail_call(parent, status));
-    tt_core_leave_call(parent);
+    fail_parent(init->parent, status);
+    tt_core_leave_call(&init->parent->core);
 }
 
 static tt_status issue_split(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
@@ -158,8 +163,9 @@ static tt_status issue_split(tuttiComm_t comm, int color, int key, tuttiComm_t *
         init.status =
             tt_fail(TT_ERR_ARGUMENT, "color %d is negative and not TUTTI_SPLIT_NOCOLOR", color);
     if (!init.status) init.status = tt_comm_config_init(&init.config, config, comm);
-    TT_TRY(tt_issue_init(&init));
-    return init.status; /* in a group, whose end fails the split on all ranks */
+    if (init.status && tt_in_group()) return init.status; /* nothing of the group is issued */
+    if (!tt_in_group()) return tt_issue_init(&init);
+    return tt_core_tell_failure(&comm->core, tt_issue_init(&init)); /* there is no room for it */
 }
 
 static tt_status enter_and_issue(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,

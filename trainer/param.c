@@ -13,9 +13,15 @@ void tr_params_init(struct tr_params *params, const struct tr_backend *backend, 
         (struct tr_params){.backend = backend, .tp = tp, .tp_rank = tp_rank, .shards = shards};
 }
 
+/* Room for one more element behind n: it doubles where it is full, at the powers of two. */
+static void *grow(void *items, int n, size_t size)
+{
+    return n & (n - 1) ? items : realloc(items, 2 * (size_t)(n ? n : 1) * size);
+}
+
 int tr_params_begin_unit(struct tr_params *params, const char *name)
 {
-    struct tr_unit *units = realloc(params->units, sizeof *units * (size_t)(params->nunits + 1));
+    struct tr_unit *units = grow(params->units, params->nunits, sizeof *units);
     if (!units) return -1;
     params->units = units;
     struct tr_unit *unit = &units[params->nunits];
@@ -35,7 +41,7 @@ static enum tr_section section_of(const struct tr_params *params, const struct t
 int tr_param_add(struct tr_params *params, const char *name, long rows, long cols,
                  struct tr_layout layout, double mean, double deviation)
 {
-    struct tr_param *items = realloc(params->items, sizeof *items * (size_t)(params->n + 1));
+    struct tr_param *items = grow(params->items, params->n, sizeof *items);
     if (!items) return -1;
     params->items = items;
     struct tr_param *param = &items[params->n];

@@ -434,6 +434,9 @@ tr_status tr_ckpt_advance(struct tr_save **save)
         if (status == TR_OK && s->engine->mesh->rank != 0) leave_file(s);
         if (status == TR_OK) return TR_OK;
     }
+    /* All know of the failure: rank 0 removes the file, as it may begin another of that name. */
+    const bool is_agreed = status == TR_AGREED || status == TR_ELSEWHERE;
+    if (is_agreed && s->engine->mesh->rank != 0) leave_file(s);
     free_save(s);
     *save = NULL;
     return status;

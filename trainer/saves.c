@@ -6,12 +6,6 @@
 #include "trainer.h"
 #include "watch/clock.h"
 
-/* Whether it is a failure that all ranks know of: of a save, that the file could not be written. */
-static bool is_known(tr_status status)
-{
-    return status == TR_AGREED || status == TR_ELSEWHERE;
-}
-
 /* Where a file could not be written, one less than --keep=K stay, so that there is room for the
  * next one, but always the last whole file. The error stays the save's. */
 static void make_room(const struct tr_trainer *t)
@@ -34,7 +28,7 @@ static tr_status begin(struct tr_trainer *t, struct tr_arena *snapshot)
                                  .spikes = t->spikes};
     const tr_status status = tr_ckpt_begin(&t->engine, t->config.checkpoint, &t->saved, &t->config,
                                            snapshot, &t->saving);
-    if (is_known(status)) make_room(t);
+    if (tr_is_agreed(status)) make_room(t);
     return status;
 }
 
@@ -44,7 +38,7 @@ static tr_status advance(struct tr_trainer *t, bool waits)
     tr_status status;
     do status = tr_ckpt_advance(&t->saving);
     while (waits && t->saving);
-    if (is_known(status)) make_room(t);
+    if (tr_is_agreed(status)) make_room(t);
     return status;
 }
 
@@ -57,7 +51,7 @@ static tr_status warn(const struct tr_trainer *t, tr_status status)
                 "on, and the next one is due after step %lld\n",
                 t->mesh->rank, tr_error(), (long long)t->saved.step,
                 (long long)(t->saved.step + t->config.every));
-    return is_known(status) ? TR_OK : status;
+    return tr_is_agreed(status) ? TR_OK : status;
 }
 
 static tr_status go_on(struct tr_trainer *t, bool waits)
@@ -93,7 +87,7 @@ tr_status tr_trainer_save_last(struct tr_trainer *t)
     for (int tries = t->config.keep ? 2 : 1; tries > 0; --tries) { /* keep has made room */
         status = begin(t, NULL);
         if (status == TR_OK) status = advance(t, true);
-        if (!is_known(status)) break;
+        if (!tr_is_agreed(status)) break;
     }
     return status;
 }
@@ -101,7 +95,7 @@ tr_status tr_trainer_save_last(struct tr_trainer *t)
 tr_status tr_trainer_save_rest(struct tr_trainer *t, tr_status status)
 {
     char story[2048];
-    if (!t->saving || !is_known(status)) return status;
+    if (!t->saving || !tr_is_agreed(status)) return status;
     snprintf(story, sizeof story, "%s", tr_error());
     const tr_status ended = go_on(t, true);
     (void)tr_fail("%s", story);

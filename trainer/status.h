@@ -4,8 +4,16 @@
 #ifndef TR_STATUS_H
 #define TR_STATUS_H
 
+#include <stdbool.h>
+
 typedef int tr_status;
 enum { TR_OK = 0, TR_FAILED = -1, TR_ELSEWHERE = -2, TR_AGREED = -3 };
+
+/* Whether every rank knows of the failure. */
+static inline bool tr_is_agreed(tr_status status)
+{
+    return status == TR_AGREED || status == TR_ELSEWHERE;
+}
 
 #define TR_NODISCARD __attribute__((warn_unused_result))
 

@@ -104,18 +104,17 @@ static void count_data(const struct tr_cost_sizes *s, const struct tr_cost_stage
     if (shards == 1) {
         const long buckets = replicas > 1 ? buckets_of(stage, s->bucket_bytes) : 0;
         if (!buckets) return;
-        cost->traffic[TR_COST_REPLICA][TR_COST_ALL_REDUCE] =
-            (struct tr_cost_traffic){(uint64_t)buckets, (uint64_t)floats * 4};
+        cost->traffic[TR_WITH_REPLICAS][TR_ALL_REDUCE] =
+            (struct tr_traffic){(uint64_t)buckets, (uint64_t)floats * 4};
         return;
     }
     const long reductions = s->zero == 1 || s->reduce_last ? 1 : m;
     for (int kind = 0; kind < KINDS; ++kind) {
         const long n = stage->count[kind], bytes = stage->units[kind].total * 4;
         const long gathers = s->zero == 3 ? gathers_of(s, stage, kind, m) : 1;
-        tr_cost_count(cost, TR_COST_SHARD, TR_COST_REDUCE_SCATTER, n * reductions, bytes);
-        tr_cost_count(cost, TR_COST_SHARD, TR_COST_ALL_GATHER, n * gathers, bytes);
-        if (replicas > 1)
-            tr_cost_count(cost, TR_COST_REPLICA, TR_COST_ALL_REDUCE, n, bytes / shards);
+        tr_cost_count(cost, TR_WITH_SHARDS, TR_REDUCE_SCATTER, n * reductions, bytes);
+        tr_cost_count(cost, TR_WITH_SHARDS, TR_ALL_GATHER, n * gathers, bytes);
+        if (replicas > 1) tr_cost_count(cost, TR_WITH_REPLICAS, TR_ALL_REDUCE, n, bytes / shards);
     }
 }
 
@@ -136,14 +135,12 @@ static void count_held_twice(const struct tr_cost_sizes *s, const struct tr_cost
         const struct tr_cost_unit *unit = &stage->units[kind];
         const long alike = within(unit, shards, shard, TR_COST_ALIKE),
                    shared = within(unit, shards, shard, TR_COST_SHARED);
-        if (alike)
-            tr_cost_count(cost, TR_COST_TP, TR_COST_ALL_REDUCE, stage->count[kind], alike * 4);
+        if (alike) tr_cost_count(cost, TR_WITH_TP, TR_ALL_REDUCE, stage->count[kind], alike * 4);
         if (shared)
-            tr_cost_count(cost, TR_COST_SHARE, TR_COST_ALL_REDUCE, stage->count[kind], shared * 4);
+            tr_cost_count(cost, TR_WITH_SHARE, TR_ALL_REDUCE, stage->count[kind], shared * 4);
     }
     if (s->pp > 1 && s->tied && (stage->first || stage->last))
-        tr_cost_count(cost, TR_COST_TIE, TR_COST_ALL_REDUCE, 1,
-                      stage->units[TOKEN].total / shards * 4);
+        tr_cost_count(cost, TR_WITH_TIE, TR_ALL_REDUCE, 1, stage->units[TOKEN].total / shards * 4);
 }
 
 /* ---- Collectives of the passes -----------------------------------------------------------------
@@ -207,15 +204,15 @@ static void count_attention(const struct tr_cost_sizes *s, const struct tr_cost_
     if (s->ulysses > 1) {
         long all, out;
         ulysses_floats(s, rank->ulysses_rank, rows, &all, &out);
-        tr_cost_count(cost, TR_COST_ULYSSES, TR_COST_ALL_TO_ALL, 2 * layers, all * 4);
-        tr_cost_count(cost, TR_COST_ULYSSES, TR_COST_ALL_TO_ALL, 2 * layers, out * 4);
+        tr_cost_count(cost, TR_WITH_ULYSSES, TR_ALL_TO_ALL, 2 * layers, all * 4);
+        tr_cost_count(cost, TR_WITH_ULYSSES, TR_ALL_TO_ALL, 2 * layers, out * 4);
         share_heads(s, rank->ulysses_rank, &nq, &nkv);
     }
     if (c == 1) return;
     const long block = 2 * rows * s->ulysses * nkv * (s->width / s->heads) * 4;
     const long hops = layers * (2 * (c - 1) + c);
-    tr_cost_count(cost, TR_COST_RING, TR_COST_SEND, hops, block);
-    tr_cost_count(cost, TR_COST_RING, TR_COST_RECV, hops, block);
+    tr_cost_count(cost, TR_WITH_RING, TR_SEND, hops, block);
+    tr_cost_count(cost, TR_WITH_RING, TR_RECEIVE, hops, block);
 }
 
 /* The rows of the residual stream along tp: a gather before each pair of matrices, a scatter behind
@@ -225,12 +222,12 @@ static void count_tensor(const struct tr_cost_sizes *s, const struct tr_cost_sta
 {
     const long bytes = rows * s->width * 4, layers = stage->count[BLOCKS];
     if (s->tp == 1) return;
-    tr_cost_count(cost, TR_COST_TP, TR_COST_ALL_GATHER, 6 * layers + stage->first + 2 * stage->last,
+    tr_cost_count(cost, TR_WITH_TP, TR_ALL_GATHER, 6 * layers + stage->first + 2 * stage->last,
                   bytes);
-    tr_cost_count(cost, TR_COST_TP, TR_COST_REDUCE_SCATTER, 4 * layers + stage->first + stage->last,
+    tr_cost_count(cost, TR_WITH_TP, TR_REDUCE_SCATTER, 4 * layers + stage->first + stage->last,
                   bytes);
-    tr_cost_count(cost, TR_COST_TP, TR_COST_ALL_REDUCE, stage->last, rows * 4);
-    tr_cost_count(cost, TR_COST_TP, TR_COST_ALL_REDUCE, stage->last, 2 * rows * 4);
+    tr_cost_count(cost, TR_WITH_TP, TR_ALL_REDUCE, stage->last, rows * 4);
+    tr_cost_count(cost, TR_WITH_TP, TR_ALL_REDUCE, stage->last, 2 * rows * 4);
 }
 
 /* One micro-batch of `batch` sequences. */
@@ -240,8 +237,8 @@ static void count_pass(const struct tr_cost_sizes *s, const struct tr_cost_rank 
     const long rows = batch * (padded(s) / s->ring / s->ulysses);
     const long message = rows / s->tp * s->width * 4;
     const int next = !stage->last, previous = !stage->first;
-    tr_cost_count(cost, TR_COST_PP, TR_COST_SEND, next + previous, message);
-    tr_cost_count(cost, TR_COST_PP, TR_COST_RECV, next + previous, message);
+    tr_cost_count(cost, TR_WITH_PP, TR_SEND, next + previous, message);
+    tr_cost_count(cost, TR_WITH_PP, TR_RECEIVE, next + previous, message);
     count_tensor(s, stage, rows, cost);
     count_attention(s, rank, batch, cost);
 }
@@ -258,9 +255,9 @@ static void count_passes(const struct tr_cost_sizes *s, const struct tr_cost_ran
     for (int kind = 0; kind < 3; ++kind) {
         struct tr_cost pass = {0};
         count_pass(s, rank, stage, batches[kind], &pass);
-        for (int group = 0; group < TR_COST_NUM_GROUPS; ++group)
-            for (int call = 0; call < TR_COST_NUM_CALLS; ++call) {
-                const struct tr_cost_traffic *one = &pass.traffic[group][call];
+        for (int group = 0; group < TR_NUM_PARTNERS; ++group)
+            for (int call = 0; call < TR_NUM_TRAFFIC; ++call) {
+                const struct tr_traffic *one = &pass.traffic[group][call];
                 cost->traffic[group][call].calls += (uint64_t)passes[kind] * one->calls;
                 cost->traffic[group][call].bytes += (uint64_t)passes[kind] * one->bytes;
             }
@@ -270,7 +267,7 @@ static void count_passes(const struct tr_cost_sizes *s, const struct tr_cost_ran
 /* Loss, tokens, six sums of the caller, and the 21 digits of the gradients' squares. */
 static void count_world(struct tr_cost *cost)
 {
-    tr_cost_count(cost, TR_COST_WORLD, TR_COST_ALL_REDUCE, 1, (2 + 6 + 21) * 8);
+    tr_cost_count(cost, TR_WITH_ALL, TR_ALL_REDUCE, 1, (2 + 6 + 21) * 8);
 }
 
 /* ---- Memory ------------------------------------------------------------------------------------
@@ -291,7 +288,7 @@ static long slots_of(const struct tr_cost_sizes *s, const struct tr_cost_stage *
 }
 
 static void remember_units(const struct tr_cost_sizes *s, const struct tr_cost_stage *stage,
-                           int shard_rank, struct tr_cost_memory *memory)
+                           int shard_rank, struct tr_memory *memory)
 {
     const long shards = tr_cost_shards(s);
     long floats = 0;
@@ -372,13 +369,8 @@ void tr_cost_of(const struct tr_cost_sizes *s, const struct tr_cost_rank *rank,
     tr_cost_optimizer_calls(s, &stage, rank, cost);
     remember_units(s, &stage, rank->shard, &cost->memory);
     if (rank->saves) cost->memory.snapshot = (uint64_t)tr_cost_snapshot_bytes(s, &stage, rank);
-    const uint64_t sums = cost->traffic[TR_COST_WORLD][TR_COST_ALL_REDUCE].bytes;
+    const uint64_t sums = cost->traffic[TR_WITH_ALL][TR_ALL_REDUCE].bytes;
     cost->memory.activations = (uint64_t)remember_passes(s, rank, &stage, m) * 4 + sums;
-}
-
-uint64_t tr_cost_all(const struct tr_cost_memory *m)
-{
-    return m->weights + m->gradients + m->optimizer + m->gathered + m->activations + m->snapshot;
 }
 
 uint64_t tr_cost_parameters(const struct tr_cost_sizes *s)

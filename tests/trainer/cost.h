@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "../../trainer/engine.h"
+#include "../../trainer/rehearse.h"
 
 /* The sizes of a run, those that the options give. */
 struct tr_cost_sizes {
@@ -32,46 +32,11 @@ struct tr_cost_rank {
     bool saves; /* the first of the ranks that hold equal shards */
 };
 
-/* Whom a call is with: in the order of enum tr_partners. */
-enum tr_cost_group {
-    TR_COST_SHARD,   /* the ranks that shard a unit */
-    TR_COST_REPLICA, /* the other ranks with tokens of their own */
-    TR_COST_TP,
-    TR_COST_SHARE, /* the ranks of tp that hold the same key and value heads */
-    TR_COST_TIE,   /* the first and the last stage */
-    TR_COST_STAGE, /* the ranks of a stage: the data axes and tp */
-    TR_COST_PP,
-    TR_COST_RING,
-    TR_COST_ULYSSES,
-    TR_COST_WORLD,
-    TR_COST_NUM_GROUPS
-};
-/* In the order of enum tr_traffic_kind. */
-enum tr_cost_call {
-    TR_COST_ALL_REDUCE,
-    TR_COST_REDUCE_SCATTER,
-    TR_COST_ALL_GATHER,
-    TR_COST_ALL_TO_ALL,
-    TR_COST_SEND,
-    TR_COST_RECV,
-    TR_COST_NUM_CALLS
-};
-
-/* Calls of a step and their payload: the whole message, as tuttiCommCallCounters counts it. */
-struct tr_cost_traffic {
-    uint64_t calls, bytes;
-};
-
-/* Bytes of memory by kind. */
-struct tr_cost_memory {
-    uint64_t weights, gradients, optimizer, gathered, activations, snapshot;
-};
-
-uint64_t tr_cost_all(const struct tr_cost_memory *memory);
-
+/* Calls of a step and their payload, the whole message, as tuttiCommCallCounters counts it; memory.
+ */
 struct tr_cost {
-    struct tr_cost_traffic traffic[TR_COST_NUM_GROUPS][TR_COST_NUM_CALLS];
-    struct tr_cost_memory memory;
+    struct tr_traffic traffic[TR_NUM_PARTNERS][TR_NUM_TRAFFIC];
+    struct tr_memory memory;
 };
 
 /* What the options of an engine on a mesh of these sizes say; a rank's place there, where the

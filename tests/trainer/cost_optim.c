@@ -113,12 +113,11 @@ static void count_sums(const struct tr_cost_sizes *s, const struct tr_cost_stage
         all += stage->count[kind] * sums[kind];
     }
     if (!all) return;
-    if (tr_cost_shards(s) > 1) tr_cost_count(cost, TR_COST_SHARD, TR_COST_ALL_REDUCE, 1, all * 8);
-    if (s->tp > 1) tr_cost_count(cost, TR_COST_TP, TR_COST_ALL_REDUCE, 1, all * 8);
-    if (tr_cost_replicas(s) > 1)
-        tr_cost_count(cost, TR_COST_REPLICA, TR_COST_ALL_REDUCE, 1, all * 8);
+    if (tr_cost_shards(s) > 1) tr_cost_count(cost, TR_WITH_SHARDS, TR_ALL_REDUCE, 1, all * 8);
+    if (s->tp > 1) tr_cost_count(cost, TR_WITH_TP, TR_ALL_REDUCE, 1, all * 8);
+    if (tr_cost_replicas(s) > 1) tr_cost_count(cost, TR_WITH_REPLICAS, TR_ALL_REDUCE, 1, all * 8);
     if (s->pp > 1 && s->tied && (stage->first || stage->last))
-        tr_cost_count(cost, TR_COST_TIE, TR_COST_ALL_REDUCE, 1, sums[TOKEN] * 8);
+        tr_cost_count(cost, TR_WITH_TIE, TR_ALL_REDUCE, 1, sums[TOKEN] * 8);
 }
 
 /* ---- Whole matrices ----------------------------------------------------------------------------
@@ -135,18 +134,15 @@ static void count_matrix(const struct tr_cost_sizes *s, const struct tr_cost_uni
                same_replica = me / s->tp / shards == owner / s->tp / shards;
     const long mine = part_of(s, unit, t, shard);
     if (me != owner) {
-        if (mine && first && same_replica)
-            tr_cost_count(cost, TR_COST_STAGE, TR_COST_SEND, 1, mine * 4);
-        if (mine) tr_cost_count(cost, TR_COST_STAGE, TR_COST_RECV, 1, mine * 4);
+        if (mine && first && same_replica) tr_cost_count(cost, TR_WITH_STAGE, TR_SEND, 1, mine * 4);
+        if (mine) tr_cost_count(cost, TR_WITH_STAGE, TR_RECEIVE, 1, mine * 4);
         return;
     }
     for (int other = 0; other < shards; ++other) {
         const long part = part_of(s, unit, t, other), own = other == shard;
         if (!part) continue;
-        tr_cost_count(cost, TR_COST_STAGE, TR_COST_RECV, s->tp / holders - (own && first),
-                      part * 4);
-        tr_cost_count(cost, TR_COST_STAGE, TR_COST_SEND, tr_cost_replicas(s) * s->tp - own,
-                      part * 4);
+        tr_cost_count(cost, TR_WITH_STAGE, TR_RECEIVE, s->tp / holders - (own && first), part * 4);
+        tr_cost_count(cost, TR_WITH_STAGE, TR_SEND, tr_cost_replicas(s) * s->tp - own, part * 4);
     }
 }
 

@@ -44,10 +44,10 @@ static struct tr_cost cost_by_hand(const struct tr_cost_sizes *sizes)
     return cost;
 }
 
-static void check(const struct tr_cost *cost, enum tr_cost_group group, enum tr_cost_call call,
+static void check(const struct tr_cost *cost, enum tr_partners group, enum tr_traffic_kind call,
                   uint64_t calls, uint64_t bytes)
 {
-    const struct tr_cost_traffic *t = &cost->traffic[group][call];
+    const struct tr_traffic *t = &cost->traffic[group][call];
     CHECK_MESSAGE(t->calls == calls && t->bytes == bytes,
                   "%s of %s: %llu calls of %llu bytes, expected %llu of %llu",
                   tr_traffic_names[call], tr_partner_names[group], (unsigned long long)t->calls,
@@ -72,13 +72,13 @@ TEST(cost, data_parallelism_worked_out_by_hand)
     s.dp = 2;
     /* Units of 16384, 2048, 49 * 1024 twice, and 1024 floats: 119,808 */
     struct tr_cost cost = cost_by_hand(&s);
-    check(&cost, TR_COST_REPLICA, TR_COST_ALL_REDUCE, 1, 479232);
+    check(&cost, TR_WITH_REPLICAS, TR_ALL_REDUCE, 1, 479232);
     CHECK_EQ(cost.memory.optimizer, 2 * 4 * (2 * 49984 + 16384 + 2048 + 128));
     s.zero = 1;
     /* With two shards of 1024-float blocks: 16384, 2048, 25 * 2048 twice, 2048: 122,880 */
     cost = cost_by_hand(&s);
-    check(&cost, TR_COST_SHARD, TR_COST_REDUCE_SCATTER, 5, 491520);
-    check(&cost, TR_COST_SHARD, TR_COST_ALL_GATHER, 5, 491520);
+    check(&cost, TR_WITH_SHARDS, TR_REDUCE_SCATTER, 5, 491520);
+    check(&cost, TR_WITH_SHARDS, TR_ALL_GATHER, 5, 491520);
     /* The first halves, of the last one 128 floats that are no padding */
     CHECK_EQ(cost.memory.optimizer, 2 * 4 * (8192 + 1024 + 2 * 25600 + 128));
     CHECK_EQ(cost.memory.gradients, 491520);
@@ -94,11 +94,11 @@ TEST(cost, uneven_micro_batches_worked_out_by_hand)
     s.batch = 5;
     s.micro_batch = 2;
     struct tr_cost cost = cost_by_hand(&s);
-    check(&cost, TR_COST_TP, TR_COST_ALL_GATHER, 3 * 15, 15 * 5 * 32 * 64 * 4);
+    check(&cost, TR_WITH_TP, TR_ALL_GATHER, 3 * 15, 15 * 5 * 32 * 64 * 4);
     s.dp = 2;
     s.micro_batch = 1;
     cost = cost_by_hand(&s);
-    check(&cost, TR_COST_TP, TR_COST_ALL_GATHER, 3 * 15, 15 * 2 * 32 * 64 * 4);
+    check(&cost, TR_WITH_TP, TR_ALL_GATHER, 3 * 15, 15 * 2 * 32 * 64 * 4);
 }
 
 TEST(cost, fsdp_with_two_micro_batches_worked_out_by_hand)
@@ -110,8 +110,8 @@ TEST(cost, fsdp_with_two_micro_batches_worked_out_by_hand)
     const struct tr_cost cost = cost_by_hand(&s);
     /* Each micro-batch: the table for the embedding and for the head, places, each block forward
      * and backward, the last norm: 2 * 16384 + 2048 + 4 * 51200 + 2048 floats */
-    check(&cost, TR_COST_SHARD, TR_COST_ALL_GATHER, 16, 2 * 4 * 241664);
-    check(&cost, TR_COST_SHARD, TR_COST_REDUCE_SCATTER, 10, 2 * 491520);
+    check(&cost, TR_WITH_SHARDS, TR_ALL_GATHER, 16, 2 * 4 * 241664);
+    check(&cost, TR_WITH_SHARDS, TR_REDUCE_SCATTER, 10, 2 * 491520);
     CHECK_EQ(cost.memory.weights, 491520 / 2);
     /* Two buffers of a block, one of the table */
     CHECK_EQ(cost.memory.gathered, 4 * (2 * 51200 + 16384));
@@ -127,7 +127,7 @@ TEST(cost, gpipe_gathers_the_head_once_a_micro_batch)
     s.gpipe = true;
     const struct tr_cost cost = cost_by_hand(&s);
     /* As 1F1B: the table, places, each block forward and backward, the head with its norm */
-    check(&cost, TR_COST_SHARD, TR_COST_ALL_GATHER, 14, 2 * 4 * (16384 + 2048 + 4 * 51200 + 18432));
+    check(&cost, TR_WITH_SHARDS, TR_ALL_GATHER, 14, 2 * 4 * (16384 + 2048 + 4 * 51200 + 18432));
 }
 
 TEST(cost, tensor_parallelism_worked_out_by_hand)
@@ -136,10 +136,10 @@ TEST(cost, tensor_parallelism_worked_out_by_hand)
     s.tp = 2;
     const struct tr_cost cost = cost_by_hand(&s);
     /* 128 rows of 64 floats */
-    check(&cost, TR_COST_TP, TR_COST_ALL_GATHER, 6 * 2 + 3, 15 * 32768);
-    check(&cost, TR_COST_TP, TR_COST_REDUCE_SCATTER, 4 * 2 + 2, 10 * 32768);
+    check(&cost, TR_WITH_TP, TR_ALL_GATHER, 6 * 2 + 3, 15 * 32768);
+    check(&cost, TR_WITH_TP, TR_REDUCE_SCATTER, 4 * 2 + 2, 10 * 32768);
     /* The loss: a float and two floats a row; gradients of places, of 6 h of each block, of 2 h */
-    check(&cost, TR_COST_TP, TR_COST_ALL_REDUCE, 2 + 4, 1536 + 8192 + 2 * 1536 + 512);
+    check(&cost, TR_WITH_TP, TR_ALL_REDUCE, 2 + 4, 1536 + 8192 + 2 * 1536 + 512);
 }
 
 TEST(cost, pipelines_and_cut_sequences_worked_out_by_hand)
@@ -148,18 +148,18 @@ TEST(cost, pipelines_and_cut_sequences_worked_out_by_hand)
     s.pp = 2;
     s.micro_batch = 1;
     struct tr_cost cost = cost_by_hand(&s);
-    check(&cost, TR_COST_PP, TR_COST_SEND, 4, 4 * 8192); /* 32 rows of 64 floats */
-    check(&cost, TR_COST_TIE, TR_COST_ALL_REDUCE, 1, 65536);
+    check(&cost, TR_WITH_PP, TR_SEND, 4, 4 * 8192); /* 32 rows of 64 floats */
+    check(&cost, TR_WITH_TIE, TR_ALL_REDUCE, 1, 65536);
     s = sizes_by_hand();
     s.ring = 2;
     cost = cost_by_hand(&s);
     /* Blocks of keys and values: 2 * 4 * 16 * 64 floats; a layer sends 1 + 1 + 2 */
-    check(&cost, TR_COST_RING, TR_COST_SEND, 8, 8 * 32768);
+    check(&cost, TR_WITH_RING, TR_SEND, 8, 8 * 32768);
     s = sizes_by_hand();
     s.ulysses = 2;
     cost = cost_by_hand(&s);
     /* 64 rows: q, k and v forth and their gradients back, out back and its gradient forth */
-    check(&cost, TR_COST_ULYSSES, TR_COST_ALL_TO_ALL, 8, 4 * 49152 + 4 * 16384);
+    check(&cost, TR_WITH_ULYSSES, TR_ALL_TO_ALL, 8, 4 * 49152 + 4 * 16384);
 }
 
 /* ---- An engine ---------------------------------------------------------------------------------
@@ -225,23 +225,23 @@ static tuttiComm_t comm_of(const struct tr_engine *e, int group)
 {
     const struct tr_mesh *mesh = e->mesh;
     switch (group) {
-    case TR_COST_SHARD:
+    case TR_WITH_SHARDS:
         return e->store.shard->comm;
-    case TR_COST_REPLICA:
+    case TR_WITH_REPLICAS:
         return e->store.replica->comm;
-    case TR_COST_TP:
+    case TR_WITH_TP:
         return tr_mesh_group(mesh, 1u << TR_TP)->comm;
-    case TR_COST_SHARE:
+    case TR_WITH_SHARE:
         return mesh->share.comm;
-    case TR_COST_TIE:
+    case TR_WITH_TIE:
         return mesh->tie.comm;
-    case TR_COST_STAGE:
+    case TR_WITH_STAGE:
         return tr_mesh_group(mesh, TR_AXES_DATA | 1u << TR_TP)->comm;
-    case TR_COST_PP:
+    case TR_WITH_PP:
         return tr_mesh_group(mesh, 1u << TR_PP)->comm;
-    case TR_COST_RING:
+    case TR_WITH_RING:
         return tr_mesh_group(mesh, 1u << TR_RING)->comm;
-    case TR_COST_ULYSSES:
+    case TR_WITH_ULYSSES:
         return tr_mesh_group(mesh, 1u << TR_ULYSSES)->comm;
     default:
         return tr_mesh_group(mesh, TR_AXES_ALL)->comm;
@@ -249,23 +249,23 @@ static tuttiComm_t comm_of(const struct tr_engine *e, int group)
 }
 
 static void read_counters(const struct tr_engine *e, int group,
-                          tuttiCallCount_t counts[TR_COST_NUM_CALLS])
+                          tuttiCallCount_t counts[TR_NUM_TRAFFIC])
 {
     static const tuttiCollective_t kinds[] = {tuttiCollAllReduce, tuttiCollReduceScatter,
                                               tuttiCollAllGather, tuttiCollAllToAll};
     tuttiCallCounters_t counters = TUTTI_CALL_COUNTERS_INITIALIZER;
     if (comm_of(e, group)) tuttiCommCallCounters(comm_of(e, group), &counters);
     for (int i = 0; i < 4; ++i) counts[i] = counters.collectives[kinds[i]];
-    counts[TR_COST_SEND] = counters.send;
-    counts[TR_COST_RECV] = counters.recv;
+    counts[TR_SEND] = counters.send;
+    counts[TR_RECEIVE] = counters.recv;
 }
 
 /* Groups of the same ranks share a communicator: their costs add up. */
-static struct tr_cost_traffic expected_of(const struct tr_engine *e, const struct tr_cost *cost,
-                                          int group, int call)
+static struct tr_traffic expected_of(const struct tr_engine *e, const struct tr_cost *cost,
+                                     int group, int call)
 {
-    struct tr_cost_traffic sum = {0};
-    for (int other = 0; other < TR_COST_NUM_GROUPS; ++other)
+    struct tr_traffic sum = {0};
+    for (int other = 0; other < TR_NUM_PARTNERS; ++other)
         if (comm_of(e, other) == comm_of(e, group)) {
             sum.calls += cost->traffic[other][call].calls;
             sum.bytes += cost->traffic[other][call].bytes;
@@ -273,7 +273,7 @@ static struct tr_cost_traffic expected_of(const struct tr_engine *e, const struc
     return sum;
 }
 
-static void compare_memory(const struct tr_engine *e, const struct tr_cost_memory *m)
+static void compare_memory(const struct tr_engine *e, const struct tr_memory *m)
 {
     size_t snapshot;
     CHECK_MESSAGE(tr_ckpt_snapshot_bytes(e, &snapshot) == TR_OK, "%s", tr_error());
@@ -312,11 +312,11 @@ static void compare_rehearsal(const struct tr_engine *e, const struct tr_setup *
     const tr_status status = tr_rehearse(setup->size, &setup->engine, e->mesh->rank, &r);
     CHECK_MESSAGE(status == TR_OK, "%s: %s", name, tr_error());
     if (status != TR_OK) return;
-    for (int group = 0; group < TR_COST_NUM_GROUPS; ++group)
-        for (int call = 0; call < TR_COST_NUM_CALLS; ++call) {
+    for (int group = 0; group < TR_NUM_PARTNERS; ++group)
+        for (int call = 0; call < TR_NUM_TRAFFIC; ++call) {
             const struct tr_traffic *t = &r.step[group].traffic[call];
-            const struct tr_cost_traffic *x = &cost->traffic[group][call];
-            const bool alone = group == TR_COST_WORLD && e->mesh->nranks == 1;
+            const struct tr_traffic *x = &cost->traffic[group][call];
+            const bool alone = group == TR_WITH_ALL && e->mesh->nranks == 1;
             CHECK_MESSAGE(alone ? t->calls == 0 : t->calls == x->calls && t->bytes == x->bytes,
                           "%s: rank %d rehearses %s of %s: %llu calls of %llu bytes, expected %llu "
                           "of %llu",
@@ -334,13 +334,13 @@ static void compare_rehearsal(const struct tr_engine *e, const struct tr_setup *
 
 static void compare(struct tr_engine *e, const struct tr_cost *cost, const char *name)
 {
-    tuttiCallCount_t before[TR_COST_NUM_GROUPS][TR_COST_NUM_CALLS], after[TR_COST_NUM_CALLS];
-    for (int g = 0; g < TR_COST_NUM_GROUPS; ++g) read_counters(e, g, before[g]);
+    tuttiCallCount_t before[TR_NUM_PARTNERS][TR_NUM_TRAFFIC], after[TR_NUM_TRAFFIC];
+    for (int g = 0; g < TR_NUM_PARTNERS; ++g) read_counters(e, g, before[g]);
     CHECK_MESSAGE(step(e, 1) == TR_OK, "%s: %s", name, tr_error());
-    for (int g = 0; g < TR_COST_NUM_GROUPS; ++g) {
+    for (int g = 0; g < TR_NUM_PARTNERS; ++g) {
         read_counters(e, g, after);
-        for (int call = 0; call < TR_COST_NUM_CALLS; ++call) {
-            const struct tr_cost_traffic x = expected_of(e, cost, g, call);
+        for (int call = 0; call < TR_NUM_TRAFFIC; ++call) {
+            const struct tr_traffic x = expected_of(e, cost, g, call);
             const uint64_t calls = after[call].calls - before[g][call].calls,
                            bytes = after[call].bytes - before[g][call].bytes;
             if (!comm_of(e, g)) continue;
@@ -356,13 +356,13 @@ static void compare(struct tr_engine *e, const struct tr_cost *cost, const char 
 /* No figure exceeds the bound by which sizes are refused. */
 static void check_bound(const struct tr_setup *setup, const struct tr_cost *cost, const char *name)
 {
-    const struct tr_cost_memory *m = &cost->memory;
+    const struct tr_memory *m = &cost->memory;
     const double bound = tr_engine_bound(&setup->engine, setup->size);
     CHECK_MESSAGE((double)(m->weights + m->gradients + m->optimizer + m->gathered) <= bound &&
                       (double)m->activations <= bound,
                   "%s: the memory exceeds %g", name, bound);
-    for (int group = 0; group < TR_COST_NUM_GROUPS; ++group)
-        for (int call = 0; call < TR_COST_NUM_CALLS; ++call)
+    for (int group = 0; group < TR_NUM_PARTNERS; ++group)
+        for (int call = 0; call < TR_NUM_TRAFFIC; ++call)
             CHECK_MESSAGE((double)cost->traffic[group][call].bytes <= bound,
                           "%s: %s of %s exceed %g", name, tr_traffic_names[call],
                           tr_partner_names[group], bound);

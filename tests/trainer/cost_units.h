@@ -76,8 +76,8 @@ long tr_cost_snapshot_bytes(const struct tr_cost_sizes *s, const struct tr_cost_
                             const struct tr_cost_rank *rank);
 
 /* Adds calls of `bytes` each. */
-static inline void tr_cost_count(struct tr_cost *cost, enum tr_cost_group group,
-                                 enum tr_cost_call call, long calls, long bytes)
+static inline void tr_cost_count(struct tr_cost *cost, enum tr_partners group,
+                                 enum tr_traffic_kind call, long calls, long bytes)
 {
     if (calls <= 0) return;
     cost->traffic[group][call].calls += (uint64_t)calls;

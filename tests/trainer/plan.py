@@ -3,17 +3,11 @@ TRAIN: tutti-train."""
 import os
 import re
 import subprocess
-import sys
-import tempfile
 import xml.etree.ElementTree as xml
 
-SVG = "{http://www.w3.org/2000/svg}"
+from pictures import SVG, check, run
+
 KINDS = ["weights", "gradients", "optimizer", "gathered", "activations", "snapshot"]
-
-
-def check(true, *what):
-    if not true:
-        raise AssertionError(" ".join(map(str, what)))
 
 
 def call(*options, code=0):
@@ -144,13 +138,4 @@ def check_errors(work):
     check("--svg=x is for --plan" in call("--svg=x", "--steps=1", code=1), "--svg without --plan")
 
 
-failures = 0
-for test in check_plan, check_alone, check_large, check_errors:
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            test(folder)
-            print("ok", test.__name__)
-        except Exception as error:
-            failures += 1
-            print("FAILED", test.__name__, type(error).__name__, error)
-sys.exit(1 if failures else 0)
+run(check_plan, check_alone, check_large, check_errors)

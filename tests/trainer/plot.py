@@ -5,21 +5,15 @@ import math
 import os
 import re
 import subprocess
-import sys
-import tempfile
 import time
 import xml.etree.ElementTree as xml
 
-SVG = "{http://www.w3.org/2000/svg}"
+from pictures import SVG, check, run
+
 UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}
 PANELS = {"loss": "loss", "learning rate": "lr", "gradient norm": "norm", "tokens/s": "tokens_per_second"}
 SMALL = ["--layers=1", "--heads=2", "--width=16", "--context=16", "--batch=4", "--sample=0", "--log-every=1000000",
          "--data=" + os.path.dirname(os.path.abspath(__file__))]
-
-
-def check(true, *what):
-    if not true:
-        raise AssertionError(" ".join(map(str, what)))
 
 
 def call(*options, code=0, ranks=1):
@@ -227,13 +221,4 @@ def check_errors(work):
     check(not os.path.exists(f"{work}/bad.svg") and len(rows(log)) == 1, "a picture of an error")
 
 
-failures = 0
-for test in check_run, check_rewritten, check_resumed, check_logs, check_thinned, check_strange, check_errors:
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            test(folder)
-            print("ok", test.__name__)
-        except Exception as error:
-            failures += 1
-            print("FAILED", test.__name__, type(error).__name__, error)
-sys.exit(1 if failures else 0)
+run(check_run, check_rewritten, check_resumed, check_logs, check_thinned, check_strange, check_errors)

@@ -1,4 +1,4 @@
 #!/usr/bin/env bash
 # The pictures of --plot (plot.py). BIN: the folder of the programs.
 command -v python3 >/dev/null || { echo "skipped: reading pictures needs python3" && exit 77; }
-RUN=${BIN:?}/tutti-run TRAIN=$BIN/tutti-train exec python3 "$(dirname "$0")/plot.py"
+RUN=${BIN:?}/tutti-run TRAIN=$BIN/tutti-train exec python3 -B "$(dirname "$0")/plot.py"

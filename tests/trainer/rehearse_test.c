@@ -82,8 +82,8 @@ static void compare_traffic(const struct tr_rehearsal *r, const struct tr_cost *
     for (int with = 0; with < TR_NUM_PARTNERS; ++with)
         for (int kind = 0; kind < TR_NUM_TRAFFIC; ++kind) {
             const struct tr_traffic *t = &r->step[with].traffic[kind];
-            struct tr_cost_traffic x = cost->traffic[with][kind];
-            if (alone) x = (struct tr_cost_traffic){0};
+            struct tr_traffic x = cost->traffic[with][kind];
+            if (alone) x = (struct tr_traffic){0};
             CHECK_MESSAGE(t->calls == x.calls && t->bytes == x.bytes,
                           "%s: %s of %s: %llu calls of %llu bytes, expected %llu of %llu", name,
                           tr_traffic_names[kind], tr_partner_names[with],
@@ -99,8 +99,8 @@ static bool is_rounded(uint64_t bytes, uint64_t expected, long ntensors)
     return bytes >= expected && bytes - expected < 64 * (uint64_t)ntensors;
 }
 
-static void compare_memory(const struct tr_rehearsal *r, const struct tr_cost_memory *m,
-                           int nlayers, const char *name)
+static void compare_memory(const struct tr_rehearsal *r, const struct tr_memory *m, int nlayers,
+                           const char *name)
 {
     enum { OF_A_BLOCK = 16, OF_A_SET = 6, ONCE = 20 };
     CHECK_MESSAGE(r->memory.weights == m->weights && r->memory.gradients == m->gradients &&

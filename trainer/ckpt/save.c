@@ -435,8 +435,7 @@ tr_status tr_ckpt_advance(struct tr_save **save)
         if (status == TR_OK) return TR_OK;
     }
     /* All know of the failure: rank 0 removes the file, as it may begin another of that name. */
-    const bool is_agreed = status == TR_AGREED || status == TR_ELSEWHERE;
-    if (is_agreed && s->engine->mesh->rank != 0) leave_file(s);
+    if (tr_is_agreed(status) && s->engine->mesh->rank != 0) leave_file(s);
     free_save(s);
     *save = NULL;
     return status;

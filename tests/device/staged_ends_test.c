@@ -213,10 +213,18 @@ static void bad_arguments(struct gpu_rank *rank)
         int *here = make_ints(rank, 1, 4), *there = (int *)gpu_memory(1, 64);
         tuttiStream_t hosts, others;
         void *device_stream = gpu_stream(1);
+        CUdeviceptr freed = 0;
+        gpu_use(0);
+        CALL(cuMemAlloc, &freed, 64);
+        CALL(cuMemFree, freed);
         CHECK_EQ(tuttiStreamCreate(&hosts), tuttiSuccess);
         CHECK_EQ(tuttiStreamFromDevice(&others, 1, device_stream), tuttiSuccess);
         check_error(rank, tuttiAllReduce(here, on_host, 4, tuttiInt32, tuttiSum, comm, NULL),
                     tuttiInvalidArgument, "is memory of the host that GPU 0 cannot use");
+        check_error(
+            rank,
+            tuttiAllReduce(here, (void *)(uintptr_t)freed, 4, tuttiInt32, tuttiSum, comm, NULL),
+            tuttiInvalidArgument, "or has been freed");
         check_error(rank, tuttiSend(on_host, 4, tuttiInt32, 1, comm, streams.stream),
                     tuttiInvalidArgument, "is memory of the host that GPU 0 cannot use");
         check_error(rank, tuttiRecv(there, 4, tuttiInt32, 1, comm, NULL), tuttiInvalidArgument,

@@ -53,8 +53,8 @@ static tt_status refuse_host_memory(const struct tt_comm_core *core, const struc
                                     const char *name, const struct tt_extent *buffer)
 {
     return tt_fail(TT_ERR_ARGUMENT,
-                   "%s: %s %p is memory of the host that GPU %d cannot use, but the call runs on "
-                   "the GPU: allocate it there, or pin it (cuMemHostRegister)",
+                   "%s: %s %p is memory of the host that GPU %d cannot use, or has been freed, but "
+                   "the call runs on the GPU: allocate it there, or pin it (cuMemHostRegister)",
                    where->function, name, (void *)buffer->first, core->gpu);
 }
 

@@ -61,7 +61,8 @@ struct tt_pointer {
 };
 
 /* Asks the driver whose memory the pointer is; without a driver every pointer is the host's. The
- * answer holds until the memory is freed. DEVICE: the driver failed. */
+ * answer holds until the memory is freed. DEVICE: the driver failed. In a child of fork, whose
+ * parent has used CUDA, what the host can read is the host's; of other memory: USAGE. */
 TT_NODISCARD tt_status tt_driver_pointer(const void *pointer, struct tt_pointer *result);
 
 enum { TT_MOST_CONNECTIONS = 32 };

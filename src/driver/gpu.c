@@ -1,9 +1,12 @@
 /* GPUs as plain data, and whose memory a pointer is. */
 #include "driver/driver.h"
 
+#include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include "base/config.h"
 #include "driver/cuda.h"
@@ -79,6 +82,14 @@ bool tt_driver_peers(int number, int peer)
            cu->DeviceCanAccessPeer(&can, device, other) == CUDA_SUCCESS && can != 0;
 }
 
+/* Whether the host can read the byte; also where the kernel does not tell. */
+static bool is_readable(const void *pointer)
+{
+    char byte;
+    const struct iovec to = {&byte, 1}, from = {(void *)(uintptr_t)pointer, 1};
+    return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 1 || errno != EFAULT;
+}
+
 tt_status tt_driver_pointer(const void *pointer, struct tt_pointer *result)
 {
     const struct tt_cuda *cu = tt_cuda_load();
@@ -95,9 +106,13 @@ tt_status tt_driver_pointer(const void *pointer, struct tt_pointer *result)
         CU_POINTER_ATTRIBUTE_DEVICE_POINTER};
     void *answers[] = {&type, &managed, &ordinal, &id, &base, &nbytes, &address};
     /* Succeeds with type 0 for memory that CUDA does not know. */
-    if (cu)
-        TT_CUDA_TRY(cu, PointerGetAttributes, sizeof what / sizeof *what, what, answers,
-                    (CUdeviceptr)(uintptr_t)pointer);
+    const CUresult answer = cu ? cu->PointerGetAttributes(sizeof what / sizeof *what, what, answers,
+                                                          (CUdeviceptr)(uintptr_t)pointer)
+                               : CUDA_SUCCESS;
+    /* In a child of fork the driver, which is its parent's, says so of every pointer. */
+    const bool is_inherited = answer == CUDA_ERROR_NOT_INITIALIZED;
+    if (answer != CUDA_SUCCESS && !(is_inherited && is_readable(pointer)))
+        return tt_cuda_fail(answer, "cuPointerGetAttributes");
     if (type == 0) {
         *result = (struct tt_pointer){.kind = TT_POINTER_HOST, .gpu = -1};
         return TT_OK;

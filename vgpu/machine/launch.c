@@ -294,10 +294,24 @@ static uint64_t next_block(struct vg_run *run)
     return x;
 }
 
+static uint32_t threads_taken(const struct vg_run *run)
+{
+    return (run->nthreads + VG_LANES - 1) / VG_LANES * VG_LANES;
+}
+
+static void take_room(const struct vg_run *run, struct vg_sm *sm)
+{
+    sm->threads += threads_taken(run);
+    sm->blocks++;
+    sm->shared += shared_taken(run->launch.gpu, run->shared_bytes);
+}
+
+/* False: no memory. vg_block_end gives back what a block has that is resident. */
 static bool block_begin(struct vg_run *run, uint64_t index, uint32_t sm)
 {
     struct vg_block *block = calloc(1, sizeof *block);
     if (block == NULL) return false;
+    take_room(run, &run->sms[sm]);
     const uint32_t *grid = run->launch.grid;
     block->run = run;
     block->index = index;
@@ -308,6 +322,10 @@ static bool block_begin(struct vg_run *run, uint64_t index, uint32_t sm)
     block->nthreads = run->nthreads;
     block->nwarps = block->live_warps = (run->nthreads + VG_LANES - 1) / VG_LANES;
     block->warps = calloc(block->nwarps, sizeof *block->warps);
+    for (uint32_t w = 0; block->warps != NULL && w < block->nwarps; w++) {
+        block->warps[w].block = block;
+        block->warps[w].list = VG_LISTS;
+    }
     snprintf(block->what, sizeof block->what, "shared memory of block %llu",
              (unsigned long long)index);
     block->shared = (struct vg_region){.address = VG_SHARED_WINDOW,
@@ -331,20 +349,11 @@ static bool block_begin(struct vg_run *run, uint64_t index, uint32_t sm)
     if (block->warps == NULL || block->shared.bytes == NULL || block->clock == NULL) return false;
     if (run->machine->settings.check_undefined && block->shared.defined == NULL) return false;
     for (uint32_t w = 0; w < block->nwarps; w++) {
-        block->warps[w].block = block;
-        block->warps[w].list = VG_LISTS;
-    }
-    for (uint32_t w = 0; w < block->nwarps; w++) {
         if (vg_warp_begin(&block->warps[w], block, w) != 0) return false;
         block->warps[w].list = VG_LISTS;
         vg_list_move(&block->warps[w], VG_READY);
     }
     return true;
-}
-
-static uint32_t threads_taken(const struct vg_run *run)
-{
-    return (run->nthreads + VG_LANES - 1) / VG_LANES * VG_LANES;
 }
 
 /* How many more blocks of the run the SM has room for. */
@@ -377,9 +386,6 @@ bool vg_block_admit(struct vg_run *run)
             if (room_on(run, sm) != 0 && (best == NULL || sm->blocks < best->blocks)) best = sm;
         }
         if (best == NULL) return true;
-        best->threads += threads_taken(run);
-        best->blocks++;
-        best->shared += shared_taken(gpu, run->shared_bytes);
         if (!block_begin(run, next_block(run), (uint32_t)(best - run->sms))) {
             run->fault = VG_FAULT_RESOURCES;
             snprintf(run->text, sizeof run->text, "kernel %s: no memory for block %llu",

@@ -1,9 +1,13 @@
 /* Runs that are resident at the same time on one GPU. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "builder.h"
 #include "shim.h"
+#ifdef TT_COUNTS_ALLOCATIONS
+#include "allocations.h"
+#endif
 
 enum { A = R, C = R + 2, D = R + 4 };
 
@@ -167,3 +171,31 @@ TEST(vgpu_residency, the_global_timer_goes_as_fast_for_two_runs_as_for_one)
                       (unsigned long long)ns[512 * i], (unsigned long long)alone);
     close_pair(&p);
 }
+
+#ifdef TT_COUNTS_ALLOCATIONS
+/* Each allocation in turn. Three blocks, of which the GPU has room for two. */
+TEST(vgpu_residency, a_run_without_memory_for_a_block_ends_and_leaves_its_room_to_others)
+{
+    struct pair p = open_pair(2);
+    bool was_refused = true;
+    int n = 0;
+    p.b->out[1024] = 1;
+    while (was_refused && n < 1000 && !tt_test_failed()) {
+        REQUIRE(begin(&p, 0, 3, false));
+        refuse_allocation((uint64_t)++n);
+        const enum vg_progress progress = until_it_stops(p.run[0]);
+        was_refused = !allocation_is_to_come();
+        refuse_allocation(0);
+        CHECK(progress == VG_DONE || (was_refused && progress == VG_FAULTED));
+        vg_run_end(p.run[0], p.past);
+        p.run[0] = NULL;
+        REQUIRE(begin(&p, 1, 3, false));
+        CHECK(until_it_stops(p.run[1]) == VG_DONE);
+        vg_run_end(p.run[1], p.past);
+        p.run[1] = NULL;
+    }
+    printf("%d allocations\n", n - 1);
+    CHECK(n > 2 && n < 1000);
+    close_pair(&p);
+}
+#endif

@@ -306,11 +306,26 @@ bool tt_staged_are_of_one(const struct tt_pending_call *a, const struct tt_pendi
     return a->comm->fabric->segment == b->comm->fabric->segment;
 }
 
+/* The streams may have got some of the call's work: they tell when they have done that. */
+static tt_status tell_ended(const struct tt_pending_call *pending)
+{
+    struct tt_context *context = pending->comm->staged->context;
+    const struct tt_stage *stage = pending->stage;
+    void *stream = tt_staged_stream(pending), *waiting = tt_staged_waiting_stream(pending);
+    if (waiting != stream) TT_TRY(tt_context_stream_follow(context, waiting, stream));
+    /* acquire: has_ended of memory.c */
+    return tt_context_stream_store(context, waiting, &stage->words->ended, stage->number);
+}
+
 void tt_staged_check_call(const struct tt_pending_call *pending, tt_status status)
 {
+    char text[TT_ERROR_TEXT];
     if (!status) return;
     pending->stage->failed = true;
     tt_ignore(tt_core_fail_call(pending->comm, status));
+    snprintf(text, sizeof text, "%s", tt_last_error());
+    tt_ignore(tell_ended(pending)); /* refused too: the staging memory is never freed */
+    tt_set_last_error(text);
 }
 
 /* Whether the call is the first of its communicator on its stream, and others are on others, or

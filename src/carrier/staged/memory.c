@@ -26,9 +26,11 @@ struct tt_stage_block {
 static bool has_ended(const struct tt_stage *stage)
 {
     const struct tt_stage_words *words = stage->words;
-    /* release: the stream's last store (copy_out of streams.c, tell_ready of streams.c) */
-    return !stage->failed && __atomic_load_n(stage->is_left ? &words->ready : &words->ended,
-                                             __ATOMIC_ACQUIRE) == stage->number;
+    const bool is_left = stage->is_left && !stage->failed;
+    /* release: the stream's last store (copy_out and tell_ready of streams.c, tell_ended of
+     * group.c) */
+    return __atomic_load_n(is_left ? &words->ready : &words->ended, __ATOMIC_ACQUIRE) ==
+           stage->number;
 }
 
 /* Copies of portions: a failed call may not have waited for all. */

@@ -101,7 +101,7 @@ struct tt_stage {
     uint32_t number;              /* of the last use */
     bool is_held;                 /* by a call that its group has not issued: no stream knows it */
     /* of this use */
-    bool failed;        /* its stream may never say that it has ended */
+    bool failed;        /* the driver refused what was to be queued: nothing more is */
     bool captured;      /* its stream was being captured when the call was made */
     bool is_collective; /* the call */
     bool by_host;       /* who runs the call queues the copies, as `portions` says */

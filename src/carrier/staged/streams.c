@@ -74,7 +74,7 @@ void tt_staged_copy_in(struct tt_calls *calls)
     tt_staged_join(calls, true);
     for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
         call->stage->is_held = false;
-        tt_staged_check_call(call, copy_in(call));
+        if (!call->stage->failed) tt_staged_check_call(call, copy_in(call));
         if (!call->stream) tt_core_enter_call(call->comm);
     }
     tt_context_end_work();

@@ -21,6 +21,7 @@ tt_status tt_host_init(struct tt_host_room *room, const struct tt_room_context *
     *room = (struct tt_host_room){.context = context,
                                   .config = *config,
                                   .fd_socket = fd_socket,
+                                  .user = geteuid(),
                                   .links = calloc(nlinks, sizeof *room->links)};
     room->config.members = members;
     if (!members || !room->links)

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/status.h"
 #include "transport/host/fdpass.h"
@@ -41,6 +42,7 @@ struct tt_host_room {
     struct tt_host_config config;
     struct tt_segment *segment;
     int fd_socket; /* descriptors come here */
+    uid_t user;    /* whose this process was at init: from others peers take no descriptor */
     int npassed;   /* at place 0: the places before this one have been passed the segment */
 
     struct tt_sleep sleep; /* has a lock of its own */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/private_fd.h"
@@ -204,6 +205,14 @@ static void introduce(struct tt_host_room *room, int place, uint64_t name)
     if (tt_private_fd_is_lost(shown->fd)) {
         TT_WARN_ONCE("this process has closed the descriptor of memory that other ranks of this "
                      "host could use in place: it is copied instead; " TT_LOST_FD);
+        return;
+    }
+    if (geteuid() != room->user) { /* the peer may drop the descriptor when it has been sent */
+        TT_WARN_ONCE(
+            "this process has become uid %d, and made its communicator as uid %d, so memory "
+            "that other ranks of this host could use in place is copied instead: change "
+            "the user before the init",
+            (int)geteuid(), (int)room->user);
         return;
     }
     list_freed(room, place, &note);

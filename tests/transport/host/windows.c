@@ -66,7 +66,7 @@ static int count_mapped(struct together *all, const struct shown *windows, int n
     size_t nbytes;
     int nmapped = 0;
     tt_fabric_find_memory(all->fabrics[1], NULL, 0, &none);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; room->windows && i < n; i++)
         nmapped += tt_window_map_find(&room->windows[0], windows[i].name, &nbytes) != NULL;
     return nmapped;
 }
@@ -114,6 +114,29 @@ TEST(windows, that_are_freed_are_unmapped_later_when_a_note_could_not_be_sent)
     CHECK_EQ(count_mapped(&all, after, 1), 1);
     CHECK_EQ(count_mapped(&all, before, 3), 0);
     destroy(after, 1);
+    together_close(&all);
+}
+
+/* The receiver takes nothing from another user, and looks when the descriptor has been sent. */
+TEST(windows, of_a_rank_that_has_become_another_user_are_shown_to_nobody)
+{
+    enum { NOBODY = 65534 };
+    if (geteuid() != 0) SKIP("only root can become another user");
+    struct together all;
+    struct shown window[1];
+    struct tt_memory memory;
+    REQUIRE(open_apart(&all));
+    create(window, 1);
+    REQUIRE(seteuid(NOBODY) == 0);
+    show(&all, window, 1);
+    REQUIRE(seteuid(0) == 0);
+    tt_fabric_find_memory(all.fabrics[0], window->memory, NBYTES, &memory);
+    CHECK(!tt_host_is_known(&all.fabrics[0]->host, 1, &memory, window->memory, NBYTES));
+    CHECK_EQ(count_mapped(&all, window, 1), 0);
+    show(&all, window, 1);
+    CHECK(tt_host_is_known(&all.fabrics[0]->host, 1, &memory, window->memory, NBYTES));
+    CHECK_EQ(count_mapped(&all, window, 1), 1);
+    destroy(window, 1);
     together_close(&all);
 }
 

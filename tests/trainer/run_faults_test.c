@@ -28,3 +28,37 @@ TEST(run, what_is_left_of_a_failed_save_is_not_removed_under_the_second_try)
     CHECK_MESSAGE(access(path, F_OK) == 0, "%s", b.output);
     teardown(&b);
 }
+
+/* The write after step 1 fails on its thread, which is known after step 2 at the earliest. */
+TEST(run, no_training_goes_on_after_the_last_step)
+{
+    struct bench b;
+    char options[COMMAND];
+    REQUIRE(setup(&b));
+    snprintf(options, sizeof options, SMALL "--fsdp=2 --steps=2 --every=1 --checkpoint=%s",
+             b.folder);
+    const int code = train_with("fsync:1-1", options, b.output);
+    CHECK_MESSAGE(code == 0, "exit code %d:\n%s", code, b.output);
+    CHECK_EQ(count(b.output, "there is no checkpoint of step 1\n"), 1);
+    CHECK_MESSAGE(count(b.output, "goes on") == 0, "%s", b.output);
+    teardown(&b);
+}
+
+/* Three saves of five find no room. */
+TEST(run, no_more_of_a_save_is_waited_for_than_is_under_way)
+{
+    struct bench b;
+    char options[COMMAND];
+    double under_way = 0, waited = 1;
+    REQUIRE(setup(&b));
+    snprintf(options, sizeof options, SMALL "--fsdp=2 --steps=5 --every=1 --checkpoint=%s",
+             b.folder);
+    const int code = train_with("fallocate:2-4", options, b.output);
+    CHECK_MESSAGE(code == 0, "exit code %d:\n%s", code, b.output);
+    CHECK_EQ(count(b.output, "the next one is due after step 5\n"), 1);
+    const char *at = strstr(b.output, "checkpoints were under way for ");
+    REQUIRE(at && sscanf(at, "checkpoints were under way for %lf s, %lf s of it waited for",
+                         &under_way, &waited) == 2);
+    CHECK_MESSAGE(waited <= under_way, "%s", at);
+    teardown(&b);
+}

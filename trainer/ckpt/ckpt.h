@@ -77,6 +77,15 @@ TR_NODISCARD tr_status tr_ckpt_read_state(const char *path, struct tr_state *sta
 /* The file that `where` (a file, or a folder whose newest checkpoint is meant) stands for. */
 TR_NODISCARD tr_status tr_ckpt_find(const char *where, char *path, size_t path_bytes);
 
+/* The newest checkpoint of the folder of a step before *step, which becomes its step. Fails where
+ * there is none. */
+TR_NODISCARD tr_status tr_ckpt_find_older(const char *folder, long long *step, char *path,
+                                          size_t path_bytes);
+
+/* To the error of a checkpoint that could not be read adds the newest older one of its folder that
+ * is whole, which is read for that. Returns `status`. */
+tr_status tr_ckpt_propose_older(const char *path, tr_status status);
+
 /* The options the checkpoint was written with, as JSON; free() it. */
 TR_NODISCARD tr_status tr_ckpt_read_options(const char *path, char **options);
 

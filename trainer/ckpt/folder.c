@@ -97,6 +97,27 @@ tr_status tr_ckpt_check_space(const char *folder, const struct tr_store *store)
                    folder, needed / 1048576, left / 1048576);
 }
 
+tr_status tr_ckpt_find_older(const char *where, long long *step, char *path, size_t path_bytes)
+{
+    DIR *folder = opendir(where);
+    if (!folder) return tr_fail("--resume=%s: %s", where, strerror(errno));
+    long long newest = -1;
+    char name[NAME_MAX + 1] = "";
+    for (const struct dirent *entry; (entry = readdir(folder));) {
+        long long found;
+        if (tr_ckpt_is_named(entry->d_name, "", &found) && found > newest && found < *step) {
+            newest = found;
+            snprintf(name, sizeof name, "%s", entry->d_name); /* however many zeros it has */
+        }
+    }
+    closedir(folder);
+    if (newest < 0) return tr_fail("--resume=%s: no step-*.safetensors in that folder", where);
+    if (snprintf(path, path_bytes, "%s/%s", where, name) >= (int)path_bytes)
+        return tr_fail("--resume=%s: the name is too long", where);
+    *step = newest;
+    return TR_OK;
+}
+
 tr_status tr_ckpt_find(const char *where, char *path, size_t path_bytes)
 {
     struct stat st;
@@ -106,20 +127,6 @@ tr_status tr_ckpt_find(const char *where, char *path, size_t path_bytes)
             return tr_fail("--resume=%s: the name is too long", where);
         return TR_OK;
     }
-    DIR *folder = opendir(where);
-    if (!folder) return tr_fail("--resume=%s: %s", where, strerror(errno));
-    long long newest = -1;
-    char name[NAME_MAX + 1] = "";
-    for (const struct dirent *entry; (entry = readdir(folder));) {
-        long long step;
-        if (tr_ckpt_is_named(entry->d_name, "", &step) && step > newest) {
-            newest = step;
-            snprintf(name, sizeof name, "%s", entry->d_name); /* however many zeros it has */
-        }
-    }
-    closedir(folder);
-    if (newest < 0) return tr_fail("--resume=%s: no step-*.safetensors in that folder", where);
-    if (snprintf(path, path_bytes, "%s/%s", where, name) >= (int)path_bytes)
-        return tr_fail("--resume=%s: the name is too long", where);
-    return TR_OK;
+    long long step = LLONG_MAX;
+    return tr_ckpt_find_older(where, &step, path, path_bytes);
 }

@@ -26,8 +26,12 @@ static tr_status begin(struct tr_trainer *t, struct tr_arena *snapshot)
                                  .run = t->run,
                                  .held_out = t->held_out,
                                  .spikes = t->spikes};
-    const tr_status status = tr_ckpt_begin(&t->engine, t->config.checkpoint, &t->saved, &t->config,
-                                           snapshot, &t->saving);
+    tr_status status = TR_OK;
+    if (t->mesh->rank == 0) status = tr_ckpt_hold(t->config.checkpoint, &t->lock);
+    status = tr_mesh_agree(t->mesh, status);
+    if (status < 0) return status;
+    status = tr_ckpt_begin(&t->engine, t->config.checkpoint, &t->saved, &t->config, snapshot,
+                           &t->saving);
     if (tr_is_agreed(status)) make_room(t);
     return status;
 }

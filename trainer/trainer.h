@@ -20,11 +20,11 @@ struct tr_trainer {
     int nthreads; /* of this rank */
     struct tr_text text;
     uint64_t data_checksum;
-    int lock;            /* rank 0: of the folder of checkpoints; -1: none */
     int64_t total_steps; /* 0: until the time is over */
 
     /* owner: the training thread */
     struct tr_engine engine;
+    int lock; /* rank 0: of the folder of checkpoints; -1: none */
     struct tr_log log;
     struct tr_epochs epochs;
     struct tr_plot plot; /* rank 0 */

@@ -28,6 +28,10 @@ TR_NODISCARD tr_status tr_ckpt_prepare(const char *folder);
  * lock on its file `.lock`, which stays there. Where that is not possible, prints a note; *lock is
  * -1. A lock removes what a killed run has left there. One rank calls it. */
 TR_NODISCARD tr_status tr_ckpt_lock(const char *folder, int *lock);
+/* Before a save: makes the folder again where it is gone, and locks it where *lock is of a folder
+ * that was renamed or removed since; says so. Fails, and keeps *lock, where another run has locked
+ * the folder meanwhile. One rank calls it. */
+TR_NODISCARD tr_status tr_ckpt_hold(const char *folder, int *lock);
 /* Fails when the disk has no room for a checkpoint. One rank calls it. */
 TR_NODISCARD tr_status tr_ckpt_check_space(const char *folder, const struct tr_store *store);
 

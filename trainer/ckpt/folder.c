@@ -82,6 +82,32 @@ tr_status tr_ckpt_lock(const char *folder, int *lock)
     return TR_OK;
 }
 
+/* Whether the lock is of the file that the folder has now, or of none where it cannot be locked. */
+static bool holds(const char *folder, int lock)
+{
+    char path[PATH_MAX];
+    struct stat held, found;
+    snprintf(path, sizeof path, "%s/.lock", folder);
+    return lock < 0 || fstat(lock, &held) < 0 ||
+           (stat(path, &found) == 0 && held.st_dev == found.st_dev && held.st_ino == found.st_ino);
+}
+
+tr_status tr_ckpt_hold(const char *folder, int *lock)
+{
+    const bool is_there = access(folder, F_OK) == 0;
+    int other;
+    if (is_there && holds(folder, *lock)) return TR_OK;
+    TR_TRY(tr_ckpt_prepare(folder));
+    TR_TRY(tr_ckpt_lock(folder, &other));
+    if (*lock >= 0) close(*lock);
+    *lock = other;
+    printf("note: --checkpoint=%s: the folder %s\n", folder,
+           is_there ? "is not the one of the start any more, or its .lock was removed: it is "
+                      "locked anew"
+                    : "was removed or renamed: it is made again, without what was in it");
+    return TR_OK;
+}
+
 tr_status tr_ckpt_check_space(const char *folder, const struct tr_store *store)
 {
     struct statvfs fs;

@@ -59,7 +59,7 @@ TEST(checkpoint, numbers_that_no_run_can_have_are_refused)
     }
 }
 
-/* Also one in the name of the header's checksum. */
+/* A bit may flip in the name of the header's checksum, too: then the file has none. */
 TEST(checkpoint, any_flipped_bit_of_the_header_is_found)
 {
     char path[64];

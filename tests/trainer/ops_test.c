@@ -3,6 +3,7 @@
  * embed_test.c and xent_test.c have the others. */
 #include <float.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "ops/product.h"

@@ -149,7 +149,8 @@ static bool parse_seconds(struct plan_options *options, const char *text)
 {
     char *end;
     options->seconds = strtod(text, &end);
-    return end != text && !*end && options->seconds >= 1 && options->seconds <= 600;
+    const bool decimal = text[strspn(text, "+-.0123456789eE")] == 0;
+    return decimal && end != text && !*end && options->seconds >= 1 && options->seconds <= 600;
 }
 
 static bool parse_hosts(struct plan_options *options, const char *text)

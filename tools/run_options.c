@@ -99,7 +99,8 @@ static int number(const char *text, const struct row *row)
     char *end;
     errno = 0;
     const long value = strtol(text, &end, 10);
-    if (end == text || *end || errno || value < row->low || value > row->high)
+    if (text[strspn(text, "+-0123456789")] || end == text || *end || errno || value < row->low ||
+        value > row->high)
         wrong(row->complaint, text);
     return (int)value;
 }
@@ -108,7 +109,9 @@ static int64_t milliseconds(const char *text, const struct row *row)
 {
     char *end;
     const double value = strtod(text, &end);
-    if (end == text || *end || !(value >= 0 && value <= 1e9)) wrong(row->complaint, text);
+    const bool decimal = text[strspn(text, "+-.0123456789eE")] == 0;
+    if (!decimal || end == text || *end || !(value >= 0 && value <= 1e9))
+        wrong(row->complaint, text);
     return (int64_t)ceil(value * 1000); /* a short time is not none */
 }
 

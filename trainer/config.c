@@ -103,8 +103,10 @@ static tr_status parse_number(const struct tr_option *option, const char *text, 
     char *end;
     errno = 0;
     const double number = strtod(text, &end);
-    if (end == text || *end || errno == ERANGE || !isfinite(number))
-        return tr_fail("--%s=%s: not a number", option->name, text);
+    const bool decimal = text[strspn(text, "+-.0123456789eE")] == 0;
+    if (!decimal || end == text || *end || errno == ERANGE || !isfinite(number))
+        return tr_fail("--%s=%s: not a number; expected a decimal one, as 16, 0.5 or 1e-3",
+                       option->name, text);
     if (option->type == TR_TYPE_INT && number != floor(number))
         return tr_fail("--%s=%s: not a whole number", option->name, text);
     if (number < option->lowest || number > option->highest)

@@ -100,7 +100,7 @@ tr_status tr_trainer_step(struct tr_trainer *t, struct tr_step *step)
     return TR_OK;
 }
 
-static bool is_over(const struct tr_trainer *t)
+bool tr_trainer_is_over(const struct tr_trainer *t)
 {
     return t->stop || (t->total_steps && t->step >= t->total_steps);
 }
@@ -110,7 +110,7 @@ static tr_status go_on(struct tr_trainer *t)
 {
     TR_TRY(tr_mesh_agree(t->mesh, tr_trainer_report_run(t)));
     t->started = t->log.last_time = tr_clock_seconds();
-    while (!is_over(t)) {
+    while (!tr_trainer_is_over(t)) {
         struct tr_step step;
         const double began = tr_clock_seconds();
         TR_TRY(tr_trainer_step(t, &step));
@@ -118,7 +118,7 @@ static tr_status go_on(struct tr_trainer *t)
         t->stepping += step.seconds;
         TR_TRY(tr_trainer_report(t, &step));
         TR_TRY(tr_trainer_saved(t));
-        if (t->config.every && t->step % t->config.every == 0 && !is_over(t))
+        if (t->config.every && t->step % t->config.every == 0 && !tr_trainer_is_over(t))
             TR_TRY(tr_trainer_save(t));
     }
     return t->config.checkpoint[0] ? tr_trainer_save_last(t) : TR_OK;

@@ -26,8 +26,12 @@ static tr_status begin(struct tr_trainer *t, struct tr_arena *snapshot)
                                  .run = t->run,
                                  .held_out = t->held_out,
                                  .spikes = t->spikes};
-    const tr_status status = tr_ckpt_begin(&t->engine, t->config.checkpoint, &t->saved, &t->config,
-                                           snapshot, &t->saving);
+    tr_status status = TR_OK;
+    if (t->mesh->rank == 0) status = tr_ckpt_hold(t->config.checkpoint, &t->lock);
+    status = tr_mesh_agree(t->mesh, status);
+    if (status < 0) return status;
+    status = tr_ckpt_begin(&t->engine, t->config.checkpoint, &t->saved, &t->config, snapshot,
+                           &t->saving);
     if (tr_is_agreed(status)) make_room(t);
     return status;
 }
@@ -42,46 +46,59 @@ static tr_status advance(struct tr_trainer *t, bool waits)
     return status;
 }
 
-/* In mid-run a file that cannot be written is a warning. */
-static tr_status warn(const struct tr_trainer *t, tr_status status)
+/* The step after which the next checkpoint is due; it may be the one that was last. */
+static int64_t find_next(const struct tr_trainer *t)
 {
-    if (status == TR_AGREED)
-        fprintf(stderr,
-                "tutti-train: rank %d: %s; there is no checkpoint of step %lld, the training goes "
-                "on, and the next one is due after step %lld\n",
-                t->mesh->rank, tr_error(), (long long)t->saved.step,
-                (long long)(t->saved.step + t->config.every));
+    const int64_t every = t->config.every;
+    const int64_t least = t->step > t->saved.step ? t->step : t->saved.step + 1;
+    const int64_t next = (least + every - 1) / every * every;
+    return t->total_steps && next > t->total_steps ? t->total_steps : next;
+}
+
+/* In mid-run a file that cannot be written is a warning. `ends`: no step follows. */
+static tr_status warn(const struct tr_trainer *t, tr_status status, bool ends)
+{
+    if (status == TR_AGREED) {
+        fprintf(stderr, "tutti-train: rank %d: %s; there is no checkpoint of step %lld",
+                t->mesh->rank, tr_error(), (long long)t->saved.step);
+        if (!ends)
+            fprintf(stderr, ", the training goes on, and the next one is due after step %lld",
+                    (long long)find_next(t));
+        fprintf(stderr, "\n");
+    }
     return tr_is_agreed(status) ? TR_OK : status;
 }
 
-static tr_status go_on(struct tr_trainer *t, bool waits)
+static tr_status go_on(struct tr_trainer *t, bool waits, bool ends)
 {
     const double before = tr_clock_seconds();
     const tr_status status = advance(t, waits);
     const double now = tr_clock_seconds();
     if (!t->saving) t->saving_seconds += now - t->saving_since;
     t->save_waited += now - before;
-    return warn(t, status);
+    return warn(t, status, ends);
 }
 
 tr_status tr_trainer_saved(struct tr_trainer *t)
 {
-    return t->saving && !t->writing ? go_on(t, false) : TR_OK;
+    return t->saving && !t->writing ? go_on(t, false, tr_trainer_is_over(t)) : TR_OK;
 }
 
 tr_status tr_trainer_save(struct tr_trainer *t)
 {
-    if (t->saving) TR_TRY(go_on(t, true)); /* there is one snapshot */
+    if (t->saving) TR_TRY(go_on(t, true, false)); /* there is one snapshot */
     t->saving_since = tr_clock_seconds();
     TR_TRY(tr_ckpt_check(&t->engine, t->step));
     const tr_status status = begin(t, &t->snapshot);
-    t->save_waited += tr_clock_seconds() - t->saving_since;
-    return warn(t, status);
+    const double seconds = tr_clock_seconds() - t->saving_since;
+    t->save_waited += seconds;
+    if (!t->saving) t->saving_seconds += seconds;
+    return warn(t, status, false);
 }
 
 tr_status tr_trainer_save_last(struct tr_trainer *t)
 {
-    if (t->saving) TR_TRY(go_on(t, true));
+    if (t->saving) TR_TRY(go_on(t, true, true));
     TR_TRY(tr_ckpt_check(&t->engine, t->step));
     tr_status status = TR_OK;
     for (int tries = t->config.keep ? 2 : 1; tries > 0; --tries) { /* keep has made room */
@@ -97,7 +114,7 @@ tr_status tr_trainer_save_rest(struct tr_trainer *t, tr_status status)
     char story[2048];
     if (!t->saving || !tr_is_agreed(status)) return status;
     snprintf(story, sizeof story, "%s", tr_error());
-    const tr_status ended = go_on(t, true);
+    const tr_status ended = go_on(t, true, true);
     (void)tr_fail("%s", story);
     return ended < 0 ? ended : status;
 }

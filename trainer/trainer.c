@@ -24,6 +24,7 @@ static tr_status share_options(struct tr_trainer *t, const char *path, char **op
     static const char what[] = "sharing the checkpoint's options";
     tr_status status = TR_OK;
     if (mesh->rank == 0) status = tr_ckpt_read_options(path, options);
+    if (status < 0) status = tr_ckpt_propose_older(path, status);
     TR_TRY(tr_mesh_agree(mesh, status));
     uint64_t length = mesh->rank == 0 ? strlen(*options) : 0;
     TR_TRY(tr_mesh_check(

@@ -20,11 +20,11 @@ struct tr_trainer {
     int nthreads; /* of this rank */
     struct tr_text text;
     uint64_t data_checksum;
-    int lock;            /* rank 0: of the folder of checkpoints; -1: none */
     int64_t total_steps; /* 0: until the time is over */
 
     /* owner: the training thread */
     struct tr_engine engine;
+    int lock; /* rank 0: of the folder of checkpoints; -1: none */
     struct tr_log log;
     struct tr_epochs epochs;
     struct tr_plot plot; /* rank 0 */
@@ -82,6 +82,9 @@ TR_NODISCARD tr_status tr_trainer_report(struct tr_trainer *trainer, const struc
  * Collective.
  */
 TR_NODISCARD tr_status tr_trainer_run(struct tr_trainer *trainer);
+
+/* Whether no step follows the one that was last: its number, the time or a signal says so. */
+bool tr_trainer_is_over(const struct tr_trainer *trainer);
 
 /* The mean loss over the held-out part; NaN when that is shorter than a window. Fails when the loss
  * itself is not a number. Collective. */

@@ -43,7 +43,7 @@ bool perf_value_int(const struct perf_value *value, int low, int high, int *numb
 bool perf_parse_size(const char *text, size_t *nbytes)
 {
     static const char units[] = "KMG";
-    if (!isdigit((unsigned char)text[0])) return false;
+    if (!isdigit((unsigned char)text[0]) || strpbrk(text, "xX")) return false;
     char *end;
     double size = strtod(text, &end);
     if (*end != '\0') {
@@ -124,7 +124,8 @@ bool perf_value_bandwidth(const struct perf_value *value, double *bandwidth)
 {
     char *end;
     double parsed = strtod(value->text, &end);
-    if (end == value->text || *end != '\0' || !(parsed >= 0) || !isfinite(parsed)) {
+    bool decimal = value->text[strspn(value->text, "+-.0123456789eE")] == '\0';
+    if (!decimal || end == value->text || *end != '\0' || !(parsed >= 0) || !isfinite(parsed)) {
         return perf_value_refuse(value, "'%s' is no bandwidth in GB/s", value->text);
     }
     *bandwidth = parsed;
@@ -135,7 +136,7 @@ bool perf_value_seed(const struct perf_value *value, uint64_t *seed)
 {
     char *end;
     errno = 0;
-    uint64_t parsed = strtoull(value->text, &end, 0);
+    uint64_t parsed = strtoull(value->text, &end, 10);
     if (errno != 0 || end == value->text || *end != '\0' || value->text[0] == '-') {
         return perf_value_refuse(value, "'%s' is not a whole number from 0 up", value->text);
     }

@@ -80,7 +80,7 @@ TEST(perf_options, every_option_is_taken)
     REQUIRE(parse(&options, &all_reduce, "--stream=own --memory tutti --rotate 1M --align 1",
                   stdout) == PERF_PARSE_RUN);
     CHECK(options.own_streams && options.tutti_memory);
-    REQUIRE(parse(&options, &all_reduce, "--seed 0x10 --min-bw 2.5 --algorithm ring", stdout) ==
+    REQUIRE(parse(&options, &all_reduce, "--seed 16 --min-bw 2.5 --algorithm ring", stdout) ==
             PERF_PARSE_RUN);
     CHECK_EQ(options.seed, 16);
     CHECK_STR(options.algorithm, "ring");
@@ -148,6 +148,9 @@ TEST(perf_options, errors_name_the_value_and_what_is_allowed)
         {"--device cuda -G 1 -I 1", "-G: in a graph nobody waits for a single call"},
         {"--stream 1", "--stream: '1' is unknown; use one of null own"},
         {"--min-bw fast", "--min-bw: 'fast' is no bandwidth in GB/s"},
+        {"--min-bw 0x1", "--min-bw: '0x1' is no bandwidth in GB/s"},
+        {"--seed 0x1", "--seed: '0x1' is not a whole number from 0 up"},
+        {"-b 0x10", "-b: '0x10' is no size"},
         {"--seed -1", "--seed: '-1' is not a whole number from 0 up"},
         {"--algorithm best", "--algorithm: all_reduce has no 'best'; use one of "},
         {"--bogus", "'--bogus' is no option"},

@@ -21,6 +21,7 @@ usage 2 "--master-port 65536: a port is a number" --master-port 65536 true
 usage 2 "--grace -1: it must be a number of seconds" --grace -1 true
 usage 2 "requires an argument" --hosts
 usage 2 "--hosts or --hostfile, not both" --hosts a --hostfile b true
+usage 2 "--grace 0x1: it must be a number of seconds" --grace 0x1 true
 usage 2 "--timeout soon: it must be a number of seconds" --timeout soon true
 usage 124 "timeout after 0.001 s: still running: rank 0" --timeout 0.0001 --grace 0.0001 -n 1 sleep 100
 usage 2 "--nonesuch" --nonesuch true

@@ -52,6 +52,9 @@ TEST(config, bad_options_are_named_with_what_was_expected)
     } cases[] = {
         {"--widht=4", "--width"},
         {"--lr=fast", "not a number"},
+        {"--every=0x10", "--every=0x10: not a number; expected a decimal one"},
+        {"--lr=0x1p-9", "--lr=0x1p-9: not a number; expected a decimal one"},
+        {"--every= 16", "--every= 16: not a number; expected a decimal one"},
         {"--lr=1e999", "not a number"},
         {"--lr=nan", "not a number"},
         {"--layers=2.5", "not a whole number"},
@@ -397,6 +400,7 @@ TEST(config, json_errors_name_the_line)
         {"{\"layers\": 3", "not a JSON object"},
         {"[1]", "not a JSON object"},
         {"{\"layers\": \"many\"}", "not a number"},
+        {"{\"layers\": \"0x2\"}", "not a number"},
         {"{\"layers\": null}", "expected a number or a string"},
         {"", "not a JSON object"},
         {"{\"data\": \"a\\u0000b\"}", "zero byte"},

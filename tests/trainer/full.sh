@@ -115,15 +115,42 @@ for ranks in 1 2; do
     [ "$(ls "$folder" | wc -l)" -eq 2 ] || fail "$(ls "$folder")"
 done
 
-case="a folder that is away for a while"
-disk 55
+# told TEXT: the run has said it. told_and_wrote TEXT: and it has written a checkpoint behind that.
+told() { grep -q -- "$1" "$work/out"; }
+told_and_wrote() { sed "1,/$1/d" "$work/out" | grep -q "^wrote $folder/step"; }
+
+# while_it_stands COMMAND...: between two moments of both ranks.
+while_it_stands() {
+    kill -STOP $(cat "$work/pid.0" "$work/pid.1")
+    "$@" || fail "$*"
+    kill -CONT $(cat "$work/pid.0" "$work/pid.1")
+}
+
+take_folder() {
+    mv "$folder" "$work/m/away" && mkdir "$folder" && exec 9>"$folder/.lock" && flock 9
+}
+
+for away in "rm -rf $folder" "mv $folder $work/m/away"; do
+    case="a folder that goes: ${away%% *}"
+    disk 75
+    begin 2 --fsdp=2 --steps=100000 --keep=1
+    until_true wrote
+    while_it_stands $away
+    until_true told_and_wrote "it is made again"
+    ! flock -n "$folder/.lock" true || fail "the new folder is not locked"
+    kill -TERM "$run"
+    ended 143
+done
+
+case="a folder that another run has taken meanwhile"
+disk 75
 begin 2 --fsdp=2 --steps=100000 --keep=1
 until_true wrote
-mv "$folder" "$work/m/away"
-until_true warned
-rm -f "$work/m/away"/*.tmp # of the save during which it went
-mv "$work/m/away" "$folder"
-until_true wrote_again
+while_it_stands take_folder
+until_true told "another run writes its checkpoints there.*the training goes on"
+[ -z "$(find "$folder" -name 'step-*.safetensors')" ] || fail "wrote there all the same"
+exec 9>&-
+until_true told_and_wrote "it is locked anew"
 kill -TERM "$run"
 ended 143
 

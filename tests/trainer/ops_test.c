@@ -3,6 +3,7 @@
  * embed_test.c and xent_test.c have the others. */
 #include <float.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "ops/product.h"
@@ -449,5 +450,31 @@ TEST(ops, rows_that_lie_apart_are_copied_added_and_cleared_without_what_is_betwe
             }
         for (long i = 0; i < ROWS * FROM; ++i) CHECK(all[i] == 2 * from[i]);
         free_all();
+    }
+}
+
+/* Sizes with one piece and several, and with bytes behind the last whole block. */
+TEST(ops, a_checksum_knows_every_bit_and_its_place)
+{
+    static const size_t sizes[] = {8, 60, 64, 68, 65536, 65536 * 2 + 100};
+    const struct tr_backend *backend = tr_backend_choose("");
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; ++s) {
+        const size_t n = sizes[s];
+        unsigned char *x = calloc(1, n), *y = calloc(1, n);
+        REQUIRE(x && y);
+        const uint64_t zeros = backend->checksum(x, n);
+        CHECK(zeros != backend->checksum(x, n - 4));
+        for (size_t at = 0; at < n; at += 1 + n / 100) {
+            uint64_t other = 0;
+            x[at] = 4;
+            CHECK_MESSAGE(backend->checksum(x, n) != zeros, "byte %zu of %zu", at, n);
+            y[at / 2] = 4;
+            if (at) other = backend->checksum(y, n);
+            CHECK_MESSAGE(other != backend->checksum(x, n), "bytes %zu and %zu", at, at / 2);
+            x[at] = y[at / 2] = 0;
+        }
+        CHECK(backend->checksum(x, n) == zeros);
+        free(x);
+        free(y);
     }
 }

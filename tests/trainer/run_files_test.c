@@ -219,3 +219,37 @@ TEST(run, a_folder_that_cannot_be_locked_is_told)
                   "%s", b.output);
     teardown(&b);
 }
+
+/* Of four checkpoints the newest has a flipped bit in the last tensor, then in the header, and the
+ * one before a flipped bit in a tensor, too. */
+TEST(run, a_damaged_checkpoint_names_the_next_older_one_that_is_whole)
+{
+    static const char *const places[] = {"$(($(stat -c %s $f) - 1))", "300"};
+    struct bench b;
+    char options[COMMAND], command[COMMAND], says[128];
+    REQUIRE(setup(&b));
+    snprintf(options, sizeof options, SMALL "--steps=4 --every=1 --checkpoint=%s/c", b.folder);
+    REQUIRE(train(1, options, b.output) == 0);
+    snprintf(command, sizeof command,
+             "cd %s/c; f=step-00000003.safetensors; printf '\\377' | dd of=$f bs=1 conv=notrunc "
+             "seek=$(($(stat -c %%s $f) - 9)) 2>&1",
+             b.folder);
+    CHECK_MESSAGE(run(command, b.output) == 0, "%s", b.output);
+    snprintf(options, sizeof options, "--resume=%s/c --steps=5 --sample=0", b.folder);
+    snprintf(says, sizeof says, "of step 2: --resume=%s/c/step-00000002.safetensors\n", b.folder);
+    for (int i = 0; i < 2; ++i) {
+        snprintf(command, sizeof command,
+                 "cd %s/c; f=step-00000004.safetensors; printf '\\377' | dd of=$f bs=1 "
+                 "conv=notrunc seek=%s 2>&1",
+                 b.folder, places[i]);
+        CHECK_MESSAGE(run(command, b.output) == 0, "%s", b.output);
+        CHECK_EQ(train(2, options, b.output), 1);
+        CHECK_MESSAGE(strstr(b.output, "step-00000004") && count(b.output, says) == 1, "%s",
+                      b.output);
+    }
+    snprintf(command, sizeof command, "rm %s/c/step-0000000[12].safetensors", b.folder);
+    CHECK_EQ(run(command, b.output), 0);
+    CHECK_EQ(train(2, options, b.output), 1);
+    CHECK_MESSAGE(strstr(b.output, "no older checkpoint there is whole"), "%s", b.output);
+    teardown(&b);
+}

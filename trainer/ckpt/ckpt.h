@@ -28,6 +28,10 @@ TR_NODISCARD tr_status tr_ckpt_prepare(const char *folder);
  * lock on its file `.lock`, which stays there. Where that is not possible, prints a note; *lock is
  * -1. A lock removes what a killed run has left there. One rank calls it. */
 TR_NODISCARD tr_status tr_ckpt_lock(const char *folder, int *lock);
+/* Before a save: makes the folder again where it is gone, and locks it where *lock is of a folder
+ * that was renamed or removed since; says so. Fails, and keeps *lock, where another run has locked
+ * the folder meanwhile. One rank calls it. */
+TR_NODISCARD tr_status tr_ckpt_hold(const char *folder, int *lock);
 /* Fails when the disk has no room for a checkpoint. One rank calls it. */
 TR_NODISCARD tr_status tr_ckpt_check_space(const char *folder, const struct tr_store *store);
 
@@ -76,6 +80,15 @@ TR_NODISCARD tr_status tr_ckpt_read_state(const char *path, struct tr_state *sta
 
 /* The file that `where` (a file, or a folder whose newest checkpoint is meant) stands for. */
 TR_NODISCARD tr_status tr_ckpt_find(const char *where, char *path, size_t path_bytes);
+
+/* The newest checkpoint of the folder of a step before *step, which becomes its step. Fails where
+ * there is none. */
+TR_NODISCARD tr_status tr_ckpt_find_older(const char *folder, long long *step, char *path,
+                                          size_t path_bytes);
+
+/* To the error of a checkpoint that could not be read adds the newest older one of its folder that
+ * is whole, which is read for that. Returns `status`. */
+tr_status tr_ckpt_propose_older(const char *path, tr_status status);
 
 /* The options the checkpoint was written with, as JSON; free() it. */
 TR_NODISCARD tr_status tr_ckpt_read_options(const char *path, char **options);

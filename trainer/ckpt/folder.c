@@ -82,6 +82,32 @@ tr_status tr_ckpt_lock(const char *folder, int *lock)
     return TR_OK;
 }
 
+/* Whether the lock is of the file that the folder has now, or of none where it cannot be locked. */
+static bool holds(const char *folder, int lock)
+{
+    char path[PATH_MAX];
+    struct stat held, found;
+    snprintf(path, sizeof path, "%s/.lock", folder);
+    return lock < 0 || fstat(lock, &held) < 0 ||
+           (stat(path, &found) == 0 && held.st_dev == found.st_dev && held.st_ino == found.st_ino);
+}
+
+tr_status tr_ckpt_hold(const char *folder, int *lock)
+{
+    const bool is_there = access(folder, F_OK) == 0;
+    int other;
+    if (is_there && holds(folder, *lock)) return TR_OK;
+    TR_TRY(tr_ckpt_prepare(folder));
+    TR_TRY(tr_ckpt_lock(folder, &other));
+    if (*lock >= 0) close(*lock);
+    *lock = other;
+    printf("note: --checkpoint=%s: the folder %s\n", folder,
+           is_there ? "is not the one of the start any more, or its .lock was removed: it is "
+                      "locked anew"
+                    : "was removed or renamed: it is made again, without what was in it");
+    return TR_OK;
+}
+
 tr_status tr_ckpt_check_space(const char *folder, const struct tr_store *store)
 {
     struct statvfs fs;
@@ -97,6 +123,27 @@ tr_status tr_ckpt_check_space(const char *folder, const struct tr_store *store)
                    folder, needed / 1048576, left / 1048576);
 }
 
+tr_status tr_ckpt_find_older(const char *where, long long *step, char *path, size_t path_bytes)
+{
+    DIR *folder = opendir(where);
+    if (!folder) return tr_fail("--resume=%s: %s", where, strerror(errno));
+    long long newest = -1;
+    char name[NAME_MAX + 1] = "";
+    for (const struct dirent *entry; (entry = readdir(folder));) {
+        long long found;
+        if (tr_ckpt_is_named(entry->d_name, "", &found) && found > newest && found < *step) {
+            newest = found;
+            snprintf(name, sizeof name, "%s", entry->d_name); /* however many zeros it has */
+        }
+    }
+    closedir(folder);
+    if (newest < 0) return tr_fail("--resume=%s: no step-*.safetensors in that folder", where);
+    if (snprintf(path, path_bytes, "%s/%s", where, name) >= (int)path_bytes)
+        return tr_fail("--resume=%s: the name is too long", where);
+    *step = newest;
+    return TR_OK;
+}
+
 tr_status tr_ckpt_find(const char *where, char *path, size_t path_bytes)
 {
     struct stat st;
@@ -106,20 +153,6 @@ tr_status tr_ckpt_find(const char *where, char *path, size_t path_bytes)
             return tr_fail("--resume=%s: the name is too long", where);
         return TR_OK;
     }
-    DIR *folder = opendir(where);
-    if (!folder) return tr_fail("--resume=%s: %s", where, strerror(errno));
-    long long newest = -1;
-    char name[NAME_MAX + 1] = "";
-    for (const struct dirent *entry; (entry = readdir(folder));) {
-        long long step;
-        if (tr_ckpt_is_named(entry->d_name, "", &step) && step > newest) {
-            newest = step;
-            snprintf(name, sizeof name, "%s", entry->d_name); /* however many zeros it has */
-        }
-    }
-    closedir(folder);
-    if (newest < 0) return tr_fail("--resume=%s: no step-*.safetensors in that folder", where);
-    if (snprintf(path, path_bytes, "%s/%s", where, name) >= (int)path_bytes)
-        return tr_fail("--resume=%s: the name is too long", where);
-    return TR_OK;
+    long long step = LLONG_MAX;
+    return tr_ckpt_find_older(where, &step, path, path_bytes);
 }

@@ -1,5 +1,6 @@
 /* Loads a checkpoint: rank 0 reads one tensor at a time, and each rank takes its part, whatever the
  * layout. */
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,12 +39,14 @@ static tr_status open_checked(const char *path, struct tr_safetensors **file)
 {
     TR_TRY(tr_safetensors_open(file, path));
     const char *version = tr_safetensors_metadata(*file, TR_CKPT_KEY);
-    if (version && !strcmp(version, TR_CKPT_VERSION)) return TR_OK;
+    const bool known = version && !strcmp(version, TR_CKPT_VERSION);
+    if (known && tr_safetensors_is_sealed(*file)) return TR_OK;
     const tr_status status =
-        version ? tr_fail("%s: tutti-train's version \"%s\" of checkpoints, expected \"%s\"", path,
-                          version, TR_CKPT_VERSION)
-                : tr_fail("%s: no checkpoint of tutti-train: its metadata have no \"%s\"", path,
-                          TR_CKPT_KEY);
+        known     ? tr_fail("%s: the header has no checksum: the file is corrupted", path)
+        : version ? tr_fail("%s: tutti-train's version \"%s\" of checkpoints, expected \"%s\"",
+                            path, version, TR_CKPT_VERSION)
+                  : tr_fail("%s: no checkpoint of tutti-train: its metadata have no \"%s\"", path,
+                            TR_CKPT_KEY);
     tr_safetensors_close(*file);
     *file = NULL; /* the caller may close it, too */
     return status;
@@ -64,17 +67,20 @@ tr_status tr_ckpt_read_options(const char *path, char **options)
 static tr_status read_number(const struct tr_safetensors *file, const char *path, const char *key,
                              int base, uint64_t *value)
 {
+    static const char digits[] = "0123456789abcdef";
     const char *text = tr_safetensors_metadata(file, key);
-    char *end = NULL;
-    if (text) *value = strtoull(text, &end, base);
-    if (!text || end == text || *end)
+    const size_t length = text ? strlen(text) : 0;
+    errno = 0;
+    if (text) *value = strtoull(text, NULL, base);
+    if (!length || errno || strspn(text, base == 10 ? "0123456789" : digits) != length)
         return tr_fail("%s: \"%s\" is \"%s\", expected a number", path, key,
                        text ? text : "missing");
     return TR_OK;
 }
 
-/* Nothing in a file of an earlier version: the run begins without losses to compare with. */
-static tr_status read_spikes(const struct tr_safetensors *file, const char *path,
+/* Nothing in a file of an earlier version: the run begins without losses to compare with. `step`:
+ * how many steps were done. */
+static tr_status read_spikes(const struct tr_safetensors *file, const char *path, uint64_t step,
                              struct tr_spikes *spikes)
 {
     const char *text = tr_safetensors_metadata(file, "losses");
@@ -82,6 +88,9 @@ static tr_status read_spikes(const struct tr_safetensors *file, const char *path
     *spikes = (struct tr_spikes){0};
     if (!text) return TR_OK;
     TR_TRY(read_number(file, path, "skipped", 10, &skipped));
+    if (skipped > step)
+        return tr_fail("%s: \"skipped\" is %llu, expected at most \"step\", which is %llu", path,
+                       (unsigned long long)skipped, (unsigned long long)step);
     spikes->skipped = (int64_t)skipped;
     for (const char *at = text; *at;) {
         char *end;
@@ -102,6 +111,9 @@ static tr_status read_state(const struct tr_safetensors *file, const char *path,
     const char *held_out = tr_safetensors_metadata(file, TR_CKPT_HELD_OUT);
     uint64_t step, samples, data, run = 0;
     TR_TRY(read_number(file, path, "step", 10, &step));
+    if (step > INT64_MAX)
+        return tr_fail("%s: \"step\" is %llu, expected at most %lld", path,
+                       (unsigned long long)step, (long long)INT64_MAX);
     TR_TRY(read_number(file, path, "samples", 10, &samples));
     TR_TRY(read_number(file, path, "data", 16, &data));
     if (tr_safetensors_metadata(file, TR_CKPT_RUN))
@@ -111,7 +123,7 @@ static tr_status read_state(const struct tr_safetensors *file, const char *path,
                                .data_checksum = data,
                                .run = run,
                                .held_out = held_out ? strtod(held_out, NULL) : NAN};
-    return read_spikes(file, path, &state->spikes);
+    return read_spikes(file, path, step, &state->spikes);
 }
 
 tr_status tr_ckpt_read_state(const char *path, struct tr_state *state)
@@ -124,12 +136,14 @@ tr_status tr_ckpt_read_state(const char *path, struct tr_state *state)
 }
 
 /* Rank 0 reads tensor after tensor, and no rank waits for one that it could not read. */
-static tr_status read_tensors(struct tr_engine *e, const struct tr_safetensors *file,
-                              const struct tr_parts *parts, float *whole)
+static tr_status read_tensors(struct tr_engine *e, const char *path,
+                              const struct tr_safetensors *file, const struct tr_parts *parts,
+                              float *whole)
 {
     for (int i = 0; i < parts->n; ++i) {
         tr_status status = TR_OK;
         if (file) status = tr_safetensors_read(file, &parts->tensors[i], whole);
+        if (status < 0) status = tr_ckpt_propose_older(path, status);
         TR_TRY(tr_mesh_agree(e->mesh, status));
         TR_TRY(hand_out(e, parts->ids[i], parts->tensors[i].count, whole));
     }
@@ -153,10 +167,11 @@ tr_status tr_ckpt_load(struct tr_engine *e, const char *path, struct tr_state *s
     if (status == TR_OK && e->mesh->rank == 0) {
         status = open_checked(path, &file);
         if (status == TR_OK) status = read_state(file, path, state);
+        if (status < 0) status = tr_ckpt_propose_older(path, status);
     }
     status = tr_mesh_agree(e->mesh, status);
     if (status == TR_OK) status = tr_store_settle(&e->store);
-    if (status == TR_OK) status = read_tensors(e, file, &parts, whole);
+    if (status == TR_OK) status = read_tensors(e, path, file, &parts, whole);
     if (status == TR_OK) status = share_state(e->mesh, state);
     if (status == TR_OK) status = tr_store_publish(&e->store);
     tr_safetensors_close(file);

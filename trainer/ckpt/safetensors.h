@@ -73,10 +73,13 @@ void tr_safetensors_discard(struct tr_safetensors_writer *writer);
 
 struct tr_safetensors; /* an open file; owned by the opener */
 
-/* Reads and checks the whole header: its checksum (files of older versions have none), lengths,
+/* Reads and checks the whole header: its checksum (files of other programs have none), lengths,
  * types, shapes, ranges, no holes and no overlaps. */
 TR_NODISCARD tr_status tr_safetensors_open(struct tr_safetensors **file, const char *path);
 void tr_safetensors_close(struct tr_safetensors *file);
+
+/* Whether the header has a checksum, which was right. */
+bool tr_safetensors_is_sealed(const struct tr_safetensors *file);
 
 /* The metadata's value; NULL when there is none. Valid until close. */
 const char *tr_safetensors_metadata(const struct tr_safetensors *file, const char *key);
@@ -85,6 +88,9 @@ const char *tr_safetensors_metadata(const struct tr_safetensors *file, const cha
  * shape, or a wrong checksum or none. */
 TR_NODISCARD tr_status tr_safetensors_read(const struct tr_safetensors *file,
                                            const struct tr_tensor *tensor, float *data);
+
+/* Reads all tensors. Fails, naming file and tensor, when a checksum is wrong or missing. */
+TR_NODISCARD tr_status tr_safetensors_check(const struct tr_safetensors *file);
 
 /* What the checksums of files add up: each number counts with its place in the tensor. */
 uint64_t tr_safetensors_sum(size_t first, const float *data, size_t count);

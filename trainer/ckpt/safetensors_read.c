@@ -22,6 +22,7 @@ struct tr_safetensors {
     int fd;
     uint64_t data_at, data_bytes; /* where the tensors lie in the file */
     struct json_object *header;
+    bool is_sealed; /* by a checksum of the header */
 };
 
 /* A row of the header, understood. */
@@ -157,16 +158,17 @@ char *tr_safetensors_find_seal(char *header)
 }
 
 /* Whether the header is the one that was sealed; its digits become zeros. */
-static tr_status check_seal(const char *path, char *text, size_t length)
+static tr_status check_seal(struct tr_safetensors *file, char *text, size_t length)
 {
     char *seal = tr_safetensors_find_seal(text), said[SEAL_DIGITS + 1], sum[SEAL_DIGITS + 1];
     if (!seal) return TR_OK;
     snprintf(said, sizeof said, "%s", seal);
     memset(seal, '0', SEAL_DIGITS);
     snprintf(sum, sizeof sum, "%016llx", (unsigned long long)tr_checksum(text, length));
-    if (!strcmp(said, sum)) return TR_OK;
-    return tr_fail("%s: the header has checksum %s, expected %s: the file is corrupted", path, sum,
-                   said);
+    file->is_sealed = !strcmp(said, sum);
+    if (file->is_sealed) return TR_OK;
+    return tr_fail("%s: the header has checksum %s, expected %s: the file is corrupted", file->path,
+                   sum, said);
 }
 
 static tr_status read_header(struct tr_safetensors *file)
@@ -186,7 +188,7 @@ static tr_status read_header(struct tr_safetensors *file)
     if (!text) return tr_fail("%s: out of memory", file->path);
     tr_status status = read_at(file, 8, text, length);
     text[length] = 0;
-    if (status == TR_OK) status = check_seal(file->path, text, length);
+    if (status == TR_OK) status = check_seal(file, text, length);
     if (status == TR_OK) file->header = json_tokener_parse(text);
     free(text);
     TR_TRY(status);
@@ -219,6 +221,11 @@ void tr_safetensors_close(struct tr_safetensors *file)
     if (file->fd >= 0) close(file->fd);
     json_object_put(file->header);
     free(file);
+}
+
+bool tr_safetensors_is_sealed(const struct tr_safetensors *file)
+{
+    return file->is_sealed;
 }
 
 const char *tr_safetensors_metadata(const struct tr_safetensors *file, const char *key)
@@ -267,5 +274,30 @@ tr_status tr_safetensors_read(const struct tr_safetensors *file, const struct tr
     if (strcmp(expected, sum) != 0)
         return tr_fail("%s: tensor %s has checksum %s, expected %s: the file is corrupted",
                        file->path, tensor->name, sum, expected);
+    return TR_OK;
+}
+
+static tr_status check_tensor(const struct tr_safetensors *file, const char *name,
+                              struct json_object *row)
+{
+    struct entry entry;
+    TR_TRY(parse_entry(file, name, row, &entry));
+    const struct tr_tensor tensor = {.name = name,
+                                     .ndim = entry.ndim,
+                                     .shape = {entry.shape[0], entry.shape[1]},
+                                     .count = (entry.end - entry.begin) / 4};
+    float *data = malloc(tensor.count * sizeof *data);
+    const tr_status status = data ? tr_safetensors_read(file, &tensor, data)
+                                  : tr_fail("%s: out of memory for %s", file->path, name);
+    free(data);
+    return status;
+}
+
+tr_status tr_safetensors_check(const struct tr_safetensors *file)
+{
+    json_object_object_foreach(file->header, name, row)
+    {
+        if (strcmp(name, "__metadata__") != 0) TR_TRY(check_tensor(file, name, row));
+    }
     return TR_OK;
 }

@@ -78,7 +78,11 @@ static tr_status seal(char *header, size_t length)
 static tr_status make_header(const struct tr_safetensors_writer *w, char **header, size_t *length)
 {
     struct json_object *root = json_object_new_object(), *notes = json_object_new_object();
-    if (!root || !notes) return tr_fail("out of memory for the checkpoint's header");
+    if (!root || !notes) {
+        json_object_put(root);
+        json_object_put(notes);
+        return tr_fail("out of memory for the checkpoint's header");
+    }
     json_object_object_add(root, "__metadata__", notes);
     json_object_object_add(notes, "header", json_object_new_string(unsealed));
     for (int i = 0; i < w->nmetadata; ++i)
@@ -92,9 +96,9 @@ static tr_status make_header(const struct tr_safetensors_writer *w, char **heade
         json_object_object_add(root, w->tensors[i].name, describe(&w->tensors[i], w->begin[i]));
     }
     const char *text = json_object_to_json_string_ext(root, JSON_C_TO_STRING_PLAIN);
-    const size_t plain = strlen(text);
+    const size_t plain = text ? strlen(text) : 0;
     *length = (plain + 7) / 8 * 8;
-    *header = malloc(*length + 1);
+    *header = text ? malloc(*length + 1) : NULL;
     tr_status status = TR_OK;
     if (*header) {
         memset(*header, ' ', *length);
@@ -115,7 +119,13 @@ enum { PREFIX = 8 };
 static tr_status write_header(struct tr_safetensors_writer *w)
 {
     char *header = NULL;
-    TR_TRY(make_header(w, &header, &w->length));
+    size_t length = 0;
+    TR_TRY(make_header(w, &header, &length));
+    if (w->length && length != w->length) { /* the tensors lie behind it already */
+        free(header);
+        return tr_fail("%s: out of memory for the header", w->path);
+    }
+    w->length = length;
     unsigned char prefix[PREFIX];
     for (int i = 0; i < PREFIX; ++i) prefix[i] = (unsigned char)((uint64_t)w->length >> (8 * i));
     tr_status status = write_all(w, prefix, sizeof prefix, 0);

@@ -378,17 +378,15 @@ static tr_status prepare(struct tr_save *s, const char *folder, const struct tr_
     return s->engine->mesh->rank == 0 ? create(s, state, config) : TR_OK;
 }
 
-/* The file's beginning; a rank that does not see it sends its numbers at once. */
+/* The file's beginning; a rank that does not see it sends its numbers at once. Rank 0 waits for the
+ * disk when it has written all of them. */
 static tr_status begin_file(struct tr_save *s, struct tr_arena *snapshot)
 {
     TR_TRY(join(s));
     s->has_copy = snapshot && s->writer;
-    if (s->has_copy)
-        carve(&s->parts, s->own, s->engine->backend, snapshot);
-    else
-        start(s, write_and_sync);
+    if (s->has_copy) carve(&s->parts, s->own, s->engine->backend, snapshot);
     if (s->engine->mesh->rank == 0) TR_TRY(write_others(s));
-    if (s->has_copy) start(s, write_and_sync);
+    start(s, write_and_sync);
     return TR_OK;
 }
 

@@ -217,6 +217,33 @@ static __device__ inline void tt_pass_middle(const F &f, const tt_pass *pass, si
         tt_pass_units<MOST, WHOLE, F, UNIT, 1>(f, pass, at);
 }
 
+/* The middle of a pass by 16 bytes, with 128 bytes a thread or more on their way: of two, three or
+ * four sources at once where that is worth the code, else of two. Fewer where a fold takes many
+ * registers itself, and where raw sources are divided, which is a call. */
+template <class F, class UNIT>
+static __device__ inline void tt_pass_wide(const F &f, const tt_pass *pass, size_t at, size_t end)
+{
+    if constexpr (F::OFTEN && F::CALLS) {
+        const tt_multiplied<F> multiplied(f);
+        if (!f.divides() || !pass->changes.raw)
+            return tt_pass_wide<tt_multiplied<F>, UNIT>(multiplied, pass, at, end);
+    }
+    if constexpr (F::OFTEN && F::CALLS)
+        if (pass->nsources == 2) return tt_pass_middle<2, true, F, UNIT, 2>(f, pass, at, end);
+    if constexpr (F::CALLS)
+        tt_pass_middle<1, false, F, UNIT, 1>(f, pass, at, end);
+    else if constexpr (F::HEAVY)
+        tt_pass_middle<4, false, F, UNIT, 1>(f, pass, at, end);
+    else if constexpr (!F::OFTEN)
+        tt_pass_middle<2, false, F, UNIT, 4>(f, pass, at, end);
+    else if (pass->nsources == 2)
+        tt_pass_middle<2, true, F, UNIT, 4>(f, pass, at, end);
+    else if (pass->nsources == 3)
+        tt_pass_middle<3, true, F, UNIT, 3>(f, pass, at, end);
+    else
+        tt_pass_middle<4, false, F, UNIT, 2>(f, pass, at, end);
+}
+
 /* The elements of bytes [0, head) and [tail, nbytes). */
 template <class F>
 static __device__ inline void tt_pass_ends(const F &f, const tt_pass *pass, size_t head,
@@ -252,17 +279,12 @@ template <class F> struct tt_pass_fold {
         typedef typename F::word word;
         typedef typename tt_pass_unit<word>::type unit;
         const F f(*fold);
-        const bool middle = parts.unit == 16 || (F::OFTEN > 1 && parts.unit);
+        const bool middle = parts.unit == 16 || (F::OFTEN && !F::SCALES && parts.unit);
         const size_t end =
             middle ? parts.nbytes - ((parts.nbytes - parts.head) & (parts.unit - 1)) : parts.head;
-        if (F::OFTEN && parts.unit == 16 && pass->nsources == 2)
-            tt_pass_middle<2, true, F, unit, F::OFTEN ? 2 * F::OFTEN : 1>(f, pass, parts.head, end);
-        else if (F::OFTEN > 1 && parts.unit == 16 && pass->nsources == 3)
-            tt_pass_middle<3, true, F, unit, 3>(f, pass, parts.head, end);
-        else if (parts.unit == 16)
-            tt_pass_middle<F::SCALES ? 1 : 4, false, F, unit, F::OFTEN ? F::OFTEN : 1>(
-                f, pass, parts.head, end);
-        else if (F::OFTEN > 1 && parts.unit)
+        if (parts.unit == 16)
+            tt_pass_wide<F, unit>(f, pass, parts.head, end);
+        else if (F::OFTEN && !F::SCALES && parts.unit)
             tt_pass_middle<1, false, F, word, 4>(f, pass, parts.head, end);
         tt_pass_ends(f, pass, parts.head, end, parts.nbytes);
     }

@@ -14,8 +14,10 @@ struct vgpu_traffic {
     uint64_t instructions; /* of threads */
     uint64_t weak_loaded, weak_stored;
     uint64_t strong_loaded, strong_stored;
-    uint64_t waited; /* of strong_loaded: from one of the last 8 addresses from which the thread
-                      * made strong loads, as in a wait */
+    uint64_t waited;   /* of strong_loaded: from one of the last 8 addresses from which the thread
+                        * made strong loads, as in a wait */
+    uint64_t barriers; /* that blocks passed: bar and barrier */
+    uint64_t fences;   /* of threads: fences, and stores and atomics that release */
     uint64_t launches;
     uint64_t flushes; /* calls of cuFlushGPUDirectRDMAWrites */
 };

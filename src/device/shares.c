@@ -10,14 +10,34 @@ static struct tt_process_lock lock = TT_PROCESS_LOCK;
 
 /* ---- Room ----------------------------------------------------------------------------------- */
 
-/* For each rank of the team; 0: less than the least is left. The first communicator may have all;
- * each later one leaves half of what it finds, where that is enough for others. */
+/* So many communicators of a process get ENOUGH blocks a rank at least, on a GPU where one of them
+ * may have all that it wants besides. */
+enum { COMMUNICATORS = 8, ENOUGH = 8 };
+
+static int count_teams(const struct tt_shares *shares)
+{
+    int n = 0;
+    for (const struct tt_share_team *team = shares->teams; team; team = team->next) n++;
+    return n;
+}
+
+static int least_of(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* For each rank of the team; 0: less than the least is left. At most half of what is left and what
+ * the communicators to come leave over, but ENOUGH where that is there. */
 static int blocks_for(const struct tt_shares *shares, const struct tt_share_request *request)
 {
-    const int left = (shares->most - shares->taken) / request->nteam;
-    const int most = shares->taken && left >= 4 * request->least ? left / 2 : left;
+    const int left = (shares->most - shares->taken) / request->nteam, wanted = request->wanted;
+    const bool all_fit = shares->most / request->nteam >= (COMMUNICATORS - 1) * ENOUGH + wanted;
+    const int to_come = COMMUNICATORS - 1 - count_teams(shares);
     if (left < request->least || shares->nkernels + request->nteam > shares->most_kernels) return 0;
-    return most < request->wanted ? most : request->wanted;
+    int most = left / 2;
+    if (all_fit && to_come > 0) most = least_of(most, left - to_come * ENOUGH);
+    if (most < ENOUGH) most = least_of(left, ENOUGH);
+    return least_of(most, wanted);
 }
 
 static void lower(int *most, int value)

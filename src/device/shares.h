@@ -3,8 +3,9 @@
  *
  * Kernels of a collective wait for one another, so all of them must be resident. Each rank of a
  * communicator therefore has a share, blocks that are taken at init. While there is room, a
- * communicator's ranks get shares of their own: their kernels run beside all others. Where there is
- * none, each rank joins the share of another communicator's rank: the kernels of a share run one
+ * communicator's ranks get shares of their own, of at most half of it, and on a large GPU less than
+ * what the next ones of eight communicators need: their kernels run beside all others. Where there
+ * is none, each rank joins the share of another communicator's rank: the kernels of a share run one
  * after the other, in the order of their launches (an event that each one waits for and records).
  *
  *     blocks 0, 1    rank 0 of A, rank 0 of C    A's and B's calls run side by side,

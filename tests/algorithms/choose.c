@@ -511,6 +511,23 @@ TEST(choose, on_gpus_the_cheapest_is_among_the_fastest_of_an_h100)
         for (int size = 0; size < NSIZES; size++) check_choice(row, size);
 }
 
+/* With more blocks bytes cost less, and waits as much: longer calls take the fewest steps. */
+TEST(choose, on_gpus_by_the_blocks_that_there_are)
+{
+    static const int nparts[] = {2, 8, 32};
+    for (int i = 0; i < 3; i++) {
+        struct tt_setting setting = gpu;
+        setting.nparts = nparts[i];
+        for (size_t nbytes = 1 * KIB; nbytes <= 256 * MIB; nbytes *= 4) {
+            const size_t a_block = nbytes / (size_t)nparts[i];
+            const char *name = choice(TT_ALL_REDUCE, 8, &setting, nbytes)->name;
+            CHECK_STR(name, a_block <= 8 * KIB     ? "parallel"
+                            : a_block <= 128 * KIB ? "tree"
+                                                   : "two_shot");
+        }
+    }
+}
+
 /* A meeting on GPUs is a message to each rank; its kernel takes a number of ranks. */
 TEST(choose, gpus_never_meet_with_many_ranks)
 {

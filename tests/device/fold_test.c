@@ -275,7 +275,7 @@ static void draw_changes(struct bench *bench, struct fold_case *at)
 }
 
 /* 32 threads: from 2,048 bytes on, several loads of each thread are on their way at once. Sources
- * are folded in groups of four; the first group has the rest. */
+ * are folded in groups of two or four; the first group has the rest. */
 static bool check_passes(struct bench *bench, int architecture, enum tt_type type, enum tt_op op)
 {
     enum { MOST_ALWAYS = 4 }; /* besides, one number above */

@@ -71,23 +71,57 @@ TEST(shares, ranks_have_their_own_while_there_is_room)
     end();
 }
 
-TEST(shares, later_communicators_leave_blocks_for_others)
+/* Opens communicators of one rank on a GPU of so many blocks, until none is left. */
+static void check_sequence(int capacity, int wanted, const int *expected, int n)
 {
-    enum { COMMS = 7 };
-    static const int expected[COMMS] = {32, 32, 32, 18, 9, 4, 5};
-    struct tt_share_place places[COMMS];
+    struct tt_share_place places[16];
     begin();
-    shares.capacity = 132;
-    for (int i = 0; i < COMMS; i++) {
+    shares.capacity = capacity;
+    for (int i = 0; i < n; i++) {
         struct tt_share_request request = request_of(1 + (uint64_t)i, 1, 0);
-        request.capacity = 132;
-        request.wanted = 32;
+        request.capacity = capacity;
+        request.wanted = wanted;
         CHECK_EQ(tt_share_open(&shares, &request, &places[i]), TT_OK);
         CHECK_EQ(places[i].share->nblocks, expected[i]);
         CHECK(!places[i].takes_turns);
     }
-    for (int i = 0; i < COMMS; i++) tt_share_close(&shares, &places[i]);
-    CHECK_EQ(shares.taken, 0);
+    CHECK(capacity - shares.taken < 2);
+    for (int i = 0; i < n; i++) tt_share_close(&shares, &places[i]);
+    end();
+}
+
+TEST(shares, eight_communicators_of_a_process_have_blocks_of_their_own)
+{
+    check_sequence(132, 32, (const int[]){32, 32, 28, 8, 8, 8, 8, 8}, 8); /* H100 */
+    check_sequence(108, 32, (const int[]){32, 28, 8, 8, 8, 8, 8, 8}, 8);  /* A100 */
+    check_sequence(132, 64, (const int[]){64, 20, 8, 8, 8, 8, 8, 8}, 8);
+    check_sequence(128, 8, (const int[]){8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8}, 16);
+}
+
+TEST(shares, a_communicator_has_at_most_half_of_what_is_left)
+{
+    check_sequence(58, 32, (const int[]){29, 14, 8, 7}, 4);
+    check_sequence(16, 32, (const int[]){8, 8}, 2);
+    check_sequence(10, 32, (const int[]){8, 2}, 2);
+    check_sequence(5, 32, (const int[]){5}, 1);
+}
+
+/* Whoever comes when others have gone gets what they had. */
+TEST(shares, what_communicators_leave_is_for_later_ones)
+{
+    struct tt_share_place places[8], again;
+    begin();
+    shares.capacity = 132;
+    for (int i = 0; i <= 8; i++) {
+        struct tt_share_request request = request_of(1 + (uint64_t)i, 1, 0);
+        request.capacity = 132;
+        request.wanted = 32;
+        if (i == 8) tt_share_close(&shares, &places[0]);
+        CHECK_EQ(tt_share_open(&shares, &request, i < 8 ? &places[i] : &again), TT_OK);
+    }
+    CHECK_EQ(again.share->nblocks, 16);
+    tt_share_close(&shares, &again);
+    for (int i = 1; i < 8; i++) tt_share_close(&shares, &places[i]);
     end();
 }
 
@@ -173,12 +207,12 @@ TEST(shares, without_a_share_to_join_the_error_says_what_there_is)
 {
     struct tt_share_place a, none;
     begin();
+    shares.capacity = 9;
     struct tt_share_request request = request_of(1, 1, 0);
-    request.wanted = 19;
     CHECK_EQ(tt_share_open(&shares, &request, &a), TT_OK);
     request = request_of(2, 1, 1);
     CHECK_EQ(tt_share_open(&shares, &request, &none), TT_ERR_USAGE);
-    CHECK_MESSAGE(strstr(tt_last_error(), "have 19 of the 20 blocks of threads, and 1 of the 128 "
+    CHECK_MESSAGE(strstr(tt_last_error(), "have 8 of the 9 blocks of threads, and 1 of the 128 "
                                           "kernels, that it may run on GPU 0"),
                   "%s", tt_last_error());
     tt_share_close(&shares, &a);

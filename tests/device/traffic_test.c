@@ -18,7 +18,8 @@
 #include "calls_on_gpu.h"
 #include "shim.h"
 
-enum { DATA = 1 << 20, ROOT = 0 };
+/* BLOCKS: of threads, of each call. */
+enum { DATA = 1 << 20, ROOT = 0, BLOCKS = 32 };
 
 static __typeof__(vgpu_traffic) *traffic_of;
 
@@ -28,52 +29,54 @@ struct blocks {
     int taken, sent;    /* messages */
     int bare;           /* sent: alone, from a buffer, by a step that does nothing else */
     int kept;           /* sent: by a step that keeps the same in a buffer */
+    int meetings;       /* in slots: as many messages without data to each rank, and from it */
+    int peers;          /* whose messages it takes */
 };
 
 /* By hand, from the drawings in src/algorithms. */
 static struct blocks ring_or_two_shot(int n, int rank)
 {
     (void)rank;
-    if (n == 2) return (struct blocks){n, n, 2, 2, 1, 1};
-    return (struct blocks){n, n, 2 * (n - 1), 2 * (n - 1), n - 1, n - 1};
+    if (n == 2) return (struct blocks){n, n, 2, 2, 1, 1, 0, 1};
+    return (struct blocks){n, n, 2 * (n - 1), 2 * (n - 1), n - 1, n - 1, 0, n - 1};
 }
 
 static struct blocks gather_ring(int n, int rank)
 {
     (void)rank;
-    return (struct blocks){1, n, n - 1, n - 1, 0, n - 1};
+    return (struct blocks){1, n, n - 1, n - 1, 0, n - 1, 0, 1};
 }
 
 static struct blocks scatter_parallel(int n, int rank)
 {
     (void)rank;
-    return (struct blocks){n, 1, n - 1, n - 1, n - 1, 0};
+    return (struct blocks){n, 1, n - 1, n - 1, n - 1, 0, 0, n - 1};
 }
 
 /* In slots: into the own place, and out of all places. */
 static struct blocks meet_two_shot(int n, int rank)
 {
     (void)rank;
-    return (struct blocks){.loaded = 3 * n + 1, .stored = 2 * n + 2};
+    return (struct blocks){.loaded = 3 * n + 1, .stored = 2 * n + 2, .meetings = 2, .peers = n - 1};
 }
 
 static struct blocks gather_meet(int n, int rank)
 {
     (void)rank;
-    return (struct blocks){.loaded = n + 1, .stored = n + 1};
+    return (struct blocks){.loaded = n + 1, .stored = n + 1, .meetings = 1, .peers = n - 1};
 }
 
 /* In lines: a rank reads what it takes of its own where it has put that in from. */
 static struct blocks gather_meet_in_lines(int n, int rank)
 {
     (void)rank;
-    return (struct blocks){.loaded = 2, .stored = n, .taken = n - 1, .sent = n - 1};
+    return (struct blocks){.loaded = 2, .stored = n, .taken = n - 1, .sent = n - 1, .peers = n - 1};
 }
 
 static struct blocks chain(int n, int rank)
 {
     const int sends = rank < n - 1;
-    return (struct blocks){rank == ROOT, 1, rank != ROOT, sends, 0, sends};
+    return (struct blocks){rank == ROOT, 1, rank != ROOT, sends, 0, sends, 0, rank != ROOT};
 }
 
 /* With what the library chooses. */
@@ -110,20 +113,34 @@ static double stored(const struct vgpu_traffic *t)
 
 struct need {
     double loaded, stored; /* bytes */
+    double fences;         /* at most, of all blocks of threads */
     bool lines;            /* as the kernel did it */
 };
 
 static struct vgpu_traffic difference(const struct shared *all, int gpu)
 {
     const struct vgpu_traffic *a = &all->after[gpu], *b = &all->before[gpu];
-    return (struct vgpu_traffic){
-        a->instructions - b->instructions,   a->weak_loaded - b->weak_loaded,
-        a->weak_stored - b->weak_stored,     a->strong_loaded - b->strong_loaded,
-        a->strong_stored - b->strong_stored, a->waited - b->waited,
-        a->launches - b->launches,           a->flushes - b->flushes};
+    return (struct vgpu_traffic){.instructions = a->instructions - b->instructions,
+                                 .weak_loaded = a->weak_loaded - b->weak_loaded,
+                                 .weak_stored = a->weak_stored - b->weak_stored,
+                                 .strong_loaded = a->strong_loaded - b->strong_loaded,
+                                 .strong_stored = a->strong_stored - b->strong_stored,
+                                 .waited = a->waited - b->waited,
+                                 .barriers = a->barriers - b->barriers,
+                                 .fences = a->fences - b->fences};
 }
 
-/* What the ranks of a GPU need by the algorithm's steps. */
+/* Fences of a block of threads at most: one for each message that it publishes in a slot, one for
+ * each second one that it takes from a peer, of slots also for the last, and one at its end. */
+static int fences_of(const struct blocks *b, int n, bool lines)
+{
+    const int sent = lines ? 0 : b->sent + b->meetings * (n - 1);
+    const int taken = b->taken + b->meetings * (n - 1), of_one = b->peers ? taken / b->peers : 0;
+    return 1 + sent + b->peers * (lines ? (of_one + 1) / 2 : of_one / 2 + of_one % 2);
+}
+
+/* What the ranks of a GPU need by the algorithm's steps. A call of a rank has two fences more: it
+ * asks the host, and tells it the end. */
 static void add_need(const struct shared *all, const struct row *row, int gpu, struct need *need)
 {
     const int n = all->nranks, m = need->lines ? 2 : 1;
@@ -134,6 +151,7 @@ static void add_need(const struct shared *all, const struct row *row, int gpu, s
             need->lines && row->in_lines ? row->in_lines(n, rank) : row->blocks(n, rank);
         need->loaded += block * (b.loaded + m * b.taken - (refers ? b.bare : 0));
         need->stored += block * (b.stored + m * b.sent - (refers ? b.bare + b.kept : 0));
+        need->fences += BLOCKS * fences_of(&b, n, need->lines) + 2;
     }
 }
 
@@ -152,15 +170,21 @@ static void compare(const struct shared *all, const struct row *row)
         const double most = fmax(loaded(&t) / need.loaded, stored(&t) / need.stored);
         CHECK_MESSAGE(most > 0.99 && most <= 1.1, "%s:%s over %d ranks: GPU %d: %.3f", name,
                       algorithm, all->nranks, gpu, most);
+        CHECK_MESSAGE((double)t.fences <= need.fences,
+                      "%s:%s over %d ranks: GPU %d: %llu fences, at most %.0f", name, algorithm,
+                      all->nranks, gpu, (unsigned long long)t.fences, need.fences);
         if (most < ratio) continue;
         ratio = most;
         worst = t;
         needed = need;
     }
-    printf("| %s | %s | %d | %d | %s | %.3f | %.3f | %.3f | %.3f | %.3f | %.1f |\n", name,
-           algorithm, all->nranks, all->ngpus, needed.lines ? "lines" : "slots",
+    const double calls = (double)all->nranks / all->ngpus * BLOCKS;
+    printf("| %s | %s | %d | %d | %s | %.3f | %.3f | %.3f | %.3f | %.3f | %.1f | %.2f | %.2f | "
+           "%.2f |\n",
+           name, algorithm, all->nranks, all->ngpus, needed.lines ? "lines" : "slots",
            loaded(&worst) / DATA, needed.loaded / DATA, stored(&worst) / DATA, needed.stored / DATA,
-           ratio, (double)worst.instructions * 16 / (loaded(&worst) + stored(&worst)));
+           ratio, (double)worst.instructions * 16 / (loaded(&worst) + stored(&worst)),
+           (double)worst.barriers / calls, (double)worst.fences / calls, needed.fences / calls);
 }
 
 static void snapshot(struct shared *all, const struct gpu_rank *rank, struct vgpu_traffic *to)
@@ -214,9 +238,10 @@ TEST(device_traffic, kernels_move_at_most_a_tenth_more_than_the_steps_need)
     memcpy(&traffic_of, &symbol, sizeof symbol);
     printf(
         "MiB that the GPU with the largest ratio loads and stores; instructions of threads for "
-        "each 16 bytes (one access moves as much)\n"
+        "each 16 bytes (one access moves as much); barriers and fences of a block of threads\n"
         "| collective | algorithm | ranks | GPUs | messages | loads | needed | stores | needed | "
-        "ratio | instructions |\n|---|---|---|---|---|---|---|---|---|---|---|\n");
+        "ratio | instructions | barriers | fences | at most |\n"
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
     const char *asked = getenv("TT_TRAFFIC_RANKS");
     const int most = asked ? atoi(asked) : 4;
     for (int nranks = 2; nranks <= most && nranks <= 8; nranks *= 2) measure_on(nranks, nranks);

@@ -1,6 +1,7 @@
 /* Several communicators on a GPU that cannot hold the blocks of all their calls at the same time:
  * those that find no room take turns. The GPU has one multiprocessor. */
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -342,6 +343,31 @@ TEST(turns, a_group_of_one_threads_ranks_ends)
     for (int r = 0; r < RANKS; r++) check(&parts[r], RANKS, CALLS);
     for (int r = 0; r < RANKS; r++) give_memory(&parts[r]);
     gpu_free_all();
+}
+
+/* ---- What a rank says of itself ------------------------------------------------------------- */
+
+static void find_links(void *found, const char *line)
+{
+    double mib = 0;
+    int most = 0, nblocks = 0;
+    const char *at = strstr(line, "by kernels of ");
+    if (!at || sscanf(at, "by kernels of at most %d blocks; its links have %lf MiB of %d MiB",
+                      &nblocks, &mib, &most) != 3)
+        return;
+    *(bool *)found = nblocks == 2 && mib > 0 && mib <= most && most == 256;
+}
+
+static void describe_links(struct gpu_rank *rank)
+{
+    bool found = false;
+    CHECK_EQ(tuttiDescribe(tuttiDescribeLinks, rank->comm, find_links, &found), tuttiSuccess);
+    CHECK(found);
+}
+
+TEST(turns, a_rank_says_how_many_blocks_and_how_much_memory_it_has)
+{
+    on_gpus(RANKS, 1, NULL, describe_links, NULL);
 }
 
 /* ---- No room -------------------------------------------------------------------------------- */

@@ -210,8 +210,7 @@ static uint32_t wait_again(const struct access *a, uint32_t lanes, const uint64_
 
 static void count(const struct access *a, uint32_t lanes, const uint64_t *address)
 {
-    const struct vg_run *run = a->warp->block->run;
-    struct vgpu_traffic *traffic = &run->machine->gpus[run->launch.gpu->number].traffic;
+    struct vgpu_traffic *traffic = vg_traffic_of(a->warp->block);
     const uint64_t nbytes = a->nbytes * (a->to - a->first);
     const uint64_t moved = (uint64_t)__builtin_popcount(lanes) * nbytes;
     const bool weak = a->in->order == VG_WEAK && (a->in->op == VG_LD || a->in->op == VG_ST);
@@ -219,6 +218,8 @@ static void count(const struct access *a, uint32_t lanes, const uint64_t *addres
         *(weak ? &traffic->weak_loaded : &traffic->strong_loaded) += moved;
     else
         *(weak ? &traffic->weak_stored : &traffic->strong_stored) += moved;
+    if (a->in->op != VG_LD && a->in->order >= VG_RELEASE)
+        traffic->fences += (uint64_t)__builtin_popcount(lanes);
     if (!weak && a->in->op == VG_LD)
         traffic->waited += (uint64_t)__builtin_popcount(wait_again(a, lanes, address)) * nbytes;
 }

@@ -36,6 +36,7 @@ static void release(struct vg_block *block, uint32_t number)
     }
     memset(barrier, 0, sizeof *barrier);
     block->run->moves++;
+    vg_traffic_of(block)->barriers++;
     if (!block->run->machine->settings.model.off) vg_model_barrier(block->clock, number, threads);
 }
 

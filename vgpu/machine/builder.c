@@ -252,6 +252,7 @@ enum vg_progress b_run(struct builder *b, uint32_t nblocks, uint32_t nthreads)
 out:
     vg_image_destroy(image, &b->regions, vg_machine_model(b->machine));
     vg_machine_count(b->machine, &b->counts);
+    vg_machine_traffic(b->machine, (int)b->gpu.number, &b->traffic);
     vg_model_count(vg_machine_model(b->machine), &b->model_counts);
     vg_model_forget(vg_machine_model(b->machine), &b->buffer);
     vg_machine_destroy(b->machine);

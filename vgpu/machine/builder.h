@@ -31,6 +31,7 @@ struct builder {
     char printed[B_TEXT];
     enum vg_fault fault;
     struct vg_machine_counts counts;
+    struct vgpu_traffic traffic;
     struct vg_model_counts model_counts;
     uint32_t shared, local, steps;
     bool cooperative, for_host;

@@ -49,6 +49,7 @@ static enum vg_step fence(struct vg_warp *warp, const struct vg_instr *in, uint3
 {
     const struct vg_machine *machine = warp->block->run->machine;
     const enum vg_order order = in->order == VG_WEAK ? VG_SC : in->order; /* membar */
+    vg_traffic_of(warp->block)->fences += (uint64_t)__builtin_popcount(lanes);
     if (!machine->settings.model.off) VG_FOR_LANES(i, lanes)
     vg_model_fence(warp->block->clock, warp->number * VG_LANES + i, order, in->scope);
     return VG_NEXT;
@@ -220,7 +221,7 @@ static enum vg_step fragment_run(struct vg_warp *warp, struct vg_fragment *fragm
     machine->ticks += steps;
     const uint64_t ninstructions = steps * (uint32_t)__builtin_popcount(mask);
     machine->counts.instructions += ninstructions;
-    machine->gpus[warp->block->run->launch.gpu->number].traffic.instructions += ninstructions;
+    vg_traffic_of(warp->block)->instructions += ninstructions;
     *budget -= steps;
     /* Behind other instructions that change fragments this one may be gone. */
     const bool here = step < VG_PICK || code[pc].op == VG_BRA || code[pc].op == VG_BRX ||

@@ -219,6 +219,12 @@ static inline void vg_moved(struct vg_warp *warp, struct vg_fragment *fragment)
     run->moves++;
 }
 
+/* Of the GPU that the block runs on. */
+static inline struct vgpu_traffic *vg_traffic_of(const struct vg_block *block)
+{
+    return &block->run->machine->gpus[block->run->launch.gpu->number].traffic;
+}
+
 /* The region of an offset in the window of shared memory, which may lie behind its end. */
 static inline struct vg_region *vg_shared_at(struct vg_block *block, uint64_t offset)
 {

@@ -45,6 +45,33 @@ TEST(vgpu_schedule, a_block_that_waits_for_a_later_block_gets_its_value)
     b_destroy(b);
 }
 
+/* Two barriers of a block; threads 0 and 1 release, all others fence. Relaxed stores are no fence.
+ */
+TEST(vgpu_schedule, barriers_and_fences_are_counted)
+{
+    struct builder *b = b_create();
+    b_kernel(b);
+    b_sync(b, b_k(b, 0), VG_NONE);
+    b_setp(b, VG_LT, 1, TID, b_k(b, 2));
+    struct vg_instr *in = b_st(b, VG_B32, VG_GLOBAL, MINE, 0, b_k(b, 1));
+    in->order = VG_RELAXED;
+    in->scope = VG_SCOPE_GPU;
+    in = b_st(b, VG_B32, VG_GLOBAL, MINE, 0, b_k(b, 1));
+    in->order = VG_RELEASE;
+    in->scope = VG_SCOPE_GPU;
+    b_guard(in, 1, false);
+    in = b_add(b, VG_FENCE, VG_B32);
+    in->order = VG_ACQ_REL;
+    in->scope = VG_SCOPE_GPU;
+    b_guard(in, 1, true);
+    b_sync(b, b_k(b, 1), b_k(b, 64));
+    b_exit(b);
+    CHECK_MESSAGE(b_run(b, 3, 64) == VG_DONE, "%s", b->text);
+    CHECK_EQ(b->traffic.barriers, 3 * 2);
+    CHECK_EQ(b->traffic.fences, 3 * 64);
+    b_destroy(b);
+}
+
 TEST(vgpu_schedule, a_wait_for_nobody_is_told_with_its_place_and_word)
 {
     struct builder *b = b_create();

@@ -369,8 +369,11 @@ static size_t bytes(const struct tt_comm_core *comm)
 
 static void describe(const struct tt_comm_core *comm, char *text, size_t size)
 {
-    (void)comm;
-    snprintf(text, size, "by kernels");
+    const struct tt_kernel_part *on = comm->kernel;
+    snprintf(text, size,
+             "by kernels of at most %d blocks; its links have %.1f MiB of %d MiB at most",
+             on->most_blocks, (double)tt_device_room_bytes(on->room) / (1 << 20),
+             TT_DEVICE_BUDGET >> 20);
 }
 
 /* Kernels of one host use no device of the network. */

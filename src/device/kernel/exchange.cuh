@@ -228,19 +228,21 @@ static __device__ void tt_flow_go_on(struct tt_flow *flow)
 
 /* ---- Of the block --------------------------------------------------------------------------- */
 
-/* All threads: copies the piece of a flow that is ready. */
-static __device__ void tt_flow_copy(const struct tt_flow *flow)
+/* All threads: copies the pieces of the flows that are ready, as one list of what a warp copies at
+ * once, which the warps take in turn: none waits between two flows, and several short pieces are
+ * under way at the same time. */
+static __device__ void tt_flows_copy(const struct tt_flow *flows, uint32_t n)
 {
-    struct tt_pass *pass = &block.pass;
-    if (threadIdx.x == 0) {
-        pass->sources[0] = flow->from;
-        pass->targets[0] = flow->to;
-        pass->nsources = pass->ntargets = 1;
-        pass->count = flow->nbytes;
+    const uint32_t at_once = TT_WARP * TT_COPY_UNROLL * sizeof(uint4); /* bytes */
+    uint32_t before = 0; /* threads that have a part of a flow before */
+    for (uint32_t i = 0; i < n; i++) {
+        const struct tt_flow *flow = &flows[i];
+        if (!flow->ready || !flow->nbytes) continue;
+        const uint32_t nparts = ((uint32_t)flow->nbytes + at_once - 1) / at_once;
+        tt_copy_bytes(flow->from, &flow->to, flow->nbytes,
+                      (threadIdx.x + blockDim.x - before) % blockDim.x);
+        before = (before + nparts * TT_WARP) % blockDim.x;
     }
-    __syncthreads();
-    tt_pass_bytes(pass);
-    __syncthreads();
 }
 
 /* All threads: one turn of all flows. *done: all are. False: somebody has failed. */
@@ -262,8 +264,7 @@ static __device__ bool tt_exchange_turn(struct tt_flow *flows, uint32_t n, struc
     }
     *done = __syncthreads_and(all);
     if (!__syncthreads_and(go)) return false;
-    for (uint32_t i = 0; i < n; i++)
-        if (flows[i].ready && flows[i].nbytes) tt_flow_copy(&flows[i]);
+    tt_flows_copy(flows, n);
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) tt_flow_go_on(&flows[i]);
     return true;

@@ -8,8 +8,12 @@
  *   F::acc add(acc, word)     the next one
  *   F::word end(acc)          the result
  *   F::SCALES, word scale(word)   whether raw sources are changed; a word of one, as it is folded
- *   F::OFTEN                  2, 1: a sum, an average, but of fp8, as most passes are: worth more
- * code Types and operations whose results have the same bits share a class: all bitwise ones
+ *   F::HEAVY                  whether it takes many registers, and does not often run
+ *   F::CALLS                  whether scale is long, and no part of the code around it
+ *   F::OFTEN                  a sum, or an average of floats, but of fp8, as most passes are: worth
+ *                             more code. If it calls too: bool divides(), whether raw sources are
+ *                             divided, and word multiply(word), which is scale if they are not
+ * Types and operations whose results have the same bits share a class: all bitwise ones
  * SIZE 1. tt_fold_choose calls a template with the class of a type and operation. Which operation a
  * pass is depends on its changes: tt_fold_op_of_pass says it first. */
 #ifndef TT_DEVICE_KERNEL_FOLD_CUH
@@ -102,9 +106,24 @@ static __device__ inline void tt_pack_scale(const F &f, tt_pack<F, NBYTES> &a, b
     if constexpr (F::SCALES) {
         if (!raw) return;
 #pragma unroll
-        for (int i = 0; i < tt_pack<F, NBYTES>::N; i++) a.words[i] = tt_scaled_word(f, a.words[i]);
+        for (int i = 0; i < tt_pack<F, NBYTES>::N; i++) {
+            if constexpr (F::CALLS)
+                a.words[i] = tt_scaled_word(f, a.words[i]);
+            else
+                a.words[i] = f.scale(a.words[i]);
+        }
     }
 }
+
+/* An average that divides no source. */
+template <class F> struct tt_multiplied : F {
+    enum { CALLS = 0 };
+    __device__ tt_multiplied(const F &f) : F(f) {}
+    __device__ typename F::word scale(typename F::word a) const
+    {
+        return F::multiply(a);
+    }
+};
 
 /* The first source. */
 template <class F, int NBYTES>

@@ -182,11 +182,10 @@ template <class FORMAT, int STEP, int CHANGE> struct tt_float_fold {
     typedef typename FORMAT::real real;
     enum { SIZE = FORMAT::SIZE, LANES = FORMAT::LANES };
     enum {
-        OFTEN = STEP != TT_STEP_ADD || SIZE == 1 ? 0
-                : CHANGE == TT_CHANGE_NONE       ? 2
-                : CHANGE == TT_CHANGE_AVERAGE    ? 1
-                                                 : 0,
-        SCALES = CHANGE != TT_CHANGE_NONE
+        OFTEN = STEP == TT_STEP_ADD && SIZE > 1 && CHANGE != TT_CHANGE_SCALED,
+        HEAVY = LANES > 1 && !OFTEN,
+        SCALES = CHANGE != TT_CHANGE_NONE,
+        CALLS = SCALES && (SIZE == 1 || (CHANGE == TT_CHANGE_AVERAGE && LANES == 1))
     };
     struct acc {
         real v[LANES];
@@ -208,14 +207,22 @@ template <class FORMAT, int STEP, int CHANGE> struct tt_float_fold {
         FORMAT::widen(a, out.v);
         return out;
     }
-    __device__ word scale(word a) const
+    __device__ bool divides() const
+    {
+        return divisor != 0;
+    }
+    __device__ word multiply(word a) const
     {
         acc out = begin(a);
 #pragma unroll
-        for (int i = 0; i < LANES; i++)
-            out.v[i] =
-                divisor != 0 ? tt_real_div(out.v[i], divisor) : tt_real_mul(out.v[i], factor);
+        for (int i = 0; i < LANES; i++) out.v[i] = tt_real_mul(out.v[i], factor);
         return FORMAT::narrow(out.v);
+    }
+    __device__ word scale(word a) const
+    {
+        if (LANES > 1 || !divides()) return multiply(a);
+        const real quotient = tt_real_div(begin(a).v[0], divisor);
+        return FORMAT::narrow(&quotient);
     }
     static __device__ real step(real a, real b)
     {

@@ -205,7 +205,7 @@ typedef tt_own<uint64_t, int64_t> tt_own_i64;
 template <class WIDTH> struct tt_integer_fold {
     typedef typename WIDTH::word word;
     typedef word acc;
-    enum { SIZE = WIDTH::SIZE, OFTEN = 0, SCALES = 0 };
+    enum { SIZE = WIDTH::SIZE, OFTEN = 0, HEAVY = 0, SCALES = 0, CALLS = 0 };
     __device__ tt_integer_fold(const tt_fold &) {}
     __device__ acc begin(word a) const
     {
@@ -219,7 +219,7 @@ template <class WIDTH> struct tt_integer_fold {
 
 template <class WIDTH> struct tt_sum : tt_integer_fold<WIDTH> {
     typedef typename WIDTH::word word;
-    enum { OFTEN = 2 };
+    enum { OFTEN = 1 };
     __device__ tt_sum(const tt_fold &fold) : tt_integer_fold<WIDTH>(fold) {}
     __device__ word add(word a, word b) const
     {
@@ -229,6 +229,7 @@ template <class WIDTH> struct tt_sum : tt_integer_fold<WIDTH> {
 
 template <class WIDTH> struct tt_prod : tt_integer_fold<WIDTH> {
     typedef typename WIDTH::word word;
+    enum { HEAVY = WIDTH::SIZE == 1 };
     __device__ tt_prod(const tt_fold &fold) : tt_integer_fold<WIDTH>(fold) {}
     __device__ word add(word a, word b) const
     {

@@ -137,9 +137,9 @@ static __device__ inline size_t tt_pass_whole(size_t at, size_t end)
     constexpr size_t STRETCH = UNROLL * TT_WARP * sizeof(UNIT);
     return end - (end - at) % STRETCH;
 }
-template <class UNIT, int UNROLL> static __device__ inline size_t tt_pass_first(void)
+template <class UNIT, int UNROLL> static __device__ inline size_t tt_pass_first(uint32_t thread)
 {
-    const uint32_t warp = threadIdx.x / TT_WARP, lane = threadIdx.x % TT_WARP;
+    const uint32_t warp = thread / TT_WARP, lane = thread % TT_WARP;
     return (warp * UNROLL * TT_WARP + lane) * sizeof(UNIT);
 }
 
@@ -208,13 +208,40 @@ static __device__ inline void tt_pass_middle(const F &f, const tt_pass *pass, si
         const size_t stride = blockDim.x * (UNROLL * sizeof(UNIT));
         const size_t whole = tt_pass_whole<UNIT, UNROLL>(at, end);
 #pragma unroll 1
-        for (size_t i = at + tt_pass_first<UNIT, UNROLL>(); i < whole; i += stride)
+        for (size_t i = at + tt_pass_first<UNIT, UNROLL>(threadIdx.x); i < whole; i += stride)
             tt_pass_units<MOST, WHOLE, F, UNIT, UNROLL>(f, pass, i);
         at = whole;
     }
 #pragma unroll 1
     for (at += threadIdx.x * sizeof(UNIT); at < end; at += blockDim.x * sizeof(UNIT))
         tt_pass_units<MOST, WHOLE, F, UNIT, 1>(f, pass, at);
+}
+
+/* The middle of a pass by 16 bytes, with 128 bytes a thread or more on their way: of two, three or
+ * four sources at once where that is worth the code, else of two. Fewer where a fold takes many
+ * registers itself, and where raw sources are divided, which is a call. */
+template <class F, class UNIT>
+static __device__ inline void tt_pass_wide(const F &f, const tt_pass *pass, size_t at, size_t end)
+{
+    if constexpr (F::OFTEN && F::CALLS) {
+        const tt_multiplied<F> multiplied(f);
+        if (!f.divides() || !pass->changes.raw)
+            return tt_pass_wide<tt_multiplied<F>, UNIT>(multiplied, pass, at, end);
+    }
+    if constexpr (F::OFTEN && F::CALLS)
+        if (pass->nsources == 2) return tt_pass_middle<2, true, F, UNIT, 2>(f, pass, at, end);
+    if constexpr (F::CALLS)
+        tt_pass_middle<1, false, F, UNIT, 1>(f, pass, at, end);
+    else if constexpr (F::HEAVY)
+        tt_pass_middle<4, false, F, UNIT, 1>(f, pass, at, end);
+    else if constexpr (!F::OFTEN)
+        tt_pass_middle<2, false, F, UNIT, 4>(f, pass, at, end);
+    else if (pass->nsources == 2)
+        tt_pass_middle<2, true, F, UNIT, 4>(f, pass, at, end);
+    else if (pass->nsources == 3)
+        tt_pass_middle<3, true, F, UNIT, 3>(f, pass, at, end);
+    else
+        tt_pass_middle<4, false, F, UNIT, 2>(f, pass, at, end);
 }
 
 /* The elements of bytes [0, head) and [tail, nbytes). */
@@ -252,17 +279,12 @@ template <class F> struct tt_pass_fold {
         typedef typename F::word word;
         typedef typename tt_pass_unit<word>::type unit;
         const F f(*fold);
-        const bool middle = parts.unit == 16 || (F::OFTEN > 1 && parts.unit);
+        const bool middle = parts.unit == 16 || (F::OFTEN && !F::SCALES && parts.unit);
         const size_t end =
             middle ? parts.nbytes - ((parts.nbytes - parts.head) & (parts.unit - 1)) : parts.head;
-        if (F::OFTEN && parts.unit == 16 && pass->nsources == 2)
-            tt_pass_middle<2, true, F, unit, F::OFTEN ? 2 * F::OFTEN : 1>(f, pass, parts.head, end);
-        else if (F::OFTEN > 1 && parts.unit == 16 && pass->nsources == 3)
-            tt_pass_middle<3, true, F, unit, 3>(f, pass, parts.head, end);
-        else if (parts.unit == 16)
-            tt_pass_middle<F::SCALES ? 1 : 4, false, F, unit, F::OFTEN ? F::OFTEN : 1>(
-                f, pass, parts.head, end);
-        else if (F::OFTEN > 1 && parts.unit)
+        if (parts.unit == 16)
+            tt_pass_wide<F, unit>(f, pass, parts.head, end);
+        else if (F::OFTEN && !F::SCALES && parts.unit)
             tt_pass_middle<1, false, F, word, 4>(f, pass, parts.head, end);
         tt_pass_ends(f, pass, parts.head, end, parts.nbytes);
     }
@@ -270,21 +292,29 @@ template <class F> struct tt_pass_fold {
 
 /* ---- Copies --------------------------------------------------------------------------------- */
 
+/* What is copied. thread: which part of it the calling thread takes, of a block's parts: that of
+ * the thread of this number. */
+struct tt_copying {
+    const char *source;
+    char *const *targets; /* in shared memory */
+    uint32_t ntargets, thread;
+};
+
+enum { TT_COPY_UNROLL = 8 };
+
 /* Copies UNROLL units of a thread; not to a target that is the source. */
 template <class UNIT, int UNROLL>
-static __device__ inline void tt_pass_copy_some(const tt_pass *pass, size_t at)
+static __device__ inline void tt_pass_copy_some(const tt_copying &copying, size_t at)
 {
     UNIT all[UNROLL];
-    const char *source = pass->sources[0];
-    const UNIT *from = tt_source<UNIT>(source, at);
+    const UNIT *from = tt_source<UNIT>(copying.source, at);
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) all[u] = from[u * TT_WARP];
-    const uint32_t ntargets = pass->ntargets;
 #pragma unroll 1
-    for (uint32_t t = 0; t < ntargets; t++) {
-        char *target = pass->targets[t];
+    for (uint32_t t = 0; t < copying.ntargets; t++) {
+        char *target = copying.targets[t];
         UNIT *to = tt_target_of<UNIT>(target, at);
-        if (target == source) continue;
+        if (target == copying.source) continue;
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) to[u * TT_WARP] = all[u];
     }
@@ -292,35 +322,35 @@ static __device__ inline void tt_pass_copy_some(const tt_pass *pass, size_t at)
 
 /* Copies bytes [at, end) by UNITs. */
 template <class UNIT, int UNROLL>
-static __device__ inline void tt_pass_copy_units(const tt_pass *pass, size_t at, size_t end)
+static __device__ inline void tt_pass_copy_units(const tt_copying &copying, size_t at, size_t end)
 {
     const size_t stride = blockDim.x * (UNROLL * sizeof(UNIT));
     const size_t whole = tt_pass_whole<UNIT, UNROLL>(at, end);
 #pragma unroll 1
-    for (size_t i = at + tt_pass_first<UNIT, UNROLL>(); i < whole; i += stride)
-        tt_pass_copy_some<UNIT, UNROLL>(pass, i);
+    for (size_t i = at + tt_pass_first<UNIT, UNROLL>(copying.thread); i < whole; i += stride)
+        tt_pass_copy_some<UNIT, UNROLL>(copying, i);
 #pragma unroll 1
-    for (at = whole + threadIdx.x * sizeof(UNIT); at < end; at += blockDim.x * sizeof(UNIT))
-        tt_pass_copy_some<UNIT, 1>(pass, at);
+    for (at = whole + copying.thread * sizeof(UNIT); at < end; at += blockDim.x * sizeof(UNIT))
+        tt_pass_copy_some<UNIT, 1>(copying, at);
 }
 
-static __device__ __noinline__ void tt_pass_copy(const tt_pass *pass, tt_pass_parts parts)
+static __device__ __noinline__ void tt_pass_copy(tt_copying copying, tt_pass_parts parts)
 {
-    __builtin_assume(__isShared(pass));
+    __builtin_assume(__isShared(copying.targets));
     const size_t end = parts.nbytes - ((parts.nbytes - parts.head) & (parts.unit - 1));
     if (parts.unit == 16)
-        tt_pass_copy_units<uint4, 8>(pass, parts.head, end);
+        tt_pass_copy_units<uint4, TT_COPY_UNROLL>(copying, parts.head, end);
     else if (parts.unit == 8)
-        tt_pass_copy_units<uint2, 8>(pass, parts.head, end);
+        tt_pass_copy_units<uint2, TT_COPY_UNROLL>(copying, parts.head, end);
     else if (parts.unit == 4)
-        tt_pass_copy_units<uint32_t, 8>(pass, parts.head, end);
+        tt_pass_copy_units<uint32_t, TT_COPY_UNROLL>(copying, parts.head, end);
     else if (parts.unit == 2)
-        tt_pass_copy_units<uint16_t, 8>(pass, parts.head, end);
+        tt_pass_copy_units<uint16_t, TT_COPY_UNROLL>(copying, parts.head, end);
     else
-        tt_pass_copy_units<uint8_t, 8>(pass, 0, parts.nbytes);
+        tt_pass_copy_units<uint8_t, TT_COPY_UNROLL>(copying, 0, parts.nbytes);
     if (parts.unit == 1) return;
-    tt_pass_copy_units<uint8_t, 1>(pass, 0, parts.head);
-    tt_pass_copy_units<uint8_t, 1>(pass, end, parts.nbytes);
+    tt_pass_copy_units<uint8_t, 1>(copying, 0, parts.head);
+    tt_pass_copy_units<uint8_t, 1>(copying, end, parts.nbytes);
 }
 
 /* ---- A pass --------------------------------------------------------------------------------- */
@@ -337,16 +367,24 @@ static __device__ inline uint32_t tt_pass_difference(const tt_pass *pass)
     return difference;
 }
 
-/* Copies bytes: as tt_fold_pass, with one source and elements of one byte. */
-static __device__ inline void tt_pass_bytes(const struct tt_pass *pass)
+/* How addresses that differ in these low bits, of which `first` is one, are copied. */
+static __device__ inline tt_pass_parts tt_copy_parts(size_t nbytes, uint32_t first,
+                                                     uint32_t difference)
 {
-    const uint32_t difference = tt_pass_difference(pass);
-    const uint32_t first = (uint32_t)(uintptr_t)pass->targets[0];
-    tt_pass_parts parts = {pass->count, 0, 16};
+    tt_pass_parts parts = {nbytes, 0, 16};
     if (difference % 16) parts.unit = difference & (0 - difference) & 15;
     parts.head = (0 - first) & (parts.unit - 1);
-    if (parts.head > parts.nbytes) parts.head = (uint32_t)parts.nbytes;
-    tt_pass_copy(pass, parts);
+    if (parts.head > nbytes) parts.head = (uint32_t)nbytes;
+    return parts;
+}
+
+/* Copies nbytes from one address to another; to: in shared memory. thread: as in tt_copying. */
+static __device__ inline void tt_copy_bytes(const char *from, char *const *to, size_t nbytes,
+                                            uint32_t thread)
+{
+    const uint32_t first = (uint32_t)(uintptr_t)*to;
+    tt_pass_copy({from, to, 1, thread},
+                 tt_copy_parts(nbytes, first, (uint32_t)(uintptr_t)from ^ first));
 }
 
 /* Folds, or copies. Called by all threads of the block with the same values. No thread waits for
@@ -358,19 +396,19 @@ static __device__ __noinline__ void tt_fold_pass(const tt_fold *fold, const tt_p
     if (!pass->nsources || !pass->ntargets) return;
     const uint32_t op = tt_fold_op_of_pass(fold, pass->changes, pass->nsources);
     const bool copies = pass->nsources == 1 && !tt_fold_changes_single(op);
-    const uint32_t size = copies || tt_fold_is_bitwise(op) ? 1 : fold->element;
-    const uint32_t word = size == 8 ? 8 : 4, difference = tt_pass_difference(pass);
+    const uint32_t difference = tt_pass_difference(pass);
     const uint32_t first = (uint32_t)(uintptr_t)pass->targets[0];
-    tt_pass_parts parts = {pass->count * fold->element, 0, 16};
+    const size_t nbytes = pass->count * fold->element;
+    if (copies)
+        return tt_pass_copy({pass->sources[0], pass->targets, pass->ntargets, threadIdx.x},
+                            tt_copy_parts(nbytes, first, difference));
+    const uint32_t size = tt_fold_is_bitwise(op) ? 1 : fold->element, word = size == 8 ? 8 : 4;
+    tt_pass_parts parts = {nbytes, 0, 16};
     if (difference % 16) parts.unit = difference & (word - 1) ? 0 : word;
-    if (difference % 16 && copies) parts.unit = difference & (0 - difference) & 15;
     if (parts.unit) parts.head = (0 - first) & (parts.unit - 1);
     if (parts.head & (size - 1)) parts.unit = parts.head = 0;
     if (parts.head > parts.nbytes) parts.head = (uint32_t)parts.nbytes;
-    if (copies)
-        tt_pass_copy(pass, parts);
-    else
-        tt_fold_choose<tt_pass_fold>(fold, op, pass, parts);
+    tt_fold_choose<tt_pass_fold>(fold, op, pass, parts);
 }
 
 #endif

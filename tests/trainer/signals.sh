@@ -17,7 +17,7 @@ failures=0
 
 fail() {
     echo "$case: $*"
-    [ ! -s "$work/out" ] || tail -n 5 "$work/out"
+    [ ! -s "$work/out" ] || tail -n 30 "$work/out"
     failures=$((failures + 1))
 }
 
@@ -78,6 +78,8 @@ skip() { echo "$1: skipped: $2"; }
 try_launchers() {
     local python=${XDG_CACHE_HOME:-$HOME/.cache}/tutti-torch/bin/python3
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=$work
+    echo leak:libpmix >"$work/leaks" # which PMIx_Init has
+    export LSAN_OPTIONS=suppressions=$work/leaks:print_suppressions=0
     if command -v mpirun.openmpi >/dev/null; then
         launched "Open MPI's mpirun" USR1 mpirun.openmpi --oversubscribe -n 2
         launched "Open MPI's mpirun" TERM mpirun.openmpi --oversubscribe -n 2

@@ -130,7 +130,6 @@ typedef enum {
 #define TUTTI_CONFIG_MAGIC 0x7475747469000001ull
 #define TUTTI_CONFIG_UNDEF_INT INT_MIN
 #define TUTTI_SPLIT_NOCOLOR (-1)
-#define TUTTI_SPLIT_REFUSED (-3)
 #define TUTTI_DEVICE_CURRENT (-2)
 
 /* Per-communicator settings; start from TUTTI_CONFIG_INITIALIZER. Fields left undefined come from
@@ -232,12 +231,13 @@ TUTTI_API tuttiResult_t tuttiGetLauncher(int *rank, int *nranks, int *localRank)
 
 /* Splits `comm`: the ranks with the same color form a new communicator, ordered by key, then by
  * their rank in `comm`. Collective over `comm`. Color TUTTI_SPLIT_NOCOLOR gives *newcomm = NULL.
- * config NULL: the settings of `comm`. Inside a group, also with inits, all of the group are made
- * together at its end, before its calls are issued. InvalidArgument, outside groups on all ranks:
- * another negative color, no newcomm, or TUTTI_SPLIT_REFUSED: a library over this one refuses for
- * its own reason, which it gave to tuttiRefuse and which is this rank's error. */
+ * config NULL: the settings of `comm`. Inside a group all, also inits, are made at its end, before
+ * its calls. InvalidArgument, outside groups on all ranks: another color < 0, newcomm NULL. */
 TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
                                        const tuttiConfig_t *config);
+/* For libraries over this one: as a tuttiCommSplit that fails with `result` and this `text`. */
+TUTTI_API tuttiResult_t tuttiCommSplitRefuse(tuttiComm_t comm, tuttiResult_t result,
+                                             const char *text);
 
 /* Completes all calls issued on `comm`. Collective. Only destroy may follow. Inside a group
  * (several ranks in one thread) it runs with the group. */

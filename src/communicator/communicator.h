@@ -162,6 +162,9 @@ struct tt_participants {
 tuttiResult_t tt_result(const char *function, tt_status status);
 /* The status of an entry point that the library itself has called. */
 TT_NODISCARD tt_status tt_status_of(tuttiResult_t result);
+/* TT_ERR_ARGUMENT: these are not an error and its text, for which a library over this one refuses.
+ */
+TT_NODISCARD tt_status tt_check_refusal(tuttiResult_t result, const char *text);
 /* TT_OK when comm is a live communicator, also one that has failed, else TT_ERR_ARGUMENT. */
 TT_NODISCARD tt_status tt_comm_check_handle(tuttiComm_t comm);
 

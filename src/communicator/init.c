@@ -93,6 +93,12 @@ struct init_gate {
     char error[TT_ERROR_TEXT];
 };
 
+/* Whether the two are split from one parent. Another communicator may have its address. */
+static bool have_one_parent(const struct tt_pending_init *a, const struct tt_pending_init *b)
+{
+    return a->parent && a->parent == b->parent && a->number == b->number;
+}
+
 /* One init in a thread of its own, or the splits of one parent. */
 struct init_thread {
     const struct tt_pending_init *init, *end; /* the first one; behind the last one of all */
@@ -111,9 +117,8 @@ static void *run_init(void *argument)
     if (self->status) tt_set_last_error(self->gate->error);
     pthread_mutex_unlock(&self->gate->lock);
     if (!self->status) self->status = init_rank(self->init);
-    for (const struct tt_pending_init *next = self->init + 1;
-         self->init->parent && next < self->end; next++)
-        if (!self->status && next->parent == self->init->parent) self->status = init_rank(next);
+    for (const struct tt_pending_init *next = self->init + 1; next < self->end; next++)
+        if (!self->status && have_one_parent(next, self->init)) self->status = init_rank(next);
     if (self->status) snprintf(self->error, sizeof self->error, "%s", tt_last_error());
     return NULL;
 }
@@ -135,8 +140,8 @@ static tt_status collect(struct init_thread *threads, int nthreads)
 static bool is_made_by_another(const struct tt_pending_init *inits, int i)
 {
     int first = 0;
-    while (inits[i].parent && first < i && inits[first].parent != inits[i].parent) first++;
-    return inits[i].parent && first < i;
+    while (first < i && !have_one_parent(&inits[first], &inits[i])) first++;
+    return first < i;
 }
 
 static void forget_all(const struct tt_pending_init *inits, int ninits)
@@ -248,7 +253,8 @@ void tt_init_hold_parents(struct tt_pending_init *inits, int ninits,
 {
     for (int i = 0; i < ninits; i++)
         for (int k = 0; k < ncalls && inits[i].parent && !inits[i].holds_parent; k++)
-            inits[i].holds_parent = calls[k].comm == &inits[i].parent->core;
+            inits[i].holds_parent = calls[k].comm == &inits[i].parent->core &&
+                                    inits[i].parent->number == inits[i].number;
 }
 
 tt_status tt_init_together(struct tt_pending_init *inits, int ninits)

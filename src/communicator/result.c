@@ -56,14 +56,19 @@ tuttiResult_t tt_result(const char *function, tt_status status)
     return code_of(status);
 }
 
+tt_status tt_check_refusal(tuttiResult_t result, const char *text)
+{
+    if (result > tuttiSuccess && result < tuttiNumResults && result != tuttiInProgress && text)
+        return TT_OK;
+    return tt_fail(TT_ERR_ARGUMENT, "result %d with text %s: expected an error and a text",
+                   (int)result, text ? text : "NULL");
+}
+
 tuttiResult_t tuttiRefuse(tuttiResult_t result, const char *text)
 {
-    if (result <= tuttiSuccess || result >= tuttiNumResults || result == tuttiInProgress || !text)
-        return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT,
-                                           "result %d with text %s: expected an "
-                                           "error and a text",
-                                           (int)result, text ? text : "NULL"));
-    return tt_result(NULL, tt_fail(tt_status_of(result), "%s", text));
+    const tt_status status = tt_check_refusal(result, text);
+    return status ? tt_result(__func__, status)
+                  : tt_result(NULL, tt_fail(tt_status_of(result), "%s", text));
 }
 
 tuttiResult_t tuttiGetVersion(int *version)

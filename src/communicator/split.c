@@ -7,20 +7,46 @@
 #include "communicator/calling.h"
 #include "communicator/group.h"
 
+/* The parent, for the all-gathers of a split. */
+struct over_parent {
+    tuttiComm_t comm;
+    bool is_held; /* by calls of the group */
+};
+
+/* A call of a split fails on this rank, mostly since another thread ends the parent: that one waits
+ * until the group lets go of it, and the other ranks wait for this one in their splits. Keeps the
+ * last error. */
+static tt_status tell_end(const struct over_parent *over, tt_status status)
+{
+    struct tt_comm_core *parent = &over->comm->core;
+    char own[TT_ERROR_TEXT], name[128], text[TT_ERROR_TEXT + 256];
+    if (!status || !over->is_held || !atomic_load(&over->comm->ends)) return status;
+    snprintf(own, sizeof own, "%s", tt_last_error());
+    tt_fabric_name_rank(parent->fabric, parent->rank, name, sizeof name);
+    snprintf(text, sizeof text, "%s cannot split: %s", name, own);
+    tt_set_last_error(text);
+    tt_ignore(tt_core_fail_call(parent, TT_ERR_REMOTE));
+    tt_set_last_error(own);
+    return status;
+}
+
 static tt_status parent_allgather(void *context, const void *mine, void *all, size_t nbytes)
 {
-    return tt_status_of(tuttiAllGather(mine, all, nbytes, tuttiUint8, context, NULL));
+    const struct over_parent *over = context;
+    return tell_end(over,
+                    tt_status_of(tuttiAllGather(mine, all, nbytes, tuttiUint8, over->comm, NULL)));
 }
 
 static void fail_parent(void *context, tt_status status)
 {
-    tuttiComm_t parent = context;
-    tt_ignore(tt_core_tell_failure(&parent->core, status));
+    const struct over_parent *over = context;
+    tt_ignore(tt_core_tell_failure(&over->comm->core, status));
 }
 
 struct choice {
     int32_t color, key, rank;
     int32_t status; /* of this rank's arguments */
+    char text[240]; /* why it cannot take part */
 };
 
 static int by_key(const void *left, const void *right)
@@ -43,27 +69,29 @@ static int select_members(struct choice *choices, int n, int color, int *members
 
 /* A rank that cannot split still takes part in the first all-gather, so that all of them give up.
  */
-static tt_status check_choices(const struct tuttiComm *comm, const struct choice *choices,
-                               tt_status own)
+static tt_status check_choices(const struct tuttiComm *comm, struct choice *choices, tt_status own)
 {
     if (own) return own;
-    for (int r = 0; r < comm->core.nranks; r++)
+    for (int r = 0; r < comm->core.nranks; r++) {
+        choices[r].text[sizeof choices[r].text - 1] = '\0';
         if (choices[r].status)
-            return tt_fail(choices[r].status,
-                           "rank %d could not take part in the split: its error says why", r);
+            return tt_fail(choices[r].status, "rank %d could not take part in the split: %s", r,
+                           choices[r].text);
+    }
     return TT_OK;
 }
 
-static tt_status split(const struct tt_pending_init *init, const struct choice *mine)
+static tt_status split(const struct tt_pending_init *init, struct over_parent *over,
+                       const struct choice *mine)
 {
     tuttiComm_t comm = init->parent;
     const size_t n = (size_t)comm->core.nranks;
     struct choice *choices = calloc(n, sizeof *choices);
     int *members = calloc(n, sizeof *members);
     tt_status status = choices && members
-                           ? parent_allgather(comm, mine, choices, sizeof *mine)
+                           ? parent_allgather(over, mine, choices, sizeof *mine)
                            : tt_fail(TT_ERR_SYSTEM, "out of memory for a split of %zu ranks", n);
-    if (!choices || !members) fail_parent(comm, status);
+    if (!choices || !members) fail_parent(over, status);
     if (!status) status = check_choices(comm, choices, mine->status);
     if (!status) {
         int rank = -1;
@@ -75,7 +103,7 @@ static tt_status split(const struct tt_pending_init *init, const struct choice *
         const struct tt_participants participants = {
             .allgather = parent_allgather,
             .give_up = fail_parent,
-            .context = comm,
+            .context = over,
             .deadline_ns = tt_deadline_ns(init->config.init_timeout_ms),
             .nparticipants = comm->core.nranks,
             .key = comm->key,
@@ -96,40 +124,20 @@ static tt_status enter_parent(const struct tt_pending_init *init)
     return status;
 }
 
-/* Another thread ends the parent, and waits until the group lets go of it; the other ranks wait for
- * this one in their splits. Keeps the last error. */
-static void tell_end(const struct tt_pending_init *init)
-{
-    struct tt_comm_core *parent = &init->parent->core;
-    char own[TT_ERROR_TEXT], name[128], text[TT_ERROR_TEXT + 256];
-    if (!init->holds_parent || !atomic_load(&init->parent->ends)) return;
-    snprintf(own, sizeof own, "%s", tt_last_error());
-    tt_fabric_name_rank(parent->fabric, parent->rank, name, sizeof name);
-    snprintf(text, sizeof text, "%s cannot split: %s", name, own);
-    tt_set_last_error(text);
-    tt_ignore(tt_core_fail_call(parent, TT_ERR_REMOTE));
-    tt_set_last_error(own);
-}
-
 /* *comm is NULL where the color is TUTTI_SPLIT_NOCOLOR. */
-static tt_status make_in_parent(const struct tt_pending_init *init)
-{
-    tuttiComm_t comm = init->parent;
-    TT_TRY(enter_parent(init));
-    const struct choice mine = {
-        .color = init->color, .key = init->key, .rank = comm->core.rank, .status = init->status};
-    const struct tt_call_counts counts =
-        comm->counts; /* these all-gathers are none of the user's calls */
-    const tt_status status = split(init, &mine);
-    comm->counts = counts;
-    tt_core_leave_call(&comm->core);
-    return status;
-}
-
 static tt_status make(const struct tt_pending_init *init)
 {
-    const tt_status status = make_in_parent(init);
-    if (status) tell_end(init);
+    tuttiComm_t comm = init->parent;
+    struct over_parent over = {.comm = comm, .is_held = init->holds_parent};
+    TT_TRY(tell_end(&over, enter_parent(init)));
+    struct choice mine = {
+        .color = init->color, .key = init->key, .rank = comm->core.rank, .status = init->status};
+    if (mine.status) snprintf(mine.text, sizeof mine.text, "%s", tt_last_error());
+    const struct tt_call_counts counts =
+        comm->counts; /* these all-gathers are none of the user's calls */
+    const tt_status status = split(init, &over, &mine);
+    comm->counts = counts;
+    tt_core_leave_call(&comm->core);
     return status;
 }
 
@@ -140,46 +148,55 @@ static void give_up(const struct tt_pending_init *init, tt_status status)
     snprintf(text, sizeof text, "%s", tt_last_error());
     if (enter_parent(init)) return;
     tt_set_last_error(text);
-    fail_parent(init->parent, status);
+    tt_ignore(tt_core_tell_failure(&init->parent->core, status));
     tt_core_leave_call(&init->parent->core);
 }
 
-static tt_status issue_split(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
-                             const tuttiConfig_t *config)
+/* init->status: why this rank refuses, of which the last error says more. */
+static tt_status issue_split(struct tt_pending_init *init, const tuttiConfig_t *config)
 {
-    if (newcomm) *newcomm = NULL;
-    struct tt_pending_init init = {.make = make,
-                                   .give_up = give_up,
-                                   .comm = newcomm,
-                                   .parent = comm,
-                                   .number = comm->number,
-                                   .color = color,
-                                   .key = key};
-    if (color == TUTTI_SPLIT_REFUSED)
-        init.status = TT_ERR_ARGUMENT; /* the last error says why */
-    else if (!newcomm)
-        init.status = tt_fail(TT_ERR_ARGUMENT, "tuttiCommSplit: newcomm is NULL");
-    else if (color < 0 && color != TUTTI_SPLIT_NOCOLOR)
-        init.status =
-            tt_fail(TT_ERR_ARGUMENT, "color %d is negative and not TUTTI_SPLIT_NOCOLOR", color);
-    if (!init.status) init.status = tt_comm_config_init(&init.config, config, comm);
-    if (init.status && tt_in_group()) return init.status; /* nothing of the group is issued */
-    if (!tt_in_group()) return tt_issue_init(&init);
-    return tt_core_tell_failure(&comm->core, tt_issue_init(&init)); /* there is no room for it */
-}
-
-static tt_status enter_and_issue(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
-                                 const tuttiConfig_t *config)
-{
-    TT_TRY(tt_comm_enter(comm));
-    const tt_status status = issue_split(comm, color, key, newcomm, config);
-    tt_core_leave_call(&comm->core);
-    return status;
+    tuttiComm_t comm = init->parent;
+    init->make = make;
+    init->give_up = give_up;
+    init->number = comm->number;
+    if (!init->status && !init->comm)
+        init->status = tt_fail(TT_ERR_ARGUMENT, "tuttiCommSplit: newcomm is NULL");
+    if (!init->status && init->color < 0 && init->color != TUTTI_SPLIT_NOCOLOR)
+        init->status =
+            tt_fail(TT_ERR_ARGUMENT, "color %d: expected 0 or more, or TUTTI_SPLIT_NOCOLOR (%d)",
+                    init->color, TUTTI_SPLIT_NOCOLOR);
+    if (!init->status) init->status = tt_comm_config_init(&init->config, config, comm);
+    if (init->status && tt_in_group()) return init->status; /* nothing of the group is issued */
+    if (!tt_in_group()) return tt_issue_init(init);
+    return tt_core_tell_failure(&comm->core, tt_issue_init(init)); /* there is no room for it */
 }
 
 tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
                              const tuttiConfig_t *config)
 {
     TT_CANCELS_WAIT;
-    return tt_group_result(__func__, enter_and_issue(comm, color, key, newcomm, config));
+    struct tt_pending_init init = {.comm = newcomm, .parent = comm, .color = color, .key = key};
+    tt_status status = tt_comm_enter(comm);
+    if (status) return tt_group_result(__func__, status);
+    if (newcomm) *newcomm = NULL;
+    status = issue_split(&init, config);
+    tt_core_leave_call(&comm->core);
+    return tt_group_result(__func__, status);
+}
+
+tuttiResult_t tuttiCommSplitRefuse(tuttiComm_t comm, tuttiResult_t result, const char *text)
+{
+    TT_CANCELS_WAIT;
+    struct tt_pending_init init = {.parent = comm};
+    tt_status status = tt_comm_enter(comm);
+    if (status) return tt_group_result(__func__, status);
+    init.status = tt_check_refusal(result, text);
+    const char *function = init.status ? __func__ : NULL; /* the caller's text has its own name */
+    if (!init.status) {
+        tt_set_last_error(text);
+        init.status = tt_status_of(result);
+    }
+    status = issue_split(&init, NULL);
+    tt_core_leave_call(&comm->core);
+    return tt_group_result(function, status);
 }

@@ -125,10 +125,14 @@ ncclResult_t pncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
 ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
                             ncclConfig_t *config)
 {
+    static const char function[] = "ncclCommSplit";
     tuttiConfig_t settings = TUTTI_CONFIG_INITIALIZER; /* all else is the parent's */
     write_null(newcomm, 1);
-    if (tt_face_read_config("ncclCommSplit", config, &settings))
-        color = TUTTI_SPLIT_REFUSED; /* takes part, so that the other ranks do not wait */
+    const ncclResult_t refused = tt_face_read_config(function, config, &settings);
+    if (refused) /* takes part, so that the other ranks do not wait */
+        return tt_face_end_as(function,
+                              tuttiCommSplitRefuse(tt_face_comm(comm), (tuttiResult_t)refused,
+                                                   pncclGetLastError(NULL)));
     return tt_face_end(
         tuttiCommSplit(tt_face_comm(comm), color, key, place_of(newcomm), &settings));
 }

@@ -10,10 +10,20 @@
 
 #define RECENT_NS INT64_C(30000000000)
 #define HAS_LEFT "has left: it destroyed its communicator"
+#define AFTER_ANOTHER ", after another one of its process had failed (ranks as numbered there): "
 
 static struct tt_process_lock lock = TT_PROCESS_LOCK;
 static char latest[TT_REASON_TEXT]; /* guarded by lock, as the other */
 static int64_t failed_ns;           /* 0: no communicator has failed */
+
+/* Where the reason begins that the last of the ranks gave which have left; the whole failure where
+ * none did. So the text does not grow from process to process, and keeps its cause. */
+static const char *last_reason(const char *failure)
+{
+    for (const char *at; (at = strstr(failure, AFTER_ANOTHER));)
+        failure = at + sizeof AFTER_ANOTHER - 1;
+    return failure;
+}
 
 /* The bytes of the failure that say what happened before a rank left; 0: it says nothing else. Only
  * "rank 1 has died, and rank 0 has left: ..." does. */
@@ -29,8 +39,13 @@ static size_t length_of_cause(const char *failure)
 
 void tt_reason_note(const char *failure)
 {
-    const size_t length = length_of_cause(failure);
-    if (!length && failure[0]) return;
+    const bool has_text = failure[0];
+    size_t length = length_of_cause(failure);
+    if (!length) { /* a rank has left: for its reason */
+        failure = last_reason(failure);
+        length = length_of_cause(failure);
+    }
+    if (!length && has_text) return;
     tt_process_lock(&lock);
     snprintf(latest, sizeof latest, "%.*s", (int)length, failure);
     failed_ns = length ? tt_now_ns() : 0;
@@ -49,8 +64,5 @@ bool tt_reason_recent(int64_t since_ns, char text[TT_REASON_TEXT])
 void tt_reason_describe(const char *reason, char *text, size_t size)
 {
     const bool known = reason && reason[0];
-    snprintf(text, size, HAS_LEFT "%s%s",
-             known ? ", after another one of its process had failed (ranks as numbered there): "
-                   : "",
-             known ? reason : "");
+    snprintf(text, size, HAS_LEFT "%s%s", known ? AFTER_ANOTHER : "", known ? reason : "");
 }

@@ -9,7 +9,8 @@
 enum { TT_REASON_TEXT = 512 };
 
 /* A communicator of this process has failed. The text is copied, its end is cut off when long; that
- * a rank has left is left out, and is no failure alone. "": the failures so far are forgotten. */
+ * a rank has left is left out, and is no failure alone: the reason that it gave is noted for it.
+ * "": the failures so far are forgotten. */
 void tt_reason_note(const char *failure);
 /* Whether one has failed within the last half minute and since `since_ns` (tt_now_ns); the text of
  * the latest. */

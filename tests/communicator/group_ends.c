@@ -285,6 +285,57 @@ TEST(group_ends, a_split_of_a_communicator_that_another_thread_has_destroyed_is_
     CHECK_EQ(tuttiGroupEnd(), tuttiInvalidArgument);
 }
 
+/* What one rank of two does and gets. result: for which it refuses; 0: it splits. */
+struct refusal {
+    tuttiComm_t comm;
+    int color;
+    tuttiResult_t result, expected;
+    const char *text;
+};
+
+static void *split_or_refuse(void *argument)
+{
+    const struct refusal *self = argument;
+    tuttiComm_t part = NULL;
+    const tuttiResult_t result = self->result
+                                     ? tuttiCommSplitRefuse(self->comm, self->result, self->text)
+                                     : tuttiCommSplit(self->comm, self->color, 0, &part, NULL);
+    CHECK_EQ(result, self->expected);
+    CHECK_MESSAGE(strstr(tuttiGetLastError(NULL), self->text) != NULL, "%s",
+                  tuttiGetLastError(NULL));
+    CHECK(!part);
+    return NULL;
+}
+
+static void split_both(struct refusal rank0, struct refusal rank1)
+{
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, NULL, split_or_refuse, &rank0) == 0);
+    (void)split_or_refuse(&rank1);
+    pthread_join(thread, NULL);
+}
+
+TEST(group_ends, the_other_ranks_get_the_text_of_a_split_that_one_refuses)
+{
+    const tuttiResult_t no = tuttiInvalidArgument, too_late = tuttiTimeout;
+    static const char color[] = "rank 1 could not take part in the split: color -3: expected 0",
+                      late[] = "rank 1 could not take part in the split: over: too late";
+    tuttiComm_t comms[2];
+    REQUIRE(tuttiCommInitAll(comms, 2, NULL) == tuttiSuccess);
+    split_both((struct refusal){comms[0], 0, 0, no, color},
+               (struct refusal){comms[1], -3, 0, no, "tuttiCommSplit: color -3: expected 0"});
+    split_both((struct refusal){comms[0], 0, 0, too_late, late},
+               (struct refusal){comms[1], 0, too_late, too_late, "over: too late"});
+    split_both((struct refusal){comms[0], 0, too_late, too_late, "over: too late"},
+               (struct refusal){comms[1], 0, no, no, "another reason"});
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    CHECK_EQ(tuttiCommSplitRefuse(comms[0], tuttiSystemError, "over: no room"), tuttiSystemError);
+    CHECK_EQ(tuttiGroupEnd(), tuttiSystemError);
+    CHECK_EQ(strcmp(tuttiGetLastError(NULL), "over: no room"), 0);
+    check_work(comms, 2, 2);
+    end_all(comms, 2);
+}
+
 /* ---- What fails before it is tried ----------------------------------------------------------- */
 
 TEST(group_ends, more_inits_than_the_process_can_have_threads_are_refused_at_once)

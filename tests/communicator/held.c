@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "communicator/communicator.h"
+#include "communicator/group.h"
 #include "shim.h"
 
 /* InvalidUsage, and a text that names the function and the group. */
@@ -146,6 +147,50 @@ TEST(held, a_parent_that_ends_during_the_splits_of_a_group_fails_them)
     pthread_join(group, NULL);
     pthread_join(end, NULL);
     for (int i = 1; i < 3; i++) CHECK_EQ(tuttiCommDestroy(comms[i]), tuttiSuccess);
+}
+
+static void *split_refused_in_group(void *argument)
+{
+    tuttiComm_t *comms = argument, part;
+    int x = 1;
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    CHECK_EQ(tuttiAllReduce(&x, &x, 1, tuttiInt32, tuttiSum, comms[0], NULL), tuttiSuccess);
+    CHECK_EQ(tuttiCommSplit(comms[0], 0, 0, &part, NULL), tuttiSuccess);
+    CHECK_EQ(tuttiGroupEnd(), tuttiTimeout);
+    CHECK_MESSAGE(strstr(tuttiGetLastError(NULL), "over: too late"), "%s", tuttiGetLastError(NULL));
+    return NULL;
+}
+
+/* All ranks know the refusal, so their communicators do not fail, also where rank 0's ends. */
+TEST(held, a_split_that_another_rank_refuses_fails_no_communicator)
+{
+    tuttiComm_t comms[2];
+    tuttiResult_t found;
+    pthread_t group, end;
+    REQUIRE(tuttiCommInitAll(comms, 2, NULL) == tuttiSuccess);
+    REQUIRE(pthread_create(&group, NULL, split_refused_in_group, comms) == 0);
+    while (tt_engine_idle(&comms[0]->core.engine)) usleep(100);
+    REQUIRE(pthread_create(&end, NULL, destroy, comms[0]) == 0);
+    while (!atomic_load(&comms[0]->ends)) usleep(100);
+    CHECK_EQ(tuttiCommSplitRefuse(comms[1], tuttiTimeout, "over: too late"), tuttiTimeout);
+    pthread_join(group, NULL);
+    CHECK_EQ(tuttiCommGetAsyncError(comms[1], &found), tuttiSuccess);
+    CHECK_EQ(found, tuttiSuccess);
+    pthread_join(end, NULL);
+    CHECK_EQ(tuttiCommDestroy(comms[1]), tuttiSuccess);
+}
+
+/* Another communicator may have had the address. */
+TEST(held, a_call_holds_only_the_parent_that_has_its_number)
+{
+    tuttiComm_t comm, made = NULL;
+    REQUIRE(tuttiCommInitAll(&comm, 1, NULL) == tuttiSuccess);
+    struct tt_pending_init inits[2] = {{.comm = &made, .parent = comm, .number = comm->number - 1},
+                                       {.comm = &made, .parent = comm, .number = comm->number}};
+    const struct tt_pending_call call = {.comm = &comm->core};
+    tt_init_hold_parents(inits, 2, &call, 1);
+    CHECK(!inits[0].holds_parent && inits[1].holds_parent);
+    CHECK_EQ(tuttiCommDestroy(comm), tuttiSuccess);
 }
 
 /* As NCCL's: a call keeps what it needs of them. */

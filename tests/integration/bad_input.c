@@ -337,6 +337,7 @@ TEST(bad_input, handles_of_nothing)
     WRONG_ARGUMENT(tuttiCommDestroy(comm), "no communicator");
     WRONG_ARGUMENT(tuttiCommAbort(comm), "no communicator");
     WRONG_ARGUMENT(tuttiCommSplit(comm, 0, 0, &other, NULL), "no communicator");
+    WRONG_ARGUMENT(tuttiCommSplitRefuse(comm, tuttiTimeout, "late"), "no communicator");
     WRONG_ARGUMENT(tuttiCommRegister(comm, in, sizeof in, &handle), "no communicator");
     WRONG_ARGUMENT(tuttiCommDeregister(comm, &handle), "no communicator");
     WRONG_ARGUMENT(tuttiCommCounters(comm, &counters), "no communicator");

@@ -260,6 +260,9 @@ static int held(tuttiComm_t comm)
     if (posix_memalign((void **)&data, 4096, NBYTES)) return WRONG;
     memset(data, 1, NBYTES);
     if (use(comm, data, NBYTES)) return failed(comm, tuttiSystemError);
+    /* What the parent keeps of its calls in a split is its own. */
+    if (tuttiCommSplit(comm, 0, 0, &other, NULL) || tuttiCommDestroy(other))
+        return failed(comm, tuttiSystemError);
 #ifdef __SANITIZE_ADDRESS__
     const size_t aside = 0; /* the struct is on the heap */
 #else

@@ -176,21 +176,22 @@ static void *split_well(void *argument)
 }
 
 /* Rank 0's is refused, with this text, and rank 1 learns it. */
-static void split_badly(ncclComm_t comms[2], ncclComm_t *newcomm, ncclConfig_t *config,
+static void split_badly(ncclComm_t comms[2], int color, ncclComm_t *newcomm, ncclConfig_t *config,
                         const char *text)
 {
     struct split other = {.parent = comms[1]};
     pthread_t thread;
     REQUIRE(pthread_create(&thread, NULL, split_well, &other) == 0);
-    CHECK(ncclCommSplit(comms[0], 0, 0, newcomm, config) == ncclInvalidArgument);
+    CHECK(ncclCommSplit(comms[0], color, 0, newcomm, config) == ncclInvalidArgument);
     CHECK(says(text));
     for (int i = 0; i < 10000 && !other.has_ended; i++) usleep(1000);
     CHECK(other.has_ended);
     if (!other.has_ended) CHECK(ncclCommAbort(comms[0]) == ncclSuccess);
     pthread_join(thread, NULL);
     CHECK(other.result == ncclInvalidArgument && !other.made);
-    CHECK_MESSAGE(strstr(other.error, "rank 0 could not take part in the split"), "%s",
-                  other.error);
+    CHECK_MESSAGE(strstr(other.error, "rank 0 could not take part in the split: ") &&
+                      strstr(other.error, strchr(text, ':') + 2),
+                  "%s", other.error);
 }
 
 TEST(nccl_hostile, a_split_that_one_rank_refuses_waits_on_no_rank)
@@ -200,9 +201,9 @@ TEST(nccl_hostile, a_split_that_one_rank_refuses_waits_on_no_rank)
     int values[2] = {1, 2};
     make_pair(comms);
     config.blocking = 7;
-    split_badly(comms, &made, &config, "ncclCommSplit: the config's blocking is 7: expected");
+    split_badly(comms, 0, &made, &config, "ncclCommSplit: the config's blocking is 7: expected");
     CHECK(!made);
-    split_badly(comms, NULL, NULL, "ncclCommSplit: newcomm is NULL");
+    split_badly(comms, 0, NULL, NULL, "ncclCommSplit: newcomm is NULL");
     REQUIRE(ncclGroupStart() == ncclSuccess);
     CHECK(ncclCommSplit(comms[0], 0, 0, &made, &config) == ncclInvalidArgument);
     CHECK(says("ncclCommSplit: the config's blocking is 7: expected"));
@@ -211,6 +212,28 @@ TEST(nccl_hostile, a_split_that_one_rank_refuses_waits_on_no_rank)
     sum_pair(comms, values); /* the parent goes on */
     CHECK(ncclGroupEnd() == ncclSuccess);
     CHECK(values[0] == 3 && values[1] == 3);
+    destroy_pair(comms);
+}
+
+TEST(nccl_hostile, every_negative_color_but_one_is_refused_by_its_value)
+{
+    static const int colors[] = {-2, -3, -4, -2147483647, -2147483647 - 1};
+    ncclComm_t comms[2], made;
+    char text[128];
+    make_pair(comms);
+    for (size_t i = 0; i < sizeof colors / sizeof colors[0]; i++) {
+        snprintf(text, sizeof text,
+                 "ncclCommSplit: color %d: expected 0 or more, or NCCL_SPLIT_NOCOLOR (-1)",
+                 colors[i]);
+        CHECK(ncclGetVersion(NULL) == ncclInvalidArgument); /* an older error */
+        split_badly(comms, colors[i], &made, NULL, text);
+        CHECK(ncclGetVersion(NULL) == ncclInvalidArgument);
+        REQUIRE(ncclGroupStart() == ncclSuccess);
+        CHECK(ncclCommSplit(comms[0], colors[i], 0, &made, NULL) == ncclInvalidArgument);
+        CHECK(says(text));
+        CHECK(ncclGroupEnd() == ncclInvalidArgument);
+        CHECK(says(text));
+    }
     destroy_pair(comms);
 }
 
@@ -282,7 +305,7 @@ TEST(nccl_hostile, errors_have_the_names_of_nccl_only)
     CHECK(ncclCommCuDevice(NULL, &value) == ncclInvalidArgument);
     CHECK(says("ncclCommCuDevice: "));
     CHECK(ncclCommSplit(comm, -7, 0, &made, NULL) == ncclInvalidArgument);
-    CHECK(says("not NCCL_SPLIT_NOCOLOR"));
+    CHECK(says("color -7: expected 0 or more, or NCCL_SPLIT_NOCOLOR (-1)"));
     CHECK(ncclMemAlloc(&memory, SIZE_MAX) == ncclInvalidArgument);
     CHECK(says("ncclMemAlloc: "));
     CHECK(ncclBcast(&value, 1, ncclInt, 5, comm, NULL) == ncclInvalidArgument);

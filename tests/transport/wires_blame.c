@@ -183,6 +183,39 @@ TEST(wires_blame, that_a_rank_has_left_is_no_reason)
     CHECK(!tt_reason_recent(0, reason));
 }
 
+/* Rank 0 of two leaves for the reason that its process knows; rank 1's process notes what it finds.
+ */
+static void pass_on(const char *expected)
+{
+    struct together all;
+    char reason[TT_REASON_TEXT];
+    const struct tt_fabric_config config = together_config();
+    REQUIRE(tt_reason_recent(0, reason));
+    REQUIRE(together_open_on(&all, 2, NULL, &config));
+    tt_reason_note(reason); /* after the communicator was made */
+    tt_fabric_leave(all.fabrics[0]);
+    tt_reason_note(""); /* the other process knows nothing */
+    CHECK_EQ(tt_fabric_check_peers(all.fabrics[1], 1, -1, false), TT_ERR_REMOTE);
+    check_text(tt_fabric_failure_text(all.fabrics[1]), expected);
+    together_close(&all);
+}
+
+TEST(wires_blame, a_cause_survives_any_number_of_communicators)
+{
+    static const char cause[] = "rank 7 (host a, pid 2) has died",
+                      expected[] = "has left: it destroyed its communicator, after another one of "
+                                   "its process had failed (ranks as numbered there): rank 7 (host "
+                                   "a, pid 2) has died";
+    char reason[TT_REASON_TEXT];
+    tt_reason_note(cause);
+    for (int i = 0; i < 6; i++) {
+        pass_on(expected);
+        REQUIRE(tt_reason_recent(0, reason));
+        CHECK_STR(reason, cause);
+    }
+    tt_reason_note("");
+}
+
 TEST(wires_blame, who_is_refused_by_one_rank_names_all_that_refuse)
 {
     struct wired all;

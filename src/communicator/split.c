@@ -1,6 +1,8 @@
 /* Splits a communicator: the ranks with one colour become a communicator of their own. */
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/thread.h"
@@ -100,15 +102,8 @@ static tt_status enter_parent(const struct tt_pending_init *init)
  * this one in their splits. Keeps the last error. */
 static void tell_end(const struct tt_pending_init *init)
 {
-    struct tt_comm_core *parent = &init->parent->core;
-    char own[TT_ERROR_TEXT], name[128], text[TT_ERROR_TEXT + 256];
-    if (!init->holds_parent || !atomic_load(&init->parent->ends)) return;
-    snprintf(own, sizeof own, "%s", tt_last_error());
-    tt_fabric_name_rank(parent->fabric, parent->rank, name, sizeof name);
-    snprintf(text, sizeof text, "%s cannot split: %s", name, own);
-    tt_set_last_error(text);
-    tt_ignore(tt_core_fail_call(parent, TT_ERR_REMOTE));
-    tt_set_last_error(own);
+    if (init->holds_parent && atomic_load(&init->parent->ends))
+        tt_core_tell_others(&init->parent->core, TT_ERR_REMOTE, "cannot split");
 }
 
 /* *comm is NULL where the color is TUTTI_SPLIT_NOCOLOR. */
@@ -133,14 +128,15 @@ static tt_status make(const struct tt_pending_init *init)
     return status;
 }
 
-/* In place of `make`. */
+/* In place of `make`. An all-gather, as of a split outside groups, could wait for ranks that this
+ * thread, whose group has failed, would have to bring: so the parent fails. */
 static void give_up(const struct tt_pending_init *init, tt_status status)
 {
     char text[TT_ERROR_TEXT];
     snprintf(text, sizeof text, "%s", tt_last_error());
     if (enter_parent(init)) return;
     tt_set_last_error(text);
-    fail_parent(init->parent, status);
+    tt_core_tell_others(&init->parent->core, status, "does not take part in a split of its group");
     tt_core_leave_call(&init->parent->core);
 }
 
@@ -153,8 +149,11 @@ static tt_status issue_split(tuttiComm_t comm, int color, int key, tuttiComm_t *
                                    .comm = newcomm,
                                    .parent = comm,
                                    .number = comm->number,
+                                   .rank = comm->core.rank,
+                                   .nranks = comm->core.nranks,
                                    .color = color,
                                    .key = key};
+    memcpy(init.parent_key, comm->key, sizeof init.parent_key);
     if (color == TUTTI_SPLIT_REFUSED)
         init.status = TT_ERR_ARGUMENT; /* the last error says why */
     else if (!newcomm)
@@ -163,9 +162,9 @@ static tt_status issue_split(tuttiComm_t comm, int color, int key, tuttiComm_t *
         init.status =
             tt_fail(TT_ERR_ARGUMENT, "color %d is negative and not TUTTI_SPLIT_NOCOLOR", color);
     if (!init.status) init.status = tt_comm_config_init(&init.config, config, comm);
-    if (init.status && tt_in_group()) return init.status; /* nothing of the group is issued */
-    if (!tt_in_group()) return tt_issue_init(&init);
-    return tt_core_tell_failure(&comm->core, tt_issue_init(&init)); /* there is no room for it */
+    const tt_status status = tt_issue_init(&init);
+    sodium_memzero(init.parent_key, sizeof init.parent_key);
+    return status ? status : init.status; /* in a group, which then fails, and drops it */
 }
 
 static tt_status enter_and_issue(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,

@@ -320,7 +320,7 @@ TEST(group_fails, a_split_that_one_process_refuses_fails_in_the_others)
 
 static void *reduce(void *argument)
 {
-    check_fails(argument, tuttiRemoteError, "rank 0 (", "did not come within 100 ms");
+    check_fails(argument, tuttiRemoteError, "rank 0 (", "rank 1 of 2 did not come within");
     CHECK_MESSAGE(says("issues no calls of a group whose init failed"), "%s",
                   tuttiGetLastError(NULL));
     return NULL;

@@ -2,6 +2,7 @@
  * that failed. */
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -270,12 +271,13 @@ static void expect(bool condition, const char *what)
     count_failed_checks++;
 }
 
-static _Noreturn void run_rank(struct shared *shared, int rank, int nranks)
+static _Noreturn void run_rank(struct shared *shared, int rank, int nranks, bool several_hosts)
 {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     tuttiComm_t comm, part = NULL;
     int value = 1;
     config.timeoutMs = LATE_MS;
+    if (several_hosts) setenv("TUTTI_HOST_ID", rank % 2 ? "b" : "a", 1);
     if (rank == 0) {
         expect(!tuttiGetUniqueId(&shared->id), "id");
         shared->has_id = true;
@@ -296,7 +298,7 @@ static _Noreturn void run_rank(struct shared *shared, int rank, int nranks)
     _exit(count_failed_checks);
 }
 
-TEST(group_fails, a_split_that_one_process_refuses_fails_in_the_others)
+static void run_processes(bool several_hosts)
 {
     enum { NPROCESSES = 3 };
     pid_t pids[NPROCESSES];
@@ -306,7 +308,7 @@ TEST(group_fails, a_split_that_one_process_refuses_fails_in_the_others)
     for (int r = 0; r < NPROCESSES; r++) {
         pids[r] = fork();
         REQUIRE(pids[r] >= 0);
-        if (pids[r] == 0) run_rank(shared, r, NPROCESSES);
+        if (pids[r] == 0) run_rank(shared, r, NPROCESSES, several_hosts);
     }
     for (int r = 0; r < NPROCESSES; r++) {
         int status = -1;
@@ -314,6 +316,16 @@ TEST(group_fails, a_split_that_one_process_refuses_fails_in_the_others)
         CHECK_MESSAGE(status == 0, "rank %d: status %x", r, (unsigned)status);
     }
     munmap(shared, sizeof *shared);
+}
+
+TEST(group_fails, a_split_that_one_process_refuses_fails_in_the_others)
+{
+    run_processes(false);
+}
+
+TEST(group_fails, a_split_that_one_process_refuses_fails_on_other_hosts)
+{
+    run_processes(true);
 }
 
 /* ---- Calls beside inits that fail ------------------------------------------------------------ */

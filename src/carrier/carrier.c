@@ -1,6 +1,8 @@
 /* What all carriers share: lists of calls, and the failure of a call that this rank cannot make. */
 #include "carrier/carrier.h"
 
+#include <stdio.h>
+
 void tt_calls_drop_gone(struct tt_calls *calls)
 {
     struct tt_pending_call **at = &calls->first;
@@ -25,6 +27,18 @@ tt_status tt_core_tell_failure(struct tt_comm_core *core, tt_status status)
     const bool is_local = status == TT_ERR_SYSTEM || status == TT_ERR_DEVICE;
     if (!is_local || core->nranks == 1 || tt_fabric_has_failed(core->fabric)) return status;
     return tt_core_fail_call(core, status);
+}
+
+void tt_core_tell_others(struct tt_comm_core *core, tt_status status, const char *does)
+{
+    char own[TT_ERROR_TEXT], name[128];
+    if (core->nranks == 1 || tt_fabric_has_failed(core->fabric)) return;
+    snprintf(own, sizeof own, "%s", tt_last_error());
+    tt_fabric_name_rank(core->fabric, core->rank, name, sizeof name);
+    tt_engine_enter(&core->engine);
+    tt_ignore(tt_fabric_fail(core->fabric, status, "%s %s: %s", name, does, own));
+    tt_engine_leave(&core->engine);
+    tt_set_last_error(own);
 }
 
 tt_status tt_carrier_load(const struct tt_comm_core *core, struct tt_program *program,

@@ -109,29 +109,6 @@ static void count_group(const struct tt_pending_call *calls, int ncalls)
     for (int i = 0; i < ncalls; i++) tt_comm_of(calls[i].comm)->counts.is_grouped = false;
 }
 
-/* A message of a rank to itself without its partner would be waited for, since the thread that
- * waits is the one that would make the other call. */
-static tt_status check_own_messages(const struct tt_pending_call *calls, int ncalls)
-{
-    tt_status status = TT_OK;
-    int first = 0;
-    while (first < ncalls && !tt_is_to_itself(&calls[first])) first++;
-    for (int i = first; i < ncalls; i++)
-        if (tt_is_to_itself(&calls[i]))
-            tt_comm_of(calls[i].comm)->counts.own_messages[calls[i].kind == TT_CALL_SEND]++;
-    for (int i = first; i < ncalls; i++) {
-        if (!tt_is_to_itself(&calls[i])) continue;
-        int *own = tt_comm_of(calls[i].comm)->counts.own_messages;
-        if (own[0] != own[1] && !status)
-            status = tt_fail(TT_ERR_USAGE,
-                             "rank %d sends %d messages to itself in the group and receives %d "
-                             "from itself: a send and its receive must be in the same group",
-                             calls[i].comm->rank, own[1], own[0]);
-        own[0] = own[1] = 0;
-    }
-    return status;
-}
-
 static tt_status issue_calls(void *items, int number, enum tt_call_hold hold, bool counts)
 {
     release_programs(items, number);
@@ -405,12 +382,33 @@ tuttiResult_t tuttiGroupFail(tuttiResult_t result, const char *text)
     return result;
 }
 
+/* How many ranks of the communicator the held calls are of. */
+static int count_ranks(const struct tt_pending_call *calls, int ncalls, const tuttiComm_t comm)
+{
+    int n = 0;
+    for (int i = 0; i < ncalls; i++)
+        n += !sodium_memcmp(tt_comm_of(calls[i].comm)->key, comm->key, sizeof comm->key) &&
+             !is_held(calls, i, calls[i].comm);
+    return n;
+}
+
+/* An init has failed. The ranks that wait for the calls may be others; of all here, none waits. */
+static void fail_calls(const struct tt_pending_call *calls, int ncalls)
+{
+    for (int i = 0; i < ncalls; i++)
+        if (!is_held(calls, i, calls[i].comm) &&
+            count_ranks(calls, ncalls, tt_comm_of(calls[i].comm)) < calls[i].comm->nranks)
+            tt_core_tell_others(calls[i].comm, TT_ERR_REMOTE,
+                                "issues no calls of a group whose init failed (ranks as there)");
+}
+
 /* After a failure the rest is dropped. */
 static tt_status issue_or_drop(struct group *group, tt_status status, bool counts)
 {
     enum tt_call_hold how;
     status = hold(group, status, &how);
-    if (!status) status = check_own_messages(held_calls(group), group->lists[CALLS].number);
+    if (!status) status = tt_check_own_messages(held_calls(group), group->lists[CALLS].number);
+    const tt_status failed = status;
     for (int k = 0; k < NKINDS; k++) {
         const struct list *list = &group->lists[k];
         if (!list->number) continue;
@@ -418,6 +416,8 @@ static tt_status issue_or_drop(struct group *group, tt_status status, bool count
             kinds[k].drop(list->items, list->number, how, status);
         else
             status = kinds[k].issue(list->items, list->number, how, counts);
+        if (status && k == INITS && !failed)
+            fail_calls(held_calls(group), group->lists[CALLS].number);
     }
     return status;
 }

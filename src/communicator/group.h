@@ -28,17 +28,18 @@ TT_NODISCARD tt_status tt_issue(struct tt_pending_call *pending);
 struct tt_pending_init {
     /* By the calling thread; NULL: as tuttiCommInitRank. */
     tt_status (*make)(const struct tt_pending_init *init);
-    /* With `make`, in place of it: other ranks wait, and this one does not begin. Keeps nothing of
-     * the last error, which says why. */
+    /* With `make`, in place of it: other ranks may wait, and this one does not begin. Tells them,
+     * and waits for none. Keeps nothing of the last error, which says why. */
     void (*give_up)(const struct tt_pending_init *init, tt_status status);
     tuttiComm_t *comm;
     tuttiComm_t parent; /* from which it is split; NULL: it is not, and has an id */
     uint64_t number;    /* of the parent: another may be made at its address meanwhile */
     bool holds_parent;  /* calls of the group do: the parent's end waits for the group */
     struct tt_unique_id id;
-    bool drops_id; /* no other rank will use it: it is dropped unless the communicator is made */
-    int rank, nranks;
-    int color, key;   /* of a split */
+    bool drops_id;    /* no other rank will use it: it is dropped unless the communicator is made */
+    int rank, nranks; /* of a split: in the parent */
+    uint8_t parent_key[TT_KEY_BYTES]; /* of a split: which ranks have one parent */
+    int color, key;                   /* of a split */
     tt_status status; /* of a split: why this rank cannot take part; the others must learn that */
     struct tt_comm_config config;
 };
@@ -50,8 +51,9 @@ void tt_init_hold_parents(struct tt_pending_init *inits, int ninits,
  * split from one parent in one thread, one after the other. All are made or none is. */
 TT_NODISCARD tt_status tt_init_together(struct tt_pending_init *inits, int ninits);
 /* These ranks do not join, because of the thread's last error, which is kept, with this status:
- * tells the other ranks of their ids and those that wait for splits, and ends what listens for the
- * ids that no other rank will use. */
+ * tells the other ranks of their ids, fails the parents of the splits unless the splits are of all
+ * ranks of the parent, so that none waits, and ends what listens for the ids that no other rank
+ * will use. Waits for no rank. */
 void tt_init_refuse(const struct tt_pending_init *inits, int ninits, tt_status status);
 /* Whether this thread's open group holds inits with the id: then it is dropped with them. */
 bool tt_group_drops_id(const struct tt_unique_id *id);

@@ -224,17 +224,41 @@ static bool has_id_of_last(const struct tt_pending_init *inits, int i)
            !sodium_memcmp(&inits[i].id, &inits[i - 1].id, sizeof inits[i].id);
 }
 
+/* Whether the inits have splits of all ranks of this one's parent. Another thread may have freed
+ * the parents. */
+static bool has_all_ranks(const struct tt_pending_init *inits, int ninits, int split)
+{
+    int nranks = 0;
+    for (int i = 0; i < ninits; i++)
+        nranks += inits[i].make && !is_made_by_another(inits, i) &&
+                  !sodium_memcmp(inits[i].parent_key, inits[split].parent_key, TT_KEY_BYTES);
+    return nranks == inits[split].nranks;
+}
+
+/* Only splits that were refused themselves, or only the others. A communicator keeps the reason
+ * that it gets first. */
+static void give_up_splits(const struct tt_pending_init *inits, int ninits, bool are_refused,
+                           const char *text, tt_status status)
+{
+    for (int i = 0; i < ninits; i++) {
+        if (!inits[i].make || (inits[i].status != TT_OK) != are_refused) continue;
+        tt_set_last_error(text);
+        if (!has_all_ranks(inits, ninits, i)) inits[i].give_up(&inits[i], status);
+    }
+}
+
 void tt_init_refuse(const struct tt_pending_init *inits, int ninits, tt_status status)
 {
     char text[TT_ERROR_TEXT];
     snprintf(text, sizeof text, "%s", tt_last_error());
+    give_up_splits(inits, ninits, true, text, status);
+    give_up_splits(inits, ninits, false, text, status);
     for (int i = 0; i < ninits; i++) {
-        if (inits[i].make)
-            inits[i].give_up(&inits[i], status);
-        else if (!has_id_of_last(inits, i))
-            tt_unique_id_fail(&inits[i].id, inits[i].rank, inits[i].nranks, status);
         tt_set_last_error(text);
+        if (!inits[i].make && !has_id_of_last(inits, i))
+            tt_unique_id_fail(&inits[i].id, inits[i].rank, inits[i].nranks, status);
     }
+    tt_set_last_error(text);
     drop_ids(inits, ninits);
 }
 

@@ -53,7 +53,7 @@ static const _Atomic uint64_t *turns_of(const struct tt_pending_call *call)
                                         : &engine->collectives_done;
 }
 
-bool tt_is_to_itself(const struct tt_pending_call *call)
+static bool is_to_itself(const struct tt_pending_call *call)
 {
     return (call->kind == TT_CALL_SEND || call->kind == TT_CALL_RECV) &&
            call->peer == call->comm->rank;
@@ -64,7 +64,7 @@ bool tt_is_to_itself(const struct tt_pending_call *call)
 static void number_messages_to_itself(struct tt_pending_call *calls, int ncalls)
 {
     for (int i = 0; i < ncalls; i++)
-        if (tt_is_to_itself(&calls[i]))
+        if (is_to_itself(&calls[i]))
             calls[i].to_itself =
                 tt_comm_of(calls[i].comm)->counts.own_messages[calls[i].kind == TT_CALL_SEND]++;
     for (int i = 0; i < ncalls; i++) {
@@ -73,12 +73,33 @@ static void number_messages_to_itself(struct tt_pending_call *calls, int ncalls)
     }
 }
 
+tt_status tt_check_own_messages(const struct tt_pending_call *calls, int ncalls)
+{
+    tt_status status = TT_OK;
+    int first = 0;
+    while (first < ncalls && !is_to_itself(&calls[first])) first++;
+    for (int i = first; i < ncalls; i++)
+        if (is_to_itself(&calls[i]))
+            tt_comm_of(calls[i].comm)->counts.own_messages[calls[i].kind == TT_CALL_SEND]++;
+    for (int i = first; i < ncalls; i++) {
+        if (!is_to_itself(&calls[i])) continue;
+        int *own = tt_comm_of(calls[i].comm)->counts.own_messages;
+        if (own[0] != own[1] && !status)
+            status = tt_fail(TT_ERR_USAGE,
+                             "rank %d sends %d messages to itself in the group and receives %d "
+                             "from itself: a send and its receive must be in the same group",
+                             calls[i].comm->rank, own[1], own[0]);
+        own[0] = own[1] = 0;
+    }
+    return status;
+}
+
 /* Whether a call waits for another one of its group, which is queued in a stream. */
 static bool waits_for(const struct tt_pending_call *call, const struct tt_pending_call *queued)
 {
     if (call->comm != queued->comm) return false;
     if (queued < call && turns_of(queued) == turns_of(call)) return true;
-    return tt_is_to_itself(call) && tt_is_to_itself(queued) && queued->kind != call->kind &&
+    return is_to_itself(call) && is_to_itself(queued) && queued->kind != call->kind &&
            call->to_itself == queued->to_itself;
 }
 

@@ -21,8 +21,9 @@ TT_NODISCARD tt_status tt_issue_calls(struct tt_pending_call *calls, int ncalls,
  * before it is queued in a stream, behind the function that this thread runs. */
 TT_NODISCARD tt_status tt_check_may_wait(const struct tt_comm_core *core,
                                          const _Atomic uint64_t *turns);
-/* Whether the call is a message of a rank to itself. */
-bool tt_is_to_itself(const struct tt_pending_call *call);
+/* USAGE: a message of a rank to itself has no partner among the calls. It would be waited for,
+ * since the thread that waits is the one that would make the other call. */
+TT_NODISCARD tt_status tt_check_own_messages(const struct tt_pending_call *calls, int ncalls);
 /* Other ranks wait for these calls, which this rank will not issue: tells them (carrier.h:
  * tt_core_tell_failure). Keeps the last error. */
 void tt_tell_failure(const struct tt_pending_call *calls, int ncalls, tt_status status);

@@ -1,6 +1,8 @@
 /* Splits a communicator: the ranks with one colour become a communicator of their own. */
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/thread.h"
@@ -18,15 +20,8 @@ struct over_parent {
  * last error. */
 static tt_status tell_end(const struct over_parent *over, tt_status status)
 {
-    struct tt_comm_core *parent = &over->comm->core;
-    char own[TT_ERROR_TEXT], name[128], text[TT_ERROR_TEXT + 256];
-    if (!status || !over->is_held || !atomic_load(&over->comm->ends)) return status;
-    snprintf(own, sizeof own, "%s", tt_last_error());
-    tt_fabric_name_rank(parent->fabric, parent->rank, name, sizeof name);
-    snprintf(text, sizeof text, "%s cannot split: %s", name, own);
-    tt_set_last_error(text);
-    tt_ignore(tt_core_fail_call(parent, TT_ERR_REMOTE));
-    tt_set_last_error(own);
+    if (status && over->is_held && atomic_load(&over->comm->ends))
+        tt_core_tell_others(&over->comm->core, TT_ERR_REMOTE, "cannot split");
     return status;
 }
 
@@ -141,14 +136,15 @@ static tt_status make(const struct tt_pending_init *init)
     return status;
 }
 
-/* In place of `make`. */
+/* In place of `make`. An all-gather, as of a split outside groups, could wait for ranks that this
+ * thread, whose group has failed, would have to bring: so the parent fails. */
 static void give_up(const struct tt_pending_init *init, tt_status status)
 {
     char text[TT_ERROR_TEXT];
     snprintf(text, sizeof text, "%s", tt_last_error());
     if (enter_parent(init)) return;
     tt_set_last_error(text);
-    tt_ignore(tt_core_tell_failure(&init->parent->core, status));
+    tt_core_tell_others(&init->parent->core, status, "does not take part in a split of its group");
     tt_core_leave_call(&init->parent->core);
 }
 
@@ -159,6 +155,9 @@ static tt_status issue_split(struct tt_pending_init *init, const tuttiConfig_t *
     init->make = make;
     init->give_up = give_up;
     init->number = comm->number;
+    init->rank = comm->core.rank;
+    init->nranks = comm->core.nranks;
+    memcpy(init->parent_key, comm->key, sizeof init->parent_key);
     if (!init->status && !init->comm)
         init->status = tt_fail(TT_ERR_ARGUMENT, "tuttiCommSplit: newcomm is NULL");
     if (!init->status && init->color < 0 && init->color != TUTTI_SPLIT_NOCOLOR)
@@ -166,9 +165,9 @@ static tt_status issue_split(struct tt_pending_init *init, const tuttiConfig_t *
             tt_fail(TT_ERR_ARGUMENT, "color %d: expected 0 or more, or TUTTI_SPLIT_NOCOLOR (%d)",
                     init->color, TUTTI_SPLIT_NOCOLOR);
     if (!init->status) init->status = tt_comm_config_init(&init->config, config, comm);
-    if (init->status && tt_in_group()) return init->status; /* nothing of the group is issued */
-    if (!tt_in_group()) return tt_issue_init(init);
-    return tt_core_tell_failure(&comm->core, tt_issue_init(init)); /* there is no room for it */
+    const tt_status status = tt_issue_init(init);
+    sodium_memzero(init->parent_key, sizeof init->parent_key);
+    return status ? status : init->status; /* in a group, which then fails, and drops it */
 }
 
 tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,

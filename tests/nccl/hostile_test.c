@@ -175,40 +175,45 @@ static void *split_well(void *argument)
     return NULL;
 }
 
-/* Rank 0's is refused, with this text, and rank 1 learns it. */
+/* Rank 0's is refused, with this text, and rank 1 learns it; others NULL: as one that could not
+ * take part, else with that text. */
 static void split_badly(ncclComm_t comms[2], int color, ncclComm_t *newcomm, ncclConfig_t *config,
-                        const char *text)
+                        bool in_group, const char *text, const char *others)
 {
     struct split other = {.parent = comms[1]};
     pthread_t thread;
     REQUIRE(pthread_create(&thread, NULL, split_well, &other) == 0);
+    if (in_group) CHECK(ncclGroupStart() == ncclSuccess);
     CHECK(ncclCommSplit(comms[0], color, 0, newcomm, config) == ncclInvalidArgument);
+    CHECK(says(text));
+    if (in_group) CHECK(ncclGroupEnd() == ncclInvalidArgument);
     CHECK(says(text));
     for (int i = 0; i < 10000 && !other.has_ended; i++) usleep(1000);
     CHECK(other.has_ended);
     if (!other.has_ended) CHECK(ncclCommAbort(comms[0]) == ncclSuccess);
     pthread_join(thread, NULL);
     CHECK(other.result == ncclInvalidArgument && !other.made);
-    CHECK_MESSAGE(strstr(other.error, "rank 0 could not take part in the split: ") &&
-                      strstr(other.error, strchr(text, ':') + 2),
-                  "%s", other.error);
+    if (others)
+        CHECK_MESSAGE(strstr(other.error, others), "%s", other.error);
+    else
+        CHECK_MESSAGE(strstr(other.error, "rank 0 could not take part in the split: ") &&
+                          strstr(other.error, strchr(text, ':') + 2),
+                      "%s", other.error);
 }
+
+static const char bad_config[] = "ncclCommSplit: the config's blocking is 7: expected";
 
 TEST(nccl_hostile, a_split_that_one_rank_refuses_waits_on_no_rank)
 {
+    static const char others[] = "rank 0 could not take part in the split";
     ncclComm_t comms[2], made = (ncclComm_t)0x7;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     int values[2] = {1, 2};
     make_pair(comms);
     config.blocking = 7;
-    split_badly(comms, 0, &made, &config, "ncclCommSplit: the config's blocking is 7: expected");
+    split_badly(comms, 0, &made, &config, false, bad_config, NULL);
     CHECK(!made);
-    split_badly(comms, 0, NULL, NULL, "ncclCommSplit: newcomm is NULL");
-    REQUIRE(ncclGroupStart() == ncclSuccess);
-    CHECK(ncclCommSplit(comms[0], 0, 0, &made, &config) == ncclInvalidArgument);
-    CHECK(says("ncclCommSplit: the config's blocking is 7: expected"));
-    CHECK(ncclGroupEnd() == ncclInvalidArgument);
-    CHECK(says("ncclCommSplit: the config's blocking is 7: expected"));
+    split_badly(comms, 0, NULL, NULL, false, "ncclCommSplit: newcomm is NULL", NULL);
     sum_pair(comms, values); /* the parent goes on */
     CHECK(ncclGroupEnd() == ncclSuccess);
     CHECK(values[0] == 3 && values[1] == 3);
@@ -226,13 +231,27 @@ TEST(nccl_hostile, every_negative_color_but_one_is_refused_by_its_value)
                  "ncclCommSplit: color %d: expected 0 or more, or NCCL_SPLIT_NOCOLOR (-1)",
                  colors[i]);
         CHECK(ncclGetVersion(NULL) == ncclInvalidArgument); /* an older error */
-        split_badly(comms, colors[i], &made, NULL, text);
-        CHECK(ncclGetVersion(NULL) == ncclInvalidArgument);
-        REQUIRE(ncclGroupStart() == ncclSuccess);
-        CHECK(ncclCommSplit(comms[0], colors[i], 0, &made, NULL) == ncclInvalidArgument);
-        CHECK(says(text));
-        CHECK(ncclGroupEnd() == ncclInvalidArgument);
-        CHECK(says(text));
+        split_badly(comms, colors[i], &made, NULL, false, text, NULL);
+    }
+    split_badly(comms, -3, &made, NULL, true, "ncclCommSplit: color -3: expected",
+                "color -3: expected");
+    destroy_pair(comms);
+}
+
+/* The parent fails, and its error has the reason on both ranks. */
+TEST(nccl_hostile, a_split_that_one_rank_refuses_in_a_group_waits_on_no_rank)
+{
+    ncclComm_t comms[2], made = (ncclComm_t)0x7;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    int values[2] = {1, 2};
+    config.blocking = 7;
+    make_pair(comms);
+    split_badly(comms, 0, &made, &config, true, bad_config, bad_config);
+    CHECK(!made);
+    for (int i = 0; i < 2; i++) {
+        CHECK(ncclAllReduce(&values[i], &values[i], 1, ncclInt, ncclSum, comms[i], NULL) ==
+              ncclInvalidArgument);
+        CHECK_MESSAGE(says("rank 0 (") && says(bad_config), "%s", ncclGetLastError(NULL));
     }
     destroy_pair(comms);
 }
@@ -272,9 +291,9 @@ TEST(nccl_hostile, a_refusal_is_logged_once_by_its_own_sentence)
                       times_in(log, "NCCL WARN") == 8,
                   "the log is: %s", log);
     run_test("a_split_that_one_rank_refuses_waits_on_no_rank", log, sizeof log);
-    CHECK_MESSAGE(times_in(log, "NCCL WARN ncclCommSplit: the config's blocking is 7") == 2 &&
+    CHECK_MESSAGE(times_in(log, "NCCL WARN ncclCommSplit: the config's blocking is 7") == 1 &&
                       times_in(log, "NCCL WARN rank 0 could not take part") == 2 &&
-                      times_in(log, "NCCL WARN") == 5,
+                      times_in(log, "NCCL WARN") == 4,
                   "the log is: %s", log);
 }
 

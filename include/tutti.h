@@ -229,11 +229,10 @@ TUTTI_API tuttiResult_t tuttiCommInitEnvMulti(tuttiComm_t *comms, int nlocal, co
  * process; 0, 1 and 0 without a launcher. */
 TUTTI_API tuttiResult_t tuttiGetLauncher(int *rank, int *nranks, int *localRank);
 
-/* Splits `comm`: the ranks with the same color form a new communicator, ordered by key, then by
- * their rank in `comm`. Collective over `comm`. Color TUTTI_SPLIT_NOCOLOR gives *newcomm = NULL.
- * config NULL: the settings of `comm`. A group makes all, also inits, at its end, before its calls;
- * one that fails before fails `comm`, unless it has splits of all ranks. InvalidArgument, outside
- * groups on all ranks: another color < 0, newcomm NULL. */
+/* Splits `comm`, collectively: the ranks with one color form a new communicator, ordered by key,
+ * then by rank; NULL for TUTTI_SPLIT_NOCOLOR. config NULL: the settings of `comm`. A group makes
+ * all at its end, before its calls; one that fails before fails `comm`, unless it has splits of all
+ * ranks. InvalidArgument, outside groups on all ranks: another color < 0, newcomm NULL. */
 TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
                                        const tuttiConfig_t *config);
 /* For libraries over this one: as a tuttiCommSplit that fails with `result` and this `text`. */

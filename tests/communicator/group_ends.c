@@ -328,11 +328,11 @@ TEST(group_ends, the_other_ranks_get_the_text_of_a_split_that_one_refuses)
                (struct refusal){comms[1], 0, too_late, too_late, "over: too late"});
     split_both((struct refusal){comms[0], 0, too_late, too_late, "over: too late"},
                (struct refusal){comms[1], 0, no, no, "another reason"});
+    check_work(comms, 2, 2);
     CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
     CHECK_EQ(tuttiCommSplitRefuse(comms[0], tuttiSystemError, "over: no room"), tuttiSystemError);
     CHECK_EQ(tuttiGroupEnd(), tuttiSystemError);
     CHECK_EQ(strcmp(tuttiGetLastError(NULL), "over: no room"), 0);
-    check_work(comms, 2, 2);
     end_all(comms, 2);
 }
 

@@ -205,7 +205,6 @@ static const char bad_config[] = "ncclCommSplit: the config's blocking is 7: exp
 
 TEST(nccl_hostile, a_split_that_one_rank_refuses_waits_on_no_rank)
 {
-    static const char others[] = "rank 0 could not take part in the split";
     ncclComm_t comms[2], made = (ncclComm_t)0x7;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     int values[2] = {1, 2};

@@ -230,9 +230,9 @@ TUTTI_API tuttiResult_t tuttiCommInitEnvMulti(tuttiComm_t *comms, int nlocal, co
 TUTTI_API tuttiResult_t tuttiGetLauncher(int *rank, int *nranks, int *localRank);
 
 /* Splits `comm`, collectively: the ranks with one color form a new communicator, ordered by key,
- * then by rank; NULL for TUTTI_SPLIT_NOCOLOR. config NULL: the settings of `comm`. A group makes
- * all at its end, before its calls; one that fails before fails `comm`, unless it has splits of all
- * ranks. InvalidArgument, outside groups on all ranks: another color < 0, newcomm NULL. */
+ * then by rank; NULL for TUTTI_SPLIT_NOCOLOR. config NULL: the settings of `comm`. A group splits
+ * at its end, before its calls; a group that fails earlier fails `comm`, unless it has splits of
+ * all ranks. InvalidArgument, outside groups on all ranks: another color < 0, newcomm NULL. */
 TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
                                        const tuttiConfig_t *config);
 /* For libraries over this one: as a tuttiCommSplit that fails with `result` and this `text`. */
@@ -361,7 +361,7 @@ TUTTI_API tuttiResult_t tuttiEventElapsedTime(float *ms, tuttiEvent_t start, tut
  * call of another communicator in the group writes. Groups nest; the outermost end issues the
  * calls, and returns their first error; with NULL streams when all are complete. InvalidUsage: end
  * without start; and to destroy, free or deregister what calls of this thread's open group use, but
- * for events and operations. A SystemError or failed init fails the communicators of its calls. */
+ * for events and operations. A SystemError or a failed init fails the group's communicators. */
 TUTTI_API tuttiResult_t tuttiGroupStart(void);
 TUTTI_API tuttiResult_t tuttiGroupEnd(void);
 /* For libraries over this one, whose calls may fail before they come here: where `result` is an

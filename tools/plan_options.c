@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "decimal.h"
 #include "escape.h"
 #include "tutti.h"
 
@@ -147,10 +148,8 @@ static bool parse_root(struct plan_options *options, const char *text)
 
 static bool parse_seconds(struct plan_options *options, const char *text)
 {
-    char *end;
-    options->seconds = strtod(text, &end);
-    const bool decimal = text[strspn(text, "+-.0123456789eE")] == 0;
-    return decimal && end != text && !*end && options->seconds >= 1 && options->seconds <= 600;
+    return read_decimal(text, &options->seconds) && options->seconds >= 1 &&
+           options->seconds <= 600;
 }
 
 static bool parse_hosts(struct plan_options *options, const char *text)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "decimal.h"
 #include "escape.h"
 #include "tutti.h"
 
@@ -107,11 +108,8 @@ static int number(const char *text, const struct row *row)
 
 static int64_t milliseconds(const char *text, const struct row *row)
 {
-    char *end;
-    const double value = strtod(text, &end);
-    const bool decimal = text[strspn(text, "+-.0123456789eE")] == 0;
-    if (!decimal || end == text || *end || !(value >= 0 && value <= 1e9))
-        wrong(row->complaint, text);
+    double value;
+    if (!read_decimal(text, &value) || !(value >= 0 && value <= 1e9)) wrong(row->complaint, text);
     return (int64_t)ceil(value * 1000); /* a short time is not none */
 }
 

@@ -53,7 +53,8 @@ TT_NODISCARD tt_status tt_init_together(struct tt_pending_init *inits, int ninit
 /* These ranks do not join, because of the thread's last error, which is kept, with this status:
  * tells the other ranks of their ids, fails the parents of the splits unless the splits are of all
  * ranks of the parent, so that none waits, and ends what listens for the ids that no other rank
- * will use. Waits for no rank. */
+ * will use. Waits at most briefly for the root of an id in another process, and for no other rank.
+ */
 void tt_init_refuse(const struct tt_pending_init *inits, int ninits, tt_status status);
 /* Whether this thread's open group holds inits with the id: then it is dropped with them. */
 bool tt_group_drops_id(const struct tt_unique_id *id);

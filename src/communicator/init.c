@@ -158,9 +158,8 @@ static void start_locked(struct init_thread *self)
     const int error = tt_thread_start(&self->thread, NULL, run_init, self);
     self->started = !error;
     if (!error) return;
-    gate->status = self->status =
-        tt_fail_errno(error, "cannot start a thread for the init of rank %d (ulimit -u?)",
-                      self->init->parent ? self->init->parent->core.rank : self->init->rank);
+    gate->status = self->status = tt_fail_errno(
+        error, "cannot start a thread for the init of rank %d (ulimit -u?)", self->init->rank);
     snprintf(gate->error, sizeof gate->error, "%s", tt_last_error());
     snprintf(self->error, sizeof self->error, "%s", tt_last_error());
 }

@@ -26,8 +26,9 @@ static int least_of(int a, int b)
     return a < b ? a : b;
 }
 
-/* For each rank of the team; 0: less than the least is left. At most half of what is left and what
- * the communicators to come leave over, but ENOUGH where that is there. */
+/* How many blocks each rank of the team gets: at most half of those that are left, and at most
+ * those that the communicators to come do not need, but ENOUGH where there are as many. 0: fewer
+ * are left than the team needs. */
 static int blocks_for(const struct tt_shares *shares, const struct tt_share_request *request)
 {
     const int left = (shares->most - shares->taken) / request->nteam, wanted = request->wanted;

@@ -2,15 +2,17 @@
  * is full for a while. */
 #include "run.h"
 
-/* Runs tutti-train with 2 ranks and these faults. */
-static int train_with(const char *faults, const char *options, char *output)
+/* A small tutti-train with 2 ranks, these options and the bench's folder for checkpoints ends well
+ * in spite of these faults. */
+static void train_with(struct bench *b, const char *faults, const char *options)
 {
     char command[COMMAND + 512];
     snprintf(command, sizeof command,
              "FAULTS=%s timeout 60 %s/bin/tutti-run -n 2 env LD_PRELOAD=%s/tests/libfaults.so "
-             "%s/bin/tutti-train %s 2>&1",
-             faults, TUTTI_BINARY_DIR, TUTTI_BINARY_DIR, TUTTI_BINARY_DIR, options);
-    return run(command, output);
+             "%s/bin/tutti-train " SMALL "--fsdp=2 %s --checkpoint=%s 2>&1",
+             faults, TUTTI_BINARY_DIR, TUTTI_BINARY_DIR, TUTTI_BINARY_DIR, options, b->folder);
+    const int code = run(command, b->output);
+    CHECK_MESSAGE(code == 0, "exit code %d:\n%s", code, b->output);
 }
 
 /* The last save is tried twice with --keep, which makes room for the second try. Its file has the
@@ -18,12 +20,9 @@ static int train_with(const char *faults, const char *options, char *output)
 TEST(run, what_is_left_of_a_failed_save_is_not_removed_under_the_second_try)
 {
     struct bench b;
-    char options[COMMAND], path[64];
+    char path[64];
     REQUIRE(setup(&b));
-    snprintf(options, sizeof options, SMALL "--fsdp=2 --steps=2 --keep=1 --checkpoint=%s",
-             b.folder);
-    const int code = train_with("fsync:1-1", options, b.output);
-    CHECK_MESSAGE(code == 0, "exit code %d:\n%s", code, b.output);
+    train_with(&b, "fsync:1-1", "--steps=2 --keep=1");
     snprintf(path, sizeof path, "%s/step-00000002.safetensors", b.folder);
     CHECK_MESSAGE(access(path, F_OK) == 0, "%s", b.output);
     teardown(&b);
@@ -33,12 +32,8 @@ TEST(run, what_is_left_of_a_failed_save_is_not_removed_under_the_second_try)
 TEST(run, no_training_goes_on_after_the_last_step)
 {
     struct bench b;
-    char options[COMMAND];
     REQUIRE(setup(&b));
-    snprintf(options, sizeof options, SMALL "--fsdp=2 --steps=2 --every=1 --checkpoint=%s",
-             b.folder);
-    const int code = train_with("fsync:1-1", options, b.output);
-    CHECK_MESSAGE(code == 0, "exit code %d:\n%s", code, b.output);
+    train_with(&b, "fsync:1-1", "--steps=2 --every=1");
     CHECK_EQ(count(b.output, "there is no checkpoint of step 1\n"), 1);
     CHECK_MESSAGE(count(b.output, "goes on") == 0, "%s", b.output);
     teardown(&b);
@@ -48,13 +43,9 @@ TEST(run, no_training_goes_on_after_the_last_step)
 TEST(run, no_more_of_a_save_is_waited_for_than_is_under_way)
 {
     struct bench b;
-    char options[COMMAND];
     double under_way = 0, waited = 1;
     REQUIRE(setup(&b));
-    snprintf(options, sizeof options, SMALL "--fsdp=2 --steps=5 --every=1 --checkpoint=%s",
-             b.folder);
-    const int code = train_with("fallocate:2-4", options, b.output);
-    CHECK_MESSAGE(code == 0, "exit code %d:\n%s", code, b.output);
+    train_with(&b, "fallocate:2-4", "--steps=5 --every=1");
     CHECK_EQ(count(b.output, "the next one is due after step 5\n"), 1);
     const char *at = strstr(b.output, "checkpoints were under way for ");
     REQUIRE(at && sscanf(at, "checkpoints were under way for %lf s, %lf s of it waited for",

@@ -153,6 +153,33 @@ TEST(hold, a_lock_that_is_gone_or_another_file_is_taken_anew)
     teardown(&b);
 }
 
+/* By the system's word, as on NFS where another host has removed the file. */
+TEST(hold, a_lock_whose_file_cannot_be_looked_at_is_taken_anew)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    close(b.hold.lock);
+    b.hold.lock = 1 << 30; /* no descriptor */
+    CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
+    CHECK(is_locked(b.lock));
+    teardown(&b);
+}
+
+/* Another folder has the run's own `.lock`, by another link. */
+TEST(hold, the_own_lock_in_another_folder_is_no_other_run)
+{
+    struct bench b;
+    char own[80];
+    REQUIRE(setup(&b));
+    snprintf(own, sizeof own, "%s/.lock", b.away);
+    REQUIRE(rename(b.folder, b.away) == 0 && mkdir(b.folder, 0777) == 0);
+    REQUIRE(link(own, b.lock) == 0);
+    CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
+    CHECK(is_locked(b.lock));
+    CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
+    teardown(&b);
+}
+
 /* No descriptor is left: the lock of before stays, and a later save takes a new one. */
 TEST(hold, a_lock_that_cannot_be_taken_keeps_the_one_before)
 {

@@ -111,8 +111,8 @@ static bool is_same(const struct stat *a, const struct stat *b)
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* Locks a folder in the middle of a run: *lock, which is -1 only where the run holds no lock
- * before, `held`, either. */
+/* Locks a folder in the middle of a run, in which `.lock` may be the file that the run holds by the
+ * descriptor `held`. *lock is -1 only where the run has held none (-1). */
 static tr_status lock_anew(const char *folder, int descriptor, int held, int *lock)
 {
     struct stat before, found;
@@ -122,9 +122,9 @@ static tr_status lock_anew(const char *folder, int descriptor, int held, int *lo
     const bool is_own = is_open && held >= 0 && fstat(held, &before) == 0 &&
                         fstat(*lock, &found) == 0 && is_same(&before, &found);
     if (is_open) close(*lock);
-    *lock = is_own ? held : -1;
-    if (is_own) return TR_OK;
-    if (is_open && error == EWOULDBLOCK) return refuse(folder);
+    *lock = is_own ? fcntl(held, F_DUPFD_CLOEXEC, 0) : -1; /* which shares the lock */
+    if (*lock >= 0) return TR_OK;
+    if (is_open && error == EWOULDBLOCK && !is_own) return refuse(folder);
     if (held >= 0)
         return tr_fail("--checkpoint=%s: cannot lock %s/.lock: %s", folder, folder,
                        strerror(error));
@@ -145,7 +145,6 @@ static tr_status renew(const char *folder, struct tr_hold *hold)
                        strerror(errno));
     }
     TR_TRY(lock_anew(folder, hold->folder, hold->lock, &lock));
-    if (lock == hold->lock) return TR_OK;
     close(hold->lock);
     hold->lock = lock;
     printf("note: --checkpoint=%s: its .lock was removed or replaced: the folder is locked anew\n",

@@ -8,13 +8,13 @@
 
 /* Where a file could not be written, one less than --keep=K stay, so that there is room for the
  * next one, but always the last whole file. The error stays the save's. */
-static void make_room(const struct tr_trainer *t)
+static void make_room(struct tr_trainer *t)
 {
     const int64_t keep = t->config.keep;
     char story[2048];
     if (t->mesh->rank != 0 || !keep) return;
     snprintf(story, sizeof story, "%s", tr_error());
-    tr_ckpt_keep(t->config.checkpoint, &t->saved, keep > 1 ? keep - 1 : 1);
+    tr_ckpt_keep(t->config.checkpoint, &t->hold, &t->saved, keep > 1 ? keep - 1 : 1);
     (void)tr_fail("%s", story);
 }
 
@@ -27,11 +27,11 @@ static tr_status begin(struct tr_trainer *t, struct tr_arena *snapshot)
                                  .held_out = t->held_out,
                                  .spikes = t->spikes};
     tr_status status = TR_OK;
-    if (t->mesh->rank == 0) status = tr_ckpt_hold(t->config.checkpoint, &t->lock);
+    if (t->mesh->rank == 0) status = tr_ckpt_hold(t->config.checkpoint, t->run, &t->hold);
     status = tr_mesh_agree(t->mesh, status);
     if (status < 0) return status;
-    status = tr_ckpt_begin(&t->engine, t->config.checkpoint, &t->saved, &t->config, snapshot,
-                           &t->saving);
+    status = tr_ckpt_begin(&t->engine, t->config.checkpoint, &t->hold, &t->saved, &t->config,
+                           snapshot, &t->saving);
     if (tr_is_agreed(status)) make_room(t);
     return status;
 }
@@ -46,7 +46,8 @@ static tr_status advance(struct tr_trainer *t, bool waits)
     return status;
 }
 
-/* The step after which the next checkpoint is due; it may be the one that was last. */
+/* The step after which the next checkpoint is due. That can be the step done last, unless a save of
+ * it was begun. */
 static int64_t find_next(const struct tr_trainer *t)
 {
     const int64_t every = t->config.every;

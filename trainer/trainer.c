@@ -74,7 +74,7 @@ static tr_status prepare(struct tr_trainer *t, struct tr_setup *setup)
                        config->cpu);
     if (config->checkpoint[0] && t->mesh->rank == 0) {
         TR_TRY(tr_ckpt_prepare(config->checkpoint));
-        TR_TRY(tr_ckpt_lock(config->checkpoint, &t->lock));
+        TR_TRY(tr_ckpt_lock(config->checkpoint, &t->hold));
     }
     tr_process_tune();
     if (config->generates) return TR_OK;
@@ -199,7 +199,7 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
 {
     *t = (struct tr_trainer){.config = *config,
                              .mesh = mesh,
-                             .lock = -1,
+                             .hold = TR_NO_HOLD,
                              .run = new_run(),
                              .held_out = NAN,
                              .asked = -1};
@@ -236,8 +236,7 @@ void tr_trainer_fini(struct tr_trainer *t)
     tr_picture_end(t, NAN);
     tr_log_close(&t->log);
     tr_text_fini(&t->text);
-    if (t->lock >= 0) close(t->lock);
-    t->lock = -1;
+    tr_ckpt_release(&t->hold);
 }
 
 /* ---- What is run ------------------------------------------------------------------------------

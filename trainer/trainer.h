@@ -24,7 +24,7 @@ struct tr_trainer {
 
     /* owner: the training thread */
     struct tr_engine engine;
-    int lock; /* rank 0: of the folder of checkpoints; -1: none */
+    struct tr_hold hold; /* rank 0: of the folder of checkpoints */
     struct tr_log log;
     struct tr_epochs epochs;
     struct tr_plot plot; /* rank 0 */

@@ -190,7 +190,7 @@ static const char help_text[] =
     "      --work US              microseconds that each thread computes between iterations, which "
     "are\n"
     "                             in no time; each iteration is waited for (0)\n"
-    "      --seed N               of the data that is checked (1)\n"
+    "      --seed N               of the data that is checked, decimal (1)\n"
     "      --min-bw GBPS          fail when the average bus bandwidth is below 0.9 of this\n"
     "  -h, --help\n"
     "      --version\n"

@@ -137,7 +137,8 @@ bool perf_value_seed(const struct perf_value *value, uint64_t *seed)
     char *end;
     errno = 0;
     uint64_t parsed = strtoull(value->text, &end, 10);
-    if (errno != 0 || end == value->text || *end != '\0' || value->text[0] == '-') {
+    bool digits = value->text[strspn(value->text, "0123456789")] == '\0';
+    if (errno != 0 || end == value->text || !digits) {
         return perf_value_refuse(value, "'%s' is not a whole number from 0 up", value->text);
     }
     *seed = parsed;

@@ -25,6 +25,7 @@ bool perf_value_either(const struct perf_value *value, const char *words, bool *
 bool perf_value_type(const struct perf_value *value, int *type);
 bool perf_value_op(const struct perf_value *value, int *op);
 bool perf_value_bandwidth(const struct perf_value *value, double *bandwidth);
+/* Decimal digits, whatever zeros they begin with: 010 is ten. */
 bool perf_value_seed(const struct perf_value *value, uint64_t *seed);
 
 /* Writes "NAME: " and the complaint; returns false. */

@@ -152,6 +152,12 @@ TEST(perf_options, errors_name_the_value_and_what_is_allowed)
         {"--seed 0x1", "--seed: '0x1' is not a whole number from 0 up"},
         {"-b 0x10", "-b: '0x10' is no size"},
         {"--seed -1", "--seed: '-1' is not a whole number from 0 up"},
+        {"--seed \t-1", "--seed: '\t-1' is not a whole number from 0 up"},
+        {"--seed \t1", "--seed: '\t1' is not a whole number from 0 up"},
+        {"--seed +1", "--seed: '+1' is not a whole number from 0 up"},
+        {"--seed 1k", "--seed: '1k' is not a whole number from 0 up"},
+        {"--seed 18446744073709551616",
+         "--seed: '18446744073709551616' is not a whole number from 0 up"},
         {"--algorithm best", "--algorithm: all_reduce has no 'best'; use one of "},
         {"--bogus", "'--bogus' is no option"},
         {"-q", "-q is no option"},
@@ -165,6 +171,15 @@ TEST(perf_options, errors_name_the_value_and_what_is_allowed)
         CHECK_MESSAGE(strncmp(error_text, cases[i][1], strlen(cases[i][1])) == 0,
                       "'%s': got \"%s\", expected \"%s\"", cases[i][0], error_text, cases[i][1]);
     }
+}
+
+TEST(perf_options, a_seed_is_decimal_whatever_zeros_it_begins_with)
+{
+    struct perf_options options;
+    REQUIRE(parse(&options, &all_reduce, "--seed 010", stdout) == PERF_PARSE_RUN);
+    CHECK_EQ(options.seed, 10);
+    REQUIRE(parse(&options, &all_reduce, "--seed 18446744073709551615", stdout) == PERF_PARSE_RUN);
+    CHECK_EQ(options.seed, UINT64_MAX);
 }
 
 TEST(perf_options, sends_and_receives_have_no_algorithms)

@@ -8,7 +8,7 @@ if [ "${1:-}" != inside ]; then
     exec unshare --user --map-root-user --mount "$0" inside
 fi
 work=$(mktemp -d)
-trap '[ -z "$run" ] || kill -KILL "$run" 2>/dev/null; umount -l "$work/m" 2>/dev/null; rm -rf "$work"' EXIT
+trap '[ -z "$run" ] || kill -KILL "$run" 2>/dev/null; umount -l "$work/m" "$work/kept" 2>/dev/null; rm -rf "$work"' EXIT
 options=(--layers=2 --heads=4 --width=128 --context=16 --batch=4 --micro-batch=2 --sample=0 --held-out=0 "--data=${SOURCE:?}/include")
 train=${BIN:?}/tutti-train
 folder=$work/m/c
@@ -126,8 +126,17 @@ while_it_stands() {
     kill -CONT $(cat "$work/pid.0" "$work/pid.1")
 }
 
+# Another run, which has one step and ends.
 take_folder() {
+    mv "$folder" "$work/m/away" && "$train" "${options[@]}" "--checkpoint=$folder" --steps=1 >"$work/other" 2>&1 && sum=$(sha256sum "$folder"/step-*)
+}
+
+lock_folder() {
     mv "$folder" "$work/m/away" && mkdir "$folder" && exec 9>"$folder/.lock" && flock 9
+}
+
+give_back() {
+    mv "$folder" "$work/m/other" && mv "$work/m/away" "$folder" && rm -f "$folder"/*.tmp # of the save during which it went
 }
 
 for away in "rm -rf $folder" "mv $folder $work/m/away"; do
@@ -142,17 +151,85 @@ for away in "rm -rf $folder" "mv $folder $work/m/away"; do
     ended 143
 done
 
-case="a folder that another run has taken meanwhile"
+case="a folder that another run has taken meanwhile, and locked"
 disk 75
 begin 2 --fsdp=2 --steps=100000 --keep=1
 until_true wrote
-while_it_stands take_folder
+while_it_stands lock_folder
 until_true told "another run writes its checkpoints there.*the training goes on"
 [ -z "$(find "$folder" -name 'step-*.safetensors')" ] || fail "wrote there all the same"
 exec 9>&-
 until_true told_and_wrote "it is locked anew"
 kill -TERM "$run"
 ended 143
+
+case="a folder that another run has taken meanwhile, and ended"
+disk 95
+begin 2 --fsdp=2 --steps=100000 --keep=1
+until_true wrote
+while_it_stands take_folder
+until_true told "it holds step-00000001.safetensors, a checkpoint of another run; .*the training goes on"
+[ "$(sha256sum "$folder"/step-*)" = "$sum" ] || fail "the other run's checkpoint is another one, or not alone: $(ls "$folder")"
+while_it_stands give_back
+until_true told_and_wrote "a checkpoint of another run"
+kill -TERM "$run"
+ended 143
+[ "$(cd "$work/m/other" && sha256sum step-* | cut -d' ' -f1)" = "${sum%% *}" ] || fail "the other run's checkpoint changed"
+
+# Of the folder's file system another place is kept, where it is mounted again from.
+put_away() {
+    case $1 in
+    above) mv "$work/m/above" "$work/m/away" ;;
+    disk | root) umount -l "$work/m" ;;
+    esac
+}
+put_back() {
+    case $1 in
+    above) mv "$work/m/away" "$work/m/above" ;;
+    disk | root) mount --bind "$work/kept" "$work/m" ;;
+    esac && rm -f "$folder"/*.tmp # of the save during which it went
+}
+mkdir "$work/kept"
+gone="the folder is \(away, and\|on another file system\)"
+for away in above disk root; do
+    case="a folder that is away for a while: $away"
+    disk 55
+    mount --bind "$work/m" "$work/kept"
+    case $away in
+    above) folder=$work/m/above/c ;;
+    disk) folder=$work/m/c ;;
+    root) folder=$work/m ;;
+    esac
+    begin 2 --fsdp=2 --steps=100000 --keep=1
+    until_true wrote
+    while_it_stands put_away $away
+    until_true told "$gone.*the training goes on"
+    [ $away = root ] || [ ! -e "$folder" ] || fail "it was made again"
+    [ -z "$(ls -A "$folder" 2>/dev/null)" ] || fail "it was written to"
+    while_it_stands put_back $away
+    until_true told_and_wrote "$gone"
+    kill -TERM "$run"
+    ended 143
+    umount "$work/kept"
+done
+folder=$work/m/c
+
+case="a folder that is away at the end"
+disk 55
+mkdir "$work/m/above"
+folder=$work/m/above/c
+begin 2 --fsdp=2 --steps=100000 --keep=1
+until_true wrote
+while_it_stands mv "$work/m/above" "$work/m/away"
+until_true told "the folder is away, and .*the training goes on"
+kill -TERM "$run"
+wait "$run"
+code=$?
+run=
+wait "$reader"
+[ $code -ne 0 ] && [ $code -ne 143 ] || fail "exit code $code, though the last checkpoint could not be written"
+[ ! -e "$folder" ] || fail "it was made again"
+folder=$work/m/c
 
 # Rank 1's writes fail, of a file that rank 0 could begin and take room for.
 case="one rank cannot write"

@@ -10,7 +10,7 @@ static inline tr_status save(struct tr_engine *e, const char *folder, const stru
     struct tr_config config;
     struct tr_save *begun;
     tr_config_init(&config);
-    TR_TRY(tr_ckpt_begin(e, folder, state, &config, NULL, &begun));
+    TR_TRY(tr_ckpt_begin(e, folder, NULL, state, &config, NULL, &begun));
     while (begun) TR_TRY(tr_ckpt_advance(&begun));
     return TR_OK;
 }

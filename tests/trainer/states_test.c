@@ -145,7 +145,7 @@ static tr_status save_beside_a_step(struct tr_engine *e, const struct layout *l)
     tr_config_init(&config);
     TR_TRY(tr_ckpt_snapshot_bytes(e, &nbytes));
     if (nbytes) TR_TRY(tr_arena_create(&snapshot, e->backend, "snapshot", nbytes, false));
-    TR_TRY(tr_ckpt_begin(e, l->folder, &state, &config, &snapshot, &begun));
+    TR_TRY(tr_ckpt_begin(e, l->folder, NULL, &state, &config, &snapshot, &begun));
     CHECK_EQ(snapshot.used, nbytes);
     TR_TRY(step(e, 2));
     tr_status status = TR_OK;

@@ -5,6 +5,7 @@
 #define TR_CKPT_H
 
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "../config.h"
 #include "../engine.h"
@@ -24,14 +25,31 @@ struct tr_state {
 /* Makes the folder (and those above it) unless it is there, and checks that it can be written to:
  * said at the start, not after hours. One rank calls it. */
 TR_NODISCARD tr_status tr_ckpt_prepare(const char *folder);
-/* Keeps other runs from writing to the folder until close(*lock), or the end of the process, by a
- * lock on its file `.lock`, which stays there. Where that is not possible, prints a note; *lock is
- * -1. A lock removes what a killed run has left there. One rank calls it. */
-TR_NODISCARD tr_status tr_ckpt_lock(const char *folder, int *lock);
-/* Before a save: makes the folder again where it is gone, and locks it where *lock is of a folder
- * that was renamed or removed since; says so. Fails, and keeps *lock, where another run has locked
- * the folder meanwhile. One rank calls it. */
-TR_NODISCARD tr_status tr_ckpt_hold(const char *folder, int *lock);
+/* How rank 0 keeps the folder from other runs. */
+struct tr_hold {
+    int folder; /* descriptor; -1: nothing is held */
+    dev_t device;
+    ino_t inode; /* of the folder */
+    int lock;    /* descriptor of its `.lock`; -1: it could not be locked */
+};
+#define TR_NO_HOLD                                                                                 \
+    {                                                                                              \
+        .folder = -1, .lock = -1                                                                   \
+    }
+
+/* Keeps other runs from writing to the folder until tr_ckpt_release, or the end of the process, by
+ * a lock on its file `.lock`, which stays there. Where that is not possible, prints a note. A lock
+ * removes what a killed run has left there. One rank calls it. */
+TR_NODISCARD tr_status tr_ckpt_lock(const char *folder, struct tr_hold *hold);
+/* Before a save of that run: locks the folder again where its `.lock` is another file or gone,
+ * makes it again where it is gone but not what was around it, and takes over another folder that
+ * has its name now, if no checkpoint is in it; says so. Else fails, and *hold stays what it was.
+ * One rank calls it. */
+TR_NODISCARD tr_status tr_ckpt_hold(const char *folder, uint64_t run, struct tr_hold *hold);
+/* During a save: fails where the folder's name is gone, or another folder's. Locks the folder again
+ * as tr_ckpt_hold. One rank calls it. */
+TR_NODISCARD tr_status tr_ckpt_check_hold(const char *folder, struct tr_hold *hold);
+void tr_ckpt_release(struct tr_hold *hold);
 /* Fails when the disk has no room for a checkpoint. One rank calls it. */
 TR_NODISCARD tr_status tr_ckpt_check_space(const char *folder, const struct tr_store *store);
 
@@ -50,10 +68,12 @@ struct tr_save;
  * writes that while the weights may change: one save at a time. Without one (NULL), and where a
  * rank does not see the folder, all has been written on return. Every rank needs 3 MiB besides.
  * Collective, as tr_ckpt_advance. For both, a file that cannot be written (no room, say) is a
- * failure that all ranks know of (TR_AGREED, TR_ELSEWHERE): the run may go on, and save again. */
+ * failure that all ranks know of (TR_AGREED, TR_ELSEWHERE): the run may go on, and save again. The
+ * hold (of rank 0; NULL: no other run is about) belongs to the save until that ends. */
 TR_NODISCARD tr_status tr_ckpt_begin(struct tr_engine *engine, const char *folder,
-                                     const struct tr_state *state, const struct tr_config *config,
-                                     struct tr_arena *snapshot, struct tr_save **save);
+                                     struct tr_hold *hold, const struct tr_state *state,
+                                     const struct tr_config *config, struct tr_arena *snapshot,
+                                     struct tr_save **save);
 /* Bytes of the copy that this rank makes; 0 where it answers for nothing. */
 TR_NODISCARD tr_status tr_ckpt_snapshot_bytes(const struct tr_engine *engine, size_t *nbytes);
 /* Whether this rank's thread is at work: tr_ckpt_advance would wait for it. */
@@ -68,8 +88,10 @@ void tr_ckpt_give_up(struct tr_save *save);
 /* Removes checkpoints of this run from the folder: of those up to state->step the `keep` newest
  * stay, and of those on the same data the one with the least held-out loss. Files of other runs, of
  * older versions, of later steps, and those that cannot be read stay, too. What cannot be removed
- * is told. One rank calls it. */
-void tr_ckpt_keep(const char *folder, const struct tr_state *state, int64_t keep);
+ * is told, and nothing is where the folder is not the one that is held (NULL: any is). One rank
+ * calls it. */
+void tr_ckpt_keep(const char *folder, struct tr_hold *hold, const struct tr_state *state,
+                  int64_t keep);
 
 /* Whether a file's name is that of a checkpoint; `rest` is a pattern (fnmatch.h) of what the name
  * has behind that. */

@@ -86,12 +86,14 @@ static void remove_others(DIR *entries, const char *folder, const struct list *l
     }
 }
 
-void tr_ckpt_keep(const char *folder, const struct tr_state *now, int64_t keep)
+void tr_ckpt_keep(const char *folder, struct tr_hold *hold, const struct tr_state *now,
+                  int64_t keep)
 {
     struct list list = {0};
     DIR *entries = opendir(folder);
-    const tr_status status = entries ? find_own(entries, folder, now, &list)
-                                     : tr_fail("%s: %s", folder, strerror(errno));
+    tr_status status = entries ? TR_OK : tr_fail("%s: %s", folder, strerror(errno));
+    if (status == TR_OK && hold) status = tr_ckpt_check_hold(folder, hold);
+    if (status == TR_OK) status = find_own(entries, folder, now, &list);
     if (status == TR_OK) {
         if (list.n) qsort(list.entries, (size_t)list.n, sizeof *list.entries, newest_first);
         remove_others(entries, folder, &list, keep, find_best(&list, now->data_checksum));

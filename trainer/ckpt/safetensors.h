@@ -63,6 +63,9 @@ TR_NODISCARD tr_status tr_safetensors_put(struct tr_safetensors_writer *writer, 
 uint64_t *tr_safetensors_sums(struct tr_safetensors_writer *writer);
 /* Waits until the disk has what was put here. */
 TR_NODISCARD tr_status tr_safetensors_sync(struct tr_safetensors_writer *writer);
+/* Completes a file that this process has created, of which every number was put, and waits until
+ * the disk has it: commit, which does that else, has but to name it. */
+TR_NODISCARD tr_status tr_safetensors_finish(struct tr_safetensors_writer *writer);
 /* Ends a file that this process has created, of which every number was put. Failed or not, the
  * writer is gone; failed, so is the temporary file. */
 TR_NODISCARD tr_status tr_safetensors_commit(struct tr_safetensors_writer *writer);

@@ -24,7 +24,7 @@ static const char unsealed[] = "0000000000000000";
 struct tr_safetensors_writer {
     char path[PATH_MAX], temporary[PATH_MAX];
     int fd;
-    bool nameless;
+    bool nameless, is_finished;
     const struct tr_tensor *tensors;
     const struct tr_metadata *metadata;
     int n, nmetadata;
@@ -346,11 +346,19 @@ static tr_status check_complete(const struct tr_safetensors_writer *w)
     return TR_OK;
 }
 
-static tr_status finish(struct tr_safetensors_writer *w)
+tr_status tr_safetensors_finish(struct tr_safetensors_writer *w)
 {
+    if (w->is_finished) return TR_OK;
     TR_TRY(check_complete(w));
     TR_TRY(write_header(w));
     TR_TRY(tr_safetensors_sync(w));
+    w->is_finished = true;
+    return TR_OK;
+}
+
+static tr_status name_file(struct tr_safetensors_writer *w)
+{
+    TR_TRY(tr_safetensors_finish(w));
     if (w->nameless) TR_TRY(give_name(w));
     const int fd = w->fd;
     w->fd = -1;
@@ -363,7 +371,7 @@ static tr_status finish(struct tr_safetensors_writer *w)
 
 tr_status tr_safetensors_commit(struct tr_safetensors_writer *w)
 {
-    const tr_status status = finish(w);
+    const tr_status status = name_file(w);
     tr_safetensors_discard(w);
     return status;
 }

@@ -44,6 +44,7 @@ struct tr_save {
     struct tr_parts parts;
     char folder[PATH_MAX], path[PATH_MAX];
     struct tr_state state;
+    struct tr_hold *hold;      /* rank 0; NULL: no other run is about */
     int64_t keep;              /* 0: all */
     struct tr_part_range *own; /* [tensors]: what this rank answers for, where it lies: in the store
                                 * or in the snapshot; count 0: nothing */
@@ -239,14 +240,18 @@ static void write_and_sync(struct tr_save *s)
     if (s->status == TR_OK && s->writer) note(s, tr_safetensors_sync(s->writer));
 }
 
-/* Rank 0 ends the file. Only then older ones go: what has a name is whole. */
+/* Rank 0 ends the file, unless the folder became another run's meanwhile. Only then older ones go:
+ * what has a name is whole. */
 static void end_file(struct tr_save *s)
 {
+    note(s, tr_safetensors_finish(s->writer));
+    if (s->status == TR_OK && s->hold) note(s, tr_ckpt_check_hold(s->folder, s->hold));
+    if (s->status < 0) return; /* free_save removes the file */
     note(s, tr_safetensors_commit(s->writer));
     s->writer = NULL;
     if (s->status < 0) return;
     printf("wrote %s\n", s->path);
-    if (s->keep) tr_ckpt_keep(s->folder, &s->state, s->keep);
+    if (s->keep) tr_ckpt_keep(s->folder, s->hold, &s->state, s->keep);
 }
 
 /* From here on the file is rank 0's alone: another rank that fails does not remove it. */
@@ -402,12 +407,13 @@ static void free_save(struct tr_save *s)
     free(s);
 }
 
-tr_status tr_ckpt_begin(struct tr_engine *e, const char *folder, const struct tr_state *state,
-                        const struct tr_config *config, struct tr_arena *snapshot,
-                        struct tr_save **save)
+tr_status tr_ckpt_begin(struct tr_engine *e, const char *folder, struct tr_hold *hold,
+                        const struct tr_state *state, const struct tr_config *config,
+                        struct tr_arena *snapshot, struct tr_save **save)
 {
     struct tr_save *s = calloc(1, sizeof *s);
     if (s) s->engine = e;
+    if (s && e->mesh->rank == 0) s->hold = hold;
     tr_status status =
         s ? prepare(s, folder, state, config) : tr_fail("out of memory for writing a checkpoint");
     status = tr_mesh_agree(e->mesh, status);

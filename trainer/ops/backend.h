@@ -83,7 +83,7 @@ struct tr_backend {
     /* x[n] of masters = the values of elements first .. first + n - 1. NULL: memory keeps no
      * values. */
     void (*initialize)(float *x, size_t n, const struct tr_first_values *values, uint64_t first);
-    /* Of a tensor: whether ranks hold the same. In no file, as it may become another one. */
+    /* Only to compare ranks of one run; never stored, since the formula may change. */
     uint64_t (*checksum)(const void *tensor, size_t nbytes);
     /* The first of n masters, or numbers of a state, that is infinite or not a number; n when there
      * is none */

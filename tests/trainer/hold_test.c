@@ -1,0 +1,303 @@
+/* Tests of the folder that a run keeps from others: it is renamed, removed, replaced, and so is its
+ * `.lock`, between saves and during one. */
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "ckpt/ckpt.h"
+#include "ckpt/safetensors.h"
+#include "ranks.h"
+#include "shim.h"
+
+/* A folder `c` in one of its own, held by run 7. */
+struct bench {
+    char root[32], folder[64], away[64], lock[80], file[96];
+    struct tr_hold hold;
+};
+
+static const struct tr_metadata other_run[] = {
+    {"tutti-train", "3"}, {"step", "1"}, {"samples", "0"}, {"data", "0"}, {"run", "9"}};
+
+static bool setup(struct bench *b)
+{
+    strcpy(b->root, "/tmp/tutti-hold-XXXXXX");
+    if (!mkdtemp(b->root)) return false;
+    snprintf(b->folder, sizeof b->folder, "%s/c", b->root);
+    snprintf(b->away, sizeof b->away, "%s/away", b->root);
+    snprintf(b->lock, sizeof b->lock, "%s/.lock", b->folder);
+    snprintf(b->file, sizeof b->file, "%s/step-00000001.safetensors", b->folder);
+    return tr_ckpt_prepare(b->folder) == TR_OK && tr_ckpt_lock(b->folder, &b->hold) == TR_OK;
+}
+
+static void teardown(struct bench *b)
+{
+    char command[64];
+    tr_ckpt_release(&b->hold);
+    snprintf(command, sizeof command, "rm -rf %s", b->root);
+    CHECK(system(command) == 0);
+}
+
+static tr_status hold(struct bench *b)
+{
+    return tr_ckpt_hold(b->folder, 7, &b->hold);
+}
+
+/* Whether another run, which opens the file anew, finds it locked. */
+static bool is_locked(const char *path)
+{
+    const int fd = open(path, O_RDWR);
+    const bool locked = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0;
+    if (fd >= 0) close(fd);
+    return locked;
+}
+
+static bool is_there(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+/* A file of the name, which run 9 has written. */
+static bool write_other(const char *path)
+{
+    static const struct tr_tensor tensor = {"a", 1, {1}, 1};
+    static const float zero;
+    struct tr_safetensors_writer *writer;
+    if (tr_safetensors_create(&writer, path, &tensor, 1, other_run, 5, false) < 0) return false;
+    if (tr_safetensors_put(writer, 0, 0, &zero, 1) == TR_OK)
+        return tr_safetensors_commit(writer) == TR_OK;
+    tr_safetensors_discard(writer);
+    return false;
+}
+
+#define CHECK_FAILS(status, text)                                                                  \
+    do {                                                                                           \
+        CHECK((status) < 0);                                                                       \
+        CHECK_MESSAGE(strstr(tr_error(), text), "%s", tr_error());                                 \
+    } while (0)
+
+TEST(hold, another_folder_with_checkpoints_is_never_taken_over)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    REQUIRE(rename(b.folder, b.away) == 0 && mkdir(b.folder, 0777) == 0 && write_other(b.file));
+    CHECK_FAILS(hold(&b), "holds step-00000001.safetensors, a checkpoint of another run");
+    CHECK(!is_there(b.lock));
+    REQUIRE(truncate(b.file, 3) == 0);
+    CHECK_FAILS(hold(&b), "holds step-00000001.safetensors, whose run cannot be read");
+    CHECK(is_there(b.file));
+    /* The run's own folder gets its name back. */
+    REQUIRE(unlink(b.file) == 0 && rmdir(b.folder) == 0 && rename(b.away, b.folder) == 0);
+    CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
+    CHECK(is_locked(b.lock));
+    teardown(&b);
+}
+
+TEST(hold, another_folder_without_checkpoints_is_locked_anew)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    REQUIRE(rename(b.folder, b.away) == 0 && mkdir(b.folder, 0777) == 0);
+    CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
+    CHECK(is_locked(b.lock));
+    /* The new one is the run's. */
+    REQUIRE(write_other(b.file));
+    CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
+    teardown(&b);
+}
+
+/* A folder that is made where one was removed may get its inode. */
+TEST(hold, a_folder_in_the_place_of_one_that_was_removed_is_another_one)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    REQUIRE(unlink(b.lock) == 0 && rmdir(b.folder) == 0 && mkdir(b.folder, 0777) == 0);
+    REQUIRE(write_other(b.file));
+    CHECK_FAILS(hold(&b), "a checkpoint of another run");
+    teardown(&b);
+}
+
+TEST(hold, a_folder_that_another_run_has_locked_stays_its_own)
+{
+    struct bench b;
+    struct tr_hold other;
+    REQUIRE(setup(&b));
+    REQUIRE(rename(b.folder, b.away) == 0 && mkdir(b.folder, 0777) == 0);
+    REQUIRE(tr_ckpt_lock(b.folder, &other) == TR_OK);
+    CHECK_FAILS(hold(&b), "another run writes its checkpoints there");
+    tr_ckpt_release(&other);
+    CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
+    teardown(&b);
+}
+
+TEST(hold, a_lock_that_is_gone_or_another_file_is_taken_anew)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    REQUIRE(write_other(b.file)); /* as own ones are there */
+    REQUIRE(unlink(b.lock) == 0);
+    CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
+    CHECK(is_locked(b.lock));
+    REQUIRE(unlink(b.lock) == 0);
+    const int other = open(b.lock, O_RDWR | O_CREAT, 0666);
+    REQUIRE(other >= 0 && flock(other, LOCK_EX) == 0);
+    CHECK_FAILS(hold(&b), "another run writes its checkpoints there");
+    close(other);
+    CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
+    CHECK(is_locked(b.lock));
+    teardown(&b);
+}
+
+/* By the system's word, as on NFS where another host has removed the file. */
+TEST(hold, a_lock_whose_file_cannot_be_looked_at_is_taken_anew)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    close(b.hold.lock);
+    b.hold.lock = 1 << 30; /* no descriptor */
+    CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
+    CHECK(is_locked(b.lock));
+    teardown(&b);
+}
+
+/* Another folder has the run's own `.lock`, by another link. */
+TEST(hold, the_own_lock_in_another_folder_is_no_other_run)
+{
+    struct bench b;
+    char own[80];
+    REQUIRE(setup(&b));
+    snprintf(own, sizeof own, "%s/.lock", b.away);
+    REQUIRE(rename(b.folder, b.away) == 0 && mkdir(b.folder, 0777) == 0);
+    REQUIRE(link(own, b.lock) == 0);
+    CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
+    CHECK(is_locked(b.lock));
+    CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
+    teardown(&b);
+}
+
+/* No descriptor is left: the lock of before stays, and a later save takes a new one. */
+TEST(hold, a_lock_that_cannot_be_taken_keeps_the_one_before)
+{
+    struct bench b;
+    struct rlimit limit, none;
+    REQUIRE(setup(&b));
+    REQUIRE(unlink(b.lock) == 0 && getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    const int before = b.hold.lock;
+    none = limit;
+    none.rlim_cur = 0;
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    const tr_status status = hold(&b);
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    CHECK_FAILS(status, "Too many open files");
+    CHECK_EQ(b.hold.lock, before);
+    CHECK(fcntl(before, F_GETFD) >= 0);
+    CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
+    CHECK(is_locked(b.lock));
+    teardown(&b);
+}
+
+/* Of another reason than that it is gone. */
+TEST(hold, a_folder_that_cannot_be_looked_at_is_not_made_again)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    REQUIRE(rename(b.folder, b.away) == 0 && symlink("c", b.folder) == 0);
+    CHECK_FAILS(hold(&b), "Too many levels of symbolic links");
+    CHECK_FAILS(tr_ckpt_check_hold(b.folder, &b.hold), "Too many levels of symbolic links");
+    teardown(&b);
+}
+
+TEST(hold, only_the_folder_itself_is_made_again)
+{
+    struct bench b, above;
+    char moved[64];
+    REQUIRE(setup(&b));
+    REQUIRE(rename(b.folder, b.away) == 0);
+    CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
+    CHECK(is_locked(b.lock));
+    teardown(&b);
+    REQUIRE(setup(&above));
+    snprintf(moved, sizeof moved, "%s-moved", above.root);
+    REQUIRE(rename(above.root, moved) == 0);
+    CHECK_FAILS(hold(&above), "in which it was: No such file or directory");
+    CHECK(!is_there(above.root));
+    REQUIRE(rename(moved, above.root) == 0);
+    CHECK_MESSAGE(hold(&above) == TR_OK, "%s", tr_error());
+    teardown(&above);
+}
+
+TEST(hold, keep_removes_nothing_from_another_folder)
+{
+    struct bench b;
+    char later[96];
+    const struct tr_state now = {.step = 2, .run = 9};
+    REQUIRE(setup(&b));
+    snprintf(later, sizeof later, "%s/step-00000002.safetensors", b.folder);
+    REQUIRE(rename(b.folder, b.away) == 0 && mkdir(b.folder, 0777) == 0);
+    REQUIRE(write_other(b.file) && write_other(later));
+    tr_ckpt_keep(b.folder, &b.hold, &now, 1);
+    CHECK(is_there(b.file) && is_there(later));
+    tr_ckpt_keep(b.folder, NULL, &now, 1);
+    CHECK(is_there(b.file) != is_there(later));
+    teardown(&b);
+}
+
+/* The folder is replaced after a save has begun. */
+static void save_into_another(struct rank *self)
+{
+    static const struct tr_engine_options options = {.model = {.kind = TR_GPT2,
+                                                               .layers = 1,
+                                                               .heads = 2,
+                                                               .kv_heads = 2,
+                                                               .width = 16,
+                                                               .hidden = 32,
+                                                               .vocabulary = 256,
+                                                               .context = 8,
+                                                               .tied = true},
+                                                     .schedule = TR_1F1B,
+                                                     .batch = 2,
+                                                     .micro_batch = 1,
+                                                     .bucket_bytes = 1 << 20,
+                                                     .seed = 1};
+    struct bench *b = (struct bench *)self->arg;
+    const struct tr_state state = {.step = 1, .run = 7};
+    static const int size[TR_NUM_AXES] = {1, 1, 1, 1, 1, 1};
+    struct tr_mesh mesh = {0};
+    struct tr_engine e = {0};
+    struct tr_config config;
+    struct tr_save *begun = NULL;
+    tr_process_tune();
+    tr_config_init(&config);
+    config.keep = 1;
+    tr_status status = tr_mesh_init(&mesh, self->world);
+    if (status == TR_OK) status = tr_mesh_shape(&mesh, size);
+    if (status == TR_OK) status = tr_engine_init(&e, &mesh, tr_backend_choose(""), &options);
+    if (status == TR_OK)
+        status = tr_ckpt_begin(&e, b->folder, &b->hold, &state, &config, NULL, &begun);
+    CHECK_MESSAGE(status == TR_OK, "%s", tr_error());
+    if (status == TR_OK) {
+        CHECK(rename(b->folder, b->away) == 0 && mkdir(b->folder, 0777) == 0);
+        CHECK(write_other(b->file));
+        while (begun && status == TR_OK) status = tr_ckpt_advance(&begun);
+        CHECK_EQ(status, TR_AGREED);
+        CHECK_MESSAGE(strstr(tr_error(), "became another one since this save"), "%s", tr_error());
+    }
+    tr_engine_fini(&e);
+    tr_mesh_fini(&mesh);
+}
+
+TEST(hold, a_folder_that_is_replaced_during_a_save_gets_no_file)
+{
+    struct bench b;
+    struct tr_state state;
+    REQUIRE(setup(&b));
+    CHECK(run_ranks(1, save_into_another, &b));
+    CHECK_MESSAGE(tr_ckpt_read_state(b.file, &state) == TR_OK, "%s", tr_error());
+    CHECK_EQ(state.run, 9);
+    teardown(&b);
+}

@@ -1,0 +1,261 @@
+/* Keeps the folder of a run's checkpoints from other runs, by a lock on its file `.lock`. NFS locks
+ * files for all hosts, and only files that are open for writing; folders it locks for one host. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "ckpt.h"
+
+void tr_ckpt_release(struct tr_hold *hold)
+{
+    if (hold->lock >= 0) close(hold->lock);
+    if (hold->folder >= 0) close(hold->folder);
+    *hold = (struct tr_hold)TR_NO_HOLD;
+}
+
+/* Opens the folder, whose numbers no other gets while it is open. */
+static tr_status open_folder(const char *folder, struct tr_hold *hold)
+{
+    struct stat st;
+    *hold = (struct tr_hold)TR_NO_HOLD;
+    hold->folder = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (hold->folder >= 0 && fstat(hold->folder, &st) == 0) {
+        hold->device = st.st_dev;
+        hold->inode = st.st_ino;
+        return TR_OK;
+    }
+    const int error = errno;
+    tr_ckpt_release(hold);
+    return tr_fail("--checkpoint=%s: cannot open the folder: %s", folder, strerror(error));
+}
+
+/* Opens and locks `.lock`. Returns 0, or what errno was; *lock is open where only the locking
+ * failed. */
+static int take_lock(int folder, int *lock)
+{
+    *lock = openat(folder, ".lock", O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    return *lock >= 0 && flock(*lock, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+}
+
+/* The first file of the folder, from *entries on, whose name is a checkpoint's with `rest` behind
+ * it; NULL: there is none. */
+static const char *next_file(DIR *entries, const char *rest)
+{
+    for (const struct dirent *entry; (entry = readdir(entries));) {
+        long long step;
+        if (tr_ckpt_is_named(entry->d_name, rest, &step)) return entry->d_name;
+    }
+    return NULL;
+}
+
+static DIR *open_entries(int folder)
+{
+    const int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *entries = fd < 0 ? NULL : fdopendir(fd);
+    if (fd >= 0 && !entries) close(fd);
+    return entries;
+}
+
+/* Removes the temporary files of runs that were killed while several ranks wrote. */
+static void remove_leftovers(int folder)
+{
+    DIR *entries = open_entries(folder);
+    if (!entries) return;
+    for (const char *name; (name = next_file(entries, ".+([0-9]).tmp"));)
+        unlinkat(dirfd(entries), name, 0);
+    closedir(entries);
+}
+
+static tr_status refuse(const char *folder)
+{
+    return tr_fail("--checkpoint=%s: another run writes its checkpoints there; wait for its end, "
+                   "or give another folder",
+                   folder);
+}
+
+static void tell_unlocked(const char *folder, int error)
+{
+    printf("note: --checkpoint=%s: cannot lock %s/.lock (%s), so nothing keeps another run from "
+           "writing its checkpoints there: give each run a folder of its own\n",
+           folder, folder, strerror(error));
+}
+
+tr_status tr_ckpt_lock(const char *folder, struct tr_hold *hold)
+{
+    TR_TRY(open_folder(folder, hold));
+    const int error = take_lock(hold->folder, &hold->lock);
+    if (!error) {
+        remove_leftovers(hold->folder);
+        return TR_OK;
+    }
+    if (hold->lock >= 0) close(hold->lock);
+    const bool is_taken = hold->lock >= 0 && error == EWOULDBLOCK;
+    hold->lock = -1;
+    if (is_taken) {
+        tr_ckpt_release(hold);
+        return refuse(folder);
+    }
+    tell_unlocked(folder, error);
+    return TR_OK;
+}
+
+static bool is_same(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/* Locks a folder in the middle of a run, in which `.lock` may be the file that the run holds by the
+ * descriptor `held`. *lock is -1 only where the run has held none (-1). */
+static tr_status lock_anew(const char *folder, int descriptor, int held, int *lock)
+{
+    struct stat before, found;
+    const int error = take_lock(descriptor, lock);
+    if (!error) return TR_OK;
+    const bool is_open = *lock >= 0;
+    const bool is_own = is_open && held >= 0 && fstat(held, &before) == 0 &&
+                        fstat(*lock, &found) == 0 && is_same(&before, &found);
+    if (is_open) close(*lock);
+    *lock = is_own ? fcntl(held, F_DUPFD_CLOEXEC, 0) : -1; /* which shares the lock */
+    if (*lock >= 0) return TR_OK;
+    if (is_open && error == EWOULDBLOCK && !is_own) return refuse(folder);
+    if (held >= 0)
+        return tr_fail("--checkpoint=%s: cannot lock %s/.lock: %s", folder, folder,
+                       strerror(error));
+    tell_unlocked(folder, error);
+    return TR_OK;
+}
+
+/* Locks the folder of the hold again where its `.lock` is another file, or gone. */
+static tr_status renew(const char *folder, struct tr_hold *hold)
+{
+    struct stat held, found;
+    int lock;
+    if (hold->lock < 0) return TR_OK; /* as at the start */
+    if (fstatat(hold->folder, ".lock", &found, 0) == 0) {
+        if (fstat(hold->lock, &held) == 0 && is_same(&held, &found)) return TR_OK;
+    } else if (errno != ENOENT) {
+        return tr_fail("--checkpoint=%s: cannot look at %s/.lock: %s", folder, folder,
+                       strerror(errno));
+    }
+    TR_TRY(lock_anew(folder, hold->folder, hold->lock, &lock));
+    close(hold->lock);
+    hold->lock = lock;
+    printf("note: --checkpoint=%s: its .lock was removed or replaced: the folder is locked anew\n",
+           folder);
+    return TR_OK;
+}
+
+/* What the name stands for now. */
+enum place { SAME, OTHER, AWAY };
+static tr_status look(const char *folder, const struct tr_hold *hold, enum place *place)
+{
+    struct stat st;
+    if (stat(folder, &st) < 0) {
+        if (errno != ENOENT)
+            return tr_fail("--checkpoint=%s: cannot look at the folder: %s", folder,
+                           strerror(errno));
+        *place = AWAY;
+        return TR_OK;
+    }
+    *place = st.st_dev == hold->device && st.st_ino == hold->inode ? SAME : OTHER;
+    return TR_OK;
+}
+
+tr_status tr_ckpt_check_hold(const char *folder, struct tr_hold *hold)
+{
+    enum place place;
+    TR_TRY(look(folder, hold, &place));
+    if (place == SAME) return renew(folder, hold);
+    return tr_fail("--checkpoint=%s: the folder %s since this save began", folder,
+                   place == AWAY ? "was removed or renamed" : "became another one");
+}
+
+/* Fails where a run's checkpoints are in the folder. */
+static tr_status check_empty(const char *folder, int descriptor, uint64_t run)
+{
+    char path[PATH_MAX], name[NAME_MAX + 1];
+    struct tr_state state;
+    DIR *entries = open_entries(descriptor);
+    if (!entries)
+        return tr_fail("--checkpoint=%s: the folder is not the one of the start any more, and "
+                       "cannot be read: %s",
+                       folder, strerror(errno));
+    const char *found = next_file(entries, "");
+    snprintf(name, sizeof name, "%s", found ? found : "");
+    closedir(entries);
+    if (!*name) return TR_OK;
+    const bool is_readable =
+        snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path &&
+        tr_ckpt_read_state(path, &state) == TR_OK;
+    return tr_fail("--checkpoint=%s: the folder is not the one of the start any more, and it "
+                   "holds %s, %s; nothing is written there: rename that folder, or give this "
+                   "run's own folder its name back",
+                   folder, name,
+                   !is_readable       ? "whose run cannot be read"
+                   : state.run == run ? "a checkpoint of this run"
+                                      : "a checkpoint of another run");
+}
+
+/* Makes the folder again, but not those above it: they are away where a file system is. */
+static tr_status make_again(const char *folder, const struct tr_hold *hold)
+{
+    char copy[PATH_MAX];
+    struct stat st;
+    snprintf(copy, sizeof copy, "%s", folder);
+    const char *above = dirname(copy);
+    if (stat(above, &st) < 0)
+        return tr_fail("--checkpoint=%s: the folder is away, and %s, in which it was: %s", folder,
+                       above, strerror(errno));
+    if (st.st_dev != hold->device)
+        return tr_fail("--checkpoint=%s: the folder is away, and %s is on another file system than "
+                       "it was: mount that one again",
+                       folder, above);
+    if (mkdir(folder, 0777) < 0 && errno != EEXIST)
+        return tr_fail("--checkpoint=%s: the folder is away and cannot be made again: %s", folder,
+                       strerror(errno));
+    return TR_OK;
+}
+
+/* Locks another folder, unless there are checkpoints in it: another run may have ended there, and
+ * may end between the first look and the lock. */
+static tr_status take_over(const char *folder, uint64_t run, const struct tr_hold *old,
+                           struct tr_hold *taken)
+{
+    TR_TRY(open_folder(folder, taken));
+    tr_status status =
+        taken->device == old->device
+            ? check_empty(folder, taken->folder, run)
+            : tr_fail("--checkpoint=%s: the folder is on another file system than at the start: "
+                      "mount that one again",
+                      folder);
+    if (status == TR_OK) status = lock_anew(folder, taken->folder, old->lock, &taken->lock);
+    if (status == TR_OK) status = check_empty(folder, taken->folder, run);
+    if (status == TR_OK)
+        remove_leftovers(taken->folder);
+    else
+        tr_ckpt_release(taken);
+    return status;
+}
+
+tr_status tr_ckpt_hold(const char *folder, uint64_t run, struct tr_hold *hold)
+{
+    enum place place;
+    struct tr_hold taken;
+    TR_TRY(look(folder, hold, &place));
+    if (place == SAME) return renew(folder, hold);
+    if (place == AWAY) TR_TRY(make_again(folder, hold));
+    TR_TRY(take_over(folder, run, hold, &taken));
+    tr_ckpt_release(hold);
+    *hold = taken;
+    printf("note: --checkpoint=%s: the folder %s\n", folder,
+           place == AWAY ? "was removed or renamed: it is made again, without what was in it"
+                         : "is not the one of the start any more: it is locked anew");
+    return TR_OK;
+}

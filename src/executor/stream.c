@@ -35,14 +35,25 @@ void tt_stream_begin(struct tt_stream *stream)
     pthread_mutex_unlock(&stream->lock);
 }
 
+static void keep_error(struct tt_stream *stream, tt_status status)
+{
+    if (status >= 0 || stream->error) return;
+    stream->error = status;
+    snprintf(stream->error_text, sizeof stream->error_text, "%s", tt_last_error());
+}
+
 void tt_stream_end_locked(struct tt_stream *stream, tt_status status)
 {
     stream->done++;
-    if (status < 0 && !stream->error) {
-        stream->error = status;
-        snprintf(stream->error_text, sizeof stream->error_text, "%s", tt_last_error());
-    }
+    keep_error(stream, status);
     pthread_cond_broadcast(&stream->changed);
+}
+
+void tt_stream_fail(struct tt_stream *stream, tt_status status)
+{
+    pthread_mutex_lock(&stream->lock);
+    keep_error(stream, status);
+    pthread_mutex_unlock(&stream->lock);
 }
 
 void tt_stream_end(struct tt_stream *stream, tt_status status)

@@ -54,6 +54,8 @@ void tt_stream_init_condition(pthread_cond_t *condition); /* it uses CLOCK_MONOT
 void tt_stream_begin(struct tt_stream *stream);
 void tt_stream_end(struct tt_stream *stream, tt_status status);
 void tt_stream_end_locked(struct tt_stream *stream, tt_status status);
+/* A call has failed (the text is this thread's last error), perhaps after it has ended well. */
+void tt_stream_fail(struct tt_stream *stream, tt_status status);
 /* tt_stream_ops.await where other threads run the calls. */
 void tt_stream_await_end(struct tt_stream *stream, uint64_t ticket, bool may_run);
 /* USAGE: this process is a child made by fork, and its parent made the stream: nothing runs it

@@ -9,17 +9,26 @@
 #include "on_streams.h"
 #include "shim.h"
 
-/* A driver that refuses copies of rank 0's GPU, from the one of this number on. */
+/* A driver that refuses copies of rank 0's GPU, from the one of this number on. The first
+ * refusal takes so long. */
 static __typeof__(cuMemcpyAsync) *real_copy;
 static _Atomic int ncopies, first_refused = INT_MAX;
+static _Atomic int refuses_after_ms;
+
+static void sleep_ms(int ms)
+{
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
+}
 
 static CUresult CUDAAPI refuse_copy(CUdeviceptr to, CUdeviceptr from, size_t nbytes,
                                     CUstream stream)
 {
     CUdevice device = 0;
-    if (!RESULT(cuCtxGetDevice, &device) && !device && ncopies++ >= first_refused)
-        return CUDA_ERROR_INVALID_VALUE;
-    return real_copy(to, from, nbytes, stream);
+    if (RESULT(cuCtxGetDevice, &device) || device) return real_copy(to, from, nbytes, stream);
+    const int number = ncopies++;
+    if (number < first_refused) return real_copy(to, from, nbytes, stream);
+    if (number == first_refused) sleep_ms(refuses_after_ms);
+    return CUDA_ERROR_INVALID_VALUE;
 }
 
 static void refuse_from(int number)
@@ -149,6 +158,16 @@ static int count_after_healthy(void)
     return count_threads();
 }
 
+/* The host's part of the call has ended well by then: its output is refused. */
+TEST(staged_errors, a_call_whose_output_the_driver_refuses_late_is_an_error_of_its_stream)
+{
+    refuses_after_ms = 300;
+    struct refusal output = {.calls = ON_STREAM, .number = 1};
+    run_refused(2, end_refused, &output);
+    CHECK(output.is_refused);
+    refuses_after_ms = 0;
+}
+
 TEST(staged_errors, staging_memory_is_freed_when_streams_have_passed_a_copy_that_was_refused)
 {
     int nrefused = 0;
@@ -164,7 +183,7 @@ TEST(staged_errors, staging_memory_is_freed_when_streams_have_passed_a_copy_that
     CHECK_EQ(nrefused, 8); /* an input and an output of each call */
     int left = count_after_healthy();
     for (int i = 0; i < 1000 && left > nthreads; i++) { /* threads that were joined vanish later */
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        sleep_ms(10);
         left = count_threads();
     }
     CHECK_MESSAGE(left <= nthreads, "%d threads, %d before", left, nthreads);

@@ -323,6 +323,8 @@ void tt_staged_check_call(const struct tt_pending_call *pending, tt_status statu
     if (!status) return;
     pending->stage->failed = true;
     tt_ignore(tt_core_fail_call(pending->comm, status));
+    /* The host's part may have ended well before its output is refused. */
+    if (pending->stream) tt_stream_fail(pending->stream, status);
     snprintf(text, sizeof text, "%s", tt_last_error());
     tt_ignore(tell_ended(pending)); /* refused too: the staging memory is never freed */
     tt_set_last_error(text);

@@ -148,7 +148,7 @@ void Hooks::tell_failure()
         }
     } end{*this};
     while (take_news())
-        if (const std::exception_ptr error = tell_all(std::unique_lock<std::mutex>(lock_)))
+        if (const std::exception_ptr error = tell_abort())
             TORCH_WARN("tutti: an abort hook failed: ", text_of(error));
     end.is_over = true;
 }

@@ -41,8 +41,8 @@ class Hooks
     /* A queue of the group has failed. True: tell_failure() is to be called. False: nothing, or
      * the thread that runs or will run it tells of this failure, too. */
     bool begin_failure();
-    /* Calls all abort hooks, which may take long, and again where queues have failed meanwhile. A
-     * hook that throws makes a warning. */
+    /* As tell_abort, and again where queues have failed meanwhile. Hooks may take long; one that
+     * throws makes a warning. */
     void tell_failure();
     /* Waits until tell_failure() has ended, at most LONGEST after the last begin_failure(). */
     void finish_failure();
@@ -50,8 +50,9 @@ class Hooks
     std::atomic<bool> is_timed{false}; /* works tell how long they took */
 
   private:
-    /* The flight recorder writes its file in a second, or in 15 where the machine is loaded. */
-    static constexpr std::chrono::seconds LONGEST{20};
+    /* PyTorch's flight recorder writes its file in some seconds. It gives up an attempt after 15 s,
+     * where the machine is loaded, and a second one, without stacks, after 15 s more. */
+    static constexpr std::chrono::seconds LONGEST{40};
 
     std::exception_ptr tell_all(std::unique_lock<std::mutex> guard);
     bool take_news();

@@ -74,9 +74,10 @@ std::string name_of_rank(const Meeting &meeting, int rank)
 /* The store has failed. It may be part of a peer that has died, of which one learns soon after. */
 [[noreturn]] void fail_store(const Meeting &meeting, const std::exception_ptr &error)
 {
-    for (const auto end = Clock::now() + END_OF_PROCESS; meeting.look && Clock::now() < end;) {
-        meeting.look();
-        std::this_thread::sleep_for(50ms);
+    const auto end = Clock::now() + END_OF_PROCESS;
+    for (bool is_over = !meeting.look; !is_over; std::this_thread::sleep_for(50ms)) {
+        is_over = Clock::now() >= end;
+        meeting.look(); /* also after the end, where this thread has slept for longer */
     }
     TORCH_CHECK_WITH(DistBackendError, false, meeting.failure,
                      ": the store failed: ", text_of(error));
@@ -94,12 +95,13 @@ auto with_store(const Meeting &meeting, const Patience &patience, Function funct
         run_callback([own = std::make_shared<decltype(task)>(std::move(task))] { (*own)(); });
     else
         task();
-    /* A question at the very deadline has a LOOK too. */
-    while (answer.wait_for(LOOK) != std::future_status::ready) {
+    /* A question at the very deadline has two LOOKs: the process may have been stopped in one. */
+    for (bool was_over = false; answer.wait_for(LOOK) != std::future_status::ready;) {
         meeting.look();
-        TORCH_CHECK_WITH(DistBackendError, !patience.is_over(), meeting.failure, ": ",
+        TORCH_CHECK_WITH(DistBackendError, !was_over, meeting.failure, ": ",
                          name_of_rank(meeting, meeting.rank), " waited ", meeting.timeout.count(),
                          " ms, and the store does not answer");
+        was_over = patience.is_over();
     }
     try {
         return answer.get();

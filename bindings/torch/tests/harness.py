@@ -14,8 +14,10 @@ import time
 import traceback
 from datetime import timedelta
 
-import torch
-import torch.distributed as dist
+os.environ.setdefault("TORCH_FR_DUMP_ON_TIMEOUT", "0")  # a dump of PyTorch's flight recorder takes seconds of a processor at each failure
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
 
 LIMIT_S = 120  # of a case, or of all cases that share processes
 _cases = []
@@ -65,6 +67,26 @@ def store_of_rank_0(meeting, rank):
     return dist.TCPStore("127.0.0.1", int(meeting.get("port")), None, False)
 
 
+def meet(store, key, nranks):
+    """Waits until all ranks have come here. The store outlives the call on every rank."""
+    store.add(key, 1)
+    while store.add(key, 0) < nranks:
+        time.sleep(0.01)
+
+
+def calls_of(backend):
+    """How many collectives this rank has issued on the group."""
+    return backend._get_sequence_number_for_group()
+
+
+def await_call(backend, before):
+    """Waits until another thread is in a collective of the group, which has issued so many before."""
+    until = time.monotonic() + 30
+    while calls_of(backend) == before and time.monotonic() < until:
+        time.sleep(0.01)
+    time.sleep(0.3)  # a call has its number just before it begins
+
+
 def expect(condition, text):
     if not condition:
         raise AssertionError(text)
@@ -84,8 +106,10 @@ def raises(kind, pattern, function):
     raise AssertionError(f"expected {kind.__name__} with '{pattern}', and nothing was raised")
 
 
-def _rank(cases, rank, nranks, path, results):
+def _rank(cases, rank, nranks, path, results, over):
+    """The process of a rank. It ends when those of all ranks may, since a call of another rank may still need it."""
     torch.set_num_threads(1)
+    os.close(over[1])
     if cases[0].group:
         begin(rank, nranks, path)
     for each in cases:
@@ -103,23 +127,26 @@ def _rank(cases, rank, nranks, path, results):
             results.close()
             results.join_thread()
             os.kill(os.getpid(), signal.SIGKILL)
-        except BaseException:
-            results.put((rank, each.name, traceback.format_exc(), 0))
-            time.sleep(0.2)  # the queue's thread writes
+        except BaseException as error:
+            text = "".join(traceback.format_exception_only(error))  # comes first, since `check` shows the first lines of a failure
+            results.put((rank, each.name, text + traceback.format_exc(), 0))
+            results.close()
+            results.join_thread()
             os._exit(1)
     if cases[0].group and not cases[0].alone:
         dist.destroy_process_group()
     results.close()
     results.join_thread()
+    os.read(over[0], 1)  # returns when the harness has closed the other end
 
 
 def _run(cases, nranks):
     """Runs the cases, which share processes. Returns how many failed and were skipped."""
     context = multiprocessing.get_context("fork")
-    results = context.Queue()
+    results, over = context.Queue(), os.pipe()
     with tempfile.TemporaryDirectory() as folder:
         ranks = [
-            context.Process(target=_rank, args=(cases, rank, nranks, os.path.join(folder, "store"), results))
+            context.Process(target=_rank, args=(cases, rank, nranks, os.path.join(folder, "store"), results, over))
             for rank in range(nranks)
         ]
         for process in ranks:
@@ -141,6 +168,8 @@ def _run(cases, nranks):
                 else:
                     errors.setdefault(name, []).append(f"rank {rank}: {outcome}")
             time.sleep(0.01)
+        for end in over:
+            os.close(end)
         ends = []
         for rank, process in enumerate(ranks):
             process.join(0 if errors else max(1, until - time.monotonic()))

@@ -1,6 +1,7 @@
 """How groups end: abort from another thread, exit with queued work, exit without destroy, fork, threads of DataLoader."""
 
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -8,20 +9,20 @@ import time
 
 import torch
 import torch.distributed as dist
-from harness import LIMIT_S, Skip, begin, case, expect, main, raises, same
+from harness import LIMIT_S, Skip, await_call, begin, calls_of, case, expect, main, raises, same
 
 CPU = torch.device("cpu")
 
 
-def _program(text, rank, nranks, path, before="", timeout=50, recorder=True):
+def _program(text, rank, nranks, path, before="", timeout=50, trace=""):
     """Runs the text, behind the one of before the group, as a rank in a process of its own, whose exit is the interpreter's. Its status and output.
-    Without PyTorch's flight recorder, which may take 15 s and more where the machine is loaded, if it has nothing to do with the case."""
+    trace: the file, less the rank, that PyTorch's flight recorder writes at a failure, which takes half a minute where the machine is loaded."""
     start = before + (
         "import torch, torch.distributed as dist, datetime, os, sys, threading\n"
         f"rank, nranks = {rank}, {nranks}\n"
         f"dist.init_process_group('tutti', init_method='file://{path}', rank=rank, world_size=nranks, timeout=datetime.timedelta(seconds={timeout}))\n"
     )
-    environment = os.environ if recorder else os.environ | {"TORCH_FR_BUFFER_SIZE": "0"}
+    environment = os.environ | ({"TORCH_FR_DUMP_ON_TIMEOUT": "1", "TORCH_FR_DUMP_TEMP_FILE": trace} if trace else {})
     done = subprocess.run([sys.executable, "-c", start + text], capture_output=True, text=True, timeout=LIMIT_S, env=environment)
     return done.returncode, done.stdout + done.stderr
 
@@ -41,7 +42,7 @@ if rank == 0:
     works[0].get_future().then(lambda f: print('called'))
     irecv = dist.irecv(torch.ones(4), 1)
 """
-    status, output = _program(text, rank, nranks, path, timeout=10 * LIMIT_S, recorder=False)  # a hang is one until the timeout
+    status, output = _program(text, rank, nranks, path, timeout=10 * LIMIT_S)  # a hang is one until the timeout
     expect(status == 0, f"{status}: {output}")
 
 
@@ -81,14 +82,34 @@ except dist.DistBackendError as error:
     expect(rank == 1 or "rank 1 (host" in output and "abort" not in output, output)
 
 
+@case(ranks=(2,), group=False)
+def the_flight_recorder_has_written_its_file_when_the_program_has_ended(rank, nranks, path):
+    text = """
+dist.barrier()
+if rank == 0:
+    try:
+        dist.all_reduce(torch.ones(4))
+    except dist.DistBackendError as error:
+        print(error)
+"""
+    status, output = _program(text, rank, nranks, path, trace=f"{path}-trace-")
+    expect(status == 0 and (rank == 1 or "rank 1 (host" in output), f"{status}: {output}")
+    if rank == 0:
+        with open(f"{path}-trace-0", "rb") as file:
+            entries = pickle.load(file)["entries"]
+        expect("tutti:all_reduce" in [entry["profiling_name"] for entry in entries], f"{entries}")
+
+
 @case(group=False)
 def a_send_that_is_queued_at_exit_arrives(rank, nranks, path):
     text = """
 if rank == 0:
+    dist.send(torch.ones(1), 1)  # the two ranks connect before the second begins that the exit gives
     work = dist.isend(torch.arange(1 << 20), 1)
 elif rank == 1:
     t = torch.zeros(1 << 20, dtype=torch.int64)
-    dist.recv(t, 0)
+    first = dist.irecv(torch.zeros(1), 0)
+    dist.irecv(t, 0).wait()
     print('right' if (t == torch.arange(1 << 20)).all() else 'wrong')
 """
     status, output = _program(text, rank, nranks, path)
@@ -100,12 +121,17 @@ def exit_inside_a_call_of_another_thread_does_not_hang(rank, nranks, path):
     text = """
 dist.barrier()
 if rank == 0:
+    backend = dist.group.WORLD._get_backend(torch.device('cpu'))
+    before = backend._get_sequence_number_for_group()
     threading.Thread(target=dist.all_reduce, args=(torch.ones(4),), daemon=True).start()
-    import time; time.sleep(0.5)  # the thread is in the call: Python ends the process if a thread comes to PyTorch after that
+    import time
+    while backend._get_sequence_number_for_group() == before:
+        time.sleep(0.01)
+    time.sleep(0.5)  # the thread is in the call: Python ends the process if a thread comes to PyTorch after that
 else:
     import time; time.sleep(3)  # the call does not end by the death of this rank
 """
-    status, output = _program(text, rank, nranks, path, timeout=10 * LIMIT_S, recorder=False)
+    status, output = _program(text, rank, nranks, path, timeout=10 * LIMIT_S)
     expect(status == 0, f"{status}: {output}")
 
 
@@ -137,8 +163,8 @@ def abort_ends_a_synchronous_call_and_a_receive(rank, nranks):
     store = dist.distributed_c10d._get_default_store()
     if rank == 0:
         backend = dist.group.WORLD._get_backend(CPU)
-        work = dist.irecv(torch.ones(4), 1)
-        threading.Timer(0.3, backend.abort).start()
+        work, before = dist.irecv(torch.ones(4), 1), calls_of(backend)
+        threading.Thread(target=lambda: (await_call(backend, before), backend.abort())).start()
         raises(dist.DistBackendError, "abort", lambda: dist.all_reduce(torch.ones(4)))
         raises(dist.DistBackendError, "on this rank", lambda: dist.all_reduce(torch.ones(4)))
         store.set("over", "1")
@@ -228,7 +254,7 @@ print('at most', max(most), 'at a time')
 """
     if rank:
         return
-    status, output = _program(text, 0, 1, f"{path}-{rank}", recorder=False)
+    status, output = _program(text, 0, 1, f"{path}-{rank}")
     expect(status == 0 and "at most 1 at a time" in output, f"{status}: {output}")
 
 

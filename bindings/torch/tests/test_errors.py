@@ -158,15 +158,17 @@ def _fail_with_a_slow_hook(rank, path, call):
     dist.barrier()
     if rank == 1:
         raise Die
-    ended = threading.Event()
+    raised, ended = threading.Event(), threading.Event()
 
     def slow():
-        time.sleep(3)
+        raised.wait(30)
+        time.sleep(1)
         ended.set()
 
     dist.group.WORLD._get_backend(torch.device("cpu")).register_abort_hook(1, slow)
     raises(Failed, "rank 1", call)
     expect(not ended.is_set(), "the error comes before the end of the hook")
+    raised.set()
     dist.destroy_process_group()
     expect(ended.is_set(), "the group ends after the hook")
 
@@ -192,13 +194,39 @@ def an_abort_hook_may_wait_for_a_thread_that_aborts(rank, nranks, path):
     def hook():
         thread = threading.Thread(target=dist.distributed_c10d._abort_process_group)
         thread.start()
-        thread.join(10)
+        thread.join(30)
         waited.append(thread.is_alive())
         ended.set()
 
     backend.register_abort_hook(1, hook)
     raises(Failed, "rank 1", lambda: dist.all_reduce(torch.ones(4)))
-    expect(ended.wait(30) and waited == [False], "the abort does not wait for the hook")
+    expect(ended.wait(60) and waited == [False], "the abort does not wait for the hook")
+
+
+@case(ranks=(2,), group=False)
+def a_failure_while_an_abort_calls_hooks_calls_them_no_second_time(rank, nranks, path):
+    begin(rank, nranks, path)
+    dist.barrier()
+    if rank == 1:
+        raise Die
+    backend, begun, over, told = dist.group.WORLD._get_backend(torch.device("cpu")), threading.Event(), threading.Event(), []
+
+    def hook():
+        told.append(1)
+        begun.set()
+        over.wait(60)
+
+    backend.register_abort_hook(1, hook)
+    aborts = threading.Thread(target=backend.abort)
+    aborts.start()
+    expect(begun.wait(30), "the abort calls the hook")
+    raises(Failed, "rank 1", lambda: dist.all_reduce(torch.ones(4)))
+    until = time.monotonic() + 2
+    while len(told) == 1 and time.monotonic() < until:
+        time.sleep(0.01)
+    over.set()
+    aborts.join()
+    expect(told == [1], f"told {len(told)} times")
 
 
 @case(ranks=(2,), group=False)
@@ -210,7 +238,7 @@ def an_abort_hook_may_end_the_group(rank, nranks, path):
     backend, ended = dist.group.WORLD._get_backend(torch.device("cpu")), threading.Event()
     backend.register_abort_hook(1, lambda: (backend.shutdown(), ended.set()))
     raises(Failed, "rank 1", lambda: dist.all_reduce(torch.ones(4)))
-    expect(ended.wait(15), "the hook does not wait for itself")
+    expect(ended.wait(30), "the hook does not wait for itself")
 
 
 if __name__ == "__main__":

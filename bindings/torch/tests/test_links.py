@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from harness import Die, begin, begin_and_limit, case, expect, main, raises, same, store_of_rank_0
+from harness import Die, await_call, begin, begin_and_limit, calls_of, case, expect, main, meet, raises, same, store_of_rank_0
 
 Failed = dist.DistBackendError
 
@@ -96,9 +96,7 @@ def a_first_message_keeps_its_deadline_where_the_store_does_not_answer(rank, nra
         for work in works:  # the waits have a time of their own, so that a message without a deadline fails here
             raises(Failed, "waited 3000 ms, and the store does not answer", lambda work=work: work.wait(timedelta(seconds=30)))
     finally:
-        meeting.add("tried", 1)
-        while rank == 0 and meeting.add("tried", 0) < nranks:
-            time.sleep(0.01)
+        meet(meeting, "tried", nranks)  # a rank that ends before would be the other's error
         if rank == 0:
             os.kill(server, signal.SIGCONT)
             meeting.set("over", "1")
@@ -206,7 +204,7 @@ def texts_are_renumbered_and_other_numbers_are_not(rank, nranks):
 def numbers_in_a_long_name_stay(rank, nranks):
     import tutti_torch
 
-    options = tutti_torch.Options(timedelta(seconds=2))
+    options = tutti_torch.Options(timedelta(seconds=60))
     options.group_name = "rank 0 of " + "x" * 80
     group = dist.group.WORLD._get_backend(torch.device("cpu")).split(dist.PrefixStore("long name", _store()), [0, 1], options)
     if rank == 1:
@@ -214,6 +212,7 @@ def numbers_in_a_long_name_stay(rank, nranks):
         _store().wait(["named"], timedelta(seconds=60))
         return
     group.recv([torch.ones(1)], 1, 0).wait()
+    group.set_timeout(timedelta(seconds=2))
     text = raises(dist.DistBackendError, "rank 0 (host", group.recv([torch.ones(1)], 1, 0).wait)
     expect("communicator torch group rank 0 of xxx" in text, text)
     _store().set("named", "1")
@@ -236,14 +235,16 @@ def receives_that_nobody_answers_leave_no_threads(rank, nranks):
         begun = time.monotonic()
         dist.destroy_process_group(group)
         expect(time.monotonic() - begun < 30, "destroy does not wait")
-        raises(Failed, "on this rank", receives.wait)
+        text = raises(Failed, "", receives.wait)
+        expect("on this rank" in text or "has left" in text, text)  # the other rank may be the first one to destroy
         if turn == 0:
             time.sleep(4)  # threads for callbacks end, too
             before = _threads()
-    until = time.monotonic() + 20
-    while _threads() > before and time.monotonic() < until:
+    most = before + 2  # threads for callbacks, of which the first group may have needed fewer
+    until = time.monotonic() + 30
+    while _threads() > most and time.monotonic() < until:
         time.sleep(0.1)
-    expect(_threads() <= before, f"{_threads()} threads, {before} after the first group")
+    expect(_threads() <= most, f"{_threads()} threads, {before} after the first group")
 
 
 @case(alone=True)
@@ -251,9 +252,10 @@ def an_asynchronous_call_does_not_wait_for_a_synchronous_one_of_another_thread(r
     dist.barrier()
     store, tensors = _store(), [torch.ones(4), torch.full((4,), 2.0)]
     if rank == 0:
-        other = threading.Thread(target=dist.all_reduce, args=(tensors[0],))
+        other, backend = threading.Thread(target=dist.all_reduce, args=(tensors[0],)), dist.group.WORLD._get_backend(torch.device("cpu"))
+        before = calls_of(backend)
         other.start()
-        time.sleep(0.3)  # the thread is in the call
+        await_call(backend, before)
         begun = time.monotonic()
         work = dist.all_reduce(tensors[1], async_op=True)
         expect(time.monotonic() - begun < 20, f"issued after {time.monotonic() - begun} s")

@@ -64,9 +64,10 @@ struct tr_save;
 
 /* Begins to write folder/step-NNNNNNNN.safetensors: each rank what it holds, to its places in the
  * file, where it sees the folder of rank 0; else rank 0 writes for it. With a snapshot, memory of
- * tr_ckpt_snapshot_bytes, a rank that sees the folder copies what it writes, and a thread of it
- * writes that while the weights may change: one save at a time. Without one (NULL), and where a
- * rank does not see the folder, all has been written on return. Every rank needs 3 MiB besides.
+ * tr_ckpt_snapshot_bytes, a thread of a rank that sees the folder copies what it writes, and then
+ * writes that: weights and optimizer state may change after tr_ckpt_wait_for_copy. One save at a
+ * time. Without one (NULL), and where a rank does not see the folder, all has been written on
+ * return. Every rank needs 3 MiB besides.
  * Collective, as tr_ckpt_advance. For both, a file that cannot be written (no room, say) is a
  * failure that all ranks know of (TR_AGREED, TR_ELSEWHERE): the run may go on, and save again. The
  * hold (of rank 0; NULL: no other run is about) belongs to the save until that ends. */
@@ -74,6 +75,8 @@ TR_NODISCARD tr_status tr_ckpt_begin(struct tr_engine *engine, const char *folde
                                      struct tr_hold *hold, const struct tr_state *state,
                                      const struct tr_config *config, struct tr_arena *snapshot,
                                      struct tr_save **save);
+/* Waits until this rank has copied what the save writes. */
+void tr_ckpt_wait_for_copy(struct tr_save *save);
 /* Bytes of the copy that this rank makes; 0 where it answers for nothing. */
 TR_NODISCARD tr_status tr_ckpt_snapshot_bytes(const struct tr_engine *engine, size_t *nbytes);
 /* Whether this rank's thread is at work: tr_ckpt_advance would wait for it. */

@@ -166,7 +166,7 @@ static tr_status train(struct tr_engine *e, const struct layout *l)
     /* What one rank wrote before, and again from this layout. */
     snprintf(path, sizeof path, "%.*s/%s1/step-00000002.safetensors",
              (int)(strrchr(l->folder, '/') - l->folder), l->folder, l->llama ? "llama" : "gpt2");
-    TR_TRY(tr_ckpt_load(e, path, &state));
+    TR_TRY(tr_ckpt_load(e, "resume", path, &state));
     state.step = 3;
     return save(e, l->folder, &state);
 }

@@ -103,23 +103,31 @@ bool tr_ckpt_is_named(const char *name, const char *rest, long long *step);
 /* What a file says of itself, without its tensors. */
 TR_NODISCARD tr_status tr_ckpt_read_state(const char *path, struct tr_state *state);
 
-/* The file that `where` (a file, or a folder whose newest checkpoint is meant) stands for. */
-TR_NODISCARD tr_status tr_ckpt_find(const char *where, char *path, size_t path_bytes);
+/* Reads all of a file. Fails where a part of it is damaged, and where another run than *run (NULL:
+ * any) has written it. Prints a note before it reads the tensors, which may take minutes. */
+TR_NODISCARD tr_status tr_ckpt_read_whole(const char *path, const uint64_t *run);
+
+/* The file that `where` (a file, or a folder whose newest checkpoint is meant) stands for. Errors
+ * name the option that has that value. */
+TR_NODISCARD tr_status tr_ckpt_find(const char *option, const char *where, char *path,
+                                    size_t path_bytes);
 
 /* The newest checkpoint of the folder of a step before *step, which becomes its step. Fails where
  * there is none. */
-TR_NODISCARD tr_status tr_ckpt_find_older(const char *folder, long long *step, char *path,
-                                          size_t path_bytes);
+TR_NODISCARD tr_status tr_ckpt_find_older(const char *option, const char *folder, long long *step,
+                                          char *path, size_t path_bytes);
 
-/* To the error of a checkpoint that could not be read adds the newest older one of its folder that
- * is whole, which is read for that. Returns `status`. */
-tr_status tr_ckpt_propose_older(const char *path, tr_status status);
+/* To the error of a checkpoint that can be opened but not read adds the newest older one of its
+ * folder that is whole, as a value of the option, and of the same run where the checkpoint still
+ * says which that is. Reads files for that. Returns `status`. */
+tr_status tr_ckpt_propose_older(const char *option, const char *path, tr_status status);
 
 /* The options the checkpoint was written with, as JSON; free() it. */
 TR_NODISCARD tr_status tr_ckpt_read_options(const char *path, char **options);
 
-/* Fills the store and the state from the file, which rank 0 reads. Collective. */
-TR_NODISCARD tr_status tr_ckpt_load(struct tr_engine *engine, const char *path,
+/* Fills the store and the state from the file, which rank 0 reads. The error of a damaged file
+ * proposes an older one, as a value of the option. Collective. */
+TR_NODISCARD tr_status tr_ckpt_load(struct tr_engine *engine, const char *option, const char *path,
                                     struct tr_state *state);
 
 #endif

@@ -67,6 +67,7 @@ static tr_status update(struct tr_trainer *t, struct tr_step *step, double scale
     struct tr_optimizer how =
         tr_setup_optimizer(&t->config, t->step + 1 - t->spikes.skipped, step->lr);
     how.beta1 = tr_rate_beta1(&t->config, &at);
+    tr_trainer_wait_for_copy(t);
     /* Gradients are sums over the tokens of all ranks: divided once, here. */
     return tr_engine_update(&t->engine, &how,
                             tr_clip_coefficient(step->norm, t->config.clip) * scale);
@@ -112,9 +113,9 @@ static tr_status go_on(struct tr_trainer *t)
     t->started = t->log.last_time = tr_clock_seconds();
     while (!tr_trainer_is_over(t)) {
         struct tr_step step;
-        const double began = tr_clock_seconds();
+        const double began = tr_clock_seconds(), waited = t->save_waited;
         TR_TRY(tr_trainer_step(t, &step));
-        step.seconds = tr_clock_seconds() - began;
+        step.seconds = tr_clock_seconds() - began - (t->save_waited - waited);
         t->stepping += step.seconds;
         TR_TRY(tr_trainer_report(t, &step));
         TR_TRY(tr_trainer_saved(t));

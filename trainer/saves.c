@@ -1,6 +1,7 @@
 /* The checkpoints of a run: when they are written, what becomes of one that cannot be, and which of
- * the older ones stay. In the middle of a run a thread writes a copy of what is saved
- * (ckpt/save.c); the steps tell all ranks when the last rank's thread has written. */
+ * the older ones stay. In the middle of a run a thread copies what is saved and writes the copy
+ * (ckpt/save.c): the next update waits for the copy, and the steps tell all ranks when the last
+ * rank's thread has written. */
 #include <stdio.h>
 
 #include "trainer.h"
@@ -83,6 +84,14 @@ static tr_status go_on(struct tr_trainer *t, bool waits, bool ends)
 tr_status tr_trainer_saved(struct tr_trainer *t)
 {
     return t->saving && !t->writing ? go_on(t, false, tr_trainer_is_over(t)) : TR_OK;
+}
+
+void tr_trainer_wait_for_copy(struct tr_trainer *t)
+{
+    if (!t->saving) return;
+    const double before = tr_clock_seconds();
+    tr_ckpt_wait_for_copy(t->saving);
+    t->save_waited += tr_clock_seconds() - before;
 }
 
 tr_status tr_trainer_save(struct tr_trainer *t)

@@ -17,6 +17,12 @@
 #include "place.h"
 #include "watch/clock.h"
 
+/* The option that names the checkpoint. */
+static const char *source(const struct tr_trainer *t)
+{
+    return t->config.generates ? "from" : "resume";
+}
+
 /* The options of the checkpoint that rank 0 finds, on every rank. */
 static tr_status share_options(struct tr_trainer *t, const char *path, char **options)
 {
@@ -24,7 +30,7 @@ static tr_status share_options(struct tr_trainer *t, const char *path, char **op
     static const char what[] = "sharing the checkpoint's options";
     tr_status status = TR_OK;
     if (mesh->rank == 0) status = tr_ckpt_read_options(path, options);
-    if (status < 0) status = tr_ckpt_propose_older(path, status);
+    if (status < 0) status = tr_ckpt_propose_older(source(t), path, status);
     TR_TRY(tr_mesh_agree(mesh, status));
     uint64_t length = mesh->rank == 0 ? strlen(*options) : 0;
     TR_TRY(tr_mesh_check(
@@ -40,7 +46,7 @@ static tr_status resume_options(struct tr_trainer *t, char *path)
 {
     char *options = NULL;
     tr_status status = TR_OK;
-    if (t->mesh->rank == 0) status = tr_ckpt_find(t->config.resume, path, PATH_MAX);
+    if (t->mesh->rank == 0) status = tr_ckpt_find(source(t), t->config.resume, path, PATH_MAX);
     status = tr_mesh_agree(t->mesh, status);
     if (status == TR_OK) status = share_options(t, path, &options);
     if (status == TR_OK)
@@ -156,7 +162,7 @@ static void print_all_done(const struct tr_trainer *t)
 static tr_status load(struct tr_trainer *t, const char *path)
 {
     struct tr_state state;
-    TR_TRY(tr_ckpt_load(&t->engine, path, &state));
+    TR_TRY(tr_ckpt_load(&t->engine, source(t), path, &state));
     t->step = state.step;
     t->samples = state.samples;
     if (state.run) t->run = state.run;
@@ -219,7 +225,7 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
     if (status == TR_OK && t->config.every) status = take_snapshot(t);
     TR_TRY(tr_mesh_agree(mesh, status));
     struct tr_state state;
-    if (t->config.generates) return tr_ckpt_load(&t->engine, path, &state);
+    if (t->config.generates) return tr_ckpt_load(&t->engine, source(t), path, &state);
     if (t->config.resume[0]) TR_TRY(load(t, path));
     TR_TRY(open_log(t));
     tr_picture_open(t);

@@ -100,6 +100,8 @@ TR_NODISCARD tr_status tr_trainer_sample(struct tr_trainer *trainer, const char 
  * Collective. */
 TR_NODISCARD tr_status tr_trainer_save(struct tr_trainer *trainer);
 TR_NODISCARD tr_status tr_trainer_saved(struct tr_trainer *trainer);
+/* Before an update: waits until this rank has copied what is being saved. */
+void tr_trainer_wait_for_copy(struct tr_trainer *trainer);
 /* Ends what is being written when the run ends with a failure; returns that. Collective where all
  * ranks know of the failure, else does nothing. */
 TR_NODISCARD tr_status tr_trainer_save_rest(struct tr_trainer *trainer, tr_status status);

@@ -2,6 +2,7 @@
  * loss, of the norm, of a weight. The sizes are such that most operations have several pieces, and
  * some have uneven ones. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine.h"
@@ -160,4 +161,28 @@ TEST(bits, threads_and_the_order_of_pieces_change_none)
     };
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; ++i)
         if (tt_test_share(3)) check_layout(&layouts[i]);
+}
+
+TEST(bits, the_first_number_that_is_not_finite_is_found_by_threads_in_any_order)
+{
+    enum { N = (3 << 18) + 77 };
+    static const size_t places[] = {0,       1023,    1024,  300000, (1 << 18) - 1,
+                                    1 << 18, 3 << 18, N - 1, N};
+    const size_t n = sizeof places / sizeof *places;
+    const struct tr_backend *backend = tr_backend_choose("");
+    float *x = calloc(N + 1, sizeof *x);
+    REQUIRE(x && tr_pool_open(3, TR_ATTENTION_ROOM) == TR_OK);
+    const long given = pieces_given();
+    for (size_t i = 0; i < n * n; ++i) {
+        const size_t a = places[i / n], b = places[i % n];
+        x[a] = NAN;
+        x[b] = -INFINITY;
+        shuffle_pieces(i);
+        CHECK_EQ(backend->find_not_finite(x, N), a < b ? a : b);
+        x[a] = x[b] = 0;
+    }
+    shuffle_pieces(0);
+    CHECK(pieces_given() - given >= 4 * (long)(n * n));
+    tr_pool_close();
+    free(x);
 }

@@ -1,6 +1,7 @@
 /* Loaded before the C library (LD_PRELOAD), it makes calls of rank 0 ($RANK) on a checkpoint's file
  * fail, or tells of them. FAULTS names calls and which of them fail, as fsync:1-1,fallocate:2-4;
- * FAULTS_LOG is a file for a line a call: "fsync", "pwrite OFFSET". On rank 1 a removal of a
+ * FAULTS_LOG is a file for a line a call: "fsync 0", "pwrite OFFSET", "fallocate 1" by the main
+ * thread and "fallocate 0" by another one. On rank 1 a removal of a
  * temporary file waits until another process has made a file of that name again, 2 s at most. */
 #include <dlfcn.h>
 #include <errno.h>
@@ -61,6 +62,7 @@ int fallocate(int fd, int mode, off_t offset, off_t nbytes)
     static atomic_int n;
     int (*const next)(int, int, off_t, off_t) =
         (int (*)(int, int, off_t, off_t))dlsym(RTLD_NEXT, "fallocate");
+    if (!mode) tell("fallocate", gettid() == getpid());
     return fails("fallocate", ++n) ? -1 : next(fd, mode, offset, nbytes);
 }
 

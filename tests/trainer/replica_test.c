@@ -120,7 +120,7 @@ static void load_foreign(struct rank *self)
     struct tr_state state;
     CHECK(tr_mesh_init(&mesh, self->world) == TR_OK);
     CHECK(tr_engine_init(&e, &mesh, tr_backend_choose(""), &options) == TR_OK);
-    CHECK(tr_ckpt_load(&e, path, &state) < 0);
+    CHECK(tr_ckpt_load(&e, "resume", path, &state) < 0);
     CHECK_MESSAGE(strstr(tr_error(), "no checkpoint of tutti-train"), "%s", tr_error());
     tr_engine_fini(&e);
     tr_mesh_fini(&mesh);
@@ -170,12 +170,12 @@ static void save_nan(struct rank *self)
     }
     /* The good one is still there. */
     if (self->rank == 0) {
-        CHECK(tr_ckpt_find(folder, path, sizeof path) == TR_OK);
+        CHECK(tr_ckpt_find("resume", folder, path, sizeof path) == TR_OK);
         CHECK_MESSAGE(tr_ckpt_read_options(path, &found) == TR_OK, "%s", tr_error());
         free(found);
     }
     struct tr_state loaded;
-    CHECK_MESSAGE(tr_ckpt_load(&e, path, &loaded) == TR_OK, "%s", tr_error());
+    CHECK_MESSAGE(tr_ckpt_load(&e, "resume", path, &loaded) == TR_OK, "%s", tr_error());
     if (self->rank == 0) CHECK(isfinite(s->masters[q->offset]));
     tr_engine_fini(&e);
     tr_mesh_fini(&mesh);

@@ -46,10 +46,27 @@ TEST(run, no_more_of_a_save_is_waited_for_than_is_under_way)
     double under_way = 0, waited = 1;
     REQUIRE(setup(&b));
     train_with(&b, "fallocate:2-4", "--steps=5 --every=1");
-    CHECK_EQ(count(b.output, "the next one is due after step 5\n"), 1);
+    CHECK_EQ(count(b.output, "the next one is due after step 4\n"), 1);
     const char *at = strstr(b.output, "checkpoints were under way for ");
     REQUIRE(at && sscanf(at, "checkpoints were under way for %lf s, %lf s of it waited for",
                          &under_way, &waited) == 2);
     CHECK_MESSAGE(waited <= under_way, "%s", at);
+    teardown(&b);
+}
+
+/* Taking the disk's room for it may take as long as writing to memory. */
+TEST(run, room_for_a_checkpoint_in_mid_run_is_taken_beside_the_training)
+{
+    struct bench b;
+    char log[64], path[64], text[OUTPUT];
+    REQUIRE(setup(&b));
+    snprintf(log, sizeof log, "FAULTS_LOG=%s/log", b.folder);
+    REQUIRE(putenv(log) == 0);
+    train_with(&b, "none", "--steps=4 --every=1");
+    REQUIRE(unsetenv("FAULTS_LOG") == 0);
+    snprintf(path, sizeof path, "cat %s/log", b.folder);
+    CHECK(run(path, text) == 0);
+    CHECK_EQ(count(text, "fallocate 0\n"), 3);
+    CHECK_EQ(count(text, "fallocate 1\n"), 1);
     teardown(&b);
 }

@@ -236,20 +236,53 @@ TEST(run, a_damaged_checkpoint_names_the_next_older_one_that_is_whole)
              b.folder);
     CHECK_MESSAGE(run(command, b.output) == 0, "%s", b.output);
     snprintf(options, sizeof options, "--resume=%s/c --steps=5 --sample=0", b.folder);
-    snprintf(says, sizeof says, "of step 2: --resume=%s/c/step-00000002.safetensors\n", b.folder);
     for (int i = 0; i < 2; ++i) {
         snprintf(command, sizeof command,
                  "cd %s/c; f=step-00000004.safetensors; printf '\\377' | dd of=$f bs=1 "
                  "conv=notrunc seek=%s 2>&1",
                  b.folder, places[i]);
         CHECK_MESSAGE(run(command, b.output) == 0, "%s", b.output);
+        snprintf(says, sizeof says, "of step 2%s: --resume=%s/c/step-00000002.safetensors\n",
+                 i ? ", perhaps of another run" : "", b.folder);
         CHECK_EQ(train(2, options, b.output), 1);
         CHECK_MESSAGE(strstr(b.output, "step-00000004") && count(b.output, says) == 1, "%s",
                       b.output);
+        CHECK_EQ(count(b.output, "to see whether it is whole\n"), 2);
     }
+    snprintf(command, sizeof command, "generate --from=%s/c", b.folder);
+    CHECK_EQ(train(2, command, b.output), 1);
+    CHECK_MESSAGE(count(b.output, ": --from=") == 1 && !strstr(b.output, "--resume"), "%s",
+                  b.output);
     snprintf(command, sizeof command, "rm %s/c/step-0000000[12].safetensors", b.folder);
     CHECK_EQ(run(command, b.output), 0);
     CHECK_EQ(train(2, options, b.output), 1);
     CHECK_MESSAGE(strstr(b.output, "no older checkpoint there is whole"), "%s", b.output);
+    teardown(&b);
+}
+
+/* A run's only checkpoint is damaged, and then its name leads nowhere; an older one of the folder
+ * is of another run. */
+TEST(run, a_damaged_checkpoint_names_no_older_one_of_another_run)
+{
+    struct bench b;
+    char options[COMMAND], command[COMMAND];
+    REQUIRE(setup(&b));
+    snprintf(options, sizeof options, SMALL "--steps=1 --checkpoint=%s", b.folder);
+    REQUIRE(train(1, options, b.output) == 0);
+    snprintf(options, sizeof options, SMALL "--steps=2 --checkpoint=%s", b.folder);
+    REQUIRE(train(1, options, b.output) == 0);
+    snprintf(command, sizeof command,
+             "cd %s; f=step-00000002.safetensors; printf '\\377' | dd of=$f bs=1 conv=notrunc "
+             "seek=$(($(stat -c %%s $f) - 1)) 2>&1",
+             b.folder);
+    CHECK_MESSAGE(run(command, b.output) == 0, "%s", b.output);
+    snprintf(options, sizeof options, "--resume=%s --steps=5 --sample=0", b.folder);
+    CHECK_EQ(train(1, options, b.output), 1);
+    CHECK_MESSAGE(strstr(b.output, "no older checkpoint there is whole and of this run\n"), "%s",
+                  b.output);
+    snprintf(command, sizeof command, "ln -sf nowhere %s/step-00000002.safetensors", b.folder);
+    CHECK_EQ(run(command, b.output), 0);
+    CHECK_EQ(train(1, options, b.output), 1);
+    CHECK_MESSAGE(strstr(b.output, "No such file or directory\n"), "%s", b.output);
     teardown(&b);
 }

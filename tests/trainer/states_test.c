@@ -147,6 +147,7 @@ static tr_status save_beside_a_step(struct tr_engine *e, const struct layout *l)
     if (nbytes) TR_TRY(tr_arena_create(&snapshot, e->backend, "snapshot", nbytes, false));
     TR_TRY(tr_ckpt_begin(e, l->folder, NULL, &state, &config, &snapshot, &begun));
     CHECK_EQ(snapshot.used, nbytes);
+    tr_ckpt_wait_for_copy(begun);
     TR_TRY(step(e, 2));
     tr_status status = TR_OK;
     while (begun) status = tr_ckpt_advance(&begun);
@@ -165,7 +166,7 @@ static tr_status train(struct tr_engine *e, const struct layout *l)
     /* What one rank wrote before, and again from this layout. */
     snprintf(path, sizeof path, "%.*s/%s1/step-00000002.safetensors",
              (int)(strrchr(l->folder, '/') - l->folder), l->folder, l->llama ? "llama" : "gpt2");
-    TR_TRY(tr_ckpt_load(e, path, &state));
+    TR_TRY(tr_ckpt_load(e, "resume", path, &state));
     state.step = 3;
     return save(e, l->folder, &state);
 }

@@ -64,9 +64,10 @@ struct tr_save;
 
 /* Begins to write folder/step-NNNNNNNN.safetensors: each rank what it holds, to its places in the
  * file, where it sees the folder of rank 0; else rank 0 writes for it. With a snapshot, memory of
- * tr_ckpt_snapshot_bytes, a rank that sees the folder copies what it writes, and a thread of it
- * writes that while the weights may change: one save at a time. Without one (NULL), and where a
- * rank does not see the folder, all has been written on return. Every rank needs 3 MiB besides.
+ * tr_ckpt_snapshot_bytes, a thread of a rank that sees the folder copies what it writes, and then
+ * writes that: weights and optimizer state may change after tr_ckpt_wait_for_copy. One save at a
+ * time. Without one (NULL), and where a rank does not see the folder, all has been written on
+ * return. Every rank needs 3 MiB besides.
  * Collective, as tr_ckpt_advance. For both, a file that cannot be written (no room, say) is a
  * failure that all ranks know of (TR_AGREED, TR_ELSEWHERE): the run may go on, and save again. The
  * hold (of rank 0; NULL: no other run is about) belongs to the save until that ends. */
@@ -74,6 +75,8 @@ TR_NODISCARD tr_status tr_ckpt_begin(struct tr_engine *engine, const char *folde
                                      struct tr_hold *hold, const struct tr_state *state,
                                      const struct tr_config *config, struct tr_arena *snapshot,
                                      struct tr_save **save);
+/* Waits until this rank has copied what the save writes. */
+void tr_ckpt_wait_for_copy(struct tr_save *save);
 /* Bytes of the copy that this rank makes; 0 where it answers for nothing. */
 TR_NODISCARD tr_status tr_ckpt_snapshot_bytes(const struct tr_engine *engine, size_t *nbytes);
 /* Whether this rank's thread is at work: tr_ckpt_advance would wait for it. */
@@ -100,23 +103,31 @@ bool tr_ckpt_is_named(const char *name, const char *rest, long long *step);
 /* What a file says of itself, without its tensors. */
 TR_NODISCARD tr_status tr_ckpt_read_state(const char *path, struct tr_state *state);
 
-/* The file that `where` (a file, or a folder whose newest checkpoint is meant) stands for. */
-TR_NODISCARD tr_status tr_ckpt_find(const char *where, char *path, size_t path_bytes);
+/* Reads all of a file. Fails where a part of it is damaged, and where another run than *run (NULL:
+ * any) has written it. Prints a note before it reads the tensors, which may take minutes. */
+TR_NODISCARD tr_status tr_ckpt_read_whole(const char *path, const uint64_t *run);
+
+/* The file that `where` (a file, or a folder whose newest checkpoint is meant) stands for. Errors
+ * name the option that has that value. */
+TR_NODISCARD tr_status tr_ckpt_find(const char *option, const char *where, char *path,
+                                    size_t path_bytes);
 
 /* The newest checkpoint of the folder of a step before *step, which becomes its step. Fails where
  * there is none. */
-TR_NODISCARD tr_status tr_ckpt_find_older(const char *folder, long long *step, char *path,
-                                          size_t path_bytes);
+TR_NODISCARD tr_status tr_ckpt_find_older(const char *option, const char *folder, long long *step,
+                                          char *path, size_t path_bytes);
 
-/* To the error of a checkpoint that could not be read adds the newest older one of its folder that
- * is whole, which is read for that. Returns `status`. */
-tr_status tr_ckpt_propose_older(const char *path, tr_status status);
+/* To the error of a checkpoint that can be opened but not read adds the newest older one of its
+ * folder that is whole, as a value of the option, and of the same run where the checkpoint still
+ * says which that is. Reads files for that. Returns `status`. */
+tr_status tr_ckpt_propose_older(const char *option, const char *path, tr_status status);
 
 /* The options the checkpoint was written with, as JSON; free() it. */
 TR_NODISCARD tr_status tr_ckpt_read_options(const char *path, char **options);
 
-/* Fills the store and the state from the file, which rank 0 reads. Collective. */
-TR_NODISCARD tr_status tr_ckpt_load(struct tr_engine *engine, const char *path,
+/* Fills the store and the state from the file, which rank 0 reads. The error of a damaged file
+ * proposes an older one, as a value of the option. Collective. */
+TR_NODISCARD tr_status tr_ckpt_load(struct tr_engine *engine, const char *option, const char *path,
                                     struct tr_state *state);
 
 #endif

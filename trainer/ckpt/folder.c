@@ -56,10 +56,11 @@ tr_status tr_ckpt_check_space(const char *folder, const struct tr_store *store)
                    folder, needed / 1048576, left / 1048576);
 }
 
-tr_status tr_ckpt_find_older(const char *where, long long *step, char *path, size_t path_bytes)
+tr_status tr_ckpt_find_older(const char *option, const char *where, long long *step, char *path,
+                             size_t path_bytes)
 {
     DIR *folder = opendir(where);
-    if (!folder) return tr_fail("--resume=%s: %s", where, strerror(errno));
+    if (!folder) return tr_fail("--%s=%s: %s", option, where, strerror(errno));
     long long newest = -1;
     char name[NAME_MAX + 1] = "";
     for (const struct dirent *entry; (entry = readdir(folder));) {
@@ -70,22 +71,22 @@ tr_status tr_ckpt_find_older(const char *where, long long *step, char *path, siz
         }
     }
     closedir(folder);
-    if (newest < 0) return tr_fail("--resume=%s: no step-*.safetensors in that folder", where);
+    if (newest < 0) return tr_fail("--%s=%s: no step-*.safetensors in that folder", option, where);
     if (snprintf(path, path_bytes, "%s/%s", where, name) >= (int)path_bytes)
-        return tr_fail("--resume=%s: the name is too long", where);
+        return tr_fail("--%s=%s: the name is too long", option, where);
     *step = newest;
     return TR_OK;
 }
 
-tr_status tr_ckpt_find(const char *where, char *path, size_t path_bytes)
+tr_status tr_ckpt_find(const char *option, const char *where, char *path, size_t path_bytes)
 {
     struct stat st;
-    if (stat(where, &st) < 0) return tr_fail("--resume=%s: %s", where, strerror(errno));
+    if (stat(where, &st) < 0) return tr_fail("--%s=%s: %s", option, where, strerror(errno));
     if (!S_ISDIR(st.st_mode)) {
         if (snprintf(path, path_bytes, "%s", where) >= (int)path_bytes)
-            return tr_fail("--resume=%s: the name is too long", where);
+            return tr_fail("--%s=%s: the name is too long", option, where);
         return TR_OK;
     }
     long long step = LLONG_MAX;
-    return tr_ckpt_find_older(where, &step, path, path_bytes);
+    return tr_ckpt_find_older(option, where, &step, path, path_bytes);
 }

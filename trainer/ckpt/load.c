@@ -2,6 +2,7 @@
  * layout. */
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,15 +136,33 @@ tr_status tr_ckpt_read_state(const char *path, struct tr_state *state)
     return status;
 }
 
+tr_status tr_ckpt_read_whole(const char *path, const uint64_t *run)
+{
+    struct tr_safetensors *file;
+    struct tr_state state;
+    TR_TRY(open_checked(path, &file));
+    tr_status status = read_state(file, path, &state);
+    if (status == TR_OK && run && state.run != *run)
+        status = tr_fail("%s: run %016llx, expected %016llx", path, (unsigned long long)state.run,
+                         (unsigned long long)*run);
+    if (status == TR_OK) {
+        printf("note: reading all of %s to see whether it is whole\n", path);
+        fflush(stdout);
+        status = tr_safetensors_check(file);
+    }
+    tr_safetensors_close(file);
+    return status;
+}
+
 /* Rank 0 reads tensor after tensor, and no rank waits for one that it could not read. */
-static tr_status read_tensors(struct tr_engine *e, const char *path,
+static tr_status read_tensors(struct tr_engine *e, const char *option, const char *path,
                               const struct tr_safetensors *file, const struct tr_parts *parts,
                               float *whole)
 {
     for (int i = 0; i < parts->n; ++i) {
         tr_status status = TR_OK;
         if (file) status = tr_safetensors_read(file, &parts->tensors[i], whole);
-        if (status < 0) status = tr_ckpt_propose_older(path, status);
+        if (status < 0) status = tr_ckpt_propose_older(option, path, status);
         TR_TRY(tr_mesh_agree(e->mesh, status));
         TR_TRY(hand_out(e, parts->ids[i], parts->tensors[i].count, whole));
     }
@@ -157,7 +176,8 @@ static tr_status share_state(const struct tr_mesh *mesh, struct tr_state *state)
         "sharing what the checkpoint holds beside tensors");
 }
 
-tr_status tr_ckpt_load(struct tr_engine *e, const char *path, struct tr_state *state)
+tr_status tr_ckpt_load(struct tr_engine *e, const char *option, const char *path,
+                       struct tr_state *state)
 {
     struct tr_safetensors *file = NULL;
     float *whole = NULL;
@@ -167,11 +187,11 @@ tr_status tr_ckpt_load(struct tr_engine *e, const char *path, struct tr_state *s
     if (status == TR_OK && e->mesh->rank == 0) {
         status = open_checked(path, &file);
         if (status == TR_OK) status = read_state(file, path, state);
-        if (status < 0) status = tr_ckpt_propose_older(path, status);
+        if (status < 0) status = tr_ckpt_propose_older(option, path, status);
     }
     status = tr_mesh_agree(e->mesh, status);
     if (status == TR_OK) status = tr_store_settle(&e->store);
-    if (status == TR_OK) status = read_tensors(e, path, file, &parts, whole);
+    if (status == TR_OK) status = read_tensors(e, option, path, file, &parts, whole);
     if (status == TR_OK) status = share_state(e->mesh, state);
     if (status == TR_OK) status = tr_store_publish(&e->store);
     tr_safetensors_close(file);

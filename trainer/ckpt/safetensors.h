@@ -33,11 +33,15 @@ struct tr_safetensors_writer;
 /* Begins a file of these tensors; borrows both lists until the end. shared: other processes join.
  * A file that is not shared has no name until commit where the file system has files without names
  * (O_TMPFILE), so that a process that dies leaves nothing; else it is PATH.<pid>.tmp from the
- * beginning. Fails at once where the file system tells that it has no room. */
+ * beginning. */
 TR_NODISCARD tr_status tr_safetensors_create(struct tr_safetensors_writer **writer,
                                              const char *path, const struct tr_tensor *tensors,
                                              int n, const struct tr_metadata *metadata,
                                              int nmetadata, bool shared);
+/* Takes the disk's room for the whole file, where the file system can do that ahead, which may take
+ * as long as writing to memory. Fails where there is no room: a put would find that only when the
+ * disk is full. By the process that has created the file. */
+TR_NODISCARD tr_status tr_safetensors_take_room(const struct tr_safetensors_writer *writer);
 
 /* How other processes find a file that is shared. */
 struct tr_safetensors_place {

@@ -166,8 +166,7 @@ static tr_status give_name(const struct tr_safetensors_writer *w)
     return TR_OK;
 }
 
-/* Takes the disk's room, where the file system can do that ahead. */
-static tr_status take_room(const struct tr_safetensors_writer *w)
+tr_status tr_safetensors_take_room(const struct tr_safetensors_writer *w)
 {
     const off_t nbytes = (off_t)(PREFIX + w->length + w->begin[w->n]);
     if (fallocate(w->fd, 0, 0, nbytes) == 0) return TR_OK;
@@ -189,8 +188,7 @@ static tr_status open_file(struct tr_safetensors_writer *w, bool shared)
     if (w->fd < 0)
         w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (w->fd < 0) return tr_fail("%s: %s", w->temporary, strerror(errno));
-    TR_TRY(write_header(w));
-    return take_room(w);
+    return write_header(w);
 }
 
 /* A writer that has no file yet. */

@@ -2,11 +2,13 @@
  * begins and renames at the end. A rank that does not see the file, on a host that does not share
  * the file system, sends its numbers to rank 0.
  *
- * With a snapshot a thread of each rank writes the copy to the file; it calls no other rank. All
- * that ranks tell each other is told by the calling threads, before and after. */
+ * With a snapshot a thread of each rank copies what it saves, before the next update changes that,
+ * and writes the copy to the file; it calls no other rank. All that ranks tell each other is told
+ * by the calling threads, before and after. */
 #include <limits.h>
 #include <math.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -46,22 +48,26 @@ struct tr_save {
     struct tr_state state;
     struct tr_hold *hold;      /* rank 0; NULL: no other run is about */
     int64_t keep;              /* 0: all */
-    struct tr_part_range *own; /* [tensors]: what this rank answers for, where it lies: in the store
-                                * or in the snapshot; count 0: nothing */
+    struct tr_part_range *own; /* [tensors]: what this rank answers for, in the store; count 0:
+                                * nothing */
+    float **copies;            /* [tensors]: the places of these in the snapshot */
     uint64_t *sees;            /* [nranks]: whether a rank sees the file */
     uint64_t *none;            /* [2 x tensors]: 0, the sums of a rank that does not see the file */
     struct notes notes;        /* rank 0 */
     pthread_t thread;
     void (*work)(struct tr_save *); /* of the thread */
-    bool has_copy;                  /* what is written lies in the snapshot */
+    bool has_copy;                  /* what is written is first copied to the snapshot */
     bool has_thread, is_ending;
+    bool is_copying; /* nobody has waited for the copy yet */
+    sem_t copied;    /* the thread posts it once, where has_copy */
 
     /* owner: the thread while it runs, else the caller */
     struct tr_safetensors_writer *writer; /* NULL: this rank does not see the file */
     struct mail *mail;
-    tr_status status; /* of the numbers so far; a rank goes on to the end all the same */
-    int tensor;       /* whose runs are taken */
-    char story[2048]; /* of the failure */
+    tr_status status;  /* of the numbers so far; a rank goes on to the end all the same */
+    int tensor;        /* whose runs are taken, */
+    const float *from; /* from here */
+    char story[2048];  /* of the failure */
 
     /* atomic */
     atomic_bool is_idle; /* the thread has done its work */
@@ -130,7 +136,7 @@ static void take(struct tr_save *s, const float *from, size_t first, size_t coun
 static void take_run(void *arg, struct tr_run run)
 {
     struct tr_save *s = arg;
-    take(s, s->own[s->tensor].floats + run.range, run.global, run.count);
+    take(s, s->from + run.range, run.global, run.count);
 }
 
 /* What this rank answers for. */
@@ -142,11 +148,12 @@ static void write_own(struct tr_save *s)
         const struct tr_part_id id = s->parts.ids[s->tensor];
         const struct tr_part_range *range = &s->own[s->tensor];
         if (!range->count) continue;
+        s->from = s->has_copy ? s->copies[s->tensor] : range->floats;
         if (tr_part_is_cut(store, id))
             tr_param_each_run(store->params, &store->params->items[id.param], range->first,
                               range->count, take_run, s);
         else
-            take(s, range->floats, 0, range->count);
+            take(s, s->from, 0, range->count);
     }
     pass_on(s, true);
 }
@@ -232,10 +239,30 @@ static tr_status join(struct tr_save *s)
                          what);
 }
 
-/* Writes what this rank answers for, and waits until the disk has it: then ending the file is
- * quick. */
+/* Of masters and states: in rows, which threads share, and the rest. */
+static void copy_all(const struct tr_backend *backend, void *to, const void *from, long count)
+{
+    enum { ROW = 1 << 14 };
+    const long whole = count / ROW * ROW, rest = count - whole;
+    backend->copy_rows(to, ROW, from, ROW, count / ROW, ROW, TR_FP32);
+    backend->copy_rows(tr_at(to, TR_FP32, (size_t)whole), rest,
+                       tr_const_at(from, TR_FP32, (size_t)whole), rest, 1, rest, TR_FP32);
+}
+
+static void copy_own(struct tr_save *s)
+{
+    for (int i = 0; i < s->parts.n; ++i)
+        if (s->own[i].count)
+            copy_all(s->engine->backend, s->copies[i], s->own[i].floats, (long)s->own[i].count);
+    sem_post(&s->copied);
+}
+
+/* Copies and writes what this rank answers for, and waits until the disk has it: then ending the
+ * file is quick. */
 static void write_and_sync(struct tr_save *s)
 {
+    if (s->has_copy) copy_own(s);
+    if (s->engine->mesh->rank == 0) note(s, tr_safetensors_take_room(s->writer));
     write_own(s);
     if (s->status == TR_OK && s->writer) note(s, tr_safetensors_sync(s->writer));
 }
@@ -305,6 +332,13 @@ static void finish_thread(struct tr_save *s)
     s->has_thread = false;
 }
 
+void tr_ckpt_wait_for_copy(struct tr_save *s)
+{
+    if (!s->is_copying) return;
+    while (sem_wait(&s->copied) != 0) continue; /* a signal */
+    s->is_copying = false;
+}
+
 bool tr_ckpt_is_writing(const struct tr_save *s)
 {
     return !atomic_load_explicit(&s->is_idle, memory_order_acquire); /* release: work */
@@ -320,29 +354,12 @@ static void list_own(const struct tr_engine *e, const struct tr_parts *parts,
         if (tr_part_answers(e, parts->ids[i])) own[i] = tr_part_range(&e->store, parts->ids[i]);
 }
 
-/* Of masters and states: in rows, which threads share, and the rest. */
-static void copy_all(const struct tr_backend *backend, void *to, const void *from, long count)
-{
-    enum { ROW = 1 << 14 };
-    const long whole = count / ROW * ROW, rest = count - whole;
-    backend->copy_rows(to, ROW, from, ROW, count / ROW, ROW, TR_FP32);
-    backend->copy_rows(tr_at(to, TR_FP32, (size_t)whole), rest,
-                       tr_const_at(from, TR_FP32, (size_t)whole), rest, 1, rest, TR_FP32);
-}
-
 /* Gives what this rank answers for a place in the snapshot, which counts while it has no memory. */
-static void carve(const struct tr_parts *parts, struct tr_part_range *own,
-                  const struct tr_backend *backend, struct tr_arena *snapshot)
+static void carve(const struct tr_part_range *own, int n, struct tr_arena *snapshot, float **copies)
 {
     snapshot->used = 0;
-    for (int i = 0; i < parts->n; ++i) {
-        const long count = (long)own[i].count;
-        if (!count) continue;
-        float *copy = tr_arena_take(snapshot, own[i].count, sizeof *copy);
-        if (!copy) continue;
-        copy_all(backend, copy, own[i].floats, count);
-        own[i].floats = copy;
-    }
+    for (int i = 0; i < n; ++i)
+        if (own[i].count) copies[i] = tr_arena_take(snapshot, own[i].count, sizeof *copies[i]);
 }
 
 tr_status tr_ckpt_snapshot_bytes(const struct tr_engine *e, size_t *nbytes)
@@ -351,14 +368,17 @@ tr_status tr_ckpt_snapshot_bytes(const struct tr_engine *e, size_t *nbytes)
     struct tr_arena counted = {0};
     TR_TRY(tr_parts_list(&e->store, &parts));
     struct tr_part_range *own = calloc((size_t)parts.n + 1, sizeof *own);
-    if (own) {
+    float **copies = calloc((size_t)parts.n + 1, sizeof *copies);
+    const bool has_room = own && copies;
+    if (has_room) {
         list_own(e, &parts, own);
-        carve(&parts, own, e->backend, &counted);
+        carve(own, parts.n, &counted, copies);
         *nbytes = counted.used;
     }
     free(own);
+    free(copies);
     tr_parts_free(&parts);
-    return own ? TR_OK : tr_fail("out of memory for the list of a checkpoint's tensors");
+    return has_room ? TR_OK : tr_fail("out of memory for the list of a checkpoint's tensors");
 }
 
 /* What each rank can do alone. */
@@ -374,10 +394,11 @@ static tr_status prepare(struct tr_save *s, const char *folder, const struct tr_
     s->keep = config->keep;
     TR_TRY(tr_parts_list(&s->engine->store, &s->parts));
     s->own = calloc((size_t)s->parts.n + 1, sizeof *s->own);
+    s->copies = calloc((size_t)s->parts.n + 1, sizeof *s->copies);
     s->mail = malloc(sizeof *s->mail);
     s->sees = calloc((size_t)s->engine->mesh->nranks, sizeof *s->sees);
     s->none = calloc(2 * (size_t)s->parts.n + 1, sizeof *s->none);
-    if (!s->own || !s->mail || !s->sees || !s->none)
+    if (!s->own || !s->copies || !s->mail || !s->sees || !s->none)
         return tr_fail("out of memory for writing a checkpoint");
     list_own(s->engine, &s->parts, s->own);
     return s->engine->mesh->rank == 0 ? create(s, state, config) : TR_OK;
@@ -388,8 +409,8 @@ static tr_status prepare(struct tr_save *s, const char *folder, const struct tr_
 static tr_status begin_file(struct tr_save *s, struct tr_arena *snapshot)
 {
     TR_TRY(join(s));
-    s->has_copy = snapshot && s->writer;
-    if (s->has_copy) carve(&s->parts, s->own, s->engine->backend, snapshot);
+    s->has_copy = s->is_copying = snapshot && s->writer;
+    if (s->has_copy) carve(s->own, s->parts.n, snapshot, s->copies);
     if (s->engine->mesh->rank == 0) TR_TRY(write_others(s));
     start(s, write_and_sync);
     return TR_OK;
@@ -398,7 +419,9 @@ static tr_status begin_file(struct tr_save *s, struct tr_arena *snapshot)
 static void free_save(struct tr_save *s)
 {
     tr_safetensors_discard(s->writer); /* what a failure has left, whichever rank can remove it */
+    sem_destroy(&s->copied);
     free(s->own);
+    free(s->copies);
     free(s->mail);
     free(s->sees);
     free(s->none);
@@ -412,10 +435,13 @@ tr_status tr_ckpt_begin(struct tr_engine *e, const char *folder, struct tr_hold 
                         struct tr_arena *snapshot, struct tr_save **save)
 {
     struct tr_save *s = calloc(1, sizeof *s);
-    if (s) s->engine = e;
-    if (s && e->mesh->rank == 0) s->hold = hold;
-    tr_status status =
-        s ? prepare(s, folder, state, config) : tr_fail("out of memory for writing a checkpoint");
+    tr_status status = s ? TR_OK : tr_fail("out of memory for writing a checkpoint");
+    if (s) {
+        s->engine = e;
+        if (e->mesh->rank == 0) s->hold = hold;
+        sem_init(&s->copied, 0, 0);
+        status = prepare(s, folder, state, config);
+    }
     status = tr_mesh_agree(e->mesh, status);
     if (status == TR_OK) status = begin_file(s, snapshot);
     if (status == TR_OK)

@@ -125,7 +125,7 @@ uint64_t tr_host_checksum(const void *tensor, size_t nbytes)
     return sum;
 }
 
-enum { FINITE_BLOCK = 1024 };
+enum { FINITE_BLOCK = 1024, FINITE_FLOATS = 1 << 18 };
 
 /* Without an early end, so that the compiler makes vectors of it. */
 static bool is_finite_block(const float x[FINITE_BLOCK])
@@ -140,10 +140,31 @@ static bool is_finite_block(const float x[FINITE_BLOCK])
     return !found;
 }
 
+struct look {
+    const float *x;
+    long n;
+    atomic_long *first; /* the least of the pieces' places */
+};
+
+static void look_piece(const void *arg, long index)
+{
+    const struct look *c = arg;
+    const struct tr_range part = tr_range_at(c->n, FINITE_FLOATS, index);
+    const long end = part.first + part.n;
+    long i = part.first;
+    while (end - i >= FINITE_BLOCK && is_finite_block(c->x + i)) i += FINITE_BLOCK;
+    while (i < end && isfinite(c->x[i])) ++i;
+    if (i == end) return;
+    long first = atomic_load_explicit(c->first, memory_order_relaxed);
+    while (i < first && !atomic_compare_exchange_weak_explicit(
+                            c->first, &first, i, memory_order_relaxed, memory_order_relaxed))
+        continue;
+}
+
 size_t tr_host_find_not_finite(const float *x, size_t n)
 {
-    size_t i = 0;
-    while (n - i >= FINITE_BLOCK && is_finite_block(x + i)) i += FINITE_BLOCK;
-    while (i < n && isfinite(x[i])) ++i;
-    return i;
+    atomic_long first = (long)n;
+    const struct look call = {x, (long)n, &first};
+    tr_pool_run(look_piece, &call, tr_ranges((long)n, FINITE_FLOATS));
+    return (size_t)first;
 }

@@ -61,15 +61,58 @@ static bool have_one_parent(const struct tt_pending_init *a, const struct tt_pen
     return a->parent && a->parent == b->parent && a->number == b->number;
 }
 
+static void note_parents(struct tt_pending_init *inits, int ninits)
+{
+    for (int i = 0; i < ninits; i++) {
+        int first = 0;
+        while (first < i && !have_one_parent(&inits[first], &inits[i])) first++;
+        inits[i].repeats_parent = first < i;
+    }
+}
+
+/* Whether the inits have splits of all ranks of this one's parent: these fail together, so that
+ * none waits. Another thread may have freed the parents. */
+static bool has_all_ranks(const struct tt_pending_init *inits, int ninits, int split)
+{
+    int nranks = 0;
+    for (int i = 0; i < ninits; i++)
+        nranks += inits[i].make && !inits[i].repeats_parent &&
+                  !sodium_memcmp(inits[i].parent_key, inits[split].parent_key, TT_KEY_BYTES);
+    return nranks == inits[split].nranks;
+}
+
+static void give_up_split(const struct tt_pending_init *inits, int ninits, int split,
+                          tt_status status)
+{
+    if (!has_all_ranks(inits, ninits, split)) inits[split].give_up(&inits[split], status);
+}
+
 /* One init in a thread of its own, or the splits of one parent. */
 struct init_thread {
-    const struct tt_pending_init *init, *end; /* the first one; behind the last one of all */
+    const struct tt_pending_init *inits; /* all that are made together */
+    int ninits, first;                   /* the first one of this thread */
     struct init_gate *gate;
     pthread_t thread;
     bool started;
     tt_status status;
     char error[TT_ERROR_TEXT];
 };
+
+/* Other ranks may wait in the split behind one that has failed. */
+static tt_status make_in_turn(const struct init_thread *self)
+{
+    const struct tt_pending_init *inits = self->inits;
+    tt_status status = init_rank(&inits[self->first]);
+    for (int i = self->first + 1; i < self->ninits; i++) {
+        if (!have_one_parent(&inits[i], &inits[self->first])) continue;
+        if (status) {
+            give_up_split(inits, self->ninits, i, status);
+            break;
+        }
+        status = init_rank(&inits[i]);
+    }
+    return status;
+}
 
 static void *run_init(void *argument)
 {
@@ -78,9 +121,7 @@ static void *run_init(void *argument)
     self->status = self->gate->status;
     if (self->status) tt_set_last_error(self->gate->error);
     pthread_mutex_unlock(&self->gate->lock);
-    if (!self->status) self->status = init_rank(self->init);
-    for (const struct tt_pending_init *next = self->init + 1; next < self->end; next++)
-        if (!self->status && have_one_parent(next, self->init)) self->status = init_rank(next);
+    if (!self->status) self->status = make_in_turn(self);
     if (self->status) snprintf(self->error, sizeof self->error, "%s", tt_last_error());
     return NULL;
 }
@@ -98,14 +139,6 @@ static tt_status collect(struct init_thread *threads, int nthreads)
     return failed->status;
 }
 
-/* Whether an earlier one is split from the same parent: then that one's thread makes this one. */
-static bool is_made_by_another(const struct tt_pending_init *inits, int i)
-{
-    int first = 0;
-    while (first < i && !have_one_parent(&inits[first], &inits[i])) first++;
-    return first < i;
-}
-
 static void forget_all(const struct tt_pending_init *inits, int ninits)
 {
     for (int i = 0; i < ninits; i++) {
@@ -120,8 +153,9 @@ static void start_locked(struct init_thread *self)
     const int error = tt_thread_start(&self->thread, NULL, run_init, self);
     self->started = !error;
     if (!error) return;
-    gate->status = self->status = tt_fail_errno(
-        error, "cannot start a thread for the init of rank %d (ulimit -u?)", self->init->rank);
+    gate->status = self->status =
+        tt_fail_errno(error, "cannot start a thread for the init of rank %d (ulimit -u?)",
+                      self->inits[self->first].rank);
     snprintf(gate->error, sizeof gate->error, "%s", tt_last_error());
     snprintf(self->error, sizeof self->error, "%s", tt_last_error());
 }
@@ -139,7 +173,7 @@ tt_status tt_init_check_number(int ninits)
 
 /* *have_begun: all that are made have begun to join, where the failure of one reaches the others'
  * ranks by itself. */
-static tt_status init_all(const struct tt_pending_init *inits, int ninits, bool *have_begun)
+static tt_status init_all(struct tt_pending_init *inits, int ninits, bool *have_begun)
 {
     *have_begun = ninits == 1;
     if (ninits == 1) return init_rank(inits);
@@ -147,11 +181,13 @@ static tt_status init_all(const struct tt_pending_init *inits, int ninits, bool 
     struct init_thread *threads = calloc((size_t)ninits, sizeof *threads);
     if (!threads) return tt_fail(TT_ERR_SYSTEM, "out of memory for the init of %d ranks", ninits);
     struct init_gate gate = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    note_parents(inits, ninits);
     pthread_mutex_lock(&gate.lock);
     for (int i = 0; i < ninits; i++) *inits[i].comm = NULL;
     for (int i = 0; i < ninits && !gate.status; i++) {
-        if (is_made_by_another(inits, i)) continue;
-        threads[i] = (struct init_thread){.init = &inits[i], .end = inits + ninits, .gate = &gate};
+        if (inits[i].repeats_parent) continue;
+        threads[i] =
+            (struct init_thread){.inits = inits, .ninits = ninits, .first = i, .gate = &gate};
         start_locked(&threads[i]);
     }
     *have_begun = !gate.status;
@@ -185,35 +221,23 @@ static bool has_id_of_last(const struct tt_pending_init *inits, int i)
            !sodium_memcmp(&inits[i].id, &inits[i - 1].id, sizeof inits[i].id);
 }
 
-/* Whether the inits have splits of all ranks of this one's parent. Another thread may have freed
- * the parents. */
-static bool has_all_ranks(const struct tt_pending_init *inits, int ninits, int split)
-{
-    int nranks = 0;
-    for (int i = 0; i < ninits; i++)
-        nranks += inits[i].make && !is_made_by_another(inits, i) &&
-                  !sodium_memcmp(inits[i].parent_key, inits[split].parent_key, TT_KEY_BYTES);
-    return nranks == inits[split].nranks;
-}
-
 /* Only splits that were refused themselves, or only the others. A communicator keeps the reason
  * that it gets first. */
 static void give_up_splits(const struct tt_pending_init *inits, int ninits, bool are_refused,
-                           const char *text, tt_status status)
+                           tt_status status)
 {
-    for (int i = 0; i < ninits; i++) {
-        if (!inits[i].make || (inits[i].status != TT_OK) != are_refused) continue;
-        tt_set_last_error(text);
-        if (!has_all_ranks(inits, ninits, i)) inits[i].give_up(&inits[i], status);
-    }
+    for (int i = 0; i < ninits; i++)
+        if (inits[i].make && (inits[i].status != TT_OK) == are_refused)
+            give_up_split(inits, ninits, i, status);
 }
 
-void tt_init_refuse(const struct tt_pending_init *inits, int ninits, tt_status status)
+void tt_init_refuse(struct tt_pending_init *inits, int ninits, tt_status status)
 {
     char text[TT_ERROR_TEXT];
+    note_parents(inits, ninits);
+    give_up_splits(inits, ninits, true, status);
+    give_up_splits(inits, ninits, false, status);
     snprintf(text, sizeof text, "%s", tt_last_error());
-    give_up_splits(inits, ninits, true, text, status);
-    give_up_splits(inits, ninits, false, text, status);
     for (int i = 0; i < ninits; i++) {
         tt_set_last_error(text);
         if (!inits[i].make && !has_id_of_last(inits, i))

@@ -230,8 +230,8 @@ TUTTI_API tuttiResult_t tuttiCommInitEnvMulti(tuttiComm_t *comms, int nlocal, co
 TUTTI_API tuttiResult_t tuttiGetLauncher(int *rank, int *nranks, int *localRank);
 
 /* Splits `comm`, collectively: the ranks with one color form a new communicator, ordered by key,
- * then by rank; NULL for TUTTI_SPLIT_NOCOLOR. config NULL: the settings of `comm`. A group splits
- * at its end, before its calls; a group that fails earlier fails `comm`, unless it has splits of
+ * then by rank; NULL for TUTTI_SPLIT_NOCOLOR. config NULL: that of `comm`. A group splits at its
+ * end, before its calls; one that fails before its last split of `comm` fails `comm`, unless it has
  * all ranks. InvalidArgument, outside groups on all ranks: another color < 0, newcomm NULL. */
 TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
                                        const tuttiConfig_t *config);

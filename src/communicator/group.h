@@ -29,12 +29,13 @@ struct tt_pending_init {
     /* By the calling thread; NULL: as tuttiCommInitRank. */
     tt_status (*make)(const struct tt_pending_init *init);
     /* With `make`, in place of it: other ranks may wait, and this one does not begin. Tells them,
-     * and waits for none. Keeps nothing of the last error, which says why. */
+     * and waits for none. Keeps the last error, which says why. */
     void (*give_up)(const struct tt_pending_init *init, tt_status status);
     tuttiComm_t *comm;
-    tuttiComm_t parent; /* from which it is split; NULL: it is not, and has an id */
-    uint64_t number;    /* of the parent: another may be made at its address meanwhile */
-    bool holds_parent;  /* calls of the group do: the parent's end waits for the group */
+    tuttiComm_t parent;  /* from which it is split; NULL: it is not, and has an id */
+    uint64_t number;     /* of the parent: another may be made at its address meanwhile */
+    bool holds_parent;   /* calls of the group do: the parent's end waits for the group */
+    bool repeats_parent; /* a split before it has the parent, and its thread makes this one */
     struct tt_unique_id id;
     bool drops_id;    /* no other rank will use it: it is dropped unless the communicator is made */
     int rank, nranks; /* of a split: in the parent */
@@ -48,14 +49,15 @@ TT_NODISCARD tt_status tt_issue_init(struct tt_pending_init *init);
 void tt_init_hold_parents(struct tt_pending_init *inits, int ninits,
                           const struct tt_pending_call *calls, int ncalls);
 /* Makes several communicators of this thread at once, each in a thread of its own; those that are
- * split from one parent in one thread, one after the other. All are made or none is. */
+ * split from one parent in one thread, one after the other; one that fails fails the parent, as
+ * tt_init_refuse does, if there is another one behind it. All are made or none is. */
 TT_NODISCARD tt_status tt_init_together(struct tt_pending_init *inits, int ninits);
 /* These ranks do not join, because of the thread's last error, which is kept, with this status:
  * tells the other ranks of their ids, fails the parents of the splits unless the splits are of all
  * ranks of the parent, so that none waits, and ends what listens for the ids that no other rank
  * will use. Waits at most briefly for the root of an id in another process, and for no other rank.
  */
-void tt_init_refuse(const struct tt_pending_init *inits, int ninits, tt_status status);
+void tt_init_refuse(struct tt_pending_init *inits, int ninits, tt_status status);
 /* Whether this thread's open group holds inits with the id: then it is dropped with them. */
 bool tt_group_drops_id(const struct tt_unique_id *id);
 /* Whether the process can have as many threads, by what the system says. */

@@ -142,8 +142,9 @@ static void give_up(const struct tt_pending_init *init, tt_status status)
 {
     char text[TT_ERROR_TEXT];
     snprintf(text, sizeof text, "%s", tt_last_error());
-    if (enter_parent(init)) return;
+    const bool is_there = enter_parent(init) == TT_OK;
     tt_set_last_error(text);
+    if (!is_there) return;
     tt_core_tell_others(&init->parent->core, status, "does not take part in a split of its group");
     tt_core_leave_call(&init->parent->core);
 }

@@ -256,6 +256,64 @@ TEST(group_fails, a_thread_that_ends_with_an_open_group_waits_for_no_rank)
     end_all(comms, 2);
 }
 
+/* ---- Splits behind one that fails ------------------------------------------------------------ */
+
+/* The last rank: refuses its first split, which fails on all, and makes the second one. */
+static void *split_twice(void *argument)
+{
+    struct waiter *self = argument;
+    tuttiComm_t part = NULL;
+    CHECK_EQ(tuttiCommSplit(self->comm, -9, 0, &part, NULL), tuttiInvalidArgument);
+    self->result = tuttiCommSplit(self->comm, 0, 0, &part, NULL);
+    CHECK(!part);
+    snprintf(self->text, sizeof self->text, "%s", tuttiGetLastError(NULL));
+    return NULL;
+}
+
+/* Two splits each in one group; config: of the first one of rank 0. */
+static void split_twice_in_a_group(const tuttiComm_t *comms, int n, const tuttiConfig_t *config,
+                                   tuttiResult_t expected, const char *text)
+{
+    tuttiComm_t parts[2][N] = {{NULL}};
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int i = 0; i < 2; i++)
+        for (int r = 0; r < n; r++)
+            CHECK_EQ(tuttiCommSplit(comms[r], 0, 0, &parts[i][r], i + r ? NULL : config),
+                     tuttiSuccess);
+    CHECK_EQ(tuttiGroupEnd(), expected);
+    CHECK_MESSAGE(says(text), "%s", tuttiGetLastError(NULL));
+    for (int r = 0; r < n; r++) CHECK(!parts[0][r] && !parts[1][r]);
+}
+
+TEST(group_fails, a_split_behind_one_of_its_group_that_fails_fails_on_all_ranks)
+{
+    for (int n = 1; n < N; n += 2) {
+        tuttiComm_t comms[N];
+        pthread_t thread;
+        make(comms, n + 1);
+        struct waiter last = {.comm = comms[n]};
+        start_thread(&thread, split_twice, &last);
+        split_twice_in_a_group(comms, n, NULL, tuttiInvalidArgument, "color -9");
+        pthread_join(thread, NULL);
+        check_waiter(&last, tuttiInvalidArgument, "does not take part", "color -9");
+        for (int r = 0; r < n; r++)
+            check_fails(comms[r], tuttiInvalidArgument, "does not take part", "color -9");
+        end_all(comms, n + 1);
+    }
+}
+
+/* Each rank leaves its second split out. */
+TEST(group_fails, splits_of_all_ranks_behind_ones_that_fail_leave_the_parent_alone)
+{
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    tuttiComm_t comms[N];
+    make(comms, N);
+    config.deterministic = 1;
+    split_twice_in_a_group(comms, N, &config, tuttiInvalidUsage, "TUTTI_DETERMINISTIC");
+    check_works(comms, N);
+    end_all(comms, N);
+}
+
 /* ---- Processes ------------------------------------------------------------------------------- */
 
 struct shared {

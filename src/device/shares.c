@@ -27,8 +27,8 @@ static int least_of(int a, int b)
 }
 
 /* How many blocks each rank of the team gets: at most half of those that are left, and at most
- * those that the communicators to come do not need, but ENOUGH where there are as many. 0: fewer
- * are left than the team needs. */
+ * those that the communicators to come do not need, but ENOUGH where there are as many, and what
+ * the team needs. 0: fewer are left than that. */
 static int blocks_for(const struct tt_shares *shares, const struct tt_share_request *request)
 {
     const int left = (shares->most - shares->taken) / request->nteam, wanted = request->wanted;
@@ -38,6 +38,7 @@ static int blocks_for(const struct tt_shares *shares, const struct tt_share_requ
     int most = left / 2;
     if (all_fit && to_come > 0) most = least_of(most, left - to_come * ENOUGH);
     if (most < ENOUGH) most = least_of(left, ENOUGH);
+    if (most < request->least) return request->least;
     return least_of(most, wanted);
 }
 

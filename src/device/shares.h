@@ -87,7 +87,7 @@ struct tt_share_request {
     uint64_t team;      /* the same for the communicator's ranks in this process; no other
                          * communicator has or had it */
     int rank;           /* in the communicator */
-    int least, wanted;  /* blocks */
+    int least, wanted;  /* blocks; least <= wanted */
     int nranks;         /* of the communicator: kernels of all may run on this GPU at one time */
     int nteam;          /* of the `nranks`, those in this process; they share its part of the GPU */
     int capacity;       /* of the GPU, for the process that may use least of it */

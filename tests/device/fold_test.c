@@ -274,16 +274,17 @@ static void draw_changes(struct bench *bench, struct fold_case *at)
     at->raw = (uint32_t)below(bench, (size_t)1 << at->nsources);
 }
 
-/* 32 threads: from 2,048 bytes on, several loads of each thread are on their way at once. Sources
- * are folded in groups of two or four; the first group has the rest. */
+/* 32 threads: from 2,048 bytes on, several loads of each thread are on their way at once, and from
+ * 4,096 on that happens twice, where addresses are alike. Sources are folded in groups of two or
+ * four; the first group has the rest. */
 static bool check_passes(struct bench *bench, int architecture, enum tt_type type, enum tt_op op)
 {
     enum { MOST_ALWAYS = 4 }; /* besides, one number above */
-    const size_t element = tt_type_size(type), lengths[] = {1, 33, 400, 2300};
+    const size_t element = tt_type_size(type), lengths[] = {1, 33, 400, 2300, 4500};
     begin_cases(bench);
     for (uint32_t n = 1; n <= MOST_ALWAYS + 1; n++)
-        for (int length = -1; length < 4; length++)
-            for (enum placing placing = SAME; placing < NPLACINGS; placing++) {
+        for (int length = -1; length < 5; length++)
+            for (enum placing placing = SAME; placing < (length < 4 ? NPLACINGS : 1); placing++) {
                 struct fold_case *at = add_case(bench, type, op);
                 at->nsources =
                     n <= MOST_ALWAYS ? n : n + (uint32_t)below(bench, FOLD_SOURCES - MOST_ALWAYS);

@@ -106,6 +106,26 @@ TEST(shares, a_communicator_has_at_most_half_of_what_is_left)
     check_sequence(5, 32, (const int[]){5}, 1);
 }
 
+TEST(shares, a_communicator_that_needs_more_than_half_gets_what_it_needs)
+{
+    struct tt_share_place a, b;
+    begin();
+    struct tt_share_request request = request_of(1, 1, 0);
+    request.least = 12;
+    request.wanted = 16;
+    CHECK_EQ(tt_share_open(&shares, &request, &a), TT_OK);
+    CHECK(!a.takes_turns);
+    CHECK_EQ(a.share->nblocks, 12);
+    request.team = 2;
+    request.least = 9; /* 8 are left */
+    request.parent = a.share;
+    CHECK_EQ(tt_share_open(&shares, &request, &b), TT_OK);
+    CHECK(b.share == a.share && b.takes_turns);
+    tt_share_close(&shares, &b);
+    tt_share_close(&shares, &a);
+    end();
+}
+
 /* Whoever comes when others have gone gets what they had. */
 TEST(shares, what_communicators_leave_is_for_later_ones)
 {

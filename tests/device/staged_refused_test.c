@@ -1,7 +1,9 @@
 /* Calls on GPU memory that go through memory of the host, where the driver refuses a copy. */
 #include <dirent.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include "driver/cuda.h"
@@ -187,4 +189,83 @@ TEST(staged_errors, staging_memory_is_freed_when_streams_have_passed_a_copy_that
         left = count_threads();
     }
     CHECK_MESSAGE(left <= nthreads, "%d threads, %d before", left, nthreads);
+}
+
+/* ---- Waits ---------------------------------------------------------------------------------- */
+
+/* A driver that refuses one wait of rank 0's GPU for an event, and says which words streams have
+ * stored. */
+static __typeof__(cuStreamWaitEvent) *real_wait;
+static __typeof__(cuStreamWriteValue32) *real_store;
+static _Atomic int nwaits, refused_wait;
+static pthread_mutex_t stores_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+    CUdeviceptr word;
+    cuuint32_t value;
+} stores[1000];
+static size_t nstores;
+static int nrepeated;
+
+static CUresult CUDAAPI refuse_wait(CUstream stream, CUevent event, unsigned flags)
+{
+    CUdevice device = 0;
+    if (!RESULT(cuCtxGetDevice, &device) && !device && nwaits++ == refused_wait)
+        return CUDA_ERROR_INVALID_VALUE;
+    return real_wait(stream, event, flags);
+}
+
+static CUresult CUDAAPI note_store(CUstream stream, CUdeviceptr word, cuuint32_t value,
+                                   unsigned flags)
+{
+    pthread_mutex_lock(&stores_lock);
+    for (size_t i = 0; i < nstores; i++)
+        nrepeated += stores[i].word == word && stores[i].value == value;
+    if (nstores == sizeof stores / sizeof *stores) abort();
+    stores[nstores].word = word;
+    stores[nstores++].value = value;
+    pthread_mutex_unlock(&stores_lock);
+    return real_store(stream, word, value, flags);
+}
+
+static void end_without_a_wait(struct gpu_rank *rank)
+{
+    struct refusal *refusal = rank->arg;
+    struct streams streams[2] = {make_streams(rank), make_streams(rank)};
+    int *memory = make_ints(rank, 1, 300);
+    if (!rank->rank) {
+        nwaits = 0;
+        refused_wait = refusal->number;
+    }
+    const tuttiResult_t result = issue(rank, memory, streams);
+    if (!rank->rank) {
+        refusal->is_refused = nwaits > refusal->number;
+        refused_wait = INT_MAX;
+    }
+    if (result) check_error(rank, result, tuttiUnhandledDeviceError, "cuStreamWaitEvent failed");
+    for (int i = 0; i < 2; i++) destroy_streams(rank, &streams[i]);
+    gpu_free(memory);
+}
+
+/* A second store would come when the memory has another use, or is freed. */
+TEST(staged_errors, a_stream_tells_once_that_a_call_has_ended)
+{
+    int nrefused = 0;
+    struct tt_cuda *driver = (struct tt_cuda *)(uintptr_t)tt_cuda_load();
+    real_wait = driver->StreamWaitEvent;
+    real_store = driver->StreamWriteValue32;
+    driver->StreamWriteValue32 = note_store;
+    struct refusal refusal = {.calls = ON_TWO_STREAMS, .is_refused = true};
+    for (; refusal.is_refused && refusal.number < 40; refusal.number++) {
+        refused_wait = INT_MAX;
+        nstores = 0;
+        nrepeated = 0;
+        driver->StreamWaitEvent = refuse_wait;
+        on_gpus(2, 2, NULL, end_without_a_wait, &refusal);
+        driver->StreamWaitEvent = real_wait;
+        nrefused += refusal.is_refused;
+        CHECK_MESSAGE(!nrepeated, "wait %d refused: %d of %zu stores repeat one", refusal.number,
+                      nrepeated, nstores);
+    }
+    driver->StreamWriteValue32 = real_store;
+    CHECK(nrefused > 4 && !refusal.is_refused);
 }

@@ -180,7 +180,7 @@ static tt_status take(struct tt_pending_call *pending, size_t nbytes, size_t mos
                                                        : TT_STAGE_SHARED;
     TT_TRY(await_stage(pending, kind, nbytes, npieces));
     struct tt_stage *stage = pending->stage;
-    stage->failed = false;
+    stage->failed = stage->has_told = false;
     stage->captured = captured;
     stage->is_collective = pending->kind == TT_CALL_COLLECTIVE;
     stage->by_host = !stage->memory;

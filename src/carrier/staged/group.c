@@ -306,15 +306,27 @@ bool tt_staged_are_of_one(const struct tt_pending_call *a, const struct tt_pendi
     return a->comm->fabric->segment == b->comm->fabric->segment;
 }
 
-/* The streams may have got some of the call's work: they tell when they have done that. */
-static tt_status tell_ended(const struct tt_pending_call *pending)
+tt_status tt_staged_tell_ended(const struct tt_pending_call *pending)
 {
-    struct tt_context *context = pending->comm->staged->context;
-    const struct tt_stage *stage = pending->stage;
-    void *stream = tt_staged_stream(pending), *waiting = tt_staged_waiting_stream(pending);
-    if (waiting != stream) TT_TRY(tt_context_stream_follow(context, waiting, stream));
+    struct tt_stage *stage = pending->stage;
     /* acquire: has_ended of memory.c */
-    return tt_context_stream_store(context, waiting, &stage->words->ended, stage->number);
+    TT_TRY(tt_context_stream_store(pending->comm->staged->context,
+                                   tt_staged_waiting_stream(pending), &stage->words->ended,
+                                   stage->number));
+    stage->has_told = true;
+    return TT_OK;
+}
+
+/* The streams may have got some of the call's work: they tell when they have done that. If they
+ * tell already, nothing is left of it; the memory may be freed, or have another use, by the time of
+ * a second store. */
+static tt_status end_failed(const struct tt_pending_call *pending)
+{
+    void *stream = tt_staged_stream(pending), *waiting = tt_staged_waiting_stream(pending);
+    if (pending->stage->has_told) return TT_OK;
+    if (waiting != stream)
+        TT_TRY(tt_context_stream_follow(pending->comm->staged->context, waiting, stream));
+    return tt_staged_tell_ended(pending);
 }
 
 void tt_staged_check_call(const struct tt_pending_call *pending, tt_status status)
@@ -326,7 +338,7 @@ void tt_staged_check_call(const struct tt_pending_call *pending, tt_status statu
     /* The host's part may have ended well before its output is refused. */
     if (pending->stream) tt_stream_fail(pending->stream, status);
     snprintf(text, sizeof text, "%s", tt_last_error());
-    tt_ignore(tell_ended(pending)); /* refused too: the staging memory is never freed */
+    tt_ignore(end_failed(pending)); /* refused too: the staging memory is never freed */
     tt_set_last_error(text);
 }
 

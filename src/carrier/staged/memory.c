@@ -27,8 +27,7 @@ static bool has_ended(const struct tt_stage *stage)
 {
     const struct tt_stage_words *words = stage->words;
     const bool is_left = stage->is_left && !stage->failed;
-    /* release: the stream's last store (copy_out and tell_ready of streams.c, tell_ended of
-     * group.c) */
+    /* release: the stream's last store (tell_ready of streams.c, tt_staged_tell_ended) */
     return __atomic_load_n(is_left ? &words->ready : &words->ended, __ATOMIC_ACQUIRE) ==
            stage->number;
 }

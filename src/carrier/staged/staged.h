@@ -102,6 +102,7 @@ struct tt_stage {
     bool is_held;                 /* by a call that its group has not issued: no stream knows it */
     /* of this use */
     bool failed;        /* the driver refused what was to be queued: nothing more is */
+    bool has_told;      /* the store to words->ended is queued: the stream's last one */
     bool captured;      /* its stream was being captured when the call was made */
     bool is_collective; /* the call */
     bool by_host;       /* who runs the call queues the copies, as `portions` says */
@@ -219,6 +220,8 @@ bool tt_stage_packs(const struct tt_pending_call *pending, size_t nbytes);
 void tt_staged_begin(struct tt_staged_work *work, struct tt_pending_call *pending);
 /* If the driver refused what was to be queued for the call (status), the communicator fails. */
 void tt_staged_check_call(const struct tt_pending_call *pending, tt_status status);
+/* Queues the store to words->ended, behind all that the stream does for the call. */
+TT_NODISCARD tt_status tt_staged_tell_ended(const struct tt_pending_call *pending);
 /* The CUDA stream of a staged call: the user's, or the rank's own. */
 void *tt_staged_stream(const struct tt_pending_call *pending);
 /* The CUDA stream that waits for the end of the call: that one, or, apart, the rank's own. */

@@ -64,8 +64,7 @@ static tt_status copy_out(const struct tt_pending_call *pending)
     }
     if (pending->stream) /* complete when it returns, where it has none */
         TT_TRY(tt_context_event_record(context, pending->comm->staged->order, stream));
-    /* acquire: has_ended of memory.c */
-    return tt_context_stream_store(context, stream, &stage->words->ended, stage->number);
+    return tt_staged_tell_ended(pending);
 }
 
 void tt_staged_copy_in(struct tt_calls *calls)

@@ -227,9 +227,8 @@ static __device__ inline void tt_pass_wide(const F &f, const tt_pass *pass, size
         const tt_multiplied<F> multiplied(f);
         if (!f.divides() || !pass->changes.raw)
             return tt_pass_wide<tt_multiplied<F>, UNIT>(multiplied, pass, at, end);
-    }
-    if constexpr (F::OFTEN && F::CALLS)
         if (pass->nsources == 2) return tt_pass_middle<2, true, F, UNIT, 2>(f, pass, at, end);
+    }
     if constexpr (F::CALLS)
         tt_pass_middle<1, false, F, UNIT, 1>(f, pass, at, end);
     else if constexpr (F::HEAVY)

@@ -11,6 +11,12 @@
 #include "optim/rate.h"
 #include "param.h"
 
+/* "|gpt2|llama": the choices of --model, behind one sign. */
+static const char model_names[] =
+#define ARCHITECTURE(NAME, name) "|" #name
+#include "model/architecture_table.h"
+    ;
+
 /* "|adamw|sgd": the choices of --optimizer, behind one sign. */
 static const char optimizer_names[] =
 #define OPTIMIZER(NAME, name) "|" #name

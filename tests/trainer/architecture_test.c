@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "../../trainer/config.h"
 #include "shim.h"
 
 static const struct tr_tensor_row *find(const struct tr_architecture *architecture,
@@ -33,6 +34,20 @@ TEST(architecture, every_role_has_one_row_at_most_and_the_necessary_ones_have_on
             CHECK_MESSAGE(rows[needed[i]] == 1, "%s has no tensor of role %d", architecture->title,
                           (int)needed[i]);
         CHECK(architecture->gated == (rows[TR_GATE_W] == 1));
+    }
+}
+
+TEST(architecture, model_chooses_the_architecture_of_its_name)
+{
+    static const struct {
+        const char *name;
+        const struct tr_architecture *architecture;
+    } cases[] = {{"gpt2", &tr_gpt2}, {"llama", &tr_llama}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        static struct tr_config config;
+        tr_config_init(&config);
+        REQUIRE(tr_config_set(&config, "model", cases[i].name, TR_FROM_COMMAND_LINE) == TR_OK);
+        CHECK(tr_architectures[config.model] == cases[i].architecture);
     }
 }
 

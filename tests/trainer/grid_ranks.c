@@ -51,6 +51,15 @@ static enum tr_optimizer_kind optimizer_called(const char *name, const char *lin
     return (enum tr_optimizer_kind)one_of(name, names, TR_NUM_OPTIMIZERS, line);
 }
 
+static enum tr_model_kind model_called(const char *name, const char *line)
+{
+    static const char *const names[] = {
+#define ARCHITECTURE(NAME, name) [TR_##NAME] = #name,
+#include "../../trainer/model/architecture_table.h"
+    };
+    return (enum tr_model_kind)one_of(name, names, TR_NUM_MODELS, line);
+}
+
 static void take_word(struct plan *plan, const char *name, const char *value, const char *line)
 {
     struct tr_engine_options *o = &plan->test.options;
@@ -73,7 +82,7 @@ static void take_word(struct plan *plan, const char *name, const char *value, co
             return;
         }
     if (!strcmp(name, "model"))
-        o->model.kind = ONE_OF(value, line, "gpt2", "llama") ? TR_LLAMA : TR_GPT2;
+        o->model.kind = model_called(value, line);
     else if (!strcmp(name, "zero"))
         o->sharding = (enum tr_sharding)ONE_OF(value, line, "0", "1", "2", "3");
     else if (!strcmp(name, "pipeline"))
@@ -90,7 +99,7 @@ static void take_word(struct plan *plan, const char *name, const char *value, co
     else if (!strcmp(name, "optimizer"))
         plan->test.optimizer = optimizer_called(value, line);
     else if (!strcmp(name, "tied"))
-        o->model.tied = (const bool[]){o->model.kind == TR_GPT2, false,
+        o->model.tied = (const bool[]){tr_architectures[o->model.kind]->tied, false,
                                        true}[ONE_OF(value, line, "auto", "off", "on")];
     else if (!strcmp(name, "det"))
         o->deterministic = ONE_OF(value, line, "off", "on");
@@ -120,7 +129,7 @@ static struct plan plan_of(const char *line)
     take_words(&plan, basis, line);
     take_words(&plan, line, line);
     if (!strstr(line, "tied="))
-        plan.test.options.model.tied = plan.test.options.model.kind == TR_GPT2;
+        plan.test.options.model.tied = tr_architectures[plan.test.options.model.kind]->tied;
     if (!strstr(line, "kv=")) plan.test.options.model.kv_heads = plan.test.options.model.heads;
     for (int axis = 0; axis < TR_NUM_AXES; ++axis) plan.nranks *= plan.test.size[axis];
     return plan;

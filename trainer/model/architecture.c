@@ -2,6 +2,6 @@
 #include "architecture.h"
 
 const struct tr_architecture *const tr_architectures[TR_NUM_MODELS] = {
-    [TR_GPT2] = &tr_gpt2,
-    [TR_LLAMA] = &tr_llama,
+#define ARCHITECTURE(NAME, name) [TR_##NAME] = &tr_##name,
+#include "architecture_table.h"
 };

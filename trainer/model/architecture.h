@@ -1,12 +1,16 @@
 /* An architecture is a table: the tensors of its units, in the order of the registry, and the parts
  * that its blocks are made of. The registry and the memory of activations read it. A new one is a
- * file with its table, like gpt2.c, and a line in architecture.c. */
+ * file with its table, like gpt2.c, and a line of architecture_table.h. */
 #ifndef TR_ARCHITECTURE_H
 #define TR_ARCHITECTURE_H
 
 #include <stdbool.h>
 
-enum tr_model_kind { TR_GPT2, TR_LLAMA, TR_NUM_MODELS };
+enum tr_model_kind {
+#define ARCHITECTURE(NAME, name) TR_##NAME,
+#include "architecture_table.h"
+    TR_NUM_MODELS
+};
 
 struct tr_model_size {
     enum tr_model_kind kind;
@@ -101,7 +105,8 @@ struct tr_architecture {
     long (*hidden)(long width);
 };
 extern const struct tr_architecture *const tr_architectures[TR_NUM_MODELS];
-extern const struct tr_architecture tr_gpt2, tr_llama;
+#define ARCHITECTURE(NAME, name) extern const struct tr_architecture tr_##name;
+#include "architecture_table.h"
 
 /* Whether a row is a matrix of a block, which some optimizers treat apart from embeddings, head,
  * norms and biases. */

@@ -216,7 +216,8 @@ static void mark(const struct tr_hold *hold, uint64_t run)
 {
     char text[RUN_TEXT + 1];
     write_run(run, text);
-    if (hold->lock >= 0) (void)!pwrite(hold->lock, text, RUN_TEXT, 0);
+    const ssize_t n = hold->lock >= 0 ? pwrite(hold->lock, text, RUN_TEXT, 0) : 0;
+    (void)n;
 }
 
 /* Whether the folder is the one of before, on a file system that was mounted again and got another

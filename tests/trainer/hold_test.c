@@ -212,6 +212,26 @@ TEST(hold, a_folder_that_cannot_be_looked_at_is_not_made_again)
     teardown(&b);
 }
 
+/* As after a mount by which the file system gets another number: with the run's checkpoints in it,
+ * and its number in the `.lock`, unless that is another run's. */
+TEST(hold, the_own_folder_that_was_mounted_again_is_known)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
+    REQUIRE(write_other(b.file));
+    b.hold.device ^= 1;
+    CHECK_FAILS(tr_ckpt_check_hold(b.folder, &b.hold), "became another one");
+    CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
+    CHECK(is_locked(b.lock));
+    CHECK_MESSAGE(tr_ckpt_check_hold(b.folder, &b.hold) == TR_OK, "%s", tr_error());
+    b.hold.device ^= 1;
+    CHECK_FAILS(tr_ckpt_hold(b.folder, 8, &b.hold), "on another file system");
+    b.hold.inode ^= 1;
+    CHECK_FAILS(hold(&b), "on another file system");
+    teardown(&b);
+}
+
 TEST(hold, only_the_folder_itself_is_made_again)
 {
     struct bench b, above;

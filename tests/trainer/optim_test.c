@@ -237,6 +237,32 @@ TEST(optim, owners_of_matrices_have_equal_work)
     for (int i = 0; i < 7; ++i) CHECK(owner[i] == owners[i] && turn[i] == turns[i]);
 }
 
+/* Fewer matrices than owners, as many, and more. */
+TEST(optim, owners_of_matrices_are_those_with_least_so_far)
+{
+    enum { MATRICES = 40 };
+    static const int nowners[] = {1, 3, MATRICES - 1, MATRICES, MATRICES + 1, 2 * MATRICES};
+    for (size_t k = 0; k < sizeof nowners / sizeof *nowners; ++k) {
+        double costs[MATRICES], loads[2 * MATRICES] = {0};
+        int owner[MATRICES], turn[MATRICES], counts[2 * MATRICES] = {0};
+        bool dealt[MATRICES] = {0};
+        for (int i = 0; i < MATRICES; ++i) costs[i] = 1 + i * 17 % 11;
+        REQUIRE(tr_whole_assign(costs, MATRICES, nowners[k], owner, turn));
+        for (int done = 0; done < MATRICES; ++done) {
+            int next = -1, least = 0;
+            for (int i = 0; i < MATRICES; ++i)
+                if (!dealt[i] && (next < 0 || costs[i] > costs[next])) next = i;
+            for (int o = 1; o < nowners[k]; ++o)
+                if (loads[o] < loads[least]) least = o;
+            CHECK_EQ(owner[next], least);
+            CHECK_EQ(turn[next], counts[least]);
+            dealt[next] = true;
+            counts[least]++;
+            loads[least] += costs[next];
+        }
+    }
+}
+
 TEST(optim, a_shard_that_begins_inside_a_tensor_is_updated_alike)
 {
     check_optimizer(TR_ADAMW, 0.9, 20, 70);

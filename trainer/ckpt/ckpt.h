@@ -43,7 +43,8 @@ struct tr_hold {
 TR_NODISCARD tr_status tr_ckpt_lock(const char *folder, struct tr_hold *hold);
 /* Before a save of that run: locks the folder again where its `.lock` is another file or gone,
  * makes it again where it is gone but not what was around it, and takes over another folder that
- * has its name now, if no checkpoint is in it; says so. Else fails, and *hold stays what it was.
+ * has its name now, if no checkpoint is in it, or it is this run's own on a file system that was
+ * mounted again; says so. Else fails, and *hold stays what it was.
  * One rank calls it. */
 TR_NODISCARD tr_status tr_ckpt_hold(const char *folder, uint64_t run, struct tr_hold *hold);
 /* During a save: fails where the folder's name is gone, or another folder's. Locks the folder again

@@ -1,5 +1,6 @@
-/* Keeps the folder of a run's checkpoints from other runs, by a lock on its file `.lock`. NFS locks
- * files for all hosts, and only files that are open for writing; folders it locks for one host. */
+/* Keeps the folder of a run's checkpoints from other runs, by a lock on its file `.lock`, in which
+ * each save writes the run. NFS locks files for all hosts, and only files that are open for
+ * writing; folders it locks for one host. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -203,6 +204,35 @@ static tr_status check_empty(const char *folder, int descriptor, uint64_t run)
                                       : "a checkpoint of another run");
 }
 
+enum { RUN_TEXT = 17 };
+
+static void write_run(uint64_t run, char text[RUN_TEXT + 1])
+{
+    snprintf(text, RUN_TEXT + 1, "%016llx\n", (unsigned long long)run);
+}
+
+/* Without it (the disk is full, say) the folder is not known again on another file system. */
+static void mark(const struct tr_hold *hold, uint64_t run)
+{
+    char text[RUN_TEXT + 1];
+    write_run(run, text);
+    const ssize_t n = hold->lock >= 0 ? pwrite(hold->lock, text, RUN_TEXT, 0) : 0;
+    (void)n;
+}
+
+/* Whether the folder is the one of before, on a file system that was mounted again and got another
+ * number: its own number is the same, and its `.lock` has the run. */
+static bool is_mounted_again(const struct tr_hold *found, const struct tr_hold *old, uint64_t run)
+{
+    char text[RUN_TEXT + 1], read_text[RUN_TEXT];
+    if (found->inode != old->inode) return false;
+    write_run(run, text);
+    const int fd = openat(found->folder, ".lock", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    const ssize_t n = fd < 0 ? -1 : read(fd, read_text, RUN_TEXT);
+    if (fd >= 0) close(fd);
+    return n == RUN_TEXT && !memcmp(text, read_text, RUN_TEXT);
+}
+
 /* Makes the folder again, but not those above it: they are away where a file system is. */
 static tr_status make_again(const char *folder, const struct tr_hold *hold)
 {
@@ -224,19 +254,22 @@ static tr_status make_again(const char *folder, const struct tr_hold *hold)
 }
 
 /* Locks another folder, unless there are checkpoints in it: another run may have ended there, and
- * may end between the first look and the lock. */
+ * may end between the first look and the lock. In a folder that was mounted again they are the
+ * run's. */
 static tr_status take_over(const char *folder, uint64_t run, const struct tr_hold *old,
                            struct tr_hold *taken)
 {
     TR_TRY(open_folder(folder, taken));
-    tr_status status =
-        taken->device == old->device
-            ? check_empty(folder, taken->folder, run)
-            : tr_fail("--checkpoint=%s: the folder is on another file system than at the start: "
-                      "mount that one again",
-                      folder);
+    tr_status status = TR_OK;
+    const bool is_moved = taken->device != old->device;
+    const bool is_own = is_moved && is_mounted_again(taken, old, run);
+    if (is_moved && !is_own)
+        status = tr_fail("--checkpoint=%s: the folder is on another file system than at the start: "
+                         "mount that one again",
+                         folder);
+    if (status == TR_OK && !is_own) status = check_empty(folder, taken->folder, run);
     if (status == TR_OK) status = lock_anew(folder, taken->folder, old->lock, &taken->lock);
-    if (status == TR_OK) status = check_empty(folder, taken->folder, run);
+    if (status == TR_OK && !is_own) status = check_empty(folder, taken->folder, run);
     if (status == TR_OK)
         remove_leftovers(taken->folder);
     else
@@ -249,11 +282,16 @@ tr_status tr_ckpt_hold(const char *folder, uint64_t run, struct tr_hold *hold)
     enum place place;
     struct tr_hold taken;
     TR_TRY(look(folder, hold, &place));
-    if (place == SAME) return renew(folder, hold);
+    if (place == SAME) {
+        TR_TRY(renew(folder, hold));
+        mark(hold, run);
+        return TR_OK;
+    }
     if (place == AWAY) TR_TRY(make_again(folder, hold));
     TR_TRY(take_over(folder, run, hold, &taken));
     tr_ckpt_release(hold);
     *hold = taken;
+    mark(hold, run);
     printf("note: --checkpoint=%s: the folder %s\n", folder,
            place == AWAY ? "was removed or renamed: it is made again, without what was in it"
                          : "is not the one of the start any more: it is locked anew");

@@ -85,7 +85,8 @@ bool tr_whole_assign(const double *costs, int n, int nowners, int *owner, int *t
         int next = -1, least = 0;
         for (int i = 0; i < n; ++i)
             if (owner[i] < 0 && (next < 0 || costs[i] > costs[next])) next = i;
-        for (int o = 1; o < nowners; ++o)
+        if (done < nowners) least = done; /* the first without a matrix */
+        for (int o = 0; done >= nowners && o < nowners; ++o)
             if (loads[o] < loads[least]) least = o;
         owner[next] = least;
         turn[next] = counts[least]++;
@@ -106,19 +107,30 @@ static void list_slabs(struct tr_whole *w, const struct tr_store *store,
                        const struct tr_param *param)
 {
     const size_t each = store->params->units[param->unit].total / (size_t)w->shards;
+    const size_t end = param->offset + (size_t)(param->local[0] * param->local[1]);
+    const int first = (int)(param->offset / each), last = (int)((end - 1) / each);
     size_t at = 0;
     w->nslabs = 0;
     for (int tp = 0; tp < w->tp;) {
         const int holders = tr_layout_replicas(&param->layout, param->shape, w->tp, tp).count;
-        for (int shard = 0; shard < w->shards; ++shard) {
+        for (int shard = first; shard <= last; ++shard) {
             const struct tr_extract part = tr_param_within(param, each * (size_t)shard, each);
-            if (!part.count) continue;
             w->slabs[w->nslabs++] = (struct slab){tp, holders, shard, part.first, part.count, at};
             at += part.count;
         }
         tp += holders;
     }
-    w->most_staging = larger(w->most_staging, at * tr_type_bytes(tr_store_gradient_type(store)));
+}
+
+/* The elements of all slabs of a matrix. */
+static size_t count_staged(const struct tr_whole *w, const struct tr_param *param)
+{
+    size_t n = 0;
+    for (int tp = 0; tp < w->tp;) {
+        n += (size_t)(param->local[0] * param->local[1]);
+        tp += tr_layout_replicas(&param->layout, param->shape, w->tp, tp).count;
+    }
+    return n;
 }
 
 /* The matrices of this stage, and the largest sizes. */
@@ -134,9 +146,9 @@ static void list_items(struct tr_whole *w, const struct tr_store *store, const s
             const long rows = param->shape[0], cols = param->shape[1];
             costs[w->n] = tr_whole_cost(rows, cols);
             w->items[w->n++].param = p;
-            list_slabs(w, store, param);
-            w->most_x =
-                larger(w->most_x, param->count * tr_type_bytes(tr_store_gradient_type(store)));
+            const size_t bytes = tr_type_bytes(tr_store_gradient_type(store));
+            w->most_x = larger(w->most_x, param->count * bytes);
+            w->most_staging = larger(w->most_staging, count_staged(w, param) * bytes);
             w->most_staging = larger(w->most_staging, rule->scratch(rows, cols) * sizeof(float));
         }
     }

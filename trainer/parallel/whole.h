@@ -20,9 +20,9 @@ void tr_whole_carve(struct tr_whole *whole, struct tr_arena *arena);
 TR_NODISCARD tr_status tr_whole_transform(struct tr_whole *whole, const struct tr_store *store,
                                           const struct tr_optimizer *how);
 
-/* Deals out matrices to owners, the most expensive first, each to the owner that has least so far
- * (of equals the first): owner[n], and turn[n], how many of its own an owner has before. Pure.
- * False when out of memory. */
+/* Deals out matrices of costs above 0 to owners, the most expensive first, each to the owner that
+ * has least so far (of equals the first): owner[n], and turn[n], how many of its own an owner has
+ * before. Pure. False when out of memory. */
 bool tr_whole_assign(const double *costs, int n, int nowners, int *owner, int *turn);
 
 /* What an owner computes for a matrix, up to a factor. */

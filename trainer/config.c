@@ -17,6 +17,12 @@ static const char model_names[] =
 #include "model/architecture_table.h"
     ;
 
+/* The choices of --activation. */
+static const char activation_names[] = "auto"
+#define ACTIVATION(NAME, name) "|" #name
+#include "ops/activation_table.h"
+    ;
+
 /* "|adamw|sgd": the choices of --optimizer, behind one sign. */
 static const char optimizer_names[] =
 #define OPTIMIZER(NAME, name) "|" #name
@@ -264,10 +270,22 @@ static tr_status check_rate(const struct tr_config *config, const struct tr_shar
                    config->lr);
 }
 
+static tr_status check_activation(const struct tr_config *config)
+{
+    const struct tr_architecture *architecture = tr_architectures[config->model];
+    char name[TR_TEXT_BYTES];
+    tr_config_value(config, TR_OPTION_activation, name);
+    if (config->activation == TR_ACTIVATION_AUTO || !architecture->gated) return TR_OK;
+    return tr_fail("--activation=%.32s: the MLP of %s has a gate with an activation of its own; "
+                   "leave the option out, or take a --model without a gate",
+                   name, architecture->title);
+}
+
 tr_status tr_config_check(const struct tr_config *config)
 {
     TR_TRY(check_rate(config, &config->start_rate));
     TR_TRY(check_rate(config, &config->min_rate));
+    TR_TRY(check_activation(config));
     if (config->every && !config->checkpoint[0])
         return tr_fail("--every=%lld without --checkpoint=DIR: nowhere to write to",
                        (long long)config->every);
@@ -328,6 +346,8 @@ void tr_config_resolve(struct tr_config *config)
     resolve_rate(config->lr, &config->min_rate, &config->min_lr);
     if (!config->kv_heads) config->kv_heads = config->heads;
     if (!config->hidden) config->hidden = architecture->hidden((long)config->width);
+    if (config->activation == TR_ACTIVATION_AUTO && !architecture->gated)
+        config->activation = TR_ACTIVATION_FIRST + (int64_t)architecture->activation;
     if (config->tied == TR_TIED_AUTO) config->tied = architecture->tied ? TR_TIED_ON : TR_TIED_OFF;
 }
 

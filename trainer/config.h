@@ -48,6 +48,7 @@ struct tr_config {
 };
 
 /* Places of choices in their rows. */
+enum { TR_ACTIVATION_AUTO, TR_ACTIVATION_FIRST }; /* behind the first: enum tr_activation_kind */
 enum { TR_TIED_AUTO, TR_TIED_ON, TR_TIED_OFF };
 enum { TR_REDUCE_EACH, TR_REDUCE_LAST };
 enum { TR_RESHARD_AUTO, TR_RESHARD_ALWAYS };

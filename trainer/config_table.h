@@ -14,6 +14,7 @@ NUMBER(INT, width,       "width",        "192",   1, 65536,   MODEL,    "Floats 
 NUMBER(INT, hidden,      "hidden",       "0",     0, 1048576, MODEL,    "Floats per token inside the MLP; 0 means as many as the architecture has for this width.")
 NUMBER(INT, vocabulary,  "vocabulary",   "256",   256, 16777216, MODEL, "Different tokens; bytes are tokens 0 to 255.")
 NUMBER(INT, context,     "context",      "128",   1, 1048576, MODEL,    "Tokens (bytes) of a sequence.")
+CHOICE(     activation,  "activation",   "auto", activation_names, MODEL, "Activation of an MLP without a gate; auto means the architecture's own.")
 CHOICE(     tied,        "tied",         "auto", "auto|on|off", MODEL,  "Whether the head is the embedding's table; auto means as the architecture has it.")
 NUMBER(INT, batch,       "batch",        "16",    1, 1048576, TRAIN,    "Sequences of a step, over all ranks.")
 NUMBER(INT, micro_batch, "micro-batch",  "8",     1, 65536,   TRAIN,    "Sequences one rank computes at a time; bounds the activations' memory. Where it is not given, less with --pp, so that stages idle at most 30 % of a step.")

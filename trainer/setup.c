@@ -207,6 +207,13 @@ static tr_status fit_batch(struct tr_config *config, const int size[TR_NUM_AXES]
                    highest);
 }
 
+static enum tr_activation_kind activation_of(const struct tr_config *config)
+{
+    if (config->activation == TR_ACTIVATION_AUTO)
+        return tr_architectures[config->model]->activation; /* of a gated MLP, which takes none */
+    return (enum tr_activation_kind)(config->activation - TR_ACTIVATION_FIRST);
+}
+
 static tr_status derive(const struct tr_config *given, int nranks, struct tr_setup *setup)
 {
     struct tr_config config = *given;
@@ -223,7 +230,8 @@ static tr_status derive(const struct tr_config *given, int nranks, struct tr_set
                   .hidden = (long)config.hidden,
                   .vocabulary = (long)config.vocabulary,
                   .context = (long)config.context,
-                  .tied = config.tied == TR_TIED_ON},
+                  .tied = config.tied == TR_TIED_ON,
+                  .activation = activation_of(&config)},
         .schedule = (enum tr_schedule_kind)config.pipeline,
         .zigzag = config.ring_order == TR_ZIGZAG,
         .reduce_last = config.reduce == TR_REDUCE_LAST,

@@ -27,6 +27,9 @@ places 'A setting' '^src/transport/tcp/|^docs/(man|rdma|launchers)' 'TUTTI_ZEROC
 places 'A transport between hosts' '^src/transport/rdma/|^docs/(rdma|config|cuda)' 'tt_rdma_transport|rdma_room|transport/rdma|tcp,rdma'
 places 'A kernel protocol' '^docs/' 'TT_PROTOCOL_LINES|TT_GPU_LINES|DEVICE_LINE_BYTES|device_line_bytes|[^a-z]line_bytes|most_line_bytes|TT_LINE_'
 places 'A parallelism of the trainer' '^trainer/parallel/(ulysses|fsdp|store|ring)\.c$|^trainer/README|^docs/(glossary|trainer-step)' 'ulysses|ULYSSES'
+places 'An architecture of the trainer' '^docs/|^trainer/model/llama\.c$' 'ARCHITECTURE\(LLAMA|tr_llama'
+places 'An activation of the trainer' '^docs/|^trainer/ops/relu2\.c$' 'ACTIVATION\(RELU2|relu2|RELU2'
+places 'An optimizer of the trainer' '^docs/|^trainer/ops/muon\.c$|^trainer/deepspeed' 'OPTIMIZER\(MUON|nesterov'
 places 'A collective' '^docs/(coming-from|nccl)|^src/nccl/|^perf-tests/(scatterv?\.c|peers/)|^src/algorithms/(binomial|direct|meet)\.c|^tests/integration/(bad_input|empty|hostile|random_calls|uneven)' \
     '\bTT_SCATTER\b|^X\(SCATTER,|tuttiScatter\b|tuttiCollScatter\b|\bscatter_perf\b| gather scatter | scatter gather '
 finish "$nplaces places are named"

@@ -65,6 +65,7 @@ TEST(config, bad_options_are_named_with_what_was_expected)
         {"--heads=", "not a number"},
         {"--model=bert", "--model=bert: expected one of gpt2|llama"},
         {"--tied=yes", "auto|on|off"},
+        {"--activation=tanh", "--activation=tanh: expected one of auto|gelu|relu"},
         {"--tp=0", "1 to 1024"},
         {"--beta2=1", "0 to 0.9999999"},
         {"--context=0", "1 to 1048576"},
@@ -193,6 +194,41 @@ TEST(setup, what_is_left_open_follows_from_the_model)
     CHECK_EQ(setup.engine.model.kv_heads, 1);
     REQUIRE(set_up(1, "--model=llama", "--tied=on", "--hidden=7", &setup) == TR_OK);
     CHECK(setup.engine.model.tied && setup.engine.model.hidden == 7);
+    REQUIRE(set_up(1, "--model=gpt2", NULL, NULL, &setup) == TR_OK);
+    CHECK(setup.engine.model.activation == TR_GELU);
+    REQUIRE(set_up(1, "--model=gpt2", "--activation=relu2", NULL, &setup) == TR_OK);
+    CHECK(setup.engine.model.activation == TR_RELU2);
+}
+
+TEST(config, an_activation_is_refused_where_the_mlp_has_a_gate)
+{
+    struct tr_config config;
+    REQUIRE(parse(&config, "--model=llama", "--activation=gelu") == TR_OK);
+    CHECK(tr_config_check(&config) < 0);
+    CHECK_MESSAGE(strstr(tr_error(), "--activation=gelu: the MLP of Llama has a gate"), "%s",
+                  tr_error());
+    REQUIRE(parse(&config, "--model=llama", "--activation=auto") == TR_OK);
+    CHECK(tr_config_check(&config) == TR_OK);
+}
+
+TEST(config, an_activation_belongs_to_the_checkpoint)
+{
+    struct tr_config saved, config;
+    REQUIRE(parse(&saved, "--model=gpt2", NULL) == TR_OK);
+    tr_config_resolve(&saved);
+    char *json = tr_config_to_json(&saved);
+    REQUIRE(json && strstr(json, "\"activation\":\"gelu\""));
+    REQUIRE(parse(&config, "--activation=auto", NULL) == TR_OK);
+    CHECK_MESSAGE(tr_config_restore(&config, json, "file") == TR_OK, "%s", tr_error());
+    REQUIRE(parse(&config, "--activation=relu", NULL) == TR_OK);
+    CHECK(tr_config_restore(&config, json, "file") < 0);
+    CHECK_MESSAGE(strstr(tr_error(), "file was written with --activation=gelu"), "%s", tr_error());
+    /* A checkpoint of a version that did not have the option. */
+    CHECK(tr_config_restore(&config, "{\"model\":\"gpt2\"}", "file") < 0);
+    CHECK_MESSAGE(strstr(tr_error(), "file was written with --activation=gelu"), "%s", tr_error());
+    REQUIRE(parse(&config, "--activation=gelu", NULL) == TR_OK);
+    CHECK(tr_config_restore(&config, "{\"model\":\"gpt2\"}", "file") == TR_OK);
+    free(json);
 }
 
 /* Of each thread beyond the first at least its room for scores. */
@@ -222,13 +258,15 @@ TEST(setup, a_model_that_does_not_fit_its_ranks_is_refused)
         int tp;
         const char *says;
     } cases[] = {
-        {{TR_GPT2, 1, 5, 5, 192, 64, 256, 8, true}, 1, "that do are 4 and 6"},
-        {{TR_GPT2, 1, 6, 4, 192, 64, 256, 8, true}, 1, "nearest that do are 3 and 6"},
-        {{TR_LLAMA, 1, 4, 4, 12, 64, 256, 8, true}, 1, "widths that work are 8 and 16"},
-        {{TR_LLAMA, 1, 4, 4, 4, 64, 256, 8, true}, 1, "the nearest width that works is 8"},
-        {{TR_GPT2, 1, 6, 6, 192, 64, 256, 8, true}, 4, "values of --tp that do are 3 and 6"},
-        {{TR_GPT2, 1, 12, 4, 192, 64, 256, 8, true}, 6, "--tp=6 and --kv-heads=4"},
-        {{TR_GPT2, 1, 4, 4, 192, 3, 256, 8, true}, 4, "--hidden=3"},
+        {{TR_GPT2, 1, 5, 5, 192, 64, 256, 8, true, TR_GELU}, 1, "that do are 4 and 6"},
+        {{TR_GPT2, 1, 6, 4, 192, 64, 256, 8, true, TR_GELU}, 1, "nearest that do are 3 and 6"},
+        {{TR_LLAMA, 1, 4, 4, 12, 64, 256, 8, true, TR_GELU}, 1, "widths that work are 8 and 16"},
+        {{TR_LLAMA, 1, 4, 4, 4, 64, 256, 8, true, TR_GELU}, 1, "the nearest width that works is 8"},
+        {{TR_GPT2, 1, 6, 6, 192, 64, 256, 8, true, TR_GELU},
+         4,
+         "values of --tp that do are 3 and 6"},
+        {{TR_GPT2, 1, 12, 4, 192, 64, 256, 8, true, TR_GELU}, 6, "--tp=6 and --kv-heads=4"},
+        {{TR_GPT2, 1, 4, 4, 192, 3, 256, 8, true, TR_GELU}, 4, "--hidden=3"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         struct tr_model model;

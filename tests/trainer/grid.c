@@ -33,6 +33,14 @@ static enum oracle_kind oracle_kind_of(enum tr_model_kind kind)
     lacks("this architecture");
 }
 
+static enum oracle_activation oracle_activation_of(enum tr_activation_kind kind)
+{
+    if (kind == TR_GELU) return ORACLE_GELU;
+    if (kind == TR_RELU) return ORACLE_RELU;
+    if (kind == TR_RELU2) return ORACLE_RELU2;
+    lacks("this activation");
+}
+
 static struct oracle_shape shape_of(const struct tr_model_size *size)
 {
     return (struct oracle_shape){.kind = oracle_kind_of(size->kind),
@@ -44,7 +52,8 @@ static struct oracle_shape shape_of(const struct tr_model_size *size)
                                  .vocabulary = size->vocabulary,
                                  .context = size->context,
                                  .tied = size->tied,
-                                 .theta = tr_architectures[size->kind]->rope_theta};
+                                 .theta = tr_architectures[size->kind]->rope_theta,
+                                 .activation = oracle_activation_of(size->activation)};
 }
 
 static uint64_t mix(uint64_t x)
@@ -401,7 +410,8 @@ struct tr_engine_options grid_small_options(enum tr_model_kind kind)
                                                 .hidden = 48,
                                                 .vocabulary = GRID_SMALL_VOCABULARY,
                                                 .context = GRID_SMALL_CONTEXT,
-                                                .tied = tr_architectures[kind]->tied},
+                                                .tied = tr_architectures[kind]->tied,
+                                                .activation = tr_architectures[kind]->activation},
                                       .sharding = TR_DDP,
                                       .schedule = TR_1F1B,
                                       .batch = 8,

@@ -133,6 +133,11 @@ static const char *const grid_cases[] = {
     "pp=7 layers=7 batch=3 micro=1",
     "ulysses=7 heads=3 width=24 context=1 mask=all",
     "tp=6 heads=6 width=24 hidden=13 vocab=7 model=llama kv=2",
+    /* activations of the MLP */
+    "activation=relu",
+    "activation=relu2",
+    "tp=4 activation=relu hidden=49",
+    "pp=2 fsdp=2 tp=2 zero=3 activation=relu2",
     /* optimizers that need sums over whole tensors */
     "optimizer=lamb",
     "dp=2 optimizer=lamb",

@@ -51,6 +51,15 @@ static enum tr_optimizer_kind optimizer_called(const char *name, const char *lin
     return (enum tr_optimizer_kind)one_of(name, names, TR_NUM_OPTIMIZERS, line);
 }
 
+static enum tr_activation_kind activation_called(const char *name, const char *line)
+{
+    static const char *const names[] = {
+#define ACTIVATION(NAME, name) [TR_##NAME] = #name,
+#include "../../trainer/ops/activation_table.h"
+    };
+    return (enum tr_activation_kind)one_of(name, names, TR_NUM_ACTIVATIONS, line);
+}
+
 static enum tr_model_kind model_called(const char *name, const char *line)
 {
     static const char *const names[] = {
@@ -96,6 +105,8 @@ static void take_word(struct plan *plan, const char *name, const char *value, co
         o->reduce_last = ONE_OF(value, line, "each", "last");
     else if (!strcmp(name, "reshard"))
         o->reshard_always = ONE_OF(value, line, "auto", "always");
+    else if (!strcmp(name, "activation"))
+        o->model.activation = activation_called(value, line);
     else if (!strcmp(name, "optimizer"))
         plan->test.optimizer = optimizer_called(value, line);
     else if (!strcmp(name, "tied"))
@@ -130,6 +141,9 @@ static struct plan plan_of(const char *line)
     take_words(&plan, line, line);
     if (!strstr(line, "tied="))
         plan.test.options.model.tied = tr_architectures[plan.test.options.model.kind]->tied;
+    if (!strstr(line, "activation="))
+        plan.test.options.model.activation =
+            tr_architectures[plan.test.options.model.kind]->activation;
     if (!strstr(line, "kv=")) plan.test.options.model.kv_heads = plan.test.options.model.heads;
     for (int axis = 0; axis < TR_NUM_AXES; ++axis) plan.nranks *= plan.test.size[axis];
     return plan;

@@ -3,6 +3,7 @@
  * embed_test.c and xent_test.c have the others. */
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -169,36 +170,75 @@ struct elements {
     const float *dy;
 };
 
-static double gelu_objective(double *const *in, void *arg)
+static void plain_relu(double *y, const double *x, long n)
 {
-    const struct elements *c = arg;
-    double y[147];
-    ref_gelu(y, in[0], c->n);
-    return weighted_sum(y, c->dy, c->n);
+    for (long i = 0; i < n; ++i) y[i] = fmax(x[i], 0);
 }
 
-static void check_gelu(const struct tr_backend *ops, long n)
+static void plain_relu2(double *y, const double *x, long n)
+{
+    for (long i = 0; i < n; ++i) y[i] = pow(fmax(x[i], 0), 2);
+}
+
+/* The formula of each activation, by enum tr_activation_kind. */
+static void (*const formulas[TR_NUM_ACTIVATIONS])(double *y, const double *x, long n) = {
+    [TR_GELU] = ref_gelu, [TR_RELU] = plain_relu, [TR_RELU2] = plain_relu2};
+
+struct activation {
+    struct elements elements;
+    int kind;
+};
+
+static double activation_objective(double *const *in, void *arg)
+{
+    const struct activation *c = arg;
+    double y[147];
+    formulas[c->kind](y, in[0], c->elements.n);
+    return weighted_sum(y, c->elements.dy, c->elements.n);
+}
+
+static void check_activation(const struct tr_backend *ops, int kind, long n)
 {
     const float *x = some(n, 6, 1);
-    struct elements c = {.n = n, .dy = some(n, 1, 2)};
-    float *y = zeros(n), *dx = copy_of(c.dy, n);
+    struct activation c = {{.n = n, .dy = some(n, 1, 2)}, kind};
+    float *y = zeros(n), *dx = copy_of(c.elements.dy, n);
     double *yy = wide_zeros(n);
-    ops->gelu_forward(data_of(y), data_of(x), n);
-    ref_gelu(yy, wide_of(x, n), n);
+    char name[32];
+    snprintf(name, sizeof name, "activation %d", kind);
+    ops->activations[kind].forward(data_of(y), data_of(x), n);
+    formulas[kind](yy, wide_of(x, n), n);
     for (long i = 0; i < n; ++i)
-        CHECK(fabs((double)y[i] - yy[i]) < 6e-6); /* 1e-6 of the largest x */
-    ops->gelu_backward(data_of(dx), data_of(dx), data_of(x), n);
+        CHECK_MESSAGE(fabs((double)y[i] - yy[i]) < 6e-6, "%s of %g is %g", name, (double)x[i],
+                      (double)y[i]); /* 1e-6 of the largest x */
+    ops->activations[kind].backward(data_of(dx), data_of(dx), data_of(x), n);
     const struct input inputs[] = {{"x", x, dx, n}};
-    check_gradients("gelu", inputs, 1, gelu_objective, &c);
+    check_gradients(name, inputs, 1, activation_objective, &c);
     free_all();
 }
 
-TEST(ops, gelu_matches_the_reference_and_its_differences)
+TEST(ops, activations_match_their_formulas_and_their_differences)
+{
+    for (int kind = 0; kind < TR_NUM_ACTIVATIONS; ++kind) {
+        REQUIRE(formulas[kind]);
+        FOR_EACH_BUILD(ops)
+        {
+            check_activation(ops, kind, 147);
+            for (const long *n = odd_sizes; *n; ++n) check_activation(ops, kind, *n);
+        }
+    }
+}
+
+TEST(ops, activations_keep_what_is_no_number)
 {
     FOR_EACH_BUILD(ops)
-    {
-        check_gelu(ops, 147);
-        for (const long *n = odd_sizes; *n; ++n) check_gelu(ops, *n);
+    for (int kind = 0; kind < TR_NUM_ACTIVATIONS; ++kind) {
+        float x[17], y[17], dx[17], ones[17];
+        for (int i = 0; i < 17; ++i) x[i] = NAN, ones[i] = 1;
+        ops->activations[kind].forward(data_of(y), data_of(x), 17);
+        ops->activations[kind].backward(data_of(dx), data_of(ones), data_of(x), 17);
+        for (int i = 0; i < 17; ++i)
+            CHECK_MESSAGE(isnan(y[i]) && (isnan(dx[i]) || dx[i] == 1), "activation %d: %g, %g",
+                          kind, (double)y[i], (double)dx[i]);
     }
 }
 

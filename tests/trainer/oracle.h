@@ -8,12 +8,14 @@
 #include <stdint.h>
 
 enum oracle_kind { ORACLE_GPT2, ORACLE_LLAMA };
+enum oracle_activation { ORACLE_GELU, ORACLE_RELU, ORACLE_RELU2 };
 
 struct oracle_shape {
     enum oracle_kind kind;
     long layers, heads, kv_heads, width, hidden, vocabulary, context;
-    bool tied;    /* the head is token.weight */
-    double theta; /* base of the rotary angles; Llama only */
+    bool tied;                         /* the head is token.weight */
+    double theta;                      /* base of the rotary angles; Llama only */
+    enum oracle_activation activation; /* of the MLP; GPT-2 only */
 };
 
 struct oracle_param {

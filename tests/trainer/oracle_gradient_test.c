@@ -134,11 +134,11 @@ static void check_gradients(const struct oracle_shape *shape, enum mask mask)
 /* layers, heads, kv heads, width, hidden, vocabulary, context, tied, theta */
 #define GPT2(...)                                                                                  \
     {                                                                                              \
-        ORACLE_GPT2, __VA_ARGS__, 0                                                                \
+        ORACLE_GPT2, __VA_ARGS__, 0, ORACLE_GELU                                                   \
     }
 #define LLAMA(...)                                                                                 \
     {                                                                                              \
-        ORACLE_LLAMA, __VA_ARGS__, 10000                                                           \
+        ORACLE_LLAMA, __VA_ARGS__, 10000, ORACLE_GELU                                              \
     }
 static const struct oracle_shape gpt2[] = {
     GPT2(1, 2, 2, 8, 12, 11, 6, true), GPT2(1, 2, 2, 8, 12, 11, 6, false),
@@ -166,6 +166,15 @@ TEST(oracle_gradient, of_every_parameter_of_llama_is_the_slope_of_the_loss)
     for (int i = 0; i < SHAPES; ++i) {
         check_gradients(&llama[i], EVERY_TOKEN);
         check_gradients(&llama[i], SOME_TOKENS);
+    }
+}
+
+TEST(oracle_gradient, of_every_activation_is_the_slope_of_the_loss)
+{
+    struct oracle_shape shape = gpt2[0];
+    for (int i = ORACLE_GELU; i <= ORACLE_RELU2; ++i) {
+        shape.activation = (enum oracle_activation)i;
+        check_gradients(&shape, SOME_TOKENS);
     }
 }
 

@@ -138,6 +138,19 @@ static void add(double *to, const double *x, long count)
     for (long i = 0; i < count; ++i) to[i] += x[i];
 }
 
+static double activate(enum oracle_activation kind, double x)
+{
+    return kind == ORACLE_GELU ? oracle_gelu(x) : x <= 0 ? 0 : kind == ORACLE_RELU ? x : x * x;
+}
+
+static double slope_of(enum oracle_activation kind, double x)
+{
+    return kind == ORACLE_GELU   ? oracle_gelu_slope(x)
+           : x <= 0              ? 0
+           : kind == ORACLE_RELU ? 1
+                                 : 2 * x;
+}
+
 /* Block number `layer` of kept->input; gives its output. */
 static double *block_forward(struct run *run, long layer, struct kept *kept)
 {
@@ -171,7 +184,7 @@ static double *block_forward(struct run *run, long layer, struct kept *kept)
     if (s->kind == ORACLE_LLAMA) linear(run, layer, "mlp.gate", kept->gate, kept->norm2);
     for (long i = 0; i < wide; ++i)
         kept->active[i] = s->kind == ORACLE_LLAMA ? oracle_silu(kept->gate[i]) * kept->up[i]
-                                                  : oracle_gelu(kept->up[i]);
+                                                  : activate(s->activation, kept->up[i]);
     double *output = zeros(run, stream);
     linear(run, layer, "mlp.down", output, kept->active);
     add(output, kept->middle, stream);
@@ -192,7 +205,7 @@ static void mlp_backward(struct run *run, long layer, const struct kept *kept, d
             d_up[i] = d_active[i] * oracle_silu(kept->gate[i]);
             d_gate[i] = d_active[i] * kept->up[i] * oracle_silu_slope(kept->gate[i]);
         } else {
-            d_up[i] = d_active[i] * oracle_gelu_slope(kept->up[i]);
+            d_up[i] = d_active[i] * slope_of(s->activation, kept->up[i]);
         }
     }
     linear_backward(run, layer, "mlp.up", d_norm, d_up, kept->norm2);

@@ -128,7 +128,8 @@ static void set(const struct oracle *model, double *weights, const char *name, c
 TEST(oracle, gpt2_without_blocks_adds_the_places_and_reads_the_table_as_head)
 {
     struct oracle model;
-    REQUIRE(oracle_init(&model, (struct oracle_shape){ORACLE_GPT2, 2, 1, 1, 2, 3, 2, 2, true, 0}));
+    REQUIRE(oracle_init(
+        &model, (struct oracle_shape){ORACLE_GPT2, 2, 1, 1, 2, 3, 2, 2, true, 0, ORACLE_GELU}));
     double *w = calloc((size_t)model.total, sizeof *w);
     set(&model, w, "token.weight", (double[]){2, 0, 0, 2});
     set(&model, w, "place.weight", (double[]){1, 1, -3, 1});
@@ -148,8 +149,8 @@ TEST(oracle, gpt2_without_blocks_adds_the_places_and_reads_the_table_as_head)
 TEST(oracle, llama_without_blocks_reads_a_head_of_its_own)
 {
     struct oracle model;
-    REQUIRE(oracle_init(&model,
-                        (struct oracle_shape){ORACLE_LLAMA, 2, 1, 1, 2, 3, 2, 2, false, 10000}));
+    REQUIRE(oracle_init(&model, (struct oracle_shape){ORACLE_LLAMA, 2, 1, 1, 2, 3, 2, 2, false,
+                                                      10000, ORACLE_GELU}));
     double *w = calloc((size_t)model.total, sizeof *w);
     set(&model, w, "token.weight", (double[]){3, 1, 0, 0});
     set(&model, w, "norm.weight", (double[]){1, 2});
@@ -164,8 +165,9 @@ TEST(oracle, zero_weights_find_every_token_equally_likely)
 {
     for (int kind = 0; kind < 2; ++kind) {
         struct oracle model;
-        REQUIRE(oracle_init(&model, (struct oracle_shape){kind ? ORACLE_LLAMA : ORACLE_GPT2, 1, 2,
-                                                          1, 4, 3, 13, 3, kind, 10000}));
+        REQUIRE(
+            oracle_init(&model, (struct oracle_shape){kind ? ORACLE_LLAMA : ORACLE_GPT2, 1, 2, 1, 4,
+                                                      3, 13, 3, kind, 10000, ORACLE_GELU}));
         double *w = calloc((size_t)model.total, sizeof *w);
         const struct oracle_batch batch = {(int32_t[]){1, 2, 3}, (int32_t[]){2, 3, 12},
                                            (double[]){1, 0, 0.5}, 1, 3};
@@ -192,8 +194,8 @@ TEST(oracle, lists_parameters_in_the_order_of_the_forward_pass)
     static const long shapes[][2] = {{11, 12}, {12, 0}, {12, 12}, {6, 12}, {6, 12}, {12, 12},
                                      {12, 0},  {5, 12}, {5, 12},  {12, 5}, {12, 0}, {11, 12}};
     struct oracle model;
-    REQUIRE(oracle_init(&model,
-                        (struct oracle_shape){ORACLE_LLAMA, 1, 6, 3, 12, 5, 11, 8, false, 10000}));
+    REQUIRE(oracle_init(&model, (struct oracle_shape){ORACLE_LLAMA, 1, 6, 3, 12, 5, 11, 8, false,
+                                                      10000, ORACLE_GELU}));
     REQUIRE(model.nparams == 12);
     long offset = 0;
     for (int p = 0; p < model.nparams; ++p) {
@@ -206,8 +208,8 @@ TEST(oracle, lists_parameters_in_the_order_of_the_forward_pass)
     }
     CHECK_EQ(model.total, offset);
     oracle_fini(&model);
-    REQUIRE(
-        oracle_init(&model, (struct oracle_shape){ORACLE_GPT2, 3, 6, 6, 12, 5, 11, 8, true, 0}));
+    REQUIRE(oracle_init(
+        &model, (struct oracle_shape){ORACLE_GPT2, 3, 6, 6, 12, 5, 11, 8, true, 0, ORACLE_GELU}));
     CHECK_EQ(model.nparams, 2 + 3 * 16 + 2);
     CHECK(!oracle_find(&model, "place.weight")->decay);
     CHECK_EQ(oracle_find(&model, "place.weight")->rows, 8);
@@ -218,7 +220,8 @@ TEST(oracle, lists_parameters_in_the_order_of_the_forward_pass)
 
 TEST(oracle, refuses_shapes_that_are_no_model)
 {
-    const struct oracle_shape good = {ORACLE_LLAMA, 1, 4, 2, 16, 5, 11, 8, false, 10000};
+    const struct oracle_shape good = {ORACLE_LLAMA, 1, 4,     2,     16,         5,
+                                      11,           8, false, 10000, ORACLE_GELU};
     struct oracle_shape bad[5] = {good, good, good, good, good};
     bad[0].heads = 3;
     bad[1].kv_heads = 3;

@@ -6,6 +6,8 @@
 
 #include <stdbool.h>
 
+#include "../ops/activation.h"
+
 enum tr_model_kind {
 #define ARCHITECTURE(NAME, name) TR_##NAME,
 #include "architecture_table.h"
@@ -16,6 +18,7 @@ struct tr_model_size {
     enum tr_model_kind kind;
     long layers, heads, kv_heads, width, hidden, vocabulary, context;
     bool tied;
+    enum tr_activation_kind activation; /* of an MLP without a gate */
 };
 
 /* What a tensor's rows or columns are. tp cuts all but the width and the context; heads stay whole.
@@ -100,7 +103,8 @@ struct tr_architecture {
     const struct tr_mlp_kind *mlp;
     bool gated;        /* the MLP multiplies by a gate, and so keeps one more activation */
     double rope_theta; /* of the rotation of queries and keys; 0: they are not rotated */
-    /* What --tied=auto and --hidden=0 mean */
+    /* What --activation=auto, of an MLP without a gate, --tied=auto and --hidden=0 mean */
+    enum tr_activation_kind activation;
     bool tied;
     long (*hidden)(long width);
 };

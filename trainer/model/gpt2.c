@@ -46,7 +46,8 @@ const struct tr_architecture tr_gpt2 = {
               [TR_FINAL] = TR_ROWS(final)},
     .norm = &tr_layer_norm,
     .norm_epsilon = 1e-5,
-    .mlp = &tr_gelu_mlp,
+    .mlp = &tr_plain_mlp,
+    .activation = TR_GELU,
     .tied = true,
     .hidden = hidden_of,
 };

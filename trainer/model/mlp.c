@@ -23,25 +23,30 @@ static void product_up_backward(const struct tr_pass *pass, const struct tr_bloc
                                 m->size.width, m->hidden);
 }
 
-static void gelu_forward(const struct tr_pass *pass, const struct tr_block *b,
-                         struct tr_block_acts *a, const struct tr_data *w, const struct tr_data *x)
+static const struct tr_activation *activation_of(const struct tr_model *m)
+{
+    return &m->backend->activations[m->size.activation];
+}
+
+static void plain_forward(const struct tr_pass *pass, const struct tr_block *b,
+                          struct tr_block_acts *a, const struct tr_data *w, const struct tr_data *x)
 {
     const struct tr_model *m = pass->model;
     product_up(pass, b, a, w, x);
-    m->backend->gelu_forward(a->active, a->up, pass->tokens->rows * m->hidden);
+    activation_of(m)->forward(a->active, a->up, pass->tokens->rows * m->hidden);
 }
 
-static void gelu_backward(const struct tr_pass *pass, const struct tr_block *b,
-                          const struct tr_block_acts *a, const struct tr_data *w, struct tr_data *g,
-                          const struct tr_data *x)
+static void plain_backward(const struct tr_pass *pass, const struct tr_block *b,
+                           const struct tr_block_acts *a, const struct tr_data *w,
+                           struct tr_data *g, const struct tr_data *x)
 {
     const struct tr_model *m = pass->model;
     struct tr_data *d_wide = pass->scratch->d_wide;
-    m->backend->gelu_backward(d_wide, d_wide, a->up, pass->tokens->rows * m->hidden);
+    activation_of(m)->backward(d_wide, d_wide, a->up, pass->tokens->rows * m->hidden);
     product_up_backward(pass, b, w, g, x);
 }
 
-const struct tr_mlp_kind tr_gelu_mlp = {gelu_forward, gelu_backward};
+const struct tr_mlp_kind tr_plain_mlp = {plain_forward, plain_backward};
 
 static void swiglu_forward(const struct tr_pass *pass, const struct tr_block *b,
                            struct tr_block_acts *a, const struct tr_data *w,

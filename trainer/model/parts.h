@@ -34,7 +34,7 @@ struct tr_mlp_kind {
                      const struct tr_block_acts *acts, const struct tr_data *weights,
                      struct tr_data *gradients, const struct tr_data *x);
 };
-extern const struct tr_mlp_kind tr_gelu_mlp, tr_swiglu_mlp; /* mlp.c */
+extern const struct tr_mlp_kind tr_plain_mlp, tr_swiglu_mlp; /* mlp.c */
 
 /* The gradients of one more product x[rows, h] w[n, h]^T of the same x: dw and db +=, and its
  * summand of x's gradient is added to d_all. May take the room of x, which is read before. */

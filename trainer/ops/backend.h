@@ -23,6 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "activation.h"
 #include "optimizer.h"
 #include "tensor_type.h"
 #include "tutti.h"
@@ -135,11 +136,7 @@ struct tr_backend {
                          const struct tr_data *x, const float *rstd, const struct tr_data *gamma,
                          long rows, long n);
 
-    /* y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
-    void (*gelu_forward)(struct tr_data *y, const struct tr_data *x, long n);
-    /* dx = dy * derivative at x; dx may be dy */
-    void (*gelu_backward)(struct tr_data *dx, const struct tr_data *dy, const struct tr_data *x,
-                          long n);
+    struct tr_activation activations[TR_NUM_ACTIVATIONS];
 
     /* y = gate / (1 + exp(-gate)) * up */
     void (*swiglu_forward)(struct tr_data *y, const struct tr_data *gate, const struct tr_data *up,

@@ -110,10 +110,10 @@ static void rms_backward(struct tr_data *dx, struct tr_data *dgamma, const struc
 {
 }
 
-static void gelu_forward(struct tr_data *y, const struct tr_data *x, long n) {}
+static void activate(struct tr_data *y, const struct tr_data *x, long n) {}
 
-static void gelu_backward(struct tr_data *dx, const struct tr_data *dy, const struct tr_data *x,
-                          long n)
+static void activate_backward(struct tr_data *dx, const struct tr_data *dy, const struct tr_data *x,
+                              long n)
 {
 }
 
@@ -247,8 +247,6 @@ void tr_dry_backend(struct tr_dry *dry, const struct tr_types *types)
         .norm_backward = norm_backward,
         .rms_forward = rms_forward,
         .rms_backward = rms_backward,
-        .gelu_forward = gelu_forward,
-        .gelu_backward = gelu_backward,
         .swiglu_forward = swiglu_forward,
         .swiglu_backward = swiglu_backward,
         .rope = rope,
@@ -266,6 +264,8 @@ void tr_dry_backend(struct tr_dry *dry, const struct tr_types *types)
         .add_squares = add_squares,
         .exponential = exponential,
     };
+    for (int kind = 0; kind < TR_NUM_ACTIVATIONS; ++kind)
+        dry->backend.activations[kind] = (struct tr_activation){activate, activate_backward};
     for (int kind = 0; kind < TR_NUM_OPTIMIZERS; ++kind) {
         const struct tr_optimizer how = {.kind = (enum tr_optimizer_kind)kind};
         dry->rules[kind] = dry_rule(tr_optimizer_rule(&how));

@@ -93,16 +93,17 @@ static void rms_backward(struct tr_data *dx, struct tr_data *dgamma, const struc
     (floats(dx), floats(dgamma), numbers(dy), numbers(x), rstd, numbers(gamma), rows, n);
 }
 
-static void gelu_forward(struct tr_data *y, const struct tr_data *x, long n)
-{
-    TR_OP(gelu_forward)(floats(y), numbers(x), n);
-}
-
-static void gelu_backward(struct tr_data *dx, const struct tr_data *dy, const struct tr_data *x,
-                          long n)
-{
-    TR_OP(gelu_backward)(floats(dx), numbers(dy), numbers(x), n);
-}
+#define ACTIVATION(NAME, name)                                                                     \
+    static void name##_forward(struct tr_data *y, const struct tr_data *x, long n)                 \
+    {                                                                                              \
+        TR_OP(name##_forward)(floats(y), numbers(x), n);                                           \
+    }                                                                                              \
+    static void name##_backward(struct tr_data *dx, const struct tr_data *dy,                      \
+                                const struct tr_data *x, long n)                                   \
+    {                                                                                              \
+        TR_OP(name##_backward)(floats(dx), numbers(dy), numbers(x), n);                            \
+    }
+#include "activation_table.h"
 
 static void swiglu_forward(struct tr_data *y, const struct tr_data *gate, const struct tr_data *up,
                            long n)
@@ -228,8 +229,11 @@ const struct tr_backend TR_OP(backend) = {
     .norm_backward = norm_backward,
     .rms_forward = rms_forward,
     .rms_backward = rms_backward,
-    .gelu_forward = gelu_forward,
-    .gelu_backward = gelu_backward,
+    .activations =
+        {
+#define ACTIVATION(NAME, name) [TR_##NAME] = {name##_forward, name##_backward},
+#include "activation_table.h"
+        },
     .swiglu_forward = swiglu_forward,
     .swiglu_backward = swiglu_backward,
     .rope = rope,

@@ -26,8 +26,10 @@ void TR_OP(rms_forward)(float *y, float *rstd, const float *x, const float *gamm
                         long rows, long n);
 void TR_OP(rms_backward)(float *dx, float *dgamma, const float *dy, const float *x,
                          const float *rstd, const float *gamma, long rows, long n);
-void TR_OP(gelu_forward)(float *y, const float *x, long n);
-void TR_OP(gelu_backward)(float *dx, const float *dy, const float *x, long n);
+#define ACTIVATION(NAME, name)                                                                     \
+    void TR_OP(name##_forward)(float *y, const float *x, long n);                                  \
+    void TR_OP(name##_backward)(float *dx, const float *dy, const float *x, long n);
+#include "activation_table.h"
 void TR_OP(swiglu_forward)(float *y, const float *gate, const float *up, long n);
 void TR_OP(swiglu_backward)(float *dgate, float *dup, const float *dy, const float *gate,
                             const float *up, long n);

@@ -18,7 +18,7 @@ trials=(pairs short wrap leaves reports more exchanges calls graphs faults)
 quickly=(timeout --kill-after=5 "${LIMIT:-240}" env TUTTI_DEVICE_CHANNELS=2 TUTTI_DEVICE_THREADS=64)
 strictly=("${quickly[@]}" VGPU_DEVICES=2 VGPU_BLOCK_ORDER=shuffled VGPU_VECTOR=strict)
 pairs() { run "$1" "$2" 2 'run.every_algorithm*:run.a_[fm]*:run.abort*:begin.*'; }
-short() { run "$1" "$2" 3 'run.every_algorithm*:run.a_*:run.abort*'; }
+short() { run "$1" "$2" 3 'run.every_algorithm*:run.a_*:run.abort*:run.blocks*'; }
 wrap() { run "$1" "$2" 3 'wrap.*'; }
 more() { run "$1" "$2" 8 'run.every_algorithm*:run.a_*:run.abort*'; }
 leaves() { run "$1" "$2" 3 'run.a_receive*:run.a_send*:run.a_message_of_a_send*:run.a_rank_that_fails*'; }
@@ -154,7 +154,7 @@ mutant a3_vector_load run.ptx "s/$line_load/ld.relaxed.sys.global.v2.b64 {\2, \3
 mutant a3_load_cta run.ptx 's/ld\.relaxed\.sys\.global\.b128/ld.relaxed.cta.global.b128/'
 mutant a3_load_gpu run.ptx 's/ld\.relaxed\.sys\.global\.b128/ld.relaxed.gpu.global.b128/'
 mutant r4_a4_relaxed run.ptx 's/atom\.acq_rel\.gpu/atom.relaxed.gpu/'
-mutant r5_relaxed run.ptx 's/fence\.acq_rel\.sys;//'
+mutant r5_relaxed port.cuh 's/asm volatile\("fence\.acq_rel\.sys;" ::: "memory"\); \/\* R5.*//'
 mutant reference_cta run.ptx 's/atom\.relaxed\.gpu\.global\.or/atom.relaxed.cta.global.or/'
 mutant failure_cta run.ptx 's/atom\.relaxed\.gpu\.global\.cas/atom.relaxed.cta.global.cas/'
 
@@ -173,7 +173,7 @@ mutant withdraws_nothing port.cuh '/^static __device__ bool tt_withdraw_referenc
 # Barriers.
 mutant no_barrier_after_waits step.cuh '/^static __device__ bool tt_prepare\(/,/^}/s/return __syncthreads_and\(go\)/return go/'
 mutant no_barrier_before_publish step.cuh '/ bool tt_do_step/,/^}/s/if \(!__syncthreads_and\(go\)\) return false;/if (!go) return false;/'
-mutant no_barrier_after_publish step.cuh '/^static __device__ void tt_finish_step/,/^}/s/^    __syncthreads\(\);//'
+mutant no_barrier_before_tell step.cuh '/^static __device__ void tt_finish_step/,/^}/s/^    __syncthreads\(\);//'
 mutant no_barrier_before_pass step.cuh '/^static __device__ void tt_list_pass/,/^}/s/^    __syncthreads\(\);//'
 mutant no_barrier_between_pieces step.cuh 's/^        if \(block.call\.protocol == TT_PROTOCOL_SLOTS\) __syncthreads\(\);//'
 mutant no_barrier_after_resolve run.cu '/^static __device__ bool walk/,/^}/s/^        __syncthreads\(\);//'
@@ -189,9 +189,9 @@ mutant r7_before_fence port.cuh '/^static __device__ void tt_count_ended/,/^}/{s
 mutant r7_before_nended port.cuh '/^static __device__ void tt_count_ended/,/^}/{s/^    state->nended = nended;//; s/^    tt_store_count\(&report->nended, nended\);/&\n    state->nended = nended;/}'
 
 # Counters, notes, tails.
-mutant releases_rarely step.cuh 's/nslots > 2 \? 2 : 1/nslots > 2 ? 4 : 2/'
-mutant releases_rarely_with_two step.cuh 's/nslots > 2 \? 2 : 1/nslots > 2 ? 2 : 2/'
-mutant no_release_at_end run.cu '/^static __device__ bool end_walk/,/^}/s/^        tt_release\(end, end->count\);//'
+mutant releases_rarely block.cuh 's/nslots > 2 \? 2 : 1/nslots > 2 ? 4 : 2/'
+mutant releases_rarely_with_two block.cuh 's/nslots > 2 \? 2 : 1/nslots > 2 ? 2 : 2/'
+mutant no_release_at_end run.cu '/^static __device__ bool end_walk/,/^}/s/^.* tt_tell\(1\);//'
 mutant no_wait_at_end run.cu 's/go = go && tt_wait_for_release\(tt_end\(e\), &watch, 0\);/;/'
 mutant publishes_before_note step.cuh '/struct tt_device_note \*note/s/^/        tt_publish(end, message->head);\n/'
 mutant note_keeps_reference step.cuh 's/note->reference = refers \? reference : 0;/if (refers) note->reference = reference;/'
@@ -214,7 +214,7 @@ mutant r3_vector_store_sys run.ptx "s/${line_store/gpu/sys}/st.relaxed.sys.globa
 mutant r4_only_acquires run.ptx 's/atom\.acq_rel\.gpu/atom.acquire.gpu/'
 mutant a4_only_releases run.ptx 's/atom\.acq_rel\.gpu/atom.release.gpu/'
 mutant r4_a4_cta run.ptx 's/atom\.acq_rel\.gpu/atom.acq_rel.cta/'
-mutant r5_gpu run.ptx 's/fence\.acq_rel\.sys;/fence.acq_rel.gpu;/'
+mutant r5_gpu port.cuh 's/fence\.acq_rel\.sys;(.*R5)/fence.acq_rel.gpu;\1/'
 mutant r6_relaxed run.ptx 's/st\.release\.sys\.global\.u32/st.relaxed.sys.global.u32/'
 mutant abort_weak run.ptx 's/ld\.relaxed\.sys\.global\.u64/ld.global.u64/'
 mutant abort_cta run.ptx 's/ld\.relaxed\.sys\.global\.u64/ld.relaxed.cta.global.u64/'
@@ -233,12 +233,27 @@ mutant runs_without_asking run.cu 's/^    if \(!__syncthreads_and\(go && layout\
 mutant replays_before_asking run.cu 's/^    const bool waits = call->captured \|\| call->exchange;/    const bool waits = call->exchange;/'
 mutant exchanges_without_asking run.cu 's/^    const bool goes = !waits \|\| __syncthreads_and\(go\);/    const bool goes = true;/'
 
+# One fence for what a step tells.
+mutant tells_without_fence port.cuh '/^static __device__ void tt_fence_release/,/^}/s/fence\.acq_rel\.(gpu|sys);//'
+mutant tells_with_fence_of_the_block port.cuh '/^static __device__ void tt_fence_release/,/^}/s/fence\.acq_rel\.gpu/fence.acq_rel.cta/'
+mutant tells_with_fence_of_the_gpu port.cuh '/^static __device__ void tt_fence_release/,/^}/s/fence\.acq_rel\.sys/fence.acq_rel.gpu/'
+mutant tells_system_nothing block.cuh 's/^        wide = wide \|\| .*/        ;/'
+mutant tells_behind_a_fence_of_another_lane block.cuh 's/if \(lane == 0\) tt_fence_release/if (lane == 1) tt_fence_release/'
+mutant tells_before_the_fence block.cuh 's/^    if \(lane == 0\) tt_fence_release\(system\);//; s/^        if \(lane == 0\) tt_store_words\(.*/&\n        if (lane == 0) tt_fence_release(system);/'
+mutant tells_by_weak_stores block.cuh 's/tt_store_count\(some\[k\]\.word, some\[k\]\.value\)/*some[k].word = some[k].value/'
+mutant tells_before_lanes_have_listed block.cuh '/^static __device__ __noinline__ void tt_tell/,/^}/{0,/^        __syncwarp\(\);/s/^        __syncwarp\(\);//}'
+mutant tells_one_word block.cuh 's/tt_store_words\(\(uint32_t\)__popc\(all\)\)/tt_store_words(1)/'
+mutant tells_by_all_warps block.cuh 's/tt_nthreads\(\) - tt_thread\(\) > TT_WARP \|\| //'
+mutant tells_of_32_ends block.cuh 's/for \(uint32_t first = 0; first < block\.nends;/for (uint32_t first = 0; first < 1;/'
+mutant never_tells_of_sent_messages block.cuh 's/must = must \|\| \(end->outgoing \? n : n >= least\)/must = must || (!end->outgoing \&\& n >= least)/'
+mutant meet_tells_nothing_before_waiting meet.cuh '/^        tt_tell\(tt_most_read\(\)\);/d'
+
 # More flags, tails and references.
-mutant releases_one_early step.cuh '/^static __device__ void tt_finish_message/,/^}/s/tt_release\(end, end->count\)/tt_release(end, end->count + 1)/'
+mutant releases_one_early block.cuh 's/\{end->tail, end->count\}/{end->tail, end->count + 1}/'
 mutant releases_before_reading step.cuh 's/^    message->at = tt_find_message/    tt_release(end, end->count + 1);\n    message->at = tt_find_message/'
-mutant releases_one_too_few run.cu '/^static __device__ bool end_walk/,/^}/s/^        tt_release\(end, end->count\);/        tt_release(end, end->count - 1);/'
-mutant publishes_the_next_head step.cuh 's/tt_publish\(end, message->head\)/tt_publish(end, message->head + 1)/'
-mutant publishes_nothing_on_last_link step.cuh 's/^        tt_publish\(end, message->head\);/        if (message == block.out \&\& block.round == 0) tt_publish(end, message->head);/'
+mutant releases_one_too_few block.cuh 's/\{end->tail, end->count\}/{end->tail, end->count - 1}/'
+mutant publishes_the_next_head block.cuh 's/tt_device_head\(end->count, /tt_device_head(end->count + 1, /'
+mutant publishes_nothing_on_last_link step.cuh 's/ end->due = 1;/ end->due = message == block.out \&\& block.round == 0;/'
 mutant refers_is_not_kept step.cuh 's/if \(refers\) end->refers = 1;//'
 mutant reference_without_reach step.cuh 's/const bool refers = reference && end->reaches;/const bool refers = reference;/'
 mutant reference_is_not_marked port.cuh '/^static __device__ uint64_t tt_take_reference/,/^}/s/tt_mark_reference\(note, TT_REFERENCE_TAKEN, system\)/tt_mark_reference(note, 0, system)/'
@@ -253,14 +268,14 @@ mutant renews_nothing port.cuh 's/^    if \(tt_device_renews\(.*\)\) tt_renew\(.
 mutant renews_no_note port.cuh 's/^    end->notes\[slot\]\.head = number;//'
 mutant renews_no_line port.cuh '/^static __device__ __noinline__ void tt_renew/,/^}/s/^        tt_store_line\(.*\);/        ;/'
 mutant renews_with_zero port.cuh 's/tt_store_line\(lines \+ at, 0, number, end->system\)/tt_store_line(lines + at, 0, 0, end->system)/'
-mutant renews_no_head step.cuh 's/if \(!lines \|\| tt_device_renews\(.*\)\)$/if (!lines)/'
+mutant renews_no_head step.cuh 's/if \(!lines \|\| tt_device_renews\(.*\)\) end->due/if (!lines) end->due/'
 mutant renews_one_slot_too_few port.cuh 's/tt_device_renews\(end->count, links->nslots\)/tt_device_renews(end->count, links->nslots - 1)/'
-mutant meet_renews_no_head meet.cuh 's/^        tt_publish\(out, block.out\[rank\]\.head\);/        ;/'
+mutant meet_renews_no_head meet.cuh 's/ out->due = 1;/ ;/'
 mutant fails_without_first port.cuh 's/if \(before\) return;//'
 
 # Meetings.
 mutant meet_no_barrier_after_waits meet.cuh '/ bool tt_do_meeting\(/,/^}/s/if \(!__syncthreads_and\(go\)\) return false;/if (!go) return false;/'
-mutant meet_no_barrier_before_publish meet.cuh 's/if \(!lines\) __syncthreads\(\);//'
+mutant meet_no_barrier_before_publish meet.cuh '/^    if \(!lines\) \{/{n;s/__syncthreads\(\);//}'
 mutant meet_no_barrier_after_await meet.cuh 's/if \(!lines && !__syncthreads_and\(go\)\) return false;//'
 mutant meet_no_barrier_after_list meet.cuh '/^static __device__ void tt_meet_list/,/^}/s/^    __syncthreads\(\);$//'
 mutant meet_no_barrier_before_list meet.cuh '/^static __device__ void tt_meet_list/,/^}/s/^    __syncthreads\(\); .*//'
@@ -271,9 +286,9 @@ mutant meet_does_not_await_lines meet.cuh 's/\(lines \? tt_meet_await_lines\(ran
 mutant meet_sends_no_empty_line meet.cuh 's/if \(lines && !before\) .*//'
 mutant meet_no_signature meet.cuh 's/if \(head != mine\)/if (false)/'
 mutant meet_note_has_no_head meet.cuh 's/note->head = block.out\[rank\]\.head;//'
-mutant meet_counts_no_meetings meet.cuh 's/^    out->count\+\+;/    if (!self) out->count++;/'
-mutant meet_releases_too_much meet.cuh 's/^    tt_finish_message\(in\);/&\n    if (in->known_tail == in->count) tt_release(in, in->count + 1);/'
-mutant meet_releases_rarely meet.cuh 's/^    tt_finish_message\(in\);/    if ((in->count + 1) % 8) tt_count_read(in, \&block.call.links); else tt_finish_message(in);/'
+mutant meet_counts_no_meetings meet.cuh 's/^    if \(self \|\| lines\) out->count\+\+;/    if (!self \&\& lines) out->count++;/'
+mutant meet_releases_too_much meet.cuh 's/^    if \(!self\) tt_count_read\(.*/&\n    if (!self) tt_release(tt_meet_end(rank, 0), tt_meet_end(rank, 0)->count + 1);/'
+mutant meet_releases_rarely meet.cuh 's/^    tt_tell\(tt_most_read\(\)\);/    tt_tell(8);/'
 mutant meet_system_is_forgotten meet.cuh 's/to->system = out->system;/to->system = false;/'
 
 # Sends and receives (exchange.cuh).

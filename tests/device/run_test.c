@@ -10,6 +10,8 @@
 #include "shim.h"
 #include "world.h"
 
+enum { MOST_RANKS = 8 }; /* that every algorithm is run with */
+
 static const char *const protocol_names[TT_NPROTOCOLS] = {"slots", "lines"};
 
 static uint64_t seed(void)
@@ -28,8 +30,8 @@ static unsigned turns(void)
 static int most_ranks(void)
 {
     const char *text = getenv("TT_DEVICE_RANKS");
-    const int most = text ? atoi(text) : JOB_MOST_RANKS;
-    return most < JOB_MOST_RANKS ? most : JOB_MOST_RANKS;
+    const int most = text ? atoi(text) : MOST_RANKS;
+    return most < MOST_RANKS ? most : MOST_RANKS;
 }
 
 /* A stream of numbers. */
@@ -110,7 +112,7 @@ static void try_one(struct world *world, const struct kind *kind, uint64_t *numb
         .reference_bytes = kind->by_reference ? 0 : references[next(numbers) % 3],
         .misaligned = next(numbers) % 3 ? 0 : element * (unsigned)(next(numbers) % 8),
         .in_place = tt_collective_row(algorithm->collective)->in_place && next(numbers) % 3 == 0,
-        .apart = next(numbers) % 3 == 0,
+        .apart = next(numbers) % 3 == 0 || job.nranks > TT_DEVICE_MOST_CALLS,
         .scrambled = next(numbers) % 2,
         .scalar_on_device = next(numbers) % 2,
         .signature = (uint32_t)next(numbers)};
@@ -153,6 +155,26 @@ TEST(run, every_algorithm_gives_the_hosts_bits)
                 for (unsigned t = 0; t < turns(); t++) try_one(&world, &kind, &numbers);
         world_close(&world);
     }
+}
+
+/* A warp tells of the ends of a block, 32 at a time. */
+TEST(run, blocks_with_more_ends_than_a_warp_has_threads_give_the_hosts_bits)
+{
+    enum { MANY = 18 };
+    uint64_t numbers = seed();
+    struct world world;
+    struct kind kind = {.type = TT_FLOAT32, .op = TT_SUM};
+    int ntried = 0;
+    REQUIRE(open_some(&world, MANY, &numbers));
+    for (int i = 0; !tt_test_failed() && (kind.algorithm = algorithm_at(i)) != NULL; i++) {
+        const char *name = kind.algorithm->name;
+        if (kind.algorithm->collective != TT_ALL_REDUCE) continue;
+        if (strcmp(name, "two_shot") && strcmp(name, "meet_two_shot")) continue;
+        for (kind.protocol = 0; kind.protocol < TT_NPROTOCOLS; kind.protocol++, ntried++)
+            try_one(&world, &kind, &numbers);
+    }
+    CHECK_EQ(ntried, 2 * TT_NPROTOCOLS);
+    world_close(&world);
 }
 
 /* The algorithm with these properties, from a random place on. */

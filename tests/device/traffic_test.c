@@ -29,6 +29,7 @@ struct blocks {
     int taken, sent;    /* messages */
     int bare;           /* sent: alone, from a buffer, by a step that does nothing else */
     int kept;           /* sent: by a step that keeps the same in a buffer */
+    int sending;        /* steps that send */
     int meetings;       /* in slots: as many messages without data to each rank, and from it */
     int peers;          /* whose messages it takes */
 };
@@ -37,20 +38,20 @@ struct blocks {
 static struct blocks ring_or_two_shot(int n, int rank)
 {
     (void)rank;
-    if (n == 2) return (struct blocks){n, n, 2, 2, 1, 1, 0, 1};
-    return (struct blocks){n, n, 2 * (n - 1), 2 * (n - 1), n - 1, n - 1, 0, n - 1};
+    if (n == 2) return (struct blocks){n, n, 2, 2, 1, 1, 2, 0, 1};
+    return (struct blocks){n, n, 2 * (n - 1), 2 * (n - 1), n - 1, n - 1, n, 0, n - 1};
 }
 
 static struct blocks gather_ring(int n, int rank)
 {
     (void)rank;
-    return (struct blocks){1, n, n - 1, n - 1, 0, n - 1, 0, 1};
+    return (struct blocks){1, n, n - 1, n - 1, 0, n - 1, n - 1, 0, 1};
 }
 
 static struct blocks scatter_parallel(int n, int rank)
 {
     (void)rank;
-    return (struct blocks){n, 1, n - 1, n - 1, n - 1, 0, 0, n - 1};
+    return (struct blocks){n, 1, n - 1, n - 1, n - 1, 0, n - 1, 0, n - 1};
 }
 
 /* In slots: into the own place, and out of all places. */
@@ -76,7 +77,7 @@ static struct blocks gather_meet_in_lines(int n, int rank)
 static struct blocks chain(int n, int rank)
 {
     const int sends = rank < n - 1;
-    return (struct blocks){rank == ROOT, 1, rank != ROOT, sends, 0, sends, 0, rank != ROOT};
+    return (struct blocks){rank == ROOT, 1, rank != ROOT, sends, 0, sends, sends, 0, rank != ROOT};
 }
 
 /* With what the library chooses. */
@@ -130,13 +131,13 @@ static struct vgpu_traffic difference(const struct shared *all, int gpu)
                                  .fences = a->fences - b->fences};
 }
 
-/* Fences of a block of threads at most: one for each message that it publishes in a slot, one for
- * each second one that it takes from a peer, of slots also for the last, and one at its end. */
+/* Fences of a block of threads at most, however many peers it has: one for each step in slots that
+ * sends, which also releases what was read; in lines one for every second message that it takes
+ * from a peer; in slots one for what is read after the last step that sends; and one at its end. */
 static int fences_of(const struct blocks *b, int n, bool lines)
 {
-    const int sent = lines ? 0 : b->sent + b->meetings * (n - 1);
     const int taken = b->taken + b->meetings * (n - 1), of_one = b->peers ? taken / b->peers : 0;
-    return 1 + sent + b->peers * (lines ? (of_one + 1) / 2 : of_one / 2 + of_one % 2);
+    return 1 + (lines ? (of_one + 1) / 2 : b->sending + b->meetings + (taken > 0));
 }
 
 /* What the ranks of a GPU need by the algorithm's steps. A call of a rank has two fences more: it

@@ -369,18 +369,25 @@ static void place_rank(struct world *world, const struct world_call *call, int r
     free(memory);
 }
 
+static struct tt_device_call *call_at(const struct world_run *run, int i)
+{
+    const int n = TT_DEVICE_MOST_CALLS;
+    return (struct tt_device_call *)(uintptr_t)(i < n ? &run->batch.calls[i] : &run->more[i - n]);
+}
+
 void world_place(struct world *world, const struct world_call *call, char *const *inputs,
                  struct world_run *run)
 {
+    const int nranks = call->job->nranks;
     memset(run, 0, sizeof *run);
-    for (int i = 0; i < call->job->nranks; i++) {
+    for (int i = 0; i < nranks; i++) {
         const int r = call->scrambled ? call->job->nranks - 1 - i : i;
-        struct tt_device_call *out = &run->batch.calls[i];
+        struct tt_device_call *out = call_at(run, i), *before = i ? call_at(run, i - 1) : NULL;
         place_rank(world, call, r, inputs[r], run, out);
         if (call->absent >> r & 1) out->nblocks = 0;
-        out->first_block = i ? out[-1].first_block + out[-1].nblocks : 0;
+        out->first_block = before ? before->first_block + before->nblocks : 0;
     }
-    run->batch.ncalls = (uint32_t)call->job->nranks;
+    run->batch.ncalls = (uint32_t)(nranks < TT_DEVICE_MOST_CALLS ? nranks : TT_DEVICE_MOST_CALLS);
     CU(StreamSynchronize(world->streams[0]));
 }
 
@@ -400,15 +407,16 @@ static void launch(struct world *world, const struct tt_device_batch *batch, int
 
 void world_launch(struct world *world, const struct world_call *call, const struct world_run *run)
 {
+    const int nranks = call->job->nranks;
     if (!call->apart && ngpus_of(world) == 1) {
         launch(world, &run->batch, 0);
         return;
     }
-    for (uint32_t i = 0; i < run->batch.ncalls; i++) {
+    for (int i = 0; i < nranks; i++) {
         struct tt_device_batch one = {.ncalls = 1};
-        one.calls[0] = run->batch.calls[i];
+        one.calls[0] = *call_at(run, i);
         one.calls[0].first_block = 0;
-        launch(world, &one, call->scrambled ? call->job->nranks - 1 - (int)i : (int)i);
+        launch(world, &one, call->scrambled ? nranks - 1 - i : i);
     }
 }
 

@@ -69,8 +69,9 @@ uint32_t world_oldest(struct world *world, uint32_t count);
 
 /* What a call has on the device. */
 struct world_run {
-    struct tt_device_batch batch;
-    CUdeviceptr inputs[JOB_MOST_RANKS], outputs[JOB_MOST_RANKS]; /* as the calls use them */
+    struct tt_device_batch batch; /* of at most TT_DEVICE_MOST_CALLS ranks */
+    struct tt_device_call more[JOB_MOST_RANKS - TT_DEVICE_MOST_CALLS]; /* of those behind them */
+    CUdeviceptr inputs[JOB_MOST_RANKS], outputs[JOB_MOST_RANKS];       /* as the calls use them */
     CUdeviceptr owned[JOB_MOST_RANKS * 8];
     int nowned;
 };

@@ -26,6 +26,12 @@ struct tt_block_message {
     bool raw;     /* SLOTS: a message that is a raw source, where its sender has it */
 };
 
+/* A word of a link that is to be stored, and what it gets. */
+struct tt_block_word {
+    uint64_t *word;
+    uint64_t value;
+};
+
 /* The tables lie in the room, the shared memory that the launch asks for, or, where that is full,
  * in device memory. */
 struct tt_block {
@@ -48,6 +54,8 @@ struct tt_block {
     struct tt_block_message in[TT_DEVICE_MOST_PEERS], out[TT_DEVICE_MOST_PEERS];
 
     struct tt_resolved resolved[TT_MOST_RESOLVED]; /* of some steps of the round */
+
+    struct tt_block_word words[TT_WARP]; /* of the warp in tt_tell */
 };
 static_assert(sizeof(struct tt_block) + TT_DEVICE_MOST_COPIED <= 48 * 1024,
               "shared memory that every GPU has for a block");
@@ -214,6 +222,77 @@ static __device__ struct tt_device_end *tt_end(uint32_t e)
 static __device__ struct tt_device_end *tt_block_end(uint32_t e)
 {
     return tt_end_of_copy(&block.call, block.ends_at[e], block.copy);
+}
+
+/* What the peer is to be told. Outgoing: 1: messages were sent; else: so many were read. */
+static __device__ uint32_t tt_untold(const struct tt_device_end *end)
+{
+    return end->outgoing ? end->due : end->count - end->known_tail;
+}
+
+/* So many messages of an end that are read are released in any case. A step takes messages while it
+ * waits for slots: two messages must always find room. */
+static __device__ uint32_t tt_most_read(void)
+{
+    return block.call.links.nslots > 2 ? 2 : 1;
+}
+
+/* Whether one of the ends has something to tell: a message was sent, or `least` were read. *system:
+ * whether an end that does is of scope .sys. */
+static __device__ bool tt_must_tell(uint32_t lane, uint32_t least, bool *system)
+{
+    bool must = false, wide = false;
+    for (uint32_t e = lane; e < block.nends; e += TT_WARP) {
+        const struct tt_device_end *end = tt_end(e);
+        const uint32_t n = tt_untold(end);
+        must = must || (end->outgoing ? n : n >= least);
+        wide = wide || (n && end->system);
+    }
+    *system = __any_sync(UINT32_MAX, wide);
+    return __any_sync(UINT32_MAX, must);
+}
+
+/* One lane, behind the fence: the first n of the block's words. */
+static __device__ void tt_store_words(uint32_t n)
+{
+    enum { AT_ONCE = 4 };
+    for (uint32_t i = 0; i < n; i += AT_ONCE) {
+        struct tt_block_word some[AT_ONCE];
+#pragma unroll
+        for (uint32_t k = 0; k < AT_ONCE; k++) some[k] = block.words[(i + k) % TT_WARP];
+#pragma unroll
+        for (uint32_t k = 0; k < AT_ONCE; k++)
+            if (i + k < n) tt_store_count(some[k].word, some[k].value);
+    }
+}
+
+/* R1, R2. The last warp, behind a barrier that came after the messages were read or written, and
+ * counted: publishes what was sent, and releases what was read. All that costs one fence, so what
+ * was read is released whenever something is published, else when an end has `least` messages. The
+ * other warps begin with the next step while this one waits for the fence. They pass a barrier with
+ * it before anything is counted again. */
+static __device__ __noinline__ void tt_tell(uint32_t least)
+{
+    const uint32_t lane = tt_thread() % TT_WARP;
+    bool system;
+    if (tt_nthreads() - tt_thread() > TT_WARP || !tt_must_tell(lane, least, &system)) return;
+    if (lane == 0) tt_fence_release(system);
+    for (uint32_t first = 0; first < block.nends; first += TT_WARP) {
+        struct tt_device_end *end = tt_end(first + lane);
+        const bool tells = first + lane < block.nends && tt_untold(end);
+        const uint32_t all = __ballot_sync(UINT32_MAX, tells);
+        if (tells && end->outgoing) {
+            block.words[__popc(all & ((1u << lane) - 1))] = {
+                end->head, tt_device_head(end->count, block.call.signature)};
+            end->due = 0;
+        } else if (tells) {
+            block.words[__popc(all & ((1u << lane) - 1))] = {end->tail, end->count};
+            end->known_tail = end->count;
+        }
+        __syncwarp();
+        if (lane == 0) tt_store_words((uint32_t)__popc(all));
+        __syncwarp();
+    }
 }
 
 /* What the next call goes on with. */

@@ -87,14 +87,17 @@ static __device__ bool tt_meet_prepare(uint32_t rank)
     return true;
 }
 
-/* SLOTS, one thread, whose block has passed a barrier since its place was written. */
-static __device__ void tt_meet_publish(uint32_t rank)
+/* SLOTS, one thread: writes the note of the message to the rank, and counts it. tt_tell publishes
+ * it.
+ */
+static __device__ void tt_meet_send(uint32_t rank)
 {
     struct tt_device_end *end = tt_meet_end(rank, 1);
     struct tt_device_note *note = &end->notes[end->count % block.call.links.nslots];
     note->reference = 0;
     note->head = block.out[rank].head;
-    tt_publish(end, block.out[rank].head);
+    end->due = 1;
+    end->count++;
 }
 
 /* SLOTS, one thread: waits until the rank's place is written. */
@@ -115,17 +118,15 @@ static __device__ bool tt_meet_await(uint32_t rank)
     return true;
 }
 
-/* One thread: the message from the rank is read, the one to it is sent. */
+/* One thread: the message from the rank is read; LINES: the one to it is sent. */
 static __device__ void tt_meet_count(uint32_t rank)
 {
-    struct tt_device_end *in = tt_meet_end(rank, 0), *out = tt_meet_end(rank, 1);
+    struct tt_device_end *out = tt_meet_end(rank, 1);
     const bool self = rank == (uint32_t)block.program->rank;
-    if (!self && block.call.protocol == TT_PROTOCOL_LINES &&
-        tt_device_renews(out->count, block.call.links.nslots))
-        tt_publish(out, block.out[rank].head);
-    out->count++;
-    if (self) return;
-    tt_finish_message(in);
+    const bool lines = block.call.protocol == TT_PROTOCOL_LINES;
+    if (!self && lines && tt_device_renews(out->count, block.call.links.nslots)) out->due = 1;
+    if (self || lines) out->count++;
+    if (!self) tt_count_read(tt_meet_end(rank, 0), &block.call.links);
 }
 
 /* ---- Putting in ----------------------------------------------------------------------------- */
@@ -321,9 +322,12 @@ static __device__ __noinline__ bool tt_do_meeting(const struct tt_program_step *
         go = go && tt_meet_prepare(rank);
     if (!__syncthreads_and(go)) return false;
     if (!tt_meet_put(step)) return false; /* for all threads alike */
-    if (!lines) __syncthreads();
     for (uint32_t rank = threadIdx.x; !lines && rank < nranks; rank += blockDim.x)
-        if (rank != own) tt_meet_publish(rank);
+        if (rank != own) tt_meet_send(rank);
+    if (!lines) {
+        __syncthreads();
+        tt_tell(tt_most_read());
+    }
     for (uint32_t rank = threadIdx.x; rank < nranks; rank += blockDim.x)
         if (rank != own) go = go && (lines ? tt_meet_await_lines(rank) : tt_meet_await(rank));
     if (!lines && !__syncthreads_and(go)) return false;
@@ -332,6 +336,7 @@ static __device__ __noinline__ bool tt_do_meeting(const struct tt_program_step *
     for (uint32_t rank = threadIdx.x; rank < nranks; rank += blockDim.x) tt_meet_count(rank);
     if (threadIdx.x == blockDim.x - 1) tt_advance();
     __syncthreads();
+    tt_tell(tt_most_read());
     return true;
 }
 

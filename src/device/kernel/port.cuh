@@ -13,6 +13,8 @@
  *   R6 failure of the report is complete           A6  the host
  *   R7 last    the fence of R5, then the word      A7  the next call of the rank in the same launch
  *   R8 verdict a fence (S), then the word          A8  the other blocks of the call
+ *      R1 and R2 of a program's steps are one fence, and behind it a relaxed store for each word,
+ *      all by one thread (tt_tell); of an exchange each is a release
  *   S  nbegun and abort, closed: fence.sc.sys between the store of one and the load of the other,
  *      as on the host: the host sees that the call has begun, or its first block sees the abort
  *   B  bar.sync orders the threads of a block: what any thread did before is before what the
@@ -80,6 +82,16 @@ static __device__ void tt_store_release(uint64_t *word, uint64_t value, bool sys
         asm volatile("st.release.sys.global.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
     else
         asm volatile("st.release.gpu.global.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
+}
+
+/* R1 and R2 of several words: the fence, and behind it tt_store_count for each, by the same thread.
+ * system: of any of the ends. */
+static __device__ void tt_fence_release(bool system)
+{
+    if (system)
+        asm volatile("fence.acq_rel.sys;" ::: "memory");
+    else
+        asm volatile("fence.acq_rel.gpu;" ::: "memory");
 }
 
 /* R1. The thread's block has passed a barrier since the message and its note were written. */

@@ -34,13 +34,7 @@ static __device__ bool end_walk(void)
 {
     struct tt_watch watch = tt_watch_begin();
     bool go = true;
-    if (block.call.protocol == TT_PROTOCOL_LINES) return true;
-    for (uint32_t e = tt_thread(); e < block.nends; e += tt_nthreads()) {
-        struct tt_device_end *end = tt_end(e);
-        if (end->outgoing || end->known_tail == end->count) continue;
-        end->known_tail = end->count;
-        tt_release(end, end->count);
-    }
+    if (block.call.protocol != TT_PROTOCOL_LINES) tt_tell(1);
     for (uint32_t e = tt_thread(); e < block.nends; e += tt_nthreads())
         if (tt_end(e)->outgoing && tt_end(e)->refers)
             go = go && tt_wait_for_release(tt_end(e), &watch, 0);

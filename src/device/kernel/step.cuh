@@ -1,7 +1,7 @@
 /* One step of a program, by all threads of a block.
  *
- * The first threads wait for the messages and for free slots, all threads compute, the first
- * threads publish what was sent and release what was taken. With lines every thread waits for the
+ * The first threads wait for the messages and for free slots, all threads compute, the last warp
+ * publishes what was sent and releases what was taken. With lines every thread waits for the
  * lines that it reads. A function that returns bool returns whether to go on, the same to all
  * threads of the block where it ends in a barrier. */
 #ifndef TT_DEVICE_KERNEL_STEP_CUH
@@ -157,18 +157,6 @@ static __device__ bool tt_prepare(const struct tt_program_step *step, const char
     return __syncthreads_and(go);
 }
 
-/* One thread: the message is read. Lines, and slots of a step, are released two at a time: that
- * costs as much as a step. A step takes messages while it waits for slots: two messages must always
- * find room. */
-static __device__ void tt_finish_message(struct tt_device_end *end)
-{
-    const uint32_t batch = block.call.links.nslots > 2 ? 2 : 1;
-    tt_count_read(end, &block.call.links);
-    if (end->count % batch) return;
-    end->known_tail = end->count;
-    tt_release(end, end->count);
-}
-
 /* One thread: the message is in its slot, or in lines. reference: as in a note, if the receiver
  * reaches that memory. */
 static __device__ void tt_finish_slot(struct tt_device_end *end,
@@ -182,19 +170,19 @@ static __device__ void tt_finish_slot(struct tt_device_end *end,
         note->head = message->head;
         if (refers) end->refers = 1; /* the call ends when the receiver has read */
     }
-    if (!lines || tt_device_renews(end->count, block.call.links.nslots))
-        tt_publish(end, message->head);
+    if (!lines || tt_device_renews(end->count, block.call.links.nslots)) end->due = 1;
     end->count++;
 }
 
-/* All threads, which have passed a barrier since the step was computed. */
+/* All threads, which have passed a barrier since the step was computed: counts its messages, and
+ * tells of them. */
 static __device__ void tt_finish_step(const struct tt_program_step *step, const char *reference)
 {
     const bool raw = reference && !step->dst.number && tt_is_raw(step);
     const uint64_t marked = (uint64_t)reference | (raw ? TT_REFERENCE_RAW : 0);
     for (uint32_t i = threadIdx.x; i < step->nrecv + step->nsend; i += blockDim.x) {
         if (i < step->nrecv) {
-            tt_finish_message(tt_end(block.in[i].end));
+            tt_count_read(tt_end(block.in[i].end), &block.call.links);
         } else {
             const struct tt_block_message *message = &block.out[i - step->nrecv];
             tt_finish_slot(tt_end(message->end), message, marked);
@@ -202,6 +190,7 @@ static __device__ void tt_finish_step(const struct tt_program_step *step, const 
     }
     if (threadIdx.x == blockDim.x - 1) tt_advance();
     __syncthreads();
+    tt_tell(tt_most_read());
 }
 
 /* ---- Slots ---------------------------------------------------------------------------------- */

@@ -50,6 +50,7 @@ struct tt_device_end {
     uint8_t system;   /* 1: ordering accesses need scope .sys: the peer is on another GPU, in
                        * another process, or on the host */
     /* owner: the block that runs this link's channel */
+    uint8_t due;     /* 1: messages are counted that no head says yet; in device memory 0 */
     uint32_t refers; /* 1: this call has sent a reference; in device memory 0 */
     /* kept from call to call, stored together */
     uint32_t count;      /* messages sent or taken */

@@ -18,6 +18,7 @@ tt_status tt_core_fail_call(struct tt_comm_core *core, tt_status status)
 {
     tt_engine_enter(&core->engine);
     const tt_status failed = tt_fabric_fail_here(core->fabric, status);
+    tt_engine_tell_failure(&core->engine);
     tt_engine_leave(&core->engine);
     return failed;
 }
@@ -32,11 +33,12 @@ tt_status tt_core_tell_failure(struct tt_comm_core *core, tt_status status)
 void tt_core_tell_others(struct tt_comm_core *core, tt_status status, const char *does)
 {
     char own[TT_ERROR_TEXT], name[128];
-    if (core->nranks == 1 || tt_fabric_has_failed(core->fabric)) return;
+    if (core->nranks == 1) return;
     snprintf(own, sizeof own, "%s", tt_last_error());
     tt_fabric_name_rank(core->fabric, core->rank, name, sizeof name);
     tt_engine_enter(&core->engine);
     tt_ignore(tt_fabric_fail(core->fabric, status, "%s %s: %s", name, does, own));
+    tt_engine_tell_failure(&core->engine);
     tt_engine_leave(&core->engine);
     tt_set_last_error(own);
 }

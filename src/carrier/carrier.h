@@ -87,7 +87,8 @@ TT_NODISCARD tt_status tt_core_fail_call(struct tt_comm_core *core, tt_status st
  * Returns the status. By the issuing thread. */
 TT_NODISCARD tt_status tt_core_tell_failure(struct tt_comm_core *core, tt_status status);
 /* Fails the communicator, where there are other ranks, with this status and "rank 0 (host ...)
- * <does>: <the last error>". Keeps the last error. By the issuing thread. */
+ * <does>: <the last error>". Where it has failed already, the ranks that wait for this one learn
+ * why. Keeps the last error. By the issuing thread. */
 void tt_core_tell_others(struct tt_comm_core *core, tt_status status, const char *does);
 
 /* ---- Calls ---------------------------------------------------------------------------------- */

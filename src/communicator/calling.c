@@ -57,9 +57,22 @@ tt_status tt_comm_fail_ended(tuttiComm_t comm, unsigned ends)
     return status;
 }
 
+/* The failure of the communicator; TT_OK: it has none. Where another rank of this host has found
+ * it, ranks that are connected with this one, and wait for it, hear of it from here. */
+static tt_status check_failure(tuttiComm_t comm)
+{
+    const struct tt_fabric *fabric = comm->core.fabric;
+    if (fabric->wires && tt_fabric_has_failed(fabric)) {
+        tt_engine_enter(&comm->core.engine);
+        tt_fabric_pass_on(comm->core.fabric);
+        tt_engine_leave(&comm->core.engine);
+    }
+    return tt_fabric_check(comm->core.fabric);
+}
+
 tt_status tt_comm_fail_call(tuttiComm_t comm)
 {
-    const tt_status status = tt_fabric_check(comm->core.fabric);
+    const tt_status status = check_failure(comm);
     tt_comm_end_call(comm);
     return status;
 }
@@ -80,7 +93,7 @@ tt_status tt_comm_enter(tuttiComm_t comm)
 {
     TT_TRY(tt_comm_find_for_calls(comm));
     TT_TRY(enter(comm, 0));
-    const tt_status status = tt_fabric_check(comm->core.fabric);
+    const tt_status status = check_failure(comm);
     if (status) tt_core_leave_call(&comm->core);
     return status;
 }

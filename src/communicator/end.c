@@ -46,6 +46,7 @@ void tt_comm_free(tuttiComm_t comm)
     tt_comm_forget_programs(comm);
     if (carried) carried->leave(&comm->core);
     go_on_to(comm, TT_COMM_LEAVES);
+    tt_engine_stop_telling(&comm->core.engine);
     tt_fabric_disconnect(comm->core.fabric);
     go_on_to(comm, TT_COMM_GOES);
     if (comm->core.engine.fabric) tt_engine_fini(&comm->core.engine);
@@ -61,6 +62,7 @@ void tt_comm_free(tuttiComm_t comm)
 void tt_comm_free_inherited(tuttiComm_t comm)
 {
     tt_comm_forget_programs(comm);
+    tt_engine_stop_telling(&comm->core.engine);
     tt_engine_fini(&comm->core.engine);
     tt_fabric_free_inherited(comm->core.fabric);
     sodium_memzero(comm->key, sizeof comm->key);

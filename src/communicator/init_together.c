@@ -64,7 +64,7 @@ static bool have_one_parent(const struct tt_pending_init *a, const struct tt_pen
 static void note_parents(struct tt_pending_init *inits, int ninits)
 {
     for (int i = 0; i < ninits; i++) {
-        int first = 0;
+        int first = inits[i].parent ? 0 : i; /* inits that have none may be very many */
         while (first < i && !have_one_parent(&inits[first], &inits[i])) first++;
         inits[i].repeats_parent = first < i;
     }

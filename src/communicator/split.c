@@ -136,13 +136,23 @@ static tt_status make(const struct tt_pending_init *init)
     return status;
 }
 
+/* A parent that has failed is entered, too: ranks that wait for this one may not know of it. */
+static bool enter_to_give_up(const struct tt_pending_init *init)
+{
+    tuttiComm_t comm = init->parent;
+    if (tt_comm_enter_to_ask(comm)) return false;
+    if (!tt_comm_is_inherited(comm) && comm->number == init->number) return true;
+    tt_core_leave_call(&comm->core);
+    return false;
+}
+
 /* In place of `make`. An all-gather, as of a split outside groups, could wait for ranks that this
  * thread, whose group has failed, would have to bring: so the parent fails. */
 static void give_up(const struct tt_pending_init *init, tt_status status)
 {
     char text[TT_ERROR_TEXT];
     snprintf(text, sizeof text, "%s", tt_last_error());
-    const bool is_there = enter_parent(init) == TT_OK;
+    const bool is_there = enter_to_give_up(init);
     tt_set_last_error(text);
     if (!is_there) return;
     tt_core_tell_others(&init->parent->core, status, "does not take part in a split of its group");

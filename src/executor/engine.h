@@ -13,6 +13,8 @@
 #include "transport/fabric.h"
 #include "transport/host/meeting.h"
 
+struct tt_stream;
+
 /* What a step of one channel works with: pointers, one for each peer of the step. */
 struct tt_step_pointers {
     const void **messages; /* [nranks + 1]: where the messages, or the parts of a meeting, lie */
@@ -60,8 +62,9 @@ struct tt_engine {
     struct tt_meeting *meetings; /* [channels]: of the ranks of this host */
     unsigned still;              /* turns in which nothing moved */
     int nbegun;                  /* works that have begun and are not done */
-    int64_t report_ns; /* when other hosts are told where this rank is; 0: not decided yet */
-    int64_t quiet_ns;  /* until when no wait is logged: another one was */
+    int64_t report_ns;        /* when other hosts are told where this rank is; 0: not decided yet */
+    int64_t quiet_ns;         /* until when no wait is logged: another one was */
+    struct tt_stream *teller; /* whose thread tells other hosts of a failure; NULL: none does */
     char *scratch;
     size_t scratch_bytes;
     struct tt_step_pointers *pointers; /* [channels] */
@@ -91,6 +94,12 @@ bool tt_engine_enter_if_idle(struct tt_engine *engine);
 /* Reads records and failures from other hosts, unless another thread advances a call: that thread
  * reads them. */
 void tt_engine_look(struct tt_engine *engine);
+/* This rank has failed the communicator, without a call that runs: other hosts learn that at once,
+ * also those with which it has no connection yet. Waits for none of them; keeps the last error. The
+ * caller has entered the engine. */
+void tt_engine_tell_failure(struct tt_engine *engine);
+/* Before the wires go. The caller has not entered the engine. */
+void tt_engine_stop_telling(struct tt_engine *engine);
 /* tt_fabric_check_rank, also of ranks of other hosts whose connection has ended, unless another
  * thread advances a call. */
 TT_NODISCARD tt_status tt_engine_check_rank(struct tt_engine *engine, int rank);

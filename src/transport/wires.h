@@ -148,6 +148,12 @@ bool tt_wires_flushed(struct tt_wires *wires);
 void tt_wires_send_record(struct tt_wires *wires);
 /* Sends the communicator's failure over all connected wires, once, without waiting. */
 void tt_wires_send_failure(struct tt_wires *wires, int code, const char *text);
+/* The communicator has failed, and no call of this rank runs that would answer its peers.
+ * begin_telling: dials a rank of each other host, at most 64 hosts, with which this rank has no
+ * connection, for a second. tell: called again and again, passes the failure on over connections
+ * that were made meanwhile, and to ranks that connect. */
+void tt_wires_begin_telling(struct tt_wires *wires);
+void tt_wires_tell(struct tt_wires *wires);
 
 /* Why a peer is gone whose connection has ended without its leaving; NULL: there is none. */
 const char *tt_wires_lost(const struct tt_wires *wires);

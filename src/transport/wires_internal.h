@@ -134,9 +134,11 @@ struct tt_wires {
     struct tt_wire **table; /* [nranks]; NULL: not in use */
     struct tt_link *links;  /* [nranks][2][nchannels]: the handles, incoming and outgoing */
     struct tt_wire *first;
-    int nmade;        /* wires all of whose sockets have been connected */
-    int64_t check_ns; /* when to look next for unresponsive peers */
-    size_t nbytes;    /* of slots and queues */
+    int nmade;              /* wires all of whose sockets have been connected */
+    int64_t check_ns;       /* when to look next for unresponsive peers */
+    int64_t dials_until_ns; /* after a failure: until when this rank connects to tell of it */
+    bool has_left;          /* this rank tells nothing more */
+    size_t nbytes;          /* of slots and queues */
 };
 
 /* Whether the rank is on this host. */

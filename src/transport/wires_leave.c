@@ -141,9 +141,9 @@ static bool all_told(const struct tt_wires *wires)
     return told;
 }
 
-/* Connects and answers only to pass the failure on. Errors change nothing: the communicator has
+/* Answers, and dials, only to pass the failure on. Errors change nothing: the communicator has
  * failed. */
-static void tell_failure(struct tt_wires *wires)
+static void connect_to_tell(struct tt_wires *wires, bool dials)
 {
     struct epoll_event ready[TT_EVENTS_A_WAKE];
     const int n = epoll_wait(wires->epoll, ready, TT_EVENTS_A_WAKE, 0);
@@ -151,8 +151,29 @@ static void tell_failure(struct tt_wires *wires)
         if (*(enum tt_watched *)ready[i].data.ptr == TT_WATCHED_DIAL)
             tt_ignore(tt_dial_step(ready[i].data.ptr));
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
-        if (wire->state == TT_WIRE_MAKING) tt_ignore(tt_wire_attend(wire));
+        if (wire->state == TT_WIRE_MAKING && dials) tt_ignore(tt_wire_attend(wire));
     tt_ignore(tt_wires_serve_pending(wires));
+}
+
+void tt_wires_begin_telling(struct tt_wires *wires)
+{
+    wires->dials_until_ns = tt_now_ns() + HASTE_NS;
+    tt_wires_call_hosts(wires, MOST_HOSTS);
+}
+
+void tt_wires_tell(struct tt_wires *wires)
+{
+    const char *text = NULL;
+    const tt_status failed = wires->client->failure(wires->up->owner, &text);
+    if (!failed || wires->has_left || tt_private_fd_is_lost(wires->epoll)) return;
+    lose_closed(wires);
+    connect_to_tell(wires, tt_now_ns() < wires->dials_until_ns);
+    tt_wires_send_failure(wires, failed, text);
+    for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
+        for (int i = 0; i < wire->tcp.nopen; i++) { /* reading: TLS begins with a handshake */
+            tt_ignore(tt_tcp_flush(&wire->tcp.sockets[i]));
+            tt_ignore(tt_tcp_read(&wire->tcp.sockets[i]));
+        }
 }
 
 /* Over each socket once; before that over the first one the failure, or the reason of leaving
@@ -204,6 +225,7 @@ void tt_wires_leave(struct tt_wires *wires)
     const int64_t now_ns = tt_now_ns();
     struct leaving leaving = {
         .has_failed = client->failure(owner, NULL), .start_ns = now_ns, .moved_ns = now_ns};
+    wires->has_left = true;
     lose_closed(wires);
     finish_sending(wires, &leaving);
     if (leaving.has_failed) tt_wires_call_hosts(wires, MOST_HOSTS);
@@ -216,7 +238,7 @@ void tt_wires_leave(struct tt_wires *wires)
         const bool told = has_announced(wires) && (!failed || all_told(wires));
         if ((is_drained(wires, &leaving) && told) || has_waited(wires, &leaving)) return;
         if (failed)
-            tell_failure(wires);
+            connect_to_tell(wires, true);
         else if (atomic_load(client->aborted)) /* others may connect, because they need this rank */
             tt_ignore(tt_wires_progress(wires));
         tt_wires_wait(wires, 1000);

@@ -2,11 +2,7 @@
  * that failed. */
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "shim.h"
 #include "tutti.h"
@@ -312,79 +308,6 @@ TEST(group_fails, splits_of_all_ranks_behind_ones_that_fail_leave_the_parent_alo
     split_twice_in_a_group(comms, N, &config, tuttiInvalidUsage, "TUTTI_DETERMINISTIC");
     check_works(comms, N);
     end_all(comms, N);
-}
-
-/* ---- Processes ------------------------------------------------------------------------------- */
-
-struct shared {
-    tuttiUniqueId id;
-    _Atomic bool has_id;
-};
-
-static int count_failed_checks; /* in the child: its checks are no test's */
-
-static void expect(bool condition, const char *what)
-{
-    if (condition) return;
-    fprintf(stderr, "%s: %s\n", what, tuttiGetLastError(NULL));
-    count_failed_checks++;
-}
-
-static _Noreturn void run_rank(struct shared *shared, int rank, int nranks, bool several_hosts)
-{
-    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-    tuttiComm_t comm, part = NULL;
-    int value = 1;
-    config.timeoutMs = LATE_MS;
-    if (several_hosts) setenv("TUTTI_HOST_ID", rank % 2 ? "b" : "a", 1);
-    if (rank == 0) {
-        expect(!tuttiGetUniqueId(&shared->id), "id");
-        shared->has_id = true;
-    }
-    while (!shared->has_id) usleep(1000);
-    expect(!tuttiCommInitRankConfig(&comm, nranks, shared->id, rank, &config), "init");
-    expect(!tuttiGroupStart(), "start");
-    const tuttiResult_t split = tuttiCommSplit(comm, rank == 1 ? -9 : 0, 0, &part, NULL);
-    expect(rank == 1 ? split == tuttiInvalidArgument : true, "split");
-    expect(tuttiGroupEnd() == tuttiInvalidArgument, "end");
-    expect(says("color -9") && (rank == 1 || says("rank 1 (")), "text");
-    expect(!part, "handle");
-    expect(tuttiAllReduce(&value, &value, 1, tuttiInt32, tuttiSum, comm, NULL) ==
-               tuttiInvalidArgument,
-           "later call");
-    expect(says("rank 1 (") && says("color -9"), "text of the later call");
-    expect(!tuttiCommDestroy(comm), "destroy");
-    _exit(count_failed_checks);
-}
-
-static void run_processes(bool several_hosts)
-{
-    enum { NPROCESSES = 3 };
-    pid_t pids[NPROCESSES];
-    struct shared *shared =
-        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(shared != MAP_FAILED);
-    for (int r = 0; r < NPROCESSES; r++) {
-        pids[r] = fork();
-        REQUIRE(pids[r] >= 0);
-        if (pids[r] == 0) run_rank(shared, r, NPROCESSES, several_hosts);
-    }
-    for (int r = 0; r < NPROCESSES; r++) {
-        int status = -1;
-        CHECK_EQ(waitpid(pids[r], &status, 0), pids[r]);
-        CHECK_MESSAGE(status == 0, "rank %d: status %x", r, (unsigned)status);
-    }
-    munmap(shared, sizeof *shared);
-}
-
-TEST(group_fails, a_split_that_one_process_refuses_fails_in_the_others)
-{
-    run_processes(false);
-}
-
-TEST(group_fails, a_split_that_one_process_refuses_fails_on_other_hosts)
-{
-    run_processes(true);
 }
 
 /* ---- Calls beside inits that fail ------------------------------------------------------------ */

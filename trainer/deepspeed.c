@@ -123,7 +123,7 @@ static tr_status take_micro_batch(const struct leaf *leaf)
 }
 
 /* What DeepSpeed takes for a key that the file leaves out (ops/adam, ops/lamb, torch.optim.SGD,
- * runtime/zero/muon). */
+ * runtime/zero/muon). An optimizer without a row is refused: its defaults there are not known. */
 static const struct {
     const char *optimizer, *key, *option, *value;
 } defaults[] = {
@@ -148,19 +148,35 @@ static const struct {
     {"muon", "adjust_lr", "adjust-lr", "original"},
 };
 
-static tr_status take_optimizer(const struct leaf *leaf)
+enum { NDEFAULTS = sizeof defaults / sizeof *defaults };
+
+/* The choice of --optimizer that DeepSpeed calls `type`; NULL: none. */
+static const char *optimizer_called(const char *type)
 {
     /* DeepSpeed's Adam decays as AdamW unless adam_w_mode is false. */
-    static const struct {
-        const char *type, *option;
-    } names[] = {{"adam", "adamw"},     {"adamw", "adamw"}, {"lamb", "lamb"},
-                 {"fusedlamb", "lamb"}, {"sgd", "sgd"},     {"muon", "muon"}};
-    const char *type = json_object_get_string(leaf->value), *option = NULL;
-    for (size_t i = 0; i < sizeof names / sizeof *names; ++i)
-        if (!strcasecmp(type, names[i].type)) option = names[i].option;
-    if (!option) return fail(leaf, "expected one of Adam, AdamW, Lamb, Muon, SGD");
+    if (!strcasecmp(type, "adam")) return "adamw";
+    if (!strcasecmp(type, "fusedlamb")) return "lamb";
+    for (int i = 0; i < NDEFAULTS; ++i)
+        if (!strcasecmp(type, defaults[i].optimizer)) return defaults[i].optimizer;
+    return NULL;
+}
+
+static tr_status fail_no_optimizer(const struct leaf *leaf)
+{
+    char expected[256] = "expected one of adam";
+    size_t n = strlen(expected);
+    for (int i = 0; i < NDEFAULTS && n < sizeof expected; ++i)
+        if (i == 0 || strcmp(defaults[i].optimizer, defaults[i - 1].optimizer) != 0)
+            n += (size_t)snprintf(expected + n, sizeof expected - n, ", %s", defaults[i].optimizer);
+    return fail(leaf, expected);
+}
+
+static tr_status take_optimizer(const struct leaf *leaf)
+{
+    const char *option = optimizer_called(json_object_get_string(leaf->value));
+    if (!option) return fail_no_optimizer(leaf);
     TR_TRY(set(leaf, "optimizer", option));
-    for (size_t i = 0; i < sizeof defaults / sizeof *defaults; ++i) {
+    for (int i = 0; i < NDEFAULTS; ++i) {
         char path[64];
         snprintf(path, sizeof path, "optimizer.params.%s", defaults[i].key);
         if (strcmp(defaults[i].optimizer, option) != 0 || tr_json_find(leaf->json, path)) continue;

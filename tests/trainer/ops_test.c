@@ -219,7 +219,9 @@ static void check_activation(const struct tr_backend *ops, int kind, long n)
 TEST(ops, activations_match_their_formulas_and_their_differences)
 {
     for (int kind = 0; kind < TR_NUM_ACTIVATIONS; ++kind) {
-        REQUIRE(formulas[kind]);
+        CHECK_MESSAGE(formulas[kind], "activation %d of activation_table.h has no formula here",
+                      kind);
+        if (!formulas[kind]) continue;
         FOR_EACH_BUILD(ops)
         {
             check_activation(ops, kind, 147);

@@ -232,6 +232,8 @@ void tt_fabric_leave(struct tt_fabric *fabric)
     tt_fabric_give_reason(fabric);
     tt_fabric_pass_on(fabric);
     tt_sleep_retire(&fabric->host.sleep);
+    /* acquire: tt_fabric_lends */
+    atomic_store_explicit(&fabric->record->withdrawn, 1, memory_order_release);
     atomic_store_explicit(&fabric->record->state, state, memory_order_release);
 }
 

@@ -51,6 +51,9 @@ struct tt_fabric {
     char reason[TT_REASON_TEXT];     /* for which this rank leaves; "": none is known */
     int64_t begun_ns;                /* when it was made: earlier failures are no reason */
     int64_t missed_ns; /* since when it waits for a rank that has left; 0: it does not */
+    /* A rank that has died may have done its part of a collective, and a kernel of this rank not
+     * have seen that yet: how long it has for that, 0 without kernels, and since when */
+    int64_t death_grace_ns, died_ns;
 
     /* atomic */
     /* The failure that this rank's calls see: the communicator's, in the segment, or own_abort */
@@ -215,6 +218,10 @@ uint64_t tt_fabric_lender(const struct tt_fabric *fabric, int rank);
  * thread; end: any thread. */
 void tt_fabric_begin_kernel(struct tt_fabric *fabric, uint64_t lenders);
 void tt_fabric_end_kernel(struct tt_fabric *fabric);
+/* After begin_kernel: whether a rank of this host still lends its memory to a kernel of collective
+ * `seq`: it is here, or has aborted after its part of that and not left yet. seq UINT64_MAX, for
+ * all other kernels: whether it is here. */
+bool tt_fabric_lends(const struct tt_fabric *fabric, int rank, uint64_t seq);
 /* After a failure, or when this rank has left or aborted: whether kernels of another rank may still
  * use memory of this one. */
 bool tt_fabric_is_used_by(const struct tt_fabric *fabric, int rank);

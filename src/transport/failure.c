@@ -341,12 +341,22 @@ static enum tt_rank_state end_of(struct tt_fabric *fabric, int r, uint64_t seq, 
     return state == TT_RANK_HERE ? TT_RANK_ABSENT : TT_RANK_HERE;
 }
 
+/* Whether kernels of this rank may still end that have all they need of a rank that has died. */
+static bool has_grace(struct tt_fabric *fabric)
+{
+    if (!fabric->death_grace_ns) return false;
+    const int64_t now_ns = tt_now_ns();
+    if (!fabric->died_ns) fabric->died_ns = now_ns;
+    return now_ns - fabric->died_ns < fabric->death_grace_ns;
+}
+
 /* Names a rank that has died or aborted before one that has left because of it. */
 tt_status tt_fabric_check_peers(struct tt_fabric *fabric, uint64_t seq, int peer, bool sending)
 {
     int left = -1;
     for (int r = 0; r < fabric->nranks; r++) {
         const enum tt_rank_state end = end_of(fabric, r, seq, peer, sending);
+        if (end == TT_RANK_ABSENT && peer < 0 && has_grace(fabric)) return TT_OK;
         if (end == TT_RANK_ABSENT) return fail_dead(fabric, r);
         if (end == TT_RANK_ABORTED) return fail_aborted(fabric, r);
         if (end == TT_RANK_LEFT && left < 0) left = r;

@@ -2,8 +2,9 @@
  * and whom a rank must wait for before it frees what kernels of others may use.
  *
  * A rank whose kernel begins first says so, then looks whether a lender is gone; a rank that leaves
- * or aborts says that, then looks for such kernels: the fences order these, so one of the two sees
- * the other. */
+ * says that it lends nothing any more, then looks for such kernels: the fences order these, so one
+ * of the two sees the other. A rank that has aborted lends its memory for a while to calls that it
+ * has done its part of. */
 #include "transport/fabric.h"
 
 uint64_t tt_fabric_lender(const struct tt_fabric *fabric, int rank)
@@ -28,6 +29,17 @@ void tt_fabric_end_kernel(struct tt_fabric *fabric)
 {
     /* acquire: tt_fabric_is_used_by, tt_fabric_begin_kernel */
     atomic_fetch_sub_explicit(&fabric->record->kernels, 1, memory_order_release);
+}
+
+bool tt_fabric_lends(const struct tt_fabric *fabric, int rank, uint64_t seq)
+{
+    const struct tt_rank_record *record = tt_fabric_record(fabric, rank);
+    /* release: tt_fabric_leave, tt_fabric_abort */
+    const uint32_t state = atomic_load_explicit(&record->state, memory_order_acquire);
+    if (state != TT_RANK_ABORTED) return state == TT_RANK_HERE;
+    /* release: tt_fabric_leave */
+    return !atomic_load_explicit(&record->withdrawn, memory_order_acquire) &&
+           atomic_load_explicit(&record->done, memory_order_acquire) >= seq;
 }
 
 static uint32_t count_left(const struct tt_fabric *fabric)

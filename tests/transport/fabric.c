@@ -81,11 +81,13 @@ TEST(fabric, sees_the_death_of_a_process)
     struct tt_fabric *fabric;
     REQUIRE(tt_fabric_begin(&fabric, infos, 0, 2, sockets[0], &config) == TT_OK);
     REQUIRE(tt_fabric_attach(fabric, tt_deadline_ns(5000)) == TT_OK);
-    int status = TT_OK;
     const int64_t deadline = tt_deadline_ns(10000);
-    while (status == TT_OK && !tt_expired(deadline))
-        status = tt_fabric_check_peers(fabric, 1, -1, false);
-    CHECK_EQ(status, TT_ERR_REMOTE);
+    while (!tt_fabric_is_dead(fabric, 1) && !tt_expired(deadline)) tt_cpu_relax();
+    fabric->death_grace_ns = INT64_MAX; /* a kernel may still end */
+    CHECK_EQ(tt_fabric_check_peers(fabric, 1, -1, false), TT_OK);
+    fabric->death_grace_ns = 1;
+    fabric->died_ns--;
+    CHECK_EQ(tt_fabric_check_peers(fabric, 1, -1, false), TT_ERR_REMOTE);
     CHECK(strstr(tt_last_error(), "rank 1"));
     CHECK(strstr(tt_last_error(), "died"));
     int code = -1;
@@ -299,6 +301,24 @@ TEST(fabric, a_rank_that_aborts_waits_only_for_kernels_that_may_use_its_memory)
     tt_fabric_begin_kernel(f[1], tt_fabric_lender(f[1], 2));
     CHECK_EQ(tt_fabric_user(f[0]), -1);
     tt_fabric_end_kernel(f[1]);
+    together_close(&all);
+}
+
+TEST(fabric, a_rank_that_has_aborted_lends_to_calls_it_has_done_until_it_leaves)
+{
+    struct together all;
+    const struct tt_fabric_config config = together_config();
+    REQUIRE(together_open(&all, 2, &config));
+    struct tt_fabric **f = all.fabrics;
+    atomic_store(&f[0]->record->done, 3);
+    CHECK(tt_fabric_lends(f[1], 0, 4));
+    CHECK(tt_fabric_lends(f[1], 0, UINT64_MAX));
+    tt_fabric_abort(f[0], "rank 0 aborted");
+    CHECK(tt_fabric_lends(f[1], 0, 3));
+    CHECK(!tt_fabric_lends(f[1], 0, 4));
+    CHECK(!tt_fabric_lends(f[1], 0, UINT64_MAX));
+    tt_fabric_leave(f[0]);
+    CHECK(!tt_fabric_lends(f[1], 0, 3));
     together_close(&all);
 }
 

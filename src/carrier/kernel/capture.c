@@ -107,9 +107,9 @@ static struct taken *first_of_rank(struct taken *taken, const struct taken *like
 static tt_status check(const struct tt_pending_call *call)
 {
     TT_TRY(tt_fabric_check(call->comm->fabric));
-    return tt_kernel_absent_rank(call->comm, call->exchange) < 0
+    return tt_kernel_absent_rank(call->comm, call->exchange, TT_NO_TURN) < 0
                ? TT_OK
-               : tt_kernel_fail_alone(call->comm, call->exchange);
+               : tt_kernel_fail_alone(call->comm, call->exchange, TT_NO_TURN);
 }
 
 static tt_status prepare_all(struct taken *taken, int ntaken)

@@ -58,10 +58,25 @@ static tt_status find_captures(struct tt_calls *calls)
     return TT_OK;
 }
 
+/* A call that needs a rank which is gone already says so itself: a stream of CUDA does not tell its
+ * user. Where the rank goes later, or is needed by a later call of the group only, the communicator
+ * fails when the call is launched. */
+static tt_status find_absent(const struct tt_calls *calls)
+{
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
+        struct tt_comm_core *comm = call->comm;
+        const uint64_t turn = call->exchange ? TT_NO_TURN : comm->engine.collectives_issued + 1;
+        if (call->capture || tt_kernel_absent_rank(comm, call->exchange, turn) < 0) continue;
+        return tt_core_fail_call(comm, tt_kernel_fail_alone(comm, call->exchange, turn));
+    }
+    return TT_OK;
+}
+
 static tt_status gather(struct tt_calls *calls)
 {
     TT_TRY(find_captures(calls));
-    return tt_kernel_gather(calls);
+    TT_TRY(tt_kernel_gather(calls));
+    return find_absent(calls);
 }
 
 /* ---- Batches: the calls of a communicator on streams, in a group ------------------------------
@@ -180,15 +195,18 @@ static void join_stream(struct tt_pending_call *call)
 
 static bool use_peers(struct tt_pending_call *call)
 {
-    call->uses_peers = tt_kernel_may_use_peers(call->comm, call->exchange);
+    const uint64_t turn = call->exchange ? TT_NO_TURN : call->comm->engine.collectives_issued + 1;
+    call->uses_peers = tt_kernel_may_use_peers(call->comm, call->exchange, turn);
     atomic_fetch_add_explicit(&call->comm->kernel->life.nborrowed, call->uses_peers,
                               memory_order_relaxed);
     return call->uses_peers;
 }
 
 /* The number of the next call. */
-static uint64_t next_number(struct tt_kernel_part *on)
+static uint64_t next_number(const struct tt_comm_core *comm)
 {
+    struct tt_kernel_part *on = comm->kernel;
+    atomic_store_explicit(&comm->fabric->record->thread, tt_kernel_thread(), memory_order_relaxed);
     return atomic_fetch_add_explicit(&on->issued, 1, memory_order_relaxed) + 1;
 }
 
@@ -198,7 +216,7 @@ static void begin(struct tt_pending_call *call)
     struct tt_kernel_work *work = place_of_work(call);
     const bool uses_peers = use_peers(call);
     tt_kernel_begin_collective(work, &on->life, &call->comm->engine, &call->call);
-    work->number = next_number(on);
+    work->number = next_number(call->comm);
     work->uses_peers = uses_peers;
     call->cached->last_turn = work->work.turn;
     join_stream(call);
@@ -210,7 +228,7 @@ static void begin_exchange(struct tt_pending_call *call)
     struct tt_kernel_part *on = call->comm->kernel;
     struct tt_kernel_work *work = place_of_work(call);
     const bool uses_peers = call->is_first && use_peers(call);
-    if (call->is_first) call->exchange->number = next_number(on);
+    if (call->is_first) call->exchange->number = next_number(call->comm);
     tt_kernel_begin_exchange(work, &on->life, &call->comm->engine, call->exchange, ++on->exchanges);
     work->uses_peers = uses_peers;
     join_stream(call);

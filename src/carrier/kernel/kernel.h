@@ -73,6 +73,9 @@ struct tt_kernel_part {
     struct tt_launching launching;    /* while the issuing thread is in the driver */
     struct tt_graphs *_Atomic graphs; /* graphs.h; NULL: no call was captured */
     _Atomic uint64_t issued;          /* calls, but for captured ones; writer: the issuing thread */
+    /* How long it waits for calls that it has done its part of when it leaves: for those of ranks
+     * that its own thread may hold (part.c), and when it has aborted; tests change both */
+    int64_t held_ms, abort_ms;
     /* owner: the issuing thread */
     uint64_t exchanges; /* of the calls that are issued exchanges: turns */
     struct tt_launch_run run;
@@ -119,18 +122,25 @@ TT_NODISCARD tt_status tt_kernel_load(struct tt_comm_core *core, struct tt_cache
 /* Frees the program's memory; after a failure a kernel may still run: then it is freed with the
  * communicator. */
 void tt_kernel_unload(struct tt_comm_core *core, struct tt_cached *cached);
-/* A rank that has left, of the peers of the exchange, or of all (NULL); -1: all are here. */
-int tt_kernel_absent_rank(const struct tt_comm_core *core,
-                          const struct tt_group_exchange *exchange);
+/* The turn of calls that are not a collective of their own: of exchanges, and of graphs. */
+#define TT_NO_TURN UINT64_MAX
+/* A rank, of the peers of the exchange, or of all (NULL), that does not lend its memory to the
+ * collective with this turn (tt_fabric_lends); -1: all do. */
+int tt_kernel_absent_rank(const struct tt_comm_core *core, const struct tt_group_exchange *exchange,
+                          uint64_t turn);
 /* What became of a rank that is gone: "aborted the communicator", "has left: ...", "has died". */
 const char *tt_kernel_how_gone(const struct tt_comm_core *core, int rank);
 /* Says that kernels of this rank use memory of other ranks: of the peers of the exchange, or of all
- * (NULL), until tt_fabric_end_kernel; false: the communicator has failed, or such a rank has left
- * it, as tt_kernel_fail_alone then says. */
+ * (NULL), until tt_fabric_end_kernel; false: the communicator has failed, or such a rank is absent,
+ * as tt_kernel_fail_alone then says. */
 bool tt_kernel_may_use_peers(const struct tt_comm_core *core,
-                             const struct tt_group_exchange *exchange);
+                             const struct tt_group_exchange *exchange, uint64_t turn);
 TT_NODISCARD tt_status tt_kernel_fail_alone(const struct tt_comm_core *core,
-                                            const struct tt_group_exchange *exchange);
+                                            const struct tt_group_exchange *exchange,
+                                            uint64_t turn);
+
+/* The calling thread, unlike any other that the process has at the time; never 0. */
+uint64_t tt_kernel_thread(void);
 
 /* Frees memory of groups that have ended; no call is outstanding. */
 void tt_kernel_free_batches(struct tt_kernel_part *part);

@@ -202,7 +202,9 @@ static void check(struct tt_comm_core *comm, tt_status status)
 
 static tt_status fill(const struct tt_pending_call *pending, struct tt_device_call *call)
 {
-    if (!pending->uses_peers) return tt_kernel_fail_alone(pending->comm, pending->exchange);
+    if (!pending->uses_peers)
+        return tt_kernel_fail_alone(pending->comm, pending->exchange,
+                                    pending->exchange ? TT_NO_TURN : pending->work->turn);
     if (!pending->exchange) return tt_kernel_fill(pending, number_of(pending), call);
     TT_TRY(tt_kernel_fill_exchange(pending, call));
     tt_launching_exchange(&pending->comm->kernel->launching, pending->exchange);

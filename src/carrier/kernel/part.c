@@ -16,9 +16,10 @@
 #include "device/device.h"
 #include "driver/capture.h"
 #include "driver/mps.h"
+#include "executor/late.h"
 
 /* How long a rank that leaves waits for kernels of calls in which it has no part, or that have
- * failed. */
+ * failed; and, without a deadline, for calls of ranks that its own thread may hold. */
 enum { LEAVE_MS = 10000 };
 /* How long a rank that leaves waits for kernels of its own, which may wait for the user. */
 enum { OWN_MS = 1000 };
@@ -27,6 +28,9 @@ enum { OWN_MS = 1000 };
 enum { ABORT_MS = 1000, ABORT_KERNELS_MS = 4000 };
 /* How long a rank that aborts waits until the attendant has seen that its kernels have ended. */
 enum { SETTLE_MS = 1000 };
+/* How long a kernel has to end after a rank of its collective has died: that rank's part may be
+ * done, although its attendant had no time to say so. */
+enum { DEATH_MS = 500 };
 
 /* ---- What kernels may use longer than their communicator lives ------------------------------ */
 
@@ -168,6 +172,9 @@ static tt_status offer(struct tt_comm_core *comm, const struct tt_carried_config
     comm->kernel = calloc(1, sizeof *comm->kernel);
     if (!comm->kernel) return tt_fail(TT_ERR_SYSTEM, "out of memory for a communicator on a GPU");
     pthread_mutex_init(&comm->kernel->batches_lock, NULL);
+    comm->kernel->held_ms = LEAVE_MS;
+    comm->kernel->abort_ms = ABORT_MS;
+    comm->fabric->death_grace_ns = DEATH_MS * INT64_C(1000000);
     TT_TRY(open_gpu(comm, comm->kernel));
     comm->kernel->nthreads = (uint32_t)given->threads;
     comm->kernel->most_line_bytes = given->most_line_bytes;
@@ -211,6 +218,12 @@ static void agree(struct tt_comm_core *comm, int32_t least)
 
 /* ---- The end -------------------------------------------------------------------------------- */
 
+uint64_t tt_kernel_thread(void)
+{
+    static _Thread_local char place;
+    return (uintptr_t)&place;
+}
+
 /* Whether a rank has ended all calls that this rank has, has left or died. */
 static bool has_done(const struct tt_comm_core *comm, int rank)
 {
@@ -222,12 +235,24 @@ static bool has_done(const struct tt_comm_core *comm, int rank)
            tt_fabric_is_dead(comm->fabric, rank);
 }
 
-static bool all_have_done(const struct tt_comm_core *comm)
+/* Whether the rank may make its calls only after this thread has gone on: a rank of this process
+ * whose last call was this thread's, or that has made none. */
+static bool may_be_held(const struct tt_comm_core *comm, int rank)
 {
-    if (tt_fabric_failure(comm->fabric, NULL)) return true;
+    const struct tt_fabric *fabric = comm->fabric;
+    if (fabric->peers[rank].process_id != fabric->peers[comm->rank].process_id) return false;
+    const uint64_t thread =
+        atomic_load_explicit(&tt_fabric_record(fabric, rank)->thread, memory_order_relaxed);
+    return !thread || thread == tt_kernel_thread();
+}
+
+/* A rank that this one waits for, but for held ones; -1: none. */
+static int find_late(const struct tt_comm_core *comm, bool but_held)
+{
+    if (tt_fabric_failure(comm->fabric, NULL)) return -1;
     for (int r = 0; r < comm->nranks; r++)
-        if (r != comm->rank && !has_done(comm, r)) return false;
-    return true;
+        if (r != comm->rank && !has_done(comm, r) && !(but_held && may_be_held(comm, r))) return r;
+    return -1;
 }
 
 static bool any_uses_peers(const struct tt_comm_core *comm)
@@ -266,22 +291,47 @@ static bool may_wait(const struct tt_comm_core *comm, struct patience *patience)
     return !tt_expired(patience->deadline_ns);
 }
 
+static void say_if_late(const struct tt_comm_core *comm, struct tt_late *late, int rank)
+{
+    char mine[128], other[128];
+    int64_t waited_ms;
+    if (!tt_late_is_due(late, comm->engine.late_ms, (uint64_t)rank, &waited_ms)) return;
+    tt_fabric_name_rank(comm->fabric, comm->rank, mine, sizeof mine);
+    tt_fabric_name_rank(comm->fabric, rank, other, sizeof other);
+    TT_WARN("%s has waited %lld ms to leave communicator %s (TUTTI_LATE_MS); %s has not done all "
+            "calls that this rank has done its part of",
+            mine, (long long)waited_ms, comm->name, other);
+}
+
 /* Other ranks write to this rank's memory when they take its messages, perhaps long after this
- * rank's part of a call has ended: so it waits for those calls. A rank that makes another call
- * afterwards gets an error (may_use_peers); until its kernels have ended they may use the memory.
- * False: a kernel may still use this rank's memory. */
-static bool await_peers(struct tt_comm_core *comm)
+ * rank's part of a call has ended: so it waits for those calls, until the deadline if there is one.
+ */
+static void await_calls(const struct tt_comm_core *comm)
 {
     const int64_t timeout_ms = tt_engine_timeout(&comm->engine);
-    const int64_t call_ms = timeout_ms > 0 ? timeout_ms : LEAVE_MS;
-    struct patience patience = {.deadline_ns = tt_deadline_ns(call_ms), .abort_ms = ABORT_MS};
-    const bool has_called =
-        atomic_load_explicit(&comm->kernel->issued, memory_order_relaxed) || comm->kernel->graphs;
+    const int64_t held_ns = tt_deadline_ns(timeout_ms > 0 ? timeout_ms : comm->kernel->held_ms);
+    struct patience patience = {.deadline_ns = tt_deadline_ns(timeout_ms),
+                                .abort_ms = comm->kernel->abort_ms};
     struct tt_pause pause = {0};
-    while (has_called && !all_have_done(comm) && may_wait(comm, &patience)) tt_pause(&pause);
+    struct tt_late late = {0};
+    for (;;) {
+        const int rank = find_late(comm, tt_expired(held_ns));
+        if (rank < 0 || !may_wait(comm, &patience)) return;
+        say_if_late(comm, &late, rank);
+        tt_pause(&pause);
+    }
+}
+
+/* A rank that makes another call afterwards gets an error (may_use_peers); until its kernels have
+ * ended they may use the memory. False: a kernel may still use this rank's memory. */
+static bool await_peers(struct tt_comm_core *comm)
+{
+    struct tt_pause pause = {0};
+    if (atomic_load_explicit(&comm->kernel->issued, memory_order_relaxed) || comm->kernel->graphs)
+        await_calls(comm);
     tt_fabric_leave(comm->fabric);
-    patience =
-        (struct patience){.deadline_ns = tt_deadline_ns(LEAVE_MS), .abort_ms = ABORT_KERNELS_MS};
+    struct patience patience = {.deadline_ns = tt_deadline_ns(LEAVE_MS),
+                                .abort_ms = ABORT_KERNELS_MS};
     while ((outlives_call(comm) || any_uses_peers(comm)) && may_wait(comm, &patience))
         tt_pause(&pause);
     return !any_uses_peers(comm);

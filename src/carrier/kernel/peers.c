@@ -3,14 +3,13 @@
 #include "carrier/kernel/exchange.h"
 #include "carrier/kernel/kernel.h"
 
-int tt_kernel_absent_rank(const struct tt_comm_core *comm, const struct tt_group_exchange *exchange)
+int tt_kernel_absent_rank(const struct tt_comm_core *comm, const struct tt_group_exchange *exchange,
+                          uint64_t turn)
 {
     const int n = exchange ? exchange->ncalls : comm->nranks;
     for (int i = 0; i < n; i++) {
         const int rank = exchange ? exchange->calls[i].peer : i;
-        if (atomic_load_explicit(&tt_fabric_record(comm->fabric, rank)->state,
-                                 memory_order_acquire) != TT_RANK_HERE)
-            return rank;
+        if (!tt_fabric_lends(comm->fabric, rank, turn)) return rank;
     }
     return -1;
 }
@@ -39,20 +38,21 @@ static uint64_t lenders_of(const struct tt_comm_core *comm,
 }
 
 bool tt_kernel_may_use_peers(const struct tt_comm_core *comm,
-                             const struct tt_group_exchange *exchange)
+                             const struct tt_group_exchange *exchange, uint64_t turn)
 {
     tt_fabric_begin_kernel(comm->fabric, lenders_of(comm, exchange));
-    if (!tt_fabric_check(comm->fabric) && tt_kernel_absent_rank(comm, exchange) < 0) return true;
+    if (!tt_fabric_check(comm->fabric) && tt_kernel_absent_rank(comm, exchange, turn) < 0)
+        return true;
     tt_fabric_end_kernel(comm->fabric);
     return false;
 }
 
 tt_status tt_kernel_fail_alone(const struct tt_comm_core *comm,
-                               const struct tt_group_exchange *exchange)
+                               const struct tt_group_exchange *exchange, uint64_t turn)
 {
     char name[128];
     TT_TRY(tt_fabric_check(comm->fabric));
-    const int rank = tt_kernel_absent_rank(comm, exchange);
+    const int rank = tt_kernel_absent_rank(comm, exchange, turn);
     tt_fabric_name_rank(comm->fabric, rank, name, sizeof name);
     return tt_fail(TT_ERR_REMOTE, "%s %s", name, tt_kernel_how_gone(comm, rank));
 }

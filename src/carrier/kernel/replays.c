@@ -293,8 +293,8 @@ static void fail_left_locked(const struct tt_graphs *graphs, uint64_t replay)
 {
     char name[128], text[256];
     const struct tt_group_exchange *exchange = tt_graphs_exchange_locked(graphs, replay);
-    int rank = tt_kernel_absent_rank(graphs->comm, exchange);
-    if (rank < 0) rank = tt_kernel_absent_rank(graphs->comm, NULL);
+    int rank = tt_kernel_absent_rank(graphs->comm, exchange, TT_NO_TURN);
+    if (rank < 0) rank = tt_kernel_absent_rank(graphs->comm, NULL, TT_NO_TURN);
     tt_fabric_name_rank(graphs->comm->fabric, rank, name, sizeof name);
     snprintf(text, sizeof text, "%s %s; a CUDA graph was replayed after that", name,
              tt_kernel_how_gone(graphs->comm, rank));
@@ -354,8 +354,8 @@ void tt_graphs_look(struct tt_comm_core *comm)
 /* From now on kernels of this rank may use memory of others. */
 static tt_status begin_use(const struct tt_graphs *graphs, const struct tt_group_exchange *exchange)
 {
-    if (!tt_kernel_may_use_peers(graphs->comm, exchange))
-        return tt_kernel_fail_alone(graphs->comm, exchange);
+    if (!tt_kernel_may_use_peers(graphs->comm, exchange, TT_NO_TURN))
+        return tt_kernel_fail_alone(graphs->comm, exchange, TT_NO_TURN);
     publish_use(graphs, 1);
     tt_fabric_end_kernel(graphs->comm->fabric);
     return TT_OK;

@@ -240,6 +240,7 @@ static void sort(struct issue *issue, struct tt_pending_call *calls, int ncalls)
         calls[i].capture = 0;
         tt_calls_add(&part_of(issue, &calls[i])->calls, &calls[i]);
     }
+    if (ncalls == 1) issue->parts[0].calls.is_alone = true;
 }
 
 /* Parts of which calls are left. */

@@ -56,16 +56,6 @@ void tt_wires_send_record(struct tt_wires *wires)
     }
 }
 
-void tt_wires_send_failure(struct tt_wires *wires, int code, const char *text)
-{
-    for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
-        struct tt_tcp *tcp = &wire->tcp.sockets[0];
-        if (wire->tcp.nopen == 0 || tcp->fd < 0 || wire->failure[0]) continue;
-        snprintf(wire->failure, sizeof wire->failure, "%s", text);
-        if (!push_text(tcp, TT_FRAME_FAILURE, code, wire->failure)) wire->failure[0] = '\0';
-    }
-}
-
 /* Connections whose descriptors the program has closed: what is sent would go into its own files.
  */
 static void lose_closed(struct tt_wires *wires)
@@ -76,6 +66,17 @@ static void lose_closed(struct tt_wires *wires)
             if (tcp->fd >= 0 && tt_private_fd_is_lost(tcp->fd))
                 tt_ignore(tt_wire_lost(wire, tcp, EBADF));
         }
+}
+
+void tt_wires_send_failure(struct tt_wires *wires, int code, const char *text)
+{
+    lose_closed(wires);
+    for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
+        struct tt_tcp *tcp = &wire->tcp.sockets[0];
+        if (wire->tcp.nopen == 0 || tcp->fd < 0 || wire->failure[0]) continue;
+        snprintf(wire->failure, sizeof wire->failure, "%s", text);
+        if (!push_text(tcp, TT_FRAME_FAILURE, code, wire->failure)) wire->failure[0] = '\0';
+    }
 }
 
 /* ---- The end -------------------------------------------------------------------------------- */

@@ -178,7 +178,7 @@ TEST(device_abort, a_call_after_it_returns_the_error_itself)
 
 /* ---- Destroys -------------------------------------------------------------------------------- */
 
-TEST(device_destroy, does_not_wait_for_ever_for_ranks_of_its_own_thread)
+TEST(device_destroy, does_not_wait_for_ever_for_ranks_of_its_own_process)
 {
     struct driven d;
     if (!driven_begin(&d, 2, 1)) return;
@@ -189,7 +189,6 @@ TEST(device_destroy, does_not_wait_for_ever_for_ranks_of_its_own_thread)
     driven_finish(&d);
 }
 
-/* Long after the time that rank 0 has for ranks of its own thread. */
 static void broadcast_and_destroy(struct gpu_rank *rank)
 {
     int data[4] = {rank->rank + 7};
@@ -200,7 +199,6 @@ static void broadcast_and_destroy(struct gpu_rank *rank)
     gpu_write(rank->gpu, memory, data, sizeof data);
     CHECK_EQ(tuttiAllReduce(memory, memory, 4, tuttiInt32, tuttiMax, part, NULL), tuttiSuccess);
     CHECK_EQ(tuttiCommSetTimeout(part, 0), tuttiSuccess);
-    part->core.kernel->held_ms = 1;
     gpu_write(rank->gpu, memory, data, sizeof data);
     if (rank->rank) pthread_barrier_wait(both);
     if (rank->rank) usleep(100000);

@@ -58,18 +58,17 @@ static tt_status find_captures(struct tt_calls *calls)
     return TT_OK;
 }
 
-/* A call that needs a rank which is gone already says so itself: a stream of CUDA does not tell its
- * user. Where the rank goes later, or is needed by a later call of the group only, the communicator
- * fails when the call is launched. */
+/* A call outside groups that needs a rank which is gone already says so itself: a stream of CUDA
+ * does not tell its user. In a group, whose other calls run, and where the rank goes later, the
+ * communicator fails when the call is launched. */
 static tt_status find_absent(const struct tt_calls *calls)
 {
-    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
-        struct tt_comm_core *comm = call->comm;
-        const uint64_t turn = call->exchange ? TT_NO_TURN : comm->engine.collectives_issued + 1;
-        if (call->capture || tt_kernel_absent_rank(comm, call->exchange, turn) < 0) continue;
-        return tt_core_fail_call(comm, tt_kernel_fail_alone(comm, call->exchange, turn));
-    }
-    return TT_OK;
+    const struct tt_pending_call *call = calls->first;
+    if (!calls->is_alone || call->capture) return TT_OK;
+    struct tt_comm_core *comm = call->comm;
+    const uint64_t turn = call->exchange ? TT_NO_TURN : comm->engine.collectives_issued + 1;
+    if (tt_kernel_absent_rank(comm, call->exchange, turn) < 0) return TT_OK;
+    return tt_core_fail_call(comm, tt_kernel_fail_alone(comm, call->exchange, turn));
 }
 
 static tt_status gather(struct tt_calls *calls)
@@ -203,10 +202,8 @@ static bool use_peers(struct tt_pending_call *call)
 }
 
 /* The number of the next call. */
-static uint64_t next_number(const struct tt_comm_core *comm)
+static uint64_t next_number(struct tt_kernel_part *on)
 {
-    struct tt_kernel_part *on = comm->kernel;
-    atomic_store_explicit(&comm->fabric->record->thread, tt_kernel_thread(), memory_order_relaxed);
     return atomic_fetch_add_explicit(&on->issued, 1, memory_order_relaxed) + 1;
 }
 
@@ -216,7 +213,7 @@ static void begin(struct tt_pending_call *call)
     struct tt_kernel_work *work = place_of_work(call);
     const bool uses_peers = use_peers(call);
     tt_kernel_begin_collective(work, &on->life, &call->comm->engine, &call->call);
-    work->number = next_number(call->comm);
+    work->number = next_number(on);
     work->uses_peers = uses_peers;
     call->cached->last_turn = work->work.turn;
     join_stream(call);
@@ -228,7 +225,7 @@ static void begin_exchange(struct tt_pending_call *call)
     struct tt_kernel_part *on = call->comm->kernel;
     struct tt_kernel_work *work = place_of_work(call);
     const bool uses_peers = call->is_first && use_peers(call);
-    if (call->is_first) call->exchange->number = next_number(call->comm);
+    if (call->is_first) call->exchange->number = next_number(on);
     tt_kernel_begin_exchange(work, &on->life, &call->comm->engine, call->exchange, ++on->exchanges);
     work->uses_peers = uses_peers;
     join_stream(call);

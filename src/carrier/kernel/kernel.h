@@ -74,7 +74,7 @@ struct tt_kernel_part {
     struct tt_graphs *_Atomic graphs; /* graphs.h; NULL: no call was captured */
     _Atomic uint64_t issued;          /* calls, but for captured ones; writer: the issuing thread */
     /* How long it waits for calls that it has done its part of when it leaves: for those of ranks
-     * that its own thread may hold (part.c), and when it has aborted; tests change both */
+     * of its own process, without a deadline, and when it has aborted; tests change both */
     int64_t held_ms, abort_ms;
     /* owner: the issuing thread */
     uint64_t exchanges; /* of the calls that are issued exchanges: turns */
@@ -138,9 +138,6 @@ bool tt_kernel_may_use_peers(const struct tt_comm_core *core,
 TT_NODISCARD tt_status tt_kernel_fail_alone(const struct tt_comm_core *core,
                                             const struct tt_group_exchange *exchange,
                                             uint64_t turn);
-
-/* The calling thread, unlike any other that the process has at the time; never 0. */
-uint64_t tt_kernel_thread(void);
 
 /* Frees memory of groups that have ended; no call is outstanding. */
 void tt_kernel_free_batches(struct tt_kernel_part *part);

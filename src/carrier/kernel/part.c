@@ -19,7 +19,7 @@
 #include "executor/late.h"
 
 /* How long a rank that leaves waits for kernels of calls in which it has no part, or that have
- * failed; and, without a deadline, for calls of ranks that its own thread may hold. */
+ * failed; and, without a deadline, for calls of ranks of its own process. */
 enum { LEAVE_MS = 10000 };
 /* How long a rank that leaves waits for kernels of its own, which may wait for the user. */
 enum { OWN_MS = 1000 };
@@ -218,12 +218,6 @@ static void agree(struct tt_comm_core *comm, int32_t least)
 
 /* ---- The end -------------------------------------------------------------------------------- */
 
-uint64_t tt_kernel_thread(void)
-{
-    static _Thread_local char place;
-    return (uintptr_t)&place;
-}
-
 /* Whether a rank has ended all calls that this rank has, has left or died. */
 static bool has_done(const struct tt_comm_core *comm, int rank)
 {
@@ -235,15 +229,12 @@ static bool has_done(const struct tt_comm_core *comm, int rank)
            tt_fabric_is_dead(comm->fabric, rank);
 }
 
-/* Whether the rank may make its calls only after this thread has gone on: a rank of this process
- * whose last call was this thread's, or that has made none. */
+/* Whether the rank may make its calls only after this thread has gone on, or none any more although
+ * its process lives: this process has the rank, too. */
 static bool may_be_held(const struct tt_comm_core *comm, int rank)
 {
     const struct tt_fabric *fabric = comm->fabric;
-    if (fabric->peers[rank].process_id != fabric->peers[comm->rank].process_id) return false;
-    const uint64_t thread =
-        atomic_load_explicit(&tt_fabric_record(fabric, rank)->thread, memory_order_relaxed);
-    return !thread || thread == tt_kernel_thread();
+    return fabric->peers[rank].process_id == fabric->peers[comm->rank].process_id;
 }
 
 /* A rank that this one waits for, but for held ones; -1: none. */
@@ -359,6 +350,7 @@ static void close_part(struct tt_comm_core *comm)
     free_all(on);
     comm->kernel = NULL;
     comm->context = NULL;
+    comm->fabric->death_grace_ns = 0;
 }
 
 static void end_turns(struct tt_comm_core *comm)

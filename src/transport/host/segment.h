@@ -53,8 +53,6 @@ struct tt_rank_record {
     _Atomic uint32_t kernels;
     _Atomic uint32_t withdrawn; /* 1: it lends its memory to no kernel that begins later */
     _Atomic uint64_t lenders;
-    /* Which thread of its process made its last call on a GPU (part.c); 0: none yet */
-    _Atomic uint64_t thread;
 };
 
 /* Flags of a link, a power of two, at least as many as slots. A small message travels in its flag

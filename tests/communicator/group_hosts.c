@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/sanitizers.h"
 #include "shim.h"
 #include "tutti.h"
 
@@ -78,6 +79,7 @@ static void run_processes(int n, void (*run)(struct shared *shared, int process)
 {
     enum { MOST = 4 };
     pid_t pids[MOST];
+    if (tt_is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
     struct shared *shared =
         mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(shared != MAP_FAILED);
@@ -85,6 +87,7 @@ static void run_processes(int n, void (*run)(struct shared *shared, int process)
         pids[i] = fork();
         REQUIRE(pids[i] >= 0);
         if (pids[i]) continue;
+        alarm(2 * LATE_MS / 1000); /* one that waits for a process which has died */
         run(shared, i);
         _exit(count_failed_checks);
     }

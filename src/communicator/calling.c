@@ -61,13 +61,13 @@ tt_status tt_comm_fail_ended(tuttiComm_t comm, unsigned ends)
  * it, ranks that are connected with this one, and wait for it, hear of it from here. */
 static tt_status check_failure(tuttiComm_t comm)
 {
-    const struct tt_fabric *fabric = comm->core.fabric;
-    if (fabric->wires && tt_fabric_has_failed(fabric)) {
-        tt_engine_enter(&comm->core.engine);
-        tt_fabric_pass_on(comm->core.fabric);
-        tt_engine_leave(&comm->core.engine);
-    }
-    return tt_fabric_check(comm->core.fabric);
+    struct tt_fabric *fabric = comm->core.fabric;
+    const tt_status status = tt_fabric_check(fabric);
+    if (!status || !fabric->wires) return status;
+    tt_engine_enter(&comm->core.engine);
+    tt_fabric_pass_on(fabric);
+    tt_engine_leave(&comm->core.engine);
+    return tt_fabric_check(fabric);
 }
 
 tt_status tt_comm_fail_call(tuttiComm_t comm)

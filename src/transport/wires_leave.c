@@ -56,24 +56,27 @@ void tt_wires_send_record(struct tt_wires *wires)
     }
 }
 
-/* Connections whose descriptors the program has closed: what is sent would go into its own files.
- */
+/* A connection whose descriptor the program has closed: what is sent would go into its own files.
+ * Whether it is one. */
+static bool lose_if_closed(struct tt_wire *wire, struct tt_tcp *tcp)
+{
+    if (tcp->fd < 0 || !tt_private_fd_is_lost(tcp->fd)) return false;
+    tt_ignore(tt_wire_lost(wire, tcp, EBADF));
+    return true;
+}
+
 static void lose_closed(struct tt_wires *wires)
 {
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
-        for (int i = 0; i < wire->tcp.nopen; i++) {
-            struct tt_tcp *tcp = &wire->tcp.sockets[i];
-            if (tcp->fd >= 0 && tt_private_fd_is_lost(tcp->fd))
-                tt_ignore(tt_wire_lost(wire, tcp, EBADF));
-        }
+        for (int i = 0; i < wire->tcp.nopen; i++) lose_if_closed(wire, &wire->tcp.sockets[i]);
 }
 
 void tt_wires_send_failure(struct tt_wires *wires, int code, const char *text)
 {
-    lose_closed(wires);
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
         struct tt_tcp *tcp = &wire->tcp.sockets[0];
         if (wire->tcp.nopen == 0 || tcp->fd < 0 || wire->failure[0]) continue;
+        if (lose_if_closed(wire, tcp)) continue;
         snprintf(wire->failure, sizeof wire->failure, "%s", text);
         if (!push_text(tcp, TT_FRAME_FAILURE, code, wire->failure)) wire->failure[0] = '\0';
     }

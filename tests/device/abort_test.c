@@ -165,28 +165,28 @@ static void begin_broadcast(struct driven *d)
     d->comms[0]->core.kernel->held_ms = d->comms[0]->core.kernel->abort_ms = 1;
 }
 
-TEST(device_abort, a_call_after_it_returns_the_error_itself)
+/* Rank 0 broadcasts and ends its communicator; then the other rank of the thread broadcasts. */
+static void broadcast_after(tuttiResult_t (*end)(tuttiComm_t comm))
 {
     struct driven d;
     if (!driven_begin(&d, 2, 1)) return;
     begin_broadcast(&d);
-    CHECK_EQ(tuttiCommAbort(d.comms[0]), tuttiSuccess);
+    CHECK_EQ(end(d.comms[0]), tuttiSuccess);
     d.comms[0] = NULL;
     broadcast_too_late(&d);
     driven_finish(&d);
+}
+
+TEST(device_abort, a_call_after_it_returns_the_error_itself)
+{
+    broadcast_after(tuttiCommAbort);
 }
 
 /* ---- Destroys -------------------------------------------------------------------------------- */
 
 TEST(device_destroy, does_not_wait_for_ever_for_ranks_of_its_own_process)
 {
-    struct driven d;
-    if (!driven_begin(&d, 2, 1)) return;
-    begin_broadcast(&d);
-    CHECK_EQ(tuttiCommDestroy(d.comms[0]), tuttiSuccess);
-    d.comms[0] = NULL;
-    broadcast_too_late(&d);
-    driven_finish(&d);
+    broadcast_after(tuttiCommDestroy);
 }
 
 static void broadcast_and_destroy(struct gpu_rank *rank)

@@ -220,28 +220,33 @@ TEST(run, a_folder_that_cannot_be_locked_is_told)
     teardown(&b);
 }
 
+/* Writes 255 to a byte of the step's checkpoint in that folder; place: its number, as the shell
+ * computes it, where $f is the file. */
+static void damage(struct bench *b, const char *folder, int step, const char *place)
+{
+    char command[COMMAND];
+    snprintf(command, sizeof command,
+             "cd %s; f=step-%08d.safetensors; printf '\\377' | dd of=$f bs=1 conv=notrunc seek=%s "
+             "2>&1",
+             folder, step, place);
+    CHECK_MESSAGE(run(command, b->output) == 0, "%s", b->output);
+}
+
 /* Of four checkpoints the newest has a flipped bit in the last tensor, then in the header, and the
  * one before a flipped bit in a tensor, too. */
 TEST(run, a_damaged_checkpoint_names_the_next_older_one_that_is_whole)
 {
     static const char *const places[] = {"$(($(stat -c %s $f) - 1))", "300"};
     struct bench b;
-    char options[COMMAND], command[COMMAND], says[128];
+    char options[COMMAND], command[COMMAND], folder[96], says[128];
     REQUIRE(setup(&b));
-    snprintf(options, sizeof options, SMALL "--steps=4 --every=1 --checkpoint=%s/c", b.folder);
+    snprintf(folder, sizeof folder, "%s/c", b.folder);
+    snprintf(options, sizeof options, SMALL "--steps=4 --every=1 --checkpoint=%s", folder);
     REQUIRE(train(1, options, b.output) == 0);
-    snprintf(command, sizeof command,
-             "cd %s/c; f=step-00000003.safetensors; printf '\\377' | dd of=$f bs=1 conv=notrunc "
-             "seek=$(($(stat -c %%s $f) - 9)) 2>&1",
-             b.folder);
-    CHECK_MESSAGE(run(command, b.output) == 0, "%s", b.output);
+    damage(&b, folder, 3, "$(($(stat -c %s $f) - 9))");
     snprintf(options, sizeof options, "--resume=%s/c --steps=5 --sample=0", b.folder);
     for (int i = 0; i < 2; ++i) {
-        snprintf(command, sizeof command,
-                 "cd %s/c; f=step-00000004.safetensors; printf '\\377' | dd of=$f bs=1 "
-                 "conv=notrunc seek=%s 2>&1",
-                 b.folder, places[i]);
-        CHECK_MESSAGE(run(command, b.output) == 0, "%s", b.output);
+        damage(&b, folder, 4, places[i]);
         snprintf(says, sizeof says, "of step 2%s: --resume=%s/c/step-00000002.safetensors\n",
                  i ? ", perhaps of another run" : "", b.folder);
         CHECK_EQ(train(2, options, b.output), 1);
@@ -271,11 +276,7 @@ TEST(run, a_damaged_checkpoint_names_no_older_one_of_another_run)
     REQUIRE(train(1, options, b.output) == 0);
     snprintf(options, sizeof options, SMALL "--steps=2 --checkpoint=%s", b.folder);
     REQUIRE(train(1, options, b.output) == 0);
-    snprintf(command, sizeof command,
-             "cd %s; f=step-00000002.safetensors; printf '\\377' | dd of=$f bs=1 conv=notrunc "
-             "seek=$(($(stat -c %%s $f) - 1)) 2>&1",
-             b.folder);
-    CHECK_MESSAGE(run(command, b.output) == 0, "%s", b.output);
+    damage(&b, b.folder, 2, "$(($(stat -c %s $f) - 1))");
     snprintf(options, sizeof options, "--resume=%s --steps=5 --sample=0", b.folder);
     CHECK_EQ(train(1, options, b.output), 1);
     CHECK_MESSAGE(strstr(b.output, "no older checkpoint there is whole and of this run\n"), "%s",

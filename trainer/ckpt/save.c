@@ -239,7 +239,8 @@ static tr_status join(struct tr_save *s)
                          what);
 }
 
-/* Of masters and states: in rows, which threads share, and the rest. */
+/* Of masters and states: in rows, which the pool shares where a save has no thread of its own, and
+ * the rest. */
 static void copy_all(const struct tr_backend *backend, void *to, const void *from, long count)
 {
     enum { ROW = 1 << 14 };

@@ -58,6 +58,12 @@ static tt_status find_captures(struct tt_calls *calls)
     return TT_OK;
 }
 
+/* The turn that the call gets if it begins now. */
+static uint64_t next_turn(const struct tt_pending_call *call)
+{
+    return call->exchange ? TT_NO_TURN : call->comm->engine.collectives_issued + 1;
+}
+
 /* A call outside groups that needs a rank which is gone already says so itself: a stream of CUDA
  * does not tell its user. In a group, whose other calls run, and where the rank goes later, the
  * communicator fails when the call is launched. */
@@ -66,7 +72,7 @@ static tt_status find_absent(const struct tt_calls *calls)
     const struct tt_pending_call *call = calls->first;
     if (!calls->is_alone || call->capture) return TT_OK;
     struct tt_comm_core *comm = call->comm;
-    const uint64_t turn = call->exchange ? TT_NO_TURN : comm->engine.collectives_issued + 1;
+    const uint64_t turn = next_turn(call);
     if (tt_kernel_absent_rank(comm, call->exchange, turn) < 0) return TT_OK;
     return tt_core_fail_call(comm, tt_kernel_fail_alone(comm, call->exchange, turn));
 }
@@ -194,8 +200,7 @@ static void join_stream(struct tt_pending_call *call)
 
 static bool use_peers(struct tt_pending_call *call)
 {
-    const uint64_t turn = call->exchange ? TT_NO_TURN : call->comm->engine.collectives_issued + 1;
-    call->uses_peers = tt_kernel_may_use_peers(call->comm, call->exchange, turn);
+    call->uses_peers = tt_kernel_may_use_peers(call->comm, call->exchange, next_turn(call));
     atomic_fetch_add_explicit(&call->comm->kernel->life.nborrowed, call->uses_peers,
                               memory_order_relaxed);
     return call->uses_peers;

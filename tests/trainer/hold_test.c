@@ -180,6 +180,40 @@ TEST(hold, the_own_lock_in_another_folder_is_no_other_run)
     teardown(&b);
 }
 
+/* A `.lock` that is somebody's file keeps its bytes. */
+TEST(hold, a_lock_with_another_text_is_locked_and_not_written)
+{
+    static const char text[] = "somebody's notes\n"; /* as long as what a run writes */
+    char read_text[sizeof text] = "";
+    struct bench b;
+    REQUIRE(setup(&b));
+    CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
+    const int fd = open(b.lock, O_RDWR);
+    REQUIRE(fd >= 0 && pwrite(fd, text, sizeof text - 1, 0) == (ssize_t)sizeof text - 1);
+    CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
+    CHECK(is_locked(b.lock));
+    CHECK_EQ(pread(fd, read_text, sizeof text, 0), (ssize_t)sizeof text - 1);
+    CHECK_MESSAGE(strcmp(read_text, text) == 0, "%s", read_text);
+    close(fd);
+    teardown(&b);
+}
+
+TEST(hold, a_lock_that_is_a_link_leads_to_no_other_file)
+{
+    struct bench b;
+    struct stat st;
+    char own[80];
+    REQUIRE(setup(&b));
+    snprintf(own, sizeof own, "%s/notes", b.root);
+    const int fd = open(own, O_RDWR | O_CREAT, 0666);
+    REQUIRE(fd >= 0 && unlink(b.lock) == 0 && symlink(own, b.lock) == 0);
+    CHECK_FAILS(hold(&b), "/.lock");
+    CHECK(!is_locked(own));
+    CHECK(fstat(fd, &st) == 0 && st.st_size == 0);
+    close(fd);
+    teardown(&b);
+}
+
 /* No descriptor is left: the lock of before stays, and a later save takes a new one. */
 TEST(hold, a_lock_that_cannot_be_taken_keeps_the_one_before)
 {

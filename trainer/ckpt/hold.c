@@ -41,7 +41,7 @@ static tr_status open_folder(const char *folder, struct tr_hold *hold)
  * failed. */
 static int take_lock(int folder, int *lock)
 {
-    *lock = openat(folder, ".lock", O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    *lock = openat(folder, ".lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
     return *lock >= 0 && flock(*lock, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
 }
 
@@ -211,12 +211,24 @@ static void write_run(uint64_t run, char text[RUN_TEXT + 1])
     snprintf(text, RUN_TEXT + 1, "%016llx\n", (unsigned long long)run);
 }
 
+/* Whether `.lock` is a file of runs alone: empty, or with what mark writes. */
+static bool is_of_runs(int lock)
+{
+    char text[RUN_TEXT];
+    struct stat st;
+    if (fstat(lock, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink > 1) return false;
+    if (st.st_size == 0) return true;
+    return st.st_size == RUN_TEXT && pread(lock, text, RUN_TEXT, 0) == RUN_TEXT &&
+           strspn(text, "0123456789abcdef") == RUN_TEXT - 1 && text[RUN_TEXT - 1] == '\n';
+}
+
 /* Without it (the disk is full, say) the folder is not known again on another file system. */
 static void mark(const struct tr_hold *hold, uint64_t run)
 {
     char text[RUN_TEXT + 1];
     write_run(run, text);
-    const ssize_t n = hold->lock >= 0 ? pwrite(hold->lock, text, RUN_TEXT, 0) : 0;
+    if (hold->lock < 0 || !is_of_runs(hold->lock)) return;
+    const ssize_t n = pwrite(hold->lock, text, RUN_TEXT, 0);
     (void)n;
 }
 
@@ -268,7 +280,10 @@ static tr_status take_over(const char *folder, uint64_t run, const struct tr_hol
                          "mount that one again",
                          folder);
     if (status == TR_OK && !is_own) status = check_empty(folder, taken->folder, run);
+    /* The lock of before may be another owner's there, where a server keeps locks. */
+    if (is_own) flock(old->lock, LOCK_UN);
     if (status == TR_OK) status = lock_anew(folder, taken->folder, old->lock, &taken->lock);
+    if (is_own && status < 0) (void)flock(old->lock, LOCK_EX | LOCK_NB);
     if (status == TR_OK && !is_own) status = check_empty(folder, taken->folder, run);
     if (status == TR_OK)
         remove_leftovers(taken->folder);

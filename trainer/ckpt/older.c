@@ -25,7 +25,8 @@ tr_status tr_ckpt_propose_older(const char *option, const char *path, tr_status 
     if (!slash || !tr_ckpt_is_named(slash + 1, "", &step) || !can_be_opened(path)) return status;
     *slash = 0;
     snprintf(story, sizeof story, "%s", tr_error());
-    const bool has_run = tr_ckpt_read_state(path, &damaged) == TR_OK;
+    /* older versions' files name none */
+    const bool has_run = tr_ckpt_read_state(path, &damaged) == TR_OK && damaged.run;
     while (tr_ckpt_find_older(option, folder, &step, older, sizeof older) == TR_OK)
         if (tr_ckpt_read_whole(older, has_run ? &damaged.run : NULL) == TR_OK)
             return tr_fail("%s; an older checkpoint that is whole is that of step %lld%s: --%s=%s",

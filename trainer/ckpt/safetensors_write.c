@@ -170,8 +170,11 @@ tr_status tr_safetensors_take_room(const struct tr_safetensors_writer *w)
 {
     const off_t nbytes = (off_t)(PREFIX + w->length + w->begin[w->n]);
     if (fallocate(w->fd, 0, 0, nbytes) == 0) return TR_OK;
-    if (errno != ENOSPC && errno != EDQUOT && errno != EFBIG) return TR_OK; /* writing will tell */
-    return tr_fail("%s: %s (the checkpoint takes %.1f MiB)", w->path, strerror(errno),
+    const int error = errno;
+    if (error != ENOSPC && error != EDQUOT && error != EFBIG) return TR_OK; /* writing will tell */
+    const int given_back = ftruncate(w->fd, 0); /* the room that there was */
+    (void)given_back;
+    return tr_fail("%s: %s (the checkpoint takes %.1f MiB)", w->path, strerror(error),
                    (double)nbytes / 1048576);
 }
 

@@ -263,7 +263,8 @@ static void copy_own(struct tr_save *s)
 static void write_and_sync(struct tr_save *s)
 {
     if (s->has_copy) copy_own(s);
-    if (s->engine->mesh->rank == 0) note(s, tr_safetensors_take_room(s->writer));
+    if (s->engine->mesh->rank == 0 && !atomic_load_explicit(&s->is_vain, memory_order_relaxed))
+        note(s, tr_safetensors_take_room(s->writer));
     write_own(s);
     if (s->status == TR_OK && s->writer) note(s, tr_safetensors_sync(s->writer));
 }
@@ -402,7 +403,9 @@ static tr_status prepare(struct tr_save *s, const char *folder, const struct tr_
     if (!s->own || !s->copies || !s->mail || !s->sees || !s->none)
         return tr_fail("out of memory for writing a checkpoint");
     list_own(s->engine, &s->parts, s->own);
-    return s->engine->mesh->rank == 0 ? create(s, state, config) : TR_OK;
+    if (s->engine->mesh->rank != 0) return TR_OK;
+    TR_TRY(tr_ckpt_check_space(folder, &s->engine->store));
+    return create(s, state, config);
 }
 
 /* The file's beginning; a rank that does not see it sends its numbers at once. Rank 0 waits for the

@@ -68,20 +68,22 @@ static void forbid_call(void)
 
 static struct job job; /* the last one */
 
-/* Runs one hello job; every rank either works or says why not. Returns how many worked. */
-static int hello(const char *what, void (*prepare)(void), const char *const *extra)
+/* Starts a hello job, whose ranks prepare themselves. */
+static bool start_hello(struct job *into, void (*prepare)(void), const char *const *extra)
 {
     static const char *const plain[] = {"TUTTI_INIT_TIMEOUT_MS=2500", "TUTTI_TIMEOUT_MS=2500",
                                         NULL};
+    return job_start(into, NRANKS, (const char *const[]){"hello", NULL}, extra ? extra : plain,
+                     prepare);
+}
+
+/* Every rank either works or says why not. Returns how many worked. */
+static int wait_hello(struct job *from, const char *what)
+{
     int nworked = 0;
-    if (!job_start(&job, NRANKS, (const char *const[]){"hello", NULL}, extra ? extra : plain,
-                   prepare)) {
-        CHECK_MESSAGE(false, "%s: the job did not start", what);
-        return 0;
-    }
-    CHECK_MESSAGE(job_wait(&job, WAIT_MS), "%s: some rank hung", what);
+    CHECK_MESSAGE(job_wait(from, WAIT_MS), "%s: some rank hung", what);
     for (int r = 0; r < NRANKS; r++) {
-        const struct job_rank *rank = &job.ranks[r];
+        const struct job_rank *rank = &from->ranks[r];
         const int code = WIFEXITED(rank->status) ? WEXITSTATUS(rank->status) : -1;
         const char *error = strstr(rank->text, "ERROR ");
         const bool explained = code == FAILED && error && strlen(error) > 60;
@@ -92,13 +94,27 @@ static int hello(const char *what, void (*prepare)(void), const char *const *ext
     return nworked;
 }
 
+static int hello(const char *what, void (*prepare)(void), const char *const *extra)
+{
+    if (start_hello(&job, prepare, extra)) return wait_hello(&job, what);
+    CHECK_MESSAGE(false, "%s: the job did not start", what);
+    return 0;
+}
+
+/* All at once: where one cannot join, its root stays for two seconds. */
 TEST(limits, few_descriptors_work_or_say_so)
 {
+    enum { LEAST = 6, NJOBS = 10 };
+    static struct job jobs[NJOBS];
     if (SANITIZED) SKIP("the sanitizer needs descriptors of its own");
-    for (nofile = 6; nofile <= 24 && !tt_test_failed(); nofile += 2) {
+    for (int i = 0; i < NJOBS; i++) {
+        nofile = LEAST + 2 * (rlim_t)i;
+        REQUIRE(start_hello(&jobs[i], few_descriptors, NULL));
+    }
+    for (int i = 0; i < NJOBS; i++) {
         char what[40];
-        snprintf(what, sizeof what, "%d descriptors", (int)nofile);
-        const int nworked = hello(what, few_descriptors, NULL);
+        snprintf(what, sizeof what, "%d descriptors", LEAST + 2 * i);
+        const int nworked = wait_hello(&jobs[i], what);
         printf("%s: %d of %d ranks worked\n", what, nworked, NRANKS);
         CHECK_MESSAGE(nworked == 0 || nworked == NRANKS, "%s: only %d ranks worked", what, nworked);
     }

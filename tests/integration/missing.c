@@ -40,6 +40,42 @@ static void check_all_say(const struct job *job, const char *text)
     }
 }
 
+static struct job jobs[NLAYOUTS];
+
+/* Runs n jobs at once, each on its hosts, in which rank choose(i) of the i-th prepares itself: the
+ * root of an init that has failed stays for two seconds, for ranks that come late. */
+static void run_all(int n, const char *const *hosts, const char *const *extra,
+                    void (*prepare)(void), int (*choose)(int i))
+{
+    for (int i = 0; i < n; i++) {
+        chosen = choose(i);
+        REQUIRE(job_start_prepared(&jobs[i], hosts[i], init, extra, prepare));
+    }
+    for (int i = 0; i < n; i++)
+        CHECK_MESSAGE(job_wait(&jobs[i], 20000), "a rank waited for the deadline");
+}
+
+/* The last rank of a layout, or the one before it. */
+static int choose_late(int layout)
+{
+    return (int)strlen(layouts[layout]) - 1 - layout % 2;
+}
+
+static int choose_last(int layout)
+{
+    return (int)strlen(layouts[layout]) - 1;
+}
+
+static int choose_same(int i)
+{
+    return i;
+}
+
+static int choose_behind_root(int i)
+{
+    return i + 1;
+}
+
 static void never_come(void)
 {
     if (is_chosen()) _exit(0);
@@ -51,7 +87,7 @@ TEST(missing, a_rank_that_never_comes_is_named_by_all)
     const char *const extra[] = {"TUTTI_INIT_TIMEOUT_MS=700", NULL};
     char text[64];
     for (int i = 0; i < NLAYOUTS; i++) {
-        chosen = (int)strlen(layouts[i]) - 1 - i % 2;
+        chosen = choose_late(i);
         if (!chosen) continue; /* nobody knows more than that rank 0 is not there */
         REQUIRE(job_start_prepared(&job, layouts[i], init, extra, never_come));
         CHECK_MESSAGE(job_wait(&job, 30000), "some rank did not end");
@@ -67,13 +103,11 @@ static void count_otherwise(void)
 
 TEST(missing, ranks_that_disagree_on_their_number_are_told_by_all)
 {
-    static struct job job;
-    const char *const extra[] = {"TUTTI_INIT_TIMEOUT_MS=20000", NULL};
+    const char *const extra[] = {"TUTTI_INIT_TIMEOUT_MS=60000", NULL};
+    run_all(NLAYOUTS, layouts, extra, count_otherwise, choose_late);
     for (int i = 0; i < NLAYOUTS; i++) {
-        chosen = (int)strlen(layouts[i]) - 1 - i % 2;
-        REQUIRE(job_start_prepared(&job, layouts[i], init, extra, count_otherwise));
-        CHECK_MESSAGE(job_wait(&job, 15000), "some rank did not end");
-        check_all_say(&job, "the ranks disagree on how many they are");
+        chosen = choose_late(i);
+        check_all_say(&jobs[i], "the ranks disagree on how many they are");
     }
 }
 
@@ -154,19 +188,17 @@ static void take_other_costs(void)
 
 TEST(missing, ranks_with_different_constants_of_the_cost_model_are_named)
 {
-    static struct job job;
     const char *const extra[] = {"TUTTI_INIT_TIMEOUT_MS=60000", NULL};
     char text[32];
     FILE *file = fopen(other_costs, "w");
     REQUIRE(file && fputs("link = 1\n", file) >= 0 && fclose(file) == 0);
+    run_all(NLAYOUTS, layouts, extra, take_other_costs, choose_late);
     for (int i = 0; i < NLAYOUTS; i++) {
-        chosen = (int)strlen(layouts[i]) - 1 - i % 2;
-        REQUIRE(job_start_prepared(&job, layouts[i], init, extra, take_other_costs));
-        CHECK_MESSAGE(job_wait(&job, 20000), "a rank waited for the deadline");
-        check_all_say(&job, "TUTTI_COST_FILE must name files with the same values");
-        check_all_say(&job, "rank 0 (host");
+        chosen = choose_late(i);
+        check_all_say(&jobs[i], "TUTTI_COST_FILE must name files with the same values");
+        check_all_say(&jobs[i], "rank 0 (host");
         snprintf(text, sizeof text, "rank %d (host", chosen == 0 ? 1 : chosen);
-        check_all_say(&job, text);
+        check_all_say(&jobs[i], text);
     }
     unlink(other_costs);
 }
@@ -179,46 +211,43 @@ static void take_16_slots(void)
 /* As many as links of one host have where nothing is set. */
 TEST(missing, ranks_with_different_slots_are_named_with_what_is_set)
 {
-    static struct job job;
     const char *const extra[] = {"TUTTI_INIT_TIMEOUT_MS=60000", NULL};
+    run_all(NLAYOUTS, layouts, extra, take_16_slots, choose_last);
     for (int i = 0; i < NLAYOUTS; i++) {
-        chosen = (int)strlen(layouts[i]) - 1;
-        REQUIRE(job_start_prepared(&job, layouts[i], init, extra, take_16_slots));
-        CHECK_MESSAGE(job_wait(&job, 20000), "a rank waited for the deadline");
-        check_all_say(&job, "has TUTTI_SLOTS=0, rank ");
-        check_all_say(&job, "has 16: give all ranks the same");
+        chosen = choose_last(i);
+        check_all_say(&jobs[i], "has TUTTI_SLOTS=0, rank ");
+        check_all_say(&jobs[i], "has 16: give all ranks the same");
     }
 }
 
 TEST(missing, a_rank_whose_file_of_constants_is_wrong_is_named)
 {
-    static struct job job;
+    static const char *const hosts[] = {"aabb", "aabb", "aabb", "aabb"};
     const char *const extra[] = {"TUTTI_INIT_TIMEOUT_MS=60000", NULL};
     FILE *file = fopen(other_costs, "w");
     REQUIRE(file && fputs("link = fast\n", file) >= 0 && fclose(file) == 0);
+    run_all(4, hosts, extra, take_other_costs, choose_same);
     for (chosen = 0; chosen < 4; chosen++) {
         char text[64];
-        REQUIRE(job_start_prepared(&job, "aabb", init, extra, take_other_costs));
-        CHECK_MESSAGE(job_wait(&job, 20000), "a rank waited for the deadline");
         snprintf(text, sizeof text, "rank %d could not join: TUTTI_COST_FILE=", chosen);
-        check_all_say(&job, text);
-        check_all_say(&job, "line 1: the value is 'fast'");
+        check_all_say(&jobs[chosen], text);
+        check_all_say(&jobs[chosen], "line 1: the value is 'fast'");
     }
     unlink(other_costs);
 }
 
 TEST(missing, a_rank_that_gets_no_shared_memory_ends_all_at_once)
 {
-    static struct job job;
+    static const char *const hosts[] = {"aaaa", "aaaa", "aaaa"};
     const char *const extra[] = {"TUTTI_INIT_TIMEOUT_MS=60000", NULL};
     if (geteuid() != 0) SKIP("only root can start a rank of another user");
     if (!all_may_run_ranks()) SKIP("other users cannot come to the build folder");
-    for (chosen = 1; chosen < 4; chosen++) {
-        REQUIRE(job_start_prepared(&job, "aaaa", init, extra, become_nobody));
-        CHECK_MESSAGE(job_wait(&job, 20000), "a rank waited for the deadline");
-        check_all_say(&job, "of uid 65534");
-        CHECK_MESSAGE(strstr(job.ranks[chosen].text, "of uid 65534"), "rank %d says:\n%s", chosen,
-                      job.ranks[chosen].text);
+    run_all(3, hosts, extra, become_nobody, choose_behind_root);
+    for (int i = 0; i < 3; i++) {
+        chosen = choose_behind_root(i);
+        check_all_say(&jobs[i], "of uid 65534");
+        CHECK_MESSAGE(strstr(jobs[i].ranks[chosen].text, "of uid 65534"), "rank %d says:\n%s",
+                      chosen, jobs[i].ranks[chosen].text);
     }
 }
 

@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
+#include "base/pause.h"
 #include "base/process_lock.h"
 #include "communicator/communicator.h"
 
@@ -11,14 +13,29 @@ static struct tt_process_lock lock = TT_PROCESS_LOCK;
 static struct tuttiComm *alive;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+/* How long all engines that are busy are waited for: the thread that tells a failure to other hosts
+ * has its engine for microseconds. */
+enum { BUSY_MS = 20 };
+
+static bool enter(struct tt_engine *engine, int64_t deadline_ns)
+{
+    struct tt_pause pause = {0};
+    while (!tt_engine_enter_if_idle(engine)) {
+        if (tt_expired(deadline_ns)) return false;
+        tt_pause(&pause);
+    }
+    return true;
+}
+
 /* Only for idle ones: who ends in the middle of a call has not done its part. Whoever holds the
  * lock or the engine may have been interrupted for good, by a signal whose handler ends the
  * process. */
 static void leave_all(void)
 {
     if (!tt_process_try_lock(&lock)) return;
+    const int64_t deadline_ns = tt_deadline_ns(BUSY_MS);
     for (struct tuttiComm *comm = alive; comm; comm = comm->alive_next) {
-        if (tt_comm_is_inherited(comm) || !tt_engine_enter_if_idle(&comm->core.engine)) continue;
+        if (tt_comm_is_inherited(comm) || !enter(&comm->core.engine, deadline_ns)) continue;
         tt_wires_leave(comm->core.fabric->wires);
         tt_engine_leave(&comm->core.engine);
     }

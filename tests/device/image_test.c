@@ -14,14 +14,22 @@ __asm__(".data\n"
         ".globl tt_device_image\n"
         ".hidden tt_device_image\n"
         "tt_device_image: .zero 4096\n"
+        ".globl tt_device_older_image\n"
+        ".hidden tt_device_older_image\n"
+        "tt_device_older_image: .zero 4096\n"
         ".previous\n");
 const char tt_device_image_holds[] = "architectures 91, by a test";
 
+static void set(const unsigned char *image, const void *bytes, size_t nbytes)
+{
+    unsigned char *writable = (unsigned char *)(uintptr_t)image;
+    memset(writable, 0, IMAGE_BYTES);
+    memcpy(writable, bytes, nbytes);
+}
+
 static void set_image(const void *bytes, size_t nbytes)
 {
-    unsigned char *image = (unsigned char *)(uintptr_t)tt_device_image; /* writable here */
-    memset(image, 0, IMAGE_BYTES);
-    memcpy(image, bytes, nbytes);
+    set(tt_device_image, bytes, nbytes);
 }
 
 #define PTX(version, name, body)                                                                   \
@@ -69,6 +77,20 @@ TEST(image, a_driver_too_old_for_the_ptx_is_named_with_its_version)
     static const char later[] = PTX("9.9", "tutti_run", "");
     check_open_fails(later, sizeof later, TT_ERR_USAGE, "is for CUDA 13.");
     check_open_fails(later, sizeof later, TT_ERR_USAGE, "update NVIDIA's driver");
+}
+
+TEST(image, a_driver_too_old_for_the_ptx_gets_the_image_for_older_drivers)
+{
+    static const char later[] = PTX("9.9", "tutti_run", ""), older[] = PTX("8.4", "tutti_run", "");
+    struct tt_device *device = NULL;
+    set_image(later, sizeof later);
+    set(tt_device_older_image, older, sizeof older);
+    CHECK_EQ(tt_device_open(0, &device), TT_OK);
+    tt_device_close(device);
+    set(tt_device_older_image, "", 1);
+    check_open_fails(later, sizeof later, TT_ERR_USAGE,
+                     "no PTX for drivers older than CUDA 13.0; update NVIDIA's driver, or build "
+                     "tutti with -DTUTTI_CUDA_ARCHITECTURES=75");
 }
 
 TEST(image, code_for_other_gpus_only_is_named_with_what_to_build)

@@ -89,11 +89,10 @@ static tt_status fail_load(const struct tt_device *device, CUresult result, cons
         version = driver_version(device);
         return tt_fail(TT_ERR_USAGE,
                        "the driver of %s is for CUDA %d.%d, too old for the kernels of this build "
-                       "of tutti, which has %s%s; update NVIDIA's driver%s",
-                       name, version / 1000, version % 1000 / 10, tt_device_image_holds,
-                       has_older_image() ? "" : ", and no PTX for drivers older than CUDA 13.0",
-                       has_older_image() ? ""
-                                         : ", or build tutti with -DTUTTI_CUDA_ARCHITECTURES=75");
+                       "of tutti: update NVIDIA's driver%s (this build has %s)",
+                       name, version / 1000, version % 1000 / 10,
+                       has_older_image() ? "" : ", or build with -DTUTTI_CUDA_ARCHITECTURES=75",
+                       tt_device_image_holds);
     case CUDA_ERROR_OUT_OF_MEMORY:
         device->cu->MemGetInfo(&available, &total);
         return tt_fail(TT_ERR_SYSTEM,

@@ -2,6 +2,7 @@
  * its own in the place of the library's. */
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "device/device.h"
@@ -89,8 +90,25 @@ TEST(image, a_driver_too_old_for_the_ptx_gets_the_image_for_older_drivers)
     tt_device_close(device);
     set(tt_device_older_image, "", 1);
     check_open_fails(later, sizeof later, TT_ERR_USAGE,
-                     "no PTX for drivers older than CUDA 13.0; update NVIDIA's driver, or build "
-                     "tutti with -DTUTTI_CUDA_ARCHITECTURES=75");
+                     "update NVIDIA's driver, or build with -DTUTTI_CUDA_ARCHITECTURES=75 (this "
+                     "build has architectures 91, by a test)");
+}
+
+TEST(image, a_driver_for_cuda_12_is_given_the_image_for_older_drivers_only)
+{
+    static const char sound[] = PTX("8.3", "tutti_run", ""), other[] = PTX("8.3", "tutti_walk", "");
+    struct tt_device *device = NULL;
+    set_image(sound, sizeof sound);
+    set(tt_device_older_image, other, sizeof other);
+    CHECK_EQ(tt_device_open(0, &device), TT_OK);
+    tt_device_close(device);
+    REQUIRE(!setenv("VGPU_DRIVER_VERSION", "12090", 1)); /* read at each cuDriverGetVersion */
+    CHECK_EQ(tt_device_open(0, &device), TT_ERR_DEVICE);
+    CHECK_MESSAGE(strstr(tt_last_error(), "tutti_run"), "%s", tt_last_error());
+    set(tt_device_older_image, "", 1);
+    CHECK_EQ(tt_device_open(0, &device), TT_ERR_USAGE);
+    CHECK_MESSAGE(strstr(tt_last_error(), "is for CUDA 12.9, too old"), "%s", tt_last_error());
+    REQUIRE(!unsetenv("VGPU_DRIVER_VERSION"));
 }
 
 TEST(image, code_for_other_gpus_only_is_named_with_what_to_build)

@@ -1,5 +1,5 @@
 # CUDA's compiler. Sets TUTTI_NVCC, the nvcc of CUDA 13 (false: there is none), TUTTI_NVCC_VERSION, TUTTI_CUDA_ARCHITECTURES and
-# TUTTI_CUDA_CACHED, folders of NVIDIA's wheels; defines tt_add_fatbin.
+# TUTTI_CUDA_CACHED, folders of NVIDIA's wheels; defines tt_add_fatbin and tt_add_older_fatbin.
 
 # For find_program: whether the candidate is an nvcc of CUDA 13 that compiles. Toolkits of other versions are passed over.
 function(tt_nvcc_works result candidate)
@@ -80,6 +80,15 @@ function(tt_add_fatbin output source)
         COMMAND ${CMAKE_COMMAND} -P ${CMAKE_SOURCE_DIR}/cmake/compile-kernels.cmake -- ${output}
             ${TUTTI_NVCC} ${TUTTI_NVCC_FLAGS} ${code} -fatbin --compress-mode=size --threads 0 -MD -MF ${output}.d -MT ${output} ${source}
         COMMENT "Compiling kernels: ${name}" VERBATIM)
+endfunction()
+# tt_add_older_fatbin(OUTPUT IMAGE): a rule that makes of IMAGE's PTX a fat binary for drivers from CUDA 12.4 on: see older-kernels.cmake.
+function(tt_add_older_fatbin output image)
+    cmake_path(GET TUTTI_NVCC PARENT_PATH programs)
+    set(script ${CMAKE_SOURCE_DIR}/cmake/older-kernels.cmake)
+    cmake_path(GET output FILENAME name)
+    add_custom_command(OUTPUT ${output} DEPENDS ${image} ${script}
+        COMMAND ${CMAKE_COMMAND} -P ${script} -- ${output} ${image} ${programs}/fatbinary
+        COMMENT "Kernels for older drivers: ${name}" VERBATIM)
 endfunction()
 # No contraction: the kernels' results have the bits of the host's.
 set(TUTTI_NVCC_FLAGS -std=c++17 -O3 -lineinfo -fmad=false -Werror all-warnings -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include)

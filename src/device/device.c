@@ -6,6 +6,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/process_lock.h"
 #include "device/image.h"
 #include "driver/cuda.h"
@@ -15,6 +16,8 @@
  * without a request (kernel/block.cuh). */
 enum { ROOM_BYTES = TT_DEVICE_MOST_COPIED };
 enum { WARP_THREADS = 32 };
+/* The oldest driver that takes what nvcc 13 makes. */
+enum { IMAGE_DRIVER = 13000 };
 
 /* Freed with its last user. */
 struct tt_device {
@@ -56,6 +59,18 @@ static tt_status fail_call(const struct tt_device *device, CUresult result, cons
     return tt_cuda_fail(result, text);
 }
 
+static int driver_version(const struct tt_device *device)
+{
+    int version = 0;
+    device->cu->DriverGetVersion(&version);
+    return version;
+}
+
+static bool has_older_image(void)
+{
+    return tt_device_older_image[0] != 0;
+}
+
 /* In the context. */
 static tt_status fail_load(const struct tt_device *device, CUresult result, const char *log)
 {
@@ -71,11 +86,13 @@ static tt_status fail_load(const struct tt_device *device, CUresult result, cons
                        name, tt_device_image_holds, device->gpu.capability,
                        *log ? "; the driver's compiler: " : "", log);
     case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
-        device->cu->DriverGetVersion(&version);
+        version = driver_version(device);
         return tt_fail(TT_ERR_USAGE,
                        "the driver of %s is for CUDA %d.%d, too old for the kernels of this build "
-                       "of tutti, which has %s; update NVIDIA's driver",
-                       name, version / 1000, version % 1000 / 10, tt_device_image_holds);
+                       "of tutti: update NVIDIA's driver%s (this build has %s)",
+                       name, version / 1000, version % 1000 / 10,
+                       has_older_image() ? "" : ", or build with -DTUTTI_CUDA_ARCHITECTURES=75",
+                       tt_device_image_holds);
     case CUDA_ERROR_OUT_OF_MEMORY:
         device->cu->MemGetInfo(&available, &total);
         return tt_fail(TT_ERR_SYSTEM,
@@ -99,19 +116,42 @@ static int count_processors(const struct tt_device *device)
     return n > 0 && n < (unsigned)all ? (int)n : all;
 }
 
+/* In the context. */
+static CUresult load_image(struct tt_device *device, const void *image, char log[LOG_TEXT])
+{
+    CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+    void *values[] = {log, (void *)(size_t)LOG_TEXT};
+    *log = '\0';
+    const CUresult result =
+        device->cu->ModuleLoadDataEx(&device->module, image, 2, options, values);
+    if (result != CUDA_SUCCESS) device->module = NULL;
+    return result;
+}
+
+/* In the context. Machine code of nvcc 13 is never given to a driver for CUDA 12: NVIDIA promises
+ * for such a pair neither that the driver loads it nor that it refuses it. */
+static CUresult load_module(struct tt_device *device, char log[LOG_TEXT])
+{
+    const int version = driver_version(device);
+    CUresult result = CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+    char name[NAME_TEXT];
+    *log = '\0';
+    if (version >= IMAGE_DRIVER) result = load_image(device, tt_device_image, log);
+    if (result != CUDA_ERROR_UNSUPPORTED_PTX_VERSION || !has_older_image()) return result;
+    TT_INFO("%s: its driver, for CUDA %d.%d, compiles the kernels from PTX, which takes up to a "
+            "minute at the first use; then it keeps them (CUDA_CACHE_PATH)",
+            name_of(device, name), version / 1000, version % 1000 / 10);
+    return load_image(device, tt_device_older_image, log);
+}
+
 /* In the context. On a failure, what was loaded stays in *device. */
 static tt_status load(struct tt_device *device)
 {
     const struct tt_cuda *cu = device->cu;
-    char log[LOG_TEXT] = "", name[NAME_TEXT];
-    CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
-    void *values[] = {log, (void *)sizeof log};
+    char log[LOG_TEXT], name[NAME_TEXT];
     int nblocks = 0;
-    CUresult result = cu->ModuleLoadDataEx(&device->module, tt_device_image, 2, options, values);
-    if (result != CUDA_SUCCESS) {
-        device->module = NULL;
-        return fail_load(device, result, log);
-    }
+    CUresult result = load_module(device, log);
+    if (result != CUDA_SUCCESS) return fail_load(device, result, log);
     result = cu->ModuleGetFunction(&device->run, device->module, "tutti_run");
     if (result != CUDA_SUCCESS)
         return fail_call(device, result, "cuModuleGetFunction of tutti_run", "");

@@ -1,14 +1,19 @@
-/* Takes the fat binary that nvcc made (src/device/CMakeLists.txt) into the library. */
+/* Takes the fat binaries that the build made (src/device/CMakeLists.txt) into the library. */
 #include "device/image.h"
 
-__asm__(".section .rodata.tt_device_image, \"a\"\n"
-        ".balign 64\n"
-        ".globl tt_device_image\n"
-        ".hidden tt_device_image\n"
-        ".type tt_device_image, @object\n"
-        "tt_device_image:\n"
-        ".incbin \"" TT_IMAGE_FILE "\"\n"
-        ".size tt_device_image, . - tt_device_image\n"
-        ".previous\n");
+/* A byte of 0 follows the file, which may be empty. */
+#define IMAGE(name, file)                                                                          \
+    __asm__(".section .rodata." name ", \"a\"\n"                                                   \
+            ".balign 64\n"                                                                         \
+            ".globl " name "\n"                                                                    \
+            ".hidden " name "\n"                                                                   \
+            ".type " name ", @object\n" name ":\n"                                                 \
+            ".incbin \"" file "\"\n"                                                               \
+            ".byte 0\n"                                                                            \
+            ".size " name ", . - " name "\n"                                                       \
+            ".previous\n")
+
+IMAGE("tt_device_image", TT_IMAGE_FILE);
+IMAGE("tt_device_older_image", TT_OLDER_IMAGE_FILE);
 
 const char tt_device_image_holds[] = TT_IMAGE_HOLDS;

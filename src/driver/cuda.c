@@ -13,8 +13,9 @@
 #include "base/private_fd.h"
 #include "driver/driver.h"
 
-/* The kernels to come are compiled by CUDA 13; drivers of earlier versions do not take them. */
-enum { OLDEST = 13000 };
+/* The oldest driver that has all functions that are not optional, and takes the kernels' PTX
+ * (cmake/older-kernels.cmake). */
+enum { OLDEST = 12040 };
 
 static const struct {
     const char *name;
@@ -40,8 +41,8 @@ static bool find_functions(void *library)
         void *symbol = dlsym(library, entries[i].name);
         if (!symbol && !entries[i].is_optional) {
             snprintf(reason, sizeof reason,
-                     "libcuda.so.1 has no %s: it is incomplete, or no driver for CUDA %d",
-                     entries[i].name, OLDEST / 1000);
+                     "libcuda.so.1 has no %s: it is incomplete, or no driver for CUDA %d.%d",
+                     entries[i].name, OLDEST / 1000, OLDEST % 1000 / 10);
             return false;
         }
         memcpy((char *)&table + entries[i].offset, &symbol, sizeof symbol);

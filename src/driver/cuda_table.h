@@ -1,6 +1,7 @@
 /* The functions of libcuda.so.1 that the library calls: X(member of struct tt_cuda, symbol);
- * OPTIONAL(member, symbol): a driver without it is used too, and the member is NULL. Where CUDA's
- * header has several versions of a function, its plain name is a macro for the symbol here.
+ * OPTIONAL(member, symbol): a driver without it is used too, and the member is NULL. Drivers for
+ * CUDA 12.4 have all that are not optional: a function of a later version has to be optional. Where
+ * CUDA's header has several versions of a function, its plain name is a macro for the symbol here.
  */
 X(Init, cuInit)
 X(DriverGetVersion, cuDriverGetVersion)

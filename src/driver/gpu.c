@@ -18,10 +18,12 @@ tt_status tt_cuda_device(int number, CUdevice *device)
     const char *why;
     const int ngpus = tt_driver_ngpus(&why);
     const struct tt_cuda *cu = tt_cuda_load();
+    if (ngpus == 0)
+        return tt_fail(TT_ERR_ARGUMENT, "there is no GPU %d for this process: %s", number, why);
     if (number < 0 || number >= ngpus)
-        return tt_fail(TT_ERR_ARGUMENT, "GPU %d does not exist; this process can use %d%s%s",
-                       number, ngpus, ngpus == 0 ? ": " : " (0 is the first)",
-                       ngpus == 0 ? why : "");
+        return tt_fail(TT_ERR_ARGUMENT,
+                       "GPU %d does not exist; this process can use %d (0 is the first)", number,
+                       ngpus);
     TT_CUDA_TRY(cu, DeviceGet, device, number);
     return TT_OK;
 }

@@ -2,6 +2,7 @@
  * its own in the place of the library's. */
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "device/device.h"
@@ -14,14 +15,22 @@ __asm__(".data\n"
         ".globl tt_device_image\n"
         ".hidden tt_device_image\n"
         "tt_device_image: .zero 4096\n"
+        ".globl tt_device_older_image\n"
+        ".hidden tt_device_older_image\n"
+        "tt_device_older_image: .zero 4096\n"
         ".previous\n");
 const char tt_device_image_holds[] = "architectures 91, by a test";
 
+static void set(const unsigned char *image, const void *bytes, size_t nbytes)
+{
+    unsigned char *writable = (unsigned char *)(uintptr_t)image;
+    memset(writable, 0, IMAGE_BYTES);
+    memcpy(writable, bytes, nbytes);
+}
+
 static void set_image(const void *bytes, size_t nbytes)
 {
-    unsigned char *image = (unsigned char *)(uintptr_t)tt_device_image; /* writable here */
-    memset(image, 0, IMAGE_BYTES);
-    memcpy(image, bytes, nbytes);
+    set(tt_device_image, bytes, nbytes);
 }
 
 #define PTX(version, name, body)                                                                   \
@@ -69,6 +78,37 @@ TEST(image, a_driver_too_old_for_the_ptx_is_named_with_its_version)
     static const char later[] = PTX("9.9", "tutti_run", "");
     check_open_fails(later, sizeof later, TT_ERR_USAGE, "is for CUDA 13.");
     check_open_fails(later, sizeof later, TT_ERR_USAGE, "update NVIDIA's driver");
+}
+
+TEST(image, a_driver_too_old_for_the_ptx_gets_the_image_for_older_drivers)
+{
+    static const char later[] = PTX("9.9", "tutti_run", ""), older[] = PTX("8.4", "tutti_run", "");
+    struct tt_device *device = NULL;
+    set_image(later, sizeof later);
+    set(tt_device_older_image, older, sizeof older);
+    CHECK_EQ(tt_device_open(0, &device), TT_OK);
+    tt_device_close(device);
+    set(tt_device_older_image, "", 1);
+    check_open_fails(later, sizeof later, TT_ERR_USAGE,
+                     "update NVIDIA's driver, or build with -DTUTTI_CUDA_ARCHITECTURES=75 (this "
+                     "build has architectures 91, by a test)");
+}
+
+TEST(image, a_driver_for_cuda_12_is_given_the_image_for_older_drivers_only)
+{
+    static const char sound[] = PTX("8.3", "tutti_run", ""), other[] = PTX("8.3", "tutti_walk", "");
+    struct tt_device *device = NULL;
+    set_image(sound, sizeof sound);
+    set(tt_device_older_image, other, sizeof other);
+    CHECK_EQ(tt_device_open(0, &device), TT_OK);
+    tt_device_close(device);
+    REQUIRE(!setenv("VGPU_DRIVER_VERSION", "12090", 1)); /* read at each cuDriverGetVersion */
+    CHECK_EQ(tt_device_open(0, &device), TT_ERR_DEVICE);
+    CHECK_MESSAGE(strstr(tt_last_error(), "tutti_run"), "%s", tt_last_error());
+    set(tt_device_older_image, "", 1);
+    CHECK_EQ(tt_device_open(0, &device), TT_ERR_USAGE);
+    CHECK_MESSAGE(strstr(tt_last_error(), "is for CUDA 12.9, too old"), "%s", tt_last_error());
+    REQUIRE(!unsetenv("VGPU_DRIVER_VERSION"));
 }
 
 TEST(image, code_for_other_gpus_only_is_named_with_what_to_build)

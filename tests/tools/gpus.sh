@@ -18,10 +18,10 @@ gpus() {
 
 mkdir "$work/text" && echo "This is no library." >"$work/text/libcuda.so.1"
 gpus "$work/text" "no GPU: $work/text/libcuda.so.1: "
-driver old 'int cuDriverGetVersion(int *version) { *version = 12040; return 0; }'
-gpus "$work/old" "no GPU: libcuda.so.1 is a driver for CUDA 12.4; tutti needs one for CUDA 13.0 or later (update NVIDIA's driver)"
-driver lacking 'int cuDriverGetVersion(int *version) { *version = 13000; return 0; }'
-gpus "$work/lacking" "no GPU: libcuda.so.1 has no cuInit: it is incomplete, or no driver for CUDA 13"
+driver old 'int cuDriverGetVersion(int *version) { *version = 12030; return 0; }'
+gpus "$work/old" "no GPU: libcuda.so.1 is a driver for CUDA 12.3; tutti needs one for CUDA 12.4 or later (update NVIDIA's driver)"
+driver lacking 'int cuDriverGetVersion(int *version) { *version = 12040; return 0; }'
+gpus "$work/lacking" "no GPU: libcuda.so.1 has no cuInit: it is incomplete, or no driver for CUDA 12.4"
 driver other 'int other;'
 gpus "$work/other" "no GPU: libcuda.so.1 does not say its version: it is no driver"
 

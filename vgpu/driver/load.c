@@ -19,6 +19,36 @@ struct wrapper {
 #define FAT_MAGIC UINT32_C(0xBA55ED50)
 enum { LATEST_VERSION = 95 }; /* of PTX that ptx/ knows */
 
+/* The latest version of PTX that a driver of VGPU_DRIVER_VERSION takes. One for CUDA 13 takes all
+ * that ptx/ knows. */
+static unsigned latest_version(void)
+{
+    static const struct {
+        int driver;
+        unsigned ptx;
+    } versions[] = {{13000, LATEST_VERSION},
+                    {12090, 88},
+                    {12080, 87},
+                    {12070, 86},
+                    {12050, 85},
+                    {12040, 84},
+                    {12030, 83},
+                    {12020, 82},
+                    {12010, 81},
+                    {12000, 80},
+                    {11080, 78},
+                    {11070, 77},
+                    {11060, 76},
+                    {11050, 75},
+                    {11040, 74},
+                    {11030, 73},
+                    {11020, 72},
+                    {11010, 71}};
+    for (size_t i = 0; i < sizeof versions / sizeof *versions; i++)
+        if (vd.settings.driver_version >= versions[i].driver) return versions[i].ptx;
+    return 70;
+}
+
 /* Writes text into the log of an option and its size into that of the log's size, as CUDA does. */
 static bool write_log(const struct vd_jit *jit, CUjit_option buffer, CUjit_option size,
                       const char *text)
@@ -106,9 +136,13 @@ static CUresult read_text(const char *text, const struct vd_jit *jit, struct vg_
         return refuse(jit, CUDA_ERROR_INVALID_IMAGE,
                       "the image is no PTX (it does not begin with .version) and no fat binary");
     if (sscanf(first, ".version %u.%u", &major, &minor) == 2 &&
-        10 * major + minor > LATEST_VERSION) {
-        snprintf(error, sizeof error, "PTX of version %u.%u; the virtual GPU reads 6.0 to %d.%d",
-                 major, minor, LATEST_VERSION / 10, LATEST_VERSION % 10);
+        10 * major + minor > latest_version()) {
+        const int driver = vd.settings.driver_version;
+        snprintf(error, sizeof error,
+                 "PTX of version %u.%u; this driver, for CUDA %d.%d (VGPU_DRIVER_VERSION), reads "
+                 "6.0 to %u.%u",
+                 major, minor, driver / 1000, driver % 1000 / 10, latest_version() / 10,
+                 latest_version() % 10);
         return refuse(jit, CUDA_ERROR_UNSUPPORTED_PTX_VERSION, error);
     }
     if (read_once(text, module, error) != 0) return refuse(jit, CUDA_ERROR_INVALID_PTX, error);

@@ -1,6 +1,7 @@
 /* cuGetProcAddress: the symbol of a function at a version of CUDA, found by its row in
  * proc_table.h. */
 #include <dlfcn.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,15 @@
 static const char *const rows[] = {
 #include "proc_table.h"
 };
+
+/* The symbol that a version's suffix of `length` characters makes of the function's name. */
+static void spell(char symbol[128], const char *name, int nname, const char *suffix, size_t length)
+{
+    if (*suffix == '=')
+        snprintf(symbol, 128, "%.*s", (int)length - 1, suffix + 1);
+    else
+        snprintf(symbol, 128, "%.*s%.*s", nname, name, (int)length, suffix);
+}
 
 /* The row of this name: behind the name stand the versions. */
 static const char *row_of(const char *name)
@@ -36,12 +46,30 @@ static bool symbol_of(const char *name, const char *versions, int asked, bool pe
             continue;
         found = true;
         found_per_thread = of_thread;
-        if (*suffix == '=')
-            snprintf(symbol, 128, "%.*s", (int)length - 1, suffix + 1);
-        else
-            snprintf(symbol, 128, "%s%.*s", name, (int)length, suffix);
+        spell(symbol, name, (int)strlen(name), suffix, length);
     }
     return found;
+}
+
+int vd_proc_since(const char *symbol)
+{
+    char made[128];
+    int since = INT_MAX;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *name = rows[i], *versions = name + strcspn(name, " ");
+        const int nname = (int)(versions - name);
+        while (*versions != '\0') {
+            char *suffix;
+            const long version = strtol(versions + 1, &suffix, 10);
+            const size_t length = strcspn(suffix, " ");
+            versions = suffix + length;
+            if (version >= since || (*suffix != '=' && strncmp(symbol, name, (size_t)nname) != 0))
+                continue;
+            spell(made, name, nname, suffix, length);
+            if (!strcmp(made, symbol)) since = (int)version;
+        }
+    }
+    return since == INT_MAX ? 0 : since;
 }
 
 /* This library, whatever name it was loaded by: another libcuda.so.1 may be in the process. */

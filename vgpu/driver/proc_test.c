@@ -15,28 +15,99 @@ static void *library(void)
     return dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
 }
 
-TEST(vgpu_proc, every_function_of_cuda_h_is_there)
+/* Calls what(symbol, version) for every version of every function. */
+static void each_symbol(void (*what)(const char *symbol, int version))
 {
-    unsigned n = 0;
-    REQUIRE(library());
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char name[128], symbol[160];
-        const char *rest = rows[i] + strcspn(rows[i], " ");
-        snprintf(name, sizeof name, "%.*s", (int)(rest - rows[i]), rows[i]);
+        char symbol[160];
+        const int nname = (int)strcspn(rows[i], " ");
+        const char *rest = rows[i] + nname;
         while (*rest) {
             char *suffix;
-            strtol(rest + 1, &suffix, 10);
+            const int version = (int)strtol(rest + 1, &suffix, 10);
             const int length = (int)strcspn(suffix, " ");
             if (*suffix == '=')
                 snprintf(symbol, sizeof symbol, "%.*s", length - 1, suffix + 1);
             else
-                snprintf(symbol, sizeof symbol, "%s%.*s", name, length, suffix);
-            CHECK_MESSAGE(dlsym(library(), symbol), "libcuda.so.1 has no %s", symbol);
+                snprintf(symbol, sizeof symbol, "%.*s%.*s", nname, rows[i], length, suffix);
+            what(symbol, version);
             rest = suffix + length;
-            n++;
         }
     }
-    CHECK_MESSAGE(n > 600, "%u symbols were looked up", n);
+}
+
+static int driver_version(void)
+{
+    int version = 0;
+    CHECK_EQ(cuDriverGetVersion(&version), CUDA_SUCCESS);
+    return version;
+}
+
+static unsigned nolder, nnewer;
+static void check_symbol(const char *symbol, int version)
+{
+    /* What an earlier version of another name had already. */
+    const bool earlier = !strcmp(symbol, "cuGraphInstantiateWithFlags");
+    if (version <= driver_version()) {
+        CHECK_MESSAGE(dlsym(library(), symbol), "libcuda.so.1 has no %s", symbol);
+        nolder++;
+    } else if (!earlier) {
+        CHECK_MESSAGE(!dlsym(library(), symbol), "a driver of %d has %s, which is of %d",
+                      driver_version(), symbol, version);
+        nnewer++;
+    }
+}
+
+/* Runs also with VGPU_DRIVER_VERSION=12040. */
+TEST(vgpu_proc, every_function_of_the_drivers_version_is_there_and_no_later_one)
+{
+    REQUIRE(library());
+    nolder = nnewer = 0;
+    each_symbol(check_symbol);
+    if (driver_version() == 13000)
+        CHECK_MESSAGE(nolder > 600 && nnewer == 0, "%u symbols, %u later ones", nolder, nnewer);
+    else
+        CHECK_MESSAGE(nolder > 500 && nnewer > 20, "%u symbols, %u later ones", nolder, nnewer);
+}
+
+TEST(vgpu_proc, a_driver_gives_no_function_of_a_later_version)
+{
+    void *address = &address;
+    CUdriverProcAddressQueryResult found;
+    REQUIRE(library());
+    CHECK_EQ(cuGetProcAddress("cuInit", &address, driver_version() + 10, 0, &found),
+             CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQ(cuGetProcAddress("cuInit", &address, driver_version(), 0, &found), CUDA_SUCCESS);
+    CHECK_EQ(cuGetProcAddress("cuMemcpyBatchAsync", &address, driver_version(), 0, &found),
+             CUDA_SUCCESS);
+    CHECK_EQ(found, driver_version() >= 12080 ? CU_GET_PROC_ADDRESS_SUCCESS
+                                              : CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
+}
+
+#define PTX(version)                                                                               \
+    ".version " version "\n.target sm_75\n.address_size 64\n.visible .entry "                      \
+    "nothing()\n{\nret;\n}\n"
+
+TEST(vgpu_proc, ptx_of_a_later_version_than_the_drivers_is_refused)
+{
+    static const struct {
+        const char *text;
+        int driver;
+    } cases[] = {{PTX("8.2"), 12020}, {PTX("8.4"), 12040}, {PTX("8.5"), 12050},
+                 {PTX("8.7"), 12080}, {PTX("9.0"), 13000}, {PTX("9.9"), 99990}};
+    CUcontext context;
+    CUmodule module;
+    REQUIRE(cuInit(0) == CUDA_SUCCESS);
+    REQUIRE(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
+    REQUIRE(cuCtxPushCurrent(context) == CUDA_SUCCESS);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const CUresult result = cuModuleLoadData(&module, cases[i].text);
+        CHECK_EQ(result, cases[i].driver <= driver_version() ? CUDA_SUCCESS
+                                                             : CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+        if (result == CUDA_SUCCESS) CHECK_EQ(cuModuleUnload(module), CUDA_SUCCESS);
+    }
+    CHECK_EQ(cuCtxPopCurrent(&context), CUDA_SUCCESS);
+    CHECK_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
 }
 
 static void *address_of(const char *name, int version, cuuint64_t flags)
@@ -51,6 +122,7 @@ static void *address_of(const char *name, int version, cuuint64_t flags)
 TEST(vgpu_proc, a_version_chooses_the_symbol)
 {
     REQUIRE(library());
+    if (driver_version() < 13000) SKIP("this driver is older than the functions");
 #define SYMBOL(name) dlsym(library(), name)
     CHECK(address_of("cuCtxCreate", 13000, 0) == SYMBOL("cuCtxCreate_v4"));
     CHECK(address_of("cuCtxCreate", 12040, 0) == SYMBOL("cuCtxCreate_v3"));
@@ -66,6 +138,7 @@ TEST(vgpu_proc, a_flag_chooses_the_stream_of_the_thread)
 {
     const cuuint64_t thread = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
     REQUIRE(library());
+    if (driver_version() < 13000) SKIP("this driver is older than the functions");
     CHECK(address_of("cuMemcpyHtoD", 13000, thread) == SYMBOL("cuMemcpyHtoD_v2_ptds"));
     CHECK(address_of("cuLaunchKernel", 13000, thread) == SYMBOL("cuLaunchKernel_ptsz"));
     CHECK(address_of("cuMemAlloc", 13000, thread) == SYMBOL("cuMemAlloc_v2"));

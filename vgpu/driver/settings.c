@@ -273,7 +273,7 @@ static const struct setting table[] = {
      13000,
      "13000",
      {0},
-     "what cuDriverGetVersion returns"},
+     "the driver's version: later functions are not there, later PTX is refused"},
 };
 enum { NSETTINGS = sizeof table / sizeof *table };
 

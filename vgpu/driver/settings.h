@@ -10,6 +10,8 @@
  * its value and what was expected. Variables that begin with VGPU_ and are in no row are named in a
  * warning on standard error. */
 int vd_settings_read(struct vd_settings *settings, char error[512]);
+/* The version of CUDA that first had the symbol; 0: proc_table.h does not say (proc.c). */
+int vd_proc_since(const char *symbol);
 /* What cuDriverGetVersion returns, also before cuInit. */
 int vd_settings_driver_version(void);
 /* Whether the variable of that name, which is a number, may have that value; range: what it may be.

@@ -488,10 +488,28 @@ TEST(choose, on_gpus_by_the_blocks_that_there_are)
         for (size_t nbytes = 1 * KIB; nbytes <= 256 * MIB; nbytes *= 4) {
             const size_t a_block = nbytes / (size_t)nparts[i];
             const char *name = choice(TT_ALL_REDUCE, 8, &setting, nbytes)->name;
-            CHECK_STR(name, a_block <= 8 * KIB     ? "parallel"
-                            : a_block <= 128 * KIB ? "tree"
+            CHECK_STR(name, a_block <= 32 * KIB    ? "parallel"
+                            : a_block <= 128 * KIB ? "meet_two_shot"
                                                    : "two_shot");
         }
+    }
+}
+
+/* A tree has a channel for each half of the data: of as many blocks of threads half are its copies.
+ * Its longest chain is three times its steps, and every dependence of the chain costs a step. */
+TEST(choose, on_gpus_a_tree_is_no_two_steps)
+{
+    const struct tt_shape shape = {.collective = TT_ALL_REDUCE, .nranks = 8};
+    struct tt_setting two = gpu, one_copy = gpu;
+    two.nparts = 2;
+    one_copy.nparts = 3; /* its third block has nothing to do */
+    const struct tt_algorithm *tree = tt_algorithm_find(TT_ALL_REDUCE, "tree");
+    const double step = tt_gpu_costs[TT_GPU_SLOTS].at[TT_COST_STEP].value;
+    for (size_t nbytes = 8; nbytes <= 64 * MIB; nbytes *= 8) {
+        const double us = tt_cost_us(tree, &shape, &two, nbytes);
+        CHECK_MESSAGE(us > 6 * step, "%zu bytes: %g us", nbytes, us);
+        CHECK(tt_cost_us(tree, &shape, &one_copy, nbytes) == us);
+        CHECK(tt_cost_us(tree, &shape, &gpu, nbytes) <= us);
     }
 }
 

@@ -216,6 +216,46 @@ TEST(cost, is_near_what_an_h100_took)
     CHECK(exp(sum / n) <= 1.2);
 }
 
+/* ---- Choices -------------------------------------------------------------------------------- */
+
+/* The time of the algorithm that the library chooses; least: of the one that is fastest here. */
+static double chosen_us(const struct tt_setting *setting, int nranks, size_t nbytes, double *least)
+{
+    const struct tt_shape shape = {.collective = TT_ALL_REDUCE, .nranks = nranks};
+    const struct tt_algorithm *algorithm, *choice = tt_choose(&shape, setting, nbytes);
+    double chosen = NAN;
+    *least = INFINITY;
+    for (int i = 0; (algorithm = tt_algorithm_at(TT_ALL_REDUCE, i)) != NULL; i++) {
+        if (algorithm->parts) break;
+        const struct cost_call call =
+            call_of(algorithm->name, cost_link_find("nvlink4"), nranks, setting->nparts, nbytes);
+        const double us = walk(&call, NULL);
+        *least = fmin(*least, us);
+        if (algorithm == choice) chosen = us;
+    }
+    return chosen;
+}
+
+/* Whatever number of blocks of threads a call has. The library's constants are fitted to ranks that
+ * share the memory of one GPU: folds of a few ranks take less long here. */
+TEST(cost, the_library_chooses_what_is_fast_here)
+{
+    static const int nblocks[] = {2, 8, 32};
+    double worst = 0, least;
+    for (int i = 0; i < 3; i++)
+        for (int nranks = 2; nranks <= 8; nranks *= 2) {
+            const struct tt_setting setting = cost_setting(nranks, nblocks[i]);
+            for (size_t nbytes = 256; nbytes <= 256 * MIB; nbytes *= 4) {
+                const double us = chosen_us(&setting, nranks, nbytes, &least);
+                CHECK_MESSAGE(us <= 1.7 * least,
+                              "%d ranks, %d blocks, %zu bytes: %.1f us, not %.1f", nranks,
+                              nblocks[i], nbytes, us, least);
+                worst = fmax(worst, us / least);
+            }
+        }
+    printf("worst choice: %.2f of the least time\n", worst);
+}
+
 /* ---- Hosts ---------------------------------------------------------------------------------- */
 
 static struct cost_staged stage(const struct tt_hosts *hosts, const char *link, size_t nbytes)

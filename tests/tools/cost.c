@@ -61,16 +61,18 @@ static double value(enum cost_key key)
     return cost_constants[key].value;
 }
 
-/* A step in slots: sources and targets of `piece` bytes, of the targets `away` on other GPUs. */
+/* A step in slots, with a fence if it sends: sources and targets of `piece` bytes, of the targets
+ * `away` on other GPUs. */
 static double step_us(const struct cost_link *link, int nblocks, double piece, int messages,
                       int sources, int targets, int away, int taken)
 {
+    const double fence = away ? link->at[COST_FENCE].value : 0;
     const double on_the_way = 128.0 * THREADS;
     const double block = piece / on_the_way * (sources * 0.87 + targets * 0.4);
     const double wire = nblocks * piece * away / (link->at[COST_BANDWIDTH].value * 1e3);
     const double memory =
         nblocks * piece * (sources + targets - away + taken) / (link->at[COST_MEMORY].value * 1e3);
-    return 2.4 + 0.2 * messages + link->at[COST_FENCE].value + fmax(block, fmax(wire, memory));
+    return 2.4 + 0.2 * messages + fence + fmax(block, fmax(wire, memory));
 }
 
 /* n - 1 sends, a fold of all that sends to all, n - 1 copies; what is waited for is the last
@@ -91,7 +93,7 @@ TEST(cost, a_call_is_the_sum_that_is_made_by_hand)
     for (size_t l = 0; l < sizeof links / sizeof *links; l++)
         for (int nranks = 4; nranks <= 8; nranks += 4)
             for (int nblocks = 2; nblocks <= 32; nblocks *= 4) {
-                /* 8 rounds of a whole slot: an even number, since a fence tells of two reads. */
+                /* 8 rounds of a whole slot. */
                 const size_t nbytes = (size_t)nranks * (size_t)nblocks * 8 * 128 * KIB;
                 const struct cost_call call =
                     call_of("two_shot", cost_link_find(links[l]), nranks, nblocks, nbytes);
@@ -99,6 +101,7 @@ TEST(cost, a_call_is_the_sum_that_is_made_by_hand)
                 const double us = walk(&call, &got);
                 CHECK_EQ(got.nblocks, nblocks);
                 CHECK_EQ(got.nrounds, 8);
+                CHECK_EQ(got.fences, 8 * nranks); /* as tests/device/traffic_test.c counts them */
                 CHECK(!got.lines);
                 const double piece = 128 * KIB;
                 const double expected = two_shot_us(&call, nblocks, piece, 8);
@@ -122,6 +125,32 @@ TEST(cost, eight_bytes_are_two_steps_and_a_flag)
     CHECK(got.lines);
     CHECK_EQ(got.nsteps, 2);
     CHECK_MESSAGE(us > by_hand && us < by_hand + 0.1, "%.3f, not %.3f us", us, by_hand);
+}
+
+/* In slots a step that sends has a fence, and a meeting; what was read last may take one more. The
+ * virtual GPU counts the kernel's (tests/device/traffic_test.c). */
+TEST(cost, fences_are_those_of_the_kernel)
+{
+    enum { RANKS = 4 };
+    static const struct {
+        enum tt_collective collective;
+        const char *name;
+        int sending; /* steps and meetings of the busiest rank */
+    } rows[] = {{TT_ALL_REDUCE, "ring", 2 * (RANKS - 1)},   {TT_ALL_REDUCE, "two_shot", RANKS},
+                {TT_ALL_REDUCE, "meet_two_shot", 2},        {TT_ALL_GATHER, "ring", RANKS - 1},
+                {TT_REDUCE_SCATTER, "parallel", RANKS - 1}, {TT_BROADCAST, "chain", 1}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct cost_call call = call_of("ring", cost_link_find("nvlink4"), RANKS, 32, 64 * MIB);
+        struct cost_walk got;
+        call.algorithm = tt_algorithm_find(rows[i].collective, rows[i].name);
+        walk(&call, &got);
+        const unsigned long long rounds = got.nrounds, sending = (unsigned)rows[i].sending;
+        CHECK(!got.lines && rounds > 1);
+        CHECK_MESSAGE(got.fences <= rounds * (sending + 1) &&
+                          got.fences + rounds >= rounds * sending,
+                      "%s: %llu fences in %llu rounds, %llu a round by hand", rows[i].name,
+                      got.fences, rounds, sending);
+    }
 }
 
 /* ---- What holds for all --------------------------------------------------------------------- */
@@ -247,7 +276,7 @@ TEST(cost, the_library_chooses_what_is_fast_here)
             const struct tt_setting setting = cost_setting(nranks, nblocks[i]);
             for (size_t nbytes = 256; nbytes <= 256 * MIB; nbytes *= 4) {
                 const double us = chosen_us(&setting, nranks, nbytes, &least);
-                CHECK_MESSAGE(us <= 1.7 * least,
+                CHECK_MESSAGE(us <= 1.5 * least,
                               "%d ranks, %d blocks, %zu bytes: %.1f us, not %.1f", nranks,
                               nblocks[i], nbytes, us, least);
                 worst = fmax(worst, us / least);

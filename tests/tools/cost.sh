@@ -43,6 +43,19 @@ plan 0 "on 4 GPUs over nvlink4" barrier --gpus 4 --bytes 0
 TUTTI_DEVICE_CHANNELS=8 plan 0 "8 blocks of 512 threads" --gpus 8 --bytes 64M
 TUTTI_DEVICE_SLOTS=3 plan 2 "TUTTI_DEVICE_SLOTS=3 is no power of two from 2 to 64" --gpus 8 --bytes 64M
 
+# The table of docs/cuda-model.md has what is printed: arguments, algorithm, time, bandwidth, and the link's part.
+grep '^| `[a-z_]* --gpus' "$(dirname "$0")/../../docs/cuda-model.md" | tr -d '`' >"$work/rows"
+[ "$(wc -l <"$work/rows")" -ge 15 ] || expect "rows of docs/cuda-model.md" "15 or more" "$(wc -l <"$work/rows")"
+while IFS='|' read -r _ arguments algorithm us bandwidth link _; do
+    "$PLAN" cost $arguments >"$work/out" 2>&1
+    sed -n '1s/^[a-z_]*:\([a-z_\/]*\) .*/algorithm \1/p
+        s/^time \(.*\) us, algorithm bandwidth .*, bus bandwidth \(.*\) GB.*/us \1 bandwidth \2/p
+        s/^the link alone takes .*, \(.*\) % of the time/link \1 %/p
+        s/^staged, .*/link staged/p' "$work/out" | sort >"$work/printed"
+    { echo algorithm $algorithm && echo us $us bandwidth $bandwidth && echo link $link; } | sort >"$work/expected"
+    expect "docs/cuda-model.md: $arguments" "$(cat "$work/expected")" "$(cat "$work/printed")"
+done <"$work/rows"
+
 # Mistakes.
 plan 2 "--gpus is missing" --bytes 8
 plan 2 "--bytes is missing" --gpus 8

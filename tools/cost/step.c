@@ -154,7 +154,7 @@ static double ready_at(const struct cost_world *world, int rank, int channel,
     for (uint32_t i = 0; i < step->nsend; i++) {
         const struct cost_wire *wire = wire_of(world, rank, links[step->send + i].peer, channel);
         const unsigned nslots = (unsigned)world->walk->nslots;
-        if (wire->sent - wire->taken >= nslots) return INFINITY;
+        if (wire->sent - wire->told >= nslots) return INFINITY;
         if (wire->sent >= nslots) ready = fmax(ready, wire->released[wire->sent % nslots]);
     }
     return ready;
@@ -187,6 +187,28 @@ static void send(const struct cost_world *world, int rank, int to, int channel, 
     wire->sent++;
 }
 
+/* Whether the block has to tell what it has read; a fence behind what it has sent tells that too.
+ */
+static bool has_read_enough(const struct cost_world *world, int rank, int channel)
+{
+    const unsigned most = world->walk->nslots > 2 ? 2 : 1;
+    for (int from = 0; from < world->nranks; from++) {
+        const struct cost_wire *wire = wire_of(world, from, rank, channel);
+        if (wire->taken - wire->told >= most) return true;
+    }
+    return false;
+}
+
+static void tell_what_was_read(const struct cost_world *world, int rank, int channel)
+{
+    const double at = cost_block_of(world, rank, channel)->now + cost_of_link(world, COST_LATENCY);
+    for (int from = 0; from < world->nranks; from++) {
+        struct cost_wire *wire = wire_of(world, from, rank, channel);
+        while (wire->told < wire->taken)
+            wire->released[wire->told++ % (unsigned)world->walk->nslots] = at;
+    }
+}
+
 /* False: it has to wait. */
 static bool do_messages(const struct cost_world *world, int rank, int channel,
                         const struct tt_program_step *step)
@@ -197,16 +219,11 @@ static bool do_messages(const struct cost_world *world, int rank, int channel,
     if (isinf(begin)) return false;
     const double nbytes = result_bytes(world, rank, channel, step);
     struct moves moves = moves_of(world, block, step, nbytes);
-    /* What is read is told with the next fence, or after every second message. */
-    moves.fence = step->nsend && !world->walk->lines;
-    for (uint32_t i = 0; i < step->nrecv && !moves.fence; i++)
-        moves.fence = wire_of(world, links[step->recv + i].peer, rank, channel)->taken % 2;
+    for (uint32_t i = 0; i < step->nrecv; i++)
+        wire_of(world, links[step->recv + i].peer, rank, channel)->taken++;
+    moves.fence = (step->nsend && !world->walk->lines) || has_read_enough(world, rank, channel);
     spend(world, block, begin, &moves);
-    for (uint32_t i = 0; i < step->nrecv; i++) {
-        struct cost_wire *wire = wire_of(world, links[step->recv + i].peer, rank, channel);
-        wire->released[wire->taken++ % (unsigned)world->walk->nslots] =
-            block->now + cost_of_link(world, COST_LATENCY);
-    }
+    if (moves.fence) tell_what_was_read(world, rank, channel);
     for (uint32_t i = 0; i < step->nsend; i++)
         send(world, rank, links[step->send + i].peer, channel, nbytes,
              moves.remote / (double)step->nsend, begin);
@@ -232,6 +249,7 @@ static void put(const struct cost_world *world, int rank, int channel,
                                 .messages = others,
                                 .fence = !lines};
     spend(world, block, block->now, &moves);
+    if (moves.fence) tell_what_was_read(world, rank, channel);
     world->sent[rank] += world->copies * out;
     for (int to = 0; to < world->nranks && lines; to++)
         if (to != rank) world->taken[to] += world->copies * out / others;
@@ -248,6 +266,8 @@ static void take(const struct cost_world *world, int rank, int channel,
     const double nbytes = span_bytes(world, block, channel, &step->dst);
     const double loaded = (lines ? 2 : 1) * nbytes * (fold ? n : 1);
     const double away = loaded * (n - 1) / n;
+    for (int from = 0; from < n; from++)
+        if (from != rank) wire_of(world, from, rank, channel)->taken++;
     const struct moves moves = {.loaded = loaded,
                                 .stored = nbytes,
                                 .remote = lines ? 0 : away,
@@ -256,8 +276,9 @@ static void take(const struct cost_world *world, int rank, int channel,
                                     constant(lines ? COST_LINES_IN_FLIGHT : COST_SLOTS_IN_FLIGHT),
                                 .messages = (unsigned)n - 1,
                                 .meetings = 1,
-                                .fence = true};
+                                .fence = has_read_enough(world, rank, channel)};
     spend(world, block, begin, &moves);
+    if (moves.fence) tell_what_was_read(world, rank, channel);
     if (!lines) world->taken[rank] += world->copies * away;
     block->has_put = false;
 }

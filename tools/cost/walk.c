@@ -48,6 +48,7 @@ static void keep_last(struct cost_world *world)
     world->blocks[at].steps = NULL;
     for (int i = 0; i < walk->nsteps; i++) {
         const struct cost_step *step = &walk->steps[i];
+        walk->fences += step->fences;
         walk->steps_us += step->wait_us + step->fixed_us + step->fence_us + step->data_us;
     }
     walk->call_us = cost_constants[COST_CALL].value;

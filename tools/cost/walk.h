@@ -44,10 +44,11 @@ struct cost_walk {
     bool lines;
     struct cost_step *steps;
     int nsteps;
-    double call_us;  /* what a call takes beside its steps */
-    double steps_us; /* the sum of what the steps take */
-    double us;       /* of the call: both */
-    double link_us;  /* least time: the most bytes that any rank sends or takes, over the link */
+    unsigned long long fences; /* of all steps */
+    double call_us;            /* what a call takes beside its steps */
+    double steps_us;           /* the sum of what the steps take */
+    double us;                 /* of the call: both */
+    double link_us; /* least time: the most bytes that any rank sends or takes, over the link */
 };
 
 /* The slots and lines that links between so many ranks have, and what the choice depends on. */

@@ -9,9 +9,9 @@ enum { COST_ELEMENT = 4, COST_MOST_SLOTS = 64 };
 
 /* A link of one channel, as a ring of its last messages. */
 struct cost_wire {
-    unsigned long long sent, taken;
+    unsigned long long sent, taken, told; /* told: taken, and the sender can know it */
     double arrives[COST_MOST_SLOTS], nbytes[COST_MOST_SLOTS];
-    double released[COST_MOST_SLOTS]; /* when the slot was */
+    double released[COST_MOST_SLOTS]; /* when the sender can know it */
 };
 
 /* One block of threads. */

@@ -33,7 +33,7 @@ for link in nvlink3 nvlink5 pcie4 pcie5; do
 done
 plan 0 "2 blocks of 512 threads a rank" all_gather:ring --gpus 4 --bytes 1M --blocks 2
 adds_up "all_gather:ring"
-plan 0 "on 2 GPUs' ranks that share one GPU" --gpus 2 --link gpu --bytes 1M
+plan 0 "on 2 ranks that share one GPU: a model" --gpus 2 --link gpu --bytes 1M
 for link in tcp dmabuf; do
     plan 0 "bytes on 16 GPUs of 2 hosts over $link: a model" --gpus 2x8 --link $link --bytes 256M
     contains $link "staged, as all calls of GPUs of several hosts are today" "$work/out"
@@ -69,6 +69,7 @@ plan 2 "--link pcie5 is inside a host" --gpus 2x8 --bytes 8 --link pcie5
 plan 2 "--bytes takes bytes, or a number with K, M, G or T, not '8X'" --gpus 8 --bytes 8X
 plan 2 "--bytes 3: all_reduce over 8 GPUs has at least 4 bytes" --gpus 8 --bytes 3
 plan 2 "--bytes 8: all_gather over 8 GPUs has at least 32 bytes" all_gather --gpus 8 --bytes 8
+plan 2 "--bytes 137438953472: the model takes at most 64G" --gpus 8 --bytes 128G
 plan 2 "--blocks takes a number from 2 to 64, not '0'" --gpus 8 --bytes 8 --blocks 0
 plan 2 "--blocks takes a number from 2 to 64, not '65'" --gpus 8 --bytes 8 --blocks 65
 plan 2 "--blocks is of kernels" --gpus 2x8 --bytes 8 --blocks 8

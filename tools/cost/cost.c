@@ -11,6 +11,7 @@
 #include "cost/walk.h"
 
 enum { MOST_GPUS = 64, MOST_BLOCKS = 64, LEAST_BLOCKS = 2 };
+static const size_t MOST_BYTES = (size_t)64 << 30; /* each round is walked: seconds */
 
 /* A request that was understood. */
 struct subject {
@@ -106,6 +107,9 @@ static bool check_numbers(struct subject *subject, char *problem)
         snprintf(problem, COST_PROBLEM,
                  "--bytes %zu: %s over %d GPUs has at least %zu bytes, 4 for each element",
                  subject->nbytes, tt_collective_name(subject->collective), request->nranks, least);
+    else if (subject->nbytes > MOST_BYTES)
+        snprintf(problem, COST_PROBLEM, "--bytes %zu: the model takes at most 64G",
+                 subject->nbytes);
     else
         return true;
     return false;
@@ -178,9 +182,9 @@ static void print_walk(FILE *out, const struct subject *subject, const struct co
                                          COST_LINES_IN_FLIGHT,
                                          COST_LOAD,
                                          COST_STORE};
-    fprintf(out, "%s:%s of %zu bytes on %d GPUs%s%s: a model, not a measurement\n",
+    fprintf(out, "%s:%s of %zu bytes on %d %s%s: a model, not a measurement\n",
             tt_collective_name(subject->collective), call->algorithm->name, subject->nbytes,
-            call->nranks, call->link->shared ? "' ranks that share one GPU" : " over ",
+            call->nranks, call->link->shared ? "ranks that share one GPU" : "GPUs over ",
             call->link->shared ? "" : call->link->name);
     fprintf(out,
             "%d blocks of %d threads a rank, %zu rounds; messages as %s, %d of %zu bytes a link; "

@@ -20,6 +20,8 @@ static const char usage[] =
     "[--root R|all] [--counts LIST]\n"
     "       tutti-plan count COLLECTIVE[:ALGORITHM]... --ranks LIST|--hosts H... --bytes SIZE "
     "[--root R] [--exact]\n"
+    "       tutti-plan cost [COLLECTIVE[:ALGORITHM]] --gpus G --bytes SIZE [--link LINK] [--blocks "
+    "N]\n"
     "       tutti-plan tune [--output FILE] [--ranks LIST] [--seconds S]\n"
     "Looks at schedules: what every rank does in a collective. Needs no other process, but for "
     "tune.\n"
@@ -29,6 +31,8 @@ static const char usage[] =
     "  verify          proves result, single counting, matching, ranges, deadlock, races, in "
     "place\n"
     "  count           steps, longest chain of messages, bytes and memory of the busiest rank\n"
+    "  cost            a model of the time of a call on GPUs, step by step, with its constants and "
+    "their sources\n"
     "  tune            measures the constants by which algorithms are chosen, on this machine, for "
     "TUTTI_COST_FILE\n"
     "\n"
@@ -41,6 +45,11 @@ static const char usage[] =
     "hosts\n"
     "  --counts LIST   element counts to verify; N is the number of ranks (0,1,N-1,N,N+1,1000)\n"
     "  --bytes SIZE    bytes that the call's count stands for: 64K, 16M, 1G\n"
+    "  --gpus G        GPUs of one host, 8, or of several, 2x8 (as --hosts); a rank has each\n"
+    "  --link LINK     between the GPUs of a host: nvlink3, nvlink4 (the default), nvlink5, pcie4, "
+    "pcie5, or gpu\n"
+    "                  (all ranks on one); between hosts: tcp (the default), dmabuf\n"
+    "  --blocks N      of threads that a GPU may have in a call, 2 to 64 (TUTTI_DEVICE_CHANNELS)\n"
     "  --deterministic only algorithms that a deterministic communicator may use\n"
     "  --exact         also count the steps of every rank, and compare with the formulas\n"
     "  --output FILE   where tune writes the constants (-: the standard output)\n"
@@ -158,6 +167,16 @@ static bool parse_hosts(struct plan_options *options, const char *text)
     return plan_place_parse(&options->places[options->nplaces++], text);
 }
 
+static bool parse_gpus(struct plan_options *options, const char *text)
+{
+    return options->gpus.nranks == 0 && plan_place_parse(&options->gpus, text);
+}
+
+static bool parse_blocks(struct plan_options *options, const char *text)
+{
+    return parse_whole_int(text, &options->nblocks) && options->nblocks > 0;
+}
+
 static bool parse_option(struct plan_options *options, int option, const char *text)
 {
     switch (option) {
@@ -179,6 +198,13 @@ static bool parse_option(struct plan_options *options, int option, const char *t
         return *text != '\0';
     case 's':
         return parse_seconds(options, text);
+    case 'g':
+        return parse_gpus(options, text);
+    case 'l':
+        options->link = text;
+        return true;
+    case 'B':
+        return parse_blocks(options, text);
     case 'a':
         options->all = true;
         return true;
@@ -207,6 +233,10 @@ static const char *expected(int option)
         return "bytes, or a number with K, M, G or T";
     case 'f':
         return "the path of a file, or - for the standard output";
+    case 'g':
+        return "GPUs of a host, or hosts and their GPUs, once: 8, 2x8 or 3,1,4";
+    case 'B':
+        return "a number from 2 to 64";
     case 's':
         return "seconds from 1 to 600";
     default:
@@ -218,14 +248,23 @@ int plan_options_parse(struct plan_options *options, int argc, char *argv[])
 {
     *options = (struct plan_options){.nranges = 0, .seconds = 15};
     parse_counts(options, "0,1,N-1,N,N+1,1000");
-    static const struct option table[] = {
-        {"ranks", required_argument, NULL, 'n'},   {"root", required_argument, NULL, 'r'},
-        {"rank", required_argument, NULL, 'k'},    {"counts", required_argument, NULL, 'c'},
-        {"bytes", required_argument, NULL, 'b'},   {"all", no_argument, NULL, 'a'},
-        {"deterministic", no_argument, NULL, 'd'}, {"exact", no_argument, NULL, 'e'},
-        {"version", no_argument, NULL, 'v'},       {"help", no_argument, NULL, 'h'},
-        {"hosts", required_argument, NULL, 'o'},   {"output", required_argument, NULL, 'f'},
-        {"seconds", required_argument, NULL, 's'}, {NULL, 0, NULL, 0}};
+    static const struct option table[] = {{"ranks", required_argument, NULL, 'n'},
+                                          {"root", required_argument, NULL, 'r'},
+                                          {"rank", required_argument, NULL, 'k'},
+                                          {"counts", required_argument, NULL, 'c'},
+                                          {"bytes", required_argument, NULL, 'b'},
+                                          {"all", no_argument, NULL, 'a'},
+                                          {"deterministic", no_argument, NULL, 'd'},
+                                          {"exact", no_argument, NULL, 'e'},
+                                          {"version", no_argument, NULL, 'v'},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {"hosts", required_argument, NULL, 'o'},
+                                          {"output", required_argument, NULL, 'f'},
+                                          {"seconds", required_argument, NULL, 's'},
+                                          {"gpus", required_argument, NULL, 'g'},
+                                          {"link", required_argument, NULL, 'l'},
+                                          {"blocks", required_argument, NULL, 'B'},
+                                          {NULL, 0, NULL, 0}};
     int option, which = 0;
     while ((option = getopt_long(argc, argv, "", table, &which)) != -1) {
         if (option == '?') {
@@ -248,7 +287,7 @@ int plan_options_parse(struct plan_options *options, int argc, char *argv[])
         }
     }
     if (optind == argc)
-        return plan_complain("no command: list, print, verify, count or tune", NULL);
+        return plan_complain("no command: list, print, verify, count, cost or tune", NULL);
     options->command = argv[optind];
     options->names = argv + optind + 1;
     options->nnames = argc - optind - 1;

@@ -36,6 +36,9 @@ struct plan_options {
     int nplaces;
     struct plan_count counts[PLAN_MOST_ITEMS];
     int ncounts;
+    struct plan_place gpus; /* of --gpus; nranks 0: not given */
+    const char *link;       /* borrowed; NULL: not given */
+    int nblocks;            /* of --blocks; 0: not given */
     int root, rank;
     size_t nbytes;
     const char *output; /* borrowed; NULL: stdout */

@@ -1,5 +1,5 @@
-/* tutti-plan: any schedule for any number of ranks, printed, proved and counted; and the constants
- * of the cost model, measured (tune.c). */
+/* tutti-plan: any schedule for any number of ranks, printed, proved and counted; a model of its
+ * time on GPUs (cost); and the constants of the cost model, measured (tune.c). */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "cost/cost.h"
 #include "plan_options.h"
 #include "programs/streams.h"
 #include "tune.h"
@@ -365,6 +366,37 @@ static int count_all(void)
     return visit_all(count_one);
 }
 
+/* ---- cost ----------------------------------------------------------------------------------- */
+
+static bool are_on_one_host(const struct plan_place *place)
+{
+    for (int r = 1; r < place->nranks; r++)
+        if (place->host_of[r] != place->host_of[0]) return false;
+    return true;
+}
+
+static int run_cost(void)
+{
+    const struct plan_place *gpus = &options.gpus;
+    char problem[COST_PROBLEM];
+    if (!gpus->nranks) return plan_complain("--gpus is missing", NULL);
+    if (!options.has_bytes) return plan_complain("--bytes is missing", NULL);
+    if (options.nnames > 1 || options.all || options.deterministic)
+        return plan_complain("cost takes one COLLECTIVE[:ALGORITHM]", NULL);
+    if (options.nranges || options.nplaces)
+        return plan_complain("cost takes --gpus, neither --ranks nor --hosts", NULL);
+    const bool one_host = are_on_one_host(gpus);
+    const struct cost_request request = {.name = options.nnames ? options.names[0] : "all_reduce",
+                                         .nranks = gpus->nranks,
+                                         .host_of = one_host ? NULL : gpus->host_of,
+                                         .link = options.link ? options.link
+                                                 : one_host   ? "nvlink4"
+                                                              : "tcp",
+                                         .nblocks = options.nblocks,
+                                         .nbytes = options.nbytes};
+    return cost_print(&request, stdout, problem) ? PLAN_DONE : plan_complain(problem, NULL);
+}
+
 /* ---- Commands ------------------------------------------------------------------------------- */
 
 static int need_ranks_and_names(void)
@@ -420,6 +452,7 @@ static int run_command(void)
         if (options.root == PLAN_ALL_ROOTS) return plan_complain("count takes one root", NULL);
         return count_all();
     }
+    if (strcmp(options.command, "cost") == 0) return run_cost();
     if (strcmp(options.command, "tune") == 0) {
         if (options.nnames > 0)
             return plan_complain("tune takes no names of collectives, but there is",

@@ -45,9 +45,11 @@
  * The cost of an algorithm X/Y is the sum of the costs of its phases.
  *
  * On GPUs the constants are others, one set for messages in slots and one for lines, and the set
- * that costs less counts. Rounds are of all parts of the data together, a meeting needs no second
- * wait between rounds, each step of the schedule costs `step` besides, and the blocks of threads of
- * a call share its bytes. */
+ * that costs less counts. As many copies of the algorithm run side by side as there are blocks of
+ * threads for, one for each channel of each copy: these share the rounds, the actions and the
+ * bytes. A meeting needs no second wait between rounds. Each step costs `step` besides. Each
+ * dependence of the lag costs what a step of the busiest rank does in the mean, in place of bytes
+ * sent: on the way the data waits for all that the steps of other ranks do with it. */
 /* Most ranks whose steps are counted. */
 enum { MOST_COUNTED = 64 };
 
@@ -190,22 +192,28 @@ static double cost_with(const struct tt_model_part *part, const struct tt_settin
     if (meets && (!part->one_host || setting->meet_bytes == 0)) return INFINITY;
     const size_t most = meets ? setting->meet_bytes : setting->slot_bytes;
     struct load load = load_of(part, nbytes, most);
-    const double blocks = setting->on_device ? fmax(1, setting->nparts) : 1;
-    load.rounds = ceil(load.rounds / blocks);
+    const bool on_device = setting->on_device;
+    const double channels = on_device ? part->nchannels : 1;
+    const double copies = on_device ? fmax(1, floor(setting->nparts / channels)) : 1;
+    const double blocks = copies * channels, lag = lag_of(&load, meets);
+    load.rounds = ceil(load.rounds / copies);
+    load.busiest.actions /= channels;
     if (costs == &tt_gpu_costs[TT_GPU_LINES]) {
-        const double lines = blocks * (double)setting->line_bytes;
+        const double lines = copies * (double)setting->line_bytes;
         if (load.message > lines / 2 || !part->nblocks) return INFINITY;
         if (meets) load.busiest.sent *= part->nranks - 1; /* put_to_each */
     }
     const bool to_root =
         part->one_way && tt_collective_row(part->algorithm->collective)->output_at_root_only;
-    if (!part->one_way) load.busiest.sent += lag_of(&load, meets) * load.message / load.rounds;
+    if (!part->one_way && !on_device) load.busiest.sent += lag * load.message / load.rounds;
     const double byte = byte_sent_of(part, &load, costs, meets);
     const double own = time_of(&load.busiest, load.rounds, costs, byte, to_root && !meets, blocks);
     const double all = time_of(&load.together, load.rounds, costs, byte, false, blocks);
     const double other = part->counted ? fmax(0, all - own) / (part->on_host - 1) : own;
+    const double on_the_way = on_device && lag > 0 ? lag * own / (load.rounds * load.steps) : 0;
     return wait_of(part, &load, costs, meets, setting) +
-           load.steps * costs->at[TT_COST_STEP].value + own + (part->per_core - 1) * other;
+           (load.steps + lag) * costs->at[TT_COST_STEP].value + own + on_the_way +
+           (part->per_core - 1) * other;
 }
 
 static const struct tt_costs *host_costs(const struct tt_setting *setting)

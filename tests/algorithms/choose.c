@@ -5,6 +5,7 @@
 #include "algorithms/costs.h"
 #include "shim.h"
 #include "each.h"
+#include "h100.h"
 
 enum { KIB = 1 << 10, MIB = 1 << 20 };
 
@@ -451,40 +452,6 @@ static const struct tt_setting gpu = {.one_host = true,
                                       .nparts = 8,
                                       .line_bytes = 32 * KIB};
 
-/* All-reduces of 256 B, 2 KiB, ... 64 MiB on one H100, in us (docs/cuda-measured.md). */
-enum { NTIMED = 6, NSIZES = 7 };
-static const char *const timed[NTIMED] = {"meet", "meet_two_shot", "parallel", "recursive_doubling",
-                                          "ring", "two_shot"};
-static const struct {
-    int nranks, nparts;
-    double us[NTIMED][NSIZES];
-} h100[] = {
-    {2,
-     8,
-     {{23.3, 24.5, 24.4, 30.9, 28.3, 150.1, 1123.6},
-      {41.7, 43.1, 41.2, 47.6, 43.8, 281.3, 2156.9},
-      {15.3, 16.7, 16.9, 23.8, 26.3, 141.4, 1038.9},
-      {15.7, 16.6, 16.9, 23.2, 26.3, 141.9, 1037.7},
-      {18.7, 19.7, 19.5, 23.8, 28.1, 95.0, 690.7},
-      {19.2, 20.1, 19.7, 23.6, 28.3, 95.6, 686.0}}},
-    {2,
-     32,
-     {{22.7, 24.6, 23.9, 24.8, 23.2, 52.4, 331.8},
-      {41.3, 42.9, 41.0, 41.1, 37.2, 82.6, 567.8},
-      {16.1, 16.4, 16.4, 16.6, 21.6, 48.9, 311.9},
-      {15.3, 16.5, 16.4, 16.7, 21.7, 48.9, 312.1},
-      {18.6, 19.7, 19.5, 19.6, 25.6, 36.1, 218.2},
-      {18.5, 19.4, 19.4, 19.8, 25.3, 36.1, 216.5}}},
-    {8,
-     16,
-     {{33.2, 33.4, 33.5, 41.2, 44.8, 181.5, 1216.1},
-      {83.2, 91.1, 91.1, 83.2, 86.3, 294.4, 2183.6},
-      {28.1, 28.2, 28.2, 36.9, 74.6, 457.6, 3490.4},
-      {32.2, 32.8, 32.6, 40.5, 54.1, 316.1, 2370.3},
-      {70.8, 71.7, 69.9, 73.2, 96.2, 138.3, 777.7},
-      {60.0, 61.5, 61.4, 62.9, 93.3, 121.9, 631.2}}},
-};
-
 /* Of the algorithms that were timed, the cheapest by the cost model is not half as slow again as
  * the fastest. */
 static void check_choice(size_t row, int size)
@@ -507,7 +474,7 @@ static void check_choice(size_t row, int size)
 
 TEST(choose, on_gpus_the_cheapest_is_among_the_fastest_of_an_h100)
 {
-    for (size_t row = 0; row < sizeof h100 / sizeof *h100; row++)
+    for (size_t row = 0; row < NH100; row++)
         for (int size = 0; size < NSIZES; size++) check_choice(row, size);
 }
 
@@ -521,10 +488,28 @@ TEST(choose, on_gpus_by_the_blocks_that_there_are)
         for (size_t nbytes = 1 * KIB; nbytes <= 256 * MIB; nbytes *= 4) {
             const size_t a_block = nbytes / (size_t)nparts[i];
             const char *name = choice(TT_ALL_REDUCE, 8, &setting, nbytes)->name;
-            CHECK_STR(name, a_block <= 8 * KIB     ? "parallel"
-                            : a_block <= 128 * KIB ? "tree"
+            CHECK_STR(name, a_block <= 32 * KIB    ? "parallel"
+                            : a_block <= 128 * KIB ? "meet_two_shot"
                                                    : "two_shot");
         }
+    }
+}
+
+/* A tree has a channel for each half of the data: of as many blocks of threads half are its copies.
+ * Its longest chain is three times its steps, and every dependence of the chain costs a step. */
+TEST(choose, on_gpus_a_tree_is_no_two_steps)
+{
+    const struct tt_shape shape = {.collective = TT_ALL_REDUCE, .nranks = 8};
+    struct tt_setting two = gpu, one_copy = gpu;
+    two.nparts = 2;
+    one_copy.nparts = 3; /* its third block has nothing to do */
+    const struct tt_algorithm *tree = tt_algorithm_find(TT_ALL_REDUCE, "tree");
+    const double step = tt_gpu_costs[TT_GPU_SLOTS].at[TT_COST_STEP].value;
+    for (size_t nbytes = 8; nbytes <= 64 * MIB; nbytes *= 8) {
+        const double us = tt_cost_us(tree, &shape, &two, nbytes);
+        CHECK_MESSAGE(us > 6 * step, "%zu bytes: %g us", nbytes, us);
+        CHECK(tt_cost_us(tree, &shape, &one_copy, nbytes) == us);
+        CHECK(tt_cost_us(tree, &shape, &gpu, nbytes) <= us);
     }
 }
 

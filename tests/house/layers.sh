@@ -17,7 +17,7 @@ folder_of() {
     include/tutti.h) folder=tutti.h ;;
     include/nccl.h) folder=nccl.h ;;
     vgpu/probes/*) folder=vgpu/probes ;;
-    tools/fit/*) folder=tools/fit ;;
+    tools/fit/* | tools/cost/*) folder=${rest%%/*} folder=tools/$folder ;;
     src/transport/*/* | src/carrier/*/*) folder=${rest%%/*} rest=${rest#*/} folder+=/${rest%%/*} ;;
     src/*/*) folder=${rest%%/*} ;;
     *) folder=${1%%/*} ;;
@@ -29,7 +29,7 @@ folder_of() {
 target_of() {
     local places=("${1%/*}" "${1%%/*}" include .) place
     case $1 in
-    vgpu/probes/* | tools/fit/*) places+=(src) ;;
+    vgpu/probes/* | tools/fit/* | tools/cost/*) places+=(src) ;;
     vgpu/*) places+=(tests) ;;
     esac
     for place in "${places[@]}"; do

@@ -1,0 +1,323 @@
+/* The model of tutti-plan cost: its sums beside sums made here by hand, what must grow with what,
+ * and the times that one H100 took. */
+#include <math.h>
+#include <stdio.h>
+
+#include "algorithms/h100.h"
+#include "base/hosts.h"
+#include "cost/staged.h"
+#include "cost/walk.h"
+#include "shim.h"
+
+enum { KIB = 1024, MIB = 1 << 20, THREADS = 512 };
+
+static const struct tt_algorithm *find(const char *name)
+{
+    return tt_algorithm_find(TT_ALL_REDUCE, name);
+}
+
+static struct cost_call call_of(const char *algorithm, const struct cost_link *link, int nranks,
+                                int nblocks, size_t nbytes)
+{
+    return (struct cost_call){.algorithm = find(algorithm),
+                              .link = link,
+                              .nranks = nranks,
+                              .nblocks = nblocks,
+                              .nthreads = THREADS,
+                              .nbytes = nbytes};
+}
+
+/* Walks, and checks what holds for every walk. */
+static double walk(const struct cost_call *call, struct cost_walk *out)
+{
+    struct cost_walk walk;
+    const tt_status status = cost_walk(call, &walk);
+    CHECK_MESSAGE(!status, "%s", tt_last_error());
+    if (status) return NAN;
+    double sum = 0, least = INFINITY;
+    for (int i = 0; i < walk.nsteps; i++) {
+        const struct cost_step *step = &walk.steps[i];
+        double limits = 0;
+        for (int k = 0; k < COST_NLIMITS; k++) limits += step->limit_us[k];
+        CHECK(fabs(limits - step->data_us) <= 1e-9 * (1 + limits));
+        sum += step->wait_us + step->fixed_us + step->fence_us + step->data_us;
+        least = fmin(
+            least, fmin(fmin(step->wait_us, step->fixed_us), fmin(step->fence_us, step->data_us)));
+    }
+    CHECK_MESSAGE(!walk.nsteps || least >= 0, "%s: %g us", call->algorithm->name, least);
+    CHECK_MESSAGE(fabs(walk.call_us + sum - walk.us) <= 1e-9 * walk.us,
+                  "%s: %g and %g are not %g us", call->algorithm->name, walk.call_us, sum, walk.us);
+    CHECK_MESSAGE(walk.link_us <= walk.us, "%s: the link alone takes %g of %g us",
+                  call->algorithm->name, walk.link_us, walk.us);
+    cost_walk_free(&walk);
+    if (out) *out = walk;
+    return walk.us;
+}
+
+/* ---- By hand -------------------------------------------------------------------------------- */
+
+static double value(enum cost_key key)
+{
+    return cost_constants[key].value;
+}
+
+/* A step in slots, with a fence if it sends: sources and targets of `piece` bytes, of the targets
+ * `away` on other GPUs. */
+static double step_us(const struct cost_link *link, int nblocks, double piece, int messages,
+                      int sources, int targets, int away, int taken)
+{
+    const double fence = away ? link->at[COST_FENCE].value : 0;
+    const double on_the_way = 128.0 * THREADS;
+    const double block = piece / on_the_way * (sources * 0.87 + targets * 0.4);
+    const double wire = nblocks * piece * away / (link->at[COST_BANDWIDTH].value * 1e3);
+    const double memory =
+        nblocks * piece * (sources + targets - away + taken) / (link->at[COST_MEMORY].value * 1e3);
+    return 2.4 + 0.2 * messages + fence + fmax(block, fmax(wire, memory));
+}
+
+/* n - 1 sends, a fold of all that sends to all, n - 1 copies; what is waited for is the last
+ * message of the sends, and the first of the folds. */
+static double two_shot_us(const struct cost_call *call, int nblocks, double piece, double nrounds)
+{
+    const int n = call->nranks;
+    const double hop = 1.0 + 0.6 + call->link->at[COST_LATENCY].value;
+    const double sends = (n - 1) * step_us(call->link, nblocks, piece, 1, 1, 1, 1, 0);
+    const double folds = step_us(call->link, nblocks, piece, 2 * (n - 1), n, n, n - 1, n - 1);
+    const double copies = (n - 1) * step_us(call->link, nblocks, piece, 1, 1, 1, 0, 1);
+    return 9.7 + nrounds * (sends + hop + folds + hop + copies);
+}
+
+TEST(cost, a_call_is_the_sum_that_is_made_by_hand)
+{
+    static const char *const links[] = {"nvlink3", "nvlink4", "nvlink5", "pcie4", "pcie5"};
+    for (size_t l = 0; l < sizeof links / sizeof *links; l++)
+        for (int nranks = 4; nranks <= 8; nranks += 4)
+            for (int nblocks = 2; nblocks <= 32; nblocks *= 4) {
+                /* 8 rounds of a whole slot. */
+                const size_t nbytes = (size_t)nranks * (size_t)nblocks * 8 * 128 * KIB;
+                const struct cost_call call =
+                    call_of("two_shot", cost_link_find(links[l]), nranks, nblocks, nbytes);
+                struct cost_walk got;
+                const double us = walk(&call, &got);
+                CHECK_EQ(got.nblocks, nblocks);
+                CHECK_EQ(got.nrounds, 8);
+                CHECK_EQ(got.fences, 8 * nranks); /* as tests/device/traffic_test.c counts them */
+                CHECK(!got.lines);
+                const double piece = 128 * KIB;
+                const double expected = two_shot_us(&call, nblocks, piece, 8);
+                CHECK_MESSAGE(fabs(us - expected) <= 1e-6 * expected,
+                              "%s, %d ranks, %d blocks: %.3f, not %.3f us", links[l], nranks,
+                              nblocks, us, expected);
+                const double moved = 2.0 * (nranks - 1) / nranks * (double)nbytes;
+                const double wire = moved / (call.link->at[COST_BANDWIDTH].value * 1e3);
+                CHECK_MESSAGE(fabs(got.link_us - wire) <= 1e-6 * wire, "%.3f, not %.3f us",
+                              got.link_us, wire);
+            }
+}
+
+/* Lines: two steps of 7 messages, one wait, two words. */
+TEST(cost, eight_bytes_are_two_steps_and_a_flag)
+{
+    const struct cost_call call = call_of("parallel", cost_link_find("nvlink4"), 8, 32, 8);
+    struct cost_walk got;
+    const double us = walk(&call, &got);
+    const double by_hand = 9.7 + 2 * (2.4 + 7 * 0.2) + 1.0 + 0.5;
+    CHECK(got.lines);
+    CHECK_EQ(got.nsteps, 2);
+    CHECK_MESSAGE(us > by_hand && us < by_hand + 0.1, "%.3f, not %.3f us", us, by_hand);
+}
+
+/* In slots a step that sends has a fence, and a meeting; what was read last may take one more. The
+ * virtual GPU counts the kernel's (tests/device/traffic_test.c). */
+TEST(cost, fences_are_those_of_the_kernel)
+{
+    enum { RANKS = 4 };
+    static const struct {
+        enum tt_collective collective;
+        const char *name;
+        int sending; /* steps and meetings of the busiest rank */
+    } rows[] = {{TT_ALL_REDUCE, "ring", 2 * (RANKS - 1)},   {TT_ALL_REDUCE, "two_shot", RANKS},
+                {TT_ALL_REDUCE, "meet_two_shot", 2},        {TT_ALL_GATHER, "ring", RANKS - 1},
+                {TT_REDUCE_SCATTER, "parallel", RANKS - 1}, {TT_BROADCAST, "chain", 1}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct cost_call call = call_of("ring", cost_link_find("nvlink4"), RANKS, 32, 64 * MIB);
+        struct cost_walk got;
+        call.algorithm = tt_algorithm_find(rows[i].collective, rows[i].name);
+        walk(&call, &got);
+        const unsigned long long rounds = got.nrounds, sending = (unsigned)rows[i].sending;
+        CHECK(!got.lines && rounds > 1);
+        CHECK_MESSAGE(got.fences <= rounds * (sending + 1) &&
+                          got.fences + rounds >= rounds * sending,
+                      "%s: %llu fences in %llu rounds, %llu a round by hand", rows[i].name,
+                      got.fences, rounds, sending);
+    }
+}
+
+/* ---- What holds for all --------------------------------------------------------------------- */
+
+TEST(cost, every_algorithm_ends)
+{
+    const struct tt_algorithm *algorithm;
+    for (int c = 0; c < TT_NCOLLECTIVES; c++)
+        for (int i = 0; (algorithm = tt_algorithm_at((enum tt_collective)c, i)) != NULL; i++)
+            for (int nranks = 1; nranks <= 9 && !algorithm->parts; nranks++) {
+                const struct tt_shape shape = {.collective = (enum tt_collective)c,
+                                               .nranks = nranks};
+                if (tt_refusal(algorithm, &shape)) continue;
+                for (size_t nbytes = 64; nbytes <= 16 * MIB; nbytes *= 512) {
+                    struct cost_call call =
+                        call_of("ring", cost_link_find("nvlink4"), nranks, 8, nbytes);
+                    call.algorithm = algorithm;
+                    CHECK(walk(&call, NULL) >= value(COST_CALL));
+                    call.link = cost_link_find("gpu");
+                    CHECK(walk(&call, NULL) >= value(COST_CALL));
+                }
+            }
+}
+
+TEST(cost, more_bytes_take_longer_and_faster_links_less_long)
+{
+    static const char *const names[] = {"ring", "two_shot", "parallel", "tree", "meet_two_shot"};
+    for (size_t a = 0; a < sizeof names / sizeof *names; a++) {
+        double before = 0;
+        for (size_t nbytes = 4 * MIB; nbytes <= 256 * MIB; nbytes *= 2) {
+            struct cost_link link = *cost_link_find("nvlink4");
+            struct cost_call call = call_of(names[a], &link, 8, 32, nbytes);
+            const double us = walk(&call, NULL);
+            CHECK_MESSAGE(us > before, "%s: %g us, before %g", names[a], us, before);
+            before = us;
+            link.at[COST_BANDWIDTH].value *= 2;
+            const double wider = walk(&call, NULL);
+            CHECK_MESSAGE(wider <= us, "%s: %g us, with half the bandwidth %g", names[a], wider,
+                          us);
+            link.at[COST_LATENCY].value += 10;
+            CHECK(walk(&call, NULL) > wider);
+            call.nblocks = 8;
+            CHECK(walk(&call, NULL) > us);
+        }
+    }
+    const struct cost_call nvlink =
+        call_of("two_shot", cost_link_find("nvlink4"), 8, 32, 256 * MIB);
+    struct cost_call other = nvlink;
+    other.link = cost_link_find("nvlink5");
+    CHECK(walk(&other, NULL) < walk(&nvlink, NULL));
+    other.link = cost_link_find("pcie4");
+    CHECK(walk(&other, NULL) > 5 * walk(&nvlink, NULL));
+}
+
+TEST(cost, names_a_kind_and_a_source_for_every_constant)
+{
+    const struct cost_link *link;
+    for (int i = 0; i < COST_NKEYS; i++)
+        CHECK(cost_constants[i].name && cost_constants[i].unit && cost_constants[i].source);
+    for (int l = 0; (link = cost_link_at(l)) != NULL; l++) {
+        CHECK(cost_link_find(link->name) == link);
+        for (int i = 0; i < COST_NLINK_KEYS; i++)
+            CHECK(!link->at[i].name ||
+                  (link->at[i].unit && *link->at[i].source && link->at[i].value > 0));
+    }
+    CHECK(!cost_link_find("nvlink"));
+}
+
+/* ---- What was measured ---------------------------------------------------------------------- */
+
+/* Ranks that share a GPU are all that was measured. Meetings of 8 ranks are worst: they read what
+ * lies in the GPU's cache, and walk to it. */
+TEST(cost, is_near_what_an_h100_took)
+{
+    double sum = 0;
+    int n = 0;
+    for (size_t row = 0; row < NH100; row++)
+        for (int a = 0; a < NTIMED; a++)
+            for (int size = 0; size < NSIZES; size++) {
+                const struct cost_call call =
+                    call_of(timed[a], cost_link_find("gpu"), h100[row].nranks, h100[row].nparts,
+                            (size_t)256 << (3 * size));
+                const double ratio = walk(&call, NULL) / h100[row].us[a][size];
+                const double most = tt_meets(call.algorithm) && call.nranks == 8 ? 2.2 : 1.5;
+                CHECK_MESSAGE(ratio <= most && ratio >= 1 / most,
+                              "%s, %d ranks, %d blocks, %zu bytes: %.2f of what was measured",
+                              timed[a], call.nranks, call.nblocks, call.nbytes, ratio);
+                sum += fabs(log(ratio));
+                n++;
+            }
+    printf("mean factor between model and measurement: %.3f\n", exp(sum / n));
+    CHECK(exp(sum / n) <= 1.2);
+}
+
+/* ---- Choices -------------------------------------------------------------------------------- */
+
+/* The time of the algorithm that the library chooses; least: of the one that is fastest here. */
+static double chosen_us(const struct tt_setting *setting, int nranks, size_t nbytes, double *least)
+{
+    const struct tt_shape shape = {.collective = TT_ALL_REDUCE, .nranks = nranks};
+    const struct tt_algorithm *algorithm, *choice = tt_choose(&shape, setting, nbytes);
+    double chosen = NAN;
+    *least = INFINITY;
+    for (int i = 0; (algorithm = tt_algorithm_at(TT_ALL_REDUCE, i)) != NULL; i++) {
+        if (algorithm->parts) break;
+        const struct cost_call call =
+            call_of(algorithm->name, cost_link_find("nvlink4"), nranks, setting->nparts, nbytes);
+        const double us = walk(&call, NULL);
+        *least = fmin(*least, us);
+        if (algorithm == choice) chosen = us;
+    }
+    return chosen;
+}
+
+/* Whatever number of blocks of threads a call has. The library's constants are fitted to ranks that
+ * share the memory of one GPU: folds of a few ranks take less long here. */
+TEST(cost, the_library_chooses_what_is_fast_here)
+{
+    static const int nblocks[] = {2, 8, 32};
+    double worst = 0, least;
+    for (int i = 0; i < 3; i++)
+        for (int nranks = 2; nranks <= 8; nranks *= 2) {
+            const struct tt_setting setting = cost_setting(nranks, nblocks[i]);
+            for (size_t nbytes = 256; nbytes <= 256 * MIB; nbytes *= 4) {
+                const double us = chosen_us(&setting, nranks, nbytes, &least);
+                CHECK_MESSAGE(us <= 1.5 * least,
+                              "%d ranks, %d blocks, %zu bytes: %.1f us, not %.1f", nranks,
+                              nblocks[i], nbytes, us, least);
+                worst = fmax(worst, us / least);
+            }
+        }
+    printf("worst choice: %.2f of the least time\n", worst);
+}
+
+/* ---- Hosts ---------------------------------------------------------------------------------- */
+
+static struct cost_staged stage(const struct tt_hosts *hosts, const char *link, size_t nbytes)
+{
+    const struct cost_staged_call call = {.collective = TT_ALL_REDUCE,
+                                          .link = cost_link_find(link),
+                                          .hosts = hosts,
+                                          .nranks = hosts->nranks,
+                                          .nbytes = nbytes};
+    struct cost_staged staged = {.us = NAN};
+    CHECK_EQ(cost_staged(&call, &staged), TT_OK);
+    const double sum =
+        staged.in_us + staged.words_us + staged.host_us + staged.net_us + staged.out_us;
+    CHECK_MESSAGE(fabs(sum - staged.us) <= 1e-9 * sum, "%g us, not %g", staged.us, sum);
+    CHECK(staged.net_us >= 0 && staged.host_us > 0);
+    return staged;
+}
+
+TEST(cost, hosts_copy_fold_and_copy_back)
+{
+    const uint64_t ids[] = {1, 1, 1, 1, 2, 2, 2, 2};
+    struct tt_hosts *hosts;
+    REQUIRE(tt_hosts_create(ids, 8, &hosts) == TT_OK);
+    double before = 0;
+    for (size_t nbytes = 8; nbytes <= 256 * MIB; nbytes *= 8) {
+        const struct cost_staged tcp = stage(hosts, "tcp", nbytes);
+        const struct cost_staged dmabuf = stage(hosts, "dmabuf", nbytes);
+        const double copy = 6 + (double)nbytes / 55e3;
+        CHECK(fabs(tcp.in_us - copy) <= 1e-9 * copy && tcp.in_us == tcp.out_us);
+        CHECK_MESSAGE(dmabuf.us < tcp.us, "%zu bytes: dmabuf %g us, tcp %g us", nbytes, dmabuf.us,
+                      tcp.us);
+        CHECK(tcp.us > before);
+        before = tcp.us;
+    }
+    tt_hosts_destroy(hosts);
+}

@@ -158,8 +158,7 @@ struct tt_pending_call {
 /* The calls of one carrier in a group, in the order of the group. */
 struct tt_calls {
     struct tt_pending_call *first, **last;
-    void *memory;  /* of calls that took the place of others; freed by free() with the list */
-    bool is_alone; /* the one call of the list is issued alone */
+    void *memory; /* of calls that took the place of others; freed by free() with the list */
     /* The first failure of a call that was left before the others ended (look) */
     tt_status left;
     char left_text[TT_ERROR_TEXT];
@@ -170,7 +169,6 @@ static inline void tt_calls_init(struct tt_calls *calls)
     calls->first = NULL;
     calls->last = &calls->first;
     calls->memory = NULL;
-    calls->is_alone = false;
     calls->left = TT_OK;
 }
 
@@ -275,6 +273,8 @@ struct tt_carrier {
     void (*begin)(struct tt_pending_call *call);
     void (*launch)(struct tt_calls *calls);
     void (*follow)(struct tt_calls *calls);
+    /* After `follow`: the error of a call that has begun, but needs a rank that is gone. */
+    tt_status (*find_refused)(const struct tt_calls *calls);
     /* Before calls without a stream run, and then about every millisecond. */
     void (*look)(struct tt_calls *calls);
     /* status: of the run; returns it, or the first failure here. */

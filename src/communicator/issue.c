@@ -240,7 +240,6 @@ static void sort(struct issue *issue, struct tt_pending_call *calls, int ncalls)
         calls[i].capture = 0;
         tt_calls_add(&part_of(issue, &calls[i])->calls, &calls[i]);
     }
-    if (ncalls == 1) issue->parts[0].calls.is_alone = true;
 }
 
 /* Parts of which calls are left. */
@@ -414,6 +413,16 @@ static void start(struct issue *issue)
         if (part->carrier->follow) part->carrier->follow(&part->calls);
 }
 
+/* Calls that are refused have begun: they end with their communicators' failure. */
+static tt_status find_refused(struct issue *issue, char text[TT_ERROR_TEXT])
+{
+    tt_status status = TT_OK;
+    for (struct part *part = NULL; !status && (part = next_part(issue, part));)
+        if (part->carrier->find_refused) status = part->carrier->find_refused(&part->calls);
+    if (status) snprintf(text, TT_ERROR_TEXT, "%s", tt_last_error());
+    return status;
+}
+
 /* The works of calls without streams. */
 static void link_own(struct issue *issue)
 {
@@ -447,6 +456,8 @@ static tt_status run_own(struct issue *issue)
 static tt_status issue_by_carrier(struct tt_pending_call *calls, int ncalls, enum tt_call_hold hold)
 {
     struct issue issue;
+    char text[TT_ERROR_TEXT];
+    tt_status refused = TT_OK;
     TT_CANCELS_WAIT; /* a call may wait for memory, or for its launch */
     sort(&issue, calls, ncalls);
     tt_status status = prepare(&issue);
@@ -455,14 +466,16 @@ static tt_status issue_by_carrier(struct tt_pending_call *calls, int ncalls, enu
         tt_tell_failure(calls, ncalls, status);
     } else {
         start(&issue);
+        refused = find_refused(&issue, text);
         link_own(&issue);
     }
     leave(&issue);
     tt_let_go(calls, ncalls, hold);
     if (!status) status = run_own(&issue);
+    if (refused && !status) tt_set_last_error(text);
     free(issue.memory);
     for (int i = 0; i < issue.nparts; i++) free(issue.parts[i].calls.memory);
-    return status;
+    return status ? status : refused;
 }
 
 tt_status tt_issue_calls(struct tt_pending_call *calls, int ncalls, enum tt_call_hold hold)

@@ -182,6 +182,173 @@ TEST(device_abort, a_call_after_it_returns_the_error_itself)
     broadcast_after(tuttiCommAbort);
 }
 
+/* ---- Calls that lack a rank -------------------------------------------------------------------
+ */
+
+static void abort_rank(struct driven *d, int rank)
+{
+    CHECK_EQ(tuttiCommAbort(d->comms[rank]), tuttiSuccess);
+    d->comms[rank] = NULL;
+}
+
+static tuttiResult_t sum_of(struct driven *d, int rank, tuttiStream_t stream)
+{
+    return tuttiAllReduce(d->memory[rank], d->memory[rank], DRIVEN_N, tuttiInt32, tuttiSum,
+                          d->comms[rank], stream);
+}
+
+static tuttiResult_t receive_from_2(struct driven *d)
+{
+    return tuttiRecv(d->memory[1], DRIVEN_N, tuttiInt32, 2, d->comms[1], d->streams[1]);
+}
+
+static tuttiResult_t send_to_1(struct driven *d)
+{
+    return tuttiSend(d->memory[2], DRIVEN_N, tuttiInt32, 1, d->comms[2], d->streams[2]);
+}
+
+static void check_success_of(struct driven *d, int rank)
+{
+    CHECK_MESSAGE(tuttiStreamSynchronize(d->streams[rank]) == tuttiSuccess, "rank %d: %s", rank,
+                  tuttiGetLastError(d->comms[rank]));
+}
+
+static void check_refused(tuttiResult_t result)
+{
+    CHECK_EQ(result, tuttiRemoteError);
+    CHECK_MESSAGE(strstr(tuttiGetLastError(NULL), "rank 0") &&
+                      strstr(tuttiGetLastError(NULL), "aborted"),
+                  "%s", tuttiGetLastError(NULL));
+}
+
+/* The communicator fails when its calls before have ended. */
+static void await_error(tuttiComm_t comm)
+{
+    tuttiResult_t result = tuttiSuccess;
+    while (!result && !tt_test_failed())
+        CHECK_EQ(tuttiCommGetAsyncError(comm, &result), tuttiSuccess);
+    CHECK_EQ(result, tuttiRemoteError);
+}
+
+/* Rank 1 receives from rank 2, which sends later. */
+TEST(device_abort, a_call_that_lacks_the_rank_ends_no_call_before_it)
+{
+    struct driven d;
+    int data[DRIVEN_N];
+    if (!driven_begin(&d, 3, 1)) return;
+    CHECK_EQ(receive_from_2(&d), tuttiSuccess);
+    abort_rank(&d, 0);
+    for (int i = 0; i < 2; i++) check_refused(sum_of(&d, 1, d.streams[1]));
+    CHECK_EQ(send_to_1(&d), tuttiSuccess);
+    for (int r = 1; r < 3; r++) check_success_of(&d, r);
+    gpu_read(0, data, d.memory[1], sizeof data);
+    for (int i = 0; i < DRIVEN_N && !tt_test_failed(); i++) CHECK_EQ(data[i], 2 + i);
+    await_error(d.comms[1]);
+    driven_finish(&d);
+}
+
+TEST(device_abort, a_call_without_a_stream_that_lacks_the_rank_ends_no_call_before_it)
+{
+    struct driven d;
+    if (!driven_begin(&d, 3, 1)) return;
+    CHECK_EQ(receive_from_2(&d), tuttiSuccess);
+    CHECK_EQ(send_to_1(&d), tuttiSuccess);
+    abort_rank(&d, 0);
+    check_refused(sum_of(&d, 1, NULL));
+    check_success_of(&d, 1);
+    driven_finish(&d);
+}
+
+static void group_lacks_rank_of_one(driven_choice stream)
+{
+    struct driven whole, lacking;
+    tuttiResult_t async = tuttiNumResults;
+    if (!driven_begin(&whole, 2, 1) || !driven_begin(&lacking, 2, 1)) return;
+    abort_rank(&lacking, 0);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int r = 0; r < 2; r++) CHECK_EQ(sum_of(&whole, r, stream(&whole, r)), tuttiSuccess);
+    CHECK_EQ(sum_of(&lacking, 1, stream(&lacking, 1)), tuttiSuccess);
+    check_refused(tuttiGroupEnd());
+    driven_synchronize(&whole);
+    driven_check_sums(&whole, 1);
+    CHECK_EQ(tuttiCommGetAsyncError(whole.comms[0], &async), tuttiSuccess);
+    CHECK_EQ(async, tuttiSuccess);
+    await_error(lacking.comms[1]);
+    driven_finish(&lacking);
+    driven_finish(&whole);
+}
+
+TEST(device_abort, a_group_says_that_a_call_of_it_lacks_a_rank_and_runs_those_of_others)
+{
+    group_lacks_rank_of_one(driven_stream_of_rank);
+    group_lacks_rank_of_one(driven_no_stream);
+}
+
+/* The calls of a communicator in a group have kernels, or none of them has: the stream of the first
+ * one tells of its error. */
+static void group_lacks_rank_0(bool sum_first)
+{
+    struct driven d;
+    if (!driven_begin(&d, 3, 1)) return;
+    abort_rank(&d, 0);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    if (sum_first) CHECK_EQ(sum_of(&d, 1, d.streams[1]), tuttiSuccess);
+    CHECK_EQ(receive_from_2(&d), tuttiSuccess);
+    if (!sum_first)
+        CHECK_EQ(tuttiSend(d.memory[1], 1, tuttiInt32, 0, d.comms[1], d.streams[1]), tuttiSuccess);
+    check_refused(tuttiGroupEnd());
+    await_error(d.comms[1]);
+    driven_finish(&d);
+}
+
+TEST(device_abort, a_group_fails_whose_collective_lacks_a_rank)
+{
+    group_lacks_rank_0(true);
+}
+
+TEST(device_abort, a_group_fails_whose_messages_lack_a_rank)
+{
+    group_lacks_rank_0(false);
+}
+
+static void *abort_in_thread(void *argument)
+{
+    gpu_use(0);
+    CHECK_EQ(tuttiCommAbort(argument), tuttiSuccess);
+    return NULL;
+}
+
+TEST(device_abort, the_first_of_two_collectives_of_a_group_that_lacks_a_rank_fails_with_it)
+{
+    struct driven d;
+    if (!driven_begin(&d, 2, 1)) return;
+    begin_broadcast(&d);
+    d.comms[0]->core.kernel->held_ms = d.comms[0]->core.kernel->abort_ms = LONG_MS;
+    tuttiComm_t comm = d.comms[0];
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, NULL, abort_in_thread, comm) == 0);
+    d.comms[0] = NULL;
+    const struct gpu_rank rank = {.rank = 1};
+    await_abort(&rank, d.comms[1]);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    CHECK_EQ(tuttiBroadcast(d.memory[1], d.memory[1], 4, tuttiInt32, 0, d.comms[1], d.streams[1]),
+             tuttiSuccess);
+    CHECK_EQ(sum_of(&d, 1, d.streams[1]), tuttiSuccess);
+    check_refused(tuttiGroupEnd());
+    CHECK_EQ(tuttiStreamSynchronize(d.streams[1]), tuttiRemoteError);
+    pthread_join(thread, NULL);
+    driven_finish(&d);
+}
+
+/* One that waits for more than its peers' looks waits for the deadline, or still longer. */
+enum { DEADLINE_MS = 30000, SOON_MS = 10000 };
+
+static void check_soon(int64_t began_ns, const char *what)
+{
+    const int64_t ms = (tt_now_ns() - began_ns) / 1000000;
+    CHECK_MESSAGE(ms < SOON_MS, "%s took %lld ms", what, (long long)ms);
+}
+
 /* ---- Destroys -------------------------------------------------------------------------------- */
 
 TEST(device_destroy, does_not_wait_for_ever_for_ranks_of_its_own_process)
@@ -211,15 +378,30 @@ static void broadcast_and_destroy(struct gpu_rank *rank)
     gpu_free(memory);
 }
 
+/* Rank 1 never broadcasts in memory of the host, where nothing of rank 0 is needed any more. */
+TEST(device_destroy, waits_for_no_call_of_the_host)
+{
+    struct driven d;
+    int data = 1;
+    if (!driven_begin(&d, 2, 1)) return;
+    driven_issue_sums(&d, 1, driven_stream_of_rank);
+    driven_synchronize(&d);
+    CHECK_EQ(tuttiBroadcast(&data, &data, 1, tuttiInt32, 0, d.comms[0], NULL), tuttiSuccess);
+    CHECK_EQ(tuttiCommSetTimeout(d.comms[0], 0), tuttiSuccess);
+    d.comms[0]->core.kernel->held_ms = LONG_MS;
+    const int64_t began_ns = tt_now_ns();
+    CHECK_EQ(tuttiCommDestroy(d.comms[0]), tuttiSuccess);
+    d.comms[0] = NULL;
+    check_soon(began_ns, "the destroy");
+    driven_finish(&d);
+}
+
 TEST(device_destroy, waits_for_a_rank_that_has_not_made_a_call_yet)
 {
     on_gpus_together(2, 2, NULL, broadcast_and_destroy);
 }
 
 /* ---- Who does without the rank --------------------------------------------------------------- */
-
-/* An abort that waits for more than its peers' looks waits for the deadline. */
-enum { DEADLINE_MS = 30000, SOON_MS = 10000 };
 
 struct waiter {
     tuttiComm_t comm;
@@ -237,12 +419,6 @@ static void *send_and_receive(void *argument)
     CHECK_EQ(tuttiRecv(&never, 1, tuttiInt32, 1, waiter->comm, NULL), tuttiSuccess);
     waiter->result = tuttiGroupEnd();
     return NULL;
-}
-
-static void check_soon(int64_t began_ns, const char *what)
-{
-    const int64_t ms = (tt_now_ns() - began_ns) / 1000000;
-    CHECK_MESSAGE(ms < SOON_MS, "%s took %lld ms", what, (long long)ms);
 }
 
 /* While it has a call that cannot end. */

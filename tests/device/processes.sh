@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Ranks on virtual GPUs as processes that share device memory by IPC. BIN: the build's bin; PROGRAM: device_rank.
+# Ranks on virtual GPUs as processes that share device memory by IPC. BIN: the build's bin; PROGRAM: device_rank; LEAVER: device_leave.
 set -uo pipefail
 status=0
 
@@ -150,5 +150,13 @@ start aab 1 19 1 2 graph
 were_captured && names_the_dead "in a replay through the host"
 start aab 1 19 1 2 host
 were_captured && names_the_dead "in a call of the host behind a replay that does not begin" aborted
+
+# A destroy waits for another process, however late that makes its call, but for none that has died.
+export TUTTI_DEVICE_KERNELS=require
+PROGRAM=$LEAVER start aa
+all_end "a destroy before another process has the result"
+PROGRAM=$LEAVER start aa killed
+grep -q "^status 0" "$folder/0" || fail "a destroy that waits for a process that is killed: $(cat "$folder/0")"
+grep -q "^status 137" "$folder/1" || fail "the process was not killed: $(cat "$folder/1")"
 [ $status -eq 0 ] && echo "all jobs ended as expected"
 exit $status

@@ -1,4 +1,5 @@
 /* Kernels as a carrier of calls. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/config.h"
@@ -64,24 +65,10 @@ static uint64_t next_turn(const struct tt_pending_call *call)
     return call->exchange ? TT_NO_TURN : call->comm->engine.collectives_issued + 1;
 }
 
-/* A call outside groups that needs a rank which is gone already says so itself: a stream of CUDA
- * does not tell its user. In a group, whose other calls run, and where the rank goes later, the
- * communicator fails when the call is launched. */
-static tt_status find_absent(const struct tt_calls *calls)
-{
-    const struct tt_pending_call *call = calls->first;
-    if (!calls->is_alone || call->capture) return TT_OK;
-    struct tt_comm_core *comm = call->comm;
-    const uint64_t turn = next_turn(call);
-    if (tt_kernel_absent_rank(comm, call->exchange, turn) < 0) return TT_OK;
-    return tt_core_fail_call(comm, tt_kernel_fail_alone(comm, call->exchange, turn));
-}
-
 static tt_status gather(struct tt_calls *calls)
 {
     TT_TRY(find_captures(calls));
-    TT_TRY(tt_kernel_gather(calls));
-    return find_absent(calls);
+    return tt_kernel_gather(calls);
 }
 
 /* ---- Batches: the calls of a communicator on streams, in a group ------------------------------
@@ -184,25 +171,42 @@ static struct tt_kernel_work *place_of_work(struct tt_pending_call *call)
     return (struct tt_kernel_work *)call->work;
 }
 
-/* A stream learns of the end of each of its calls, and the batch has them in order. */
+/* A stream learns of the end of each of its calls, but for refused ones, whose issuing fails; the
+ * batch has all in order. */
 static void join_stream(struct tt_pending_call *call)
 {
     struct tt_work *work = call->work;
+    const struct tt_kernel_part *on = call->comm->kernel;
     if (!call->stream) return;
-    struct tt_kernel_batch *batch = call->comm->kernel->batch;
-    work->stream = call->stream;
-    tt_stream_begin(call->stream);
-    if (batch->nworks > 1)
-        batch->works[batch->nworks - 2].work.next = work;
+    if (!on->refusal.text[0]) {
+        work->stream = call->stream;
+        tt_stream_begin(call->stream);
+    }
+    if (on->batch->nworks > 1)
+        on->batch->works[on->batch->nworks - 2].work.next = work;
     else
-        batch->attended.works = work;
+        on->batch->attended.works = work;
+}
+
+/* A call that needs a rank which is gone is refused: a stream of CUDA does not tell its user. */
+static void refuse(const struct tt_pending_call *call)
+{
+    struct tt_kernel_part *on = call->comm->kernel;
+    struct tt_kernel_refusal *refusal = &on->refusal;
+    if (tt_fabric_check(call->comm->fabric)) return;
+    tt_ignore(tt_kernel_fail_alone(call->comm, call->exchange, next_turn(call)));
+    snprintf(refusal->text, sizeof refusal->text, "%s", tt_last_error());
+    refusal->collectives = call->comm->engine.collectives_issued;
+    refusal->exchanges = on->exchanges;
 }
 
 static bool use_peers(struct tt_pending_call *call)
 {
-    call->uses_peers = tt_kernel_may_use_peers(call->comm, call->exchange, next_turn(call));
-    atomic_fetch_add_explicit(&call->comm->kernel->life.nborrowed, call->uses_peers,
-                              memory_order_relaxed);
+    struct tt_kernel_part *on = call->comm->kernel;
+    call->uses_peers = !on->refusal.text[0] &&
+                       tt_kernel_may_use_peers(call->comm, call->exchange, next_turn(call));
+    if (!call->uses_peers && !on->refusal.text[0]) refuse(call);
+    atomic_fetch_add_explicit(&on->life.nborrowed, call->uses_peers, memory_order_relaxed);
     return call->uses_peers;
 }
 
@@ -220,6 +224,7 @@ static void begin(struct tt_pending_call *call)
     tt_kernel_begin_collective(work, &on->life, &call->comm->engine, &call->call);
     work->number = next_number(on);
     work->uses_peers = uses_peers;
+    atomic_store_explicit(&on->last_turn, work->work.turn, memory_order_relaxed);
     call->cached->last_turn = work->work.turn;
     join_stream(call);
 }
@@ -236,11 +241,14 @@ static void begin_exchange(struct tt_pending_call *call)
     join_stream(call);
 }
 
-/* Until `follow`, or until the calling thread runs the calls. */
+/* Until `follow`, or until the calling thread runs the calls. Refused calls need nobody. */
 static void begin_launching(const struct tt_calls *calls)
 {
-    for (const struct tt_pending_call *call = calls->first; call; call = call->next)
-        tt_launching_begin(&call->comm->kernel->launching, call->kind == TT_CALL_COLLECTIVE);
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
+        struct tt_kernel_part *on = call->comm->kernel;
+        tt_launching_begin(&on->launching,
+                           call->kind == TT_CALL_COLLECTIVE && !on->refusal.text[0]);
+    }
 }
 
 static void launch(struct tt_calls *calls)
@@ -259,6 +267,17 @@ static void follow(struct tt_calls *calls)
         if (on->batch) tt_attended_push(&on->queue, &on->batch->attended);
         on->batch = NULL;
     }
+}
+
+static tt_status find_refused(const struct tt_calls *calls)
+{
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
+        const char *text = call->comm->kernel->refusal.text;
+        if (!text[0]) continue;
+        tt_set_last_error(text);
+        return TT_ERR_REMOTE;
+    }
+    return TT_OK;
 }
 
 /* ---- Calls without a stream ----------------------------------------------------------------- */
@@ -289,4 +308,5 @@ const struct tt_carrier tt_carrier_kernel = {.name = "kernel",
                                              .begin = begin,
                                              .launch = launch,
                                              .follow = follow,
+                                             .find_refused = find_refused,
                                              .look = look};

@@ -73,11 +73,13 @@ struct tt_kernel_part {
     struct tt_launching launching;    /* while the issuing thread is in the driver */
     struct tt_graphs *_Atomic graphs; /* graphs.h; NULL: no call was captured */
     _Atomic uint64_t issued;          /* calls, but for captured ones; writer: the issuing thread */
+    _Atomic uint64_t last_turn;       /* of the collectives among them; writer: the same */
     /* How long it waits for calls that it has done its part of when it leaves: for those of ranks
      * of its own process, without a deadline, and when it has aborted; tests change both */
     int64_t held_ms, abort_ms;
     /* owner: the issuing thread */
-    uint64_t exchanges; /* of the calls that are issued exchanges: turns */
+    uint64_t exchanges;               /* of the calls that are issued exchanges: turns */
+    struct tt_kernel_refusal refusal; /* once there is one, of all later calls too */
     struct tt_launch_run run;
     struct tt_launches launches;
     uint64_t

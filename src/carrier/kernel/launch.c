@@ -68,11 +68,21 @@ static bool add_call(struct tt_pending_call *call)
     return first;
 }
 
-/* The runs of all ranks, in the order of their first calls. */
+static bool is_refused(const struct tt_comm_core *comm)
+{
+    return comm->kernel->refusal.text[0];
+}
+
+/* The runs of all ranks, in the order of their first calls. Where one call of a rank is refused,
+ * all of its group are: they have no run. */
 static struct tt_comm_core *make_runs(const struct tt_calls *calls)
 {
     struct tt_comm_core *first = NULL, **last = &first;
     for (struct tt_pending_call *call = calls->first; call; call = call->next) {
+        if (is_refused(call->comm)) {
+            tt_kernel_refuse((struct tt_kernel_work *)call->work, &call->comm->kernel->refusal);
+            continue;
+        }
         if (!add_call(call)) continue;
         *last = call->comm;
         last = &run_of(call->comm)->next;
@@ -467,5 +477,5 @@ void tt_kernel_launch(struct tt_calls *calls)
     follow_all(runs, false);
     end_runs(runs);
     for (const struct tt_pending_call *call = calls->first; call; call = call->next)
-        await_room(call->comm);
+        if (!is_refused(call->comm)) await_room(call->comm);
 }

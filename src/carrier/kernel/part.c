@@ -218,11 +218,20 @@ static void agree(struct tt_comm_core *comm, int32_t least)
 
 /* ---- The end -------------------------------------------------------------------------------- */
 
-/* Whether a rank has ended all calls that this rank has, has left or died. */
+/* The last collective of kernels that this rank has ended. Of those of the host, which have turns
+ * among them, its part is done when they end. */
+static uint64_t last_done(const struct tt_comm_core *comm)
+{
+    const uint64_t last = atomic_load_explicit(&comm->kernel->last_turn, memory_order_relaxed);
+    const uint64_t done = atomic_load_explicit(&comm->fabric->record->done, memory_order_relaxed);
+    return done < last ? done : last;
+}
+
+/* Whether a rank has ended all calls of kernels that this rank has, has left or died. */
 static bool has_done(const struct tt_comm_core *comm, int rank)
 {
     const struct tt_rank_record *record = tt_fabric_record(comm->fabric, rank);
-    const uint64_t last = atomic_load_explicit(&comm->fabric->record->done, memory_order_relaxed);
+    const uint64_t last = last_done(comm);
     return (atomic_load_explicit(&record->done, memory_order_acquire) >= last &&
             tt_graphs_has_replayed(comm, rank)) ||
            atomic_load_explicit(&record->state, memory_order_acquire) != TT_RANK_HERE ||

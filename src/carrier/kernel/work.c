@@ -9,6 +9,9 @@
 
 /* Ranks that live have read within this time what a kernel that fails has sent by reference. */
 enum { GRACE_MS = 1000 };
+/* How long calls of other ranks have to end before a call that was refused fails the communicator.
+ */
+enum { REFUSED_MS = 1000 };
 
 static struct tt_kernel_work *own(struct tt_work *work)
 {
@@ -65,9 +68,42 @@ bool tt_kernel_has_stopped(const struct tt_kernel_life *life)
 
 /* ---- Begin ---------------------------------------------------------------------------------- */
 
+/* Whether a kernel of another rank runs. The host has all ranks. */
+static bool any_runs(const struct tt_fabric *fabric)
+{
+    for (int r = 0; r < fabric->nranks; r++) {
+        const struct tt_rank_record *record = tt_fabric_record(fabric, r);
+        /* release: tt_fabric_end_kernel */
+        if (r != fabric->rank && atomic_load_explicit(&record->kernels, memory_order_acquire) &&
+            atomic_load_explicit(&record->state, memory_order_acquire) == TT_RANK_HERE &&
+            !tt_fabric_is_dead(fabric, r))
+            return true;
+    }
+    return false;
+}
+
+/* Fails the communicator, because other ranks may wait for the call, but not before what would end:
+ * this rank's calls before, and those of other ranks in a short time. */
+static tt_status fail_refused(struct tt_kernel_work *mine)
+{
+    const struct tt_engine *engine = mine->work.engine;
+    const struct tt_kernel_refusal *refusal = mine->refusal;
+    TT_TRY(tt_fabric_check(engine->fabric));
+    /* release: complete of executor/work.c */
+    if (atomic_load_explicit(&engine->collectives_done, memory_order_acquire) <
+            refusal->collectives ||
+        atomic_load_explicit(&mine->life->exchanges_done, memory_order_acquire) <
+            refusal->exchanges)
+        return TT_IN_PROGRESS;
+    if (!mine->gone_ns) mine->gone_ns = tt_deadline_ns(REFUSED_MS);
+    if (any_runs(engine->fabric) && !tt_expired(mine->gone_ns)) return TT_IN_PROGRESS;
+    return tt_fabric_fail(engine->fabric, TT_ERR_REMOTE, "%s", refusal->text);
+}
+
 static tt_status ready(struct tt_work *work)
 {
-    const struct tt_kernel_work *mine = own(work);
+    struct tt_kernel_work *mine = own(work);
+    if (mine->refusal) return fail_refused(mine);
     return read_word(&mine->life->report->begun) >= mine->number ? TT_OK : TT_IN_PROGRESS;
 }
 
@@ -160,14 +196,15 @@ static tt_status flush_exchange(struct tt_work *work)
 static tt_status check_collective(struct tt_work *work)
 {
     TT_TRY(tt_gpu_watch_check(own(work)->life->watch, work->engine->fabric, work, NULL));
-    return tt_collective_check(work);
+    return own(work)->refusal ? TT_OK : tt_collective_check(work);
 }
 
 static tt_status check_exchange(struct tt_work *work)
 {
     struct tt_kernel_work *mine = own(work);
     TT_TRY(tt_gpu_watch_check(mine->life->watch, work->engine->fabric, work, NULL));
-    return tt_exchange_check(mine->exchange, work->engine->fabric, &mine->gone_ns);
+    return mine->refusal ? TT_OK
+                         : tt_exchange_check(mine->exchange, work->engine->fabric, &mine->gone_ns);
 }
 
 /* ---- End ------------------------------------------------------------------------------------ */
@@ -217,6 +254,15 @@ static void leave_peers(struct tt_kernel_work *mine)
     if (mine->uses_peers && take_borrowed(mine->life))
         tt_fabric_end_kernel(mine->work.engine->fabric);
     mine->uses_peers = false;
+}
+
+void tt_kernel_refuse(struct tt_kernel_work *mine, struct tt_kernel_refusal *refusal)
+{
+    uint64_t *before = mine->exchange ? &refusal->exchanges : &refusal->collectives;
+    /* Only of the group in which the first call was refused */
+    if (mine->work.turn <= *before) *before = mine->work.turn - 1;
+    mine->refusal = refusal;
+    leave_peers(mine);
 }
 
 static void end_collective(struct tt_work *work, tt_status status)

@@ -22,17 +22,26 @@ struct tt_kernel_life {
     _Atomic uint64_t exchanges_done;
 };
 
+/* Why a call has no kernel: a rank that it needs is gone. The communicator fails when the calls
+ * before have ended. Part of struct tt_kernel_part. */
+struct tt_kernel_refusal {
+    char text[TT_ERROR_TEXT]; /* "": no call was refused */
+    /* the turns of the last calls before */
+    uint64_t collectives, exchanges;
+};
+
 /* A call. Owned by a batch, or by who runs it. */
 struct tt_kernel_work {
     struct tt_work work; /* first: the address of the work is this one's */
     struct tt_kernel_life *life;
-    uint64_t number;  /* struct tt_device_call */
-    bool uses_peers;  /* it may use memory of other ranks of this process */
+    uint64_t number;                         /* struct tt_device_call */
+    bool uses_peers;                         /* it may use memory of other ranks of this process */
+    const struct tt_kernel_refusal *refusal; /* NULL: the call has a kernel */
     int64_t grace_ns; /* after a failure: until when the kernel may wait for ranks that read what it
                        * has sent by reference; 0: none yet */
-    /* of an exchange */
+    int64_t gone_ns;  /* until when the kernel of an exchange may see what a rank did that is gone,
+                       * and other ranks' calls may end before a refused one fails; 0: no time yet */
     struct tt_group_exchange *exchange; /* NULL: a collective */
-    int64_t gone_ns; /* until when the kernel may see what a rank did that is gone; 0: none is */
 };
 
 /* Gives the work its turn. The caller fills in number and uses_peers. */
@@ -43,6 +52,9 @@ void tt_kernel_begin_collective(struct tt_kernel_work *work, struct tt_kernel_li
 void tt_kernel_begin_exchange(struct tt_kernel_work *work, struct tt_kernel_life *life,
                               struct tt_engine *engine, struct tt_group_exchange *exchange,
                               uint64_t turn);
+
+/* The call will have no kernel. Before others see the work. */
+void tt_kernel_refuse(struct tt_kernel_work *work, struct tt_kernel_refusal *refusal);
 
 /* No kernel of the rank runs any more, and one that begins later ends at once. */
 void tt_kernel_leave_all_peers(struct tt_kernel_life *life, struct tt_fabric *fabric);

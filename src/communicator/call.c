@@ -46,10 +46,11 @@ static tt_status issue_remembered(const struct tt_request *request, struct tt_st
                                   struct tt_memo *memo)
 {
     tuttiComm_t comm = request->comm;
-    const size_t before_own = (size_t)comm->core.rank * request->count * memo->element;
-    TT_TRY(tt_request_pointers(request, memo->in, memo->out, before_own));
-    memo->call.input = request->input;
-    memo->call.output = request->output;
+    if (request->input != memo->call.input || request->output != memo->call.output) {
+        TT_TRY(tt_request_pointers(request, memo->in, memo->out, memo->before_own));
+        memo->call.input = request->input;
+        memo->call.output = request->output;
+    }
     tt_count_call(&comm->counts.collectives[request->collective], memo->payload);
     if (stream || tt_in_group() || comm->core.gate) return issue_memo(comm, stream, memo);
     if (memo->express && tt_engine_enter_if_idle(&comm->core.engine))
@@ -94,8 +95,9 @@ static tt_status remember(const struct tt_request *request, const struct tt_chec
                             .root = request->root,
                             .in = checked->where.in.nbytes,
                             .out = checked->where.out.nbytes,
+                            .before_own = checked->blocks.before_own,
                             .payload = checked->blocks.total * element,
-                            .element = element};
+                            .call = {.input = request->input, .output = request->output}};
     memo->cached = NULL;
     TT_TRY(choose_program(request, checked, carrier, &fresh.cached));
     TT_TRY(tt_comm_bind(request->comm, fresh.cached, count, element, &fresh.binding,
@@ -207,7 +209,7 @@ tuttiResult_t tt_call_collective(const struct tt_request *request)
         if (status) status = tt_core_tell_failure(&comm->core, status);
         tt_comm_end_call(comm);
     }
-    return tt_group_result(request->function, status);
+    return status ? tt_group_result(request->function, status) : tuttiSuccess;
 }
 
 /* ---- Messages ------------------------------------------------------------------------------- */
@@ -307,7 +309,7 @@ tuttiResult_t tt_call_message(const struct tt_message_request *request)
                  : check_message(request, false);
     if (status) status = tt_core_tell_failure(&comm->core, status);
     tt_comm_end_call(comm);
-    return tt_group_result(request->function, status);
+    return status ? tt_group_result(request->function, status) : tuttiSuccess;
 }
 
 /* ---- All-to-all with counts ----------------------------------------------------------------- */

@@ -30,17 +30,17 @@ struct tt_dynamic_op {
     char scalar[8];
 };
 
-/* The last call of a collective, checked: the next one like it needs only its pointers looked at.
- */
+/* The last call of a collective, checked. The next call like it needs only its pointers checked,
+ * where they are others. */
 struct tt_memo {
     struct tt_cached *cached; /* NULL: nothing remembered */
     size_t count;
     int type, op, root;
-    size_t in, out; /* bytes of this rank's buffers */
-    size_t payload; /* bytes of the whole data, as tuttiCallCounters_t counts them */
-    size_t element;
+    size_t in, out;    /* bytes of this rank's buffers */
+    size_t before_own; /* bytes before this rank's block in a buffer that holds all */
+    size_t payload;    /* bytes of the whole data, as tuttiCallCounters_t counts them */
     struct tt_binding binding;
-    struct tt_call call; /* with `binding`; the pointers are those of the present call */
+    struct tt_call call; /* with `binding`, and the pointers, which were checked */
     enum tt_express express;
 };
 

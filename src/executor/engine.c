@@ -96,17 +96,6 @@ void tt_engine_enter(struct tt_engine *engine)
     while (atomic_exchange_explicit(&engine->busy, true, memory_order_acquire)) tt_pause(&pause);
 }
 
-bool tt_engine_enter_if_idle(struct tt_engine *engine)
-{
-    return tt_engine_idle(engine) &&
-           !atomic_exchange_explicit(&engine->busy, true, memory_order_acquire);
-}
-
-void tt_engine_leave(struct tt_engine *engine)
-{
-    atomic_store_explicit(&engine->busy, false, memory_order_release);
-}
-
 void tt_engine_look(struct tt_engine *engine)
 {
     if (!engine->fabric->wires ||
@@ -145,13 +134,4 @@ size_t tt_engine_bytes(struct tt_engine *engine)
         nbytes += engine->bounce[r] ? engine->fabric->segment->header->slot_bytes : 0;
     tt_engine_leave(engine);
     return nbytes;
-}
-
-bool tt_engine_idle(const struct tt_engine *engine)
-{
-    /* An operation that ends is counted out before its thread leaves; an express call
-     * that must wait is counted in before that. */
-    return atomic_load_explicit(&engine->outstanding, memory_order_acquire) == 0 &&
-           !atomic_load_explicit(&engine->busy, memory_order_acquire) &&
-           atomic_load_explicit(&engine->outstanding, memory_order_acquire) == 0;
 }

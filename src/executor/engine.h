@@ -88,9 +88,25 @@ void tt_engine_fini(struct tt_engine *engine);
 /* Until leave, no other thread advances a call or uses the wires. Waits until the thread that
  * advances one has left. */
 void tt_engine_enter(struct tt_engine *engine);
-void tt_engine_leave(struct tt_engine *engine);
+static inline void tt_engine_leave(struct tt_engine *engine)
+{
+    atomic_store_explicit(&engine->busy, false, memory_order_release);
+}
+/* Whether all issued calls are done. */
+static inline bool tt_engine_idle(const struct tt_engine *engine)
+{
+    /* An operation that ends is counted out before its thread leaves; an express call
+     * that must wait is counted in before that. */
+    return atomic_load_explicit(&engine->outstanding, memory_order_acquire) == 0 &&
+           !atomic_load_explicit(&engine->busy, memory_order_acquire) &&
+           atomic_load_explicit(&engine->outstanding, memory_order_acquire) == 0;
+}
 /* tt_engine_enter without waiting; false: a call is issued or is being advanced. */
-bool tt_engine_enter_if_idle(struct tt_engine *engine);
+static inline bool tt_engine_enter_if_idle(struct tt_engine *engine)
+{
+    return tt_engine_idle(engine) &&
+           !atomic_exchange_explicit(&engine->busy, true, memory_order_acquire);
+}
 /* Reads records and failures from other hosts, unless another thread advances a call: that thread
  * reads them. */
 void tt_engine_look(struct tt_engine *engine);
@@ -105,7 +121,5 @@ void tt_engine_stop_telling(struct tt_engine *engine);
 TT_NODISCARD tt_status tt_engine_check_rank(struct tt_engine *engine, int rank);
 /* Bytes that the engine and its fabric hold, without the struct. */
 size_t tt_engine_bytes(struct tt_engine *engine);
-/* Whether all issued calls are done. */
-bool tt_engine_idle(const struct tt_engine *engine);
 
 #endif

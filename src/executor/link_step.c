@@ -149,8 +149,8 @@ static bool is_short(const struct tt_work *work, const struct tt_position *at,
 }
 
 /* Stores the source of a copy: a raw one as the operation changes it. */
-static void store(const struct tt_work *work, const struct tt_spans *spans, const void *source,
-                  bool raw)
+TT_INLINED void store(const struct tt_work *work, const struct tt_spans *spans, const void *source,
+                      bool raw)
 {
     if (raw)
         tt_reduce(&work->collective.call->reduction, spans->dst, &source, 1, spans->count, TT_RAW);

@@ -67,6 +67,32 @@ TEST(overlaps, are_inherited_by_a_split)
     CHECK_EQ(tuttiCommDestroy(comm), tuttiSuccess);
 }
 
+/* A call like the last one is checked by its pointers alone, and with the same pointers not at all.
+ */
+TEST(overlaps, are_refused_in_every_call_also_where_all_else_is_as_in_the_last_one)
+{
+    tuttiComm_t comm;
+    tuttiUniqueId id;
+    int data[3 * N] = {0};
+    int *const refused[] = {data + 1, NULL, data + N - 1};
+    int *const taken[] = {data + N, data, data + 2 * N};
+    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    REQUIRE(tuttiCommInitRank(&comm, 1, id, 0) == tuttiSuccess);
+    for (int i = 0; i < 3; i++) {
+        for (int again = 0; again < 3; again++)
+            CHECK_EQ(tuttiAllReduce(data, refused[i], N, tuttiInt32, tuttiSum, comm, NULL),
+                     tuttiInvalidArgument);
+        for (int again = 0; again < 3; again++)
+            CHECK_EQ(tuttiAllReduce(data, taken[i], N, tuttiInt32, tuttiSum, comm, NULL),
+                     tuttiSuccess);
+    }
+    CHECK_EQ(tuttiAllReduce(NULL, data + 2 * N, N, tuttiInt32, tuttiSum, comm, NULL),
+             tuttiInvalidArgument);
+    CHECK_EQ(tuttiAllReduce(data + N + 1, data + 2 * N, N, tuttiInt32, tuttiSum, comm, NULL),
+             tuttiInvalidArgument);
+    CHECK_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+}
+
 TEST(overlaps, of_another_value_is_refused)
 {
     tuttiComm_t comm;

@@ -24,9 +24,9 @@ struct tt_carried {
     void (*agree)(struct tt_comm_core *core, int32_t least);
     /* No call has used the part: frees it. */
     void (*close)(struct tt_comm_core *core);
-    /* The end, in two parts, where no call is outstanding. First no call is given turns any more
-     * that is not issued here; then the part is freed, when nobody uses it. Both take as long as a
-     * call may take. */
+    /* The end, in two parts, where no call is outstanding. First replays that were launched run,
+     * and no call is given turns any more that is not issued here; then the part is freed, when
+     * nobody uses it. Both take as long as a call may take. */
     void (*end_turns)(struct tt_comm_core *core);
     void (*leave)(struct tt_comm_core *core);
     /* What became of calls that were not issued here, now. */

@@ -3,6 +3,7 @@
 #include "graphs.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 enum { NCALLS = 4 };
 
@@ -449,4 +450,45 @@ static void counts_of_their_own(struct gpu_rank *rank)
 TEST(device_graphs, captured_calls_keep_their_count_for_each_rank)
 {
     on_gpus(3, 2, NULL, counts_of_their_own, NULL);
+}
+
+/* ---- The end -------------------------------------------------------------------------------- */
+
+static void CUDA_CB come_late(void *unused)
+{
+    (void)unused;
+    usleep(30000);
+}
+
+/* Nobody waits for the stream before the communicator's end: the driver frees a graph that was
+ * destroyed when its launches have ended. */
+static void launch_and_leave(struct gpu_rank *rank)
+{
+    enum { ROUNDS = 5, COUNT = 1000 };
+    struct both stream;
+    static const float one = 1;
+    float got, expected = 1;
+    streams_create(rank, &stream, 1);
+    float *data = (float *)gpu_memory(rank->gpu, COUNT * sizeof *data);
+    gpu_write(rank->gpu, data + COUNT - 1, &one, sizeof one);
+    CUgraphExec graph = capture_sum(rank, &stream, data, COUNT);
+    for (int i = 0; i < ROUNDS; i++) {
+        if (i % 2 == rank->rank % 2) CALL(cuLaunchHostFunc, stream.cuda, come_late, NULL);
+        CALL(cuGraphLaunch, graph, stream.cuda);
+        expected *= (float)rank->nranks;
+    }
+    CALL(cuGraphExecDestroy, graph);
+    CHECK_EQ(tuttiCommDestroy(rank->comm), tuttiSuccess);
+    rank->comm = NULL;
+    CALL(cuStreamSynchronize, stream.cuda);
+    gpu_read(rank->gpu, &got, data + COUNT - 1, sizeof got);
+    CHECK_MESSAGE(got == expected, "%g, expected %g", (double)got, (double)expected);
+    streams_destroy(rank, &stream, 1);
+    gpu_free(data);
+}
+
+TEST(device_graphs, replays_that_were_launched_run_before_the_communicator_ends)
+{
+    on_gpus_together(2, 1, NULL, launch_and_leave);
+    on_gpus_together(4, 2, NULL, launch_and_leave);
 }

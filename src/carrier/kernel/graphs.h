@@ -88,6 +88,9 @@ void tt_graphs_look(struct tt_comm_core *comm);
 void tt_graphs_look_locked(struct tt_graphs *graphs);
 /* Whether this rank has ended as many collectives of replays as `comm`'s own. */
 bool tt_graphs_has_replayed(const struct tt_comm_core *comm, int rank);
+/* Waits for the replays that were launched (launched.h), while all that they use is there.
+ * on->graphs may be NULL. */
+void tt_graphs_await(struct tt_kernel_part *on);
 /* Waits for the replay that runs, at most the time of a call; from then on replays end at once.
  * on->graphs may be NULL. */
 void tt_graphs_end(struct tt_kernel_part *on);

@@ -362,9 +362,10 @@ static void close_part(struct tt_comm_core *comm)
     comm->fabric->death_grace_ns = 0;
 }
 
+/* Kernels count messages on the GPU: replays have no turns. */
 static void end_turns(struct tt_comm_core *comm)
 {
-    (void)comm; /* kernels count messages on the GPU: replays have no turns */
+    if (comm->kernel) tt_graphs_await(comm->kernel);
 }
 
 static void leave_part(struct tt_comm_core *comm)

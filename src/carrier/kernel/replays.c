@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "carrier/gpu_watch.h"
+#include "carrier/launched.h"
 #include "device/device.h"
 
 enum {
@@ -406,6 +407,16 @@ static bool is_waited_for(struct tt_graphs *graphs)
     return waits;
 }
 
+static bool may_run(struct tt_graphs *graphs, struct tt_launched *wait)
+{
+    pthread_mutex_lock(&graphs->lock);
+    const struct seen seen = read_report(graphs->life->report);
+    const bool ended = graphs->closed || has_failed(graphs);
+    pthread_mutex_unlock(&graphs->lock);
+    return !ended && !atomic_load(&graphs->comm->fabric->aborted) &&
+           tt_launched_may_run(wait, seen.nbegun, seen.runs);
+}
+
 static bool close_now(struct tt_graphs *graphs)
 {
     pthread_mutex_lock(&graphs->lock);
@@ -418,6 +429,13 @@ static bool close_now(struct tt_graphs *graphs)
 static void pause_briefly(void)
 {
     nanosleep(&(struct timespec){.tv_nsec = BUSY_MS * 1000000L}, NULL);
+}
+
+void tt_graphs_await(struct tt_kernel_part *on)
+{
+    struct tt_launched wait = {0};
+    if (!on->graphs) return;
+    while (!tt_graphs_are_gone(on) && may_run(on->graphs, &wait)) pause_briefly();
 }
 
 void tt_graphs_end(struct tt_kernel_part *on)

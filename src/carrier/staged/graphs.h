@@ -78,8 +78,8 @@ void tt_stage_run_hold(const struct tt_stage_run *run);
 TT_NODISCARD tt_status tt_stage_run(struct tt_stage_run *run);
 void tt_stage_run_free(struct tt_stage_run *run);
 
-/* Runs the replays that have begun; from then on replays end at once. comm->staged and its graphs
- * may be NULL. */
+/* Runs the replays that were launched (launched.h); from then on replays end at once. comm->staged
+ * and its graphs may be NULL. */
 void tt_stage_graphs_end(struct tt_comm_core *comm);
 /* After the end: no graph is left. */
 bool tt_stage_graphs_are_gone(struct tt_stage_graphs *graphs);

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/pause.h"
 #include "carrier/gpu_watch.h"
+#include "carrier/launched.h"
 #include "carrier/staged/copies.h"
 #include "carrier/staged/replay.h"
 
@@ -268,14 +269,25 @@ const struct tt_gate tt_staged_gate = {.admit = admit};
 
 /* ---- The end -------------------------------------------------------------------------------- */
 
+static bool may_run(struct tt_stage_graphs *graphs, struct tt_launched *wait)
+{
+    const struct tt_comm_core *comm = graphs->comm;
+    const unsigned nruns = atomic_load_explicit(&graphs->nruns, memory_order_relaxed);
+    return !has_failed(comm) && !atomic_load(&comm->fabric->aborted) &&
+           tt_launched_may_run(wait, nruns, nruns % 2);
+}
+
 void tt_stage_graphs_end(struct tt_comm_core *comm)
 {
     struct tt_stage_graphs *graphs = comm->staged ? comm->staged->graphs : NULL;
+    struct tt_launched wait = {0};
+    struct tt_pause pause = {0};
     if (!graphs) return;
+    while (!tt_stage_graphs_are_gone(graphs) && may_run(graphs, &wait)) tt_pause(&pause);
     pthread_mutex_lock(&graphs->lock);
     graphs->closing = true;
     pthread_mutex_unlock(&graphs->lock);
-    struct tt_pause pause = {0};
+    pause = (struct tt_pause){0};
     /* release: close_locked */
     while (!atomic_load_explicit(&graphs->closed, memory_order_acquire)) tt_pause(&pause);
     tt_stream_watch(comm->staged->thread, NULL, NULL);

@@ -87,7 +87,7 @@ TEST(bad_input, null_where_a_result_goes)
     WRONG_ARGUMENT(tuttiCommRegister(comm, NULL, 16, &memory), "memory");
     WRONG_ARGUMENT(tuttiStreamCreate(NULL), "NULL");
     WRONG_ARGUMENT(tuttiStreamFromDevice(NULL, 0, NULL), "NULL");
-    WRONG_ARGUMENT(tuttiStreamFromDevice(&stream, -1, NULL), "GPU -1 does not exist");
+    WRONG_ARGUMENT(tuttiStreamFromDevice(&stream, -1, NULL), "GPU -1 ");
     WRONG_ARGUMENT(tuttiStreamOfDevice(NULL, 0, NULL), "NULL");
     WRONG_ARGUMENT(tuttiStreamOfDevice(&stream, -3, NULL), "-3");
     WRONG_ARGUMENT(tuttiDeviceMemAlloc(NULL, 1, -1), "NULL");

@@ -26,7 +26,7 @@ struct tt_carried {
     void (*close)(struct tt_comm_core *core);
     /* The end, in two parts, where no call is outstanding. First replays that were launched run,
      * and no call is given turns any more that is not issued here; then the part is freed, when
-     * nobody uses it. Both take as long as a call may take. */
+     * nobody uses it. Each replay, and the rest, takes as long as a call may take. */
     void (*end_turns)(struct tt_comm_core *core);
     void (*leave)(struct tt_comm_core *core);
     /* What became of calls that were not issued here, now. */

@@ -171,8 +171,8 @@ static struct tt_kernel_work *place_of_work(struct tt_pending_call *call)
     return (struct tt_kernel_work *)call->work;
 }
 
-/* A stream learns of the end of each of its calls, but for refused ones, whose issuing fails; the
- * batch has all in order. */
+/* A stream learns of the end of each of its calls, but for one that is refused and those behind it
+ * in the group, whose issuing fails; the batch has all in order. */
 static void join_stream(struct tt_pending_call *call)
 {
     struct tt_work *work = call->work;

@@ -94,7 +94,7 @@ void tt_graphs_await(struct tt_kernel_part *on);
 /* Waits for the replay that runs, at most the time of a call; from then on replays end at once.
  * on->graphs may be NULL. */
 void tt_graphs_end(struct tt_kernel_part *on);
-/* After the end: no replay runs that began before it; and no graph is left. */
+/* After the end: no replay runs that began before it. Also before: no graph is left. */
 bool tt_graphs_have_ended(const struct tt_kernel_part *on);
 bool tt_graphs_are_gone(const struct tt_kernel_part *on);
 /* Whether a graph that may be replayed has calls of the rank. Any thread. */

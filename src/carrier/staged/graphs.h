@@ -81,7 +81,7 @@ void tt_stage_run_free(struct tt_stage_run *run);
 /* Runs the replays that were launched (launched.h); from then on replays end at once. comm->staged
  * and its graphs may be NULL. */
 void tt_stage_graphs_end(struct tt_comm_core *comm);
-/* After the end: no graph is left. */
+/* No graph is left. */
 bool tt_stage_graphs_are_gone(struct tt_stage_graphs *graphs);
 void tt_stage_graphs_destroy(struct tt_stage_graphs *graphs);
 

@@ -217,6 +217,26 @@ TEST(run, a_folder_with_checkpoints_of_another_run_is_told)
     teardown(&b);
 }
 
+/* Nothing is trained by the resumed run, whose file has the loss of the one before, unless another
+ * part of the data is held out. */
+TEST(run, a_held_out_loss_stays_with_the_data_on_which_it_was_measured)
+{
+    struct bench b;
+    char command[COMMAND];
+    REQUIRE(setup(&b));
+    snprintf(command, sizeof command, SMALL "--steps=1 --eval-every=1 --checkpoint=%s/c", b.folder);
+    CHECK_MESSAGE(train(1, command, b.output) == 0, "%s", b.output);
+    for (int is_other = 0; is_other < 2; ++is_other) {
+        snprintf(command, sizeof command,
+                 "--resume=%s/c --checkpoint=%s/d --sample=0 --held-out=%d", b.folder, b.folder,
+                 is_other ? 20 : 5);
+        CHECK_MESSAGE(train(1, command, b.output) == 0, "%s", b.output);
+        snprintf(command, sizeof command, "grep -c held_out_loss %s/d/step-*", b.folder);
+        CHECK_EQ(run(command, b.output), is_other);
+    }
+    teardown(&b);
+}
+
 /* A file of a later step lies there which --resume=FOLDER would take. */
 TEST(run, a_run_that_a_signal_ends_names_its_own_checkpoint)
 {

@@ -1,6 +1,8 @@
 /* tutti-train: trains a small transformer on text. trainer/README.md is the map. */
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,15 +120,27 @@ static tr_status print_resident(const struct tr_trainer *t)
     return status;
 }
 
+/* What --resume takes to go on with this run: the folder, or, where that stands for another file,
+ * the last one of this run, in path[PATH_MAX]. */
+static const char *own_newest(const struct tr_trainer *t, char *path)
+{
+    const char *folder = t->config.checkpoint;
+    char newest[PATH_MAX];
+    if (tr_ckpt_path(folder, t->step, path, PATH_MAX) < 0) return folder;
+    const tr_status status = tr_ckpt_find("resume", folder, newest, sizeof newest);
+    return status == TR_OK && !strcmp(newest, path) ? folder : path;
+}
+
 /* How to go on where a signal has ended the run. */
 static void print_stopped(const struct tr_trainer *t)
 {
+    char path[PATH_MAX];
     const struct tr_config *config = &t->config;
     printf("ended by SIG%s after step %lld", sigabbrev_np(tr_stop_number(t->asked)),
            (long long)t->step);
     if (t->total_steps) printf(" of %lld", (long long)t->total_steps);
     if (config->checkpoint[0])
-        printf("; go on with --resume=%s --checkpoint=%s\n", config->checkpoint,
+        printf("; go on with --resume=%s --checkpoint=%s\n", own_newest(t, path),
                config->checkpoint);
     else
         printf("; without --checkpoint=DIR nothing is kept of what it trained\n");
@@ -202,6 +216,7 @@ int main(int argc, char **argv)
 {
     struct tr_config config;
     streams_open();
+    signal(SIGXFSZ, SIG_IGN); /* a file above RLIMIT_FSIZE is an error of that write (EFBIG) */
     tr_config_init(&config);
     config.generates = argc > 1 && !strcmp(argv[1], "generate");
     const tr_status parsed =

@@ -25,7 +25,10 @@ static tr_status begin(struct tr_trainer *t, struct tr_arena *snapshot)
                                  .samples = t->samples,
                                  .data_checksum = t->data_checksum,
                                  .run = t->run,
+                                 .start = t->start,
+                                 .after = t->after,
                                  .held_out = t->held_out,
+                                 .held_out_from = t->text.ntrain,
                                  .spikes = t->spikes};
     tr_status status = TR_OK;
     if (t->mesh->rank == 0) status = tr_ckpt_hold(t->config.checkpoint, t->run, &t->hold);

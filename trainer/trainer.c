@@ -5,9 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "machine.h"
 #include "ops/pool.h"
@@ -163,10 +160,13 @@ static tr_status load(struct tr_trainer *t, const char *path)
 {
     struct tr_state state;
     TR_TRY(tr_ckpt_load(&t->engine, source(t), path, &state));
-    t->step = state.step;
+    t->step = t->after = state.step;
     t->samples = state.samples;
     if (state.run) t->run = state.run;
-    if (state.data_checksum == t->data_checksum) t->held_out = state.held_out;
+    t->start = state.start;
+    const struct tr_state own = {.data_checksum = t->data_checksum,
+                                 .held_out_from = t->text.ntrain};
+    if (tr_ckpt_is_comparable(&state, &own)) t->held_out = state.held_out;
     t->spikes = state.spikes;
     count_steps(t);
     if (t->mesh->rank == 0) {
@@ -181,12 +181,18 @@ static tr_status load(struct tr_trainer *t, const char *path)
     return TR_OK;
 }
 
-/* A number that other runs do not have. */
-static uint64_t new_run(void)
+/* Rank 0: takes the number of this start, and tells of files that this run may replace. */
+static void survey(struct tr_trainer *t)
 {
-    uint64_t number = 0;
-    if (getrandom(&number, sizeof number, 0) == (ssize_t)sizeof number && number) return number;
-    return (uint64_t)time(NULL) << 32 | (uint64_t)getpid();
+    const char *folder = t->config.checkpoint;
+    char name[NAME_MAX + 1];
+    tr_ckpt_survey(folder, t->run, &t->start, name);
+    t->start++;
+    if (name[0])
+        printf("note: --checkpoint=%s holds checkpoints of another run, the newest is %s: this run "
+               "replaces those of the steps that it writes (--resume=%s/%s goes on with that one, "
+               "another folder keeps all)\n",
+               folder, name, folder, name);
 }
 
 /* Memory for the copy of what is saved in the middle of the run. */
@@ -206,7 +212,7 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
     *t = (struct tr_trainer){.config = *config,
                              .mesh = mesh,
                              .hold = TR_NO_HOLD,
-                             .run = new_run(),
+                             .run = tr_ckpt_new_number(),
                              .held_out = NAN,
                              .asked = -1};
     struct tr_setup setup;
@@ -227,6 +233,7 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
     struct tr_state state;
     if (t->config.generates) return tr_ckpt_load(&t->engine, source(t), path, &state);
     if (t->config.resume[0]) TR_TRY(load(t, path));
+    if (t->config.checkpoint[0] && mesh->rank == 0) survey(t);
     TR_TRY(open_log(t));
     tr_picture_open(t);
     return TR_OK;

@@ -30,8 +30,10 @@ struct tr_trainer {
     struct tr_plot plot; /* rank 0 */
     int64_t step;        /* done */
     struct tr_spikes spikes;
-    uint64_t samples;         /* taken by all ranks together */
-    uint64_t run;             /* as tr_state has it; rank 0 */
+    uint64_t samples; /* taken by all ranks together */
+    uint64_t run;     /* as tr_state has it; rank 0 */
+    uint64_t start;   /* rank 0; this and the next as tr_state has them */
+    int64_t after;
     double held_out;          /* loss after the last step; NaN: not known */
     struct tr_arena snapshot; /* of what is saved while training goes on */
     struct tr_save *saving;   /* what is written meanwhile; NULL: nothing */

@@ -8,12 +8,24 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "ckpt/ckpt.h"
 #include "ckpt/safetensors.h"
 #include "ranks.h"
 #include "shim.h"
+
+/* Takes the place of the system's function in this program: another run, whose descriptor of a
+ * `.lock` is `thief`, locks that as soon as any lock is given up. */
+static int thief = -1, thefts;
+int flock(int fd, int operation)
+{
+    const int result = (int)syscall(SYS_flock, fd, operation);
+    if (operation == LOCK_UN && thief >= 0)
+        thefts += syscall(SYS_flock, thief, LOCK_EX | LOCK_NB) == 0;
+    return result;
+}
 
 /* A folder `c` in one of its own, held by run 7. */
 struct bench {
@@ -73,6 +85,16 @@ static bool write_other(const char *path)
         return tr_safetensors_commit(writer) == TR_OK;
     tr_safetensors_discard(writer);
     return false;
+}
+
+/* The hold gets the numbers of the folder that has the name, on another file system. */
+static bool take_numbers(struct bench *b)
+{
+    struct stat st;
+    if (stat(b->folder, &st) != 0) return false;
+    b->hold.device = st.st_dev ^ 1;
+    b->hold.inode = st.st_ino;
+    return true;
 }
 
 #define CHECK_FAILS(status, text)                                                                  \
@@ -247,7 +269,7 @@ TEST(hold, a_folder_that_cannot_be_looked_at_is_not_made_again)
 }
 
 /* As after a mount by which the file system gets another number: with the run's checkpoints in it,
- * and its number in the `.lock`, unless that is another run's. */
+ * and the number of this process in the `.lock`. */
 TEST(hold, the_own_folder_that_was_mounted_again_is_known)
 {
     struct bench b;
@@ -260,9 +282,100 @@ TEST(hold, the_own_folder_that_was_mounted_again_is_known)
     CHECK(is_locked(b.lock));
     CHECK_MESSAGE(tr_ckpt_check_hold(b.folder, &b.hold) == TR_OK, "%s", tr_error());
     b.hold.device ^= 1;
-    CHECK_FAILS(tr_ckpt_hold(b.folder, 8, &b.hold), "on another file system");
     b.hold.inode ^= 1;
     CHECK_FAILS(hold(&b), "on another file system");
+    teardown(&b);
+}
+
+/* The root folders of two disks have the same number, and what goes on from one checkpoint has the
+ * same run. */
+TEST(hold, a_folder_of_the_same_run_on_another_disk_is_not_the_own)
+{
+    struct bench b, other;
+    REQUIRE(setup(&b) && setup(&other));
+    CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
+    CHECK_MESSAGE(hold(&other) == TR_OK, "%s", tr_error());
+    tr_ckpt_release(&other.hold);
+    REQUIRE(write_other(other.file));
+    REQUIRE(rename(b.folder, b.away) == 0 && rename(other.folder, b.folder) == 0);
+    take_numbers(&b);
+    CHECK_FAILS(hold(&b), "on another file system");
+    teardown(&b);
+    teardown(&other);
+}
+
+/* Puts a folder in the place of the held one, with the own number in its `.lock`. */
+static bool mount_again(struct bench *b)
+{
+    char command[512];
+    snprintf(command, sizeof command, "mv %s %s && mkdir %s && cp %s/.lock %s", b->folder, b->away,
+             b->folder, b->away, b->lock);
+    return system(command) == 0 && take_numbers(b);
+}
+
+static bool mount_back(struct bench *b)
+{
+    char command[512];
+    snprintf(command, sizeof command, "rm -r %s && mv %s %s", b->folder, b->away, b->folder);
+    const bool is_done = system(command) == 0 && take_numbers(b);
+    b->hold.device ^= 1;
+    return is_done;
+}
+
+/* Another run, `other`, has locked the folder that was mounted again, and a third one locks the
+ * folder of before in the moment in which its lock is given up. */
+TEST(hold, a_lock_that_is_given_up_and_lost_is_an_error_until_it_is_held_again)
+{
+    static const char text[] = "0123456789abcdef\n";
+    for (int writes = 0; writes < 2; ++writes) {
+        struct bench b;
+        char before[80];
+        REQUIRE(setup(&b));
+        snprintf(before, sizeof before, "%s/.lock", b.away);
+        CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
+        REQUIRE(mount_again(&b));
+        const int other = open(b.lock, O_RDWR);
+        REQUIRE(other >= 0 && flock(other, LOCK_EX) == 0);
+        CHECK_FAILS(hold(&b), "another run writes its checkpoints there");
+        CHECK(is_locked(before)); /* by this run again */
+        thief = open(before, O_RDWR);
+        thefts = 0;
+        REQUIRE(thief >= 0);
+        CHECK_FAILS(hold(&b), "another run writes its checkpoints there");
+        CHECK_EQ(thefts, 1);
+        REQUIRE(mount_back(&b));
+        CHECK_FAILS(hold(&b), "another run writes its checkpoints there");
+        CHECK_FAILS(tr_ckpt_check_hold(b.folder, &b.hold), "another run writes");
+        if (writes) CHECK(pwrite(thief, text, sizeof text - 1, 0) > 0);
+        close(thief);
+        thief = -1;
+        close(other);
+        if (writes)
+            CHECK_FAILS(hold(&b), "another run has had the folder");
+        else
+            CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
+        CHECK_EQ(is_locked(b.lock), !writes);
+        teardown(&b);
+    }
+}
+
+/* Without a server there is no need to give a lock up. */
+TEST(hold, a_lock_is_given_up_only_where_the_other_one_is_taken)
+{
+    struct bench b;
+    char before[80];
+    REQUIRE(setup(&b));
+    snprintf(before, sizeof before, "%s/.lock", b.away);
+    CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
+    REQUIRE(mount_again(&b));
+    thief = open(before, O_RDWR);
+    thefts = 0;
+    REQUIRE(thief >= 0);
+    CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
+    CHECK(is_locked(b.lock));
+    CHECK_EQ(thefts, 0);
+    close(thief);
+    thief = -1;
     teardown(&b);
 }
 

@@ -101,7 +101,7 @@ TEST(run, a_full_disk_is_told_and_leaves_no_half_checkpoint)
     REQUIRE(setup(&b));
     char command[COMMAND];
     snprintf(command, sizeof command,
-             "trap \"\" XFSZ; ulimit -f 8192; TUTTI_SLOTS=2 timeout 60 %s/bin/tutti-train " SMALL
+             "ulimit -f 8192; TUTTI_SLOTS=2 timeout 60 %s/bin/tutti-train " SMALL
              "--width=256 --steps=1 --checkpoint=%s 2>&1",
              TUTTI_BINARY_DIR, b.folder);
     const int code = run(command, b.output);

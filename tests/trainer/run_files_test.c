@@ -172,6 +172,115 @@ TEST(run, checkpoints_of_other_runs_and_of_later_steps_are_kept)
     teardown(&b);
 }
 
+/* Set back to step 2, and going on from where that ended. */
+TEST(run, a_run_that_was_set_back_keeps_and_resumes_its_own_newest)
+{
+    struct bench b;
+    char options[COMMAND];
+    REQUIRE(setup(&b));
+    snprintf(options, sizeof options, SMALL "--steps=7 --every=1 --checkpoint=%s/c", b.folder);
+    CHECK_MESSAGE(train(1, options, b.output) == 0, "%s", b.output);
+    snprintf(options, sizeof options,
+             "--sample=0 --steps=6 --every=2 --keep=2 --checkpoint=%s/c --resume="
+             "%s/c/step-00000002.safetensors",
+             b.folder, b.folder);
+    CHECK_MESSAGE(train(2, options, b.output) == 0, "%s", b.output);
+    CHECK_MESSAGE(count(b.output, "another run") == 0, "%s", b.output);
+    list_steps(&b, b.output);
+    CHECK_STR(b.output, "3 4 5 6 7 ");
+    snprintf(options, sizeof options,
+             "--sample=0 --steps=7 --keep=1 --checkpoint=%s/c --resume=%s/c", b.folder, b.folder);
+    CHECK_MESSAGE(train(1, options, b.output) == 0, "%s", b.output);
+    CHECK_MESSAGE(count(b.output, "step-00000006.safetensors after step 6\n") == 1, "%s", b.output);
+    list_steps(&b, b.output);
+    CHECK_STR(b.output, "7 ");
+    teardown(&b);
+}
+
+TEST(run, a_folder_with_checkpoints_of_another_run_is_told)
+{
+    struct bench b;
+    char options[COMMAND];
+    REQUIRE(setup(&b));
+    for (int again = 0; again < 2; ++again) {
+        snprintf(options, sizeof options, SMALL "--steps=%d --every=1 --checkpoint=%s/c", 3 - again,
+                 b.folder);
+        CHECK_MESSAGE(train(1, options, b.output) == 0, "%s", b.output);
+        CHECK_MESSAGE(count(b.output, "holds checkpoints of another run, the newest is "
+                                      "step-00000003.safetensors") == again,
+                      "%s", b.output);
+    }
+    /* What it has written is newer than what it found. */
+    snprintf(options, sizeof options, "--sample=0 --steps=3 --resume=%s/c", b.folder);
+    CHECK_MESSAGE(train(1, options, b.output) == 0, "%s", b.output);
+    CHECK_MESSAGE(count(b.output, "step-00000002.safetensors after step 2\n") == 1, "%s", b.output);
+    teardown(&b);
+}
+
+/* Nothing is trained by the resumed run, whose file has the loss of the one before, unless another
+ * part of the data is held out. */
+TEST(run, a_held_out_loss_stays_with_the_data_on_which_it_was_measured)
+{
+    struct bench b;
+    char command[COMMAND];
+    REQUIRE(setup(&b));
+    snprintf(command, sizeof command, SMALL "--steps=1 --eval-every=1 --checkpoint=%s/c", b.folder);
+    CHECK_MESSAGE(train(1, command, b.output) == 0, "%s", b.output);
+    for (int is_other = 0; is_other < 2; ++is_other) {
+        snprintf(command, sizeof command,
+                 "--resume=%s/c --checkpoint=%s/d --sample=0 --held-out=%d", b.folder, b.folder,
+                 is_other ? 20 : 5);
+        CHECK_MESSAGE(train(1, command, b.output) == 0, "%s", b.output);
+        snprintf(command, sizeof command, "grep -c held_out_loss %s/d/step-*", b.folder);
+        CHECK_EQ(run(command, b.output), is_other);
+    }
+    teardown(&b);
+}
+
+/* A file of a later step lies there which --resume=FOLDER would take. */
+TEST(run, a_run_that_a_signal_ends_names_its_own_checkpoint)
+{
+    struct bench b;
+    char command[COMMAND], *says;
+    long step = 0;
+    REQUIRE(setup(&b));
+    for (int is_later = 1; is_later >= 0; --is_later) {
+        snprintf(command, sizeof command,
+                 "cd %s; rm -rf c; mkdir c; %s timeout 60 %s/bin/tutti-train " SMALL
+                 "--steps=1000000 --every=1 --checkpoint=c >out 2>&1 & p=$!; "
+                 "while kill -0 $p && [ ! -e %s/c/step-00000001.safetensors ]; do sleep 0.05; "
+                 "done; kill -TERM $p; wait $p; cat %s/out",
+                 b.folder, is_later ? "touch c/step-99999999.safetensors;" : "", TUTTI_BINARY_DIR,
+                 b.folder, b.folder);
+        run(command, b.output);
+        says = strstr(b.output, "ended by SIGTERM after step ");
+        REQUIRE(says && sscanf(says, "ended by SIGTERM after step %ld", &step) == 1);
+        snprintf(command, sizeof command, "--resume=c/step-%08ld.safetensors --checkpoint=c\n",
+                 step);
+        CHECK_MESSAGE(strstr(says, is_later ? command : "--resume=c --checkpoint=c\n"), "%s", says);
+    }
+    teardown(&b);
+}
+
+/* The limit on files leaves room for the library's shared memory, but not for a line behind a log
+ * that is as long as the limit. */
+TEST(run, a_log_above_the_limit_of_a_files_length_does_not_end_the_run)
+{
+    struct bench b;
+    char command[COMMAND];
+    REQUIRE(setup(&b));
+    snprintf(command, sizeof command, SMALL "--steps=1 --checkpoint=%s/c", b.folder);
+    CHECK_MESSAGE(train(1, command, b.output) == 0, "%s", b.output);
+    snprintf(command, sizeof command,
+             "cd %s; truncate -s 8M log; ulimit -f 8192; TUTTI_SLOTS=2 timeout 60 "
+             "%s/bin/tutti-train --resume=c --sample=0 --steps=2 --log=log 2>&1",
+             b.folder, TUTTI_BINARY_DIR);
+    const int code = run(command, b.output);
+    CHECK_MESSAGE(code == 0, "exit code %d:\n%s", code, b.output);
+    CHECK_MESSAGE(count(b.output, "File too large; no lines are written") == 1, "%s", b.output);
+    teardown(&b);
+}
+
 /* The learning rate is so high that a loss is no number soon. The checkpoint of the step before is
  * still written in that step. */
 TEST(run, what_is_being_written_when_a_run_fails_is_ended)

@@ -18,19 +18,30 @@ struct tr_state {
     uint64_t data_checksum;
     uint64_t run;    /* a random number, the same from the first step on, also where the run is
                       * resumed; 0 in files of older versions */
+    uint64_t start;  /* number of the start of the process that writes: above those of all files
+                      * that were in its folder then; 0 in files of older versions */
+    int64_t after;   /* step that the process went on from; not in the file */
     double held_out; /* loss after that step; NaN: not known */
+    uint64_t held_out_from;  /* bytes of the data before the held-out part; 0 in files of older
+                              * versions */
     struct tr_spikes spikes; /* empty in a file of an earlier version */
 };
 
 /* Makes the folder (and those above it) unless it is there, and checks that it can be written to:
  * said at the start, not after hours. One rank calls it. */
 TR_NODISCARD tr_status tr_ckpt_prepare(const char *folder);
+/* A random number that no other run or process has. */
+uint64_t tr_ckpt_new_number(void);
+
 /* How rank 0 keeps the folder from other runs. */
 struct tr_hold {
     int folder; /* descriptor; -1: nothing is held */
     dev_t device;
-    ino_t inode; /* of the folder */
-    int lock;    /* descriptor of its `.lock`; -1: it could not be locked */
+    ino_t inode;    /* of the folder */
+    int lock;       /* descriptor of its `.lock`; -1: it could not be locked */
+    bool is_lost;   /* the lock was given up for that of a folder that was mounted again, and is not
+                     * held any more */
+    uint64_t owner; /* a number of this process, which saves write into `.lock` */
 };
 #define TR_NO_HOLD                                                                                 \
     {                                                                                              \
@@ -43,15 +54,17 @@ struct tr_hold {
 TR_NODISCARD tr_status tr_ckpt_lock(const char *folder, struct tr_hold *hold);
 /* Before a save of that run: locks the folder again where its `.lock` is another file or gone,
  * makes it again where it is gone but not what was around it, and takes over another folder that
- * has its name now, if no checkpoint is in it, or it is this run's own on a file system that was
- * mounted again; says so. Else fails, and *hold stays what it was.
- * One rank calls it. */
+ * has its name now, if no checkpoint is in it, or it is the one that this process held, on a file
+ * system that was mounted again; says so. Else fails, and *hold stays that of the folder before,
+ * and is_lost where another run has locked that meanwhile: then saves fail until it can be locked.
+ * `run` is this run's number. One rank calls it. */
 TR_NODISCARD tr_status tr_ckpt_hold(const char *folder, uint64_t run, struct tr_hold *hold);
 /* During a save: fails where the folder's name is gone, or another folder's. Locks the folder again
  * as tr_ckpt_hold. One rank calls it. */
 TR_NODISCARD tr_status tr_ckpt_check_hold(const char *folder, struct tr_hold *hold);
 void tr_ckpt_release(struct tr_hold *hold);
-/* Fails when the disk has no room for a checkpoint. One rank calls it. */
+/* Fails when the disk has no room for a checkpoint, where the file system says how much it has. One
+ * rank calls it. */
 TR_NODISCARD tr_status tr_ckpt_check_space(const char *folder, const struct tr_store *store);
 
 /* Before a save: fails when a number is not finite (what earlier checkpoints hold is worth more),
@@ -90,12 +103,19 @@ TR_NODISCARD tr_status tr_ckpt_advance(struct tr_save **save);
 void tr_ckpt_give_up(struct tr_save *save);
 
 /* Removes checkpoints of this run from the folder: of those up to state->step the `keep` newest
- * stay, and of those on the same data the one with the least held-out loss. Files of other runs, of
- * older versions, of later steps, and those that cannot be read stay, too. What cannot be removed
- * is told, and nothing is where the folder is not the one that is held (NULL: any is). One rank
- * calls it. */
+ * stay, and of those on the same held-out data the one with the least loss there. Files of other
+ * runs, of older versions, of later steps, of steps behind state->after that another start has
+ * written, and those that cannot be read are not counted, and stay. What cannot be removed is told,
+ * and nothing is where the folder is not the one that is held (NULL: any is). One rank calls it. */
 void tr_ckpt_keep(const char *folder, struct tr_hold *hold, const struct tr_state *state,
                   int64_t keep);
+
+/* Whether the held-out losses of both are of the same windows, as far as is known. */
+bool tr_ckpt_is_comparable(const struct tr_state *a, const struct tr_state *b);
+
+/* The path of the step's checkpoint. Fails where it is too long. */
+TR_NODISCARD tr_status tr_ckpt_path(const char *folder, int64_t step, char *path,
+                                    size_t path_bytes);
 
 /* Whether a file's name is that of a checkpoint; `rest` is a pattern (fnmatch.h) of what the name
  * has behind that. */
@@ -108,12 +128,17 @@ TR_NODISCARD tr_status tr_ckpt_read_state(const char *path, struct tr_state *sta
  * any) has written it. Prints a note before it reads the tensors, which may take minutes. */
 TR_NODISCARD tr_status tr_ckpt_read_whole(const char *path, const uint64_t *run);
 
-/* The file that `where` (a file, or a folder whose newest checkpoint is meant) stands for. Errors
- * name the option that has that value. */
+/* The file that `where` (a file, or a folder whose newest checkpoint is meant) stands for. The
+ * newest is that of the latest start, and of its files that of the last step; a file that cannot be
+ * read counts where no other has a later step. Errors name the option that has that value. */
 TR_NODISCARD tr_status tr_ckpt_find(const char *option, const char *where, char *path,
                                     size_t path_bytes);
 
-/* The newest checkpoint of the folder of a step before *step, which becomes its step. Fails where
+/* Looks at the checkpoints of the folder: *start becomes their latest start, unless it is above
+ * that, and name[NAME_MAX + 1] that of the newest which the run has not written; "": none. */
+void tr_ckpt_survey(const char *folder, uint64_t run, uint64_t *start, char *name);
+
+/* The checkpoint of the folder of the last step before *step, which becomes its step. Fails where
  * there is none. */
 TR_NODISCARD tr_status tr_ckpt_find_older(const char *option, const char *folder, long long *step,
                                           char *path, size_t path_bytes);

@@ -1,4 +1,4 @@
-/* The folder of a run's checkpoints: makes and searches it. */
+/* The folder of a run's checkpoints: makes it, and finds files by their names. */
 #include <dirent.h>
 #include <errno.h>
 #include <fnmatch.h>
@@ -34,6 +34,14 @@ tr_status tr_ckpt_prepare(const char *folder)
     return TR_OK;
 }
 
+tr_status tr_ckpt_path(const char *folder, int64_t step, char *path, size_t path_bytes)
+{
+    const int length =
+        snprintf(path, path_bytes, "%s/step-%08lld.safetensors", folder, (long long)step);
+    if ((size_t)length < path_bytes) return TR_OK;
+    return tr_fail("--checkpoint=%s: the name is too long", folder);
+}
+
 bool tr_ckpt_is_named(const char *name, const char *rest, long long *step)
 {
     int end = 0;
@@ -49,7 +57,8 @@ tr_status tr_ckpt_check_space(const char *folder, const struct tr_store *store)
     TR_TRY(tr_parts_list(store, &parts));
     for (int i = 0; i < parts.n; ++i) needed += (double)parts.tensors[i].count * sizeof(float);
     tr_parts_free(&parts);
-    if (statvfs(folder, &fs) < 0) return TR_OK; /* writing will tell */
+    /* Writing will tell, also where the file system has no size (ramfs). */
+    if (statvfs(folder, &fs) < 0 || fs.f_blocks == 0) return TR_OK;
     const double left = (double)fs.f_bavail * (double)fs.f_frsize;
     if (left >= needed) return TR_OK;
     return tr_fail("--checkpoint=%s: a checkpoint takes %.1f MiB, but %.1f MiB are free there",
@@ -76,17 +85,4 @@ tr_status tr_ckpt_find_older(const char *option, const char *where, long long *s
         return tr_fail("--%s=%s: the name is too long", option, where);
     *step = newest;
     return TR_OK;
-}
-
-tr_status tr_ckpt_find(const char *option, const char *where, char *path, size_t path_bytes)
-{
-    struct stat st;
-    if (stat(where, &st) < 0) return tr_fail("--%s=%s: %s", option, where, strerror(errno));
-    if (!S_ISDIR(st.st_mode)) {
-        if (snprintf(path, path_bytes, "%s", where) >= (int)path_bytes)
-            return tr_fail("--%s=%s: the name is too long", option, where);
-        return TR_OK;
-    }
-    long long step = LLONG_MAX;
-    return tr_ckpt_find_older(option, where, &step, path, path_bytes);
 }

@@ -1,6 +1,6 @@
 /* Keeps the folder of a run's checkpoints from other runs, by a lock on its file `.lock`, in which
- * each save writes the run. NFS locks files for all hosts, and only files that are open for
- * writing; folders it locks for one host. */
+ * each save writes a number of its process. NFS locks files for all hosts, and only files that are
+ * open for writing; folders it locks for one host. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -9,10 +9,19 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "ckpt.h"
+
+uint64_t tr_ckpt_new_number(void)
+{
+    uint64_t number = 0;
+    if (getrandom(&number, sizeof number, 0) == (ssize_t)sizeof number && number) return number;
+    return (uint64_t)time(NULL) << 32 | (uint64_t)getpid();
+}
 
 void tr_ckpt_release(struct tr_hold *hold)
 {
@@ -91,6 +100,7 @@ static void tell_unlocked(const char *folder, int error)
 tr_status tr_ckpt_lock(const char *folder, struct tr_hold *hold)
 {
     TR_TRY(open_folder(folder, hold));
+    hold->owner = tr_ckpt_new_number();
     const int error = take_lock(hold->folder, &hold->lock);
     if (!error) {
         remove_leftovers(hold->folder);
@@ -112,20 +122,23 @@ static bool is_same(const struct stat *a, const struct stat *b)
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* Locks a folder in the middle of a run, in which `.lock` may be the file that the run holds by the
- * descriptor `held`. *lock is -1 only where the run has held none (-1). */
-static tr_status lock_anew(const char *folder, int descriptor, int held, int *lock)
+/* Locks a folder in the middle of a run, in which `.lock` may be the file of the lock of before.
+ * *lock is -1 only where the run has held none. *is_taken: fails as somebody else has locked it. */
+static tr_status lock_anew(const char *folder, int descriptor, const struct tr_hold *old, int *lock,
+                           bool *is_taken)
 {
     struct stat before, found;
-    const int error = take_lock(descriptor, lock);
+    const int error = take_lock(descriptor, lock), held = old->lock;
+    *is_taken = false;
     if (!error) return TR_OK;
     const bool is_open = *lock >= 0;
-    const bool is_own = is_open && held >= 0 && fstat(held, &before) == 0 &&
+    const bool is_own = is_open && held >= 0 && !old->is_lost && fstat(held, &before) == 0 &&
                         fstat(*lock, &found) == 0 && is_same(&before, &found);
     if (is_open) close(*lock);
     *lock = is_own ? fcntl(held, F_DUPFD_CLOEXEC, 0) : -1; /* which shares the lock */
     if (*lock >= 0) return TR_OK;
-    if (is_open && error == EWOULDBLOCK && !is_own) return refuse(folder);
+    *is_taken = is_open && error == EWOULDBLOCK && !is_own;
+    if (*is_taken) return refuse(folder);
     if (held >= 0)
         return tr_fail("--checkpoint=%s: cannot lock %s/.lock: %s", folder, folder,
                        strerror(error));
@@ -133,19 +146,77 @@ static tr_status lock_anew(const char *folder, int descriptor, int held, int *lo
     return TR_OK;
 }
 
+enum { OWNER_TEXT = 17 };
+
+static void write_owner(uint64_t owner, char text[OWNER_TEXT + 1])
+{
+    snprintf(text, OWNER_TEXT + 1, "%016llx\n", (unsigned long long)owner);
+}
+
+/* Whether `.lock` is a file of runs alone: empty, or with what mark writes. */
+static bool is_of_runs(int lock)
+{
+    char text[OWNER_TEXT];
+    struct stat st;
+    if (fstat(lock, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink > 1) return false;
+    if (st.st_size == 0) return true;
+    return st.st_size == OWNER_TEXT && pread(lock, text, OWNER_TEXT, 0) == OWNER_TEXT &&
+           strspn(text, "0123456789abcdef") == OWNER_TEXT - 1 && text[OWNER_TEXT - 1] == '\n';
+}
+
+/* Without it (the disk is full, say) the folder is not known again on another file system. */
+static void mark(const struct tr_hold *hold)
+{
+    char text[OWNER_TEXT + 1];
+    write_owner(hold->owner, text);
+    if (hold->lock < 0 || !is_of_runs(hold->lock)) return;
+    const ssize_t n = pwrite(hold->lock, text, OWNER_TEXT, 0);
+    (void)n;
+}
+
+/* Whether `.lock` has the number of that process. */
+static bool is_marked(int lock, uint64_t owner)
+{
+    char text[OWNER_TEXT + 1], read_text[OWNER_TEXT];
+    write_owner(owner, text);
+    return pread(lock, read_text, OWNER_TEXT, 0) == OWNER_TEXT &&
+           !memcmp(text, read_text, OWNER_TEXT);
+}
+
+/* Holds a lock again that was given up. Another run may have had the folder meanwhile. */
+static tr_status lock_back(const char *folder, struct tr_hold *hold)
+{
+    if (!hold->is_lost) return TR_OK;
+    if (flock(hold->lock, LOCK_EX | LOCK_NB) < 0) {
+        if (errno == EWOULDBLOCK) return refuse(folder);
+        return tr_fail("--checkpoint=%s: cannot lock %s/.lock: %s", folder, folder,
+                       strerror(errno));
+    }
+    if (is_marked(hold->lock, hold->owner)) {
+        hold->is_lost = false;
+        return TR_OK;
+    }
+    (void)flock(hold->lock, LOCK_UN);
+    return tr_fail("--checkpoint=%s: another run has had the folder since this run lost its lock; "
+                   "nothing is written there: rename that folder",
+                   folder);
+}
+
 /* Locks the folder of the hold again where its `.lock` is another file, or gone. */
 static tr_status renew(const char *folder, struct tr_hold *hold)
 {
     struct stat held, found;
     int lock;
+    bool is_taken;
     if (hold->lock < 0) return TR_OK; /* as at the start */
+    TR_TRY(lock_back(folder, hold));
     if (fstatat(hold->folder, ".lock", &found, 0) == 0) {
         if (fstat(hold->lock, &held) == 0 && is_same(&held, &found)) return TR_OK;
     } else if (errno != ENOENT) {
         return tr_fail("--checkpoint=%s: cannot look at %s/.lock: %s", folder, folder,
                        strerror(errno));
     }
-    TR_TRY(lock_anew(folder, hold->folder, hold->lock, &lock));
+    TR_TRY(lock_anew(folder, hold->folder, hold, &lock, &is_taken));
     close(hold->lock);
     hold->lock = lock;
     printf("note: --checkpoint=%s: its .lock was removed or replaced: the folder is locked anew\n",
@@ -204,45 +275,15 @@ static tr_status check_empty(const char *folder, int descriptor, uint64_t run)
                                       : "a checkpoint of another run");
 }
 
-enum { RUN_TEXT = 17 };
-
-static void write_run(uint64_t run, char text[RUN_TEXT + 1])
-{
-    snprintf(text, RUN_TEXT + 1, "%016llx\n", (unsigned long long)run);
-}
-
-/* Whether `.lock` is a file of runs alone: empty, or with what mark writes. */
-static bool is_of_runs(int lock)
-{
-    char text[RUN_TEXT];
-    struct stat st;
-    if (fstat(lock, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink > 1) return false;
-    if (st.st_size == 0) return true;
-    return st.st_size == RUN_TEXT && pread(lock, text, RUN_TEXT, 0) == RUN_TEXT &&
-           strspn(text, "0123456789abcdef") == RUN_TEXT - 1 && text[RUN_TEXT - 1] == '\n';
-}
-
-/* Without it (the disk is full, say) the folder is not known again on another file system. */
-static void mark(const struct tr_hold *hold, uint64_t run)
-{
-    char text[RUN_TEXT + 1];
-    write_run(run, text);
-    if (hold->lock < 0 || !is_of_runs(hold->lock)) return;
-    const ssize_t n = pwrite(hold->lock, text, RUN_TEXT, 0);
-    (void)n;
-}
-
 /* Whether the folder is the one of before, on a file system that was mounted again and got another
- * number: its own number is the same, and its `.lock` has the run. */
-static bool is_mounted_again(const struct tr_hold *found, const struct tr_hold *old, uint64_t run)
+ * number: its own number is the same, and its `.lock` has that of this process. */
+static bool is_mounted_again(const struct tr_hold *found, const struct tr_hold *old)
 {
-    char text[RUN_TEXT + 1], read_text[RUN_TEXT];
     if (found->inode != old->inode) return false;
-    write_run(run, text);
     const int fd = openat(found->folder, ".lock", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    const ssize_t n = fd < 0 ? -1 : read(fd, read_text, RUN_TEXT);
+    const bool is_own = fd >= 0 && is_marked(fd, old->owner);
     if (fd >= 0) close(fd);
-    return n == RUN_TEXT && !memcmp(text, read_text, RUN_TEXT);
+    return is_own;
 }
 
 /* Makes the folder again, but not those above it: they are away where a file system is. */
@@ -265,25 +306,37 @@ static tr_status make_again(const char *folder, const struct tr_hold *hold)
     return TR_OK;
 }
 
+/* Locks a folder that was mounted again, where a server may keep the lock of before as another
+ * owner's: gives that one up first. Where that does not help, it is held again, or lost. */
+static tr_status lock_instead(const char *folder, struct tr_hold *old, struct tr_hold *taken)
+{
+    bool is_taken;
+    if (old->lock < 0 || old->is_lost) return refuse(folder);
+    old->is_lost = flock(old->lock, LOCK_UN) == 0;
+    if (lock_anew(folder, taken->folder, old, &taken->lock, &is_taken) == TR_OK) return TR_OK;
+    (void)lock_back(folder, old); /* the next save tells of a lock that is lost */
+    return refuse(folder);
+}
+
 /* Locks another folder, unless there are checkpoints in it: another run may have ended there, and
  * may end between the first look and the lock. In a folder that was mounted again they are the
  * run's. */
-static tr_status take_over(const char *folder, uint64_t run, const struct tr_hold *old,
+static tr_status take_over(const char *folder, uint64_t run, struct tr_hold *old,
                            struct tr_hold *taken)
 {
     TR_TRY(open_folder(folder, taken));
+    taken->owner = old->owner;
     tr_status status = TR_OK;
+    bool is_taken = false;
     const bool is_moved = taken->device != old->device;
-    const bool is_own = is_moved && is_mounted_again(taken, old, run);
+    const bool is_own = is_moved && is_mounted_again(taken, old);
     if (is_moved && !is_own)
         status = tr_fail("--checkpoint=%s: the folder is on another file system than at the start: "
                          "mount that one again",
                          folder);
     if (status == TR_OK && !is_own) status = check_empty(folder, taken->folder, run);
-    /* The lock of before may be another owner's there, where a server keeps locks. */
-    if (is_own) flock(old->lock, LOCK_UN);
-    if (status == TR_OK) status = lock_anew(folder, taken->folder, old->lock, &taken->lock);
-    if (is_own && status < 0) (void)flock(old->lock, LOCK_EX | LOCK_NB);
+    if (status == TR_OK) status = lock_anew(folder, taken->folder, old, &taken->lock, &is_taken);
+    if (status < 0 && is_taken && is_own) status = lock_instead(folder, old, taken);
     if (status == TR_OK && !is_own) status = check_empty(folder, taken->folder, run);
     if (status == TR_OK)
         remove_leftovers(taken->folder);
@@ -299,14 +352,14 @@ tr_status tr_ckpt_hold(const char *folder, uint64_t run, struct tr_hold *hold)
     TR_TRY(look(folder, hold, &place));
     if (place == SAME) {
         TR_TRY(renew(folder, hold));
-        mark(hold, run);
+        mark(hold);
         return TR_OK;
     }
     if (place == AWAY) TR_TRY(make_again(folder, hold));
     TR_TRY(take_over(folder, run, hold, &taken));
     tr_ckpt_release(hold);
     *hold = taken;
-    mark(hold, run);
+    mark(hold);
     printf("note: --checkpoint=%s: the folder %s\n", folder,
            place == AWAY ? "was removed or renamed: it is made again, without what was in it"
                          : "is not the one of the start any more: it is locked anew");

@@ -35,7 +35,14 @@ static bool append(struct list *list, const char *name, const struct tr_state *s
     return more[list->n++].name != NULL;
 }
 
-/* The checkpoints of the run up to its step. */
+/* Whether the file is of the run up to its step, and not of a later step than the one that the run
+ * was set back to. */
+static bool is_own(const struct tr_state *file, const struct tr_state *now)
+{
+    return file->run == now->run && file->step <= now->step &&
+           (file->step <= now->after || file->start == now->start);
+}
+
 static tr_status find_own(DIR *entries, const char *folder, const struct tr_state *now,
                           struct list *list)
 {
@@ -45,7 +52,7 @@ static tr_status find_own(DIR *entries, const char *folder, const struct tr_stat
         long long step;
         if (!tr_ckpt_is_named(entry->d_name, "", &step) || step > now->step) continue;
         if (snprintf(path, sizeof path, "%s/%s", folder, entry->d_name) >= (int)sizeof path ||
-            tr_ckpt_read_state(path, &state) < 0 || state.run != now->run || state.step > now->step)
+            tr_ckpt_read_state(path, &state) < 0 || !is_own(&state, now))
             continue;
         if (!append(list, entry->d_name, &state))
             return tr_fail("out of memory for the list of checkpoints");
@@ -60,13 +67,19 @@ static int newest_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
+bool tr_ckpt_is_comparable(const struct tr_state *a, const struct tr_state *b)
+{
+    return a->data_checksum == b->data_checksum &&
+           (a->held_out_from == b->held_out_from || !a->held_out_from || !b->held_out_from);
+}
+
 /* The one with the least held-out loss, of several the newest; -1: none has one. */
-static int find_best(const struct list *list, uint64_t data_checksum)
+static int find_best(const struct list *list, const struct tr_state *now)
 {
     int best = -1;
     for (int i = 0; i < list->n; ++i) {
         const struct tr_state *state = &list->entries[i].state;
-        if (isnan(state->held_out) || state->data_checksum != data_checksum) continue;
+        if (isnan(state->held_out) || !tr_ckpt_is_comparable(state, now)) continue;
         if (best < 0 || state->held_out < list->entries[best].state.held_out) best = i;
     }
     return best;
@@ -96,7 +109,7 @@ void tr_ckpt_keep(const char *folder, struct tr_hold *hold, const struct tr_stat
     if (status == TR_OK) status = find_own(entries, folder, now, &list);
     if (status == TR_OK) {
         if (list.n) qsort(list.entries, (size_t)list.n, sizeof *list.entries, newest_first);
-        remove_others(entries, folder, &list, keep, find_best(&list, now->data_checksum));
+        remove_others(entries, folder, &list, keep, find_best(&list, now));
     } else {
         fprintf(stderr, "tutti-train: --keep removes nothing: %s\n", tr_error());
     }

@@ -106,23 +106,35 @@ static tr_status read_spikes(const struct tr_safetensors *file, const char *path
     return TR_OK;
 }
 
+/* 0 where the file, of an earlier version, does not have it. */
+static tr_status read_later(const struct tr_safetensors *file, const char *path, const char *key,
+                            int base, uint64_t *value)
+{
+    *value = 0;
+    if (!tr_safetensors_metadata(file, key)) return TR_OK;
+    return read_number(file, path, key, base, value);
+}
+
 static tr_status read_state(const struct tr_safetensors *file, const char *path,
                             struct tr_state *state)
 {
     const char *held_out = tr_safetensors_metadata(file, TR_CKPT_HELD_OUT);
-    uint64_t step, samples, data, run = 0;
+    uint64_t step, samples, data, run, start, held_out_from;
     TR_TRY(read_number(file, path, "step", 10, &step));
     if (step > INT64_MAX)
         return tr_fail("%s: \"step\" is %llu, expected at most %lld", path,
                        (unsigned long long)step, (long long)INT64_MAX);
     TR_TRY(read_number(file, path, "samples", 10, &samples));
     TR_TRY(read_number(file, path, "data", 16, &data));
-    if (tr_safetensors_metadata(file, TR_CKPT_RUN))
-        TR_TRY(read_number(file, path, TR_CKPT_RUN, 16, &run));
+    TR_TRY(read_later(file, path, TR_CKPT_RUN, 16, &run));
+    TR_TRY(read_later(file, path, TR_CKPT_START, 10, &start));
+    TR_TRY(read_later(file, path, TR_CKPT_HELD_OUT_FROM, 10, &held_out_from));
     *state = (struct tr_state){.step = (int64_t)step,
                                .samples = samples,
                                .data_checksum = data,
                                .run = run,
+                               .start = start,
+                               .held_out_from = held_out_from,
                                .held_out = held_out ? strtod(held_out, NULL) : NAN};
     return read_spikes(file, path, step, &state->spikes);
 }

@@ -10,7 +10,9 @@
 #define TR_CKPT_VERSION "3"
 /* Names of metadata that a file may not have: which run wrote it, and its held-out loss. */
 #define TR_CKPT_RUN "run"
+#define TR_CKPT_START "start"
 #define TR_CKPT_HELD_OUT "held_out_loss"
+#define TR_CKPT_HELD_OUT_FROM "held_out_from"
 
 enum { TR_PART_NAME = TR_NAME_BYTES + 4 };
 

@@ -33,9 +33,10 @@ struct mail {
 };
 
 /* What the file says beside tensors. */
-enum { NOTES = 11, LOSS_TEXT = 26 };
+enum { NOTES = 13, LOSS_TEXT = 26 };
 struct notes {
-    char step[32], samples[32], data[32], run[32], held_out[32], written[64], skipped[32], *options;
+    char step[32], samples[32], data[32], run[32], start[32], held_out[32], held_out_from[32];
+    char written[64], skipped[32], *options;
     char losses[TR_SPIKE_LOSSES * LOSS_TEXT + 1];
     struct tr_metadata rows[NOTES];
 };
@@ -197,7 +198,10 @@ static tr_status create(struct tr_save *s, const struct tr_state *state,
     snprintf(notes->samples, sizeof notes->samples, "%llu", (unsigned long long)state->samples);
     snprintf(notes->data, sizeof notes->data, "%016llx", (unsigned long long)state->data_checksum);
     snprintf(notes->run, sizeof notes->run, "%016llx", (unsigned long long)state->run);
+    snprintf(notes->start, sizeof notes->start, "%llu", (unsigned long long)state->start);
     snprintf(notes->held_out, sizeof notes->held_out, "%.17g", state->held_out);
+    snprintf(notes->held_out_from, sizeof notes->held_out_from, "%llu",
+             (unsigned long long)state->held_out_from);
     snprintf(notes->skipped, sizeof notes->skipped, "%lld", (long long)state->spikes.skipped);
     write_losses(&state->spikes, notes->losses);
     /* Tells the file from one of the same name that a killed run has left on another host. */
@@ -210,6 +214,8 @@ static tr_status create(struct tr_save *s, const struct tr_state *state,
         {"samples", notes->samples},
         {"data", notes->data},
         {TR_CKPT_RUN, notes->run},
+        {TR_CKPT_START, notes->start},
+        {TR_CKPT_HELD_OUT_FROM, notes->held_out_from},
         {"skipped", notes->skipped},
         {"losses", notes->losses},
         {"written", notes->written},
@@ -387,10 +393,7 @@ tr_status tr_ckpt_snapshot_bytes(const struct tr_engine *e, size_t *nbytes)
 static tr_status prepare(struct tr_save *s, const char *folder, const struct tr_state *state,
                          const struct tr_config *config)
 {
-    const int length = snprintf(s->path, sizeof s->path, "%s/step-%08lld.safetensors", folder,
-                                (long long)state->step);
-    if ((size_t)length >= sizeof s->path)
-        return tr_fail("--checkpoint=%s: the name is too long", folder);
+    TR_TRY(tr_ckpt_path(folder, state->step, s->path, sizeof s->path));
     snprintf(s->folder, sizeof s->folder, "%s", folder);
     s->state = *state;
     s->keep = config->keep;

@@ -1,0 +1,136 @@
+/* Tests of which checkpoints --keep removes, and which one a folder stands for, where a run was set
+ * back or has measured its loss on other held-out data. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ckpt/ckpt.h"
+#include "ckpt/safetensors.h"
+#include "shim.h"
+
+/* What a file of run 9 says; loss "": it was not measured. */
+struct file {
+    int step;
+    const char *start, *loss, *from;
+};
+
+static void path_of(const char *folder, int step, char path[96])
+{
+    CHECK_MESSAGE(tr_ckpt_path(folder, step, path, 96) == TR_OK, "%s", tr_error());
+}
+
+static bool write_file(const char *folder, const struct file *file)
+{
+    static const struct tr_tensor tensor = {"a", 1, {1}, 1};
+    static const float zero;
+    char path[96], step[16];
+    struct tr_safetensors_writer *writer;
+    path_of(folder, file->step, path);
+    snprintf(step, sizeof step, "%d", file->step);
+    const struct tr_metadata rows[] = {{"tutti-train", "3"},
+                                       {"step", step},
+                                       {"samples", "0"},
+                                       {"data", "5"},
+                                       {"run", "9"},
+                                       {"start", file->start},
+                                       {"held_out_from", file->from},
+                                       {"held_out_loss", file->loss}};
+    if (tr_safetensors_create(&writer, path, &tensor, 1, rows, file->loss[0] ? 8 : 7, false) < 0)
+        return false;
+    if (tr_safetensors_put(writer, 0, 0, &zero, 1) == TR_OK)
+        return tr_safetensors_commit(writer) == TR_OK;
+    tr_safetensors_discard(writer);
+    return false;
+}
+
+/* Writes the files, n of them, and lets one be kept. `stay` has 1 for each that stays. */
+static void check_kept(const struct file *files, int n, const struct tr_state *now,
+                       const char *stay)
+{
+    char folder[] = "/tmp/tutti-keep-XXXXXX", path[96];
+    REQUIRE(mkdtemp(folder));
+    for (int i = 0; i < n; ++i) REQUIRE(write_file(folder, &files[i]));
+    tr_ckpt_keep(folder, NULL, now, 1);
+    for (int i = 0; i < n; ++i) {
+        path_of(folder, files[i].step, path);
+        const bool is_there = access(path, F_OK) == 0;
+        CHECK_MESSAGE(is_there == (stay[i] == '1'), "step %d: %d", files[i].step, is_there);
+        unlink(path);
+    }
+    CHECK(rmdir(folder) == 0);
+}
+
+/* Start 2 went on from step 2 and has written 3; its save of step 4, or none, came last. Start 1
+ * had written up to 5. */
+TEST(keep, files_of_later_steps_than_the_run_was_set_back_to_do_not_count)
+{
+    static const struct file files[] = {{1, "1", "", "7"},
+                                        {2, "1", "", "7"},
+                                        {3, "2", "", "7"},
+                                        {4, "1", "", "7"},
+                                        {5, "1", "", "7"}};
+    const struct tr_state set_back = {
+        .step = 4, .run = 9, .start = 2, .after = 2, .data_checksum = 5, .held_out_from = 7};
+    const struct tr_state nothing_written = {
+        .step = 3, .run = 9, .start = 3, .after = 2, .data_checksum = 5, .held_out_from = 7};
+    const struct tr_state gone_on = {
+        .step = 5, .run = 9, .start = 3, .after = 5, .data_checksum = 5, .held_out_from = 7};
+    check_kept(files, 5, &set_back, "00111");
+    check_kept(files, 5, &nothing_written, "01111");
+    check_kept(files, 5, &gone_on, "00001");
+}
+
+/* Their losses cannot be compared: the best is that of step 2. From 0: an older version's file. */
+TEST(keep, losses_on_other_held_out_data_are_not_compared)
+{
+    static const struct file files[] = {
+        {1, "1", "0.5", "8"}, {2, "1", "2", "7"}, {3, "1", "3", "7"}, {4, "1", "4", "7"}};
+    static const struct file older[] = {
+        {1, "1", "0.5", "0"}, {2, "1", "2", "7"}, {3, "1", "3", "7"}, {4, "1", "4", "7"}};
+    const struct tr_state now = {
+        .step = 4, .run = 9, .start = 1, .data_checksum = 5, .held_out_from = 7};
+    check_kept(files, 4, &now, "0101");
+    check_kept(older, 4, &now, "1001");
+}
+
+static void check_found(const char *folder, int step)
+{
+    char path[PATH_MAX], expected[96];
+    path_of(folder, step, expected);
+    CHECK_MESSAGE(tr_ckpt_find("resume", folder, path, sizeof path) == TR_OK, "%s", tr_error());
+    CHECK_STR(path, expected);
+}
+
+TEST(keep, the_newest_of_a_folder_is_the_last_one_of_the_latest_start)
+{
+    static const struct file files[] = {
+        {2, "1", "", "7"}, {5, "1", "", "7"}, {3, "2", "", "7"}, {4, "2", "", "7"}};
+    char folder[] = "/tmp/tutti-keep-XXXXXX", path[96], command[64], name[NAME_MAX + 1];
+    uint64_t start = 1;
+    REQUIRE(mkdtemp(folder));
+    CHECK(tr_ckpt_find("resume", folder, path, sizeof path) < 0);
+    CHECK_MESSAGE(strstr(tr_error(), "no step-*.safetensors in that folder"), "%s", tr_error());
+    for (int i = 0; i < 4; ++i) {
+        static const int newest[] = {2, 5, 3, 4};
+        REQUIRE(write_file(folder, &files[i]));
+        check_found(folder, newest[i]);
+    }
+    tr_ckpt_survey(folder, 9, &start, name);
+    CHECK_EQ(start, 2);
+    CHECK_STR(name, "");
+    start = 3;
+    tr_ckpt_survey(folder, 8, &start, name);
+    CHECK_EQ(start, 3);
+    CHECK_STR(name, "step-00000004.safetensors");
+    /* One that cannot be read may be the newest only where its step is the last. */
+    path_of(folder, 3, path);
+    REQUIRE(truncate(path, 3) == 0);
+    check_found(folder, 4);
+    path_of(folder, 5, path);
+    REQUIRE(truncate(path, 3) == 0);
+    check_found(folder, 5);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    CHECK(system(command) == 0);
+}

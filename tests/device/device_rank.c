@@ -17,14 +17,6 @@
 #include "graphs.h"
 #include "shim.h"
 
-/* In place of the tests' shim: calls of the driver that fail end the process. */
-void tt_test_fail(const char *file, int line, const char *format, ...)
-{
-    (void)format;
-    fprintf(stderr, "%s:%d: a call of the driver failed\n", file, line);
-    exit(3);
-}
-
 static int fail(tuttiComm_t comm, const char *what)
 {
     fprintf(stderr, "%s: %s\n", what, tuttiGetLastError(comm));

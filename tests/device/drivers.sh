@@ -8,25 +8,13 @@ fail() {
     echo "$1" && status=1
 }
 
-# start VERSIONS HOSTS ARGUMENTS...: a rank for each letter of HOSTS, which is its host, with the driver of the word of VERSIONS. Their
-# output and status are in $folder.
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-start() {
-    local versions hosts=$2 rank pids=()
+. "$(dirname "$0")/start_ranks.sh"
+export TUTTI_LOG=INFO
+
+# start_with VERSIONS HOSTS ARGUMENTS...: a rank for each letter of HOSTS, with the driver of the word of VERSIONS.
+start_with() {
     read -ra versions <<<"$1"
-    local n=${#hosts}
-    shift 2
-    rm -f "$folder"/*
-    for ((rank = 0; rank < n; rank++)); do
-        RANK=$rank WORLD_SIZE=$n LOCAL_RANK=$rank LOCAL_WORLD_SIZE=$n TUTTI_INIT_METHOD=file://$folder/id TUTTI_HOST_ID=${hosts:rank:1} \
-            VGPU_DRIVER_VERSION=${versions[rank]} TUTTI_LOG=INFO timeout 100 "$PROGRAM" "$@" >"$folder/$rank" 2>&1 &
-        pids+=($!)
-    done
-    for rank in "${!pids[@]}"; do
-        wait "${pids[rank]}"
-        echo "status $?" >>"$folder/$rank"
-    done
+    start "${@:2}"
 }
 
 # ends WHAT RANK STATUS [TEXT]: the rank ended so, and its output has the text.
@@ -37,40 +25,40 @@ ends() {
 
 older='GPU [01] .*: its driver, for CUDA 12.4, compiles the kernels from PTX'
 export TUTTI_DEVICE_KERNELS=require # no job passes by going through memory of the host
-start "12040 12040" aa 2 11 8
+start_with "12040 12040" aa 2 11 8
 ends "two drivers of 12.4" 0 0 "$older"
 ends "two drivers of 12.4" 1 0 "$older"
-start "12040 12040" aa 2 17 1 -1 graph
+start_with "12040 12040" aa 2 17 1 -1 graph
 ends "captured calls, 12.4" 0 0
 ends "captured calls, 12.4" 1 0
-TUTTI_MPS=1 start "12040 12040" aa 1 11 2
+TUTTI_MPS=1 start_with "12040 12040" aa 1 11 2
 ends "clients of MPS, 12.4" 0 0
 ends "clients of MPS, 12.4" 1 0
-start "12040 13000" aa 2 12 8
+start_with "12040 13000" aa 2 12 8
 ends "12.4 and 13.0" 0 0 "$older"
 ends "12.4 and 13.0" 1 0
 grep -q "compiles the kernels" "$folder/1" && fail "a driver of 13.0 takes the kernels for older ones: $(cat "$folder/1")"
 
 export TUTTI_DEVICE_KERNELS=0
-start "12040 12040" aa 2 18 8
+start_with "12040 12040" aa 2 18 8
 ends "through the host, 12.4" 0 0
 ends "through the host, 12.4" 1 0
 export TUTTI_DEVICE_KERNELS=1
-start "12040 13000" ab 2 19 4
+start_with "12040 13000" ab 2 19 4
 ends "hosts of 12.4 and 13.0" 0 0 "through memory of the host: its ranks are on several hosts"
 ends "hosts of 12.4 and 13.0" 1 0
 
 # Too old: a GPU that the init names cannot be used, and every rank says so; a communicator for memory of the host does without it.
 old='libcuda.so.1 is a driver for CUDA 12.2; tutti needs one for CUDA 12.4 or later (update NVIDIA.s driver)'
 for hosts in aa ab; do
-    start "12020 13000" $hosts 2 13 2
+    start_with "12020 13000" $hosts 2 13 2
     ends "12.2 and 13.0 on $hosts" 0 2 "init: .*$old"
     ends "12.2 and 13.0 on $hosts" 1 2 "init: .*rank 0.*$old"
 done
-start "12020 12020" aa 2 13 2
+start_with "12020 12020" aa 2 13 2
 ends "two drivers of 12.2" 0 2 "init: .*$old"
 ends "two drivers of 12.2" 1 2 "init: .*$old"
-start "12020 13000" aa 0 0 0
+start_with "12020 13000" aa 0 0 0
 ends "memory of the host, 12.2 and 13.0" 0 0 "no GPU: $old"
 ends "memory of the host, 12.2 and 13.0" 1 0
 [ $status -eq 0 ] && echo "all jobs ended as expected"

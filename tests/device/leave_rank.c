@@ -13,14 +13,6 @@
 
 enum { VALUE = 7, COUNT = 4, HELD_MS = 1, LATE_MS = 300 };
 
-/* In place of the tests' shim: calls of the driver that fail end the process. */
-void tt_test_fail(const char *file, int line, const char *format, ...)
-{
-    (void)format;
-    fprintf(stderr, "%s:%d: a call of the driver failed\n", file, line);
-    exit(3);
-}
-
 static int fail(tuttiComm_t comm, const char *what)
 {
     fprintf(stderr, "%s: %s\n", what, tuttiGetLastError(comm));

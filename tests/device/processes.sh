@@ -76,24 +76,7 @@ exclusive=$(mktemp)
 VGPU_EXCLUSIVE=$exclusive run "two processes on GPUs that take one process each" 2 2 12 2
 rm -f "$exclusive"
 
-# start HOSTS ARGUMENTS...: a rank for each letter; the same letter is the same host. Their output and status are in $folder.
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-start() {
-    local hosts=$1 rank pids=()
-    local n=${#hosts}
-    shift
-    rm -f "$folder"/*
-    for ((rank = 0; rank < n; rank++)); do
-        RANK=$rank WORLD_SIZE=$n LOCAL_RANK=$rank LOCAL_WORLD_SIZE=$n TUTTI_INIT_METHOD=file://$folder/id \
-            TUTTI_HOST_ID=${hosts:rank:1} timeout 100 "$PROGRAM" "$@" >"$folder/$rank" 2>&1 &
-        pids+=($!)
-    done
-    for rank in "${!pids[@]}"; do
-        wait "${pids[rank]}"
-        echo "status $?" >>"$folder/$rank"
-    done
-}
+. "$(dirname "$0")/start_ranks.sh"
 
 # all_end WHAT: every rank has succeeded.
 all_end() {

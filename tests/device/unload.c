@@ -10,14 +10,6 @@
 
 enum { COUNT = 100 };
 
-/* In place of the tests' shim: calls of the driver that fail end the process. */
-void tt_test_fail(const char *file, int line, const char *format, ...)
-{
-    (void)format;
-    fprintf(stderr, "%s:%d: a call of the driver failed\n", file, line);
-    exit(3);
-}
-
 static void *library;
 
 static void check(tuttiResult_t result, const char *what)

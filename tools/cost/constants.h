@@ -23,6 +23,7 @@ struct cost_constant {
 };
 
 enum cost_key {
+    /* of kernels: COST_CALL to COST_STORE */
     COST_CALL,
     COST_LAUNCH,
     COST_STEP,
@@ -34,6 +35,7 @@ enum cost_key {
     COST_LINES_IN_FLIGHT,
     COST_LOAD,
     COST_STORE,
+    /* of staged calls */
     COST_COPY,
     COST_WORDS,
     COST_NKEYS

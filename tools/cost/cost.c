@@ -124,12 +124,13 @@ static void print_constant(FILE *out, const struct cost_constant *constant)
             cost_kind_name(constant->kind), constant->source);
 }
 
-static void print_constants(FILE *out, const struct cost_link *link, const enum cost_key *keys,
-                            int nkeys)
+/* Prints the constants from first to last, and the link's. */
+static void print_constants(FILE *out, const struct cost_link *link, enum cost_key first,
+                            enum cost_key last)
 {
     fprintf(out, "constants (measured: on one H100, docs/cuda-measured.md; fitted: to all-reduces "
                  "measured there):\n");
-    for (int i = 0; i < nkeys; i++) print_constant(out, &cost_constants[keys[i]]);
+    for (int i = (int)first; i <= (int)last; i++) print_constant(out, &cost_constants[i]);
     for (int i = 0; i < COST_NLINK_KEYS; i++) print_constant(out, &link->at[i]);
 }
 
@@ -171,17 +172,6 @@ static void print_step(FILE *out, const struct cost_call *call, const struct cos
 static void print_walk(FILE *out, const struct subject *subject, const struct cost_call *call,
                        const struct cost_walk *walk)
 {
-    static const enum cost_key keys[] = {COST_CALL,
-                                         COST_LAUNCH,
-                                         COST_STEP,
-                                         COST_MESSAGE,
-                                         COST_MEETING,
-                                         COST_FLAG,
-                                         COST_ACQUIRE,
-                                         COST_SLOTS_IN_FLIGHT,
-                                         COST_LINES_IN_FLIGHT,
-                                         COST_LOAD,
-                                         COST_STORE};
     fprintf(out, "%s:%s of %zu bytes on %d %s%s: a model, not a measurement\n",
             tt_collective_name(subject->collective), call->algorithm->name, subject->nbytes,
             call->nranks, call->link->shared ? "ranks that share one GPU" : "GPUs over ",
@@ -204,7 +194,7 @@ static void print_walk(FILE *out, const struct subject *subject, const struct co
     if (walk->link_us > 0)
         fprintf(out, "the link alone takes %.1f us, %.0f %% of the time\n", walk->link_us,
                 100 * walk->link_us / walk->us);
-    print_constants(out, call->link, keys, sizeof keys / sizeof *keys);
+    print_constants(out, call->link, COST_CALL, COST_STORE);
 }
 
 static bool print_kernels(const struct subject *subject, FILE *out, char *problem)
@@ -240,7 +230,6 @@ static void print_phase(FILE *out, double us, double nbytes, const char *what)
 static void print_staged(FILE *out, const struct subject *subject, const struct tt_hosts *hosts,
                          const struct cost_staged *staged)
 {
-    static const enum cost_key keys[] = {COST_COPY, COST_WORDS};
     fprintf(out, "%s:%s of %zu bytes on %d GPUs of %d hosts over %s: a model, not a measurement\n",
             tt_collective_name(subject->collective), staged->algorithm->name, subject->nbytes,
             subject->request->nranks, hosts->nhosts, subject->link->name);
@@ -259,7 +248,7 @@ static void print_staged(FILE *out, const struct subject *subject, const struct 
     print_phase(out, staged->net_us, (double)subject->nbytes, "more for messages between hosts");
     print_phase(out, staged->out_us, staged->out_bytes, "copy to the GPU");
     print_bandwidth(out, subject, staged->us);
-    print_constants(out, subject->link, keys, sizeof keys / sizeof *keys);
+    print_constants(out, subject->link, COST_COPY, COST_WORDS);
 }
 
 static tt_status stage(const struct subject *subject, FILE *out, const uint64_t *ids)

@@ -3,9 +3,7 @@
 #include <math.h>
 
 #include "cost/world.h"
-
-/* As in src/carrier/kernel: shorter messages are copied where the receiver could read them. */
-enum { REFERENCE_BYTES = 8192 };
+#include "transport/device/end.h"
 
 /* What a step, or a half of a meeting, does on one block of threads; in bytes. */
 struct moves {
@@ -52,7 +50,7 @@ static bool refers(const struct cost_world *world, const struct cost_block *bloc
         if (!span->number) continue;
         may = step->nsend && span->buffer != TT_SCRATCH &&
               (span->number == 1 || tt_span_is_whole(&world->binding, span)) &&
-              !(i == 0 && (step->nrecv || step->finish)) && nbytes >= REFERENCE_BYTES;
+              !(i == 0 && (step->nrecv || step->finish)) && nbytes >= TT_REFERENCE_BYTES;
     }
     return may;
 }

@@ -97,9 +97,6 @@ struct tt_kernel_part {
     bool peers_ended;
 };
 
-/* Shorter messages are copied: for a reference the sender waits at the end. */
-enum { TT_REFERENCE_BYTES = 8192 };
-
 /* ---- Calls ---------------------------------------------------------------------------------- */
 
 /* At init: takes this rank's share of its GPU: place and most_blocks, of which the least of any

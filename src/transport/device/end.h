@@ -28,6 +28,9 @@
 /* A message as lines: 16 bytes each, 8 of data and 8 of flag, stored by one access. */
 enum { TT_LINE_DATA = 8, TT_LINE_BYTES = 16 };
 
+/* Shorter messages are copied: for a reference the sender waits at the end. */
+enum { TT_REFERENCE_BYTES = 8192 };
+
 /* What the sender of a message in `slots` says beside it, before it publishes the message. */
 struct tt_device_note {
     uint64_t reference; /* where the message lies; 0: in its slot. Only where end->reaches */

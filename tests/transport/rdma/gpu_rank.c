@@ -29,14 +29,6 @@ enum {
         9000, /* an allocation: where memory begins, neither at its beginning nor at a page's */
 };
 
-/* In place of the tests' shim: calls of the driver that fail end the process. */
-void tt_test_fail(const char *file, int line, const char *format, ...)
-{
-    (void)format;
-    fprintf(stderr, "%s:%d: a call of the driver failed\n", file, line);
-    exit(3);
-}
-
 __attribute__((noreturn)) static void fail(tuttiComm_t comm, const char *what)
 {
     fprintf(stderr, "%s: %s\n", what, tuttiGetLastError(comm));

@@ -39,6 +39,14 @@ set(TUTTI_NVCC_TRIED "${TUTTI_NVCC}" CACHE INTERNAL "the nvcc that was tried")
 if(TUTTI_NVCC)
     execute_process(COMMAND ${TUTTI_NVCC} --version OUTPUT_VARIABLE TUTTI_NVCC_VERSION)
     string(REGEX REPLACE ".*, V([0-9.]+).*" "\\1" TUTTI_NVCC_VERSION "${TUTTI_NVCC_VERSION}")
+    # TUTTI_NVCC may be a script that calls the toolkit's nvcc, which says where its programs are.
+    execute_process(COMMAND ${TUTTI_NVCC} --dryrun -fatbin ${CMAKE_BINARY_DIR}/CMakeFiles/nvcc_trial.cu
+        OUTPUT_QUIET ERROR_VARIABLE said WORKING_DIRECTORY ${CMAKE_BINARY_DIR}/CMakeFiles)
+    cmake_path(GET TUTTI_NVCC PARENT_PATH beside)
+    if(said MATCHES "_HERE_=([^\n]+)")
+        set(beside ${CMAKE_MATCH_1})
+    endif()
+    find_program(TUTTI_FATBINARY fatbinary HINTS ${beside} REQUIRED DOC "fatbinary of CUDA 13's toolkit, which lies beside its nvcc")
 endif()
 
 # As in CMAKE_CUDA_ARCHITECTURES: 90-real is code for sm_90, 90-virtual is PTX, which drivers compile for that GPU and later ones, 90 is
@@ -83,11 +91,10 @@ function(tt_add_fatbin output source)
 endfunction()
 # tt_add_older_fatbin(OUTPUT IMAGE): a rule that makes of IMAGE's PTX a fat binary for drivers from CUDA 12.4 on: see older-kernels.cmake.
 function(tt_add_older_fatbin output image)
-    cmake_path(GET TUTTI_NVCC PARENT_PATH programs)
     set(script ${CMAKE_SOURCE_DIR}/cmake/older-kernels.cmake)
     cmake_path(GET output FILENAME name)
     add_custom_command(OUTPUT ${output} DEPENDS ${image} ${script}
-        COMMAND ${CMAKE_COMMAND} -P ${script} -- ${output} ${image} ${programs}/fatbinary
+        COMMAND ${CMAKE_COMMAND} -P ${script} -- ${output} ${image} ${TUTTI_FATBINARY}
         COMMENT "Kernels for older drivers: ${name}" VERBATIM)
 endfunction()
 # No contraction: the kernels' results have the bits of the host's.

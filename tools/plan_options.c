@@ -177,6 +177,30 @@ static bool parse_blocks(struct plan_options *options, const char *text)
     return parse_whole_int(text, &options->nblocks) && options->nblocks > 0;
 }
 
+static const struct option table[] = {{"ranks", required_argument, NULL, 'n'},
+                                      {"hosts", required_argument, NULL, 'o'},
+                                      {"root", required_argument, NULL, 'r'},
+                                      {"rank", required_argument, NULL, 'k'},
+                                      {"counts", required_argument, NULL, 'c'},
+                                      {"bytes", required_argument, NULL, 'b'},
+                                      {"all", no_argument, NULL, 'a'},
+                                      {"deterministic", no_argument, NULL, 'd'},
+                                      {"exact", no_argument, NULL, 'e'},
+                                      {"gpus", required_argument, NULL, 'g'},
+                                      {"link", required_argument, NULL, 'l'},
+                                      {"blocks", required_argument, NULL, 'B'},
+                                      {"output", required_argument, NULL, 'f'},
+                                      {"seconds", required_argument, NULL, 's'},
+                                      {"version", no_argument, NULL, 'v'},
+                                      {"help", no_argument, NULL, 'h'},
+                                      {NULL, 0, NULL, 0}};
+
+/* A command, and the letters of the options that it takes. */
+static const struct {
+    const char *name, *takes;
+} commands[] = {{"list", "d"},        {"print", "nork"}, {"verify", "norcad"},
+                {"count", "norbade"}, {"cost", "gblB"},  {"tune", "nfs"}};
+
 static bool parse_option(struct plan_options *options, int option, const char *text)
 {
     switch (option) {
@@ -244,27 +268,41 @@ static const char *expected(int option)
     }
 }
 
+/* Names the options that a command takes: "--gpus, --bytes". */
+static void name_options(const char *letters, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (const struct option *option = table; option->name && used < size; option++)
+        if (strchr(letters, option->val))
+            used += (size_t)snprintf(text + used, size - used, "%s--%s", used ? ", " : "",
+                                     option->name);
+}
+
+/* Whether the command takes all options that were given, which are marked by their place in the
+ * table. Which commands there are is the program's business. */
+static bool check_given(const char *command, const bool given[])
+{
+    size_t c = 0;
+    while (c < sizeof commands / sizeof *commands && strcmp(commands[c].name, command)) c++;
+    if (c == sizeof commands / sizeof *commands) return true;
+    for (int i = 0; table[i].name; i++) {
+        char takes[256], problem[384];
+        if (!given[i] || strchr(commands[c].takes, table[i].val)) continue;
+        name_options(commands[c].takes, takes, sizeof takes);
+        snprintf(problem, sizeof problem, "--%s is no option of %s, which takes %s", table[i].name,
+                 command, takes);
+        (void)plan_complain(problem, NULL);
+        return false;
+    }
+    return true;
+}
+
 int plan_options_parse(struct plan_options *options, int argc, char *argv[])
 {
     *options = (struct plan_options){.nranges = 0, .seconds = 15};
     parse_counts(options, "0,1,N-1,N,N+1,1000");
-    static const struct option table[] = {{"ranks", required_argument, NULL, 'n'},
-                                          {"root", required_argument, NULL, 'r'},
-                                          {"rank", required_argument, NULL, 'k'},
-                                          {"counts", required_argument, NULL, 'c'},
-                                          {"bytes", required_argument, NULL, 'b'},
-                                          {"all", no_argument, NULL, 'a'},
-                                          {"deterministic", no_argument, NULL, 'd'},
-                                          {"exact", no_argument, NULL, 'e'},
-                                          {"version", no_argument, NULL, 'v'},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {"hosts", required_argument, NULL, 'o'},
-                                          {"output", required_argument, NULL, 'f'},
-                                          {"seconds", required_argument, NULL, 's'},
-                                          {"gpus", required_argument, NULL, 'g'},
-                                          {"link", required_argument, NULL, 'l'},
-                                          {"blocks", required_argument, NULL, 'B'},
-                                          {NULL, 0, NULL, 0}};
+    bool given[sizeof table / sizeof *table] = {false};
     int option, which = 0;
     while ((option = getopt_long(argc, argv, "", table, &which)) != -1) {
         if (option == '?') {
@@ -285,11 +323,12 @@ int plan_options_parse(struct plan_options *options, int argc, char *argv[])
                      expected(option));
             return plan_complain(problem, optarg);
         }
+        given[which] = true;
     }
     if (optind == argc)
         return plan_complain("no command: list, print, verify, count, cost or tune", NULL);
     options->command = argv[optind];
     options->names = argv + optind + 1;
     options->nnames = argc - optind - 1;
-    return PLAN_DONE;
+    return check_given(options->command, given) ? PLAN_DONE : PLAN_BAD_USAGE;
 }

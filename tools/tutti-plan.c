@@ -381,10 +381,7 @@ static int run_cost(void)
     char problem[COST_PROBLEM];
     if (!gpus->nranks) return plan_complain("--gpus is missing", NULL);
     if (!options.has_bytes) return plan_complain("--bytes is missing", NULL);
-    if (options.nnames > 1 || options.all || options.deterministic)
-        return plan_complain("cost takes one COLLECTIVE[:ALGORITHM]", NULL);
-    if (options.nranges || options.nplaces)
-        return plan_complain("cost takes --gpus, neither --ranks nor --hosts", NULL);
+    if (options.nnames > 1) return plan_complain("cost takes one COLLECTIVE[:ALGORITHM]", NULL);
     const bool one_host = are_on_one_host(gpus);
     const struct cost_request request = {.name = options.nnames ? options.names[0] : "all_reduce",
                                          .nranks = gpus->nranks,
@@ -414,7 +411,7 @@ static int need_ranks_and_names(void)
 static int run_print(void)
 {
     if (need_ranks_and_names() != PLAN_DONE) return PLAN_BAD_USAGE;
-    if (options.nnames != 1 || options.all || !strchr(options.names[0], ':'))
+    if (options.nnames != 1 || !strchr(options.names[0], ':'))
         return plan_complain("print takes one COLLECTIVE:ALGORITHM", NULL);
     if (options.nplaces != 1 &&
         (options.nranges != 1 || options.ranks[0].from != options.ranks[0].to))

@@ -76,7 +76,9 @@ plan 2 "--blocks is of kernels" --gpus 2x8 --bytes 8 --blocks 8
 plan 2 "there is no such collective (see tutti-plan list): 'allreduce'" allreduce --gpus 8 --bytes 8
 plan 2 "all_reduce has no algorithm 'rings': there are naive, ring" all_reduce:rings --gpus 8 --bytes 8
 plan 2 "cost takes one COLLECTIVE[:ALGORITHM]" all_reduce broadcast --gpus 8 --bytes 8
-plan 2 "cost takes --gpus, neither --ranks nor --hosts" --ranks 8 --gpus 8 --bytes 8
+for option in "--ranks 8" "--hosts 2x4" "--root 1" "--rank 0" "--counts 8" --all --deterministic --exact "--output x" "--seconds 5"; do
+    plan 2 "${option% *} is no option of cost, which takes --bytes, --gpus, --link, --blocks" $option --gpus 8 --bytes 8
+done
 plan 2 "all_reduce:ring/ring" all_reduce:ring/ring --gpus 8 --bytes 8
 plan 2 "all_reduce:meet" all_reduce:meet --gpus 2x8 --bytes 8
 

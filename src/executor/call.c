@@ -25,9 +25,10 @@ uint64_t tt_counts_signature(const size_t *counts, int nranks)
     return hash;
 }
 
-uint64_t tt_turn_signature(uint64_t call_signature, uint64_t turn)
+uint64_t tt_chained_signature(uint64_t call_signature, uint64_t before)
 {
-    return mix(call_signature ^ turn) & ~(1ull << 63 | TT_SIGNATURE_RAW);
+    return mix(call_signature ^ (before + 0x9e3779b97f4a7c15ull)) &
+           ~(1ull << 63 | TT_SIGNATURE_RAW);
 }
 
 bool tt_call_is_done_already(const struct tt_call *call)

@@ -20,7 +20,8 @@ static inline void prepare_steps(struct tt_work *work, struct tt_engine *engine,
     work->turn = turn;
     own->call = call;
     own->binding = call->binding;
-    own->signature = tt_turn_signature(call->signature, turn);
+    own->signature = engine->last_signature =
+        tt_chained_signature(call->signature, engine->last_signature);
     own->origin[TT_INPUT] = (uintptr_t)call->input - skipped[TT_INPUT];
     own->origin[TT_OUTPUT] = (uintptr_t)call->output - skipped[TT_OUTPUT];
     own->changes_raw = tt_op_changes_raw(call->reduction.op, call->reduction.type);

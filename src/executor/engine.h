@@ -42,6 +42,10 @@ struct tt_engine {
     /* owner: the issuing thread; where others issue replays of graphs, whoever has entered the
      * engine */
     uint64_t collectives_issued;
+    /* Of the last collective of the host that was issued, which covers all before: ranks that
+     * disagreed on a call in which neither took a message of the other learn it by the next one. 0:
+     * there was none */
+    uint64_t last_signature;
     uint64_t *sends_issued, *recvs_issued; /* [nranks] */
 
     /* atomic: turns; a call runs when all earlier ones of its kind (and peer) are done */

@@ -39,7 +39,7 @@ struct tt_call {
     void *output;
     struct tt_reduction reduction; /* its type is the data's type also where nothing is reduced */
     const void *scalar; /* read into the reduction when the call starts; NULL: it is there */
-    uint64_t signature; /* tt_call_signature, without the turn */
+    uint64_t signature; /* tt_call_signature */
     struct tt_call_entry entry;
 };
 
@@ -48,8 +48,9 @@ uint64_t tt_call_signature(const struct tt_program *program, size_t count,
                            const struct tt_reduction *reduction);
 /* For a count for each rank, in place of the count. */
 uint64_t tt_counts_signature(const size_t *counts, int nranks);
-/* The signature of a call with its turn. */
-uint64_t tt_turn_signature(uint64_t call_signature, uint64_t turn);
+/* The signature of a call behind others, of which the last one had the signature `before`; 0: it is
+ * the first one. */
+uint64_t tt_chained_signature(uint64_t call_signature, uint64_t before);
 
 /* The entry of calls of `count` elements. Where each rank has a count of its own, `count` is the
  * sum of all of them. */
@@ -109,7 +110,7 @@ struct tt_collective_work {
     const struct tt_call *call;       /* kept.call; in an express call the caller's */
     const struct tt_binding *binding; /* kept.binding; in an express call the caller's. Without its
                                        * table of blocks, if any: that is call->binding's */
-    uint64_t signature;               /* with the turn */
+    uint64_t signature;               /* tt_chained_signature */
     uintptr_t
         origin[3]; /* INPUT, OUTPUT: where element 0 of the global naming would lie; SCRATCH */
     struct tt_link *const *links; /* of the copy that is being advanced, by the program's table */

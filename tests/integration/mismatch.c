@@ -95,6 +95,74 @@ TEST(mismatch, ranks_that_disagree_all_see_both_sides)
     }
 }
 
+/* A call in which each rank only sends, since each has another root. */
+struct senders {
+    const char *name;
+    tuttiCollective_t kind;
+    tuttiResult_t (*call)(const float *in, float *out, size_t count, int rank, tuttiComm_t comm);
+};
+
+static tuttiResult_t broadcast_own(const float *in, float *out, size_t count, int rank,
+                                   tuttiComm_t comm)
+{
+    return tuttiBroadcast(in, out, count, tuttiFloat32, rank, comm, NULL);
+}
+static tuttiResult_t scatter_own(const float *in, float *out, size_t count, int rank,
+                                 tuttiComm_t comm)
+{
+    return tuttiScatter(in, out, count, tuttiFloat32, rank, comm, NULL);
+}
+static tuttiResult_t reduce_to_next(const float *in, float *out, size_t count, int rank,
+                                    tuttiComm_t comm)
+{
+    return tuttiReduce(in, out, count, tuttiFloat32, tuttiSum, (rank + 1) % NRANKS, comm, NULL);
+}
+static tuttiResult_t gather_to_next(const float *in, float *out, size_t count, int rank,
+                                    tuttiComm_t comm)
+{
+    return tuttiGather(in, out, count, tuttiFloat32, (rank + 1) % NRANKS, comm, NULL);
+}
+
+static const struct senders all_send[] = {{"broadcast", tuttiCollBroadcast, broadcast_own},
+                                          {"scatter", tuttiCollScatter, scatter_own},
+                                          {"reduce", tuttiCollReduce, reduce_to_next},
+                                          {"gather", tuttiCollGather, gather_to_next}};
+static const char *const ways_to_send[] = {"meet", "direct", "binomial"};
+
+struct sending {
+    const struct senders *senders;
+    const char *algorithm;
+};
+
+/* The ranks agree on the calls around it. */
+static void only_send(int rank, tuttiComm_t comm, void *arg)
+{
+    const struct sending *sending = arg;
+    const struct senders *senders = sending->senders;
+    float in[3 * NRANKS] = {1}, out[3 * NRANKS];
+    char call[64];
+    CHECK_EQ(tuttiCommSetAlgorithm(comm, senders->kind, sending->algorithm), tuttiSuccess);
+    CHECK_EQ(tuttiAllReduce(in, out, 3, tuttiFloat32, tuttiSum, comm, NULL), tuttiSuccess);
+    tuttiResult_t result = senders->call(in, out, 3, rank, comm);
+    for (int again = 0; result == tuttiSuccess && again < 2; again++)
+        result = tuttiAllReduce(in, out, 3, tuttiFloat32, tuttiSum, comm, NULL);
+    const char *text = tuttiGetLastError(comm);
+    snprintf(call, sizeof call, "%s number 2 (count 3, float", senders->name);
+    CHECK_MESSAGE(result == tuttiInvalidUsage && strstr(text, call) && strstr(text, "root"),
+                  "%s with algorithm %s: rank %d got %s: %s", senders->name, sending->algorithm,
+                  rank, tuttiGetErrorString(result), text);
+}
+
+TEST(mismatch, ranks_that_only_send_learn_by_the_next_call)
+{
+    tuttiConfig_t config = CONFIG_WITHIN(10000, 20000);
+    for (size_t i = 0; i < sizeof all_send / sizeof *all_send; i++)
+        for (size_t a = 0; a < sizeof ways_to_send / sizeof *ways_to_send; a++) {
+            struct sending sending = {&all_send[i], ways_to_send[a]};
+            as_threads(NRANKS, &config, only_send, &sending);
+        }
+}
+
 /* The peer's call differs, so nothing of its message may be in this rank's buffer. */
 static void keep_buffers(int rank, tuttiComm_t comm, void *arg)
 {

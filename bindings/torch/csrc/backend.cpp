@@ -77,6 +77,8 @@ Backend::Backend(const StorePointer &store, int rank, int size, const std::strin
       shared_(std::make_shared<Shared>(options_->timeout)), store_(store), name_(name)
 {
     need_time(options_->timeout, "the group");
+    TORCH_CHECK_VALUE(rank >= 0 && rank < size, "rank is ", rank, " of world size ", size,
+                      ", expected 0 to ", size - 1);
     const auto id = std::make_shared<tuttiUniqueId>();
     queue_ = std::make_shared<Queue>([=](std::chrono::milliseconds timeout, const auto &) {
         const Meeting meeting{.store = store,

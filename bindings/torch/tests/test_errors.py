@@ -54,6 +54,22 @@ def ranks_that_disagree_are_shown_on_every_rank(rank, nranks):
         expect("SUCCESS" not in str(backend.get_error()), "the group has failed")
 
 
+@case(alone=True)
+def ranks_that_each_broadcast_learn_by_the_next_call(rank, nranks):
+    dist.all_reduce(torch.ones(4))
+    dist.broadcast(torch.ones(4), rank)
+    text = raises(Failed, "ranks disagree", lambda: dist.all_reduce(torch.ones(4)))
+    expect("broadcast number 2" in text, text)
+
+
+@case(ranks=(2,), group=False)
+def a_rank_beyond_the_world_is_refused_before_it_waits(rank, nranks, path):
+    def begin_as(number):
+        dist.init_process_group("tutti", store=dist.HashStore(), rank=number, world_size=nranks, timeout=timedelta(seconds=60))
+
+    raises(ValueError, f"rank is {nranks + rank} of world size {nranks}, expected 0 to {nranks - 1}", lambda: begin_as(nranks + rank))
+
+
 @case()
 def sparse_tensors_that_differ_in_shape_or_type_are_refused_on_every_rank(rank, nranks):
     last = nranks - 1

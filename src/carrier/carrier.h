@@ -54,7 +54,7 @@ struct tt_comm_core {
      * parts belong to the carriers. */
     struct tt_kernel_part *kernel;
     struct tt_staged_part *staged;
-    char no_kernels[256]; /* why `kernel` is NULL */
+    char no_kernels[512]; /* why `kernel` is NULL */
     /* owner: the issuing thread */
     struct tt_engine engine;
     /* Calls of this communicator get turns that are not issued here: replays of CUDA graphs. NULL:

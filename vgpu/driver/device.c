@@ -58,7 +58,9 @@ static void open_device(int number, int identity)
 CUresult vd_devices_start(void)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    uint32_t broken[VD_DEVICES] = {0};
     bool taken[VD_DEVICES] = {false};
+    (void)vd_settings_pairs(vd.settings.broken, broken); /* it was checked */
     for (int i = 0; visible == NULL && i < vd.settings.devices; i++) open_device(vd.ndevices++, i);
     while (visible != NULL && isdigit((unsigned char)*visible)) {
         char *end;
@@ -69,6 +71,7 @@ CUresult vd_devices_start(void)
         visible = *end == ',' ? end + 1 : end;
         if (visible == end) break;
     }
+    for (int d = 0; d < vd.ndevices; d++) vd.devices[d].broken = broken[vd.devices[d].identity];
     return vd.ndevices != 0 ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
 

@@ -35,6 +35,7 @@ struct tt_gpu {
     int nprocessors;  /* multiprocessors */
     size_t nbytes;    /* of its memory */
     bool managed;     /* the host and GPUs can access managed memory at the same time */
+    bool pageable;    /* kernels can access pageable memory of the host: GH200, HMM */
 };
 
 /* ARGUMENT: no such GPU. DEVICE: the driver failed. */

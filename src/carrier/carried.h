@@ -24,6 +24,8 @@ struct tt_carried {
     /* When all ranks have connected, or have failed to. USAGE: this rank and another one do not
      * reach each other's memory right, although both have connected. */
     tt_status (*examine)(struct tt_comm_core *core);
+    /* distances[nranks]: of each rank's GPU from this rank's (enum tt_distance). */
+    void (*measure)(const struct tt_comm_core *core, uint8_t *distances);
     void (*agree)(struct tt_comm_core *core, int32_t least);
     /* No call has used the part: frees it. */
     void (*close)(struct tt_comm_core *core);

@@ -62,17 +62,24 @@ static void note_failure(const struct tt_making *making)
                 tt_last_error());
 }
 
+/* Most ranks whose GPUs are placed; those of larger communicators count as alike. */
+enum { MOST_PLACED = 64 };
+
 /* What a rank says of its kernels. */
 struct answer {
-    int32_t amount;  /* what it has if it has them, > 0; 0: it can have none */
-    char fault[508]; /* "": none. How its memory and that of another rank fail: amount is 0 */
+    int32_t amount;                 /* what it has if it has them, > 0; 0: it can have none */
+    uint8_t distances[MOST_PLACED]; /* of the GPUs of the first ranks from its own */
+    char fault[444]; /* "": none. How its memory and that of another rank fail: amount is 0 */
 };
 
 /* All ranks have stored their words to the memory of this rank, or cannot connect: then no word is
  * looked for in vain, because another rank's answer counts for more. */
 static void examine(const struct tt_making *making, struct answer *mine)
 {
-    if (!mine->amount || !kernels->examine(&making->comm->core)) return;
+    struct tt_comm_core *core = &making->comm->core;
+    if (!mine->amount) return;
+    if (core->nranks <= MOST_PLACED) kernels->measure(core, mine->distances);
+    if (!kernels->examine(core)) return;
     mine->amount = 0;
     snprintf(mine->fault, sizeof mine->fault, "%.*s", (int)sizeof mine->fault - 1, tt_last_error());
 }
@@ -112,6 +119,27 @@ static void drop_kernels(const struct tt_making *making, int rank, const struct 
     kernels->close(core);
 }
 
+/* Kernels run for all ranks: which of their GPUs are near to one another. */
+static tt_status place(struct tt_making *making, const struct answer *all)
+{
+    struct tt_comm_core *core = &making->comm->core;
+    const int n = core->nranks;
+    static const char *const plural[] = {"", "s"};
+    if (n > MOST_PLACED) return TT_OK;
+    uint8_t *distances = malloc((size_t)n * (size_t)n);
+    if (!distances) return tt_fail(TT_ERR_SYSTEM, "out of memory for the places of %d ranks", n);
+    for (int r = 0; r < n; r++)
+        memcpy(distances + r * n, all[tt_making_participant(making, r)].distances, (size_t)n);
+    const tt_status status = tt_hosts_by_distance(distances, n, &core->groups);
+    free(distances);
+    if (!status && core->groups && core->rank == 0)
+        TT_INFO("communicator %s: its GPUs are %d group%s far from one another, the largest of %d "
+                "rank%s; rings go round group by group",
+                core->name, core->groups->nhosts, plural[core->groups->nhosts > 1],
+                core->groups->most, plural[core->groups->most > 1]);
+    return status;
+}
+
 /* After a round in which each rank may have failed to make its kernels: all ranks have them, or
  * none has. Where the ranks have connected, they examine how they reach one another's memory. */
 static tt_status agree_on_kernels(struct tt_making *making, bool connected, struct answer *mine,
@@ -127,6 +155,7 @@ static tt_status agree_on_kernels(struct tt_making *making, bool connected, stru
     const int failed = status ? -1 : find_failed(making, all, least);
     if (failed >= 0 && has_kernels(making))
         drop_kernels(making, failed, &all[tt_making_participant(making, failed)], mine);
+    if (!status && connected && has_kernels(making)) making->status = place(making, all);
     free(all);
     return status;
 }
@@ -272,7 +301,7 @@ tt_status tt_making_connect_gpus(struct tt_making *making)
     if (!status) status = agree_on_kernels(making, true, &mine, &least);
     if (status) return status;
     if (has_kernels(making)) kernels->agree(&making->comm->core, least);
-    if (making->member) making->status = do_without_kernels(making);
+    if (making->member && !making->status) making->status = do_without_kernels(making);
     if (making->member && !making->status) warn_of_queues(making);
     return tt_making_agree(making);
 }

@@ -64,6 +64,17 @@ VGPU_PEER_BROKEN=0-1 start aa 2 12 4
 each "through the host" 0 "calls on memory of GPU [01] go through memory of the host: $reads"
 warned "through the host" 1
 
+# GPUs of two groups: the ranks find them alike, and their rings go round group by group.
+grouped() {
+    VGPU_DEVICES=4 VGPU_TOPOLOGY="0,2|1,3" start aaaa 4 "$1" 2
+    each "groups of GPUs" 0 ''
+    grep -q "its GPUs are 2 groups far from one another, the largest of 2 ranks" "$folder/0" || fail "groups of GPUs: rank 0 does not say it: $(cat "$folder/0")"
+}
+grouped 31
+TUTTI_ALGORITHM=ring grouped 32
+VGPU_DEVICES=4 start aaaa 4 33 1
+grep -q "far from one another" "$folder/0" && fail "GPUs that are alike are groups: $(cat "$folder/0")"
+
 # Threads of one process. A rank that cannot connect counts for more than the words that it has not stored.
 threads() {
     output=$(timeout 100 "$BIN/all_reduce_perf" --device cuda -g 2 -b 8 -e 4K -f 8 -n 2 2>&1) || fail "$1: status $?: $output"

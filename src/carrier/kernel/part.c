@@ -217,6 +217,12 @@ static tt_status examine(struct tt_comm_core *comm)
     return probe(comm->kernel, true);
 }
 
+static void measure(const struct tt_comm_core *comm, uint8_t *distances)
+{
+    for (int r = 0; r < comm->nranks; r++)
+        distances[r] = (uint8_t)tt_device_room_distance(comm->kernel->room, r);
+}
+
 static tt_status connect_part(struct tt_comm_core *comm, const struct tt_carried_config *config,
                               const void *given, int32_t *amount, bool *must_fail)
 {
@@ -467,6 +473,7 @@ const struct tt_carried tt_carried_kernel = {.offer_bytes = sizeof(struct tt_dev
                                              .offer = offer,
                                              .connect = connect_part,
                                              .examine = examine,
+                                             .measure = measure,
                                              .agree = agree,
                                              .close = close_part,
                                              .end_turns = end_turns,

@@ -78,6 +78,8 @@ int tt_device_room_sharers(const struct tt_device_room *room);
 /* "device memory", "device memory by IPC", "peer access to GPU 1", "peer access to GPU 1 by IPC" (a
  * number in the peer's process): how messages reach a peer. */
 void tt_device_room_describe(const struct tt_device_room *room, int peer, char *text, size_t size);
+/* How far the peer's GPU is from this rank's (enum tt_distance). */
+int tt_device_room_distance(const struct tt_device_room *room, int peer);
 /* Bytes of device memory held. */
 size_t tt_device_room_bytes(const struct tt_device_room *room);
 /* Closes the others' memory and frees its own; nobody may use it any more. NULL is allowed. */

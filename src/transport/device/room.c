@@ -16,6 +16,7 @@ struct peer {
     char *memory; /* as this rank's GPU uses it; NULL: not reached yet */
     int gpu;      /* number in its process */
     bool same_process, same_gpu;
+    int distance;    /* enum tt_distance */
     bool reached_by; /* its kernels can read all memory of this rank's at its address */
 };
 
@@ -208,6 +209,9 @@ static tt_status reach(struct tt_device_room *room, const struct tt_device_offer
     peer->gpu = offer->gpu;
     peer->same_process = offer->process_id == room->config.process_id;
     peer->same_gpu = !memcmp(offer->uuid, room->uuid, sizeof room->uuid);
+    peer->distance = peer->same_gpu
+                         ? TT_NEAR
+                         : (int)tt_driver_distance(room->config.gpu, number_of(offer->uuid));
     const tt_status status = open_memory(room, offer, peer);
     if (!status) {
         /* Of another GPU it could read what cuMemAlloc gave, but not all virtual memory. */
@@ -402,6 +406,11 @@ void tt_device_room_describe(const struct tt_device_room *room, int rank, char *
     else
         snprintf(text, size, "peer access to GPU %d%s", peer->gpu,
                  peer->same_process ? "" : " by IPC");
+}
+
+int tt_device_room_distance(const struct tt_device_room *room, int peer)
+{
+    return peer == room->config.rank ? TT_NEAR : room->peers[peer].distance;
 }
 
 size_t tt_device_room_bytes(const struct tt_device_room *room)

@@ -31,6 +31,7 @@ struct vg_region {
     bool reachable;   /* the host or another process can address the bytes: item 3 of the model */
     bool readonly;    /* kernels may not write: constants, memory of the host */
     uint32_t readers; /* a bit each GPU whose kernels may only read */
+    uint32_t lost;    /* a bit each GPU whose kernels' stores are lost, and loads give ones */
     bool freed;       /* kept for a while, for errors that name it */
     const char *what; /* "cuMemAlloc", "variable table of module 2", ... */
     uint64_t number;  /* of the allocation, for errors */

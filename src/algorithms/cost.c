@@ -44,6 +44,8 @@
  *
  * The cost of an algorithm X/Y is the sum of the costs of its phases.
  *
+ * Where the ranks are groups of one host, the bytes that leave the busiest group cost besides.
+ *
  * On GPUs the constants are others, one set for messages in slots and one for lines, and the set
  * that costs less counts. As many copies of the algorithm run side by side as there are blocks of
  * threads for, one for each channel of each copy: these share the rounds, the actions and the
@@ -247,18 +249,28 @@ static double cost_between(const struct tt_model_part *part, const struct tt_set
                               part->at_once * through * wire);
 }
 
-/* Counted for few ranks; else estimated as if every rank sent equally much to all others. */
+/* Whether the ranks are groups of one host. */
+static bool has_groups(const struct tt_shape *shape)
+{
+    return shape->hosts && shape->hosts->one_host;
+}
+
+/* Counted for few ranks; else estimated as if every rank sent equally much to all others. Of
+ * meetings, which only groups have: as if it read what it folds, and the result, from all others.
+ */
 static struct tt_traffic traffic_of(const struct tt_algorithm *algorithm,
                                     const struct tt_shape *shape)
 {
     struct tt_traffic traffic;
     const struct tt_steps steps = {.algorithm = algorithm, .shape = *shape};
-    if (shape->nranks <= MOST_COUNTED && tt_count_traffic(&steps, &traffic) == TT_OK)
+    const bool meets = has_groups(shape) && tt_meets(algorithm);
+    if (!meets && shape->nranks <= MOST_COUNTED && tt_count_traffic(&steps, &traffic) == TT_OK)
         return traffic;
     const struct tt_formula formula = tt_formula_of(algorithm, shape);
     const int most = shape->hosts ? shape->hosts->most : 1;
     const double away = (double)(shape->nranks - most) / (shape->nranks - 1);
-    const uint64_t by_rank = (uint64_t)ceil(away * (double)formula.sent);
+    const uint64_t read = formula.reduced + (uint64_t)tt_nblocks(algorithm, shape);
+    const uint64_t by_rank = (uint64_t)ceil(away * (double)(meets ? read : formula.sent));
     return (struct tt_traffic){.sent = by_rank * (uint64_t)most,
                                .by_rank = by_rank,
                                .messages = (uint64_t)ceil(away * messages_of(&formula)),
@@ -283,6 +295,19 @@ static void share_cores(struct tt_model_part *part, const struct tt_shape *shape
                                         part->formula.depth <= 1;
 }
 
+/* Bytes a microsecond that GPUs of a group send to those of other groups of the host, together: an
+ * estimate for a root of PCIe 4 with 16 lanes, never measured. */
+static const double ACROSS_GROUPS = 20e3;
+
+/* The additional cost of bytes that leave a group of the host. */
+static double cost_across(const struct tt_model_part *part, const struct load *load)
+{
+    const struct tt_traffic *traffic = &part->traffic;
+    return load->block *
+           (double)(traffic->sent > traffic->received ? traffic->sent : traffic->received) /
+           ACROSS_GROUPS;
+}
+
 static struct tt_model_part part_of(const struct tt_phase *phase, bool one_host)
 {
     struct tt_model_part part = {.algorithm = phase->algorithm,
@@ -295,18 +320,21 @@ static struct tt_model_part part_of(const struct tt_phase *phase, bool one_host)
                                  .share = phase->share,
                                  .at_once = phase->at_once,
                                  .repeats = 1};
-    if (phase->between) part.traffic = traffic_of(phase->algorithm, &phase->shape);
+    part.in_groups = has_groups(&phase->shape);
+    if (phase->between || part.in_groups)
+        part.traffic = traffic_of(phase->algorithm, &phase->shape);
     return part;
 }
 
 struct tt_model tt_model_of(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
                             const struct tt_setting *setting)
 {
-    struct tt_phase phases[TT_MOST_PHASES] = {{.algorithm = algorithm,
-                                               .shape = *shape,
-                                               .between = shape->hosts && shape->hosts->nhosts > 1,
-                                               .share = 1,
-                                               .at_once = 1}};
+    struct tt_phase phases[TT_MOST_PHASES] = {
+        {.algorithm = algorithm,
+         .shape = *shape,
+         .between = shape->hosts && shape->hosts->nhosts > 1 && !has_groups(shape),
+         .share = 1,
+         .at_once = 1}};
     struct tt_model model = {.number = 1,
                              .whole = {.algorithm = algorithm,
                                        .formula = tt_formula_of(algorithm, shape),
@@ -332,9 +360,9 @@ double tt_model_us(const struct tt_model *model, const struct tt_setting *settin
         const struct tt_model_part *part = &model->parts[i];
         const double share = part->share * (double)nbytes;
         cost += cost_inside(part, setting, share);
-        if (!part->between) continue;
+        if (!part->between && !part->in_groups) continue;
         const struct load load = load_of(part, share, setting->slot_bytes);
-        cost += cost_between(part, setting, &load);
+        cost += part->between ? cost_between(part, setting, &load) : cost_across(part, &load);
     }
     return cost;
 }

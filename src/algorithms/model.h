@@ -13,11 +13,12 @@ struct tt_model_part {
     int nranks, nblocks, nchannels;
     bool one_host;             /* meetings are possible */
     bool between;              /* hosts */
+    bool in_groups;            /* of one host (tt_hosts_by_distance) */
     bool composed;             /* with other parts, which wait for this one */
     double share;              /* of the call's data */
     int at_once;               /* ranks of a host that do this on different shares */
     int repeats;               /* how often the whole algorithm runs it, on channels of their own */
-    struct tt_traffic traffic; /* where between */
+    struct tt_traffic traffic; /* where between, or in_groups */
     int on_host;               /* ranks of the largest host that do this */
     double per_core;           /* ranks that do this, on one core; at least 1 */
     struct tt_totals totals;   /* of the ranks that do this, where counted */

@@ -20,22 +20,35 @@
  *
  * Order of folding: block b is x[b] + (x[b-1] + (... + (x[b+2] + x[b+1]))), indices modulo n.
  *
+ * Where the ranks are groups of one host that are far from one another (GPUs below several PCIe
+ * roots), the ring goes round group by group, and so leaves each group once; block b is that of the
+ * rank at place b.
+ *
  * Source: Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations,
  * JPDC 2009. */
 #include "algorithms/forms.h"
 #include "algorithms/list.h"
 
+/* The rank that is `distance` places further round the ring. */
+static int32_t around(const struct tt_shape *shape, int rank, int64_t distance)
+{
+    const struct tt_hosts *hosts = shape->hosts;
+    if (!hosts || !hosts->one_host) return tt_mod(rank + distance, shape->nranks);
+    const int place = hosts->begin[hosts->host_of[rank]] + hosts->local_of[rank];
+    return hosts->ranks[tt_mod(place + distance, shape->nranks)];
+}
+
 static void reduce_scatter_step(const struct tt_algorithm *self, const struct tt_shape *shape,
                                 int rank, int channel, int index, struct tt_step *step)
 {
     if (alone(shape, step)) return;
-    step->local = circle(shape, TT_INPUT, (int64_t)rank - 1 - index, 1);
+    step->local = tt_range(TT_INPUT, around(shape, rank, -1 - (int64_t)index), 1);
     if (index > 0) {
-        step->recv = ahead(shape, rank, -1);
+        step->recv = tt_peer(around(shape, rank, -1));
         step->op = TT_FOLD;
     }
     if (index < shape->nranks - 1) {
-        step->send = ahead(shape, rank, 1);
+        step->send = tt_peer(around(shape, rank, 1));
     } else {
         step->dst = tt_range(TT_OUTPUT, rank, 1);
         step->finish = true;
@@ -49,9 +62,9 @@ static void all_gather_step(const struct tt_algorithm *self, const struct tt_sha
     if (index == 0)
         step->local = tt_range(TT_INPUT, rank, 1);
     else
-        step->recv = ahead(shape, rank, -1);
-    step->dst = circle(shape, TT_OUTPUT, (int64_t)rank - index, 1);
-    if (index < shape->nranks - 1) step->send = ahead(shape, rank, 1);
+        step->recv = tt_peer(around(shape, rank, -1));
+    step->dst = tt_range(TT_OUTPUT, around(shape, rank, -(int64_t)index), 1);
+    if (index < shape->nranks - 1) step->send = tt_peer(around(shape, rank, 1));
 }
 
 static void all_reduce_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
@@ -63,7 +76,7 @@ static void all_reduce_step(const struct tt_algorithm *self, const struct tt_sha
         return;
     }
     reduce_scatter_step(self, shape, rank, channel, index, step);
-    if (index == middle && middle > 0) step->send = ahead(shape, rank, 1);
+    if (index == middle && middle > 0) step->send = tt_peer(around(shape, rank, 1));
 }
 
 static struct tt_formula reduce_scatter_formula(const struct tt_algorithm *self,

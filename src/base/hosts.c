@@ -86,6 +86,47 @@ tt_status tt_hosts_create(const uint64_t *ids, int nranks, struct tt_hosts **out
     return TT_OK;
 }
 
+static int distance_of(const uint8_t *distances, int nranks, int a, int b)
+{
+    const int there = distances[a * nranks + b], back = distances[b * nranks + a];
+    return there > back ? there : back;
+}
+
+/* ids[r] = the first rank of those that are joined to r by pairs that are nearer than the farthest.
+ * Returns how many groups there are. */
+static int join_near(const uint8_t *distances, int nranks, uint64_t *ids)
+{
+    int farthest = 0, ngroups = nranks;
+    for (int r = 0; r < nranks; r++) ids[r] = (uint64_t)r;
+    for (int a = 0; a < nranks; a++)
+        for (int b = 0; b < a; b++)
+            if (distance_of(distances, nranks, a, b) > farthest)
+                farthest = distance_of(distances, nranks, a, b);
+    for (int a = 0; a < nranks; a++)
+        for (int b = 0; b < a; b++) {
+            if (distance_of(distances, nranks, a, b) == farthest || ids[a] == ids[b]) continue;
+            const uint64_t low = ids[a] < ids[b] ? ids[a] : ids[b];
+            const uint64_t high = ids[a] < ids[b] ? ids[b] : ids[a];
+            for (int r = 0; r < nranks; r++)
+                if (ids[r] == high) ids[r] = low;
+            ngroups--;
+        }
+    return ngroups;
+}
+
+tt_status tt_hosts_by_distance(const uint8_t *distances, int nranks, struct tt_hosts **groups)
+{
+    uint64_t *ids = malloc((size_t)nranks * sizeof *ids);
+    *groups = NULL;
+    if (!ids) return tt_fail(TT_ERR_SYSTEM, "out of memory for the places of %d ranks", nranks);
+    const int ngroups = join_near(distances, nranks, ids);
+    const tt_status status =
+        ngroups > 1 && ngroups < nranks ? tt_hosts_create(ids, nranks, groups) : TT_OK;
+    free(ids);
+    if (*groups) (*groups)->one_host = true;
+    return status;
+}
+
 void tt_hosts_destroy(struct tt_hosts *hosts)
 {
     if (!hosts) return;

@@ -33,10 +33,16 @@ struct tt_hosts {
     int32_t *ranks;    /* [nranks]: the ranks host by host */
     int32_t *lanes;    /* [least * nhosts]: lanes[l * nhosts + h] = the l-th rank of host h. With
                         * as many ranks on every host this too is an order of all ranks */
+    bool one_host;     /* the "hosts" are groups of one host (tt_hosts_by_distance) */
 };
 
 /* From every rank's host identity: equal means same host. TT_ERR_SYSTEM without memory. */
 TT_NODISCARD tt_status tt_hosts_create(const uint64_t *ids, int nranks, struct tt_hosts **hosts);
+/* Groups of one host that are far from one another: distances[a * nranks + b], of which the larger
+ * of both directions counts. Ranks of different groups are as far from one another as any. *groups:
+ * NULL where there is one group, or each rank would be one. Errors as tt_hosts_create. */
+TT_NODISCARD tt_status tt_hosts_by_distance(const uint8_t *distances, int nranks,
+                                            struct tt_hosts **groups);
 void tt_hosts_destroy(struct tt_hosts *hosts);
 /* Bytes of memory held. */
 size_t tt_hosts_bytes(const struct tt_hosts *hosts);
@@ -44,6 +50,12 @@ size_t tt_hosts_bytes(const struct tt_hosts *hosts);
 static inline int tt_hosts_size(const struct tt_hosts *hosts, int host)
 {
     return hosts->begin[host + 1] - hosts->begin[host];
+}
+
+/* The hosts; NULL where they are groups of one host. */
+static inline const struct tt_hosts *tt_hosts_apart(const struct tt_hosts *hosts)
+{
+    return hosts && hosts->one_host ? NULL : hosts;
 }
 
 /* The ranks of a host, in rank order. */

@@ -21,6 +21,11 @@ struct tt_carried {
      * to use the least of any. *must_fail, after a failure: the init must fail too. */
     tt_status (*connect)(struct tt_comm_core *core, const struct tt_carried_config *config,
                          const void *offers, int32_t *amount, bool *must_fail);
+    /* When all ranks have connected, or have failed to. USAGE: this rank and another one do not
+     * reach each other's memory right, although both have connected. */
+    tt_status (*examine)(struct tt_comm_core *core);
+    /* distances[nranks]: of each rank's GPU from this rank's (enum tt_distance). */
+    void (*measure)(const struct tt_comm_core *core, uint8_t *distances);
     void (*agree)(struct tt_comm_core *core, int32_t least);
     /* No call has used the part: frees it. */
     void (*close)(struct tt_comm_core *core);

@@ -54,7 +54,9 @@ struct tt_comm_core {
      * parts belong to the carriers. */
     struct tt_kernel_part *kernel;
     struct tt_staged_part *staged;
-    char no_kernels[256]; /* why `kernel` is NULL */
+    char no_kernels[512];    /* why `kernel` is NULL */
+    struct tt_hosts *groups; /* of ranks whose GPUs are near to one another, owned; NULL: all are
+                              * alike, or there are no kernels */
     /* owner: the issuing thread */
     struct tt_engine engine;
     /* Calls of this communicator get turns that are not issued here: replays of CUDA graphs. NULL:
@@ -230,6 +232,8 @@ struct tt_carrier_limits {
     size_t slot_setting;                       /* the setting of slot_bytes */
     int nparts;                                /* parts that run side by side; 0: the fabric says */
     bool of_gpus; /* kernels move the data: other costs, longer pieces */
+    const struct tt_hosts
+        *groups; /* the placement of ranks for these programs; NULL: the fabric's */
 };
 
 /* Who runs programs: calls whose carriers have the same of these share choices, programs, memos. */

@@ -52,6 +52,14 @@ static tt_status look_at(const struct tt_comm_core *core, const struct tt_where 
 static tt_status refuse_host_memory(const struct tt_comm_core *core, const struct tt_where *where,
                                     const char *name, const struct tt_extent *buffer)
 {
+    struct tt_gpu gpu;
+    /* The GPU would use pages that the kernel may move, and copies of them hold up the caller. */
+    if (!tt_driver_gpu(core->gpu, &gpu) && gpu.pageable)
+        return tt_fail(TT_ERR_ARGUMENT,
+                       "%s: %s %p is pageable memory of the host, or has been freed. GPU %d could "
+                       "use pageable memory (GH200, HMM), but calls on a GPU do not: allocate it "
+                       "there (cuMemAlloc), or pin it (cuMemHostRegister)",
+                       where->function, name, (void *)buffer->first, core->gpu);
     return tt_fail(TT_ERR_ARGUMENT,
                    "%s: %s %p is memory of the host that GPU %d cannot use, or has been freed, but "
                    "the call runs on the GPU: allocate it there, or pin it (cuMemHostRegister)",

@@ -51,6 +51,7 @@ void tt_comm_free(tuttiComm_t comm)
     go_on_to(comm, TT_COMM_GOES);
     if (comm->core.engine.fabric) tt_engine_fini(&comm->core.engine);
     tt_fabric_destroy(comm->core.fabric);
+    tt_hosts_destroy(comm->core.groups);
     sodium_memzero(comm->key, sizeof comm->key);
     tt_comm_await_calls(comm);
     tt_handle_remove(comm, TT_HANDLE_COMM);

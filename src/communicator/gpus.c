@@ -53,37 +53,109 @@ static void note_reason(struct tt_comm_core *core)
 }
 
 /* This rank's GPU cannot run kernels for the communicator. */
-static void drop_kernels(const struct tt_making *making, tt_status status)
+static void note_failure(const struct tt_making *making)
 {
     struct tt_comm_core *core = &making->comm->core;
-    if (!status) return;
     note_reason(core);
     if (making->config->expects_gpu)
         TT_WARN("communicator %s: rank %d: kernels run no calls: %s", core->name, core->rank,
                 tt_last_error());
+}
+
+/* Most ranks whose GPUs are placed; those of larger communicators count as alike. */
+enum { MOST_PLACED = 64 };
+
+/* What a rank says of its kernels. */
+struct answer {
+    int32_t amount;                 /* what it has if it has them, > 0; 0: it can have none */
+    uint8_t distances[MOST_PLACED]; /* of the GPUs of the first ranks from its own */
+    char fault[444]; /* "": none. How its memory and that of another rank fail: amount is 0 */
+};
+
+/* All ranks have stored their words to the memory of this rank, or cannot connect: then no word is
+ * looked for in vain, because another rank's answer counts for more. */
+static void examine(const struct tt_making *making, struct answer *mine)
+{
+    struct tt_comm_core *core = &making->comm->core;
+    if (!mine->amount) return;
+    if (core->nranks <= MOST_PLACED) kernels->measure(core, mine->distances);
+    if (!kernels->examine(core)) return;
+    mine->amount = 0;
+    snprintf(mine->fault, sizeof mine->fault, "%.*s", (int)sizeof mine->fault - 1, tt_last_error());
+}
+
+/* The rank for which kernels cannot run; of several the first, but of those that could not connect,
+ * if there are any: with them nobody can exchange words. -1: they run for all. *least: the least
+ * amount. */
+static int find_failed(const struct tt_making *making, const struct answer *all, int32_t *least)
+{
+    int failed = -1;
+    *least = INT32_MAX;
+    for (int r = 0; making->member && r < making->nranks; r++) {
+        const struct answer *answer = &all[tt_making_participant(making, r)];
+        if (answer->amount < *least) *least = answer->amount;
+        if (answer->amount) continue;
+        if (!*answer->fault) return r;
+        if (failed < 0) failed = r;
+    }
+    return failed;
+}
+
+/* Kernels run no calls because of the answer of the rank. */
+static void drop_kernels(const struct tt_making *making, int rank, const struct answer *answer,
+                         const struct answer *mine)
+{
+    struct tt_comm_core *core = &making->comm->core;
+    const bool has_said = !mine->amount && !*mine->fault; /* why it cannot connect */
+    if (*answer->fault)
+        snprintf(core->no_kernels, sizeof core->no_kernels, "%s", answer->fault);
+    else if (!has_said)
+        snprintf(core->no_kernels, sizeof core->no_kernels,
+                 "kernels cannot run for rank %d (its log at INFO says why)", rank);
+    if (rank == core->rank && *answer->fault &&
+        tt_config_int(TT_CONFIG_DEVICE_KERNELS) != TT_CONFIG_REQUIRE)
+        TT_WARN("communicator %s: kernels run no calls, which go through memory of the host: %s",
+                core->name, answer->fault);
     kernels->close(core);
 }
 
-/* After a round in which each rank may have dropped its kernels: all ranks have them, or none has.
- * mine: what this rank has if it has them, > 0; *least: the least that any rank has. */
-static tt_status agree_on_kernels(struct tt_making *making, int32_t mine, int32_t *least)
+/* Kernels run for all ranks: which of their GPUs are near to one another. */
+static tt_status place(struct tt_making *making, const struct answer *all)
+{
+    struct tt_comm_core *core = &making->comm->core;
+    const int n = core->nranks;
+    static const char *const plural[] = {"", "s"};
+    if (n > MOST_PLACED) return TT_OK;
+    uint8_t *distances = malloc((size_t)n * (size_t)n);
+    if (!distances) return tt_fail(TT_ERR_SYSTEM, "out of memory for the places of %d ranks", n);
+    for (int r = 0; r < n; r++)
+        memcpy(distances + r * n, all[tt_making_participant(making, r)].distances, (size_t)n);
+    const tt_status status = tt_hosts_by_distance(distances, n, &core->groups);
+    free(distances);
+    if (!status && core->groups && core->rank == 0)
+        TT_INFO("communicator %s: its GPUs are %d group%s far from one another, the largest of %d "
+                "rank%s; rings go round group by group",
+                core->name, core->groups->nhosts, plural[core->groups->nhosts > 1],
+                core->groups->most, plural[core->groups->most > 1]);
+    return status;
+}
+
+/* After a round in which each rank may have failed to make its kernels: all ranks have them, or
+ * none has. Where the ranks have connected, they examine how they reach one another's memory. */
+static tt_status agree_on_kernels(struct tt_making *making, bool connected, struct answer *mine,
+                                  int32_t *least)
 {
     const struct tt_participants *participants = making->participants;
-    *least = INT32_MAX;
-    if (!has_kernels(making)) mine = 0;
-    int32_t *all = calloc((size_t)participants->nparticipants, sizeof *all);
+    if (!has_kernels(making)) mine->amount = 0;
+    struct answer *all = calloc((size_t)participants->nparticipants, sizeof *all);
     if (!all) making->status = tt_fail(TT_ERR_SYSTEM, "out of memory for the GPUs of the ranks");
     tt_status status = tt_making_agree(making);
-    if (!status) status = participants->allgather(participants->context, &mine, all, sizeof mine);
-    for (int r = 0; !status && making->member && r < making->nranks; r++) {
-        struct tt_comm_core *core = &making->comm->core;
-        const int32_t has = all[tt_making_participant(making, r)];
-        if (has < *least) *least = has;
-        if (has || !core->kernel) continue;
-        snprintf(core->no_kernels, sizeof core->no_kernels,
-                 "kernels cannot run for rank %d (its log at INFO says why)", r);
-        kernels->close(core);
-    }
+    if (!status && connected) examine(making, mine);
+    if (!status) status = participants->allgather(participants->context, mine, all, sizeof *mine);
+    const int failed = status ? -1 : find_failed(making, all, least);
+    if (failed >= 0 && has_kernels(making))
+        drop_kernels(making, failed, &all[tt_making_participant(making, failed)], mine);
+    if (!status && connected && has_kernels(making)) making->status = place(making, all);
     free(all);
     return status;
 }
@@ -147,7 +219,8 @@ static tt_status do_without_kernels(const struct tt_making *making)
     return TT_OK;
 }
 
-/* all: the offers of all participants. */
+/* all: the offers of all participants. After a failure this rank's memory stays until the others
+ * know: they store to it. */
 static void connect_kernels(struct tt_making *making, const char *all, char *ours, int32_t *amount)
 {
     const struct tt_carried_config config = config_of(making);
@@ -158,8 +231,10 @@ static void connect_kernels(struct tt_making *making, const char *all, char *our
                size);
     const tt_status status =
         kernels->connect(&making->comm->core, &config, ours, amount, &must_fail);
-    drop_kernels(making, status);
-    if (status && must_fail && making->config->needs_gpu) making->status = status;
+    if (!status) return;
+    *amount = 0;
+    note_failure(making);
+    if (must_fail && making->config->needs_gpu) making->status = status;
 }
 
 /* Each rank with a GPU sends the others how to reach its memory. offers: room for one of this rank,
@@ -169,10 +244,14 @@ static tt_status gather_offers(struct tt_making *making, char *offers, int32_t *
     const struct tt_participants *participants = making->participants;
     const size_t size = kernels->offer_bytes;
     const struct tt_carried_config config = config_of(making);
+    struct answer mine = {.amount = 1};
     int32_t least;
-    if (offers && making->member && may_have_kernels(making))
-        drop_kernels(making, kernels->offer(&making->comm->core, &config, offers));
-    TT_TRY(agree_on_kernels(making, 1, &least)); /* fails without memory */
+    if (offers && making->member && may_have_kernels(making) &&
+        kernels->offer(&making->comm->core, &config, offers)) {
+        note_failure(making);
+        kernels->close(&making->comm->core);
+    }
+    TT_TRY(agree_on_kernels(making, false, &mine, &least)); /* fails without memory */
     char *all = offers + size, *ours = all + (size_t)participants->nparticipants * size;
     TT_TRY(participants->allgather(participants->context, offers, all, size));
     if (has_kernels(making)) connect_kernels(making, all, ours, amount);
@@ -213,15 +292,16 @@ tt_status tt_making_connect_gpus(struct tt_making *making)
     if (!any_gpu(making)) return TT_OK;
     const size_t n = (size_t)making->participants->nparticipants;
     char *offers = calloc(2 * n + 1, kernels->offer_bytes);
-    int32_t amount = 0, least;
+    struct answer mine = {.amount = 0};
+    int32_t least;
     if (!offers)
         making->status = tt_fail(TT_ERR_SYSTEM, "out of memory for the GPUs of %zu ranks", n);
-    tt_status status = gather_offers(making, offers, &amount);
+    tt_status status = gather_offers(making, offers, &mine.amount);
     free(offers);
-    if (!status) status = agree_on_kernels(making, amount, &least);
+    if (!status) status = agree_on_kernels(making, true, &mine, &least);
     if (status) return status;
     if (has_kernels(making)) kernels->agree(&making->comm->core, least);
-    if (making->member) making->status = do_without_kernels(making);
+    if (making->member && !making->status) making->status = do_without_kernels(making);
     if (making->member && !making->status) warn_of_queues(making);
     return tt_making_agree(making);
 }

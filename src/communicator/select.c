@@ -7,21 +7,22 @@
 #include "program/first_use.h"
 #include "program/lower.h"
 
-static struct tt_shape shape_of(const struct tuttiComm *comm, enum tt_collective collective,
-                                int root)
-{
-    return (struct tt_shape){.collective = collective,
-                             .nranks = comm->core.nranks,
-                             .root = root,
-                             .hosts = comm->core.fabric->hosts};
-}
-
 static struct tt_carrier_limits limits_of(const struct tuttiComm *comm,
                                           const struct tt_carrier *carrier)
 {
     struct tt_carrier_limits limits;
     carrier->limits(&comm->core, &limits);
     return limits;
+}
+
+static struct tt_shape shape_of(const struct tuttiComm *comm, const struct tt_carrier *carrier,
+                                enum tt_collective collective, int root)
+{
+    const struct tt_carrier_limits limits = limits_of(comm, carrier);
+    return (struct tt_shape){.collective = collective,
+                             .nranks = comm->core.nranks,
+                             .root = root,
+                             .hosts = limits.groups ? limits.groups : comm->core.fabric->hosts};
 }
 
 /* What the choice depends on. The constants of the host are those of its links. */
@@ -48,7 +49,7 @@ static const struct tt_algorithm *choose(tuttiComm_t comm, const struct tt_selec
     if (forced && (!of->uneven || forced->uneven)) return forced;
     struct tt_choices *choices = &comm->choices[of->carrier->programs][of->collective][of->uneven];
     if (choices->number == 0) {
-        const struct tt_shape shape = shape_of(comm, of->collective, 0);
+        const struct tt_shape shape = shape_of(comm, of->carrier, of->collective, 0);
         struct tt_setting setting = setting_of(comm, of->carrier);
         setting.uneven = of->uneven;
         tt_choices_make(choices, &shape, &setting);
@@ -127,7 +128,7 @@ static struct tt_cached *take_out(tuttiComm_t comm, const struct tt_algorithm *a
 static tt_status make(tuttiComm_t comm, const struct tt_algorithm *algorithm, int root,
                       const struct tt_carrier *carrier, struct tt_cached **made)
 {
-    const struct tt_shape shape = shape_of(comm, algorithm->collective, root);
+    const struct tt_shape shape = shape_of(comm, carrier, algorithm->collective, root);
     struct tt_cached *cached = calloc(1, sizeof *cached);
     if (!cached) return tt_fail(TT_ERR_SYSTEM, "out of memory for a program");
     cached->carrier = carrier;
@@ -149,8 +150,8 @@ static tt_status prove_count(const struct tuttiComm *comm, const struct tt_cache
 {
     bool any_count;
     if (cached->any_count) return TT_OK;
-    const struct tt_shape shape =
-        shape_of(comm, cached->algorithm->collective, cached->loaded->program->root);
+    const struct tt_shape shape = shape_of(comm, cached->carrier, cached->algorithm->collective,
+                                           cached->loaded->program->root);
     return tt_prove_first_use(cached->algorithm, &shape, count, &any_count);
 }
 
@@ -258,7 +259,7 @@ static tt_status set_algorithm(tuttiComm_t comm, tuttiCollective_t collective, c
         return tt_fail(TT_ERR_ARGUMENT, "%s has no algorithm '%s': there are %s",
                        tt_collective_name(kind), name, names);
     }
-    const struct tt_shape shape = shape_of(comm, kind, 0);
+    const struct tt_shape shape = shape_of(comm, &tt_carrier_host, kind, 0);
     const char *refusal = algorithm ? tt_refusal(algorithm, &shape) : NULL;
     if (refusal) return tt_fail(TT_ERR_USAGE, "%s:%s %s", tt_collective_name(kind), name, refusal);
     TT_TRY(tt_comm_check_order(algorithm, comm->setting.in_rank_order));

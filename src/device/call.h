@@ -195,7 +195,9 @@ struct tt_device_batch {
     alignas(16) uint32_t ncalls;
     uint32_t nthreads; /* of each block: a multiple of 32; 0: TT_DEVICE_THREADS */
     int32_t priority;  /* of the launch, as CUDA has it: the lower the more urgent; 0: ordinary */
-    uint32_t unused;
+    uint32_t nprobes;  /* where ncalls is 0: what the launch does */
+    struct tt_device_probe *probes;
+    uint64_t loads; /* of the probes: 1: loads each word, 0: stores it */
     struct tt_device_call calls[TT_DEVICE_MOST_CALLS];
 };
 static_assert(sizeof(struct tt_device_batch) <= 4096, "a kernel's parameters");

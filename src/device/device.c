@@ -350,6 +350,23 @@ tt_status tt_device_launch(struct tt_device *device, void *stream,
                            "");
 }
 
+tt_status tt_device_launch_probes(struct tt_device *device, void *stream,
+                                  struct tt_device_probe *probes, size_t nprobes, bool loads)
+{
+    enum { THREADS = 2 * WARP_THREADS, MOST_BLOCKS = 8 };
+    const struct tt_device_batch batch = {
+        .probes = probes, .nprobes = (uint32_t)nprobes, .loads = loads};
+    const size_t nblocks = (nprobes + THREADS - 1) / THREADS;
+    void *parameters[] = {(void *)(uintptr_t)&batch}; /* the driver copies it */
+    if (nprobes == 0) return TT_OK;
+    TT_TRY(tt_context_enter(device->context));
+    const CUresult result = device->cu->LaunchKernel(
+        device->run, nblocks < MOST_BLOCKS ? (unsigned)nblocks : MOST_BLOCKS, 1, 1, THREADS, 1, 1,
+        ROOM_BYTES, stream, parameters, NULL);
+    tt_context_leave(device->context);
+    return result == CUDA_SUCCESS ? TT_OK : fail_call(device, result, "cuLaunchKernel", "");
+}
+
 static CUDA_KERNEL_NODE_PARAMS node_params(const struct tt_device *device, unsigned nblocks,
                                            unsigned nthreads, void **parameters)
 {

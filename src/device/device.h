@@ -37,6 +37,11 @@ struct tt_shares *tt_device_shares(struct tt_device *device);
  * (they might wait for one another for ever). */
 TT_NODISCARD tt_status tt_device_launch(struct tt_device *device, void *stream,
                                         const struct tt_device_batch *batch);
+/* Launches on the stream a kernel that stores, or loads, the words. The probes are memory of
+ * tt_context_allocate_host. */
+TT_NODISCARD tt_status tt_device_launch_probes(struct tt_device *device, void *stream,
+                                               struct tt_device_probe *probes, size_t nprobes,
+                                               bool loads);
 /* Adds the launch of the batch's calls as a node of a CUDA graph, which follows the nodes
  * after[0..nafter). Errors as tt_device_launch. */
 TT_NODISCARD tt_status tt_device_add_node(struct tt_device *device, void *graph, void *const *after,

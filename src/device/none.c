@@ -45,6 +45,13 @@ tt_status tt_device_launch(struct tt_device *device, void *stream,
     return tt_fail(TT_ERR_USAGE, "this build of tutti has no CUDA kernels");
 }
 
+tt_status tt_device_launch_probes(struct tt_device *device, void *stream,
+                                  struct tt_device_probe *probes, size_t nprobes, bool loads)
+{
+    (void)probes, (void)nprobes, (void)loads;
+    return tt_device_launch(device, stream, NULL);
+}
+
 tt_status tt_device_add_node(struct tt_device *device, void *graph, void *const *after,
                              size_t nafter, const struct tt_device_batch *batch, void **node)
 {

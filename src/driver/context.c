@@ -396,6 +396,15 @@ tt_status tt_stream_find_id(int gpu, void *stream, uint64_t *id)
     return TT_OK;
 }
 
+/* In the context. Its kernels run on a part of the GPU only, and may so wait for one another for
+ * ever. */
+static bool is_green(const struct tt_context *context, CUstream stream)
+{
+    CUgreenCtx green = NULL;
+    return context->cu->StreamGetGreenCtx &&
+           context->cu->StreamGetGreenCtx(stream, &green) == CUDA_SUCCESS && green;
+}
+
 tt_status tt_context_check_stream(struct tt_context *context, void *stream,
                                   struct tt_stream_facts *facts)
 {
@@ -409,7 +418,15 @@ tt_status tt_context_check_stream(struct tt_context *context, void *stream,
     CUresult result = context->cu->StreamGetCtx(stream, &owner);
     if (result == CUDA_SUCCESS) result = context->cu->StreamGetPriority(stream, &facts->priority);
     if (result == CUDA_SUCCESS) result = context->cu->StreamGetFlags(stream, &flags);
+    const bool green = is_green(context, stream);
     tt_context_leave(context);
+    if (green)
+        return tt_fail(
+            TT_ERR_ARGUMENT,
+            "%p is a stream of a green context (cuGreenCtxStreamCreate), expected one of "
+            "GPU %d's primary context: make that, and let each of the two wait for the "
+            "other's events",
+            stream, context->gpu);
     facts->blocks = !(flags & CU_STREAM_NON_BLOCKING);
     if (result == CUDA_SUCCESS && owner == context->handle) return TT_OK;
     return tt_fail(TT_ERR_ARGUMENT,

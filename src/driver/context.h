@@ -139,7 +139,8 @@ struct tt_stream_facts {
  * default ones. One call of the driver where the thread has a current context, any GPU's. gpu: the
  * stream's. What is no stream need not be found: the driver may read through it. */
 TT_NODISCARD tt_status tt_stream_find_id(int gpu, void *stream, uint64_t *id);
-/* ARGUMENT: the stream is none of this context. The default streams are of any. */
+/* ARGUMENT: the stream is none of this context, or one of a green context. The default streams are
+ * of any. */
 TT_NODISCARD tt_status tt_context_check_stream(struct tt_context *context, void *stream,
                                                struct tt_stream_facts *facts);
 /* Later work of `after` waits for what `before` has now. No host waits. */

@@ -13,12 +13,13 @@ static void describe_gpu(const struct tt_output *output, int number)
         tt_say(output, "GPU %d: %s", number, tt_last_error());
         return;
     }
-    char peers[128] = "";
+    char peers[512] = "";
     for (int peer = 0; peer < tt_driver_ngpus(NULL); peer++) {
         const size_t used = strlen(peers);
         if (peer != number && tt_driver_peers(number, peer))
-            snprintf(peers + used, sizeof peers - used, "%s%d", used ? "," : ", accesses GPU ",
-                     peer);
+            snprintf(peers + used, sizeof peers - used, "%s%d by %s",
+                     used ? ", " : ", accesses GPU ", peer,
+                     tt_distance_text(tt_driver_distance(number, peer)));
     }
     tt_say(output, "GPU %d: %s, compute capability %d.%d, %d multiprocessors, %.1f GiB, PCI %s%s",
            number, gpu.name, gpu.capability / 10, gpu.capability % 10, gpu.nprocessors,

@@ -35,6 +35,7 @@ struct tt_gpu {
     int nprocessors;  /* multiprocessors */
     size_t nbytes;    /* of its memory */
     bool managed;     /* the host and GPUs can access managed memory at the same time */
+    bool pageable;    /* kernels can access pageable memory of the host: GH200, HMM */
 };
 
 /* ARGUMENT: no such GPU. DEVICE: the driver failed. */
@@ -42,6 +43,22 @@ TT_NODISCARD tt_status tt_driver_gpu(int number, struct tt_gpu *gpu);
 
 /* Whether GPU `number` can access the memory of GPU `peer` directly; false where either is none. */
 bool tt_driver_peers(int number, int peer);
+
+/* What lies between two GPUs; the nearer come first. */
+enum tt_distance {
+    TT_DISTANCE_UNKNOWN, /* this process does not see both */
+    TT_NEAR,             /* NVLink, or nothing: it is one GPU */
+    TT_BELOW_SWITCH,
+    TT_BELOW_ROOT,
+    TT_ACROSS_ROOTS /* of PCIe */
+};
+/* By whether atomics of one GPU work in the memory of the other one (NVLink), by the system's files
+ * about PCIe, and where there are none by the driver's rank of the link. */
+enum tt_distance tt_driver_distance(int number, int peer);
+/* "NVLink", "a PCIe switch", "a PCIe root", "two PCIe roots". */
+const char *tt_distance_text(enum tt_distance distance);
+/* Of devices at these places below /sys/devices; "": unknown. */
+enum tt_distance tt_distance_of_paths(const char *a, const char *b);
 
 enum tt_pointer_kind {
     TT_POINTER_HOST,       /* what CUDA knows nothing of */

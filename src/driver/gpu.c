@@ -51,7 +51,7 @@ tt_status tt_driver_gpu(int number, struct tt_gpu *gpu)
     struct tt_gpu found = {.name = ""};
     CUdevice device;
     CUuuid uuid;
-    int major, minor, managed;
+    int major, minor, managed, pageable;
     TT_TRY(tt_cuda_device(number, &device));
     TT_CUDA_TRY(cu, DeviceGetName, found.name, sizeof found.name, device);
     TT_CUDA_TRY(cu, DeviceGetPCIBusId, found.pci, sizeof found.pci, device);
@@ -65,9 +65,12 @@ tt_status tt_driver_gpu(int number, struct tt_gpu *gpu)
                 CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
     TT_CUDA_TRY(cu, DeviceGetAttribute, &managed, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
                 device);
+    TT_CUDA_TRY(cu, DeviceGetAttribute, &pageable, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
+                device);
     memcpy(found.uuid, uuid.bytes, sizeof found.uuid);
     found.capability = 10 * major + minor;
     found.managed = managed != 0;
+    found.pageable = pageable != 0;
     *gpu = found;
     return TT_OK;
 }

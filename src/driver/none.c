@@ -40,6 +40,17 @@ bool tt_driver_peers(int number, int peer)
     return false;
 }
 
+enum tt_distance tt_driver_distance(int number, int peer)
+{
+    return number == peer ? TT_NEAR : TT_DISTANCE_UNKNOWN;
+}
+
+const char *tt_distance_text(enum tt_distance distance)
+{
+    (void)distance;
+    return "nothing";
+}
+
 tt_status tt_driver_pointer(const void *pointer, struct tt_pointer *result)
 {
     (void)pointer;

@@ -62,9 +62,10 @@ static bool is_placed(const struct tt_hosts *hosts, const char *placement)
 }
 
 /* An algorithm that is not made of others does not look at hosts: the same programs run on one host
- * and on several. */
+ * and on several. It may look at groups of one host, which ./check does not prove. */
 bool tt_proof_covers(const struct tt_algorithm *algorithm, const struct tt_shape *shape)
 {
+    if (shape->hosts && shape->hosts->one_host) return false;
     if (!algorithm->parts) return shape->nranks <= TT_COVERED_RANKS;
     if (!shape->hosts) return false;
     for (int i = 0; i < NPLACEMENTS; i++)

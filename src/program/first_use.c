@@ -16,6 +16,7 @@ struct proved {
     int nranks, root;
     size_t count;
     bool any_count;
+    bool one_host;
     uint8_t host_of[TT_PROOF_MOST_RANKS];
 };
 
@@ -29,6 +30,7 @@ static struct proved key_of(const struct tt_algorithm *algorithm, const struct t
 {
     struct proved key = {
         .algorithm = algorithm, .nranks = shape->nranks, .root = shape->root, .count = count};
+    key.one_host = shape->hosts && shape->hosts->one_host;
     for (int r = 0; shape->hosts && r < shape->nranks; r++)
         key.host_of[r] = (uint8_t)shape->hosts->host_of[r];
     return key;
@@ -39,7 +41,8 @@ static const struct proved *find_locked(const struct proved *key)
     for (int i = 0; i < MOST_KEPT; i++) {
         const struct proved *one = &kept[i];
         if (one->algorithm == key->algorithm && one->nranks == key->nranks &&
-            one->root == key->root && (one->any_count || one->count == key->count) &&
+            one->root == key->root && one->one_host == key->one_host &&
+            (one->any_count || one->count == key->count) &&
             memcmp(one->host_of, key->host_of, sizeof one->host_of) == 0)
             return one;
     }
@@ -55,6 +58,7 @@ static void keep_locked(const struct proved *key)
     place->root = key->root;
     place->count = key->count;
     place->any_count = key->any_count;
+    place->one_host = key->one_host;
     memcpy(place->host_of, key->host_of, sizeof place->host_of);
     atomic_store_explicit(&place->algorithm, key->algorithm, memory_order_release);
 }

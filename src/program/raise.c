@@ -56,7 +56,7 @@ static struct tt_span raised_span(const struct tt_program *program,
 
 static struct tt_peers everyone_of_host(const struct tt_raised *raised)
 {
-    const struct tt_hosts *hosts = raised->hosts;
+    const struct tt_hosts *hosts = tt_hosts_apart(raised->hosts);
     if (!hosts) return (struct tt_peers){.number = raised->program->nranks, .stride = 1};
     const struct tt_group group = tt_hosts_inside(hosts, hosts->host_of[raised->program->rank]);
     return (struct tt_peers){.number = group.number, .stride = 1, .group = group};

@@ -68,7 +68,8 @@ bool tt_meets(const struct tt_algorithm *algorithm)
 
 const char *tt_refusal(const struct tt_algorithm *algorithm, const struct tt_shape *shape)
 {
-    const bool one_host = !shape->hosts || shape->hosts->nhosts == 1;
+    const struct tt_hosts *hosts = tt_hosts_apart(shape->hosts);
+    const bool one_host = !hosts || hosts->nhosts == 1;
     if (algorithm->one_host && !one_host)
         return "needs all ranks on one host; between hosts it can be the X of X/Y";
     if (algorithm->parts && one_host) return "needs several hosts; on one host use X without /Y";
@@ -190,7 +191,7 @@ static const char *check_link(const struct tt_step *step, const struct tt_shape 
 /* All ranks of the rank's host, in rank order. */
 static bool is_host(const struct tt_peers *members, const struct tt_shape *shape, int rank)
 {
-    const struct tt_hosts *hosts = shape->hosts;
+    const struct tt_hosts *hosts = tt_hosts_apart(shape->hosts);
     const int host = hosts ? hosts->host_of[rank] : 0;
     if (members->number != (hosts ? tt_hosts_size(hosts, host) : shape->nranks)) return false;
     for (int i = 0; i < members->number; i++)

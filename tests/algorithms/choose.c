@@ -495,6 +495,22 @@ TEST(choose, on_gpus_by_the_blocks_that_there_are)
     }
 }
 
+/* Long calls cross between groups of GPUs as seldom as they can; without groups they do not. */
+TEST(choose, on_gpus_in_groups_a_ring_takes_long_calls)
+{
+    struct tt_hosts *groups = hosts_of("aaaabbbb");
+    REQUIRE(groups != NULL);
+    groups->one_host = true;
+    struct tt_shape shape = {.collective = TT_ALL_REDUCE, .nranks = 8};
+    struct tt_setting setting = gpu;
+    setting.nparts = 32;
+    CHECK_STR(tt_choose(&shape, &setting, 256 * MIB)->name, "two_shot");
+    shape.hosts = groups;
+    CHECK_STR(tt_choose(&shape, &setting, 256 * MIB)->name, "ring");
+    CHECK_STR(tt_choose(&shape, &setting, 8)->name, "parallel");
+    tt_hosts_destroy(groups);
+}
+
 /* A tree has a channel for each half of the data: of as many blocks of threads half are its copies.
  * Its longest chain is three times its steps, and every dependence of the chain costs a step. */
 TEST(choose, on_gpus_a_tree_is_no_two_steps)

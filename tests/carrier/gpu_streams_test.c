@@ -118,6 +118,30 @@ TEST(gpu_streams, a_stream_whose_calls_have_not_ended_keeps_its_memory)
     CALL(cuStreamDestroy_v2, handle);
 }
 
+static CUresult CUDAAPI say_green(CUstream stream, CUgreenCtx *green)
+{
+    *green = (CUgreenCtx)(uintptr_t)stream;
+    return CUDA_SUCCESS;
+}
+
+/* The driver says that the stream is one. */
+TEST(gpu_streams, a_stream_of_a_green_context_is_an_error_that_says_so)
+{
+    tuttiStream_t stream = NULL;
+    struct tt_cuda *driver = (struct tt_cuda *)(uintptr_t)tt_cuda_load();
+    const char *text = "is a stream of a green context (cuGreenCtxStreamCreate), expected one of "
+                       "GPU 1's primary context";
+    use_gpu(1);
+    CUstream other = make(0);
+    __typeof__(cuStreamGetGreenCtx) *const real = driver->StreamGetGreenCtx;
+    driver->StreamGetGreenCtx = say_green;
+    check_error(tuttiStreamOfDevice(&stream, 1, other), tuttiInvalidArgument, text);
+    check_error(tuttiStreamFromDevice(&stream, 1, other), tuttiInvalidArgument, text);
+    driver->StreamGetGreenCtx = real;
+    CHECK(find(1, other));
+    CALL(cuStreamDestroy_v2, other);
+}
+
 TEST(gpu_streams, what_cannot_be_is_an_error_that_names_it)
 {
     tuttiStream_t stream = NULL;

@@ -154,6 +154,10 @@ static void pageable(struct gpu_rank *rank)
     struct memory here, host;
     int on_stack[4] = {0};
     const struct memory stack = {.kind = PAGEABLE, .data = on_stack};
+    int can = 0;
+    CALL(cuDeviceGetAttribute, &can, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, rank->gpu);
+    const char *text = can ? "could use pageable memory (GH200, HMM), but calls on a GPU do not"
+                           : "is memory of the host that GPU";
     gpu_use(rank->gpu);
     CUstream own = gpu_stream(rank->gpu);
     allocate(&here, DEVICE, rank->gpu);
@@ -161,10 +165,8 @@ static void pageable(struct gpu_rank *rank)
     const CUstream handles[] = {own, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
     for (int i = 0; i < 3; i++) {
         const tuttiStream_t stream = of_device(rank, handles[i]);
-        check_error(rank, sum(rank, &host, &host, 4, stream), tuttiInvalidArgument,
-                    "is memory of the host that GPU");
-        check_error(rank, sum(rank, &stack, &stack, 4, stream), tuttiInvalidArgument,
-                    "is memory of the host that GPU");
+        check_error(rank, sum(rank, &host, &host, 4, stream), tuttiInvalidArgument, text);
+        check_error(rank, sum(rank, &stack, &stack, 4, stream), tuttiInvalidArgument, text);
     }
     const tuttiStream_t any = of_device(rank, NULL);
     check_error(rank, sum(rank, &here, &host, 4, any), tuttiInvalidArgument, "recvbuff");

@@ -69,6 +69,55 @@ TEST(first_use, on_hosts_that_check_does_not_prove_runs_one_proof)
     }
 }
 
+/* The ranks of each letter are a group of one host. */
+static struct tt_hosts *groups_of(const char *placement)
+{
+    struct tt_hosts *groups = hosts_of(placement);
+    if (groups) groups->one_host = true;
+    return groups;
+}
+
+/* What runs on GPUs that are far from one another is proved here, not by ./check. */
+TEST(first_use, on_groups_of_a_host_every_algorithm_is_proved)
+{
+    static const char *const placements[] = {"abab", "abba", "aabbb", "abcabcab", "aaaabbbb"};
+    for (size_t i = 0; i < sizeof placements / sizeof *placements; i++)
+        for (int c = 0; c < TT_NCOLLECTIVES; c++) {
+            const struct tt_algorithm *algorithm;
+            struct tt_hosts *groups = groups_of(placements[i]);
+            REQUIRE(groups != NULL);
+            const struct tt_shape shape = {.collective = (enum tt_collective)c,
+                                           .nranks = groups->nranks,
+                                           .root = 1,
+                                           .hosts = groups};
+            for (int a = 0; (algorithm = tt_algorithm_at(shape.collective, a)); a++)
+                if (!tt_refusal(algorithm, &shape)) CHECK_EQ(proofs_of(algorithm, &shape), 1);
+            tt_hosts_destroy(groups);
+        }
+}
+
+/* Ranks 0, 2, 1, 3, 0: two of four messages stay in their group. */
+TEST(first_use, a_ring_goes_round_group_by_group)
+{
+    static const int next[] = {2, 3, 1, 0};
+    struct tt_hosts *groups = groups_of("abab");
+    REQUIRE(groups != NULL);
+    struct tt_shape shape = all_reduce_shape(4);
+    shape.hosts = groups;
+    const struct tt_algorithm *ring = tt_algorithm_find(TT_ALL_REDUCE, "ring");
+    for (int r = 0; r < 4; r++) {
+        struct tt_step step = {0};
+        tt_step(ring, &shape, r, 0, 0, &step);
+        CHECK_EQ(step.send.first, next[r]);
+        groups->one_host = false; /* hosts, between which a ring goes in rank order */
+        step = (struct tt_step){0};
+        tt_step(ring, &shape, r, 0, 0, &step);
+        CHECK_EQ(step.send.first, (r + 1) % 4);
+        groups->one_host = true;
+    }
+    tt_hosts_destroy(groups);
+}
+
 TEST(first_use, another_root_is_another_program)
 {
     const struct tt_algorithm *binomial = tt_algorithm_find(TT_BROADCAST, "binomial");

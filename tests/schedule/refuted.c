@@ -29,11 +29,11 @@
 
 /* Rank 0 is on one host, rank 1 on another. */
 static int32_t each_its_own[] = {0, 1}, no_place[] = {0, 0}, begins[] = {0, 1, 2};
-static const struct tt_hosts two_hosts = {2, 2, 1, 1, each_its_own, no_place, begins, each_its_own, each_its_own};
+static const struct tt_hosts two_hosts = {2, 2, 1, 1, each_its_own, no_place, begins, each_its_own, each_its_own, false};
 
 /* Ranks 0 and 1 are on one host, rank 2 on another. */
 static int32_t first_two[] = {0, 0, 1}, locals[] = {0, 1, 0}, begins_two[] = {0, 2, 3}, in_order[] = {0, 1, 2}, lane[] = {0, 2};
-static const struct tt_hosts two_and_one = {3, 2, 1, 2, first_two, locals, begins_two, in_order, lane};
+static const struct tt_hosts two_and_one = {3, 2, 1, 2, first_two, locals, begins_two, in_order, lane, false};
 
 /* ---- The result ---- */
 REFUTED(a_contribution_is_missing, REDUCE2, 1, 0, 5,

@@ -42,6 +42,7 @@ if [ ! -e "$VGPU/libcuda.so.1" ]; then
     echo "skipped: tutti-info --gpus with virtual GPUs: they were not built (cuda.h of CUDA 13)"
     finish
 fi
+VGPU_DEVICES=3 VGPU_TOPOLOGY="0,2|1" gpus "$VGPU" ", accesses GPU 1 by a PCIe root, 2 by NVLink"
 VGPU_DEVICES=2 gpus "$VGPU" "GPU 0: "
 expect "lines of two virtual GPUs" 2 "$(grep -c '^GPU [01]: .*, compute capability [0-9]*\.[0-9], [0-9]* multiprocessors, [0-9.]* GiB, PCI ' "$work/out")"
 finish

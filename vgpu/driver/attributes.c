@@ -195,6 +195,10 @@ static bool own(const struct vd_device *device, CUdevice_attribute which, int *v
     case CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID:
         *value = 0;
         return true;
+    case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS:
+    case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES:
+        *value = vd.settings.pageable;
+        return true;
     case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
         *value = vd.settings.dmabuf != VD_DMABUF_OFF;
         return true;

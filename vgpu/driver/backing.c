@@ -64,6 +64,7 @@ CUresult vd_backing_create(int device, uint64_t nbytes, struct vd_backing **back
                                 .mapped = vd_round_up(nbytes, VD_PAGE) + 2 * VD_PAGE,
                                 .fd = -1,
                                 .device = device,
+                                .identity = d != NULL ? d->identity : -1,
                                 .charged = d != NULL,
                                 .refs = 1};
     void *bytes = mmap(NULL, made->mapped, PROT_READ | PROT_WRITE,
@@ -120,7 +121,7 @@ static int make_file(const struct vd_backing *backing, enum vd_share kind, const
     struct vd_label label = {.id = {id[0], id[1]},
                              .nbytes = backing->nbytes,
                              .kind = kind,
-                             .device = backing->device,
+                             .identity = backing->identity,
                              .numa = backing->numa,
                              .skew = backing->skew};
     memcpy(label.magic, label_magic, sizeof label.magic);
@@ -172,6 +173,15 @@ struct vd_backing *vd_backing_find(const uint64_t id[2])
     return NULL;
 }
 
+/* The number that the GPU has in this process. */
+static int device_of(int identity)
+{
+    if (identity < 0) return identity;
+    for (int d = 0; d < vd.ndevices; d++)
+        if (vd.devices[d].identity == identity) return d;
+    return VD_HIDDEN;
+}
+
 /* Reads and checks the label. NULL, or what is wrong. */
 static const char *read_label(int fd, enum vd_share kind, const uint64_t *id,
                               struct vd_label *label)
@@ -192,8 +202,10 @@ static const char *read_label(int fd, enum vd_share kind, const uint64_t *id,
         vd_round_up(label->skew + label->nbytes, VD_PAGE) != (uint64_t)about.st_size - VD_PAGE)
         return "the memory's label does not fit its size";
     if (label->kind != (uint32_t)kind) return "the memory was shared in another way";
-    if (label->device < -1 || label->device >= vd.ndevices)
-        return "the memory lies on a GPU that this process does not have (VGPU_DEVICES)";
+    if (label->identity < -1 || label->identity >= vd.settings.devices ||
+        (kind != VD_SHARE_IPC && device_of(label->identity) == VD_HIDDEN))
+        return "the memory lies on a GPU that this process does not have (VGPU_DEVICES, "
+               "CUDA_VISIBLE_DEVICES)";
     if (id != NULL && (id[0] != label->id[0] || id[1] != label->id[1]))
         return "the memory was freed, and its descriptor's number used again";
     return NULL;
@@ -218,7 +230,8 @@ CUresult vd_backing_open(int fd, enum vd_share kind, const uint64_t *id,
                                   .skew = label.skew,
                                   .room = vd_round_up(label.skew + label.nbytes, VD_PAGE),
                                   .fd = own,
-                                  .device = label.device,
+                                  .device = device_of(label.identity),
+                                  .identity = label.identity,
                                   .numa = label.numa,
                                   .refs = 1,
                                   .id = {label.id[0], label.id[1]},

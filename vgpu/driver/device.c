@@ -58,7 +58,11 @@ static void open_device(int number, int identity)
 CUresult vd_devices_start(void)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    uint32_t broken[VD_DEVICES] = {0};
     bool taken[VD_DEVICES] = {false};
+    int groups[VD_DEVICES];
+    (void)vd_settings_pairs(vd.settings.broken, broken); /* these were checked */
+    (void)vd_settings_groups(vd.settings.topology, groups);
     for (int i = 0; visible == NULL && i < vd.settings.devices; i++) open_device(vd.ndevices++, i);
     while (visible != NULL && isdigit((unsigned char)*visible)) {
         char *end;
@@ -68,6 +72,10 @@ CUresult vd_devices_start(void)
         open_device(vd.ndevices++, (int)identity);
         visible = *end == ',' ? end + 1 : end;
         if (visible == end) break;
+    }
+    for (int d = 0; d < vd.ndevices; d++) {
+        vd.devices[d].broken = broken[vd.devices[d].identity];
+        vd.devices[d].group = groups[vd.devices[d].identity];
     }
     return vd.ndevices != 0 ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
@@ -234,10 +242,14 @@ CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute which, CUdevi
     if (value == NULL) return vd_leave(CUDA_ERROR_INVALID_VALUE);
     switch ((int)which) {
     case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED:
-    case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED:
         *value = source->peers[to];
         return vd_leave(CUDA_SUCCESS);
+    case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED:
+        *value = source->peers[to] && source->group == vd.devices[to].group;
+        return vd_leave(CUDA_SUCCESS);
     case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK:
+        *value = source->group != vd.devices[to].group;
+        return vd_leave(CUDA_SUCCESS);
     case CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED:
     case CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED:
         *value = 0;

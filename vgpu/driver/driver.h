@@ -279,6 +279,8 @@ struct vd_device {
     unsigned retained, flags;
     unsigned ncontexts;                     /* that are not destroyed */
     bool peers[VD_DEVICES];                 /* VGPU_PEERS: hardware that could */
+    int group;                              /* VGPU_TOPOLOGY */
+    uint32_t broken;                        /* VGPU_PEER_BROKEN: a bit each GPU of the machine */
     uint64_t flushes;                       /* calls of cuFlushGPUDirectRDMAWrites */
     struct vd_queue queues[VD_MOST_QUEUES]; /* VGPU_QUEUES of them */
 };
@@ -404,6 +406,7 @@ struct vd_settings { /* VGPU_*: settings.c has the table, vgpu-info prints it */
     uint64_t memory;
     bool shuffled_blocks, strict_vectors, check_undefined, model;
     bool peers;
+    bool pageable;
     bool leaks;        /* memory that is not freed when the process ends is reported */
     bool reports_fail; /* exit status 86 of a process that made a report */
     enum vg_reads reads;
@@ -414,6 +417,8 @@ struct vd_settings { /* VGPU_*: settings.c has the table, vgpu-info prints it */
     const char *report;    /* file of JSON, a line a report; NULL: none */
     const char *suppress;  /* file of suppressions; NULL: none */
     const char *counts;    /* file of struct vgpu_counts; NULL: none */
+    const char *topology;  /* groups of GPUs; NULL: one */
+    const char *broken;    /* pairs of GPUs; NULL: none */
     const char *exclusive; /* file that processes lock: a GPU takes one of them; NULL: all */
     int driver_version;
 };

@@ -178,9 +178,11 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsign
     result = vd_ipc_open(&handle, VD_SHARE_IPC, __func__, &backing);
     if (result != CUDA_SUCCESS) return vd_leave(result);
     const int device = context->device->gpu.number;
-    if (device != backing->device && !context->device->peers[backing->device]) {
-        vd_say("%s: GPU %d has no peer access to GPU %d, where the memory lies", __func__, device,
-               backing->device);
+    const bool is_peer =
+        backing->device == VD_HIDDEN ? vd.settings.peers : context->device->peers[backing->device];
+    if (device != backing->device && !is_peer) {
+        vd_say("%s: GPU %d has no peer access to GPU %d of the machine, where the memory lies",
+               __func__, device, backing->identity);
         vd_backing_put(backing);
         return vd_leave(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
     }

@@ -125,6 +125,7 @@ CUresult vd_memory_add_device(struct vd_memory *memory, int device)
     if (vg_regions_add(&vd.devices[device].regions, &memory->region) != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     memory->devices |= 1u << device;
+    if (vd_peer_is_broken(device, memory)) memory->region.lost |= 1u << device;
     return CUDA_SUCCESS;
 }
 

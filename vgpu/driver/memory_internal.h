@@ -14,6 +14,9 @@ static inline uint64_t vd_round_up(uint64_t value, uint64_t unit)
 
 /* ---- backing.c: where the bytes of device memory lie ---- */
 
+/* A GPU that CUDA_VISIBLE_DEVICES leaves out: memory there can be opened by IPC. */
+enum { VD_HIDDEN = -2 };
+
 enum vd_share { VD_SHARE_IPC = 1, VD_SHARE_VMM = 2, VD_SHARE_EVENT = 3 };
 
 /* Private pages of this process, or, from the moment it is shared, pages of a memfd whose last page
@@ -25,9 +28,10 @@ struct vd_backing {
     uint64_t room;   /* skew and nbytes in whole pages */
     uint64_t mapped; /* bytes of the mapping, which begins with the first page */
     int fd;          /* -1: private */
-    int device;      /* number of the GPU; -1: host */
-    int numa;        /* location.id of host memory */
-    bool charged;    /* counts against the device's memory: not when it was opened */
+    int device;   /* number of the GPU; -1: host; VD_HIDDEN: one that this process does not see */
+    int identity; /* of the GPU, the same in all processes; -1: host */
+    int numa;     /* location.id of host memory */
+    bool charged; /* counts against the device's memory: not when it was opened */
     uint32_t refs;
     uint64_t id[2]; /* random; of a shared one */
     struct vd_backing *next;
@@ -38,7 +42,7 @@ struct vd_label {
     char magic[16];
     uint64_t id[2], nbytes;
     uint32_t kind; /* enum vd_share */
-    int32_t device, numa;
+    int32_t identity, numa;
     uint32_t skew;
 };
 
@@ -106,6 +110,8 @@ void vd_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Whether a context of the device has peer access to the other device. */
 bool vd_peer_sees(int device, int other);
 void vd_peer_disabled(struct CUctx_st *context, struct vd_device *peer);
+/* VGPU_PEER_BROKEN has the device and the GPU of the memory. */
+bool vd_peer_is_broken(int device, const struct vd_memory *memory);
 
 /* ---- host.c ---- */
 

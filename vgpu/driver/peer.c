@@ -9,6 +9,13 @@ bool vd_peer_sees(int device, int other)
     return enabled[device][other] > 0;
 }
 
+bool vd_peer_is_broken(int device, const struct vd_memory *memory)
+{
+    const int identity = memory->backing != NULL ? memory->backing->identity : -1;
+    const bool is_own = memory->device == device && memory->kind != VD_MEMORY_IPC;
+    return identity >= 0 && !is_own && (vd.devices[device].broken >> identity & 1) != 0;
+}
+
 static bool is_device(int device)
 {
     return device >= 0 && device < vd.ndevices;

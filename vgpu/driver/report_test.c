@@ -107,6 +107,8 @@ TEST(vgpu_settings, a_value_that_cannot_be_is_named_with_what_was_expected)
         {"VGPU_DMABUF", "ordered", "on, unordered, unflushed, off"},
         {"VGPU_QUEUES", "33", "1 to 32"},
         {"VGPU_DRIVER_LOCK", "1", "off, on, strict"},
+        {"VGPU_PEER_BROKEN", "0-1,2", "pairs of GPUs 0 to 15, as 0-1,1-0"},
+        {"VGPU_TOPOLOGY", "0,16", "groups of GPUs 0 to 15, as 0,1|2,3"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char expected[256];

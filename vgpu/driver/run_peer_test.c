@@ -123,3 +123,40 @@ TEST(vgpu_peer, a_variable_that_goes_under_another_gpus_kernel_fails_it)
     CHECK_EQ(vt_run_unopened(NULL, unload_under_a_kernel, text, sizeof text), 86);
     CHECK_MESSAGE(strstr(text, "fault") != NULL, "%s", text);
 }
+
+/* ---- VGPU_PEER_BROKEN ----------------------------------------------------------------------- */
+
+/* The GPU does so with memory of its own, of the other one, and back. */
+static void lose_one_way(void)
+{
+    CUdeviceptr here, there;
+    CHECK(vt_open(2));
+    here = vt_device(64);
+    vt_current(1);
+    there = vt_device(64);
+    OK(vt_put(there, 7, NULL));
+    OK(cuCtxEnablePeerAccess(vt.contexts[0], 0));
+    OK(cuCtxSynchronize());
+    vt_current(0);
+    OK(cuCtxEnablePeerAccess(vt.contexts[1], 0));
+    OK(vt_put(there, 8, NULL));
+    OK(vt_move(here, there, NULL));
+    OK(vt_put(here + 4, 9, NULL));
+    OK(cuCtxSynchronize());
+    CHECK_EQ(vt_read(there, 0), 7);
+    CHECK_EQ(vt_read(here, 0), UINT32_MAX);
+    CHECK_EQ(vt_read(here, 1), 9);
+    OK(cuMemcpyPeer(here, vt.contexts[0], there, vt.contexts[1], 4));
+    CHECK_EQ(vt_read(here, 0), 7);
+    vt_current(1);
+    OK(vt_put(here + 8, 10, NULL));
+    OK(cuCtxSynchronize());
+    CHECK_EQ(vt_read(here, 2), 10);
+}
+
+TEST(vgpu_peer, stores_to_memory_behind_a_broken_mapping_are_lost_and_loads_give_ones)
+{
+    char text[4096];
+    const char *const settings[] = {"VGPU_PEER_BROKEN=0-1", NULL};
+    CHECK_MESSAGE(vt_run_unopened(settings, lose_one_way, text, sizeof text) == 0, "%s", text);
+}

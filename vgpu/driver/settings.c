@@ -182,6 +182,32 @@ static const struct setting table[] = {
      "1",
      {0},
      "whether GPUs can access each other's memory (cuDeviceCanAccessPeer)"},
+    {"VGPU_PEER_BROKEN",
+     TEXT,
+     AT(broken),
+     0,
+     0,
+     "",
+     {0},
+     "pairs of GPUs, as 0-1,1-0: stores of kernels of the first to memory of the second (0-0: of "
+     "other processes) are lost, "
+     "and loads give ones; copies are right"},
+    {"VGPU_TOPOLOGY",
+     TEXT,
+     AT(topology),
+     0,
+     0,
+     "",
+     {0},
+     "groups of GPUs, as 0,1|2,3: those of one are linked by NVLink, others by PCIe"},
+    {"VGPU_PAGEABLE",
+     SWITCH,
+     AT(pageable),
+     0,
+     1,
+     "0",
+     {0},
+     "1: GPUs say that kernels can access pageable memory of the host, as GH200 does; they cannot"},
     {"VGPU_EXCLUSIVE",
      TEXT,
      AT(exclusive),
@@ -400,6 +426,35 @@ int vd_settings_driver_version(void)
     return (int)value;
 }
 
+bool vd_settings_pairs(const char *text, uint32_t bits[VD_DEVICES])
+{
+    while (text != NULL) {
+        int first, second, length = 0;
+        if (sscanf(text, "%2d-%2d%n", &first, &second, &length) != 2 || first < 0 || second < 0 ||
+            first >= VD_DEVICES || second >= VD_DEVICES || (text[length] && text[length] != ','))
+            return false;
+        bits[first] |= 1u << second;
+        text = text[length] ? text + length + 1 : NULL;
+    }
+    return true;
+}
+
+bool vd_settings_groups(const char *text, int groups[VD_DEVICES])
+{
+    int group = 0;
+    for (int i = 0; i < VD_DEVICES; i++) groups[i] = 0;
+    while (text != NULL) {
+        int gpu, length = 0;
+        if (sscanf(text, "%2d%n", &gpu, &length) != 1 || gpu < 0 || gpu >= VD_DEVICES ||
+            (text[length] && strchr(",|", text[length]) == NULL))
+            return false;
+        groups[gpu] = group;
+        group += text[length] == '|';
+        text = text[length] ? text + length + 1 : NULL;
+    }
+    return true;
+}
+
 int vd_settings_read(struct vd_settings *settings, char error[512])
 {
     memset(settings, 0, sizeof *settings);
@@ -410,6 +465,17 @@ int vd_settings_read(struct vd_settings *settings, char error[512])
         if (s->kind == TEXT) {
             const char *path = text != NULL && *text != '\0' ? text : NULL;
             memcpy((char *)settings + s->offset, &path, sizeof path);
+            if (s->offset == AT(topology) && !vd_settings_groups(path, (int[VD_DEVICES]){0})) {
+                snprintf(error, 512,
+                         "%s is \"%.200s\"; expected groups of GPUs 0 to %d, as 0,1|2,3", s->name,
+                         path, VD_DEVICES - 1);
+                return -1;
+            }
+            if (s->offset == AT(broken) && !vd_settings_pairs(path, (uint32_t[VD_DEVICES]){0})) {
+                snprintf(error, 512, "%s is \"%.200s\"; expected pairs of GPUs 0 to %d, as 0-1,1-0",
+                         s->name, path, VD_DEVICES - 1);
+                return -1;
+            }
             continue;
         }
         if (text == NULL) text = standard_of(s);

@@ -22,4 +22,11 @@ void vd_settings_help(FILE *to);
 /* The variables with the values that *settings has. */
 void vd_settings_print(FILE *to, const struct vd_settings *settings);
 
+/* Whether the text is groups of GPUs, as "0,1|2,3"; sets the group of each GPU, 0 of those that are
+ * not named. NULL is none. */
+bool vd_settings_groups(const char *text, int groups[VD_DEVICES]);
+/* Whether the text is pairs of GPUs, as "0-1,1-0": bits[0] has bit 1 then, and bits[1] bit 0. NULL
+ * is none. */
+bool vd_settings_pairs(const char *text, uint32_t bits[VD_DEVICES]);
+
 #endif

@@ -224,9 +224,26 @@ static void count(const struct access *a, uint32_t lanes, const uint64_t *addres
         traffic->waited += (uint64_t)__builtin_popcount(wait_again(a, lanes, address)) * nbytes;
 }
 
+/* As over PCIe where nobody answers. */
+static enum vg_step lose(const struct access *a, uint32_t lanes)
+{
+    static const uint64_t ones[2] = {UINT64_MAX, UINT64_MAX};
+    const bool loads = a->in->op == VG_LD;
+    const uint32_t to = loads ? a->to : a->in->op == VG_ATOM ? 1 : 0;
+    for (uint32_t c = loads ? a->first : 0; c < to; c++)
+        VG_FOR_LANES(i, lanes) put(a, a->in->dst[c], i, ones);
+    return VG_NEXT;
+}
+
+static bool is_lost(const struct access *a, const struct vg_region *region)
+{
+    return region->lost != 0 && (region->lost >> a->warp->block->run->launch.gpu->number & 1) != 0;
+}
+
 static enum vg_step on_region(const struct access *a, uint32_t lanes, struct vg_region *region,
                               const uint64_t *address)
 {
+    if (is_lost(a, region)) return lose(a, lanes);
     if (a->write && !may_write(a, region))
         return vg_fail(a->warp, vg_first(lanes), a->in, VG_FAULT_ADDRESS,
                        "writes to 0x%" PRIx64 ", which is read-only: %s (allocation %" PRIu64 ")",

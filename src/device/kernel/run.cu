@@ -123,10 +123,26 @@ static __device__ uint32_t find_run(const struct tt_device_batch *batch)
     return 31 - (uint32_t)__clz((int)__ballot_sync(UINT32_MAX, before));
 }
 
+/* All threads of all blocks: the words of a batch without calls. */
+static __device__ __noinline__ void run_probes(struct tt_device_probe *probes, uint32_t nprobes,
+                                               bool loads)
+{
+    for (uint32_t i = blockIdx.x * blockDim.x + tt_thread(); i < nprobes;
+         i += gridDim.x * blockDim.x) {
+        if (loads)
+            tt_store_count(&probes[i].found, tt_load_sys(probes[i].word));
+        else
+            tt_store_count(probes[i].word, probes[i].value);
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(TT_DEVICE_THREADS, 1)
     tutti_run(const __grid_constant__ struct tt_device_batch batch)
 {
-    if (!batch.ncalls) return; /* a node of a graph that has lost its call */
+    if (!batch.ncalls) { /* perhaps a node of a graph that has lost its call */
+        run_probes(batch.probes, batch.nprobes, batch.loads);
+        return;
+    }
     const struct tt_device_call *call = &batch.calls[find_run(&batch)];
     do {
         const uint32_t index = blockIdx.x - call->first_block;

@@ -23,6 +23,7 @@ struct tt_device_room_config {
     int rank, nranks, nchannels; /* channels: of two ranks, as end.h counts them */
     size_t nslots, slot_bytes, line_bytes;
     uint64_t process_id; /* random, one per process: equal means same address space */
+    uint64_t id;         /* of the communicator, the same on all its ranks */
     bool one_process;    /* all ranks are in this process: the memory is not opened to others */
 };
 
@@ -58,12 +59,27 @@ TT_NODISCARD tt_status tt_device_room_offer(struct tt_device_room **room,
  * both). After a failure only destroy may follow. */
 TT_NODISCARD tt_status tt_device_room_connect(struct tt_device_room *room,
                                               const struct tt_device_offer *offers);
+/* The test of the mappings, after connect and before the links are used. Each rank stores words to
+ * its own memory and, by the address that its kernels use, to that of each rank on another GPU or
+ * in another process. When all ranks have done so, each loads what the others stored to its memory,
+ * and, by these addresses, what they stored to their own: a word of each channel in both
+ * directions. tt_device_room_probes fills probes[0 .. its result) for one of the two; at most
+ * tt_device_room_most_probes(), 0: there is nothing to test. */
+size_t tt_device_room_most_probes(const struct tt_device_room *room);
+size_t tt_device_room_probes(const struct tt_device_room *room, bool loads,
+                             struct tt_device_probe *probes);
+/* After the probes of the second kind were loaded. USAGE: a word is wrong; the text names both
+ * ranks and GPUs, how they are connected, where the word lies, what it is, and what to do. */
+TT_NODISCARD tt_status tt_device_room_check_probes(const struct tt_device_room *room,
+                                                   const struct tt_device_probe *probes);
 const struct tt_device_links *tt_device_room_links(const struct tt_device_room *room);
 /* How many ranks have the same GPU as this one, in all processes, with this one. */
 int tt_device_room_sharers(const struct tt_device_room *room);
 /* "device memory", "device memory by IPC", "peer access to GPU 1", "peer access to GPU 1 by IPC" (a
  * number in the peer's process): how messages reach a peer. */
 void tt_device_room_describe(const struct tt_device_room *room, int peer, char *text, size_t size);
+/* How far the peer's GPU is from this rank's (enum tt_distance). */
+int tt_device_room_distance(const struct tt_device_room *room, int peer);
 /* Bytes of device memory held. */
 size_t tt_device_room_bytes(const struct tt_device_room *room);
 /* Closes the others' memory and frees its own; nobody may use it any more. NULL is allowed. */

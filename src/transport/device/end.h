@@ -73,6 +73,14 @@ struct tt_device_links {
     uint32_t unused;
 };
 
+/* A word of the memory of a link, by which the mappings of memory are tested before they are used
+ * (device_room.h). Host memory that GPUs can use. */
+struct tt_device_probe {
+    uint64_t *word; /* an address that this rank's GPU uses */
+    uint64_t value; /* to be stored, or expected */
+    uint64_t found; /* written by the kernel that loads the word */
+};
+
 #ifdef __CUDACC__
 #define TT_DEVICE_INLINE static __host__ __device__ inline
 #else

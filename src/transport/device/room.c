@@ -16,6 +16,7 @@ struct peer {
     char *memory; /* as this rank's GPU uses it; NULL: not reached yet */
     int gpu;      /* number in its process */
     bool same_process, same_gpu;
+    int distance;    /* enum tt_distance */
     bool reached_by; /* its kernels can read all memory of this rank's at its address */
 };
 
@@ -208,6 +209,9 @@ static tt_status reach(struct tt_device_room *room, const struct tt_device_offer
     peer->gpu = offer->gpu;
     peer->same_process = offer->process_id == room->config.process_id;
     peer->same_gpu = !memcmp(offer->uuid, room->uuid, sizeof room->uuid);
+    peer->distance = peer->same_gpu
+                         ? TT_NEAR
+                         : (int)tt_driver_distance(room->config.gpu, number_of(offer->uuid));
     const tt_status status = open_memory(room, offer, peer);
     if (!status) {
         /* Of another GPU it could read what cuMemAlloc gave, but not all virtual memory. */
@@ -273,6 +277,114 @@ tt_status tt_device_room_connect(struct tt_device_room *room, const struct tt_de
     return upload_ends(room);
 }
 
+/* ---- The test of mappings -------------------------------------------------------------------- */
+
+static bool is_mapped(const struct tt_device_room *room, int rank)
+{
+    const struct peer *peer = &room->peers[rank];
+    return rank != room->config.rank && !(peer->same_process && peer->same_gpu);
+}
+
+size_t tt_device_room_most_probes(const struct tt_device_room *room)
+{
+    size_t nmapped = 0;
+    for (int r = 0; r < room->config.nranks; r++) nmapped += is_mapped(room, r);
+    return 2 * nmapped * room->shape.nchannels;
+}
+
+/* Of splitmix64. */
+static uint64_t mix(uint64_t value)
+{
+    value = (value ^ value >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    value = (value ^ value >> 27) * UINT64_C(0x94d049bb133111eb);
+    return value ^ value >> 31;
+}
+
+/* What `writer` stores to the memory of `owner`, and what no other rank, channel or communicator
+ * stores anywhere. */
+static uint64_t value_of(const struct tt_device_room *room, int writer, int owner, uint32_t channel)
+{
+    const uint64_t who = (uint64_t)(uint32_t)writer << 32 | (uint32_t)owner;
+    return mix(room->config.id + mix(who + mix(channel + UINT64_C(0x9e3779b97f4a7c15))));
+}
+
+/* The word of the channel in memory of the owner, as this rank's GPU uses it: in the slots of what
+ * the writer sends, or in the places of the owner itself. Nobody expects anything there before a
+ * message comes. */
+static uint64_t *word_of(const struct tt_device_room *room, int writer, int owner, uint32_t channel)
+{
+    const int self = room->config.rank, other = writer == self ? owner : writer;
+    const struct tt_device_layout at = tt_device_layout(&room->shape);
+    char *memory = owner == self ? room->memory : room->peers[owner].memory;
+    const struct tt_device_place here = {(uint32_t)self, room->memory};
+    const struct tt_device_place there = {(uint32_t)other, room->peers[other].memory};
+    if (writer == owner)
+        return (uint64_t *)(void *)(memory + at.places + channel * at.slots_stride);
+    return (uint64_t *)(void *)tt_device_end_between(&room->shape, &here, &there, channel,
+                                                     writer == self)
+        .slots;
+}
+
+static void add_probes(const struct tt_device_room *room, int writer, int owner,
+                       struct tt_device_probe *probes, size_t *n)
+{
+    for (uint32_t c = 0; c < room->shape.nchannels; c++)
+        probes[(*n)++] = (struct tt_device_probe){.word = word_of(room, writer, owner, c),
+                                                  .value = value_of(room, writer, owner, c)};
+}
+
+size_t tt_device_room_probes(const struct tt_device_room *room, bool loads,
+                             struct tt_device_probe *probes)
+{
+    const int self = room->config.rank;
+    size_t n = 0;
+    if (!loads && tt_device_room_most_probes(room)) add_probes(room, self, self, probes, &n);
+    for (int r = 0; r < room->config.nranks; r++) {
+        if (!is_mapped(room, r)) continue;
+        add_probes(room, loads ? r : self, loads ? self : r, probes, &n);
+        if (loads) add_probes(room, r, r, probes, &n);
+    }
+    return n;
+}
+
+/* peer: the other rank. reads: this rank has read the peer's memory; else the peer has written to
+ * this rank's. */
+static tt_status fail_probe(const struct tt_device_room *room, int peer, bool reads,
+                            const struct tt_device_probe *probe)
+{
+    const int user = reads ? room->config.rank : peer, owner = reads ? peer : room->config.rank;
+    const int mine = room->config.gpu, theirs = room->peers[peer].gpu;
+    const char *memory = reads ? room->peers[peer].memory : room->memory;
+    char how[64];
+    if (room->peers[peer].same_gpu)
+        snprintf(how, sizeof how, "device memory");
+    else
+        snprintf(how, sizeof how, "peer access to GPU %d", reads ? theirs : mine);
+    return tt_fail(
+        TT_ERR_USAGE,
+        "rank %d on GPU %d %s wrong bytes %s the memory of rank %d on GPU %d, by %s%s: the word at "
+        "byte %llu of %zu is 0x%016llx, expected 0x%016llx. An IOMMU or PCIe ACS may be in the "
+        "way: "
+        "boot with iommu=pt, turn ACS off, or set TUTTI_DEVICE_KERNELS=0 (through memory of the "
+        "host)",
+        user, reads ? mine : theirs, reads ? "reads" : "writes", reads ? "from" : "to", owner,
+        reads ? theirs : mine, how, room->peers[peer].same_process ? "" : " by IPC",
+        (unsigned long long)((const char *)probe->word - memory), room->nbytes,
+        (unsigned long long)probe->found, (unsigned long long)probe->value);
+}
+
+tt_status tt_device_room_check_probes(const struct tt_device_room *room,
+                                      const struct tt_device_probe *probes)
+{
+    const size_t nchannels = room->shape.nchannels;
+    for (int r = 0; r < room->config.nranks; r++) {
+        if (!is_mapped(room, r)) continue;
+        for (size_t i = 0; i < 2 * nchannels; i++, probes++)
+            if (probes->found != probes->value) return fail_probe(room, r, i >= nchannels, probes);
+    }
+    return TT_OK;
+}
+
 /* ---- Questions and the end ------------------------------------------------------------------ */
 
 const struct tt_device_links *tt_device_room_links(const struct tt_device_room *room)
@@ -294,6 +406,11 @@ void tt_device_room_describe(const struct tt_device_room *room, int rank, char *
     else
         snprintf(text, size, "peer access to GPU %d%s", peer->gpu,
                  peer->same_process ? "" : " by IPC");
+}
+
+int tt_device_room_distance(const struct tt_device_room *room, int peer)
+{
+    return peer == room->config.rank ? TT_NEAR : room->peers[peer].distance;
 }
 
 size_t tt_device_room_bytes(const struct tt_device_room *room)

@@ -120,7 +120,12 @@ static inline int tt_fabric_p2p_channel(const struct tt_fabric *fabric)
 /* Number of channels that collectives use. */
 static inline int tt_fabric_nchannels(const struct tt_fabric *fabric)
 {
-    return fabric->context.nchannels - 1;
+    return fabric->context.nchannels - 1 - fabric->context.nbridges;
+}
+/* Of bridges between GPUs; -1: there is none. */
+static inline int tt_fabric_bridge_channel(const struct tt_fabric *fabric)
+{
+    return fabric->context.nbridges ? fabric->context.nchannels - 2 : -1;
 }
 
 /* The rank at a place of this host. */
@@ -220,7 +225,7 @@ void tt_fabric_begin_kernel(struct tt_fabric *fabric, uint64_t lenders);
 void tt_fabric_end_kernel(struct tt_fabric *fabric);
 /* After begin_kernel: whether a rank of this host still lends its memory to a kernel of collective
  * `seq`: it is here, or has aborted after its part of that and not left yet. seq UINT64_MAX, for
- * all other kernels: whether it is here. */
+ * all other kernels: whether it is here. Of another host: whether it has not left. */
 bool tt_fabric_lends(const struct tt_fabric *fabric, int rank, uint64_t seq);
 /* After a failure, or when this rank has left or aborted: whether kernels of another rank may still
  * use memory of this one. */

@@ -47,6 +47,8 @@ static void free_memory(struct tt_kernel_part *on)
         free(old);
     }
     tt_device_ring_free(&on->ring, context);
+    tt_proxy_destroy(on->proxy, context);
+    on->proxy = NULL;
     tt_device_room_destroy(on->room);
     on->room = NULL;
 }
@@ -164,6 +166,11 @@ static bool is_one_process(const struct tt_fabric *fabric)
     return true;
 }
 
+static bool is_bridged(const struct tt_comm_core *comm)
+{
+    return comm->fabric->hosts->nhosts > 1;
+}
+
 static tt_status offer(struct tt_comm_core *comm, const struct tt_carried_config *given,
                        void *written)
 {
@@ -187,6 +194,7 @@ static tt_status offer(struct tt_comm_core *comm, const struct tt_carried_config
         .slot_bytes = (size_t)tt_config_int(TT_CONFIG_DEVICE_SLOT_BYTES),
         .line_bytes = (size_t)tt_config_int(TT_CONFIG_DEVICE_LINE_BYTES),
         .process_id = comm->fabric->peers[comm->rank].process_id,
+        .hosts = is_bridged(comm) ? comm->fabric->hosts : NULL,
         .one_process = is_one_process(comm->fabric)};
     TT_TRY(tt_device_room_offer(&comm->kernel->room, &config, mine));
     mine->capacity = tt_device_capacity(comm->kernel->device);
@@ -202,6 +210,7 @@ static tt_status connect_part(struct tt_comm_core *comm, const struct tt_carried
     struct tt_kernel_part *on = comm->kernel;
     *must_fail = false;
     TT_TRY(tt_device_room_connect(on->room, offers));
+    if (is_bridged(comm)) TT_TRY(tt_proxy_create(&on->proxy, comm, on->room));
     TT_TRY(tt_kernel_take_place(comm, config, offers, must_fail));
     TT_INFO(
         "communicator %s: rank %d is on GPU %d with %d other ranks; at most %d blocks a call%s",
@@ -227,11 +236,15 @@ static uint64_t last_done(const struct tt_comm_core *comm)
     return done < last ? done : last;
 }
 
-/* Whether a rank has ended all calls of kernels that this rank has, has left or died. */
+/* Whether a rank has ended all calls of kernels that this rank has, has left or died; one of
+ * another host: whether it has taken all messages of this rank, or left. */
 static bool has_done(const struct tt_comm_core *comm, int rank)
 {
     const struct tt_rank_record *record = tt_fabric_record(comm->fabric, rank);
     const uint64_t last = last_done(comm);
+    if (!tt_fabric_is_local(comm->fabric, rank))
+        return tt_proxy_has_ended(comm->kernel->proxy, rank) ||
+               !tt_fabric_lends(comm->fabric, rank, last);
     return (atomic_load_explicit(&record->done, memory_order_acquire) >= last &&
             tt_graphs_has_replayed(comm, rank)) ||
            atomic_load_explicit(&record->state, memory_order_acquire) != TT_RANK_HERE ||
@@ -314,6 +327,7 @@ static void await_calls(const struct tt_comm_core *comm)
                                 .abort_ms = comm->kernel->abort_ms};
     struct tt_pause pause = {0};
     struct tt_late late = {0};
+    if (comm->kernel->proxy) tt_proxy_end(comm->kernel->proxy);
     for (;;) {
         const int rank = find_late(comm, tt_expired(held_ns));
         if (rank < 0 || !may_wait(comm, &patience)) return;
@@ -376,6 +390,7 @@ static void leave_part(struct tt_comm_core *comm)
     tt_launching_close(&on->launching);
     tt_graphs_end(on);
     on->peers_ended = await_peers(comm);
+    tt_proxy_stop(on->proxy);
     const bool own_ended = !complete || (await_own(on) && tt_graphs_have_ended(on));
     tt_attended_close(&on->queue);
     comm->kernel = NULL;

@@ -117,6 +117,7 @@ static tt_status start(struct tt_proxy *proxy)
         return tt_fail_errno(error, "cannot start the thread that moves messages of GPUs between "
                                     "hosts (ulimit -u?)");
     proxy->is_started = true;
+    atomic_store_explicit(&proxy->comm->engine.is_driven, true, memory_order_relaxed);
     return TT_OK;
 }
 

@@ -107,9 +107,13 @@ static tt_status ready(struct tt_work *work)
     return read_word(&mine->life->report->begun) >= mine->number ? TT_OK : TT_IN_PROGRESS;
 }
 
+/* Ranks of other hosts learn of each collective, as with messages of the host: of two that follow
+ * one another the first may be the one in which ranks differ. */
 static tt_status start_collective(struct tt_work *work)
 {
+    struct tt_wires *wires = work->engine->fabric->wires;
     tt_record_entry(work->engine, work->collective.call, work->turn);
+    if (wires) tt_wires_send_record(wires);
     return TT_OK;
 }
 

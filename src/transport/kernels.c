@@ -37,8 +37,7 @@ bool tt_fabric_lends(const struct tt_fabric *fabric, int rank, uint64_t seq)
     /* release: tt_fabric_leave, tt_fabric_abort */
     const uint32_t state = atomic_load_explicit(&record->state, memory_order_acquire);
     /* A rank of another host says nothing of its state before it leaves, and lends no memory. */
-    if (!tt_fabric_is_local(fabric, rank))
-        return state != TT_RANK_LEFT && state != TT_RANK_ABORTED;
+    if (!tt_fabric_is_local(fabric, rank)) return state != TT_RANK_LEFT && state != TT_RANK_ABORTED;
     if (state != TT_RANK_ABORTED) return state == TT_RANK_HERE;
     /* release: tt_fabric_leave */
     return !atomic_load_explicit(&record->withdrawn, memory_order_acquire) &&

@@ -430,8 +430,8 @@ static void settle(struct tt_comm_core *comm)
 
 static size_t bytes(const struct tt_comm_core *comm)
 {
-    (void)comm; /* what a rank has on its GPU is the GPU's memory */
-    return 0;
+    /* What a rank has on its GPU is the GPU's memory. */
+    return comm->kernel->proxy ? tt_proxy_bytes(comm->kernel->proxy) : 0;
 }
 
 static void describe(const struct tt_comm_core *comm, char *text, size_t size)

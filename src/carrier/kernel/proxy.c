@@ -34,6 +34,7 @@ struct tt_proxy {
     bool is_started;
     pthread_t thread;
     struct pinned *pinned;
+    _Atomic size_t nbytes; /* of them; writer: the issuing thread */
     /* owner: who has entered the engine */
     struct tt_bridges *bridges;
     bool ends;
@@ -176,6 +177,11 @@ bool tt_proxy_has_ended(struct tt_proxy *proxy, int rank)
     return ended;
 }
 
+size_t tt_proxy_bytes(const struct tt_proxy *proxy)
+{
+    return atomic_load_explicit(&proxy->nbytes, memory_order_relaxed);
+}
+
 void tt_proxy_stop(struct tt_proxy *proxy)
 {
     if (!proxy || !proxy->is_started || proxy->process != getpid()) return;
@@ -238,6 +244,7 @@ static tt_status pin(struct tt_proxy *proxy, size_t nbytes, char **memory)
     }
     pinned->next = proxy->pinned;
     proxy->pinned = pinned;
+    atomic_fetch_add_explicit(&proxy->nbytes, nbytes, memory_order_relaxed);
     *memory = pinned->memory;
     return TT_OK;
 }

@@ -25,8 +25,8 @@ TT_NODISCARD tt_status tt_proxy_create(struct tt_proxy **proxy, struct tt_comm_c
  * memory, or of threads. */
 TT_NODISCARD tt_status tt_proxy_bind_program(struct tt_proxy *proxy,
                                              const struct tt_program *program, int copies);
-/* Of these uses, of which no two are equal, the ones with ranks of other hosts. By the issuing
- * thread. */
+/* The ends of bridges among these uses, of which no two are equal and some may be of ranks of this
+ * host. By the issuing thread. */
 TT_NODISCARD tt_status tt_proxy_bind(struct tt_proxy *proxy, const struct tt_bridge_use *uses,
                                      int nuses);
 /* A call is going to be launched. Any thread. */
@@ -35,6 +35,8 @@ void tt_proxy_wake(struct tt_proxy *proxy);
 void tt_proxy_end(struct tt_proxy *proxy);
 /* After tt_proxy_end: whether the rank, of another host, has taken all that this one has sent. */
 bool tt_proxy_has_ended(struct tt_proxy *proxy, int rank);
+/* Bytes of pinned memory held. */
+size_t tt_proxy_bytes(const struct tt_proxy *proxy);
 /* Nothing is moved any more when this returns. NULL is allowed. */
 void tt_proxy_stop(struct tt_proxy *proxy);
 /* Stops, and frees the memory of the ends, which no kernel uses any more. NULL is allowed. */

@@ -19,6 +19,7 @@ struct fake {
     size_t nbytes[ROOM];
     unsigned published, released;
     bool lies_nowhere; /* messages must be fetched */
+    bool is_closed;    /* its sender is gone: to look for more is a failure */
 };
 
 static struct fake *fake_of(struct tt_link *link)
@@ -43,7 +44,7 @@ static void publish(struct tt_link *link, size_t nbytes, uint64_t signature)
 static tt_status peek(struct tt_link *link, struct tt_message *message)
 {
     const struct fake *fake = fake_of(link);
-    if (fake->published == fake->released) return TT_IN_PROGRESS;
+    if (fake->published == fake->released) return fake->is_closed ? TT_ERR_REMOTE : TT_IN_PROGRESS;
     *message =
         (struct tt_message){.data = fake->lies_nowhere ? NULL : fake->slots[fake->released % ROOM],
                             .nbytes = fake->nbytes[fake->released % ROOM]};
@@ -85,16 +86,22 @@ static void open_fake(struct fake *fake, size_t slot_bytes)
 struct pair {
     struct fake links[2]; /* [the rank that sends] */
     struct tt_bridges *bridges[2];
+    bool is_gone[2]; /* as the other rank knows */
     void *memory[2][2 * CHANNELS];
     struct tt_device_end ends[2][2 * CHANNELS];
 };
+
+static bool is_gone(const void *arg, int rank)
+{
+    return ((const struct pair *)arg)->is_gone[rank];
+}
 
 static void pair_open(struct pair *pair, size_t link_bytes)
 {
     memset(pair, 0, sizeof *pair);
     for (int r = 0; r < 2; r++) {
         open_fake(&pair->links[r], link_bytes);
-        REQUIRE(!tt_bridges_create(&pair->bridges[r], &shape));
+        REQUIRE(!tt_bridges_create(&pair->bridges[r], &shape, is_gone, pair));
     }
 }
 
@@ -125,7 +132,7 @@ static void pair_move(struct pair *pair)
     for (bool moved = true; moved;) {
         moved = false;
         for (int r = 0; r < 2; r++) {
-            const tt_status status = tt_bridges_move(pair->bridges[r], true);
+            const tt_status status = tt_bridges_move(pair->bridges[r]);
             CHECK(status >= 0);
             moved = moved || status == TT_OK;
         }
@@ -222,8 +229,7 @@ static void send_many(size_t link_bytes, bool lies_nowhere, int nmoves)
     for (int turn = 0; turn < TURNS; turn++) {
         const int c = (int)((seed = seed * 1664525 + 1013904223) >> 8) % CHANNELS;
         (void)kernel_send(out[c], c);
-        for (int i = 0; i < nmoves; i++)
-            CHECK(tt_bridges_move(pair.bridges[(turn + i) % 2], true) >= 0);
+        for (int i = 0; i < nmoves; i++) CHECK(tt_bridges_move(pair.bridges[(turn + i) % 2]) >= 0);
         (void)kernel_take(in[(c + turn) % CHANNELS], (c + turn) % CHANNELS, true);
     }
     pair_move(&pair);
@@ -285,7 +291,60 @@ TEST(bridges, a_rank_ends_when_all_that_it_has_sent_is_released)
     pair_move(&pair);
     CHECK(tt_bridges_has_ended(pair.bridges[0], 1));
     CHECK(tt_bridges_has_ended(pair.bridges[1], 0)); /* it needs nothing any more */
-    CHECK_EQ(tt_bridges_move(pair.bridges[1], true), TT_IN_PROGRESS);
+    CHECK_EQ(tt_bridges_move(pair.bridges[1]), TT_IN_PROGRESS);
+    pair_close(&pair);
+}
+
+TEST(bridges, a_rank_that_has_heard_of_the_others_end_may_leave_at_once)
+{
+    static struct pair pair;
+    pair_open(&pair, 1024);
+    (void)pair_bind(&pair, 0, 0, true);
+    (void)pair_bind(&pair, 1, 0, false);
+    pair_move(&pair);
+    tt_bridges_end(pair.bridges[0]);
+    CHECK_EQ(tt_bridges_move(pair.bridges[0]), TT_OK);
+    CHECK_EQ(tt_bridges_move(pair.bridges[1]), TT_OK);
+    tt_bridges_end(pair.bridges[1]);
+    CHECK(tt_bridges_has_ended(pair.bridges[0], 1) && tt_bridges_has_ended(pair.bridges[1], 0));
+    pair.links[1].is_closed = true;
+    CHECK_EQ(tt_bridges_move(pair.bridges[0]), TT_IN_PROGRESS);
+    pair_close(&pair);
+}
+
+TEST(bridges, what_kernels_have_published_is_sent_when_links_have_had_room_for_it)
+{
+    static struct pair pair;
+    pair_open(&pair, 64);
+    struct tt_device_end *out = pair_bind(&pair, 0, 0, true), *in = pair_bind(&pair, 1, 0, false);
+    pair_move(&pair);
+    for (int i = 0; i < SLOTS; i++) CHECK(kernel_send(out, 0));
+    CHECK(!tt_bridges_have_sent(pair.bridges[0]));
+    CHECK(tt_bridges_move(pair.bridges[0]) >= 0);
+    CHECK(!tt_bridges_have_sent(pair.bridges[0]));
+    pair_move(&pair);
+    CHECK(tt_bridges_have_sent(pair.bridges[0]));
+    for (int i = 0; i < SLOTS; i++) CHECK(kernel_take(in, 0, false));
+    pair_close(&pair);
+}
+
+TEST(bridges, a_rank_that_is_gone_gets_nothing_and_what_it_sent_is_taken)
+{
+    static struct pair pair;
+    pair_open(&pair, 1024);
+    struct tt_device_end *in = pair_bind(&pair, 0, 0, false), *to = pair_bind(&pair, 0, 1, true);
+    struct tt_device_end *out = pair_bind(&pair, 1, 0, true);
+    (void)pair_bind(&pair, 1, 1, false);
+    pair_move(&pair);
+    CHECK(kernel_send(out, 0) && kernel_send(to, 1));
+    CHECK_EQ(tt_bridges_move(pair.bridges[1]), TT_OK);
+    pair.is_gone[1] = true;
+    CHECK_EQ(tt_bridges_move(pair.bridges[0]), TT_OK);
+    CHECK(kernel_take(in, 0, true));
+    CHECK_EQ(tt_bridges_move(pair.bridges[0]), TT_IN_PROGRESS);
+    CHECK(!tt_bridges_have_work(pair.bridges[0]) && tt_bridges_have_sent(pair.bridges[0]));
+    tt_bridges_end(pair.bridges[0]);
+    CHECK(tt_bridges_has_ended(pair.bridges[0], 1));
     pair_close(&pair);
 }
 
@@ -295,7 +354,7 @@ static tt_status take_words(struct pair *pair, const uint32_t *words, size_t nby
     struct tt_link *link = &pair->links[0].link;
     memcpy(link->ops->slot(link, nbytes), words, nbytes);
     link->ops->publish(link, nbytes, 0);
-    return tt_bridges_move(pair->bridges[1], true);
+    return tt_bridges_move(pair->bridges[1]);
 }
 
 TEST(bridges, what_is_no_frame_that_is_expected_is_an_error)
@@ -309,6 +368,9 @@ TEST(bridges, what_is_no_frame_that_is_expected_is_an_error)
         {DATA, 0, 8, 8},              /* not its next part */
         {DATA, 0, 0, SLOT_BYTES + 1}, /* longer than a slot */
     };
+    /* parts of one message that say different lengths */
+    static const uint32_t first[WORDS + 2] = {DATA, 0, 0, 16}, shorter[WORDS] = {DATA, 0, 8, 4},
+                                        longer[WORDS] = {DATA, 0, 8, 32};
     for (size_t i = 0; i <= sizeof frames / sizeof *frames; i++) {
         static struct pair pair;
         const bool is_short = i == sizeof frames / sizeof *frames;
@@ -317,6 +379,35 @@ TEST(bridges, what_is_no_frame_that_is_expected_is_an_error)
         CHECK_EQ(take_words(&pair, frames[is_short ? 0 : i], is_short ? 4 : sizeof frames[0]),
                  TT_ERR_REMOTE);
         CHECK(strstr(tt_last_error(), "rank 0 sent no frame"));
+        pair_close(&pair);
+    }
+    for (int i = 0; i < 2; i++) {
+        static struct pair pair;
+        pair_open(&pair, 1024);
+        (void)pair_bind(&pair, 1, 0, false);
+        CHECK_EQ(take_words(&pair, first, sizeof first), TT_OK);
+        CHECK_EQ(take_words(&pair, i ? longer : shorter, sizeof longer), TT_ERR_REMOTE);
+        pair_close(&pair);
+    }
+}
+
+TEST(bridges, a_credit_that_no_receiver_gives_is_an_error)
+{
+    enum { CREDIT = 2, WORDS = 8 };
+    static const uint32_t numbers[] = {3, UINT32_MAX,
+                                       0}; /* more than were sent; less than before */
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        static struct pair pair;
+        const uint32_t frame[WORDS] = {CREDIT, numbers[i]};
+        pair_open(&pair, 1024);
+        struct tt_device_end *out = pair_bind(&pair, 1, 0, true);
+        struct tt_device_end *in = pair_bind(&pair, 0, 0, false);
+        pair_move(&pair);
+        CHECK(kernel_send(out, 0) && kernel_send(out, 0));
+        pair_move(&pair);
+        CHECK(kernel_take(in, 0, true));
+        pair_move(&pair);
+        CHECK_EQ(take_words(&pair, frame, sizeof frame), TT_ERR_REMOTE);
         pair_close(&pair);
     }
 }

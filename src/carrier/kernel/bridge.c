@@ -34,6 +34,7 @@ struct end {
     char *slots;                  /* [nslots][slot_bytes] */
     uint32_t moved;               /* messages that are sent, or put into slots */
     uint32_t offset;              /* bytes of the next one that are */
+    uint32_t length;              /* incoming: of the next one, where offset is not 0 */
     /* outgoing: a credit has come; incoming: one was sent, which said `told` */
     bool has_credit;
     uint32_t told;
@@ -52,6 +53,8 @@ struct peer {
 
 struct tt_bridges {
     struct tt_bridge_shape shape;
+    tt_bridge_is_gone is_gone;
+    const void *arg; /* of is_gone */
     bool ends;
     struct peer **peers; /* [nranks]; NULL: nothing is bound */
     struct peer *first;
@@ -75,7 +78,8 @@ size_t tt_bridge_bytes(const struct tt_bridge_shape *shape)
            round_up((size_t)shape->nslots * shape->slot_bytes);
 }
 
-tt_status tt_bridges_create(struct tt_bridges **out, const struct tt_bridge_shape *shape)
+tt_status tt_bridges_create(struct tt_bridges **out, const struct tt_bridge_shape *shape,
+                            tt_bridge_is_gone is_gone, const void *arg)
 {
     struct tt_bridges *bridges = calloc(1, sizeof *bridges);
     struct peer **peers = calloc((size_t)shape->nranks, sizeof *peers);
@@ -84,7 +88,7 @@ tt_status tt_bridges_create(struct tt_bridges **out, const struct tt_bridge_shap
         free(bridges);
         return tt_fail(TT_ERR_SYSTEM, "out of memory for bridges to %d ranks", shape->nranks);
     }
-    *bridges = (struct tt_bridges){.shape = *shape, .peers = peers};
+    *bridges = (struct tt_bridges){.shape = *shape, .is_gone = is_gone, .arg = arg, .peers = peers};
     *out = bridges;
     return TT_OK;
 }
@@ -186,9 +190,10 @@ static tt_status take_data(const struct tt_bridges *bridges, const struct peer *
     const struct tt_bridge_shape *shape = &bridges->shape;
     struct end *end = end_of(peer, frame->channel, false);
     const uint32_t slot = end->moved % shape->nslots;
+    if (!end->offset) end->length = frame->length;
     if (!end->is_bound || frame->number != end->moved || frame->offset != end->offset ||
-        frame->length > shape->slot_bytes || nbytes > frame->length - frame->offset ||
-        end->moved - end->told >= shape->nslots)
+        frame->length != end->length || frame->length > shape->slot_bytes ||
+        nbytes > frame->length - frame->offset || end->moved - end->told >= shape->nslots)
         return refuse(peer, frame, nbytes);
     memcpy(end->slots + (size_t)slot * shape->slot_bytes + frame->offset, bytes, nbytes);
     end->offset += (uint32_t)nbytes;
@@ -201,13 +206,16 @@ static tt_status take_data(const struct tt_bridges *bridges, const struct peer *
     return TT_OK;
 }
 
-static void take_credit(const struct tt_bridges *bridges, const struct peer *peer,
-                        const struct frame *frame)
+static tt_status take_credit(const struct tt_bridges *bridges, const struct peer *peer,
+                             const struct frame *frame)
 {
     struct end *end = end_of(peer, frame->channel, true);
+    /* Of what is sent, and not less than before; both wrap. */
+    if (frame->number - end->told > end->moved - end->told) return refuse(peer, frame, 0);
     end->has_credit = true;
     end->told = frame->number;
     if (end->is_bound) store_tail(bridges, end);
+    return TT_OK;
 }
 
 static tt_status take(const struct tt_bridges *bridges, struct peer *peer, const char *bytes,
@@ -221,8 +229,7 @@ static tt_status take(const struct tt_bridges *bridges, struct peer *peer, const
     case FRAME_DATA:
         return take_data(bridges, peer, &frame, bytes + sizeof frame, nbytes - sizeof frame);
     case FRAME_CREDIT:
-        take_credit(bridges, peer, &frame);
-        return TT_OK;
+        return take_credit(bridges, peer, &frame);
     case FRAME_END:
         peer->may_send = false;
         return TT_OK;
@@ -246,11 +253,12 @@ static tt_status find_bytes(struct peer *peer, const struct tt_message *message,
     return rx->ops->fetch(rx, peer->copy, 0, message->nbytes);
 }
 
+/* A rank that has heard of this one's end needs to say nothing any more, and may leave. */
 static tt_status receive(const struct tt_bridges *bridges, struct peer *peer)
 {
     struct tt_link *rx = peer->pair.rx;
     tt_status result = TT_IN_PROGRESS;
-    for (int n = 0; n < MOST_TAKEN && peer->may_send; n++, result = TT_OK) {
+    for (int n = 0; n < MOST_TAKEN && peer->may_send && !peer->has_said_end; n++, result = TT_OK) {
         struct tt_message message;
         const char *bytes;
         tt_status status = rx->ops->peek(rx, &message);
@@ -356,12 +364,17 @@ static bool say_end(struct peer *peer)
     return true;
 }
 
-/* To a peer that has not said its end: that needs nothing any more. First credits, which let others
- * go on. Of the messages one of each channel in turn. */
+/* A peer that has said its end, or is gone, needs nothing any more. */
+static bool needs_nothing(const struct tt_bridges *bridges, const struct peer *peer)
+{
+    return !peer->may_send || bridges->is_gone(bridges->arg, peer->rank);
+}
+
+/* First credits, which let others go on. Of the messages one of each channel in turn. */
 static tt_status send_all(const struct tt_bridges *bridges, struct peer *peer)
 {
     tt_status result = TT_IN_PROGRESS;
-    if (peer->has_said_end || !peer->may_send) return result;
+    if (peer->has_said_end || needs_nothing(bridges, peer)) return result;
     for (struct end *end = peer->bound; end; end = end->next) {
         if (end->outgoing || !must_tell(end)) continue;
         if (!send_credit(peer, end)) return result;
@@ -382,11 +395,11 @@ static tt_status send_all(const struct tt_bridges *bridges, struct peer *peer)
 
 /* ---- All peers ------------------------------------------------------------------------------ */
 
-tt_status tt_bridges_move(struct tt_bridges *bridges, bool reads)
+tt_status tt_bridges_move(struct tt_bridges *bridges)
 {
     tt_status result = TT_IN_PROGRESS;
     for (struct peer *peer = bridges->first; peer; peer = peer->next) {
-        const tt_status received = reads ? receive(bridges, peer) : TT_IN_PROGRESS;
+        const tt_status received = receive(bridges, peer);
         if (received < 0) return received;
         const tt_status sent = send_all(bridges, peer);
         if (!received || !sent) result = TT_OK;
@@ -403,12 +416,23 @@ static bool is_flushed(const struct peer *peer)
 bool tt_bridges_have_work(struct tt_bridges *bridges)
 {
     for (const struct peer *peer = bridges->first; peer; peer = peer->next) {
-        if (!peer->may_send) continue;
+        if (needs_nothing(bridges, peer)) continue;
         if (!is_flushed(peer)) return true;
         for (const struct end *end = peer->bound; end; end = end->next)
             if (end->outgoing ? unsent(bridges, end) > 0 : must_tell(end)) return true;
     }
     return false;
+}
+
+bool tt_bridges_have_sent(struct tt_bridges *bridges)
+{
+    for (const struct peer *peer = bridges->first; peer; peer = peer->next) {
+        if (needs_nothing(bridges, peer)) continue;
+        for (const struct end *end = peer->bound; end; end = end->next)
+            if (end->outgoing && unsent(bridges, end)) return false;
+        if (!peer->pair.tx->ops->flushed(peer->pair.tx)) return false;
+    }
+    return true;
 }
 
 void tt_bridges_end(struct tt_bridges *bridges)
@@ -419,5 +443,5 @@ void tt_bridges_end(struct tt_bridges *bridges)
 bool tt_bridges_has_ended(struct tt_bridges *bridges, int peer)
 {
     const struct peer *of = bridges->peers[peer];
-    return !of || of->has_said_end || !of->may_send;
+    return !of || of->has_said_end || needs_nothing(bridges, of);
 }

@@ -38,8 +38,14 @@ struct tt_bridge_pair {
 /* Bytes of pinned memory of an end. */
 size_t tt_bridge_bytes(const struct tt_bridge_shape *shape);
 
+/* Whether a rank is gone: it needs nothing any more, and a link with it is never ready for sending.
+ */
+typedef bool (*tt_bridge_is_gone)(const void *arg, int rank);
+
+/* arg: for is_gone, which is asked whenever the bridges are used. */
 TT_NODISCARD tt_status tt_bridges_create(struct tt_bridges **bridges,
-                                         const struct tt_bridge_shape *shape);
+                                         const struct tt_bridge_shape *shape,
+                                         tt_bridge_is_gone is_gone, const void *arg);
 /* The memory of the ends is the caller's. NULL is allowed. */
 void tt_bridges_destroy(struct tt_bridges *bridges);
 
@@ -52,15 +58,17 @@ TT_NODISCARD tt_status tt_bridges_bind(struct tt_bridges *bridges, int peer, int
                                        void *memory, struct tt_device_end *end);
 
 /* Moves what can be moved. TT_OK: something was; TT_IN_PROGRESS: nothing; else a link has failed,
- * or a rank has sent what is no frame. reads: frames are awaited; otherwise none is looked for: to
- * look at the link of a rank that is gone is a failure. */
-tt_status tt_bridges_move(struct tt_bridges *bridges, bool reads);
+ * or a rank has sent what is no frame. What a rank that is gone has sent is still taken. */
+tt_status tt_bridges_move(struct tt_bridges *bridges);
 /* Whether what kernels have published or released is not sent, or not yet on its way. */
 bool tt_bridges_have_work(struct tt_bridges *bridges);
+/* Whether all that kernels have published is on its way to ranks that are not gone. */
+bool tt_bridges_have_sent(struct tt_bridges *bridges);
 /* The kernels use the bridges no more: tells each rank that has released all messages that this
  * rank sends it nothing more. */
 void tt_bridges_end(struct tt_bridges *bridges);
-/* After tt_bridges_end: whether all messages to the rank are released, and it knows of the end. */
+/* After tt_bridges_end: whether all messages to the rank are released, and it knows of the end; or
+ * it is gone. */
 bool tt_bridges_has_ended(struct tt_bridges *bridges, int peer);
 
 #endif

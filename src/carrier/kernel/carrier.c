@@ -250,8 +250,14 @@ static void begin_launching(const struct tt_calls *calls)
         struct tt_kernel_part *on = call->comm->kernel;
         tt_launching_begin(&on->launching,
                            call->kind == TT_CALL_COLLECTIVE && !on->refusal.text[0]);
-        if (on->proxy) tt_proxy_wake(on->proxy);
     }
+}
+
+/* After all calls have begun: the proxies look at whether kernels may run. */
+static void wake_proxies(const struct tt_calls *calls)
+{
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next)
+        if (call->comm->kernel->proxy) tt_proxy_wake(call->comm->kernel->proxy);
 }
 
 static void launch(struct tt_calls *calls)
@@ -259,6 +265,7 @@ static void launch(struct tt_calls *calls)
     begin_launching(calls);
     for (struct tt_pending_call *call = calls->first; call; call = call->next)
         if (call->exchange) begin_exchange(call);
+    wake_proxies(calls);
     tt_kernel_launch(calls);
 }
 

@@ -10,6 +10,7 @@
 #include "base/pause.h"
 #include "base/thread.h"
 #include "carrier/kernel/bridge.h"
+#include "carrier/kernel/kernel.h"
 #include "device/call.h"
 #include "driver/context.h"
 #include "program/program.h"
@@ -46,20 +47,43 @@ struct tt_proxy {
 
 /* ---- The thread ----------------------------------------------------------------------------- */
 
-/* Whether messages of other ranks are awaited: for a call, or at the end. */
+/* Whether messages of other ranks are awaited: for a kernel, or at the end. Also without that they
+ * are taken, now and then: a rank that leaves waits until all that it has sent is. */
 static bool awaits(const struct tt_proxy *proxy)
 {
-    return proxy->ends ||
-           atomic_load_explicit(&proxy->comm->engine.outstanding, memory_order_acquire) > 0;
+    const struct tt_kernel_part *on = proxy->comm->kernel;
+    return proxy->ends || __atomic_load_n(&on->life.report->ended, __ATOMIC_ACQUIRE) <
+                              atomic_load_explicit(&on->issued, memory_order_relaxed);
 }
 
+/* Whether nothing may be moved any more. */
+static bool has_stopped(const struct tt_fabric *fabric)
+{
+    return tt_fabric_failure(fabric, NULL) || atomic_load(&fabric->aborted) ||
+           tt_wires_have_left(fabric->wires);
+}
+
+/* A rank of another host. By who has entered the engine. */
+static bool is_gone(const void *arg, int rank)
+{
+    const struct tt_fabric *fabric = arg;
+    const struct tt_rank_record *record = tt_fabric_record(fabric, rank);
+    /* release: on_left of transport/record.c */
+    const uint32_t state = atomic_load_explicit(&record->state, memory_order_acquire);
+    return state == TT_RANK_LEFT || state == TT_RANK_ABORTED || tt_fabric_lost(fabric, rank);
+}
+
+/* Whether a rank that is gone is missed the checks of calls say. */
 static tt_status move_entered(struct tt_proxy *proxy)
 {
     struct tt_fabric *fabric = proxy->comm->fabric;
-    const tt_status moved = tt_bridges_move(proxy->bridges, awaits(proxy));
+    tt_wires_spare(fabric->wires, true);
+    const tt_status moved = tt_bridges_move(proxy->bridges);
+    tt_wires_spare(fabric->wires, false);
     if (moved < 0 && !tt_fabric_failure(fabric, NULL))
         tt_ignore(tt_fabric_fail(fabric, moved, "%s", tt_last_error()));
-    if (tt_wires_progress(fabric->wires) < 0 || moved < 0) tt_fabric_pass_on(fabric);
+    tt_ignore(tt_wires_progress(fabric->wires));
+    if (tt_fabric_failure(fabric, NULL)) tt_fabric_pass_on(fabric);
     return moved;
 }
 
@@ -70,7 +94,7 @@ static tt_status move(struct tt_proxy *proxy, bool *idle)
     tt_status moved = TT_IN_PROGRESS;
     *idle = false;
     if (atomic_exchange_explicit(&engine->busy, true, memory_order_acquire)) return moved;
-    if (tt_fabric_failure(engine->fabric, NULL))
+    if (has_stopped(engine->fabric))
         *idle = true;
     else
         moved = move_entered(proxy);
@@ -138,7 +162,8 @@ tt_status tt_proxy_create(struct tt_proxy **out, struct tt_comm_core *comm,
                                          .nslots = links->nslots,
                                          .slot_bytes = links->slot_bytes},
                                .process = getpid()};
-    const tt_status status = tt_bridges_create(&proxy->bridges, &proxy->shape);
+    const tt_status status =
+        tt_bridges_create(&proxy->bridges, &proxy->shape, is_gone, comm->fabric);
     if (status) {
         free(proxy);
         return status;
@@ -175,6 +200,11 @@ bool tt_proxy_has_ended(struct tt_proxy *proxy, int rank)
     const bool ended = tt_bridges_has_ended(proxy->bridges, rank);
     tt_engine_leave(&proxy->comm->engine);
     return ended;
+}
+
+bool tt_proxy_has_sent(const struct tt_proxy *proxy)
+{
+    return tt_bridges_have_sent(proxy->bridges);
 }
 
 size_t tt_proxy_bytes(const struct tt_proxy *proxy)
@@ -255,7 +285,7 @@ tt_status tt_proxy_bind(struct tt_proxy *proxy, const struct tt_bridge_use *uses
     size_t nnew = 0;
     char *memory = NULL;
     for (int i = 0; i < nuses; i++) nnew += is_new(proxy, &uses[i]);
-    if (!nnew) return TT_OK;
+    if (!nnew) return proxy->pinned ? start(proxy) : TT_OK; /* it may have failed to start */
     TT_TRY(pin(proxy, nnew * nbytes, &memory));
     for (int i = 0; i < nuses; i++) {
         if (!is_new(proxy, &uses[i])) continue;

@@ -33,8 +33,11 @@ TT_NODISCARD tt_status tt_proxy_bind(struct tt_proxy *proxy, const struct tt_bri
 void tt_proxy_wake(struct tt_proxy *proxy);
 /* No call comes any more. */
 void tt_proxy_end(struct tt_proxy *proxy);
-/* After tt_proxy_end: whether the rank, of another host, has taken all that this one has sent. */
+/* After tt_proxy_end: whether the rank, of another host, has taken all that this one has sent, or
+ * is gone. */
 bool tt_proxy_has_ended(struct tt_proxy *proxy, int rank);
+/* Whether all that kernels have published is on its way. By who has entered the engine. */
+bool tt_proxy_has_sent(const struct tt_proxy *proxy);
 /* Bytes of pinned memory held. */
 size_t tt_proxy_bytes(const struct tt_proxy *proxy);
 /* Nothing is moved any more when this returns. NULL is allowed. */

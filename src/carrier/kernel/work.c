@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "carrier/gpu_watch.h"
 #include "carrier/kernel/exchange.h"
+#include "carrier/kernel/proxy.h"
 
 /* Ranks that live have read within this time what a kernel that fails has sent by reference. */
 enum { GRACE_MS = 1000 };
@@ -68,7 +69,7 @@ bool tt_kernel_has_stopped(const struct tt_kernel_life *life)
 
 /* ---- Begin ---------------------------------------------------------------------------------- */
 
-/* Whether a kernel of another rank runs. The host has all ranks. */
+/* Whether a kernel of another rank of this host runs. */
 static bool any_runs(const struct tt_fabric *fabric)
 {
     for (int r = 0; r < fabric->nranks; r++) {
@@ -96,7 +97,8 @@ static tt_status fail_refused(struct tt_kernel_work *mine)
             refusal->exchanges)
         return TT_IN_PROGRESS;
     if (!mine->gone_ns) mine->gone_ns = tt_deadline_ns(REFUSED_MS);
-    if (any_runs(engine->fabric) && !tt_expired(mine->gone_ns)) return TT_IN_PROGRESS;
+    const bool may_run = engine->fabric->wires || any_runs(engine->fabric); /* elsewhere, or here */
+    if (may_run && !tt_expired(mine->gone_ns)) return TT_IN_PROGRESS;
     return tt_fabric_fail(engine->fabric, TT_ERR_REMOTE, "%s", refusal->text);
 }
 
@@ -182,17 +184,19 @@ static tt_status advance(struct tt_work *work)
                    mine->life->gpu, report->failure, report->channel, report->step);
 }
 
-/* Kernels publish and release in memory of GPUs. */
+/* Inside a host kernels publish and release in memory of GPUs. What goes to other hosts must be on
+ * its way: the process may end after the call. */
+static tt_status flush_exchange(struct tt_work *work)
+{
+    const struct tt_proxy *proxy = own(work)->life->proxy;
+    return !proxy || tt_proxy_has_sent(proxy) ? TT_OK : TT_IN_PROGRESS;
+}
+
 static tt_status flush_collective(struct tt_work *work)
 {
     const struct tt_fabric *fabric = work->engine->fabric;
-    return !fabric->wires || tt_wires_flushed(fabric->wires) ? TT_OK : TT_IN_PROGRESS;
-}
-
-static tt_status flush_exchange(struct tt_work *work)
-{
-    (void)work;
-    return TT_OK;
+    if (fabric->wires && !tt_wires_flushed(fabric->wires)) return TT_IN_PROGRESS;
+    return flush_exchange(work);
 }
 
 /* ---- Checks --------------------------------------------------------------------------------- */

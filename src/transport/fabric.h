@@ -225,7 +225,8 @@ void tt_fabric_begin_kernel(struct tt_fabric *fabric, uint64_t lenders);
 void tt_fabric_end_kernel(struct tt_fabric *fabric);
 /* After begin_kernel: whether a rank of this host still lends its memory to a kernel of collective
  * `seq`: it is here, or has aborted after its part of that and not left yet. seq UINT64_MAX, for
- * all other kernels: whether it is here. Of another host: whether it has not left. */
+ * all other kernels: whether it is here. Of another host: whether it has not left, or has
+ * done its part. */
 bool tt_fabric_lends(const struct tt_fabric *fabric, int rank, uint64_t seq);
 /* After a failure, or when this rank has left or aborted: whether kernels of another rank may still
  * use memory of this one. */

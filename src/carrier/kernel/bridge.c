@@ -382,11 +382,13 @@ static tt_status send_all(const struct tt_bridges *bridges, struct peer *peer)
 
 /* ---- All peers ------------------------------------------------------------------------------ */
 
-tt_status tt_bridges_move(struct tt_bridges *bridges, bool reads)
+tt_status tt_bridges_move(struct tt_bridges *bridges, bool (*may_read)(void *owner, int peer),
+                          void *owner)
 {
     tt_status result = TT_IN_PROGRESS;
     for (struct peer *peer = bridges->first; peer; peer = peer->next) {
-        const tt_status received = reads ? receive(bridges, peer) : TT_IN_PROGRESS;
+        const tt_status received =
+            may_read(owner, peer->rank) ? receive(bridges, peer) : TT_IN_PROGRESS;
         if (received < 0) return received;
         const tt_status sent = send_all(bridges, peer);
         if (!received || !sent) result = TT_OK;
@@ -398,6 +400,18 @@ static bool is_flushed(const struct peer *peer)
 {
     struct tt_link *tx = peer->pair.tx, *rx = peer->pair.rx;
     return tx->ops->flushed(tx) && rx->ops->flushed(rx);
+}
+
+bool tt_bridges_have_sent(const struct tt_bridges *bridges)
+{
+    for (const struct peer *peer = bridges->first; peer; peer = peer->next) {
+        struct tt_link *tx = peer->pair.tx;
+        if (!peer->may_send) continue;
+        for (const struct end *end = peer->bound; end; end = end->next)
+            if (end->outgoing && unsent(bridges, end)) return false;
+        if (!tx->ops->flushed(tx)) return false;
+    }
+    return true;
 }
 
 bool tt_bridges_have_work(struct tt_bridges *bridges)

@@ -52,9 +52,12 @@ TT_NODISCARD tt_status tt_bridges_bind(struct tt_bridges *bridges, int peer, int
                                        void *memory, struct tt_device_end *end);
 
 /* Moves what can be moved. TT_OK: something was; TT_IN_PROGRESS: nothing; else a link has failed,
- * or a rank has sent what is no frame. reads: frames are awaited; otherwise none is looked for: to
+ * or a rank has sent what is no frame. may_read: whether frames of this rank are looked for: to
  * look at the link of a rank that is gone is a failure. */
-tt_status tt_bridges_move(struct tt_bridges *bridges, bool reads);
+tt_status tt_bridges_move(struct tt_bridges *bridges, bool (*may_read)(void *owner, int peer),
+                          void *owner);
+/* Whether all messages that kernels have published will arrive without this rank. */
+bool tt_bridges_have_sent(const struct tt_bridges *bridges);
 /* Whether what kernels have published or released is not sent, or not yet on its way. */
 bool tt_bridges_have_work(struct tt_bridges *bridges);
 /* The kernels use the bridges no more: tells each rank that has released all messages that this

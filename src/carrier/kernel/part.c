@@ -48,7 +48,7 @@ static void free_memory(struct tt_kernel_part *on)
     }
     tt_device_ring_free(&on->ring, context);
     tt_proxy_destroy(on->proxy, context);
-    on->proxy = NULL;
+    on->proxy = on->life.proxy = NULL;
     tt_device_room_destroy(on->room);
     on->room = NULL;
 }
@@ -211,6 +211,7 @@ static tt_status connect_part(struct tt_comm_core *comm, const struct tt_carried
     *must_fail = false;
     TT_TRY(tt_device_room_connect(on->room, offers));
     if (is_bridged(comm)) TT_TRY(tt_proxy_create(&on->proxy, comm, on->room));
+    on->life.proxy = on->proxy;
     TT_TRY(tt_kernel_take_place(comm, config, offers, must_fail));
     TT_INFO(
         "communicator %s: rank %d is on GPU %d with %d other ranks; at most %d blocks a call%s",
@@ -244,7 +245,7 @@ static bool has_done(const struct tt_comm_core *comm, int rank)
     const uint64_t last = last_done(comm);
     if (!tt_fabric_is_local(comm->fabric, rank))
         return tt_proxy_has_ended(comm->kernel->proxy, rank) ||
-               !tt_fabric_lends(comm->fabric, rank, last);
+               !tt_fabric_lends(comm->fabric, rank, TT_NO_TURN);
     return (atomic_load_explicit(&record->done, memory_order_acquire) >= last &&
             tt_graphs_has_replayed(comm, rank)) ||
            atomic_load_explicit(&record->state, memory_order_acquire) != TT_RANK_HERE ||
@@ -343,6 +344,7 @@ static bool await_peers(struct tt_comm_core *comm)
     struct tt_pause pause = {0};
     if (atomic_load_explicit(&comm->kernel->issued, memory_order_relaxed) || comm->kernel->graphs)
         await_calls(comm);
+    tt_proxy_stop(comm->kernel->proxy); /* the wires are this thread's from now on */
     tt_fabric_leave(comm->fabric);
     struct patience patience = {.deadline_ns = tt_deadline_ns(LEAVE_MS),
                                 .abort_ms = ABORT_KERNELS_MS};
@@ -390,7 +392,6 @@ static void leave_part(struct tt_comm_core *comm)
     tt_launching_close(&on->launching);
     tt_graphs_end(on);
     on->peers_ended = await_peers(comm);
-    tt_proxy_stop(on->proxy);
     const bool own_ended = !complete || (await_own(on) && tt_graphs_have_ended(on));
     tt_attended_close(&on->queue);
     comm->kernel = NULL;

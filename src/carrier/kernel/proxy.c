@@ -53,10 +53,20 @@ static bool awaits(const struct tt_proxy *proxy)
            atomic_load_explicit(&proxy->comm->engine.outstanding, memory_order_acquire) > 0;
 }
 
+/* While nothing is awaited, frames are taken of ranks that are not gone: others must not find their
+ * links full. */
+static bool may_read(void *owner, int peer)
+{
+    const struct tt_proxy *proxy = owner;
+    const struct tt_fabric *fabric = proxy->comm->fabric;
+    return awaits(proxy) ||
+           (tt_fabric_lends(fabric, peer, UINT64_MAX) && !tt_wires_lost_peer(fabric->wires, peer));
+}
+
 static tt_status move_entered(struct tt_proxy *proxy)
 {
     struct tt_fabric *fabric = proxy->comm->fabric;
-    const tt_status moved = tt_bridges_move(proxy->bridges, awaits(proxy));
+    const tt_status moved = tt_bridges_move(proxy->bridges, may_read, proxy);
     if (moved < 0 && !tt_fabric_failure(fabric, NULL))
         tt_ignore(tt_fabric_fail(fabric, moved, "%s", tt_last_error()));
     if (tt_wires_progress(fabric->wires) < 0 || moved < 0) tt_fabric_pass_on(fabric);
@@ -158,6 +168,11 @@ void tt_proxy_wake(struct tt_proxy *proxy)
     proxy->woken = true;
     pthread_cond_signal(&proxy->changed);
     pthread_mutex_unlock(&proxy->lock);
+}
+
+bool tt_proxy_has_sent(const struct tt_proxy *proxy)
+{
+    return tt_bridges_have_sent(proxy->bridges);
 }
 
 void tt_proxy_end(struct tt_proxy *proxy)

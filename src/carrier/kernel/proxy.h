@@ -31,6 +31,9 @@ TT_NODISCARD tt_status tt_proxy_bind(struct tt_proxy *proxy, const struct tt_bri
                                      int nuses);
 /* A call is going to be launched. Any thread. */
 void tt_proxy_wake(struct tt_proxy *proxy);
+/* Whether the messages of calls that have ended will arrive without this rank. By who has entered
+ * the engine. */
+bool tt_proxy_has_sent(const struct tt_proxy *proxy);
 /* No call comes any more. */
 void tt_proxy_end(struct tt_proxy *proxy);
 /* After tt_proxy_end: whether the rank, of another host, has taken all that this one has sent. */

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "carrier/gpu_watch.h"
 #include "carrier/kernel/exchange.h"
+#include "carrier/kernel/proxy.h"
 
 /* Ranks that live have read within this time what a kernel that fails has sent by reference. */
 enum { GRACE_MS = 1000 };
@@ -182,10 +183,12 @@ static tt_status advance(struct tt_work *work)
                    mine->life->gpu, report->failure, report->channel, report->step);
 }
 
-/* Kernels publish and release in memory of GPUs. */
+/* Kernels publish and release in memory of GPUs, or in pinned memory: from there a proxy sends. */
 static tt_status flush_collective(struct tt_work *work)
 {
     const struct tt_fabric *fabric = work->engine->fabric;
+    const struct tt_proxy *proxy = own(work)->life->proxy;
+    if (proxy && !tt_proxy_has_sent(proxy)) return TT_IN_PROGRESS;
     return !fabric->wires || tt_wires_flushed(fabric->wires) ? TT_OK : TT_IN_PROGRESS;
 }
 

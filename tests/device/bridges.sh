@@ -44,6 +44,12 @@ all_end "folds in rank order"
 TUTTI_ALGORITHM=ring start aab 2 37 6
 all_end "rings"
 
+# Ranks that leave when they have done their part, before others have begun.
+for way in chain direct binomial; do
+    TUTTI_ALGORITHM=broadcast:$way start abc 1 44 0 late
+    all_end "a broadcast by $way to ranks that are late"
+done
+
 # What cannot be says why.
 TUTTI_ALGORITHM=all_reduce:meet/ring start aabb 2 38 0 -1
 all_say "meetings inside hosts" "0 1 2 3" "its meetings are of the ranks of one of several hosts"

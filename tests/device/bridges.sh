@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Kernels that reach ranks of other hosts: ranks on virtual GPUs as processes, on hosts that TUTTI_HOST_ID makes. PROGRAM: device_rank.
+# Kernels that reach ranks of other hosts: ranks on virtual GPUs as processes, on hosts that TUTTI_HOST_ID makes. PROGRAM: device_rank;
+# LEAVER: device_bridge_rank.
 set -uo pipefail
 status=0
 
@@ -49,6 +50,21 @@ for way in chain direct binomial; do
     TUTTI_ALGORITHM=broadcast:$way start abc 1 44 0 late
     all_end "a broadcast by $way to ranks that are late"
 done
+
+# As much as the slots of GPUs take, over links of short slots; other calls before it.
+leave() {
+    TUTTI_SLOTS=2 TUTTI_SLOT_BYTES=4K TUTTI_TIMEOUT_MS=20000 PROGRAM=$LEAVER start "$@"
+}
+TUTTI_ALGORITHM=broadcast:direct leave abc ends
+all_end "ranks that end one after the other while one is late"
+TUTTI_ALGORITHM=broadcast:chain leave abc ends
+all_end "a late rank that needs nothing of the one that has left"
+leave ab exit
+all_end "a process that ends before its messages are taken"
+leave ab abort
+all_end "a rank that aborts before its messages are taken"
+TUTTI_DEVICE_CHANNELS=16 leave ab idle "$folder/left"
+all_end "a rank that leaves while the other makes no call"
 
 # What cannot be says why.
 TUTTI_ALGORITHM=all_reduce:meet/ring start aabb 2 38 0 -1

@@ -13,7 +13,7 @@
 #include "ranks_on_gpus.h"
 #include "tutti.h"
 
-enum { COUNT = 100000, BEFORE_US = 300000, LATE_US = 900000, MOST_LOOKS = 40000, LOOK_US = 1000 };
+enum { COUNT = 30000, BEFORE_US = 200000, LATE_US = 1500000, MOST_LOOKS = 20000, LOOK_US = 1000 };
 
 static _Noreturn void fail(tuttiComm_t comm, const char *what)
 {
@@ -60,6 +60,7 @@ int main(int argc, char **argv)
     if (tuttiCommInitEnv(&comm, NULL, &config)) fail(NULL, "init");
     int *memory = (int *)gpu_memory(0, COUNT * sizeof(int));
     for (int root = 0; root < nranks; root++) broadcast(comm, 0, rank, root, memory);
+    if (tuttiBarrier(comm, NULL)) fail(comm, "barrier");
     if (rank == nranks - 1) usleep(LATE_US);
     broadcast(comm, 0, rank, 0, memory);
     if (ends && rank == 1) usleep(BEFORE_US);

@@ -120,6 +120,7 @@ struct tt_cached {
     void *device_memory;                      /* where kernels read the program; NULL: not yet */
     struct tt_device_program *device_program; /* how they find it; NULL: not yet */
     bool is_captured;                         /* calls of CUDA graphs use its device memory */
+    int nbridged;                             /* copies of the program whose bridges are bound */
 };
 
 /* EXCHANGE: sends and receives that a kernel carries out together. */

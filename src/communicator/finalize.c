@@ -11,7 +11,10 @@
 /* Calls that are queued in the stream behind the function that calls this would never end. */
 static tt_status check_may_drain(tuttiComm_t comm, const char *function)
 {
-    if (!tt_stream_is_served_here() || tt_engine_idle(&comm->core.engine)) return TT_OK;
+    const struct tt_engine *engine = &comm->core.engine;
+    if (!tt_stream_is_served_here() ||
+        !atomic_load_explicit(&engine->outstanding, memory_order_acquire))
+        return TT_OK;
     return tt_fail(TT_ERR_USAGE,
                    "%s in a function that a stream runs, while calls on communicator %s are not "
                    "complete: they may be queued behind that function; call it in another thread",

@@ -1,5 +1,5 @@
 /* Decides, when a communicator is made, who carries its calls on the memory of GPUs: kernels, where
- * all ranks can run them, else the host. */
+ * all ranks can run them (between hosts with TUTTI_DEVICE_BRIDGES), else the host. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,7 @@ static bool may_have_kernels(const struct tt_making *making)
                      "rank %d has none (tuttiConfig_t's device, or a current context at init)", r);
             return false;
         }
-    if (!tt_making_several_hosts(making, false)) return true;
+    if (!tt_making_several_hosts(making, false) || making->links.fabric.nbridges) return true;
     snprintf(core->no_kernels, size, "its ranks are on several hosts");
     return false;
 }
@@ -125,7 +125,7 @@ static tt_status place(struct tt_making *making, const struct answer *all)
     struct tt_comm_core *core = &making->comm->core;
     const int n = core->nranks;
     static const char *const plural[] = {"", "s"};
-    if (n > MOST_PLACED) return TT_OK;
+    if (n > MOST_PLACED || tt_making_several_hosts(making, false)) return TT_OK;
     uint8_t *distances = malloc((size_t)n * (size_t)n);
     if (!distances) return tt_fail(TT_ERR_SYSTEM, "out of memory for the places of %d ranks", n);
     for (int r = 0; r < n; r++)

@@ -61,6 +61,9 @@ struct tt_engine {
     /* A thread advances a call of this communicator. Set (acquire) after the last thread has left
      * (release). */
     _Atomic bool busy;
+    /* Another thread drives the wires as long as the communicator lives: who waits does not hold
+     * the engine while it sleeps */
+    _Atomic bool is_driven;
 
     /* owner: the thread that holds busy. Channels: those of collectives */
     struct tt_meeting *meetings; /* [channels]: of the ranks of this host */

@@ -199,6 +199,7 @@ static void sleep_for_events(struct tt_work *works)
     for (const struct tt_work *work = works; work; work = work->next) {
         struct tt_engine *engine = work->engine;
         if (tt_work_is_done(work) || !engine->fabric->wires ||
+            atomic_load_explicit(&engine->is_driven, memory_order_relaxed) ||
             atomic_exchange_explicit(&engine->busy, true, memory_order_acquire))
             continue;
         tt_wires_wait(engine->fabric->wires, SLEEP_NS / 1000);

@@ -194,6 +194,7 @@ tt_status tt_fabric_begin(struct tt_fabric **out, const struct tt_peer_info *inf
                                              .rank = rank,
                                              .nranks = nranks,
                                              .nchannels = config->nchannels,
+                                             .nbridges = config->nbridges,
                                              .nmessages = &fabric->nmessages,
                                              .nbytes_copied = &fabric->nbytes_copied,
                                              .nbytes_direct = &fabric->nbytes_direct}};

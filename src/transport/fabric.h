@@ -120,7 +120,12 @@ static inline int tt_fabric_p2p_channel(const struct tt_fabric *fabric)
 /* Number of channels that collectives use. */
 static inline int tt_fabric_nchannels(const struct tt_fabric *fabric)
 {
-    return fabric->context.nchannels - 1;
+    return fabric->context.nchannels - 1 - fabric->context.nbridges;
+}
+/* Of bridges between GPUs; -1: there is none. */
+static inline int tt_fabric_bridge_channel(const struct tt_fabric *fabric)
+{
+    return fabric->context.nbridges ? fabric->context.nchannels - 2 : -1;
 }
 
 /* The rank at a place of this host. */
@@ -220,7 +225,8 @@ void tt_fabric_begin_kernel(struct tt_fabric *fabric, uint64_t lenders);
 void tt_fabric_end_kernel(struct tt_fabric *fabric);
 /* After begin_kernel: whether a rank of this host still lends its memory to a kernel of collective
  * `seq`: it is here, or has aborted after its part of that and not left yet. seq UINT64_MAX, for
- * all other kernels: whether it is here. */
+ * all other kernels: whether it is here. A rank of another host lends no memory: whether it has not
+ * left before its part of that. */
 bool tt_fabric_lends(const struct tt_fabric *fabric, int rank, uint64_t seq);
 /* After a failure, or when this rank has left or aborted: whether kernels of another rank may still
  * use memory of this one. */
@@ -230,6 +236,9 @@ int tt_fabric_user(const struct tt_fabric *fabric);
 
 /* Whether the process of a rank of this host has died; system calls. */
 bool tt_fabric_is_dead(const struct tt_fabric *fabric, int rank);
+/* Why a rank of another host is gone, where it has not left and there are bridges, over which no
+ * call sees that itself; else NULL. By who has entered the engine. */
+const char *tt_fabric_lost(const struct tt_fabric *fabric, int rank);
 /* TT_ERR_REMOTE where another rank is known to have died (on this host), left or aborted. Does not
  * fail the communicator. Any thread; system calls. */
 TT_NODISCARD tt_status tt_fabric_check_rank(const struct tt_fabric *fabric, int rank);

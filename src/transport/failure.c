@@ -227,6 +227,13 @@ bool tt_fabric_is_dead(const struct tt_fabric *fabric, int rank)
     return watch && tt_pid_watch_is_dead(watch);
 }
 
+const char *tt_fabric_lost(const struct tt_fabric *fabric, int rank)
+{
+    const bool looks =
+        fabric->context.nbridges && fabric->wires && !tt_fabric_is_local(fabric, rank);
+    return looks ? tt_wires_lost_peer(fabric->wires, rank) : NULL;
+}
+
 tt_status tt_fabric_check_rank(const struct tt_fabric *fabric, int rank)
 {
     char name[128];
@@ -286,6 +293,8 @@ static const char *reason_of(const struct tt_fabric *fabric, int rank)
 static tt_status fail_dead(struct tt_fabric *fabric, int rank)
 {
     char name[128];
+    const char *lost = tt_fabric_lost(fabric, rank);
+    if (lost) return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s", lost);
     tt_fabric_name_rank(fabric, rank, name, sizeof name);
     return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s has died", name);
 }
@@ -330,7 +339,8 @@ static enum tt_rank_state end_of(struct tt_fabric *fabric, int r, uint64_t seq, 
                                  bool sending)
 {
     const struct tt_rank_record *record = tt_fabric_record(fabric, r);
-    const bool dead = is_awaited(record, r, seq, peer) && tt_fabric_is_dead(fabric, r);
+    const bool dead = is_awaited(record, r, seq, peer) &&
+                      (tt_fabric_is_dead(fabric, r) || tt_fabric_lost(fabric, r));
     /* Messages that it sent before its end are read after that. */
     const uint32_t state = atomic_load_explicit(&record->state, memory_order_acquire);
     const bool awaited = is_awaited(record, r, seq, peer);
@@ -338,7 +348,7 @@ static enum tt_rank_state end_of(struct tt_fabric *fabric, int r, uint64_t seq, 
     if ((!dead && !left) || !awaited || r == fabric->rank) return TT_RANK_HERE;
     if (peer == r && can_go_on(fabric, r, sending)) return TT_RANK_HERE;
     if (left) return (enum tt_rank_state)state;
-    return state == TT_RANK_HERE ? TT_RANK_ABSENT : TT_RANK_HERE;
+    return state == TT_RANK_HERE || !tt_fabric_is_local(fabric, r) ? TT_RANK_ABSENT : TT_RANK_HERE;
 }
 
 /* Whether kernels of this rank may still end that have all they need of a rank that has died. */

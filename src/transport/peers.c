@@ -44,6 +44,7 @@ tt_status tt_peer_info_init(struct tt_peer_info *info, const struct tt_fabric_co
                                 .slot_bytes = (uint32_t)config->slot_bytes,
                                 .meet_bytes = (uint32_t)config->meet_bytes,
                                 .nchannels = (uint32_t)config->nchannels,
+                                .nbridges = (uint32_t)config->nbridges,
                                 .copies = (uint32_t)config->copies,
                                 .deterministic = config->deterministic,
                                 .costs = config->costs,
@@ -97,8 +98,10 @@ tt_status tt_peers_check_settings(const struct tt_peer_info *infos, int nranks)
             check_setting("TUTTI_SLOT_BYTES", infos, r, infos[r].slot_bytes, infos[0].slot_bytes));
         TT_TRY(
             check_setting("TUTTI_MEET_BYTES", infos, r, infos[r].meet_bytes, infos[0].meet_bytes));
-        TT_TRY(check_setting("TUTTI_CHANNELS", infos, r, infos[r].nchannels - 1,
-                             infos[0].nchannels - 1));
+        TT_TRY(
+            check_setting("TUTTI_DEVICE_BRIDGES", infos, r, infos[r].nbridges, infos[0].nbridges));
+        TT_TRY(check_setting("TUTTI_CHANNELS", infos, r, infos[r].nchannels - infos[r].nbridges - 1,
+                             infos[0].nchannels - infos[0].nbridges - 1));
         TT_TRY(check_setting("TUTTI_COPIES", infos, r, infos[r].copies, infos[0].copies));
         TT_TRY(check_setting("TUTTI_DETERMINISTIC", infos, r, infos[r].deterministic,
                              infos[0].deterministic));

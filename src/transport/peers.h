@@ -14,7 +14,8 @@
 struct tt_fabric_config {
     size_t nslots, slot_bytes, meet_bytes; /* the same on all ranks, as is nchannels */
     size_t slots_setting; /* TUTTI_SLOTS; 0: nslots is the default, and may become less */
-    int nchannels;        /* of two ranks: TUTTI_CHANNELS and the one of point to point */
+    int nchannels;        /* of two ranks: TUTTI_CHANNELS, nbridges and the one of point to point */
+    int nbridges;         /* 1: one is for bridges between GPUs (TUTTI_DEVICE_BRIDGES); or 0 */
     int copies;           /* of a collective's program that run side by side; 0: as 1 */
     bool oversubscribed;  /* known from a parent communicator */
     bool allow_window, allow_cma;
@@ -35,6 +36,7 @@ struct tt_peer_info {
     int32_t pid;
     int32_t status; /* of getting this far; not TT_OK: the rest does not count */
     uint32_t nslots, slots_setting, slot_bytes, meet_bytes, nchannels, copies, deterministic, costs;
+    uint32_t nbridges;
     int32_t gpu;
     uint8_t oversubscribed, always_spin, has_fast_rep_movsb; /* as in its config */
     uint64_t most_bytes; /* of a shared file that it may map, by its limits */

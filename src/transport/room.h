@@ -33,6 +33,7 @@ struct tt_room_context {
     void *owner; /* passed to the events; the room does not use it */
     int rank, nranks;
     int nchannels; /* of two ranks, in each direction (link.h) */
+    int nbridges;  /* of them, before the last one: 1: one is for bridges between GPUs; or 0 */
     _Atomic uint64_t *nmessages, *nbytes_copied, *nbytes_direct; /* one writer at a time */
 };
 

@@ -155,6 +155,11 @@ void tt_wires_send_failure(struct tt_wires *wires, int code, const char *text);
 void tt_wires_begin_telling(struct tt_wires *wires);
 void tt_wires_tell(struct tt_wires *wires);
 
+/* From now on, or no longer: to look at a link of a rank that is gone fails nothing; its slot() is
+ * NULL, its peek() TT_IN_PROGRESS. For who looks although no call may need that rank. */
+void tt_wires_spare(struct tt_wires *wires, bool spares);
+/* Whether tt_wires_leave has begun: this rank sends nothing more. */
+bool tt_wires_have_left(const struct tt_wires *wires);
 /* Why a peer is gone whose connection has ended without its leaving; NULL: there is none. */
 const char *tt_wires_lost(const struct tt_wires *wires);
 /* Why this peer is gone, if its connection has ended without its leaving; else NULL. */

@@ -204,6 +204,16 @@ tt_status tt_wire_missed(struct tt_wire *wire)
     return tt_room_fail(up, TT_ERR_REMOTE, "%s", text);
 }
 
+void tt_wires_spare(struct tt_wires *wires, bool spares)
+{
+    wires->spares = spares;
+}
+
+bool tt_wires_have_left(const struct tt_wires *wires)
+{
+    return wires->has_left;
+}
+
 const char *tt_wires_lost(const struct tt_wires *wires)
 {
     const struct tt_wire *wire = wires->first;

@@ -138,6 +138,7 @@ struct tt_wires {
     int64_t check_ns;       /* when to look next for unresponsive peers */
     int64_t dials_until_ns; /* after a failure: until when this rank connects to tell of it */
     bool has_left;          /* this rank tells nothing more */
+    bool spares;            /* tt_wires_spare */
     size_t nbytes;          /* of slots and queues */
 };
 

@@ -165,7 +165,8 @@ static tt_status on_fail(void *owner, int code, const char *text)
 
 static tt_status on_missed(void *owner, int peer)
 {
-    return tt_wire_missed(((struct tt_wires *)owner)->table[peer]);
+    const struct tt_wires *wires = owner;
+    return wires->spares ? TT_IN_PROGRESS : tt_wire_missed(wires->table[peer]);
 }
 
 static void on_name(const void *owner, int rank, char *text, size_t size)

@@ -3,6 +3,7 @@
  * is a replay of a captured call that has been replayed before (RANK -1: nobody). With `host` RANK
  * aborts, before a call of the host behind such a replay to which its stream does not come. RANK
  * `second`: nobody; then the same calls in a communicator that another thread has made.
+ * `late`: each rank broadcasts once more, later than the rank before, and leaves.
  * GPUS -N: every second rank has no GPU, the others have one of N; the calls are of every kind.
  * GPUS 0: instead, a program that uses its GPU for itself, and a communicator for memory of the
  * host. */
@@ -154,6 +155,20 @@ static int run_second(const struct gpu_rank *first, uint64_t seed, int ncalls)
     return nwrong ? 1 : 0;
 }
 
+/* A rank may have left before the next one begins. */
+static int broadcast_late(const struct gpu_rank *rank)
+{
+    enum { LATE_US = 300000 };
+    int value = rank->rank ? 0 : 7;
+    usleep((unsigned)rank->rank * LATE_US);
+    char *memory = gpu_memory(rank->gpu, sizeof value);
+    gpu_write(rank->gpu, memory, &value, sizeof value);
+    if (tuttiBroadcast(memory, memory, 1, tuttiInt32, 0, rank->comm, NULL) != tuttiSuccess)
+        return fail(rank->comm, "late broadcast");
+    gpu_read(rank->gpu, &value, memory, sizeof value);
+    return value == 7 ? 0 : 1;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 4) return 2;
@@ -170,6 +185,9 @@ int main(int argc, char **argv)
     if (nwrong) return 1;
     if (argc > 4 && !strcmp(argv[4], "second")) {
         const int status = run_second(&rank, strtoull(argv[2], NULL, 0), atoi(argv[3]));
+        if (status) return status;
+    } else if (argc > 4 && !strcmp(argv[4], "late")) {
+        const int status = broadcast_late(&rank);
         if (status) return status;
     } else if (argc > 5) {
         const int dies = atoi(argv[4]);

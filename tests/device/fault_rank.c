@@ -63,6 +63,12 @@ const char *fault_name(enum fault fault)
     return names[fault];
 }
 
+int fault_hosts(void)
+{
+    const char *hosts = getenv("TT_FAULT_HOSTS");
+    return hosts ? atoi(hosts) : 1;
+}
+
 struct plan plan_of(uint64_t seed)
 {
     uint64_t state = seed;
@@ -74,7 +80,8 @@ struct plan plan_of(uint64_t seed)
     plan.delay_us = below(&state, 20000);
     const bool of_a_process =
         plan.fault == KILLED || plan.fault == OUT_OF_MEMORY || plan.fault >= NO_LAUNCH;
-    plan.threads = below(&state, 2) && !of_a_process;
+    plan.threads = below(&state, 2) && !of_a_process && fault_hosts() == 1;
+    if (plan.fault == ABANDONED && fault_hosts() > 1) plan.fault = AWAY; /* nothing is captured */
     if (of_a_process && plan.fault != KILLED) plan.ngpus = plan.nranks;
     return plan;
 }

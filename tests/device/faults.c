@@ -4,7 +4,7 @@
  * Each seed is a job: ranks as processes or as threads, and a fault of one rank. A job must end in
  * time; no result may be wrong; and each rank that gets an error must find there what went wrong,
  * and with which rank. Prints a table, and each job that did otherwise. faults --job SEED is one
- * process of a job. */
+ * process of a job. TT_FAULT_HOSTS: on so many hosts (fault_hosts). */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -50,6 +50,7 @@ static _Noreturn void become(const char *self, const struct plan *plan, int rank
     set_number("WORLD_SIZE", plan->nranks);
     set_number("LOCAL_WORLD_SIZE", plan->nranks);
     set_number("VGPU_DEVICES", plan->ngpus);
+    if (fault_hosts() > 1) set_number("TUTTI_HOST_ID", rank % fault_hosts());
     setenv("TUTTI_INIT_METHOD", method, 1);
     setenv("VGPU_SEED", seed, 1);
     if (plan->fault >= NO_LAUNCH) setenv("VGPU_EXIT", "0", 1); /* the report is planned */

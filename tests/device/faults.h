@@ -34,6 +34,8 @@ struct plan {
     int delay_us;
 };
 
+/* Hosts on which the ranks are, in turn: TT_FAULT_HOSTS, else 1. */
+int fault_hosts(void);
 struct plan plan_of(uint64_t seed);
 const char *fault_name(enum fault fault);
 

@@ -110,12 +110,22 @@ static tt_status ensure_scratch(struct tt_kernel_part *on, const struct tt_progr
     return TT_OK;
 }
 
+/* As many copies of the program as any call before had have theirs. */
+static tt_status bind_bridges(struct tt_kernel_part *on, struct tt_cached *cached, int copies)
+{
+    if (!on->proxy || copies <= cached->nbridged) return TT_OK;
+    TT_TRY(tt_proxy_bind_program(on->proxy, cached->loaded->program, copies));
+    cached->nbridged = copies;
+    return TT_OK;
+}
+
 tt_status tt_kernel_load(struct tt_comm_core *comm, struct tt_cached *cached,
                          const struct tt_binding *binding)
 {
     const tt_status status = cached->device_memory ? TT_OK : load_program(comm, cached);
     /* On other ranks a program that the kernel cannot run may be one that it can. */
     if (status == TT_ERR_USAGE) return tt_core_fail_call(comm, status);
+    if (!status) TT_TRY(bind_bridges(comm->kernel, cached, binding->copies));
     return status ? status : ensure_scratch(comm->kernel, cached->loaded->program, binding);
 }
 
@@ -137,7 +147,8 @@ void tt_kernel_unload(struct tt_comm_core *comm, struct tt_cached *cached)
 
 /* Lines where every message of a round fits a link's lines, and is short enough that they are
  * faster: the blocks of a message are a piece each, rounded up to whole lines. Lines order nothing
- * but themselves: a barrier, which orders all memory, takes slots. */
+ * but themselves: a barrier, which orders all memory, takes slots, and so does what goes over
+ * bridges. */
 static enum tt_device_protocol protocol_of(const struct tt_kernel_part *on,
                                            const struct tt_program *program,
                                            const struct tt_binding *binding)
@@ -147,7 +158,8 @@ static enum tt_device_protocol protocol_of(const struct tt_kernel_part *on,
     const size_t nbytes = (size_t)program->message * lines * TT_LINE_BYTES;
     const bool fits = binding->nrounds == 1 && nbytes <= links->line_bytes;
     const bool is_short = nbytes / 2 <= on->most_line_bytes;
-    return program->nblocks && fits && is_short ? TT_PROTOCOL_LINES : TT_PROTOCOL_SLOTS;
+    return program->nblocks && fits && is_short && !on->proxy ? TT_PROTOCOL_LINES
+                                                              : TT_PROTOCOL_SLOTS;
 }
 
 /* The blocks of a count for each rank, for the kernel to read. */

@@ -13,7 +13,7 @@ static void limits(const struct tt_comm_core *comm, struct tt_carrier_limits *li
     const struct tt_device_links *links = tt_device_room_links(comm->kernel->room);
     *limits = (struct tt_carrier_limits){.slot_bytes = links->slot_bytes,
                                          .meet_bytes = links->slot_bytes,
-                                         .line_bytes = links->line_bytes,
+                                         .line_bytes = comm->kernel->proxy ? 0 : links->line_bytes,
                                          .slot_setting =
                                              (size_t)tt_config_int(TT_CONFIG_DEVICE_SLOT_BYTES),
                                          .nparts = tt_kernel_most_parts(comm->kernel),
@@ -150,6 +150,8 @@ static tt_status reserve(struct tt_calls *calls)
     for (const struct tt_pending_call *call = calls->first; call; call = call->next)
         if (call->stream && !call->comm->kernel->batch)
             TT_TRY(make_batch(call->comm->kernel, count_on_streams(calls, call->comm)));
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next)
+        if (call->exchange) TT_TRY(tt_kernel_bind_exchange(call));
     return TT_OK;
 }
 
@@ -252,11 +254,19 @@ static void begin_launching(const struct tt_calls *calls)
     }
 }
 
+/* After all calls have begun: the proxies look at whether kernels may run. */
+static void wake_proxies(const struct tt_calls *calls)
+{
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next)
+        if (call->comm->kernel->proxy) tt_proxy_wake(call->comm->kernel->proxy);
+}
+
 static void launch(struct tt_calls *calls)
 {
     begin_launching(calls);
     for (struct tt_pending_call *call = calls->first; call; call = call->next)
         if (call->exchange) begin_exchange(call);
+    wake_proxies(calls);
     tt_kernel_launch(calls);
 }
 

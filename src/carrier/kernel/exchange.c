@@ -113,9 +113,11 @@ static tt_status check_peer(struct tt_fabric *fabric, int peer, int64_t *gone_ns
     /* release: tt_fabric_leave, tt_fabric_abort */
     const uint32_t state = atomic_load_explicit(&record->state, memory_order_acquire);
     const bool left = state == TT_RANK_LEFT, aborted = state == TT_RANK_ABORTED;
-    if (!left && !aborted && !tt_fabric_is_dead(fabric, peer)) return TT_OK;
+    const char *lost = tt_fabric_lost(fabric, peer);
+    if (!left && !aborted && !lost && !tt_fabric_is_dead(fabric, peer)) return TT_OK;
     if (!*gone_ns) *gone_ns = tt_deadline_ns(GONE_MS);
     if (!tt_expired(*gone_ns)) return TT_OK;
+    if (lost && !left && !aborted) return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s", lost);
     char name[128];
     tt_fabric_name_rank(fabric, peer, name, sizeof name);
     return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s %s", name,

@@ -157,6 +157,7 @@ static uint64_t parts_of(const struct tt_comm_core *comm, size_t nbytes)
 /* A table while it is filled, or, with `table` NULL, counted. */
 struct filling {
     struct tt_device_exchange *table;
+    struct tt_bridge_use *uses; /* [nflows]: of the flows; NULL: nobody wants to know */
     uint32_t nflows, ntransfers;
 };
 
@@ -174,6 +175,7 @@ static void add_flows(struct filling *to, const struct tt_comm_core *comm, int p
     for (uint32_t part = 0; part < nparts; part++, to->nflows++) {
         /* The first part has a channel of its own: short messages do not meet collectives. */
         const uint32_t channel = part ? part - 1 : nchannels - 1;
+        if (to->uses) to->uses[to->nflows] = (struct tt_bridge_use){peer, (int)channel, outgoing};
         if (!to->table) continue;
         tt_device_flows(to->table)[to->nflows] = (struct tt_device_flow){
             .peer = (uint32_t)peer,
@@ -238,6 +240,21 @@ static tt_status make_table(const struct tt_comm_core *comm, struct tt_group_exc
     add_all(&filling, comm, exchange);
     exchange->table = filling.table;
     return TT_OK;
+}
+
+tt_status tt_kernel_bind_exchange(const struct tt_pending_call *pending)
+{
+    struct tt_comm_core *comm = pending->comm;
+    struct filling count = {.table = NULL};
+    if (!comm->kernel->proxy) return TT_OK;
+    add_all(&count, comm, pending->exchange);
+    struct tt_bridge_use *uses = malloc((count.nflows + 1) * sizeof *uses);
+    if (!uses) return tt_fail(TT_ERR_SYSTEM, "out of memory for %u messages", count.nflows);
+    struct filling filling = {.uses = uses};
+    add_all(&filling, comm, pending->exchange);
+    const tt_status status = tt_proxy_bind(comm->kernel->proxy, uses, (int)count.nflows);
+    free(uses);
+    return status;
 }
 
 /* ---- Launch --------------------------------------------------------------------------------- */

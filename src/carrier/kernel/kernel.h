@@ -1,12 +1,13 @@
-/* Calls that kernels carry out. A communicator whose ranks all have a GPU of one host runs the
- * calls on the memory of GPUs so. All calls of a rank run in the order in which they were issued,
- * whatever their streams: an event is recorded after each launch, and a launch on another stream
- * than the last one waits for it (launch.c). */
+/* Calls that kernels carry out. A communicator whose ranks all have a GPU of one host, or, with
+ * TUTTI_DEVICE_BRIDGES, of any, runs the calls on the memory of GPUs so. All calls of a rank run in
+ * the order in which they were issued, whatever their streams: an event is recorded after each
+ * launch, and a launch on another stream than the last one waits for it (launch.c). */
 #ifndef TT_CARRIER_KERNEL_KERNEL_H
 #define TT_CARRIER_KERNEL_KERNEL_H
 
 #include "carrier/carried.h"
 #include "carrier/kernel/launching.h"
+#include "carrier/kernel/proxy.h"
 #include "carrier/kernel/attendant.h"
 #include "carrier/kernel/ring.h"
 #include "carrier/kernel/work.h"
@@ -62,6 +63,7 @@ struct tt_kernel_part {
     /* immutable after init */
     struct tt_device *device;
     struct tt_device_room *room;
+    struct tt_proxy *proxy;           /* NULL: all ranks are of one host */
     struct tt_device_state *state;    /* device memory */
     void *stream;                     /* for runs that are not launched on a stream of the user */
     void *last;                       /* the event of the last launch */
@@ -114,8 +116,11 @@ TT_NODISCARD tt_status tt_kernel_fill(const struct tt_pending_call *pending, uin
  * pinned memory; USAGE: too many peers. */
 TT_NODISCARD tt_status tt_kernel_fill_exchange(const struct tt_pending_call *pending,
                                                struct tt_device_call *call);
-/* Brings program and scratch memory to the GPU, as far as they are not there. USAGE: the kernel
- * cannot run the program, and the communicator has failed. */
+/* Before the exchange is filled: binds the bridges that it needs, where there are any. SYSTEM: out
+ * of memory. */
+TT_NODISCARD tt_status tt_kernel_bind_exchange(const struct tt_pending_call *pending);
+/* Brings program and scratch memory to the GPU, and binds the bridges of the program, as far as
+ * they are not there. USAGE: the kernel cannot run the program, and the communicator has failed. */
 TT_NODISCARD tt_status tt_kernel_load(struct tt_comm_core *core, struct tt_cached *cached,
                                       const struct tt_binding *binding);
 /* Frees the program's memory; after a failure a kernel may still run: then it is freed with the

@@ -47,6 +47,8 @@ static void free_memory(struct tt_kernel_part *on)
         free(old);
     }
     tt_device_ring_free(&on->ring, context);
+    tt_proxy_destroy(on->proxy, context);
+    on->proxy = on->life.proxy = NULL;
     tt_device_room_destroy(on->room);
     on->room = NULL;
 }
@@ -188,6 +190,7 @@ static tt_status offer(struct tt_comm_core *comm, const struct tt_carried_config
         .line_bytes = (size_t)tt_config_int(TT_CONFIG_DEVICE_LINE_BYTES),
         .process_id = comm->fabric->peers[comm->rank].process_id,
         .id = comm->fabric->segment->id,
+        .hosts = comm->fabric->hosts->nhosts > 1 ? comm->fabric->hosts : NULL,
         .one_process = is_one_process(comm->fabric)};
     TT_TRY(tt_device_room_offer(&comm->kernel->room, &config, mine));
     mine->capacity = tt_device_capacity(comm->kernel->device);
@@ -230,6 +233,8 @@ static tt_status connect_part(struct tt_comm_core *comm, const struct tt_carried
     struct tt_kernel_part *on = comm->kernel;
     *must_fail = false;
     TT_TRY(tt_device_room_connect(on->room, offers));
+    if (comm->fabric->hosts->nhosts > 1) TT_TRY(tt_proxy_create(&on->proxy, comm, on->room));
+    on->life.proxy = on->proxy;
     TT_TRY(tt_kernel_take_place(comm, config, offers, must_fail));
     TT_INFO(
         "communicator %s: rank %d is on GPU %d with %d other ranks; at most %d blocks a call%s",
@@ -256,11 +261,15 @@ static uint64_t last_done(const struct tt_comm_core *comm)
     return done < last ? done : last;
 }
 
-/* Whether a rank has ended all calls of kernels that this rank has, has left or died. */
+/* Whether a rank has ended all calls of kernels that this rank has, has left or died; one of
+ * another host, which uses no memory of this rank: whether it has taken all messages of this rank,
+ * has left or died, or gets nothing because this rank has aborted. */
 static bool has_done(const struct tt_comm_core *comm, int rank)
 {
     const struct tt_rank_record *record = tt_fabric_record(comm->fabric, rank);
     const uint64_t last = last_done(comm);
+    if (!tt_fabric_is_local(comm->fabric, rank))
+        return atomic_load(&comm->fabric->aborted) || tt_proxy_has_ended(comm->kernel->proxy, rank);
     return (atomic_load_explicit(&record->done, memory_order_acquire) >= last &&
             tt_graphs_has_replayed(comm, rank)) ||
            atomic_load_explicit(&record->state, memory_order_acquire) != TT_RANK_HERE ||
@@ -343,6 +352,7 @@ static void await_calls(const struct tt_comm_core *comm)
                                 .abort_ms = comm->kernel->abort_ms};
     struct tt_pause pause = {0};
     struct tt_late late = {0};
+    if (comm->kernel->proxy) tt_proxy_end(comm->kernel->proxy);
     for (;;) {
         const int rank = find_late(comm, tt_expired(held_ns));
         if (rank < 0 || !may_wait(comm, &patience)) return;
@@ -358,6 +368,7 @@ static bool await_peers(struct tt_comm_core *comm)
     struct tt_pause pause = {0};
     if (atomic_load_explicit(&comm->kernel->issued, memory_order_relaxed) || comm->kernel->graphs)
         await_calls(comm);
+    tt_proxy_stop(comm->kernel->proxy); /* it uses the wires, as this thread does from now on */
     tt_fabric_leave(comm->fabric);
     struct patience patience = {.deadline_ns = tt_deadline_ns(LEAVE_MS),
                                 .abort_ms = ABORT_KERNELS_MS};
@@ -444,8 +455,8 @@ static void settle(struct tt_comm_core *comm)
 
 static size_t bytes(const struct tt_comm_core *comm)
 {
-    (void)comm; /* what a rank has on its GPU is the GPU's memory */
-    return 0;
+    /* What a rank has on its GPU is the GPU's memory. */
+    return comm->kernel->proxy ? tt_proxy_bytes(comm->kernel->proxy) : 0;
 }
 
 static void describe(const struct tt_comm_core *comm, char *text, size_t size)

@@ -32,8 +32,10 @@ static uint64_t lenders_of(const struct tt_comm_core *comm,
                            const struct tt_group_exchange *exchange)
 {
     uint64_t lenders = exchange ? 0 : UINT64_MAX;
-    for (int i = 0; exchange && i < exchange->ncalls; i++)
+    for (int i = 0; exchange && i < exchange->ncalls; i++) {
+        if (!tt_fabric_is_local(comm->fabric, exchange->calls[i].peer)) continue;
         lenders |= tt_fabric_lender(comm->fabric, exchange->calls[i].peer);
+    }
     return lenders;
 }
 

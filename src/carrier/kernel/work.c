@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "carrier/gpu_watch.h"
 #include "carrier/kernel/exchange.h"
+#include "carrier/kernel/proxy.h"
 
 /* Ranks that live have read within this time what a kernel that fails has sent by reference. */
 enum { GRACE_MS = 1000 };
@@ -68,7 +69,7 @@ bool tt_kernel_has_stopped(const struct tt_kernel_life *life)
 
 /* ---- Begin ---------------------------------------------------------------------------------- */
 
-/* Whether a kernel of another rank runs. The host has all ranks. */
+/* Whether a kernel of another rank of this host runs. */
 static bool any_runs(const struct tt_fabric *fabric)
 {
     for (int r = 0; r < fabric->nranks; r++) {
@@ -96,7 +97,8 @@ static tt_status fail_refused(struct tt_kernel_work *mine)
             refusal->exchanges)
         return TT_IN_PROGRESS;
     if (!mine->gone_ns) mine->gone_ns = tt_deadline_ns(REFUSED_MS);
-    if (any_runs(engine->fabric) && !tt_expired(mine->gone_ns)) return TT_IN_PROGRESS;
+    const bool may_run = engine->fabric->wires || any_runs(engine->fabric); /* elsewhere, or here */
+    if (may_run && !tt_expired(mine->gone_ns)) return TT_IN_PROGRESS;
     return tt_fabric_fail(engine->fabric, TT_ERR_REMOTE, "%s", refusal->text);
 }
 
@@ -107,9 +109,13 @@ static tt_status ready(struct tt_work *work)
     return read_word(&mine->life->report->begun) >= mine->number ? TT_OK : TT_IN_PROGRESS;
 }
 
+/* Ranks of other hosts learn of each collective, as with messages of the host: of two that follow
+ * one another the first may be the one in which ranks differ. */
 static tt_status start_collective(struct tt_work *work)
 {
+    struct tt_wires *wires = work->engine->fabric->wires;
     tt_record_entry(work->engine, work->collective.call, work->turn);
+    if (wires) tt_wires_send_record(wires);
     return TT_OK;
 }
 
@@ -178,17 +184,19 @@ static tt_status advance(struct tt_work *work)
                    mine->life->gpu, report->failure, report->channel, report->step);
 }
 
-/* Kernels publish and release in memory of GPUs. */
+/* Inside a host kernels publish and release in memory of GPUs. What goes to other hosts must be on
+ * its way: the process may end after the call. */
+static tt_status flush_exchange(struct tt_work *work)
+{
+    const struct tt_proxy *proxy = own(work)->life->proxy;
+    return !proxy || tt_proxy_has_sent(proxy) ? TT_OK : TT_IN_PROGRESS;
+}
+
 static tt_status flush_collective(struct tt_work *work)
 {
     const struct tt_fabric *fabric = work->engine->fabric;
-    return !fabric->wires || tt_wires_flushed(fabric->wires) ? TT_OK : TT_IN_PROGRESS;
-}
-
-static tt_status flush_exchange(struct tt_work *work)
-{
-    (void)work;
-    return TT_OK;
+    if (fabric->wires && !tt_wires_flushed(fabric->wires)) return TT_IN_PROGRESS;
+    return flush_exchange(work);
 }
 
 /* ---- Checks --------------------------------------------------------------------------------- */

@@ -8,6 +8,7 @@
 #include "device/call.h"
 
 struct tt_gpu_watch;
+struct tt_proxy;
 
 /* Of a rank: what its calls and the replays of its graphs have in common. Part of struct
  * tt_kernel_part, or of what a part that is gone leaves to its kernels. */
@@ -15,6 +16,7 @@ struct tt_kernel_life {
     /* immutable after init */
     struct tt_device_report *report; /* pinned host memory */
     struct tt_gpu_watch *watch;      /* whether the GPU is lost */
+    struct tt_proxy *proxy;          /* of the part; NULL: all ranks are of one host */
     int gpu;
     /* atomic: calls whose kernels may use memory of other ranks (tt_fabric_begin_kernel); those
      * that failed, until no kernel of the rank can */

@@ -52,6 +52,7 @@ struct tt_block {
     /* Of the present step, written before its first barrier. */
     struct tt_pass pass;
     struct tt_block_message in[TT_DEVICE_MOST_PEERS], out[TT_DEVICE_MOST_PEERS];
+    size_t length; /* bytes of each message that is sent; only SLOTS, after the pieces */
 
     struct tt_resolved resolved[TT_MOST_RESOLVED]; /* of some steps of the round */
 

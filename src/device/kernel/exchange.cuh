@@ -193,6 +193,7 @@ static __device__ void tt_flow_publish(struct tt_flow *flow)
     note->reference = (uint64_t)flow->reference;
     note->nbytes = flow->now.nbytes;
     note->head = head;
+    if (!end->lines) note->length = flow->nbytes;
     if (flow->reference) end->refers = 1;
     tt_publish(end, head); /* R1 */
     end->count++;

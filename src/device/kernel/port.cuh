@@ -141,7 +141,7 @@ static __device__ __noinline__ void tt_renew(const struct tt_device_end *end,
     const uint64_t number = end->count + 1;
     char *lines = end->lines + slot * links->line_bytes;
     end->notes[slot].head = number;
-    for (uint32_t at = 0; at < links->line_bytes; at += TT_LINE_BYTES)
+    for (uint32_t at = 0; end->lines && at < links->line_bytes; at += TT_LINE_BYTES)
         tt_store_line(lines + at, 0, number, end->system);
 }
 

@@ -168,6 +168,7 @@ static __device__ void tt_finish_slot(struct tt_device_end *end,
         struct tt_device_note *note = &end->notes[end->count % block.call.links.nslots];
         note->reference = refers ? reference : 0;
         note->head = message->head;
+        if (!end->lines) note->length = block.length;
         if (refers) end->refers = 1; /* the call ends when the receiver has read */
     }
     if (!lines || tt_device_renews(end->count, block.call.links.nslots)) end->due = 1;
@@ -334,6 +335,7 @@ static __device__ __noinline__ bool tt_do_pieces(const struct tt_program_step *s
         piece.before += tt_piece_length(piece.count);
         /* The pass is used again. */
         if (block.call.protocol == TT_PROTOCOL_SLOTS) __syncthreads();
+        if (threadIdx.x == 0) block.length = piece.before;
     } while (more);
     return go;
 }
@@ -347,6 +349,7 @@ static __device__ __noinline__ bool tt_do_step(const struct tt_program_step *ste
     bool go;
     if (known->single) {
         const struct tt_step_piece piece = {known->from, known->to, known->count, 0};
+        if (threadIdx.x == 0) block.length = known->count * block.call.fold.element;
         go = tt_do_piece(step, &piece, step->nrecv + step->nsend ? 1 : 0, reference);
     } else {
         go = tt_do_pieces(step, reference);

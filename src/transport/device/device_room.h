@@ -1,5 +1,6 @@
-/* Links between the ranks of one host that have GPUs: device memory of each rank, shared with the
+/* Links between the ranks of a host that have GPUs: device memory of each rank, shared with the
  * ranks that send to it: by its address inside a process, by CUDA's IPC between processes.
+ * The ends of links with ranks of other hosts begin zeroed; they may be bound to other memory.
  *
  * Creation, in steps between which the caller exchanges offers and statuses, so that all ranks fail
  * together: offer, connect, (agree,) destroy after all ranks have stopped using the links. */
@@ -10,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/hosts.h"
 #include "base/status.h"
 #include "transport/device/end.h"
 
@@ -22,9 +24,10 @@ struct tt_device_room_config {
     int gpu;
     int rank, nranks, nchannels; /* channels: of two ranks, as end.h counts them */
     size_t nslots, slot_bytes, line_bytes;
-    uint64_t process_id; /* random, one per process: equal means same address space */
-    uint64_t id;         /* of the communicator, the same on all its ranks */
-    bool one_process;    /* all ranks are in this process: the memory is not opened to others */
+    uint64_t process_id;          /* random, one per process: equal means same address space */
+    uint64_t id;                  /* of the ranks of this host, the same on all of them */
+    const struct tt_hosts *hosts; /* borrowed; NULL: all ranks are of one host */
+    bool one_process; /* all ranks are in this process: the memory is not opened to others */
 };
 
 /* What the other ranks must know; travels through bootstrap. Plain data. */
@@ -43,22 +46,25 @@ struct tt_device_offer {
 };
 
 /* Allocates this rank's memory: the slots, lines, heads, notes of what it receives, the tails
- * of what it sends, and its table of ends. With n = (nranks - 1) * nchannels links in each
- * direction that is
- *   n * (nslots * (slot_bytes + line_bytes + 24) + 256) + nranks * nchannels * 128
+ * of what it sends, and its table of ends. With n = (ranks of the host - 1) * nchannels links in
+ * each direction that is n * (nslots * (slot_bytes + line_bytes + 32) + 256) + nranks * nchannels *
+ * 128
  *     + nchannels * nslots * slot_bytes (places for meetings)
  * bytes and roundings. Where that exceeds TT_DEVICE_BUDGET, slots and lines are made smaller, down
- * to TT_DEVICE_LEAST_BYTES, and then fewer, down to 2 (on all ranks alike: by these numbers only).
- * USAGE: a setting is impossible. SYSTEM: out of device memory (says what for, how much, how much
- * is free). */
+ * to TT_DEVICE_LEAST_BYTES, and then fewer, down to 2 (on all ranks alike: by these numbers, of the
+ * host with most ranks). USAGE: a setting is impossible. SYSTEM: out of device memory (says what
+ * for, how much, how much is free). */
 TT_NODISCARD tt_status tt_device_room_offer(struct tt_device_room **room,
                                             const struct tt_device_room_config *config,
                                             struct tt_device_offer *mine);
-/* Opens the memory of all others: offers[nranks], all with a GPU of this host. USAGE: a rank has no
+/* Opens the memory of all others of this host: offers[nranks], all with a GPU. USAGE: a rank has no
  * GPU, two ranks' settings differ (names both), or a GPU cannot access a peer's memory (names
  * both). After a failure only destroy may follow. */
 TT_NODISCARD tt_status tt_device_room_connect(struct tt_device_room *room,
                                               const struct tt_device_offer *offers);
+/* The end of a link with a rank of another host, which no call has used yet. */
+TT_NODISCARD tt_status tt_device_room_bind(struct tt_device_room *room, int peer, int channel,
+                                           const struct tt_device_end *end);
 /* The test of the mappings, after connect and before the links are used. Each rank stores words to
  * its own memory and, by the address that its kernels use, to that of each rank on another GPU or
  * in another process. When all ranks have done so, each loads what the others stored to its memory,
@@ -76,7 +82,7 @@ const struct tt_device_links *tt_device_room_links(const struct tt_device_room *
 /* How many ranks have the same GPU as this one, in all processes, with this one. */
 int tt_device_room_sharers(const struct tt_device_room *room);
 /* "device memory", "device memory by IPC", "peer access to GPU 1", "peer access to GPU 1 by IPC" (a
- * number in the peer's process): how messages reach a peer. */
+ * number in the peer's process), "pinned memory" (of another host): how messages reach a peer. */
 void tt_device_room_describe(const struct tt_device_room *room, int peer, char *text, size_t size);
 /* How far the peer's GPU is from this rank's (enum tt_distance). */
 int tt_device_room_distance(const struct tt_device_room *room, int peer);

@@ -11,6 +11,9 @@
  * rank puts in. Else that stands once, in the sender's place of number (meetings on the channel) %
  * nslots, and the messages are empty: the place is free when all that said so are released.
  *
+ * With a rank of another host a link is a bridge: each of the two ranks has an end in pinned memory
+ * of its own host, where a thread of its process is the other party (carrier/kernel/bridge.h).
+ *
  * Counts of messages have 32 bits and begin at 0 again after 2^32 messages, which nslots divides.
  * What the memory of a link still says of message n must be gone when message n + 2^32 is awaited.
  * Words that every message changes are; heads, which messages in lines leave as they are, and
@@ -36,12 +39,14 @@ struct tt_device_note {
     uint64_t reference; /* where the message lies; 0: in its slot. Only where end->reaches */
     uint64_t head;      /* of this message: a receiver may find the head of a later one */
     uint64_t nbytes;    /* of the send of which this message is a part; other calls do not say it */
+    uint64_t length;    /* bytes of the message in its slot; said only where end->lines is NULL */
 };
 
 struct tt_device_end {
     /* immutable once connected; addresses as this rank's GPU uses them */
     char *slots;    /* [nslots][slot_bytes]: memory of the receiver; 16-byte aligned */
-    char *lines;    /* [nslots][line_bytes]: memory of the receiver; 16-byte aligned */
+    char *lines;    /* [nslots][line_bytes]: memory of the receiver; 16-byte aligned. NULL: the end
+                     * of a bridge, which takes messages in slots only */
     uint64_t *head; /* memory of the receiver, written by the sender: tt_device_head() */
     uint64_t *tail; /* memory of the sender, written by the receiver: messages released, in the
                      * lower half */

@@ -1,5 +1,5 @@
 /* Lays out the device memory of a rank: ends, words, notes, lines, slots. A rank has no link with
- * itself, so the links of each kind are counted over the other ranks. */
+ * itself, so the links of each kind are counted over the other ranks of its host. */
 #include "transport/device/layout.h"
 
 #include "transport/device/device_room.h"
@@ -11,7 +11,8 @@ static size_t round_up(size_t nbytes)
 
 struct tt_device_layout tt_device_layout(const struct tt_device_shape *shape)
 {
-    const size_t nlinks = (size_t)(shape->nranks - 1) * shape->nchannels;
+    const uint32_t nlinked = shape->nlocal ? shape->nlocal : shape->nranks;
+    const size_t nlinks = (size_t)(nlinked - 1) * shape->nchannels;
     const size_t nends = (size_t)shape->nranks * shape->nchannels * 2;
     struct tt_device_layout at = {
         .notes_stride = round_up(shape->nslots * sizeof(struct tt_device_note)),

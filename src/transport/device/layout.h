@@ -10,9 +10,11 @@
 /* Bytes of a cache line of a GPU: words with different writers do not share one. */
 enum { TT_DEVICE_CACHE_LINE = 128 };
 
-/* What all ranks of a communicator have in common. */
+/* What all ranks of a communicator have in common, but for nlocal. */
 struct tt_device_shape {
-    uint32_t nranks, nchannels;
+    uint32_t nranks; /* that have ends */
+    uint32_t nlocal; /* of the rank's host, which have links; 0: all */
+    uint32_t nchannels;
     uint32_t nslots, slot_bytes, line_bytes;
 };
 
@@ -37,7 +39,7 @@ void tt_device_fit(struct tt_device_shape *shape, size_t budget);
 
 /* A rank as another one, or itself, sees it. */
 struct tt_device_place {
-    uint32_t rank;
+    uint32_t rank; /* its number among those that have links */
     char *memory;
 };
 

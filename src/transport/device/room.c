@@ -33,6 +33,21 @@ struct tt_device_room {
     struct peer *peers; /* [nranks] */
 };
 
+/* ---- Hosts ---------------------------------------------------------------------------------- */
+
+static bool is_local(const struct tt_device_room *room, int rank)
+{
+    const struct tt_hosts *hosts = room->config.hosts;
+    return !hosts || hosts->host_of[rank] == hosts->host_of[room->config.rank];
+}
+
+/* The number of a rank among those of its host. */
+static uint32_t local_of(const struct tt_device_room *room, int rank)
+{
+    const struct tt_hosts *hosts = room->config.hosts;
+    return (uint32_t)(hosts ? hosts->local_of[rank] : rank);
+}
+
 /* ---- Offer ---------------------------------------------------------------------------------- */
 
 static tt_status check_bytes(const char *setting, size_t nbytes)
@@ -61,14 +76,17 @@ static void fit(struct tt_device_room *room)
                                            .nslots = (uint32_t)config->nslots,
                                            .slot_bytes = (uint32_t)config->slot_bytes,
                                            .line_bytes = (uint32_t)config->line_bytes};
+    const struct tt_hosts *hosts = config->hosts;
+    if (hosts) room->shape.nlocal = (uint32_t)hosts->most;
     const struct tt_device_shape asked = room->shape;
     tt_device_fit(&room->shape, TT_DEVICE_BUDGET);
-    room->nbytes = tt_device_layout(&room->shape).nbytes;
     if (memcmp(&asked, &room->shape, sizeof asked))
         TT_INFO("rank %d: links of GPUs have %u slots of %u bytes and %u bytes of lines, so that "
                 "those of %d ranks take at most %d MiB of a GPU",
                 config->rank, room->shape.nslots, room->shape.slot_bytes, room->shape.line_bytes,
-                config->nranks, TT_DEVICE_BUDGET >> 20);
+                hosts ? hosts->most : config->nranks, TT_DEVICE_BUDGET >> 20);
+    if (hosts) room->shape.nlocal = (uint32_t)tt_hosts_size(hosts, hosts->host_of[config->rank]);
+    room->nbytes = tt_device_layout(&room->shape).nbytes;
 }
 
 /* Puts what the memory is for before the last error. */
@@ -80,8 +98,9 @@ static tt_status explain_allocation(const struct tt_device_room *room, tt_status
              "rank %d has no memory for its links with %u ranks on %u channels of %u slots of %u "
              "bytes and %u bytes of lines (TUTTI_DEVICE_SLOTS, TUTTI_DEVICE_SLOT_BYTES, "
              "TUTTI_DEVICE_LINE_BYTES, TUTTI_DEVICE_CHANNELS make them smaller): %.500s",
-             room->config.rank, shape->nranks - 1, shape->nchannels, shape->nslots,
-             shape->slot_bytes, shape->line_bytes, tt_last_error());
+             room->config.rank, (shape->nlocal ? shape->nlocal : shape->nranks) - 1,
+             shape->nchannels, shape->nslots, shape->slot_bytes, shape->line_bytes,
+             tt_last_error());
     tt_set_last_error(text);
     return status;
 }
@@ -167,7 +186,7 @@ static tt_status check_offers(const struct tt_device_room *room,
                 "TUTTI_DEVICE_SLOTS, TUTTI_DEVICE_SLOT_BYTES and TUTTI_DEVICE_LINE_BYTES",
                 first->nchannels, first->nslots, first->slot_bytes, first->line_bytes, r,
                 offer->nchannels, offer->nslots, offer->slot_bytes, offer->line_bytes);
-        if (offer->nbytes < tt_device_layout(&room->shape).nbytes)
+        if (is_local(room, r) && offer->nbytes < tt_device_layout(&room->shape).nbytes)
             return tt_fail(TT_ERR_USAGE,
                            "rank %d offers %llu bytes of device memory, expected %zu: use one "
                            "version of tutti in a job",
@@ -232,13 +251,14 @@ static void fill_ends(const struct tt_device_room *room, int rank, struct tt_dev
 {
     const struct peer *peer = &room->peers[rank];
     const struct tt_device_shape *shape = &room->shape;
-    const struct tt_device_place mine = {(uint32_t)room->config.rank, room->memory};
+    const struct tt_device_place mine = {local_of(room, room->config.rank), room->memory};
     const bool self = rank == room->config.rank;
-    const struct tt_device_place theirs = {(uint32_t)rank, self ? room->memory : peer->memory};
+    const struct tt_device_place theirs = {local_of(room, rank),
+                                           self ? room->memory : peer->memory};
     for (uint32_t channel = 0; channel < shape->nchannels; channel++)
         for (uint32_t outgoing = 0; outgoing < 2; outgoing++) {
             struct tt_device_end *end =
-                &ends[tt_device_end_at(shape->nchannels, theirs.rank, channel, outgoing)];
+                &ends[tt_device_end_at(shape->nchannels, (uint32_t)rank, channel, outgoing)];
             *end = tt_device_end_between(shape, &mine, &theirs, channel, outgoing);
             if (self) continue;
             end->reaches = peer->reached_by;
@@ -252,7 +272,8 @@ static tt_status upload_ends(struct tt_device_room *room)
     const size_t nends = (size_t)shape->nranks * shape->nchannels * 2;
     struct tt_device_end *ends = calloc(nends, sizeof *ends);
     if (!ends) return tt_fail(TT_ERR_SYSTEM, "out of memory for %zu ends of links", nends);
-    for (int r = 0; r < room->config.nranks; r++) fill_ends(room, r, ends);
+    for (int r = 0; r < room->config.nranks; r++)
+        if (is_local(room, r)) fill_ends(room, r, ends);
     char *to = room->memory + tt_device_layout(shape).ends;
     const tt_status status = tt_context_upload(room->context, to, ends, nends * sizeof *ends);
     free(ends);
@@ -272,9 +293,17 @@ tt_status tt_device_room_connect(struct tt_device_room *room, const struct tt_de
     room->nsharers = 0;
     for (int r = 0; r < room->config.nranks; r++) {
         room->nsharers += !memcmp(offers[r].uuid, room->uuid, sizeof room->uuid);
-        if (r != room->config.rank) TT_TRY(reach(room, &offers[r], r));
+        if (r != room->config.rank && is_local(room, r)) TT_TRY(reach(room, &offers[r], r));
     }
     return upload_ends(room);
+}
+
+tt_status tt_device_room_bind(struct tt_device_room *room, int peer, int channel,
+                              const struct tt_device_end *end)
+{
+    const uint32_t at =
+        tt_device_end_at(room->shape.nchannels, (uint32_t)peer, (uint32_t)channel, end->outgoing);
+    return tt_context_upload(room->context, &room->links.ends[at], end, sizeof *end);
 }
 
 /* ---- The test of mappings -------------------------------------------------------------------- */
@@ -282,7 +311,8 @@ tt_status tt_device_room_connect(struct tt_device_room *room, const struct tt_de
 static bool is_mapped(const struct tt_device_room *room, int rank)
 {
     const struct peer *peer = &room->peers[rank];
-    return rank != room->config.rank && !(peer->same_process && peer->same_gpu);
+    return rank != room->config.rank && is_local(room, rank) &&
+           !(peer->same_process && peer->same_gpu);
 }
 
 size_t tt_device_room_most_probes(const struct tt_device_room *room)
@@ -316,8 +346,8 @@ static uint64_t *word_of(const struct tt_device_room *room, int writer, int owne
     const int self = room->config.rank, other = writer == self ? owner : writer;
     const struct tt_device_layout at = tt_device_layout(&room->shape);
     char *memory = owner == self ? room->memory : room->peers[owner].memory;
-    const struct tt_device_place here = {(uint32_t)self, room->memory};
-    const struct tt_device_place there = {(uint32_t)other, room->peers[other].memory};
+    const struct tt_device_place here = {local_of(room, self), room->memory};
+    const struct tt_device_place there = {local_of(room, other), room->peers[other].memory};
     if (writer == owner)
         return (uint64_t *)(void *)(memory + at.places + channel * at.slots_stride);
     return (uint64_t *)(void *)tt_device_end_between(&room->shape, &here, &there, channel,
@@ -401,7 +431,9 @@ void tt_device_room_describe(const struct tt_device_room *room, int rank, char *
 {
     const struct peer *peer = &room->peers[rank];
     const bool self = rank == room->config.rank;
-    if (self || peer->same_gpu)
+    if (!is_local(room, rank))
+        snprintf(text, size, "pinned memory");
+    else if (self || peer->same_gpu)
         snprintf(text, size, "device memory%s", self || peer->same_process ? "" : " by IPC");
     else
         snprintf(text, size, "peer access to GPU %d%s", peer->gpu,

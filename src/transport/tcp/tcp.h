@@ -64,7 +64,7 @@ struct tt_outgoing {
     const char *body;         /* unchanged until sent */
     struct tt_tcp_link *link; /* the link that published the body by reference; NULL: a slot */
     bool stamped;             /* the credits are in the header */
-    bool is_p2p;              /* a message of point to point */
+    bool is_p2p;              /* a message of point to point, or of bridges */
 };
 
 struct tt_tcp {
@@ -90,7 +90,7 @@ struct tt_tcp {
     /* outgoing: a ring */
     struct tt_outgoing *queue;
     uint32_t room, first, count;
-    uint32_t np2p; /* messages of point to point among them */
+    uint32_t np2p; /* messages of point to point and of bridges among them */
     size_t sent;   /* bytes sent of the first item */
 
     /* large bodies sent from the caller's memory: the kernel notifies when it no longer reads one

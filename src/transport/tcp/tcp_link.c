@@ -93,7 +93,8 @@ static void send_message(struct tt_tcp_link *link, const void *data, size_t nbyt
     put_head(item, link->end, &frame);
     item->body = data;
     item->body_nbytes = (uint32_t)nbytes;
-    item->is_p2p = link->channel == link->end->nchannels - 1; /* link.h */
+    const struct tt_room_context *up = link->end->room->context;
+    item->is_p2p = link->channel >= up->nchannels - 1 - up->nbridges; /* link.h */
     tcp->np2p += item->is_p2p;
     if (reference) {
         item->link = link;

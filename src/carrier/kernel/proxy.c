@@ -1,0 +1,323 @@
+/* The thread that moves messages over bridges, and the pinned memory of their ends. */
+#include "carrier/kernel/proxy.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/pause.h"
+#include "base/thread.h"
+#include "carrier/kernel/bridge.h"
+#include "carrier/kernel/kernel.h"
+#include "device/call.h"
+#include "driver/context.h"
+#include "program/program.h"
+
+/* How long it sleeps while it awaits nothing and nobody wakes it. */
+enum { IDLE_MS = 10 };
+
+/* Pinned memory of several ends. */
+struct pinned {
+    void *memory;
+    struct pinned *next;
+};
+
+/* Owned by struct tt_kernel_part. */
+struct tt_proxy {
+    /* immutable after creation */
+    struct tt_comm_core *comm;
+    struct tt_device_room *room;
+    struct tt_bridge_shape shape;
+    pid_t process;
+    /* owner: the issuing thread */
+    bool is_started;
+    pthread_t thread;
+    struct pinned *pinned;
+    _Atomic size_t nbytes; /* of them; writer: the issuing thread */
+    /* owner: who has entered the engine */
+    struct tt_bridges *bridges;
+    bool ends;
+    /* guarded by lock */
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* the thread waits for it: `stop` and `woken` */
+    bool stop, woken;
+};
+
+/* ---- The thread ----------------------------------------------------------------------------- */
+
+/* Whether messages of other ranks are awaited: for a kernel, or at the end. Also without that they
+ * are taken, now and then: a rank that leaves waits until all that it has sent is. */
+static bool awaits(const struct tt_proxy *proxy)
+{
+    const struct tt_kernel_part *on = proxy->comm->kernel;
+    return proxy->ends || __atomic_load_n(&on->life.report->ended, __ATOMIC_ACQUIRE) <
+                              atomic_load_explicit(&on->issued, memory_order_relaxed);
+}
+
+/* Whether nothing may be moved any more. */
+static bool has_stopped(const struct tt_fabric *fabric)
+{
+    return tt_fabric_failure(fabric, NULL) || atomic_load(&fabric->aborted) ||
+           tt_wires_have_left(fabric->wires);
+}
+
+/* A rank of another host. By who has entered the engine. */
+static bool is_gone(const void *arg, int rank)
+{
+    const struct tt_fabric *fabric = arg;
+    const struct tt_rank_record *record = tt_fabric_record(fabric, rank);
+    /* release: on_left of transport/record.c */
+    const uint32_t state = atomic_load_explicit(&record->state, memory_order_acquire);
+    return state == TT_RANK_LEFT || state == TT_RANK_ABORTED || tt_fabric_lost(fabric, rank);
+}
+
+/* Whether a rank that is gone is missed the checks of calls say. */
+static tt_status move_entered(struct tt_proxy *proxy)
+{
+    struct tt_fabric *fabric = proxy->comm->fabric;
+    tt_wires_spare(fabric->wires, true);
+    const tt_status moved = tt_bridges_move(proxy->bridges);
+    tt_wires_spare(fabric->wires, false);
+    if (moved < 0 && !tt_fabric_failure(fabric, NULL))
+        tt_ignore(tt_fabric_fail(fabric, moved, "%s", tt_last_error()));
+    tt_ignore(tt_wires_progress(fabric->wires));
+    if (tt_fabric_failure(fabric, NULL)) tt_fabric_pass_on(fabric);
+    return moved;
+}
+
+/* TT_OK: something was moved. *idle: nothing is awaited. */
+static tt_status move(struct tt_proxy *proxy, bool *idle)
+{
+    struct tt_engine *engine = &proxy->comm->engine;
+    tt_status moved = TT_IN_PROGRESS;
+    *idle = false;
+    if (atomic_exchange_explicit(&engine->busy, true, memory_order_acquire)) return moved;
+    if (has_stopped(engine->fabric))
+        *idle = true;
+    else
+        moved = move_entered(proxy);
+    if (!*idle && moved) *idle = !awaits(proxy) && !tt_bridges_have_work(proxy->bridges);
+    tt_engine_leave(engine);
+    return moved;
+}
+
+/* False: it is to stop. */
+static bool rest(struct tt_proxy *proxy, bool idle)
+{
+    pthread_mutex_lock(&proxy->lock);
+    if (idle && !proxy->stop && !proxy->woken) {
+        const int64_t until_ns = tt_deadline_ns(IDLE_MS);
+        const struct timespec until = {.tv_sec = until_ns / 1000000000,
+                                       .tv_nsec = until_ns % 1000000000};
+        pthread_cond_timedwait(&proxy->changed, &proxy->lock, &until);
+    }
+    proxy->woken = false;
+    const bool stop = proxy->stop;
+    pthread_mutex_unlock(&proxy->lock);
+    return !stop;
+}
+
+static void *run(void *argument)
+{
+    struct tt_proxy *proxy = argument;
+    struct tt_pause pause = {0};
+    bool idle = false;
+    while (rest(proxy, idle)) {
+        const tt_status moved = move(proxy, &idle);
+        if (!moved)
+            pause = (struct tt_pause){0};
+        else if (!idle)
+            tt_pause(&pause);
+    }
+    return NULL;
+}
+
+static tt_status start(struct tt_proxy *proxy)
+{
+    if (proxy->is_started) return TT_OK;
+    const int error = tt_thread_start(&proxy->thread, NULL, run, proxy);
+    if (error)
+        return tt_fail_errno(error, "cannot start the thread that moves messages of GPUs between "
+                                    "hosts (ulimit -u?)");
+    proxy->is_started = true;
+    atomic_store_explicit(&proxy->comm->engine.is_driven, true, memory_order_relaxed);
+    return TT_OK;
+}
+
+/* ---- Creation and end ----------------------------------------------------------------------- */
+
+tt_status tt_proxy_create(struct tt_proxy **out, struct tt_comm_core *comm,
+                          struct tt_device_room *room)
+{
+    const struct tt_device_links *links = tt_device_room_links(room);
+    struct tt_proxy *proxy = calloc(1, sizeof *proxy);
+    pthread_condattr_t attributes;
+    if (!proxy) return tt_fail(TT_ERR_SYSTEM, "out of memory for bridges between GPUs");
+    *proxy = (struct tt_proxy){.comm = comm,
+                               .room = room,
+                               .shape = {.nranks = comm->nranks,
+                                         .nchannels = links->nchannels,
+                                         .nslots = links->nslots,
+                                         .slot_bytes = links->slot_bytes},
+                               .process = getpid()};
+    const tt_status status =
+        tt_bridges_create(&proxy->bridges, &proxy->shape, is_gone, comm->fabric);
+    if (status) {
+        free(proxy);
+        return status;
+    }
+    pthread_mutex_init(&proxy->lock, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&proxy->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    *out = proxy;
+    return TT_OK;
+}
+
+void tt_proxy_wake(struct tt_proxy *proxy)
+{
+    pthread_mutex_lock(&proxy->lock);
+    proxy->woken = true;
+    pthread_cond_signal(&proxy->changed);
+    pthread_mutex_unlock(&proxy->lock);
+}
+
+void tt_proxy_end(struct tt_proxy *proxy)
+{
+    tt_engine_enter(&proxy->comm->engine);
+    tt_bridges_end(proxy->bridges);
+    proxy->ends = true;
+    tt_engine_leave(&proxy->comm->engine);
+    tt_proxy_wake(proxy);
+}
+
+bool tt_proxy_has_ended(struct tt_proxy *proxy, int rank)
+{
+    tt_engine_enter(&proxy->comm->engine);
+    const bool ended = tt_bridges_has_ended(proxy->bridges, rank);
+    tt_engine_leave(&proxy->comm->engine);
+    return ended;
+}
+
+bool tt_proxy_has_sent(const struct tt_proxy *proxy)
+{
+    return tt_bridges_have_sent(proxy->bridges);
+}
+
+size_t tt_proxy_bytes(const struct tt_proxy *proxy)
+{
+    return atomic_load_explicit(&proxy->nbytes, memory_order_relaxed);
+}
+
+void tt_proxy_stop(struct tt_proxy *proxy)
+{
+    if (!proxy || !proxy->is_started || proxy->process != getpid()) return;
+    pthread_mutex_lock(&proxy->lock);
+    proxy->stop = true;
+    pthread_cond_signal(&proxy->changed);
+    pthread_mutex_unlock(&proxy->lock);
+    pthread_join(proxy->thread, NULL);
+    proxy->is_started = false;
+}
+
+void tt_proxy_destroy(struct tt_proxy *proxy, struct tt_context *context)
+{
+    if (!proxy) return;
+    tt_proxy_stop(proxy);
+    while (proxy->pinned) {
+        struct pinned *pinned = proxy->pinned;
+        proxy->pinned = pinned->next;
+        tt_context_free_host(context, pinned->memory);
+        free(pinned);
+    }
+    tt_bridges_destroy(proxy->bridges);
+    pthread_cond_destroy(&proxy->changed);
+    pthread_mutex_destroy(&proxy->lock);
+    free(proxy);
+}
+
+/* ---- Binding -------------------------------------------------------------------------------- */
+
+static bool is_new(const struct tt_proxy *proxy, const struct tt_bridge_use *use)
+{
+    return !tt_fabric_is_local(proxy->comm->fabric, use->peer) &&
+           !tt_bridges_has(proxy->bridges, use->peer, use->channel, use->outgoing);
+}
+
+static tt_status bind_end(struct tt_proxy *proxy, const struct tt_bridge_use *use, void *memory)
+{
+    struct tt_fabric *fabric = proxy->comm->fabric;
+    const int channel = tt_fabric_bridge_channel(fabric);
+    const struct tt_bridge_pair pair = {tt_fabric_tx(fabric, use->peer, channel),
+                                        tt_fabric_rx(fabric, use->peer, channel)};
+    struct tt_device_end end;
+    tt_engine_enter(&proxy->comm->engine);
+    const tt_status status = tt_bridges_bind(proxy->bridges, use->peer, use->channel, use->outgoing,
+                                             &pair, memory, &end);
+    tt_engine_leave(&proxy->comm->engine);
+    return status ? status : tt_device_room_bind(proxy->room, use->peer, use->channel, &end);
+}
+
+/* So many ends' memory, which is freed with the proxy. */
+static tt_status pin(struct tt_proxy *proxy, size_t nbytes, char **memory)
+{
+    struct pinned *pinned = malloc(sizeof *pinned);
+    if (!pinned) return tt_fail(TT_ERR_SYSTEM, "out of memory for bridges between GPUs");
+    const tt_status status =
+        tt_context_allocate_lasting(proxy->comm->context, nbytes, &pinned->memory);
+    if (status) {
+        free(pinned);
+        return status;
+    }
+    pinned->next = proxy->pinned;
+    proxy->pinned = pinned;
+    atomic_fetch_add_explicit(&proxy->nbytes, nbytes, memory_order_relaxed);
+    *memory = pinned->memory;
+    return TT_OK;
+}
+
+tt_status tt_proxy_bind(struct tt_proxy *proxy, const struct tt_bridge_use *uses, int nuses)
+{
+    const size_t nbytes = tt_bridge_bytes(&proxy->shape);
+    size_t nnew = 0;
+    char *memory = NULL;
+    for (int i = 0; i < nuses; i++) nnew += is_new(proxy, &uses[i]);
+    if (!nnew) return proxy->pinned ? start(proxy) : TT_OK; /* it may have failed to start */
+    TT_TRY(pin(proxy, nnew * nbytes, &memory));
+    for (int i = 0; i < nuses; i++) {
+        if (!is_new(proxy, &uses[i])) continue;
+        TT_TRY(bind_end(proxy, &uses[i], memory));
+        memory += nbytes;
+    }
+    return start(proxy);
+}
+
+static bool has_use(const struct tt_bridge_use *uses, int nuses, const struct tt_bridge_use *use)
+{
+    for (int i = 0; i < nuses; i++)
+        if (uses[i].peer == use->peer && uses[i].channel == use->channel &&
+            uses[i].outgoing == use->outgoing)
+            return true;
+    return false;
+}
+
+/* A program that kernels can run has so many ends at most. */
+tt_status tt_proxy_bind_program(struct tt_proxy *proxy, const struct tt_program *program,
+                                int copies)
+{
+    const struct tt_program_link *links = tt_program_links(program);
+    struct tt_bridge_use uses[TT_DEVICE_MOST_CHANNELS * TT_DEVICE_MOST_ENDS];
+    int nuses = 0;
+    for (uint32_t i = 0; i < program->nlinks; i++) {
+        const struct tt_bridge_use use = {links[i].peer, links[i].channel, links[i].outgoing};
+        if (!has_use(uses, nuses, &use)) uses[nuses++] = use;
+    }
+    for (int copy = 0; copy < copies; copy++) {
+        TT_TRY(tt_proxy_bind(proxy, uses, nuses));
+        for (int i = 0; i < nuses; i++) uses[i].channel += program->nchannels;
+    }
+    return TT_OK;
+}

@@ -1,0 +1,48 @@
+/* The proxy: the thread of a communicator on several hosts that moves messages over the bridges of
+ * its kernels (bridge.h). It moves only while nobody else has entered the engine, never calls the
+ * driver, and looks at no deadline: the attendant does.
+ *
+ * A bridge's end takes pinned memory when the first call that uses it is issued. The memory stays
+ * as long as kernels may run. */
+#ifndef TT_CARRIER_KERNEL_PROXY_H
+#define TT_CARRIER_KERNEL_PROXY_H
+
+#include "carrier/carrier.h"
+#include "transport/device/device_room.h"
+
+struct tt_proxy;
+
+/* An end of a bridge. */
+struct tt_bridge_use {
+    int peer, channel;
+    bool outgoing;
+};
+
+/* For a communicator whose fabric has a channel for bridges. The room is borrowed. */
+TT_NODISCARD tt_status tt_proxy_create(struct tt_proxy **proxy, struct tt_comm_core *comm,
+                                       struct tt_device_room *room);
+/* The ends of bridges that so many copies of a program use. By the issuing thread. SYSTEM: out of
+ * memory, or of threads. */
+TT_NODISCARD tt_status tt_proxy_bind_program(struct tt_proxy *proxy,
+                                             const struct tt_program *program, int copies);
+/* The ends of bridges among these uses, of which no two are equal and some may be of ranks of this
+ * host. By the issuing thread. */
+TT_NODISCARD tt_status tt_proxy_bind(struct tt_proxy *proxy, const struct tt_bridge_use *uses,
+                                     int nuses);
+/* A call is going to be launched. Any thread. */
+void tt_proxy_wake(struct tt_proxy *proxy);
+/* No call comes any more. */
+void tt_proxy_end(struct tt_proxy *proxy);
+/* After tt_proxy_end: whether the rank, of another host, has taken all that this one has sent, or
+ * is gone. */
+bool tt_proxy_has_ended(struct tt_proxy *proxy, int rank);
+/* Whether all that kernels have published is on its way. By who has entered the engine. */
+bool tt_proxy_has_sent(const struct tt_proxy *proxy);
+/* Bytes of pinned memory held. */
+size_t tt_proxy_bytes(const struct tt_proxy *proxy);
+/* Nothing is moved any more when this returns. NULL is allowed. */
+void tt_proxy_stop(struct tt_proxy *proxy);
+/* Stops, and frees the memory of the ends, which no kernel uses any more. NULL is allowed. */
+void tt_proxy_destroy(struct tt_proxy *proxy, struct tt_context *context);
+
+#endif

@@ -1,0 +1,73 @@
+/* A rank of a job on several hosts, each rank on a virtual GPU, in which ranks leave while others
+ * are late: device_bridge_rank SCENE [FILE]. All ranks broadcast once from each rank, then once
+ * more from rank 0, which is what the scenes are about:
+ *   ends   rank 2 takes it late, when the others have ended one after the other
+ *   exit   rank 0 ends without destroying its communicator, before the others take it
+ *   abort  rank 0 aborts its communicator, which is at rest, before the others take it
+ *   idle   rank 0 makes no call more, and stays until rank 1 has left and made the FILE */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ranks_on_gpus.h"
+#include "tutti.h"
+
+enum { COUNT = 30000, BEFORE_US = 200000, LATE_US = 1500000, MOST_LOOKS = 20000, LOOK_US = 1000 };
+
+static _Noreturn void fail(tuttiComm_t comm, const char *what)
+{
+    fprintf(stderr, "%s: %s\n", what, tuttiGetLastError(comm));
+    exit(2);
+}
+
+/* Of a value that only root has. */
+static void broadcast(tuttiComm_t comm, int gpu, int rank, int root, int *memory)
+{
+    static int data[COUNT];
+    for (int i = 0; i < COUNT; i++) data[i] = rank == root ? i + root : -1;
+    gpu_write(gpu, memory, data, sizeof data);
+    if (tuttiBroadcast(memory, memory, COUNT, tuttiInt32, root, comm, NULL))
+        fail(comm, "broadcast");
+    gpu_read(gpu, data, memory, sizeof data);
+    for (int i = 0; i < COUNT; i++)
+        if (data[i] != i + root) fail(NULL, "a wrong result");
+}
+
+static void make_file(const char *path)
+{
+    FILE *file = fopen(path, "w");
+    if (!file || fclose(file)) fail(NULL, path);
+}
+
+static void await_file(const char *path)
+{
+    for (int i = 0; access(path, F_OK); i++) {
+        if (i == MOST_LOOKS) fail(NULL, "rank 1 waits for this rank to leave");
+        usleep(LOOK_US);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    int rank, nranks, local;
+    tuttiComm_t comm;
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    if (argc < 2 || tuttiGetLauncher(&rank, &nranks, &local)) fail(NULL, "launcher");
+    const char *scene = argv[1], *path = argc > 2 ? argv[2] : NULL;
+    const bool ends = !strcmp(scene, "ends");
+    config.device = 0;
+    if (tuttiCommInitEnv(&comm, NULL, &config)) fail(NULL, "init");
+    int *memory = (int *)gpu_memory(0, COUNT * sizeof(int));
+    for (int root = 0; root < nranks; root++) broadcast(comm, 0, rank, root, memory);
+    if (tuttiBarrier(comm, NULL)) fail(comm, "barrier");
+    if (rank == nranks - 1) usleep(LATE_US);
+    broadcast(comm, 0, rank, 0, memory);
+    if (ends && rank == 1) usleep(BEFORE_US);
+    if (!strcmp(scene, "exit") && rank == 0) return 0;
+    if (path && rank == 0) await_file(path);
+    if (!strcmp(scene, "abort") && rank == 0 ? tuttiCommAbort(comm) : tuttiCommDestroy(comm))
+        fail(NULL, "the end");
+    if (path && rank == 1) make_file(path);
+    return 0;
+}

@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# Kernels that reach ranks of other hosts: ranks on virtual GPUs as processes, on hosts that TUTTI_HOST_ID makes. PROGRAM: device_rank;
+# LEAVER: device_bridge_rank.
+set -uo pipefail
+status=0
+
+fail() {
+    echo "$1" && status=1
+}
+
+. "$(dirname "$0")/start_ranks.sh"
+
+# all_end WHAT: every rank has succeeded.
+all_end() {
+    local file
+    for file in "$folder"/[0-9]*; do
+        grep -q "^status 0" "$file" || fail "$1: rank ${file##*/}: $(cat "$file")"
+    done
+}
+
+# all_say WHAT RANKS TEXT: each of these ranks says so.
+all_say() {
+    local rank
+    for rank in $2; do
+        grep -q "$3" "$folder/$rank" || fail "$1: rank $rank does not say '$3': $(cat "$folder/$rank")"
+    done
+}
+
+export CUDA_MPS_PIPE_DIRECTORY=/nonexistent # of a daemon that may run here
+export TUTTI_DEVICE_KERNELS=require TUTTI_DEVICE_BRIDGES=1
+
+# Random calls of every kind, each compared with the reference.
+start ab 1 31 12
+all_end "two hosts"
+start aabb 2 32 12
+all_end "four ranks of two hosts"
+start abcb 2 33 8
+all_end "three hosts, one of which has two ranks"
+TUTTI_DEVICE_CHANNELS= start ab 1 34 4
+all_end "as many channels as by default"
+TUTTI_ENCRYPT=1 TUTTI_SLOT_BYTES=1K TUTTI_DEVICE_SLOTS=2 start aab 2 35 8
+all_end "encrypted wires whose slots are far shorter than those of GPUs"
+TUTTI_DETERMINISTIC=1 start aab 2 36 8
+all_end "folds in rank order"
+TUTTI_ALGORITHM=ring start aab 2 37 6
+all_end "rings"
+
+# Ranks that leave when they have done their part, before others have begun.
+for way in chain direct binomial; do
+    TUTTI_ALGORITHM=broadcast:$way start abc 1 44 0 late
+    all_end "a broadcast by $way to ranks that are late"
+done
+
+# As much as the slots of GPUs take, over links of short slots; other calls before it.
+leave() {
+    [ -n "${CUDA_DEVICE_MAX_CONNECTIONS:-}" ] || # once
+        TUTTI_SLOTS=2 TUTTI_SLOT_BYTES=1K TUTTI_TIMEOUT_MS=90000 PROGRAM=$LEAVER start "$@"
+}
+TUTTI_ALGORITHM=broadcast:direct leave abc ends
+all_end "ranks that end one after the other while one is late"
+TUTTI_ALGORITHM=broadcast:chain leave abc ends
+all_end "a late rank that needs nothing of the one that has left"
+leave ab exit
+all_end "a process that ends before its messages are taken"
+leave ab abort
+all_end "a rank that aborts before its messages are taken"
+TUTTI_DEVICE_CHANNELS=16 leave ab idle "$folder/left"
+all_end "a rank that leaves while the other makes no call"
+
+# What cannot be says why.
+TUTTI_ALGORITHM=all_reduce:meet/ring start aabb 2 38 0 -1
+all_say "meetings inside hosts" "0 1 2 3" "its meetings are of the ranks of one of several hosts"
+start ab 1 39 1 -1 graph
+all_say "a capture" "0 1" "cannot be captured into CUDA graphs.*TUTTI_DEVICE_BRIDGES=0"
+TUTTI_DEVICE_BRIDGES=0 start ab 1 40 1
+all_say "without bridges" "0 1" "its ranks are on several hosts"
+
+# A rank that has no GPU: calls of all go through memory of the host.
+TUTTI_DEVICE_KERNELS=1 start aabb -2 41 6
+all_end "two of four ranks without a GPU"
+
+start aab 1 42 1 2
+all_say "a process of another host that dies" "0 1" "rank 2 .*has died"
+start abb 1 43 1 0
+all_say "a process alone on its host that dies" "1 2" "rank 0 .*has died"
+[ $status -eq 0 ] && echo "all jobs ended as expected"
+exit $status

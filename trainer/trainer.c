@@ -248,8 +248,13 @@ static void survey(struct tr_trainer *t)
 {
     const char *folder = t->config.checkpoint;
     char name[NAME_MAX + 1];
-    tr_ckpt_survey(folder, t->run, &t->start, name);
+    int64_t last;
+    tr_ckpt_survey(folder, t->run, &t->start, name, &last);
     t->start++;
+    if (last > t->step)
+        printf("note: --checkpoint=%s holds later checkpoints of this run, the last of step %lld: "
+               "this run replaces those of the steps that it writes (another folder keeps all)\n",
+               folder, (long long)last);
     if (name[0])
         printf("note: --checkpoint=%s holds checkpoints of another run, the newest is %s: this run "
                "replaces those of the steps that it writes (--resume=%s/%s goes on with that one, "

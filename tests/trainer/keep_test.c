@@ -111,6 +111,7 @@ TEST(keep, the_newest_of_a_folder_is_the_last_one_of_the_latest_start)
         {2, "1", "", "7"}, {5, "1", "", "7"}, {3, "2", "", "7"}, {4, "2", "", "7"}};
     char folder[] = "/tmp/tutti-keep-XXXXXX", path[96], command[64], name[NAME_MAX + 1];
     uint64_t start = 1;
+    int64_t last;
     REQUIRE(mkdtemp(folder));
     CHECK(tr_ckpt_find("resume", folder, path, sizeof path) < 0);
     CHECK_MESSAGE(strstr(tr_error(), "no step-*.safetensors in that folder"), "%s", tr_error());
@@ -119,12 +120,14 @@ TEST(keep, the_newest_of_a_folder_is_the_last_one_of_the_latest_start)
         REQUIRE(write_file(folder, &files[i]));
         check_found(folder, newest[i]);
     }
-    tr_ckpt_survey(folder, 9, &start, name);
+    tr_ckpt_survey(folder, 9, &start, name, &last);
     CHECK_EQ(start, 2);
+    CHECK_EQ(last, 5);
     CHECK_STR(name, "");
     start = 3;
-    tr_ckpt_survey(folder, 8, &start, name);
+    tr_ckpt_survey(folder, 8, &start, name, &last);
     CHECK_EQ(start, 3);
+    CHECK_EQ(last, -1);
     CHECK_STR(name, "step-00000004.safetensors");
     /* One that cannot be read may be the newest only where its step is the last, or it was written
      * last: that of a start which a later one has set back may have a later step. */
@@ -141,7 +144,7 @@ TEST(keep, the_newest_of_a_folder_is_the_last_one_of_the_latest_start)
     path_of(folder, 5, path);
     REQUIRE(truncate(path, 3) == 0);
     check_found(folder, 5);
-    tr_ckpt_survey(folder, 9, &start, name); /* of which run they are is not known */
+    tr_ckpt_survey(folder, 9, &start, name, &last); /* of which run they are is not known */
     CHECK_STR(name, "");
     snprintf(command, sizeof command, "rm -r %s", folder);
     CHECK(system(command) == 0);

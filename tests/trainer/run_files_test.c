@@ -186,6 +186,8 @@ TEST(run, a_run_that_was_set_back_keeps_and_resumes_its_own_newest)
              b.folder, b.folder);
     CHECK_MESSAGE(train(2, options, b.output) == 0, "%s", b.output);
     CHECK_MESSAGE(count(b.output, "another run") == 0, "%s", b.output);
+    CHECK_MESSAGE(count(b.output, "holds later checkpoints of this run, the last of step 7") == 1,
+                  "%s", b.output);
     list_steps(&b, b.output);
     CHECK_STR(b.output, "3 4 5 6 7 ");
     snprintf(options, sizeof options,
@@ -268,7 +270,7 @@ TEST(run, a_run_that_a_signal_ends_names_its_own_checkpoint)
     for (int is_later = 1; is_later >= 0; --is_later) {
         snprintf(command, sizeof command,
                  "cd %s; rm -rf c; mkdir c; %s timeout 60 %s/bin/tutti-train " SMALL
-                 "--steps=1000000 --every=1 --checkpoint=c >out 2>&1 & p=$!; "
+                 "--steps=1000000 --every=1 --checkpoint=c --log='a b' >out 2>&1 & p=$!; "
                  "while kill -0 $p && [ ! -e %s/c/step-00000001.safetensors ]; do sleep 0.05; "
                  "done; kill -TERM $p; wait $p; cat %s/out",
                  b.folder, is_later ? "touch c/step-99999999.safetensors;" : "", TUTTI_BINARY_DIR,
@@ -276,9 +278,14 @@ TEST(run, a_run_that_a_signal_ends_names_its_own_checkpoint)
         run(command, b.output);
         says = strstr(b.output, "ended by SIGTERM after step ");
         REQUIRE(says && sscanf(says, "ended by SIGTERM after step %ld", &step) == 1);
-        snprintf(command, sizeof command, "--resume=c/step-%08ld.safetensors --checkpoint=c\n",
+        snprintf(command, sizeof command,
+                 "--resume=c/step-%08ld.safetensors --checkpoint=c --every=1 --log='a b' "
+                 "--sample=0\n",
                  step);
-        CHECK_MESSAGE(strstr(says, is_later ? command : "--resume=c --checkpoint=c\n"), "%s", says);
+        CHECK_MESSAGE(
+            strstr(says, is_later ? command
+                                  : "--resume=c --checkpoint=c --every=1 --log='a b' --sample=0\n"),
+            "%s", says);
     }
     teardown(&b);
 }

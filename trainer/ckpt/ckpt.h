@@ -136,9 +136,9 @@ TR_NODISCARD tr_status tr_ckpt_find(const char *option, const char *where, char 
                                     size_t path_bytes);
 
 /* Looks at the checkpoints of the folder: *start becomes their latest start, unless it is above
- * that, and name[NAME_MAX + 1] that of the newest which another run has written; "": none is known.
- */
-void tr_ckpt_survey(const char *folder, uint64_t run, uint64_t *start, char *name);
+ * that, name[NAME_MAX + 1] that of the newest which another run has written ("": none is known),
+ * and *last the last step of the run's own (-1: there are none). */
+void tr_ckpt_survey(const char *folder, uint64_t run, uint64_t *start, char *name, int64_t *last);
 
 /* To the error of a checkpoint that can be opened but not read adds the newest one of its folder,
  * by start and then by step, that is of an earlier step and whole, as a value of the option, and of

@@ -28,8 +28,8 @@ tr_status tr_ckpt_prepare(const char *folder)
     struct stat st;
     if (stat(folder, &st) == 0 && !S_ISDIR(st.st_mode))
         return tr_fail("--checkpoint=%s: that is not a folder", folder);
-    if (access(folder, W_OK | X_OK) < 0)
-        return tr_fail("--checkpoint=%s: cannot write there: %s", folder, strerror(errno));
+    if (access(folder, R_OK | W_OK | X_OK) < 0)
+        return tr_fail("--checkpoint=%s: cannot read and write there: %s", folder, strerror(errno));
     return TR_OK;
 }
 
@@ -60,6 +60,13 @@ tr_status tr_ckpt_check_space(const char *folder, const struct tr_store *store)
     if (statvfs(folder, &fs) < 0 || fs.f_blocks == 0) return TR_OK;
     const double left = (double)fs.f_bavail * (double)fs.f_frsize;
     if (left >= needed) return TR_OK;
-    return tr_fail("--checkpoint=%s: a checkpoint takes %.1f MiB, but %.1f MiB are free there",
-                   folder, needed / 1048576, left / 1048576);
+    int digits = 1; /* as many as tell the numbers apart */
+    char takes[32], has[32];
+    do {
+        snprintf(takes, sizeof takes, "%.*f", digits, needed / 1048576);
+        snprintf(has, sizeof has, "%.*f", digits, left / 1048576);
+    } while (!strcmp(takes, has) && ++digits < 7);
+    return tr_fail("--checkpoint=%s: a checkpoint takes %s MiB, but %s MiB are free there; free "
+                   "some, or give another folder",
+                   folder, takes, has);
 }

@@ -22,7 +22,8 @@ struct found {
 struct search {
     struct found readable, last_step, last_written;
     char reason[1024];
-    uint64_t start; /* latest */
+    uint64_t start;    /* latest */
+    long long own_end; /* last step of the run's own; -1: none */
 };
 
 static void take_newer(struct found *newest, const struct found *file)
@@ -61,6 +62,7 @@ static void search_folder(DIR *folder, const char *where, const uint64_t *run,
         if (snprintf(path, sizeof path, "%s/%s", where, entry->d_name) >= (int)sizeof path)
             status = tr_fail("%s: the name is too long", entry->d_name);
         if (status == TR_OK) status = tr_ckpt_read_state(path, &state);
+        if (status < 0) status = tr_ckpt_read_state(path, &state); /* an error that passes */
         /* One that has gone since the folder was read was removed by the run that writes there. */
         if (fstatat(dirfd(folder), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0) continue;
         file.written = st.st_mtim;
@@ -70,7 +72,10 @@ static void search_folder(DIR *folder, const char *where, const uint64_t *run,
         }
         file.start = state.start;
         if (state.start > search->start) search->start = state.start;
-        if (!run || state.run != *run) take_newer(&search->readable, &file);
+        if (!run || state.run != *run)
+            take_newer(&search->readable, &file);
+        else if (file.step > search->own_end)
+            search->own_end = file.step;
     }
 }
 
@@ -115,14 +120,15 @@ tr_status tr_ckpt_find(const char *option, const char *where, char *path, size_t
     return TR_OK;
 }
 
-void tr_ckpt_survey(const char *where, uint64_t run, uint64_t *start, char *name)
+void tr_ckpt_survey(const char *where, uint64_t run, uint64_t *start, char *name, int64_t *last)
 {
-    struct search search = {.start = *start};
+    struct search search = {.start = *start, .own_end = -1};
     DIR *folder = opendir(where);
     if (folder) {
         search_folder(folder, where, &run, &search);
         closedir(folder);
     }
     *start = search.start;
+    *last = search.own_end;
     memcpy(name, search.readable.name, sizeof search.readable.name);
 }

@@ -77,7 +77,7 @@ tr_status tr_ckpt_propose_older(const char *option, const char *path, tr_status 
 {
     char folder[PATH_MAX], story[2048];
     struct stat st;
-    snprintf(folder, sizeof folder, "%s", path);
+    snprintf(folder, sizeof folder, "%s%s", strchr(path, '/') ? "" : "./", path);
     char *slash = strrchr(folder, '/');
     long long step;
     if (!slash || !tr_ckpt_is_named(slash + 1, "", &step)) return status;

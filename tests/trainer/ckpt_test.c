@@ -342,6 +342,18 @@ TEST(safetensors, a_file_whose_temporary_name_was_taken_gets_no_name)
     teardown(&b);
 }
 
+TEST(safetensors, a_folder_in_the_place_of_a_file_is_named_with_what_helps)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    REQUIRE(unlink(b.path) == 0 && mkdir(b.path, 0777) == 0);
+    CHECK(write_file(&b, b.path) < 0);
+    CHECK_MESSAGE(strstr(tr_error(), "where the checkpoint is to be: rename or remove it"), "%s",
+                  tr_error());
+    CHECK(rmdir(b.path) == 0);
+    teardown(&b);
+}
+
 TEST(safetensors, a_file_gets_the_rights_that_the_umask_leaves)
 {
     struct bench b;

@@ -56,7 +56,7 @@ static tr_status look_at(int fd, const char *path)
                        "with {\"kind\"; it stays as it is: give another file, or remove it",
                        path);
     const off_t whole = whole_lines(fd, st.st_size);
-    if (whole < 0 || (whole < st.st_size && ftruncate(fd, whole) < 0))
+    if (whole < 0 || (whole < st.st_size && truncate(path, whole) < 0))
         return tr_fail("--log=%s: the last line has no end and cannot be removed: %s", path,
                        strerror(errno));
     return TR_OK;
@@ -67,7 +67,7 @@ static tr_status look_at_file(const char *path)
 {
     struct stat st;
     if (stat(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size == 0) return TR_OK;
-    const int fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) return tr_fail("--log=%s: %s", path, strerror(errno));
     const tr_status status = look_at(fd, path);
     close(fd);

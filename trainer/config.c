@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -116,6 +117,10 @@ static tr_status parse_number(const struct tr_option *option, const char *text, 
     errno = 0;
     const double number = strtod(text, &end);
     const bool decimal = text[strspn(text, "+-.0123456789eE")] == 0;
+    if (decimal && end > text && !*end && errno == ERANGE && fabs(number) < 1)
+        return tr_fail("--%s=%s: too near to 0 for a number of 64 bits; expected 0, or at least "
+                       "%.3g",
+                       option->name, text, DBL_MIN);
     if (!decimal || end == text || *end || errno == ERANGE || !isfinite(number))
         return tr_fail("--%s=%s: not a number; expected a decimal one, as 16, 0.5 or 1e-3",
                        option->name, text);

@@ -40,6 +40,39 @@ static tr_status set_key(struct tr_config *config, const struct tr_json *json, c
                    tr_json_line(json, key), key);
 }
 
+/* The option that the key at `path` gives a value to; -1: none, or it does not say one. */
+static int option_at(const struct tr_json *json, const char *path)
+{
+    struct json_object *value = tr_json_find(json, path);
+    if (!value || json_object_is_type(value, json_type_object)) return -1;
+    const char *text = json_object_get_string(value);
+    const char *option = strchr(path, '.') ? NULL : path;
+    if (!option || tr_config_find(option) < 0) {
+        option = tr_deepspeed_option(path);
+        if (!strcmp(text, "auto")) return -1;
+    }
+    return option ? tr_config_find(option) : -1;
+}
+
+/* Fails where two keys give one option other values: none of both is the one that is meant. */
+static tr_status check_names(const struct tr_json *json)
+{
+    const struct tr_json_key *by[TR_NUM_OPTIONS] = {NULL};
+    for (size_t i = 0; i < json->nkeys; ++i) {
+        const struct tr_json_key *key = &json->keys[i];
+        const int id = option_at(json, key->path);
+        if (id < 0) continue;
+        if (by[id] &&
+            !json_object_equal(tr_json_find(json, key->path), tr_json_find(json, by[id]->path)))
+            return tr_fail("%s:%d: \"%s\" is --%s, which \"%s\" in line %d gives another value; "
+                           "leave one out",
+                           json->name, key->line, key->path, tr_config_option(id)->name,
+                           by[id]->path, by[id]->line);
+        by[id] = key;
+    }
+    return TR_OK;
+}
+
 /* All keys; DeepSpeed's scheduler last, whose learning rates win over its optimizer's. */
 static tr_status set_all(struct tr_config *config, const struct tr_json *json,
                          enum tr_source source)
@@ -61,7 +94,8 @@ tr_status tr_config_read_json(struct tr_config *config, const char *path)
     struct tr_json json;
     if (!path[0]) return tr_fail("--config is empty; expected a file of options as JSON");
     TR_TRY(tr_json_read(&json, path));
-    const tr_status status = set_all(config, &json, TR_FROM_FILE);
+    tr_status status = check_names(&json);
+    if (status == TR_OK) status = set_all(config, &json, TR_FROM_FILE);
     tr_json_free(&json);
     return status;
 }

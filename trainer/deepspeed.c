@@ -491,6 +491,13 @@ static const struct row *find_row(const char *path)
     return NULL;
 }
 
+const char *tr_deepspeed_option(const char *path)
+{
+    const struct row *row = find_row(path);
+    if (row && row->take == take_micro_batch) return "micro-batch";
+    return row ? row->option : NULL;
+}
+
 static tr_status take_value(struct tr_config *config, const struct tr_json *json, const char *path,
                             struct json_object *value)
 {

@@ -17,6 +17,9 @@ struct json_object;
 TR_NODISCARD tr_status tr_deepspeed_take(struct tr_config *config, const struct tr_json *json,
                                          const char *key, struct json_object *value);
 
+/* The option that the key at this path gives its value to; NULL: none, or not as it is. */
+const char *tr_deepspeed_option(const char *path);
+
 /* Whether a top-level key of this name is one of DeepSpeed's. */
 bool tr_deepspeed_knows(const char *key);
 

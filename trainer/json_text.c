@@ -173,11 +173,27 @@ static tr_status scan_items(struct scan *s, bool keyed)
     return TR_OK;
 }
 
+/* Refuses a whole number that has no place in 64 bits: json-c takes the nearest one that has. */
+static tr_status check_number(const struct scan *s, int length)
+{
+    char text[32];
+    const size_t digits = strspn(s->at + (*s->at == '-'), "0123456789");
+    if (!digits || (int)digits + (*s->at == '-') != length) return TR_OK;
+    snprintf(text, sizeof text, "%.*s", length, s->at);
+    errno = 0;
+    (void)strtoll(text, NULL, 10);
+    if (length < (int)sizeof text && errno != ERANGE) return TR_OK;
+    return tr_fail("%s:%d: \"%s\": %.*s: out of range, expected a number of at most 18 digits",
+                   s->json->name, s->line, s->path, length, s->at);
+}
+
 static tr_status scan_value(struct scan *s)
 {
     const char first = next(s);
     if (first == '{' || first == '[') return scan_items(s, first == '{');
-    s->at = first == '"' ? skip_string(s->at) : s->at + strcspn(s->at, " \t\r\n,]}");
+    const size_t plain = strcspn(s->at, " \t\r\n,]}");
+    if (first != '"') TR_TRY(check_number(s, (int)plain));
+    s->at = first == '"' ? skip_string(s->at) : s->at + plain;
     return TR_OK;
 }
 

@@ -131,19 +131,55 @@ static const char *own_newest(const struct tr_trainer *t, char *path)
     return status == TR_OK && !strcmp(newest, path) ? folder : path;
 }
 
+/* For a shell: in quotes where it needs them. */
+static void print_argument(const char *name, const char *value)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "/._-+,:=@%";
+    printf(" --%s=", name);
+    if (!value[strspn(value, plain)]) {
+        printf("%s", value);
+        return;
+    }
+    printf("'");
+    for (; *value; ++value)
+        if (*value == '\'')
+            printf("'\\''");
+        else
+            printf("%c", *value);
+    printf("'");
+}
+
+/* The options to go on with: the given ones that a checkpoint does not bring come, too. */
+static void print_options(const struct tr_trainer *t)
+{
+    char path[PATH_MAX], value[TR_TEXT_BYTES];
+    const struct tr_config *config = &t->config;
+    print_argument("resume", own_newest(t, path));
+    print_argument("checkpoint", config->checkpoint);
+    for (int id = 0; id < TR_NUM_OPTIONS; ++id) {
+        const struct tr_option *option = tr_config_option(id);
+        if (option->group != TR_GROUP_RUN || !tr_config_given(config, id)) continue;
+        if (id == TR_OPTION_resume || id == TR_OPTION_checkpoint) continue;
+        tr_config_show(config, id, value);
+        print_argument(option->name, value);
+    }
+    printf("\n");
+}
+
 /* How to go on where a signal has ended the run. */
 static void print_stopped(const struct tr_trainer *t)
 {
-    char path[PATH_MAX];
     const struct tr_config *config = &t->config;
     printf("ended by SIG%s after step %lld", sigabbrev_np(tr_stop_number(t->asked)),
            (long long)t->step);
     if (t->total_steps) printf(" of %lld", (long long)t->total_steps);
-    if (config->checkpoint[0])
-        printf("; go on with --resume=%s --checkpoint=%s\n", own_newest(t, path),
-               config->checkpoint);
-    else
+    if (config->checkpoint[0]) {
+        printf("; go on with");
+        print_options(t);
+    } else {
         printf("; without --checkpoint=DIR nothing is kept of what it trained\n");
+    }
 }
 
 static tr_status train(struct tr_trainer *t, const struct tr_config *config, struct tr_mesh *mesh)
@@ -228,7 +264,7 @@ int main(int argc, char **argv)
     }
     if (parsed == TR_OK && (config.plan || config.plot_logs[0]))
         return plan_or_draw(&config) < 0 ? failed(&mesh, TR_FAILED) : EXIT_SUCCESS;
-    struct tr_trainer trainer = {.hold = TR_NO_HOLD, .asked = -1};
+    struct tr_trainer trainer = {.hold = TR_NO_HOLD, .resumed = -1, .asked = -1};
     /* Bad options are agreed on as any other failure, so that one rank tells and none is left
      * waiting. */
     tr_status status = tr_mesh_init(&mesh, NULL);

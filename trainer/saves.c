@@ -19,17 +19,25 @@ static void make_room(struct tr_trainer *t)
     (void)tr_fail("%s", story);
 }
 
+static bool is_as_loaded(const struct tr_trainer *t)
+{
+    return t->config.resume[0] && t->step == t->after;
+}
+
+/* Where nothing was trained, the file has what the loaded one says of its data. */
 static tr_status begin(struct tr_trainer *t, struct tr_arena *snapshot)
 {
-    t->saved = (struct tr_state){.step = t->step,
-                                 .samples = t->samples,
-                                 .data_checksum = t->data_checksum,
-                                 .run = t->run,
-                                 .start = t->start,
-                                 .after = t->after,
-                                 .held_out = t->held_out,
-                                 .held_out_from = t->text.ntrain,
-                                 .spikes = t->spikes};
+    const bool is_loaded = is_as_loaded(t);
+    t->saved =
+        (struct tr_state){.step = t->step,
+                          .samples = t->samples,
+                          .data_checksum = is_loaded ? t->loaded.data_checksum : t->data_checksum,
+                          .run = t->run,
+                          .start = t->start,
+                          .after = t->after,
+                          .held_out = t->held_out,
+                          .held_out_from = is_loaded ? t->loaded.held_out_from : t->text.ntrain,
+                          .spikes = t->spikes};
     tr_status status = TR_OK;
     if (t->mesh->rank == 0) status = tr_ckpt_hold(t->config.checkpoint, t->run, &t->hold);
     status = tr_mesh_agree(t->mesh, status);
@@ -111,6 +119,11 @@ tr_status tr_trainer_save(struct tr_trainer *t)
 
 tr_status tr_trainer_save_last(struct tr_trainer *t)
 {
+    if (t->has_loaded && is_as_loaded(t)) {
+        if (t->mesh->rank == 0)
+            printf("note: the checkpoint of step %lld stays as it is\n", (long long)t->step);
+        return TR_OK;
+    }
     if (t->saving) TR_TRY(go_on(t, true, true));
     TR_TRY(tr_ckpt_check(&t->engine, t->step));
     tr_status status = TR_OK;

@@ -1,10 +1,14 @@
 /* Opens, describes and closes a run. */
 #include "trainer.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "machine.h"
 #include "ops/pool.h"
@@ -20,14 +24,54 @@ static const char *source(const struct tr_trainer *t)
     return t->config.generates ? "from" : "resume";
 }
 
+static bool is_gone(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) < 0 && errno == ENOENT;
+}
+
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* Makes the folder of checkpoints and locks it, once. */
+static tr_status take_folder(struct tr_trainer *t)
+{
+    const char *folder = t->config.checkpoint;
+    if (!folder[0] || t->mesh->rank != 0 || t->hold.folder >= 0) return TR_OK;
+    TR_TRY(tr_ckpt_prepare(folder));
+    return tr_ckpt_lock(folder, &t->hold);
+}
+
+/* Finds and opens the checkpoint, path[PATH_MAX], and reads its options. A run that writes to the
+ * folder may remove it at any moment for a newer one, which is found then. */
+static tr_status find_options(struct tr_trainer *t, char *path, char **options)
+{
+    enum { TRIES = 100 };
+    for (int tries = 1;; ++tries) {
+        TR_TRY(tr_ckpt_find(source(t), t->config.resume, path, PATH_MAX));
+        if (t->resumed >= 0) close(t->resumed);
+        t->resumed = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+        const tr_status status = tr_ckpt_read_options(path, options);
+        if (status == TR_OK || tries == TRIES || !is_gone(path)) return status;
+    }
+}
+
 /* The options of the checkpoint that rank 0 finds, on every rank. */
-static tr_status share_options(struct tr_trainer *t, const char *path, char **options)
+static tr_status share_options(struct tr_trainer *t, char *path, char **options)
 {
     const struct tr_mesh *mesh = t->mesh;
     static const char what[] = "sharing the checkpoint's options";
     tr_status status = TR_OK;
-    if (mesh->rank == 0) status = tr_ckpt_read_options(path, options);
-    if (status < 0) status = tr_ckpt_propose_older(source(t), path, status);
+    /* What another run has written there until it gave up the lock is found, too. */
+    if (mesh->rank == 0 && is_same_file(t->config.resume, t->config.checkpoint))
+        status = take_folder(t);
+    if (status == TR_OK && mesh->rank == 0) {
+        status = find_options(t, path, options);
+        if (status < 0) status = tr_ckpt_propose_older(source(t), path, status);
+    }
     TR_TRY(tr_mesh_agree(mesh, status));
     uint64_t length = mesh->rank == 0 ? strlen(*options) : 0;
     TR_TRY(tr_mesh_check(
@@ -42,10 +86,7 @@ static tr_status share_options(struct tr_trainer *t, const char *path, char **op
 static tr_status resume_options(struct tr_trainer *t, char *path)
 {
     char *options = NULL;
-    tr_status status = TR_OK;
-    if (t->mesh->rank == 0) status = tr_ckpt_find(source(t), t->config.resume, path, PATH_MAX);
-    status = tr_mesh_agree(t->mesh, status);
-    if (status == TR_OK) status = share_options(t, path, &options);
+    tr_status status = share_options(t, path, &options);
     if (status == TR_OK)
         status = tr_mesh_agree(t->mesh, tr_setup_resume(&t->config, options, path));
     free(options);
@@ -75,10 +116,7 @@ static tr_status prepare(struct tr_trainer *t, struct tr_setup *setup)
     if (!t->backend)
         return tr_fail("--cpu=%s: expected v4, v3 or baseline, and one that this processor can run",
                        config->cpu);
-    if (config->checkpoint[0] && t->mesh->rank == 0) {
-        TR_TRY(tr_ckpt_prepare(config->checkpoint));
-        TR_TRY(tr_ckpt_lock(config->checkpoint, &t->hold));
-    }
+    TR_TRY(take_folder(t));
     tr_process_tune();
     if (config->generates) return TR_OK;
     TR_TRY(tr_text_read(&t->text, config->data, config->held_out, (long)config->context));
@@ -156,17 +194,41 @@ static void print_all_done(const struct tr_trainer *t)
                (long long)t->total_steps);
 }
 
+/* Loads the file that was opened, also where its name has gone since. */
+static tr_status load_file(struct tr_trainer *t, const char *path)
+{
+    char opened[64];
+    snprintf(opened, sizeof opened, "/proc/self/fd/%d", t->resumed);
+    const bool is_removed = t->resumed >= 0 && is_gone(path);
+    return tr_ckpt_load(&t->engine, source(t), is_removed ? opened : path, &t->loaded);
+}
+
+/* Whether the folder of checkpoints has the loaded file under the name that the run would give it,
+ * on every rank. */
+static tr_status look_for_loaded(struct tr_trainer *t, const char *path)
+{
+    char own[PATH_MAX];
+    int32_t is_there = 0;
+    if (t->mesh->rank == 0 && t->config.checkpoint[0] &&
+        tr_ckpt_path(t->config.checkpoint, t->step, own, sizeof own) == TR_OK)
+        is_there = is_same_file(own, path);
+    TR_TRY(tr_mesh_check(
+        t->mesh, tuttiBroadcast(&is_there, &is_there, 1, tuttiInt32, 0, t->mesh->world, NULL),
+        "looking for the loaded checkpoint"));
+    t->has_loaded = is_there;
+    return TR_OK;
+}
+
 static tr_status load(struct tr_trainer *t, const char *path)
 {
-    struct tr_state state;
-    TR_TRY(tr_ckpt_load(&t->engine, source(t), path, &state));
+    TR_TRY(load_file(t, path));
+    const struct tr_state state = t->loaded;
     t->step = t->after = state.step;
     t->samples = state.samples;
     if (state.run) t->run = state.run;
     t->start = state.start;
-    const struct tr_state own = {.data_checksum = t->data_checksum,
-                                 .held_out_from = t->text.ntrain};
-    if (tr_ckpt_is_comparable(&state, &own)) t->held_out = state.held_out;
+    t->held_out = state.held_out;
+    TR_TRY(look_for_loaded(t, path));
     t->spikes = state.spikes;
     count_steps(t);
     if (t->mesh->rank == 0) {
@@ -186,8 +248,13 @@ static void survey(struct tr_trainer *t)
 {
     const char *folder = t->config.checkpoint;
     char name[NAME_MAX + 1];
-    tr_ckpt_survey(folder, t->run, &t->start, name);
+    int64_t last;
+    tr_ckpt_survey(folder, t->run, &t->start, name, &last);
     t->start++;
+    if (last > t->step)
+        printf("note: --checkpoint=%s holds later checkpoints of this run, the last of step %lld: "
+               "this run replaces those of the steps that it writes (another folder keeps all)\n",
+               folder, (long long)last);
     if (name[0])
         printf("note: --checkpoint=%s holds checkpoints of another run, the newest is %s: this run "
                "replaces those of the steps that it writes (--resume=%s/%s goes on with that one, "
@@ -214,6 +281,7 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
                              .hold = TR_NO_HOLD,
                              .run = tr_ckpt_new_number(),
                              .held_out = NAN,
+                             .resumed = -1,
                              .asked = -1};
     struct tr_setup setup;
     char path[PATH_MAX] = "";
@@ -230,8 +298,7 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
         status = tr_ckpt_check_space(t->config.checkpoint, &t->engine.store);
     if (status == TR_OK && t->config.every) status = take_snapshot(t);
     TR_TRY(tr_mesh_agree(mesh, status));
-    struct tr_state state;
-    if (t->config.generates) return tr_ckpt_load(&t->engine, source(t), path, &state);
+    if (t->config.generates) return load_file(t, path);
     if (t->config.resume[0]) TR_TRY(load(t, path));
     if (t->config.checkpoint[0] && mesh->rank == 0) survey(t);
     TR_TRY(open_log(t));
@@ -250,6 +317,7 @@ void tr_trainer_fini(struct tr_trainer *t)
     tr_log_close(&t->log);
     tr_text_fini(&t->text);
     tr_ckpt_release(&t->hold);
+    if (t->resumed >= 0) close(t->resumed);
 }
 
 /* ---- What is run ------------------------------------------------------------------------------

@@ -322,6 +322,38 @@ TEST(safetensors, a_process_that_dies_while_it_writes_leaves_no_file)
     teardown(&b);
 }
 
+/* As a process of the same number does, in another container. */
+TEST(safetensors, a_file_whose_temporary_name_was_taken_gets_no_name)
+{
+    struct bench b;
+    float x[6], y[5];
+    struct tr_safetensors_writer *writer;
+    REQUIRE(setup(&b));
+    REQUIRE(tr_safetensors_create(&writer, b.path, b.tensors, 2, notes, 2, true) == TR_OK);
+    REQUIRE(tr_safetensors_put(writer, 0, 0, b.a, 6) == TR_OK);
+    REQUIRE(tr_safetensors_put(writer, 1, 0, b.b, 5) == TR_OK);
+    REQUIRE(unlink(b.temporary) == 0);
+    write_bytes(b.temporary, (const unsigned char *)"other", 5);
+    CHECK(tr_safetensors_commit(writer) < 0);
+    CHECK_MESSAGE(strstr(tr_error(), "was removed or replaced while it was written"), "%s",
+                  tr_error());
+    CHECK_EQ(access(b.temporary, F_OK), 0);
+    CHECK_MESSAGE(read_back(&b, x, y) == TR_OK, "%s", tr_error());
+    teardown(&b);
+}
+
+TEST(safetensors, a_folder_in_the_place_of_a_file_is_named_with_what_helps)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    REQUIRE(unlink(b.path) == 0 && mkdir(b.path, 0777) == 0);
+    CHECK(write_file(&b, b.path) < 0);
+    CHECK_MESSAGE(strstr(tr_error(), "where the checkpoint is to be: rename or remove it"), "%s",
+                  tr_error());
+    CHECK(rmdir(b.path) == 0);
+    teardown(&b);
+}
+
 TEST(safetensors, a_file_gets_the_rights_that_the_umask_leaves)
 {
     struct bench b;

@@ -175,6 +175,33 @@ TEST(hold, a_lock_that_is_gone_or_another_file_is_taken_anew)
     teardown(&b);
 }
 
+/* Its `.lock` was removed, and another run has written checkpoints there and ended. A copy of the
+ * own `.lock` is no sign of another run. */
+TEST(hold, a_folder_that_another_run_has_had_is_not_written_to)
+{
+    struct bench b;
+    struct tr_hold other;
+    char command[512];
+    REQUIRE(setup(&b));
+    CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
+    snprintf(command, sizeof command, "cp %s %s && mv %s %s", b.lock, b.away, b.away, b.lock);
+    REQUIRE(system(command) == 0);
+    CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
+    CHECK(is_locked(b.lock));
+    REQUIRE(unlink(b.lock) == 0 && tr_ckpt_lock(b.folder, &other) == TR_OK);
+    CHECK_FAILS(hold(&b), "another run writes its checkpoints there");
+    CHECK_MESSAGE(tr_ckpt_hold(b.folder, 9, &other) == TR_OK, "%s", tr_error());
+    tr_ckpt_release(&other);
+    for (int i = 0; i < 2; ++i) {
+        CHECK_FAILS(hold(&b), "another run has had the folder");
+        CHECK_FAILS(tr_ckpt_check_hold(b.folder, &b.hold), "another run has had the folder");
+    }
+    CHECK(!is_locked(b.lock));
+    REQUIRE(rename(b.folder, b.away) == 0);
+    CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
+    teardown(&b);
+}
+
 /* By the system's word, as on NFS where another host has removed the file. */
 TEST(hold, a_lock_whose_file_cannot_be_looked_at_is_taken_anew)
 {

@@ -1,9 +1,11 @@
 /* Tests of which checkpoints --keep removes, and which one a folder stands for, where a run was set
  * back or has measured its loss on other held-out data. */
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "ckpt/ckpt.h"
@@ -109,6 +111,7 @@ TEST(keep, the_newest_of_a_folder_is_the_last_one_of_the_latest_start)
         {2, "1", "", "7"}, {5, "1", "", "7"}, {3, "2", "", "7"}, {4, "2", "", "7"}};
     char folder[] = "/tmp/tutti-keep-XXXXXX", path[96], command[64], name[NAME_MAX + 1];
     uint64_t start = 1;
+    int64_t last;
     REQUIRE(mkdtemp(folder));
     CHECK(tr_ckpt_find("resume", folder, path, sizeof path) < 0);
     CHECK_MESSAGE(strstr(tr_error(), "no step-*.safetensors in that folder"), "%s", tr_error());
@@ -117,20 +120,61 @@ TEST(keep, the_newest_of_a_folder_is_the_last_one_of_the_latest_start)
         REQUIRE(write_file(folder, &files[i]));
         check_found(folder, newest[i]);
     }
-    tr_ckpt_survey(folder, 9, &start, name);
+    tr_ckpt_survey(folder, 9, &start, name, &last);
     CHECK_EQ(start, 2);
+    CHECK_EQ(last, 5);
     CHECK_STR(name, "");
     start = 3;
-    tr_ckpt_survey(folder, 8, &start, name);
+    tr_ckpt_survey(folder, 8, &start, name, &last);
     CHECK_EQ(start, 3);
+    CHECK_EQ(last, -1);
     CHECK_STR(name, "step-00000004.safetensors");
-    /* One that cannot be read may be the newest only where its step is the last. */
+    /* One that cannot be read may be the newest only where its step is the last, or it was written
+     * last: that of a start which a later one has set back may have a later step. */
+    const struct timespec before[2] = {{1, 0}, {1, 0}}, later[2] = {{1LL << 31, 0}, {1LL << 31, 0}};
     path_of(folder, 3, path);
-    REQUIRE(truncate(path, 3) == 0);
+    REQUIRE(truncate(path, 3) == 0 && utimensat(AT_FDCWD, path, before, 0) == 0);
     check_found(folder, 4);
+    REQUIRE(utimensat(AT_FDCWD, path, later, 0) == 0);
+    CHECK(tr_ckpt_find("resume", folder, path, sizeof path) < 0);
+    CHECK_MESSAGE(strstr(tr_error(), "step-00000003.safetensors") &&
+                      strstr(tr_error(), "it was written after step-00000004.safetensors, so it is "
+                                         "not known which of both is the newest"),
+                  "%s", tr_error());
     path_of(folder, 5, path);
     REQUIRE(truncate(path, 3) == 0);
     check_found(folder, 5);
+    tr_ckpt_survey(folder, 9, &start, name, &last); /* of which run they are is not known */
+    CHECK_STR(name, "");
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    CHECK(system(command) == 0);
+}
+
+/* Start 1 wrote up to step 20 and was set back to 5; start 2 has written 8, 12 and 18. */
+TEST(keep, the_error_of_a_damaged_file_names_one_of_the_same_start)
+{
+    static const struct file files[] = {{5, "1", "", "7"},  {10, "1", "", "7"}, {15, "1", "", "7"},
+                                        {20, "1", "", "7"}, {8, "2", "", "7"},  {12, "2", "", "7"},
+                                        {18, "2", "", "7"}};
+    static const int gone[] = {12, 8}, named[] = {12, 8, 15};
+    char folder[] = "/tmp/tutti-keep-XXXXXX", path[96], expected[160], command[64];
+    REQUIRE(mkdtemp(folder));
+    for (int i = 0; i < 7; ++i) REQUIRE(write_file(folder, &files[i]));
+    for (int i = 0; i < 3; ++i) {
+        path_of(folder, named[i], path);
+        snprintf(expected, sizeof expected, "of step %d%s: --resume=%s", named[i],
+                 i == 2 ? ", of another start" : "", path);
+        path_of(folder, 18, path);
+        CHECK(tr_ckpt_propose_older("resume", path, tr_fail("a wrong checksum")) < 0);
+        CHECK_MESSAGE(strstr(tr_error(), expected), "%s", tr_error());
+        if (i == 2) break;
+        path_of(folder, gone[i], path);
+        REQUIRE(unlink(path) == 0);
+    }
+    path_of(folder, 18, path);
+    REQUIRE(unlink(path) == 0);
+    CHECK(tr_ckpt_propose_older("resume", path, tr_fail("not there")) < 0);
+    CHECK_MESSAGE(strstr(tr_error(), "not there; it was removed meanwhile"), "%s", tr_error());
     snprintf(command, sizeof command, "rm -r %s", folder);
     CHECK(system(command) == 0);
 }

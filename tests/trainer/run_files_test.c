@@ -186,6 +186,8 @@ TEST(run, a_run_that_was_set_back_keeps_and_resumes_its_own_newest)
              b.folder, b.folder);
     CHECK_MESSAGE(train(2, options, b.output) == 0, "%s", b.output);
     CHECK_MESSAGE(count(b.output, "another run") == 0, "%s", b.output);
+    CHECK_MESSAGE(count(b.output, "holds later checkpoints of this run, the last of step 7") == 1,
+                  "%s", b.output);
     list_steps(&b, b.output);
     CHECK_STR(b.output, "3 4 5 6 7 ");
     snprintf(options, sizeof options,
@@ -217,23 +219,44 @@ TEST(run, a_folder_with_checkpoints_of_another_run_is_told)
     teardown(&b);
 }
 
-/* Nothing is trained by the resumed run, whose file has the loss of the one before, unless another
- * part of the data is held out. */
-TEST(run, a_held_out_loss_stays_with_the_data_on_which_it_was_measured)
+/* Nothing is trained by the resumed run, whose file says of the data what the one before says. */
+TEST(run, a_file_from_which_nothing_was_trained_keeps_its_data_and_held_out_loss)
 {
     struct bench b;
     char command[COMMAND];
     REQUIRE(setup(&b));
     snprintf(command, sizeof command, SMALL "--steps=1 --eval-every=1 --checkpoint=%s/c", b.folder);
     CHECK_MESSAGE(train(1, command, b.output) == 0, "%s", b.output);
-    for (int is_other = 0; is_other < 2; ++is_other) {
+    static const char *const others[] = {"--held-out=20", "--data=" TUTTI_SOURCE_DIR "/LICENSE"};
+    for (int i = 0; i < 4; ++i) { /* to another folder, and to the own one */
+        snprintf(command, sizeof command, "cd %s && cp c/step* before", b.folder);
+        CHECK_EQ(run(command, b.output), 0);
+        snprintf(command, sizeof command, "--resume=%s/c --checkpoint=%s/%c --sample=0 %s",
+                 b.folder, b.folder, i < 2 ? 'd' : 'c', others[i % 2]);
+        CHECK_MESSAGE(train(1 + i % 2, command, b.output) == 0, "%s", b.output);
+        CHECK_EQ(count(b.output, "the checkpoint of step 1 stays as it is\n"), i >= 2);
         snprintf(command, sizeof command,
-                 "--resume=%s/c --checkpoint=%s/d --sample=0 --held-out=%d", b.folder, b.folder,
-                 is_other ? 20 : 5);
-        CHECK_MESSAGE(train(1, command, b.output) == 0, "%s", b.output);
-        snprintf(command, sizeof command, "grep -c held_out_loss %s/d/step-*", b.folder);
-        CHECK_EQ(run(command, b.output), is_other);
+                 "cd %s && cmp before c/step* && for key in data held_out_from held_out_loss; do "
+                 "for f in c/step* d/step*; do grep -ao \"\\\"$key\\\":\\\"[^\\\"]*\" $f; done | "
+                 "uniq -c | grep -c '^ *2 ' || exit 1; done",
+                 b.folder);
+        CHECK_MESSAGE(run(command, b.output) == 0, "%s", b.output);
     }
+    teardown(&b);
+}
+
+/* The newest checkpoint is looked for behind the lock: another run may write one until it gives the
+ * lock up. */
+TEST(run, a_folder_is_locked_before_its_newest_checkpoint_is_looked_for)
+{
+    struct bench b;
+    char command[COMMAND];
+    REQUIRE(setup(&b));
+    snprintf(command, sizeof command,
+             "flock %s/.lock %s/bin/tutti-train --resume=%s --checkpoint=%s 2>&1", b.folder,
+             TUTTI_BINARY_DIR, b.folder, b.folder);
+    CHECK_EQ(run(command, b.output), 1);
+    CHECK_MESSAGE(strstr(b.output, "another run writes its checkpoints there"), "%s", b.output);
     teardown(&b);
 }
 
@@ -247,7 +270,7 @@ TEST(run, a_run_that_a_signal_ends_names_its_own_checkpoint)
     for (int is_later = 1; is_later >= 0; --is_later) {
         snprintf(command, sizeof command,
                  "cd %s; rm -rf c; mkdir c; %s timeout 60 %s/bin/tutti-train " SMALL
-                 "--steps=1000000 --every=1 --checkpoint=c >out 2>&1 & p=$!; "
+                 "--steps=1000000 --every=1 --checkpoint=c --log='a b' >out 2>&1 & p=$!; "
                  "while kill -0 $p && [ ! -e %s/c/step-00000001.safetensors ]; do sleep 0.05; "
                  "done; kill -TERM $p; wait $p; cat %s/out",
                  b.folder, is_later ? "touch c/step-99999999.safetensors;" : "", TUTTI_BINARY_DIR,
@@ -255,9 +278,14 @@ TEST(run, a_run_that_a_signal_ends_names_its_own_checkpoint)
         run(command, b.output);
         says = strstr(b.output, "ended by SIGTERM after step ");
         REQUIRE(says && sscanf(says, "ended by SIGTERM after step %ld", &step) == 1);
-        snprintf(command, sizeof command, "--resume=c/step-%08ld.safetensors --checkpoint=c\n",
+        snprintf(command, sizeof command,
+                 "--resume=c/step-%08ld.safetensors --checkpoint=c --every=1 --log='a b' "
+                 "--sample=0\n",
                  step);
-        CHECK_MESSAGE(strstr(says, is_later ? command : "--resume=c --checkpoint=c\n"), "%s", says);
+        CHECK_MESSAGE(
+            strstr(says, is_later ? command
+                                  : "--resume=c --checkpoint=c --every=1 --log='a b' --sample=0\n"),
+            "%s", says);
     }
     teardown(&b);
 }
@@ -272,7 +300,8 @@ TEST(run, a_log_above_the_limit_of_a_files_length_does_not_end_the_run)
     snprintf(command, sizeof command, SMALL "--steps=1 --checkpoint=%s/c", b.folder);
     CHECK_MESSAGE(train(1, command, b.output) == 0, "%s", b.output);
     snprintf(command, sizeof command,
-             "cd %s; truncate -s 8M log; ulimit -f 8192; TUTTI_SLOTS=2 timeout 60 "
+             "cd %s; echo '{\"kind\": 0}' >log; truncate -s 8388607 log; echo >>log; ulimit -f "
+             "8192; TUTTI_SLOTS=2 timeout 60 "
              "%s/bin/tutti-train --resume=c --sample=0 --steps=2 --log=log 2>&1",
              b.folder, TUTTI_BINARY_DIR);
     const int code = run(command, b.output);

@@ -102,3 +102,56 @@ TEST(run, an_evaluation_between_steps_changes_no_bit)
     }
     teardown(&b);
 }
+
+/* One that is no log: of another text, or the options of a run. */
+TEST(run, a_file_that_is_no_log_is_not_written_to)
+{
+    static const char *const texts[] = {"Once upon a time, once upon a time, and again",
+                                        "{\"steps\": 5}"};
+    struct bench b;
+    char command[COMMAND];
+    REQUIRE(setup(&b));
+    snprintf(command, sizeof command, SMALL "--steps=1 --checkpoint=%s/c", b.folder);
+    CHECK_MESSAGE(train(1, command, b.output) == 0, "%s", b.output);
+    for (int i = 0; i < 4; ++i) { /* by a new run, and by one that goes on */
+        snprintf(command, sizeof command, "cd %s && echo '%s' >text && cp text before", b.folder,
+                 texts[i % 2]);
+        REQUIRE(run(command, b.output) == 0);
+        if (i < 2)
+            snprintf(command, sizeof command, SMALL "--steps=1 --log=%s/text", b.folder);
+        else
+            snprintf(command, sizeof command, "--resume=%s/c --sample=0 --steps=2 --log=%s/text",
+                     b.folder, b.folder);
+        CHECK_EQ(train(1 + i % 2, command, b.output), 1);
+        CHECK_MESSAGE(
+            count(b.output, "/text: the file has something else than the lines of a log") == 1,
+            "%s", b.output);
+        snprintf(command, sizeof command, "cmp %s/text %s/before", b.folder, b.folder);
+        CHECK_MESSAGE(run(command, b.output) == 0, "%s", b.output);
+    }
+    teardown(&b);
+}
+
+/* As a full disk leaves it. */
+TEST(run, a_log_that_was_cut_in_a_line_goes_on_behind_the_last_whole_one)
+{
+    struct bench b;
+    char command[COMMAND];
+    REQUIRE(setup(&b));
+    snprintf(command, sizeof command, SMALL "--steps=2 --checkpoint=%s/c --log=%s/log", b.folder,
+             b.folder);
+    CHECK_MESSAGE(train(1, command, b.output) == 0, "%s", b.output);
+    snprintf(command, sizeof command,
+             "cd %s && printf '{\"kind\": \"step\", \"ste' >>log && cp log cut", b.folder);
+    REQUIRE(run(command, b.output) == 0);
+    snprintf(command, sizeof command, "--resume=%s/c --sample=0 --steps=3 --log=%s/log", b.folder,
+             b.folder);
+    CHECK_MESSAGE(train(1, command, b.output) == 0, "%s", b.output);
+    snprintf(command, sizeof command, "cd %s && grep -c '^{ *\"kind\".*}$' log && wc -l <log",
+             b.folder);
+    CHECK_MESSAGE(run(command, b.output) == 0, "%s", b.output);
+    CHECK_STR(b.output, "5\n5\n");
+    snprintf(command, sizeof command, "--plot=%s/p.svg --plot-logs=%s/log", b.folder, b.folder);
+    CHECK_MESSAGE(train(1, command, b.output) == 0, "%s", b.output);
+    teardown(&b);
+}

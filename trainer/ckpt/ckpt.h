@@ -130,22 +130,20 @@ TR_NODISCARD tr_status tr_ckpt_read_whole(const char *path, const uint64_t *run)
 
 /* The file that `where` (a file, or a folder whose newest checkpoint is meant) stands for. The
  * newest is that of the latest start, and of its files that of the last step; a file that cannot be
- * read counts where no other has a later step. Errors name the option that has that value. */
+ * read counts where no other has a later step. Fails where one that cannot be read was written
+ * after the newest: its start may be a later one. Errors name the option that has that value. */
 TR_NODISCARD tr_status tr_ckpt_find(const char *option, const char *where, char *path,
                                     size_t path_bytes);
 
 /* Looks at the checkpoints of the folder: *start becomes their latest start, unless it is above
- * that, and name[NAME_MAX + 1] that of the newest which the run has not written; "": none. */
-void tr_ckpt_survey(const char *folder, uint64_t run, uint64_t *start, char *name);
+ * that, name[NAME_MAX + 1] that of the newest which another run has written ("": none is known),
+ * and *last the last step of the run's own (-1: there are none). */
+void tr_ckpt_survey(const char *folder, uint64_t run, uint64_t *start, char *name, int64_t *last);
 
-/* The checkpoint of the folder of the last step before *step, which becomes its step. Fails where
- * there is none. */
-TR_NODISCARD tr_status tr_ckpt_find_older(const char *option, const char *folder, long long *step,
-                                          char *path, size_t path_bytes);
-
-/* To the error of a checkpoint that can be opened but not read adds the newest older one of its
- * folder that is whole, as a value of the option, and of the same run where the checkpoint still
- * says which that is. Reads files for that. Returns `status`. */
+/* To the error of a checkpoint that can be opened but not read adds the newest one of its folder,
+ * by start and then by step, that is of an earlier step and whole, as a value of the option, and of
+ * the same run where the checkpoint still says which that is. Reads files for that. Returns
+ * `status`. */
 tr_status tr_ckpt_propose_older(const char *option, const char *path, tr_status status);
 
 /* The options the checkpoint was written with, as JSON; free() it. */

@@ -1,5 +1,4 @@
 /* The folder of a run's checkpoints: makes it, and finds files by their names. */
-#include <dirent.h>
 #include <errno.h>
 #include <fnmatch.h>
 #include <limits.h>
@@ -29,8 +28,8 @@ tr_status tr_ckpt_prepare(const char *folder)
     struct stat st;
     if (stat(folder, &st) == 0 && !S_ISDIR(st.st_mode))
         return tr_fail("--checkpoint=%s: that is not a folder", folder);
-    if (access(folder, W_OK | X_OK) < 0)
-        return tr_fail("--checkpoint=%s: cannot write there: %s", folder, strerror(errno));
+    if (access(folder, R_OK | W_OK | X_OK) < 0)
+        return tr_fail("--checkpoint=%s: cannot read and write there: %s", folder, strerror(errno));
     return TR_OK;
 }
 
@@ -61,28 +60,13 @@ tr_status tr_ckpt_check_space(const char *folder, const struct tr_store *store)
     if (statvfs(folder, &fs) < 0 || fs.f_blocks == 0) return TR_OK;
     const double left = (double)fs.f_bavail * (double)fs.f_frsize;
     if (left >= needed) return TR_OK;
-    return tr_fail("--checkpoint=%s: a checkpoint takes %.1f MiB, but %.1f MiB are free there",
-                   folder, needed / 1048576, left / 1048576);
-}
-
-tr_status tr_ckpt_find_older(const char *option, const char *where, long long *step, char *path,
-                             size_t path_bytes)
-{
-    DIR *folder = opendir(where);
-    if (!folder) return tr_fail("--%s=%s: %s", option, where, strerror(errno));
-    long long newest = -1;
-    char name[NAME_MAX + 1] = "";
-    for (const struct dirent *entry; (entry = readdir(folder));) {
-        long long found;
-        if (tr_ckpt_is_named(entry->d_name, "", &found) && found > newest && found < *step) {
-            newest = found;
-            snprintf(name, sizeof name, "%s", entry->d_name); /* however many zeros it has */
-        }
-    }
-    closedir(folder);
-    if (newest < 0) return tr_fail("--%s=%s: no step-*.safetensors in that folder", option, where);
-    if (snprintf(path, path_bytes, "%s/%s", where, name) >= (int)path_bytes)
-        return tr_fail("--%s=%s: the name is too long", option, where);
-    *step = newest;
-    return TR_OK;
+    int digits = 1; /* as many as tell the numbers apart */
+    char takes[32], has[32];
+    do {
+        snprintf(takes, sizeof takes, "%.*f", digits, needed / 1048576);
+        snprintf(has, sizeof has, "%.*f", digits, left / 1048576);
+    } while (!strcmp(takes, has) && ++digits < 7);
+    return tr_fail("--checkpoint=%s: a checkpoint takes %s MiB, but %s MiB are free there; free "
+                   "some, or give another folder",
+                   folder, takes, has);
 }

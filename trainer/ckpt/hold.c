@@ -183,6 +183,24 @@ static bool is_marked(int lock, uint64_t owner)
            !memcmp(text, read_text, OWNER_TEXT);
 }
 
+/* Whether the `.lock` that was locked anew has the number of another process, which has written to
+ * the folder since `held` was its `.lock`. */
+static bool is_of_another(int lock, int held, uint64_t owner)
+{
+    char text[OWNER_TEXT], before[OWNER_TEXT];
+    if (!is_of_runs(lock) || pread(lock, text, OWNER_TEXT, 0) != OWNER_TEXT) return false;
+    if (is_marked(lock, owner)) return false;
+    return pread(held, before, OWNER_TEXT, 0) != OWNER_TEXT ||
+           memcmp(text, before, OWNER_TEXT) != 0;
+}
+
+static tr_status refuse_had(const char *folder)
+{
+    return tr_fail("--checkpoint=%s: another run has had the folder since this run lost its lock; "
+                   "nothing is written there: rename that folder",
+                   folder);
+}
+
 /* Holds a lock again that was given up. Another run may have had the folder meanwhile. */
 static tr_status lock_back(const char *folder, struct tr_hold *hold)
 {
@@ -197,12 +215,11 @@ static tr_status lock_back(const char *folder, struct tr_hold *hold)
         return TR_OK;
     }
     (void)flock(hold->lock, LOCK_UN);
-    return tr_fail("--checkpoint=%s: another run has had the folder since this run lost its lock; "
-                   "nothing is written there: rename that folder",
-                   folder);
+    return refuse_had(folder);
 }
 
-/* Locks the folder of the hold again where its `.lock` is another file, or gone. */
+/* Locks the folder of the hold again where its `.lock` is another file, or gone. One with
+ * another run's number tells that this has written there: its files stay. */
 static tr_status renew(const char *folder, struct tr_hold *hold)
 {
     struct stat held, found;
@@ -217,6 +234,10 @@ static tr_status renew(const char *folder, struct tr_hold *hold)
                        strerror(errno));
     }
     TR_TRY(lock_anew(folder, hold->folder, hold, &lock, &is_taken));
+    if (is_of_another(lock, hold->lock, hold->owner)) {
+        close(lock);
+        return refuse_had(folder);
+    }
     close(hold->lock);
     hold->lock = lock;
     printf("note: --checkpoint=%s: its .lock was removed or replaced: the folder is locked anew\n",

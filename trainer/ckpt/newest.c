@@ -1,6 +1,7 @@
 /* The newest checkpoint of a folder, by what the files say of themselves. */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,54 +14,105 @@ struct found {
     char name[NAME_MAX + 1];
     long long step;
     uint64_t start;
+    struct timespec written;
 };
 
-static void take_newer(struct found *newest, const char *name, long long step, uint64_t start)
+/* The newest that can be read; of those that cannot, the one of the last step, and the one written
+ * last, which may be of any start, with the reason. */
+struct search {
+    struct found readable, last_step, last_written;
+    char reason[1024];
+    uint64_t start;    /* latest */
+    long long own_end; /* last step of the run's own; -1: none */
+};
+
+static void take_newer(struct found *newest, const struct found *file)
 {
-    if (newest->name[0] &&
-        (start < newest->start || (start == newest->start && step <= newest->step)))
-        return;
-    snprintf(newest->name, sizeof newest->name, "%s", name);
-    newest->step = step;
-    newest->start = start;
+    if (!newest->name[0] || file->start > newest->start ||
+        (file->start == newest->start && file->step > newest->step))
+        *newest = *file;
 }
 
-/* The newest checkpoint of the folder that is not the run's (NULL: any), and the latest start. */
-static void search(DIR *folder, const char *where, const uint64_t *run, struct found *newest,
-                   uint64_t *start)
+static bool is_later(const struct found *a, const struct found *b)
 {
-    struct found readable = {.name = ""}, other = {.name = ""};
+    return a->written.tv_sec > b->written.tv_sec ||
+           (a->written.tv_sec == b->written.tv_sec && a->written.tv_nsec > b->written.tv_nsec);
+}
+
+static void take_unreadable(struct search *search, const struct found *file)
+{
+    take_newer(&search->last_step, file);
+    if (search->last_written.name[0] && !is_later(file, &search->last_written)) return;
+    search->last_written = *file;
+    snprintf(search->reason, sizeof search->reason, "%s", tr_error());
+}
+
+/* Looks at the checkpoints of the folder that are not the run's (NULL: all). */
+static void search_folder(DIR *folder, const char *where, const uint64_t *run,
+                          struct search *search)
+{
     for (const struct dirent *entry; (entry = readdir(folder));) {
         char path[PATH_MAX];
         struct tr_state state;
-        long long step;
-        if (!tr_ckpt_is_named(entry->d_name, "", &step)) continue;
-        if (snprintf(path, sizeof path, "%s/%s", where, entry->d_name) >= (int)sizeof path ||
-            tr_ckpt_read_state(path, &state) < 0) {
-            take_newer(&other, entry->d_name, step, 0);
+        struct stat st;
+        struct found file = {.name = ""};
+        if (!tr_ckpt_is_named(entry->d_name, "", &file.step)) continue;
+        snprintf(file.name, sizeof file.name, "%s", entry->d_name);
+        tr_status status = TR_OK;
+        if (snprintf(path, sizeof path, "%s/%s", where, entry->d_name) >= (int)sizeof path)
+            status = tr_fail("%s: the name is too long", entry->d_name);
+        if (status == TR_OK) status = tr_ckpt_read_state(path, &state);
+        if (status < 0) status = tr_ckpt_read_state(path, &state); /* an error that passes */
+        /* One that has gone since the folder was read was removed by the run that writes there. */
+        if (fstatat(dirfd(folder), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0) continue;
+        file.written = st.st_mtim;
+        if (status < 0) {
+            take_unreadable(search, &file);
             continue;
         }
-        if (state.start > *start) *start = state.start;
-        if (!run || state.run != *run) take_newer(&readable, entry->d_name, step, state.start);
+        file.start = state.start;
+        if (state.start > search->start) search->start = state.start;
+        if (!run || state.run != *run)
+            take_newer(&search->readable, &file);
+        else if (file.step > search->own_end)
+            search->own_end = file.step;
     }
-    const bool has_later = other.name[0] && (!readable.name[0] || other.step > readable.step);
-    *newest = has_later ? other : readable;
+}
+
+/* The newest of what was found. One that cannot be read and was written later than the newest of
+ * the others may be of a later start. */
+static tr_status choose(const char *option, const char *where, const struct search *search,
+                        struct found *newest)
+{
+    const struct found *readable = &search->readable, *unreadable = &search->last_step;
+    const bool has_readable = readable->name[0], has_unreadable = unreadable->name[0];
+    if (!has_readable && !has_unreadable)
+        return tr_fail("--%s=%s: no step-*.safetensors in that folder", option, where);
+    *newest = has_readable ? *readable : *unreadable;
+    if (!has_readable || !has_unreadable) return TR_OK;
+    if (unreadable->step > readable->step) {
+        *newest = *unreadable;
+        return TR_OK;
+    }
+    if (!is_later(&search->last_written, readable)) return TR_OK;
+    return tr_fail("%s; it was written after %s, so it is not known which of both is the newest: "
+                   "give the file that is meant, as in --%s=%s/%s",
+                   search->reason, readable->name, option, where, readable->name);
 }
 
 tr_status tr_ckpt_find(const char *option, const char *where, char *path, size_t path_bytes)
 {
     struct stat st;
     struct found newest = {.name = ""};
-    uint64_t start = 0;
     if (stat(where, &st) < 0) return tr_fail("--%s=%s: %s", option, where, strerror(errno));
     const bool is_folder = S_ISDIR(st.st_mode);
     if (is_folder) {
+        struct search search = {.start = 0};
         DIR *folder = opendir(where);
         if (!folder) return tr_fail("--%s=%s: %s", option, where, strerror(errno));
-        search(folder, where, NULL, &newest, &start);
+        search_folder(folder, where, NULL, &search);
         closedir(folder);
-        if (!newest.name[0])
-            return tr_fail("--%s=%s: no step-*.safetensors in that folder", option, where);
+        TR_TRY(choose(option, where, &search, &newest));
     }
     if (snprintf(path, path_bytes, "%s%s%s", where, is_folder ? "/" : "", newest.name) >=
         (int)path_bytes)
@@ -68,13 +120,15 @@ tr_status tr_ckpt_find(const char *option, const char *where, char *path, size_t
     return TR_OK;
 }
 
-void tr_ckpt_survey(const char *where, uint64_t run, uint64_t *start, char *name)
+void tr_ckpt_survey(const char *where, uint64_t run, uint64_t *start, char *name, int64_t *last)
 {
-    struct found newest = {.name = ""};
+    struct search search = {.start = *start, .own_end = -1};
     DIR *folder = opendir(where);
     if (folder) {
-        search(folder, where, &run, &newest, start);
+        search_folder(folder, where, &run, &search);
         closedir(folder);
     }
-    memcpy(name, newest.name, sizeof newest.name);
+    *start = search.start;
+    *last = search.own_end;
+    memcpy(name, search.readable.name, sizeof search.readable.name);
 }

@@ -1,8 +1,11 @@
 /* Looks for an older checkpoint of the run where one cannot be read. */
+#include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "ckpt.h"
@@ -15,22 +18,75 @@ static bool can_be_opened(const char *path)
     return fd >= 0;
 }
 
-tr_status tr_ckpt_propose_older(const char *option, const char *path, tr_status status)
-{
-    char folder[PATH_MAX], older[PATH_MAX], story[2048];
-    struct tr_state damaged;
-    snprintf(folder, sizeof folder, "%s", path);
-    char *slash = strrchr(folder, '/');
+/* A checkpoint; path "": none. */
+struct older {
+    char path[PATH_MAX];
     long long step;
-    if (!slash || !tr_ckpt_is_named(slash + 1, "", &step) || !can_be_opened(path)) return status;
-    *slash = 0;
+    uint64_t start;
+};
+
+static bool is_older(const struct older *a, const struct older *b)
+{
+    return a->start < b->start || (a->start == b->start && a->step < b->step);
+}
+
+/* The newest that is older than *last and of a step before `step`, and of that run (NULL: any),
+ * which becomes *last. False where there is none. */
+static bool find_older(const char *where, long long step, const uint64_t *run, struct older *last)
+{
+    struct older newest = {.path = ""}, file;
+    DIR *folder = opendir(where);
+    if (!folder) return false;
+    for (const struct dirent *entry; (entry = readdir(folder));) {
+        struct tr_state state;
+        if (!tr_ckpt_is_named(entry->d_name, "", &file.step) || file.step >= step) continue;
+        if (snprintf(file.path, sizeof file.path, "%s/%s", where, entry->d_name) >=
+                (int)sizeof file.path ||
+            tr_ckpt_read_state(file.path, &state) < 0 || (run && state.run != *run))
+            continue;
+        file.start = state.start;
+        if (is_older(&file, last) && (!newest.path[0] || is_older(&newest, &file))) newest = file;
+    }
+    closedir(folder);
+    if (newest.path[0]) *last = newest;
+    return newest.path[0];
+}
+
+static tr_status propose(const char *option, const char *path, const char *folder, long long step)
+{
+    char story[2048];
+    struct tr_state damaged;
+    struct older older = {.step = LLONG_MAX, .start = UINT64_MAX};
     snprintf(story, sizeof story, "%s", tr_error());
     /* older versions' files name none */
     const bool has_run = tr_ckpt_read_state(path, &damaged) == TR_OK && damaged.run;
-    while (tr_ckpt_find_older(option, folder, &step, older, sizeof older) == TR_OK)
-        if (tr_ckpt_read_whole(older, has_run ? &damaged.run : NULL) == TR_OK)
-            return tr_fail("%s; an older checkpoint that is whole is that of step %lld%s: --%s=%s",
-                           story, step, has_run ? "" : ", perhaps of another run", option, older);
+    const uint64_t *run = has_run ? &damaged.run : NULL;
+    while (find_older(folder, step, run, &older)) {
+        if (tr_ckpt_read_whole(older.path, run) < 0) continue;
+        const char *doubt = !has_run                       ? ", perhaps of another run"
+                            : older.start != damaged.start ? ", of another start"
+                                                           : "";
+        return tr_fail("%s; an older checkpoint that is whole is that of step %lld%s: --%s=%s",
+                       story, older.step, doubt, option, older.path);
+    }
     return tr_fail("%s; no older checkpoint there is whole%s", story,
                    has_run ? " and of this run" : "");
+}
+
+tr_status tr_ckpt_propose_older(const char *option, const char *path, tr_status status)
+{
+    char folder[PATH_MAX], story[2048];
+    struct stat st;
+    snprintf(folder, sizeof folder, "%s%s", strchr(path, '/') ? "" : "./", path);
+    char *slash = strrchr(folder, '/');
+    long long step;
+    if (!slash || !tr_ckpt_is_named(slash + 1, "", &step)) return status;
+    *slash = 0;
+    if (lstat(path, &st) < 0 && errno == ENOENT) {
+        snprintf(story, sizeof story, "%s", tr_error());
+        return tr_fail("%s; it was removed meanwhile, as --keep of a run that writes there does: "
+                       "start again",
+                       story);
+    }
+    return can_be_opened(path) ? propose(option, path, folder, step) : status;
 }

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -357,14 +358,33 @@ tr_status tr_safetensors_finish(struct tr_safetensors_writer *w)
     return TR_OK;
 }
 
+/* Whether the temporary name is still this file's: a process of the same number, in another
+ * container, may have taken it for the name of a dead one's. */
+static bool has_own_name(const struct tr_safetensors_writer *w)
+{
+    struct stat own, named;
+    return fstat(w->fd, &own) == 0 && lstat(w->temporary, &named) == 0 &&
+           own.st_dev == named.st_dev && own.st_ino == named.st_ino;
+}
+
 static tr_status name_file(struct tr_safetensors_writer *w)
 {
     TR_TRY(tr_safetensors_finish(w));
     if (w->nameless) TR_TRY(give_name(w));
+    if (!has_own_name(w)) {
+        const tr_status status = tr_fail("%s was removed or replaced while it was written; give "
+                                         "each run a folder of its own",
+                                         w->temporary);
+        w->temporary[0] = 0; /* the other's stays */
+        return status;
+    }
     const int fd = w->fd;
     w->fd = -1;
     if (close(fd) < 0) return tr_fail("%s: %s", w->temporary, strerror(errno));
-    if (rename(w->temporary, w->path) < 0) return tr_fail("%s: %s", w->path, strerror(errno));
+    if (rename(w->temporary, w->path) < 0)
+        return tr_fail("%s: %s%s", w->path, strerror(errno),
+                       errno == EISDIR ? ", where the checkpoint is to be: rename or remove it"
+                                       : "");
     sync_folder_of(w->path);
     w->temporary[0] = 0;
     return TR_OK;

@@ -2,17 +2,84 @@
 #include "log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "../utf8.h"
 #include "clock.h"
+
+/* Whether text[n], the beginning of a file, is one of a log, or a part of that. Each line begins
+ * with a key of these; before there were headers, all began with the step. */
+static bool is_log(const char *text, size_t n)
+{
+    static const char *const keys[] = {"\"kind\"", "\"step\""};
+    size_t at = 0;
+    if (at < n && text[at++] != '{') return false;
+    while (at < n && text[at] == ' ') ++at;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; ++i) {
+        const size_t length = strlen(keys[i]);
+        if (!strncmp(text + at, keys[i], n - at < length ? n - at : length)) return true;
+    }
+    return false;
+}
+
+/* What is left of a file without a last line that was cut (the disk was full, say). */
+static off_t whole_lines(int fd, off_t nbytes)
+{
+    char text[4096];
+    while (nbytes > 0) {
+        const size_t most = nbytes < (off_t)sizeof text ? (size_t)nbytes : sizeof text;
+        const ssize_t n = pread(fd, text, most, nbytes - (off_t)most);
+        if (n != (ssize_t)most) return -1;
+        const char *end = memrchr(text, '\n', most);
+        if (end) return nbytes - (off_t)most + (end - text) + 1;
+        nbytes -= (off_t)most;
+    }
+    return 0;
+}
+
+/* Fails where the file has something else than a log's lines. Cuts a line that has no end: the next
+ * one would be glued to it. */
+static tr_status look_at(int fd, const char *path)
+{
+    char text[64];
+    struct stat st;
+    if (fstat(fd, &st) < 0) return tr_fail("--log=%s: %s", path, strerror(errno));
+    if (!S_ISREG(st.st_mode)) return TR_OK;
+    const ssize_t n = pread(fd, text, sizeof text, 0);
+    if (n < 0) return tr_fail("--log=%s: %s", path, strerror(errno));
+    if (!is_log(text, (size_t)n))
+        return tr_fail("--log=%s: the file has something else than the lines of a log, which begin "
+                       "with {\"kind\"; it stays as it is: give another file, or remove it",
+                       path);
+    const off_t whole = whole_lines(fd, st.st_size);
+    if (whole < 0 || (whole < st.st_size && truncate(path, whole) < 0))
+        return tr_fail("--log=%s: the last line has no end and cannot be removed: %s", path,
+                       strerror(errno));
+    return TR_OK;
+}
+
+/* A file of which nothing can be read (a pipe) is opened by the caller. */
+static tr_status look_at_file(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size == 0) return TR_OK;
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return tr_fail("--log=%s: %s", path, strerror(errno));
+    const tr_status status = look_at(fd, path);
+    close(fd);
+    return status;
+}
 
 tr_status tr_log_open(struct tr_log *log, bool speaks, int64_t every, const char *path, bool append)
 {
     *log = (struct tr_log){
         .speaks = speaks, .every = every, .path = path, .last_time = tr_clock_seconds()};
     if (!speaks || !path[0]) return TR_OK;
+    TR_TRY(look_at_file(path));
     log->file = fopen(path, append ? "a" : "w");
     if (!log->file) return tr_fail("--log=%s: %s", path, strerror(errno));
     return TR_OK;

@@ -32,8 +32,8 @@ struct tr_log_row {
     bool skipped; /* the spike has no update */
 };
 
-/* path "": no file; it must outlive the log. append: a run that goes on adds to what the file has.
- */
+/* path "": no file; it must outlive the log. append: a run that goes on adds to what the file has,
+ * but for a last line without an end. Fails where the file has something else than a log. */
 TR_NODISCARD tr_status tr_log_open(struct tr_log *log, bool speaks, int64_t every, const char *path,
                                    bool append);
 void tr_log_close(struct tr_log *log);

@@ -1,11 +1,8 @@
 /* The choice: what must never be chosen, and the points that were measured. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "algorithms/costs.h"
-#include "device/tables.h"
-#include "program/lower.h"
 #include "shim.h"
 #include "each.h"
 #include "h100.h"
@@ -358,36 +355,6 @@ TEST(choose, with_one_rank_a_host_nothing_is_composed)
         for (size_t nbytes = 8; nbytes <= 64 * MIB; nbytes *= 64)
             CHECK(!choice_on(placed, (enum tt_collective)i, nbytes)->parts);
     tt_hosts_destroy(placed);
-}
-
-static bool may_be_uneven(enum tt_collective collective)
-{
-    const struct tt_algorithm *algorithm;
-    for (int i = 0; (algorithm = tt_algorithm_at(collective, i)) != NULL; i++)
-        if (algorithm->uneven) return true;
-    return false;
-}
-
-/* Over bridges (TUTTI_DEVICE_BRIDGES). */
-TEST(choose, on_gpus_of_several_hosts_there_is_something_that_kernels_run)
-{
-    const char *const placements[] = {"ab", "aab", "abab", "abcd", "aaaabbbb"};
-    for (size_t n = 0; n < 5 * TT_NCOLLECTIVES * 20; n++) {
-        struct tt_hosts *placed = hosts_of(placements[n / 20 / TT_NCOLLECTIVES]);
-        const enum tt_collective collective = (enum tt_collective)(n / 20 % TT_NCOLLECTIVES);
-        const struct tt_shape shape = {collective, placed->nranks, 0, placed};
-        struct tt_setting setting = {.on_device = true, .nparts = 32, .slot_bytes = 128 * KIB};
-        setting.uneven = n % 2 && may_be_uneven(collective);
-        setting.in_rank_order = n / 2 % 2;
-        const struct tt_algorithm *algorithm =
-            tt_choose(&shape, &setting, (size_t)1 << n / 4 % 5 * 8);
-        struct tt_program *program;
-        REQUIRE(algorithm && !tt_program_create(algorithm, &shape, placed->nranks - 1, &program));
-        CHECK_MESSAGE(!algorithm->one_host && !tt_device_refusal(program), "%s:%s: %s",
-                      tt_collective_name(collective), algorithm->name, tt_device_refusal(program));
-        free(program);
-        tt_hosts_destroy(placed);
-    }
 }
 
 /* Hosts of one rank each can be on one machine, whose cores they share (TUTTI_HOST_ID). */

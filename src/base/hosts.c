@@ -93,15 +93,17 @@ static int distance_of(const uint8_t *distances, int nranks, int a, int b)
 }
 
 /* ids[r] = the first rank of those that are joined to r by pairs that are nearer than the farthest.
- * Returns how many groups there are. */
+ * Returns how many groups there are: 1 where a pair's distance is not known. */
 static int join_near(const uint8_t *distances, int nranks, uint64_t *ids)
 {
     int farthest = 0, ngroups = nranks;
     for (int r = 0; r < nranks; r++) ids[r] = (uint64_t)r;
     for (int a = 0; a < nranks; a++)
-        for (int b = 0; b < a; b++)
-            if (distance_of(distances, nranks, a, b) > farthest)
-                farthest = distance_of(distances, nranks, a, b);
+        for (int b = 0; b < a; b++) {
+            const int distance = distance_of(distances, nranks, a, b);
+            if (!distance) return 1;
+            if (distance > farthest) farthest = distance;
+        }
     for (int a = 0; a < nranks; a++)
         for (int b = 0; b < a; b++) {
             if (distance_of(distances, nranks, a, b) == farthest || ids[a] == ids[b]) continue;

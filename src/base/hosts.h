@@ -39,8 +39,9 @@ struct tt_hosts {
 /* From every rank's host identity: equal means same host. TT_ERR_SYSTEM without memory. */
 TT_NODISCARD tt_status tt_hosts_create(const uint64_t *ids, int nranks, struct tt_hosts **hosts);
 /* Groups of one host that are far from one another: distances[a * nranks + b], of which the larger
- * of both directions counts. Ranks of different groups are as far from one another as any. *groups:
- * NULL where there is one group, or each rank would be one. Errors as tt_hosts_create. */
+ * of both directions counts; 0: not known. Ranks of different groups are as far from one another as
+ * any. *groups: NULL where there is one group, or each rank would be one, or nothing is known of a
+ * pair. Errors as tt_hosts_create. */
 TT_NODISCARD tt_status tt_hosts_by_distance(const uint8_t *distances, int nranks,
                                             struct tt_hosts **groups);
 void tt_hosts_destroy(struct tt_hosts *hosts);

@@ -76,8 +76,8 @@ struct answer {
  * looked for in vain, because another rank's answer counts for more. */
 static void examine(const struct tt_making *making, struct answer *mine)
 {
-    struct tt_comm_core *core = &making->comm->core;
     if (!mine->amount) return;
+    struct tt_comm_core *core = &making->comm->core;
     if (core->nranks <= MOST_PLACED) kernels->measure(core, mine->distances);
     if (!kernels->examine(core)) return;
     mine->amount = 0;
@@ -112,10 +112,9 @@ static void drop_kernels(const struct tt_making *making, int rank, const struct 
     else if (!has_said)
         snprintf(core->no_kernels, sizeof core->no_kernels,
                  "kernels cannot run for rank %d (its log at INFO says why)", rank);
-    if (rank == core->rank && *answer->fault &&
-        tt_config_int(TT_CONFIG_DEVICE_KERNELS) != TT_CONFIG_REQUIRE)
+    if (*mine->fault && tt_config_int(TT_CONFIG_DEVICE_KERNELS) != TT_CONFIG_REQUIRE)
         TT_WARN("communicator %s: kernels run no calls, which go through memory of the host: %s",
-                core->name, answer->fault);
+                core->name, mine->fault);
     kernels->close(core);
 }
 

@@ -362,7 +362,7 @@ tt_status tt_device_launch_probes(struct tt_device *device, void *stream,
     TT_TRY(tt_context_enter(device->context));
     const CUresult result = device->cu->LaunchKernel(
         device->run, nblocks < MOST_BLOCKS ? (unsigned)nblocks : MOST_BLOCKS, 1, 1, THREADS, 1, 1,
-        ROOM_BYTES, stream, parameters, NULL);
+        0, stream, parameters, NULL);
     tt_context_leave(device->context);
     return result == CUDA_SUCCESS ? TT_OK : fail_call(device, result, "cuLaunchKernel", "");
 }

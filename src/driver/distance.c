@@ -19,14 +19,22 @@ static void find_path(const char *pci, char path[PATH_MAX])
     if (!realpath(link, path)) path[0] = '\0';
 }
 
-/* Counts the slashes that both begin with: 4 where the root is the same, more below one switch. */
+/* Behind the root of a path, "/sys/devices/pci0000:40/", which virtual machines have deeper; NULL:
+ * there is none. */
+static const char *behind_root(const char *path)
+{
+    const char *root = strstr(path, "/pci"), *end = root ? strchr(root + 1, '/') : NULL;
+    return end ? end + 1 : NULL;
+}
+
+/* Below one switch where both have the same bridge behind the same root. */
 enum tt_distance tt_distance_of_paths(const char *a, const char *b)
 {
-    enum { ROOT = 4 };
-    int n = 0;
-    if (!*a || !*b) return TT_DISTANCE_UNKNOWN;
-    for (; *a && *a == *b; a++, b++) n += *a == '/';
-    return n < ROOT ? TT_ACROSS_ROOTS : n == ROOT ? TT_BELOW_ROOT : TT_BELOW_SWITCH;
+    const char *in_a = behind_root(a), *in_b = behind_root(b);
+    if (!in_a || !in_b) return TT_DISTANCE_UNKNOWN;
+    if (in_a - a != in_b - b || strncmp(a, b, (size_t)(in_a - a))) return TT_ACROSS_ROOTS;
+    const size_t length = strcspn(in_a, "/");
+    return in_a[length] && !strncmp(in_a, in_b, length + 1) ? TT_BELOW_SWITCH : TT_BELOW_ROOT;
 }
 
 static int ask(CUdevice_P2PAttribute which, int number, int peer)
@@ -52,9 +60,7 @@ enum tt_distance tt_driver_distance(int number, int peer)
     find_path(gpu.pci, path);
     find_path(other.pci, peer_path);
     const enum tt_distance found = tt_distance_of_paths(path, peer_path);
-    if (found) return found;
-    const int rank = ask(CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK, number, peer);
-    return rank <= 0 ? TT_BELOW_SWITCH : rank == 1 ? TT_BELOW_ROOT : TT_ACROSS_ROOTS;
+    return found ? found : TT_BELOW_ROOT;
 }
 
 const char *tt_distance_text(enum tt_distance distance)

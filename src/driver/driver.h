@@ -52,8 +52,8 @@ enum tt_distance {
     TT_BELOW_ROOT,
     TT_ACROSS_ROOTS /* of PCIe */
 };
-/* By whether atomics of one GPU work in the memory of the other one (NVLink), by the system's files
- * about PCIe, and where there are none by the driver's rank of the link. */
+/* By whether atomics of one GPU work in the memory of the other one (NVLink), and by the system's
+ * files about PCIe; where there are none, as below one root. */
 enum tt_distance tt_driver_distance(int number, int peer);
 /* "NVLink", "a PCIe switch", "a PCIe root", "two PCIe roots". */
 const char *tt_distance_text(enum tt_distance distance);

@@ -100,9 +100,12 @@ TEST(hosts, ranks_that_are_all_alike_are_no_groups)
 TEST(hosts, the_larger_distance_of_both_directions_counts)
 {
     static const uint8_t distances[] = {1, 1, 0, 0, 1, 1, 0, 0, 3, 3, 1, 1, 3, 3, 1, 1};
+    static const uint8_t seen_by_first[] = {1, 1, 1, 1, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1};
     struct tt_hosts *groups = NULL;
     REQUIRE(tt_hosts_by_distance(distances, 4, &groups) == TT_OK);
     check_ranks(groups, (const int[]){0, 1, 2, 3});
     CHECK_EQ(groups->nhosts, 2);
     tt_hosts_destroy(groups);
+    REQUIRE(tt_hosts_by_distance(seen_by_first, 4, &groups) == TT_OK);
+    CHECK(!groups);
 }

@@ -243,6 +243,12 @@ TEST(distance, is_that_of_the_places_on_pcie)
     CHECK_EQ(tt_distance_of_paths(below_a, below_b), TT_BELOW_ROOT);
     CHECK_EQ(tt_distance_of_paths(below_a, other_root), TT_ACROSS_ROOTS);
     CHECK_EQ(tt_distance_of_paths(other_root, below_b), TT_ACROSS_ROOTS);
+    /* Of a virtual machine of Hyper-V, where each GPU has a root. */
+    CHECK_EQ(tt_distance_of_paths("/sys/devices/LNXSYSTM:00/LNXSYBUS:00/PNP0A03:00/device:07/"
+                                  "VMBUS:01/47505500-0001/pci0001:00/0001:00:00.0",
+                                  "/sys/devices/LNXSYSTM:00/LNXSYBUS:00/PNP0A03:00/device:07/"
+                                  "VMBUS:01/47505500-0002/pci0002:00/0002:00:00.0"),
+             TT_ACROSS_ROOTS);
     CHECK_EQ(tt_distance_of_paths("", below_b), TT_DISTANCE_UNKNOWN);
     CHECK_EQ(tt_distance_of_paths(below_a, ""), TT_DISTANCE_UNKNOWN);
 }

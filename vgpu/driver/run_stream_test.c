@@ -284,6 +284,7 @@ static void attributes(void)
     unsigned flags;
     int priority;
     CUcontext context, current;
+    CUgreenCtx green = (CUgreenCtx)&stream;
     CUstreamAttrValue value = {.syncPolicy = CU_SYNC_POLICY_YIELD}, got = {.syncPolicy = 0};
     CHECK_EQ(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, -3), CUDA_SUCCESS);
     CHECK_EQ(cuStreamGetPriority(stream, &priority), CUDA_SUCCESS);
@@ -293,6 +294,7 @@ static void attributes(void)
     CHECK_EQ(priority, -3);
     CHECK_EQ(flags, CU_STREAM_NON_BLOCKING);
     CHECK(context == current);
+    CHECK(cuStreamGetGreenCtx(stream, &green) == CUDA_SUCCESS && !green);
     CHECK_EQ(cuStreamSetAttribute(stream, CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY, &value),
              CUDA_SUCCESS);
     CHECK_EQ(cuStreamGetAttribute(stream, CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY, &got),

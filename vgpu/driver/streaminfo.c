@@ -40,6 +40,18 @@ GETTER(cuStreamGetId, unsigned long long, stream->object.number)
 GETTER(cuStreamGetCtx, CUcontext, stream->context)
 GETTER(cuStreamGetDevice, CUdevice, stream->context->device->gpu.number)
 
+/* Green contexts cannot be made here: no stream has one. */
+CUresult cuStreamGetGreenCtx(CUstream handle, CUgreenCtx *green)
+{
+    struct CUstream_st *stream;
+    VD_ENTER();
+    const CUresult result = vd_stream_resolve(handle, false, &stream);
+    if (result != CUDA_SUCCESS) return vd_leave(result);
+    if (green == NULL) return vd_leave(CUDA_ERROR_INVALID_VALUE);
+    *green = NULL;
+    return vd_leave(CUDA_SUCCESS);
+}
+
 static bool of_streams(CUstreamAttrID id)
 {
     switch ((int)id) {

@@ -143,6 +143,13 @@ TT_NODISCARD tt_status tt_kernel_fail_alone(const struct tt_comm_core *core,
                                             const struct tt_group_exchange *exchange,
                                             uint64_t turn);
 
+/* Stores the words that test the mappings of memory (device_room.h), or loads and checks them.
+ * REMOTE: a rank is gone. USAGE: a word is wrong. */
+TT_NODISCARD tt_status tt_kernel_probe(struct tt_comm_core *core, bool loads);
+/* As struct tt_carried has them. */
+TT_NODISCARD tt_status tt_kernel_examine(struct tt_comm_core *core);
+void tt_kernel_measure(const struct tt_comm_core *core, uint8_t *distances);
+
 /* Frees memory of groups that have ended; no call is outstanding. */
 void tt_kernel_free_batches(struct tt_kernel_part *part);
 

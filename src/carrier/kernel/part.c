@@ -199,33 +199,6 @@ static tt_status offer(struct tt_comm_core *comm, const struct tt_carried_config
     return TT_OK;
 }
 
-/* Stores the words that test the mappings of memory, or loads and checks them. */
-static tt_status probe(const struct tt_kernel_part *on, bool loads)
-{
-    struct tt_context *context = tt_device_context(on->device);
-    const size_t most = tt_device_room_most_probes(on->room);
-    void *probes;
-    if (!most) return TT_OK;
-    TT_TRY(tt_context_allocate_host(context, most * sizeof(struct tt_device_probe), &probes));
-    const size_t n = tt_device_room_probes(on->room, loads, probes);
-    tt_status status = tt_device_launch_probes(on->device, on->stream, probes, n, loads);
-    if (!status) status = tt_context_stream_synchronize(context, on->stream);
-    if (!status && loads) status = tt_device_room_check_probes(on->room, probes);
-    tt_context_free_host(context, probes);
-    return status;
-}
-
-static tt_status examine(struct tt_comm_core *comm)
-{
-    return probe(comm->kernel, true);
-}
-
-static void measure(const struct tt_comm_core *comm, uint8_t *distances)
-{
-    for (int r = 0; r < comm->nranks; r++)
-        distances[r] = (uint8_t)tt_device_room_distance(comm->kernel->room, r);
-}
-
 static tt_status connect_part(struct tt_comm_core *comm, const struct tt_carried_config *config,
                               const void *given, int32_t *amount, bool *must_fail)
 {
@@ -240,7 +213,7 @@ static tt_status connect_part(struct tt_comm_core *comm, const struct tt_carried
         "communicator %s: rank %d is on GPU %d with %d other ranks; at most %d blocks a call%s",
         comm->name, comm->rank, comm->gpu, tt_device_room_sharers(on->room) - 1, on->most_blocks,
         on->place.takes_turns ? ", in turn with other communicators, which have all blocks" : "");
-    TT_TRY(probe(on, false));
+    TT_TRY(tt_kernel_probe(comm, false));
     *amount = on->most_blocks;
     return TT_OK;
 }
@@ -483,8 +456,8 @@ static void deregister(struct tt_comm_core *comm, void *handle)
 const struct tt_carried tt_carried_kernel = {.offer_bytes = sizeof(struct tt_device_offer),
                                              .offer = offer,
                                              .connect = connect_part,
-                                             .examine = examine,
-                                             .measure = measure,
+                                             .examine = tt_kernel_examine,
+                                             .measure = tt_kernel_measure,
                                              .agree = agree,
                                              .close = close_part,
                                              .end_turns = end_turns,

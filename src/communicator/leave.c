@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/pause.h"
 #include "base/process_lock.h"
+#include "carrier/carried.h"
 #include "communicator/communicator.h"
 
 static struct tt_process_lock lock = TT_PROCESS_LOCK;
@@ -27,6 +28,14 @@ static bool enter(struct tt_engine *engine, int64_t deadline_ns)
     return true;
 }
 
+/* Calls on CUDA streams whose kernels have ended may not have given their last messages to the
+ * network yet. */
+static void settle(struct tt_comm_core *core)
+{
+    const struct tt_carried *carried = core->kernel ? tt_carried_of(core) : NULL;
+    if (carried && carried->settle) carried->settle(core);
+}
+
 /* Only for idle ones: who ends in the middle of a call has not done its part. Whoever holds the
  * lock or the engine may have been interrupted for good, by a signal whose handler ends the
  * process. */
@@ -35,7 +44,9 @@ static void leave_all(void)
     if (!tt_process_try_lock(&lock)) return;
     const int64_t deadline_ns = tt_deadline_ns(BUSY_MS);
     for (struct tuttiComm *comm = alive; comm; comm = comm->alive_next) {
-        if (tt_comm_is_inherited(comm) || !enter(&comm->core.engine, deadline_ns)) continue;
+        if (tt_comm_is_inherited(comm)) continue;
+        settle(&comm->core);
+        if (!enter(&comm->core.engine, deadline_ns)) continue;
         tt_wires_leave(comm->core.fabric->wires);
         tt_engine_leave(&comm->core.engine);
     }

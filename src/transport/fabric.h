@@ -54,6 +54,7 @@ struct tt_fabric {
     /* A rank that has died may have done its part of a collective, and a kernel of this rank not
      * have seen that yet: how long it has for that, 0 without kernels, and since when */
     int64_t death_grace_ns, died_ns;
+    bool bridged; /* kernels of this rank reach ranks of other hosts */
 
     /* atomic */
     /* The failure that this rank's calls see: the communicator's, in the segment, or own_abort */

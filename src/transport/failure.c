@@ -229,8 +229,7 @@ bool tt_fabric_is_dead(const struct tt_fabric *fabric, int rank)
 
 const char *tt_fabric_lost(const struct tt_fabric *fabric, int rank)
 {
-    const bool looks =
-        fabric->context.nbridges && fabric->wires && !tt_fabric_is_local(fabric, rank);
+    const bool looks = fabric->bridged && fabric->wires && !tt_fabric_is_local(fabric, rank);
     return looks ? tt_wires_lost_peer(fabric->wires, rank) : NULL;
 }
 

@@ -312,7 +312,7 @@ TEST(bridges, a_rank_that_has_heard_of_the_others_end_may_leave_at_once)
     pair_close(&pair);
 }
 
-TEST(bridges, what_kernels_have_published_is_sent_when_links_have_had_room_for_it)
+TEST(bridges, what_kernels_have_published_or_released_is_sent_when_links_have_had_room_for_it)
 {
     static struct pair pair;
     pair_open(&pair, 64);
@@ -324,7 +324,10 @@ TEST(bridges, what_kernels_have_published_is_sent_when_links_have_had_room_for_i
     CHECK(!tt_bridges_have_sent(pair.bridges[0]));
     pair_move(&pair);
     CHECK(tt_bridges_have_sent(pair.bridges[0]));
-    for (int i = 0; i < SLOTS; i++) CHECK(kernel_take(in, 0, false));
+    for (int i = 0; i < SLOTS; i++) CHECK(kernel_take(in, 0, true));
+    CHECK(!tt_bridges_have_sent(pair.bridges[1]));
+    pair_move(&pair);
+    CHECK(tt_bridges_have_sent(pair.bridges[1]));
     pair_close(&pair);
 }
 

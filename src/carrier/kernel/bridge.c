@@ -429,8 +429,9 @@ bool tt_bridges_have_sent(struct tt_bridges *bridges)
     for (const struct peer *peer = bridges->first; peer; peer = peer->next) {
         if (needs_nothing(bridges, peer)) continue;
         for (const struct end *end = peer->bound; end; end = end->next)
-            if (end->outgoing && unsent(bridges, end)) return false;
-        if (!peer->pair.tx->ops->flushed(peer->pair.tx)) return false;
+            if (end->outgoing ? unsent(bridges, end) > 0 : end->has_credit && must_tell(end))
+                return false;
+        if (!is_flushed(peer)) return false;
     }
     return true;
 }

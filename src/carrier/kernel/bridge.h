@@ -62,7 +62,7 @@ TT_NODISCARD tt_status tt_bridges_bind(struct tt_bridges *bridges, int peer, int
 tt_status tt_bridges_move(struct tt_bridges *bridges);
 /* Whether what kernels have published or released is not sent, or not yet on its way. */
 bool tt_bridges_have_work(struct tt_bridges *bridges);
-/* Whether all that kernels have published is on its way to ranks that are not gone. */
+/* Whether all that kernels have published or released is on its way to ranks that are not gone. */
 bool tt_bridges_have_sent(struct tt_bridges *bridges);
 /* The kernels use the bridges no more: tells each rank that has released all messages that this
  * rank sends it nothing more. */

@@ -208,6 +208,7 @@ static tt_status connect_part(struct tt_comm_core *comm, const struct tt_carried
     TT_TRY(tt_device_room_connect(on->room, offers));
     if (comm->fabric->hosts->nhosts > 1) TT_TRY(tt_proxy_create(&on->proxy, comm, on->room));
     on->life.proxy = on->proxy;
+    comm->fabric->bridged = on->proxy;
     TT_TRY(tt_kernel_take_place(comm, config, offers, must_fail));
     TT_INFO(
         "communicator %s: rank %d is on GPU %d with %d other ranks; at most %d blocks a call%s",
@@ -373,6 +374,7 @@ static void close_part(struct tt_comm_core *comm)
     comm->kernel = NULL;
     comm->context = NULL;
     comm->fabric->death_grace_ns = 0;
+    comm->fabric->bridged = false;
 }
 
 /* Kernels count messages on the GPU: replays have no turns. */

@@ -30,6 +30,6 @@ places 'A parallelism of the trainer' '^trainer/parallel/(ulysses|fsdp|store|rin
 places 'An architecture of the trainer' '^docs/|^trainer/model/llama\.c$' 'ARCHITECTURE\(LLAMA|tr_llama'
 places 'An activation of the trainer' '^docs/|^trainer/ops/relu2\.c$' 'ACTIVATION\(RELU2|relu2|RELU2'
 places 'An optimizer of the trainer' '^docs/|^trainer/ops/muon\.c$|^trainer/deepspeed' 'OPTIMIZER\(MUON|nesterov'
-places 'A collective' '^docs/(coming-from|nccl)|^src/nccl/|^perf-tests/(scatterv?\.c|peers/)|^src/algorithms/(binomial|direct|meet)\.c|^tests/integration/(bad_input|empty|hostile|random_calls|uneven)' \
+places 'A collective' '^docs/(coming-from|nccl)|^src/nccl/|^perf-tests/(scatterv?\.c|peers/)|^src/algorithms/(binomial|direct|meet)\.c|^tests/integration/(bad_input|empty|hostile|mismatch|random_calls|uneven)' \
     '\bTT_SCATTER\b|^X\(SCATTER,|tuttiScatter\b|tuttiCollScatter\b|\bscatter_perf\b| gather scatter | scatter gather '
 finish "$nplaces places are named"

@@ -10,14 +10,6 @@ fail() {
 
 . "$(dirname "$0")/start_ranks.sh"
 
-# all_end WHAT: every rank has succeeded.
-all_end() {
-    local file
-    for file in "$folder"/[0-9]*; do
-        grep -q "^status 0" "$file" || fail "$1: rank ${file##*/}: $(cat "$file")"
-    done
-}
-
 # all_say WHAT RANKS TEXT: each of these ranks says so.
 all_say() {
     local rank

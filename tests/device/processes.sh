@@ -78,14 +78,6 @@ rm -f "$exclusive"
 
 . "$(dirname "$0")/start_ranks.sh"
 
-# all_end WHAT: every rank has succeeded.
-all_end() {
-    local file
-    for file in "$folder"/[0-9]*; do
-        grep -q "^status 0" "$file" || fail "$1: rank ${file##*/}: $(cat "$file")"
-    done
-}
-
 # names_the_dead WHAT [HOW]: ranks 0 and 1 name rank 2, which died, or did otherwise.
 names_the_dead() {
     local how=${2:-has died}

@@ -21,3 +21,11 @@ start() {
         echo "status $?" >>"$folder/$rank"
     done
 }
+
+# all_end WHAT: every rank has succeeded. Else it calls `fail`, which is the test's.
+all_end() {
+    local file
+    for file in "$folder"/[0-9]*; do
+        grep -q "^status 0" "$file" || fail "$1: rank ${file##*/}: $(cat "$file")"
+    done
+}

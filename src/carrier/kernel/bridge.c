@@ -210,7 +210,8 @@ static tt_status take_credit(const struct tt_bridges *bridges, const struct peer
                              const struct frame *frame)
 {
     struct end *end = end_of(peer, frame->channel, true);
-    /* Of what is sent, and not less than before; both wrap. */
+    /* A receiver releases only messages that were sent, and never fewer than before; counts wrap.
+     */
     if (frame->number - end->told > end->moved - end->told) return refuse(peer, frame, 0);
     end->has_credit = true;
     end->told = frame->number;
@@ -413,27 +414,29 @@ static bool is_flushed(const struct peer *peer)
     return tx->ops->flushed(tx) && rx->ops->flushed(rx);
 }
 
-bool tt_bridges_have_work(struct tt_bridges *bridges)
+/* first_credits: those that say that an end is bound count too. */
+static bool have_unsent(const struct tt_bridges *bridges, bool first_credits)
 {
     for (const struct peer *peer = bridges->first; peer; peer = peer->next) {
         if (needs_nothing(bridges, peer)) continue;
         if (!is_flushed(peer)) return true;
         for (const struct end *end = peer->bound; end; end = end->next)
-            if (end->outgoing ? unsent(bridges, end) > 0 : must_tell(end)) return true;
+            if (end->outgoing ? unsent(bridges, end) > 0
+                              : (first_credits || end->has_credit) && must_tell(end))
+                return true;
     }
     return false;
 }
 
+bool tt_bridges_have_work(struct tt_bridges *bridges)
+{
+    return have_unsent(bridges, true);
+}
+
+/* A peer may have no room for a first credit before it makes a call. */
 bool tt_bridges_have_sent(struct tt_bridges *bridges)
 {
-    for (const struct peer *peer = bridges->first; peer; peer = peer->next) {
-        if (needs_nothing(bridges, peer)) continue;
-        for (const struct end *end = peer->bound; end; end = end->next)
-            if (end->outgoing ? unsent(bridges, end) > 0 : end->has_credit && must_tell(end))
-                return false;
-        if (!is_flushed(peer)) return false;
-    }
-    return true;
+    return !have_unsent(bridges, false);
 }
 
 void tt_bridges_end(struct tt_bridges *bridges)

@@ -35,6 +35,7 @@ tr_status tr_trainer_report_run(struct tr_trainer *t)
     json_object_object_add(object, "mesh", mesh_sizes(t->mesh));
     json_object_object_add(object, "parameters",
                            json_object_new_uint64(t->engine.model.params.count));
+    json_object_object_add(object, "peak_flops", json_object_new_double(round(t->peak)));
     json_object_object_add(object, "options", json_tokener_parse(text));
     tr_log_run(&t->log, t->step,
                json_object_to_json_string_ext(object, JSON_C_TO_STRING_SPACED |
@@ -57,6 +58,13 @@ static tr_status evaluate(struct tr_trainer *t)
     return TR_OK;
 }
 
+/* What the matrix products of a step reach of the peak; NaN where that is not measured. */
+static double share_of_peak(const struct tr_trainer *t, double tokens_per_second)
+{
+    if (!(t->peak > 0)) return NAN;
+    return tokens_per_second * tr_model_flops_per_token(&t->engine.model.size) / t->peak;
+}
+
 tr_status tr_trainer_report(struct tr_trainer *t, const struct tr_step *step)
 {
     const double tokens = (double)(t->config.batch * t->config.context);
@@ -67,6 +75,7 @@ tr_status tr_trainer_report(struct tr_trainer *t, const struct tr_step *step)
                                    .norm = step->norm,
                                    .tokens_per_step = tokens,
                                    .tokens_per_second = tokens / step->seconds,
+                                   .share_of_peak = share_of_peak(t, tokens / step->seconds),
                                    .elapsed = tr_clock_seconds() - t->started,
                                    .seconds = t->config.seconds,
                                    .spike = step->spike,

@@ -48,9 +48,10 @@ struct tr_trainer {
     double save_waited;       /* of them, in which no step went on */
     double started;           /* clock */
     double stepping;          /* seconds within steps: without checkpoints */
-    double elapsed;           /* rank 0's clock since the start, as all ranks know it */
-    bool stop;                /* the run is to end, as all ranks know it: its time is over, or: */
-    int asked;                /* the signal (stop.h) that asked a rank to end; -1: none */
+    double peak;    /* operations a second of products alone, all ranks; 0: not measured */
+    double elapsed; /* rank 0's clock since the start, as all ranks know it */
+    bool stop;      /* the run is to end, as all ranks know it: its time is over, or: */
+    int asked;      /* the signal (stop.h) that asked a rank to end; -1: none */
 };
 
 /* Shapes the mesh, reads the data, makes the engine and, with --resume, loads the checkpoint. A

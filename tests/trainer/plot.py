@@ -11,7 +11,8 @@ import xml.etree.ElementTree as xml
 from pictures import SVG, check, run
 
 UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}
-PANELS = {"loss": "loss", "learning rate": "lr", "gradient norm": "norm", "tokens/s": "tokens_per_second"}
+PANELS = {"loss": "loss", "learning rate": "lr", "gradient norm": "norm", "tokens/s": "tokens_per_second",
+          "share of the products' peak": "share_of_peak"}
 SMALL = ["--layers=1", "--heads=2", "--width=16", "--context=16", "--batch=4", "--sample=0", "--log-every=1000000",
          "--data=" + os.path.dirname(os.path.abspath(__file__))]
 
@@ -77,12 +78,23 @@ def is_drawn(curve, want, what):
                   what, "has", got, "where the log says", expected)
 
 
+def flops_of_a_token(header):
+    """Six for each weight of a matrix that a token meets, and attention: two products of half the context, forward, and four backward."""
+    o = header["options"]
+    matrices = o["layers"] * 12 * o["width"] ** 2 + o["vocabulary"] * o["width"]
+    return 6 * matrices + 6 * o["layers"] * o["width"] * o["context"]
+
+
 def check_header(path):
     """The first line of a log says what is run; each other line says of which kind it is."""
     header, *others = [json.loads(line) for line in open(path)]
     check(header["kind"] == "run" and header["ranks"] == 2 and header["after_step"] == 0, header)
     check(header["mesh"] == {"dp": 2, "fsdp": 1, "pp": 1, "tp": 1, "ring": 1, "ulysses": 1}, header["mesh"])
     check(re.fullmatch("[0-9]+[.][0-9]+[.][0-9]+", header["version"]) and header["parameters"] > 1000, header)
+    check(header["peak_flops"] > 1e6, header["peak_flops"])
+    flops = {row["share_of_peak"] * header["peak_flops"] / row["tokens_per_second"] for row in others if row["kind"] == "step"}
+    check(max(flops) / min(flops) < 1.001, "other operations a token in each step:", flops)
+    check(0.999 < max(flops) / flops_of_a_token(header) < 1.001, "operations of a token:", max(flops), flops_of_a_token(header))
     options = header["options"]
     check((options["width"], options["steps"], options["eval-every"], options["optimizer"]) == (16, 70, 35, "adamw"), options)
     for row in others:

@@ -63,7 +63,7 @@ TEST(run, a_log_begins_with_what_is_run)
                   b.output);
     snprintf(
         options, sizeof options,
-        "grep -c '\"ranks\": [12], .*\"parameters\": [0-9]*, \"options\": { .*\"width\":' %s/log",
+        "grep -c '\"ranks\": [12], .*\"parameters\": [0-9]*, .*\"options\": { .*\"width\":' %s/log",
         b.folder);
     run(options, b.output);
     CHECK_EQ(atoi(b.output), 2);

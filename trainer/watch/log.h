@@ -28,6 +28,7 @@ struct tr_log_row {
     double loss, lr, norm;
     double tokens_per_step, elapsed, seconds; /* seconds: the time budget, 0: none */
     double tokens_per_second;                 /* of this step alone */
+    double share_of_peak;                     /* that its products reach; NaN: not known */
     struct tr_spike spike;
     bool skipped; /* the spike has no update */
 };

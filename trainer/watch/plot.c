@@ -52,7 +52,8 @@ static bool add_line(struct tr_plot *plot, const char *line)
                                                      [TR_PLOT_HELD_OUT] = "held_out_loss",
                                                      [TR_PLOT_LR] = "lr",
                                                      [TR_PLOT_NORM] = "norm",
-                                                     [TR_PLOT_SPEED] = "tokens_per_second"};
+                                                     [TR_PLOT_SPEED] = "tokens_per_second",
+                                                     [TR_PLOT_SHARE] = "share_of_peak"};
     struct json_object *object = json_tokener_parse(line), *step, *value;
     const bool is_object = json_object_is_type(object, json_type_object);
     if (is_object && json_object_object_get_ex(object, "step", &step))

@@ -17,6 +17,7 @@ enum tr_plot_curve {
     TR_PLOT_LR,
     TR_PLOT_NORM,  /* of the gradient, before clipping */
     TR_PLOT_SPEED, /* tokens/s of all ranks, within steps */
+    TR_PLOT_SHARE, /* of the products' peak that a step reaches */
     TR_PLOT_CURVES
 };
 

@@ -20,7 +20,8 @@ struct panel {
 static const struct panel panels[] = {{"loss (nats a token)", TR_PLOT_LOSS, 260, 6},
                                       {"learning rate", TR_PLOT_LR, 110, 3},
                                       {"gradient norm", TR_PLOT_NORM, 110, 3},
-                                      {"tokens/s", TR_PLOT_SPEED, 110, 3}};
+                                      {"tokens/s", TR_PLOT_SPEED, 110, 3},
+                                      {"share of the products' peak", TR_PLOT_SHARE, 110, 3}};
 enum { NPANELS = sizeof panels / sizeof panels[0] };
 
 /* From lowest at pixel `from` to highest at pixel `to`, with a tick at first and every `step`. */

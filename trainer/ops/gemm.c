@@ -56,7 +56,7 @@ void tr_gemm(char ta, char tb, long m, long n, long k, float alpha, const float 
  * A product that is worth the threads' meeting has at least four tiles, also where all of it would
  * go into one or two: by rows, which costs one thread less than 1 %, or two by two where
  * only op(b) is transposed, which then costs less. Tiles have nearly the same size. */
-enum { WIDE = 512, MANY = 2048, FEWEST = 4, UNIT = 16 };
+enum { WIDE = 512, MANY = 2048, FEWEST = 4, UNIT = 16, THIN = 4, THIN_READS = 1 << 17 };
 static const double worth = 1 << 23; /* products of two numbers */
 
 static struct tr_tile largest_of_many(const struct tr_product *p)
@@ -74,8 +74,17 @@ static long even(long n, long most)
     return each > UNIT ? tr_ranges(each, UNIT) * UNIT : UNIT;
 }
 
+/* A product of few rows reads its columns of op(b) once: how long that takes is the memory's
+ * affair, and each thread reads some. */
+static bool is_thin(const struct tr_product *p)
+{
+    return p->m <= THIN && p->k > 0 && p->ta == 'N' && p->tb == 'T';
+}
+
 static struct tr_tile largest_tile(const struct tr_product *p)
 {
+    if (is_thin(p))
+        return (struct tr_tile){.rows = UNIT, .columns = even(p->n, tr_ranges(THIN_READS, p->k))};
     const struct tr_tile most = largest_of_many(p);
     const struct tr_tile tile = {.rows = even(p->m, most.rows),
                                  .columns = even(p->n, most.columns)};

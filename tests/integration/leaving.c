@@ -59,6 +59,21 @@ const char *abort_done(tuttiComm_t comm, int rounds)
     return what;
 }
 
+const char *abort_parent(tuttiComm_t comm, int rounds)
+{
+    int data[2];
+    const char *what = NULL;
+    for (int i = 0; i < rounds && !what; i++) {
+        tuttiComm_t part = NULL, child = NULL;
+        if (tuttiCommSplit(comm, 0, 0, &part, NULL)) return wrong(comm, "split");
+        if (tuttiCommSplit(part, 0, 0, &child, NULL)) what = wrong(part, "split of the split");
+        if (tuttiCommAbort(part) && !what) what = wrong(NULL, "abort");
+        if (!what) what = reduce(child, data, 2);
+        if (tuttiCommDestroy(child) && !what) what = wrong(NULL, "destroy");
+    }
+    return what;
+}
+
 /* Until the process has ended. */
 static bool await_end(pid_t pid)
 {

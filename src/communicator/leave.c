@@ -47,7 +47,7 @@ static void leave_all(void)
         if (tt_comm_is_inherited(comm)) continue;
         settle(&comm->core);
         if (!enter(&comm->core.engine, deadline_ns)) continue;
-        tt_wires_leave(comm->core.fabric->wires);
+        tt_fabric_exit(comm->core.fabric);
         tt_engine_leave(&comm->core.engine);
     }
     tt_process_unlock(&lock);

@@ -40,22 +40,28 @@ static ncclResult_t check_op(const char *function, ncclRedOp_t op)
                           function, (int)op, ncclNumOps - 1);
 }
 
+/* The checks of a collective of no elements, which is not passed on to tutti. */
+static ncclResult_t check_empty(const struct call *call, const char *function, int root)
+{
+    int nranks;
+    ncclResult_t result = tt_face_end_as(function, tuttiCommCount(call->comm, &nranks));
+    if (!result) result = tt_face_end_as(function, tuttiCommCheck(call->comm));
+    if (!result && (root < 0 || root >= nranks))
+        result = tt_face_refuse(ncclInvalidArgument, "%s: root %d is not in 0..%d", function, root,
+                                nranks - 1);
+    return result;
+}
+
 /* The checks that tutti does not make, and what is seldom: an error, no elements, a CUDA stream.
  * Returns whether the call goes on. */
 __attribute__((noinline)) static bool look(struct call *call, const char *function, size_t count,
                                            int root, ncclComm_t comm, cudaStream_t stream)
 {
-    int nranks;
     call->result = tt_face_check_type(function, (ncclDataType_t)call->type);
     if (!call->result) call->result = check_op(function, (ncclRedOp_t)call->op);
-    if (!call->result) call->result = tt_face_end_as(function, tuttiCommCount(call->comm, &nranks));
-    if (!call->result && !count)
-        call->result = tt_face_end_as(function, tuttiCommCheck(call->comm));
-    if (!call->result && (root < 0 || root >= nranks))
-        call->result = tt_face_refuse(ncclInvalidArgument, "%s: root %d is not in 0..%d", function,
-                                      root, nranks - 1);
-    if (!call->result && count)
-        call->result = tt_face_find_stream(function, comm, stream, &call->stream);
+    if (!call->result)
+        call->result = count ? tt_face_find_stream(function, comm, stream, &call->stream)
+                             : check_empty(call, function, root);
     (void)tt_face_fail_group(call->result);
     return !call->result && count;
 }

@@ -49,6 +49,7 @@ struct tt_fabric {
     struct tt_failure *own_abort;    /* the failure of this rank's calls once it has aborted */
     char own_failure[TT_ERROR_TEXT]; /* the failure's text with what this rank adds */
     char reason[TT_REASON_TEXT];     /* for which this rank leaves; "": none is known */
+    bool exits;                      /* this rank leaves because its process exits */
     int64_t begun_ns;                /* when it was made: earlier failures are no reason */
     int64_t missed_ns; /* since when it waits for a rank that has left; 0: it does not */
     /* A rank that has died may have done its part of a collective, and a kernel of this rank not
@@ -181,8 +182,13 @@ TT_NODISCARD tt_status tt_fabric_miss_left(struct tt_fabric *fabric, int rank);
 /* Before it leaves: keeps its failure for the other communicators of this process, or tells the
  * ranks of this host which of those has failed. */
 void tt_fabric_give_reason(struct tt_fabric *fabric);
-/* Why this rank leaves, "" when no other communicator of this process has failed since this one was
- * made. */
+/* At the exit of the process, with wires only, by the thread that has the engine: this rank leaves
+ * for ranks of other hosts, which learn that it exits, when what it has sent has gone. */
+void tt_fabric_exit(struct tt_fabric *fabric);
+/* How a rank has left, as in "has left: it destroyed its communicator". */
+const char *tt_fabric_how_left(const struct tt_fabric *fabric, int rank);
+/* Why this rank leaves, "" when its process does not exit and no other communicator of this process
+ * has failed since this one was made. */
 const char *tt_fabric_reason(struct tt_fabric *fabric);
 /* The text of tt_fabric_check, "" without a failure. */
 const char *tt_fabric_failure_text(const struct tt_fabric *fabric);

@@ -245,7 +245,7 @@ tt_status tt_fabric_check_rank(const struct tt_fabric *fabric, int rank)
     if (state == TT_RANK_ABORTED)
         return tt_fail(TT_ERR_REMOTE, "%s aborted the communicator", name);
     if (state == TT_RANK_LEFT)
-        return tt_fail(TT_ERR_REMOTE, "%s has left: it destroyed its communicator", name);
+        return tt_fail(TT_ERR_REMOTE, "%s %s", name, tt_fabric_how_left(fabric, rank));
     return dead ? tt_fail(TT_ERR_REMOTE, "%s has died", name) : TT_OK;
 }
 
@@ -264,6 +264,10 @@ const char *tt_fabric_reason(struct tt_fabric *fabric)
     const bool failed = tt_fabric_failure_text(fabric)[0];
     if (failed || (!fabric->reason[0] && !tt_reason_recent(fabric->begun_ns, fabric->reason)))
         fabric->reason[0] = '\0';
+    if (!fabric->exits || failed || fabric->reason[0] == TT_REASON_EXITS) return fabric->reason;
+    memmove(fabric->reason + 1, fabric->reason, sizeof fabric->reason - 1);
+    fabric->reason[sizeof fabric->reason - 1] = '\0';
+    fabric->reason[0] = TT_REASON_EXITS;
     return fabric->reason;
 }
 
@@ -287,6 +291,17 @@ static const char *reason_of(const struct tt_fabric *fabric, int rank)
         return fabric->wires ? tt_wires_reason(fabric->wires, rank) : "";
     /* release: tt_fabric_give_reason */
     return atomic_load_explicit(&told->state, memory_order_acquire) == 2 ? told->text : "";
+}
+
+const char *tt_fabric_how_left(const struct tt_fabric *fabric, int rank)
+{
+    return tt_reason_how_left(reason_of(fabric, rank));
+}
+
+void tt_fabric_exit(struct tt_fabric *fabric)
+{
+    fabric->exits = true;
+    tt_wires_leave(fabric->wires);
 }
 
 static tt_status fail_dead(struct tt_fabric *fabric, int rank)
@@ -326,7 +341,7 @@ tt_status tt_fabric_miss_left(struct tt_fabric *fabric, int rank)
     }
     if (lost) return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s, and %s %s", lost, name, left);
     if (!fabric->missed_ns) fabric->missed_ns = tt_now_ns();
-    if (!reason[0] && fabric->wires && tt_wires_may_explain(fabric->wires) &&
+    if (!tt_reason_failure(reason)[0] && fabric->wires && tt_wires_may_explain(fabric->wires) &&
         tt_now_ns() - fabric->missed_ns < EXPLAIN_NS)
         return TT_IN_PROGRESS;
     return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s %s", name, left);

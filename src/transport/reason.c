@@ -9,7 +9,7 @@
 #include "base/process_lock.h"
 
 #define RECENT_NS INT64_C(30000000000)
-#define HAS_LEFT "has left: it destroyed its communicator"
+#define HAS_LEFT "has left: "
 #define AFTER_ANOTHER ", after another one of its process had failed (ranks as numbered there): "
 
 static struct tt_process_lock lock = TT_PROCESS_LOCK;
@@ -61,8 +61,16 @@ bool tt_reason_recent(int64_t since_ns, char text[TT_REASON_TEXT])
     return recent;
 }
 
+const char *tt_reason_how_left(const char *reason)
+{
+    return reason[0] == TT_REASON_EXITS ? HAS_LEFT
+               "its process exited without destroying its communicator"
+                                        : HAS_LEFT "it destroyed its communicator";
+}
+
 void tt_reason_describe(const char *reason, char *text, size_t size)
 {
-    const bool known = reason && reason[0];
-    snprintf(text, size, HAS_LEFT "%s%s", known ? AFTER_ANOTHER : "", known ? reason : "");
+    const char *failure = tt_reason_failure(reason);
+    snprintf(text, size, "%s%s%s", tt_reason_how_left(reason), failure[0] ? AFTER_ANOTHER : "",
+             failure);
 }

@@ -126,6 +126,47 @@ TEST(abort_local, processes_of_two_hosts_abort_as_soon_as_they_have_reduced)
     abort_processes("aabb", 200);
 }
 
+/* ---- After a split -------------------------------------------------------------------------- */
+
+static void *split_and_abort(void *argument)
+{
+    const struct part *part = argument;
+    tuttiComm_t child = NULL;
+    int sum = 1;
+    const tuttiResult_t result = tuttiCommSplit(part->comm, 0, 0, &child, NULL);
+    CHECK_MESSAGE(result == tuttiSuccess, "rank %d: %s", part->rank, tuttiGetLastError(part->comm));
+    CHECK_EQ(tuttiCommAbort(part->comm), tuttiSuccess);
+    if (!child) return NULL;
+    CHECK_EQ(tuttiAllReduce(&sum, &sum, 1, tuttiInt32, tuttiSum, child, NULL), tuttiSuccess);
+    CHECK_EQ(sum, part->nranks);
+    CHECK_EQ(tuttiCommDestroy(child), tuttiSuccess);
+    return NULL;
+}
+
+TEST(abort_local, the_parent_is_aborted_as_soon_as_it_was_split)
+{
+    for (int i = 0; i < ROUNDS && !tt_test_failed(); i++) {
+        struct part parts[MOST];
+        const int nranks = 2 + i % 3;
+        start(parts, nranks, split_and_abort, 1);
+        for (int r = 0; r < nranks; r++) pthread_join(parts[r].thread, NULL);
+    }
+}
+
+TEST(abort_local, processes_abort_the_parent_as_soon_as_it_was_split)
+{
+    const char *rounds = SANITIZED ? "20" : "200";
+    check_job("aa", (const char *const[]){"abort_parent", rounds, NULL});
+    check_job("aaaa", (const char *const[]){"abort_parent", rounds, NULL});
+}
+
+TEST(abort_local, processes_of_two_hosts_abort_the_parent_as_soon_as_it_was_split)
+{
+    const char *rounds = SANITIZED ? "20" : "200";
+    check_job("ab", (const char *const[]){"abort_parent", rounds, NULL});
+    check_job("aabb", (const char *const[]){"abort_parent", rounds, NULL});
+}
+
 /* ---- Who needs nobody ----------------------------------------------------------------------- */
 
 /* Rank 1 calls what needs the last rank, when rank 0 has done all that does not: the communicator

@@ -59,6 +59,35 @@ const char *abort_done(tuttiComm_t comm, int rounds)
     return what;
 }
 
+/* how: 0, alone; 1, in a group; 2, in a group that also has a call of the parent; 3, rank 0 gets no
+ * communicator. */
+static tuttiResult_t split_once_more(tuttiComm_t parent, int how, tuttiComm_t *child)
+{
+    int rank, data = 1;
+    tuttiCommUserRank(parent, &rank);
+    const int color = how == 3 && rank == 0 ? TUTTI_SPLIT_NOCOLOR : 0;
+    if (how == 0 || how == 3) return tuttiCommSplit(parent, color, 0, child, NULL);
+    (void)tuttiGroupStart();
+    (void)tuttiCommSplit(parent, color, 0, child, NULL);
+    if (how == 2) (void)tuttiAllReduce(&data, &data, 1, tuttiInt32, tuttiSum, parent, NULL);
+    return tuttiGroupEnd();
+}
+
+const char *abort_parent(tuttiComm_t comm, int rounds)
+{
+    int data[2];
+    const char *what = NULL;
+    for (int i = 0; i < rounds && !what; i++) {
+        tuttiComm_t part = NULL, child = NULL;
+        if (tuttiCommSplit(comm, 0, 0, &part, NULL)) return wrong(comm, "split");
+        if (split_once_more(part, i % 4, &child)) what = wrong(part, "split of the split");
+        if (tuttiCommAbort(part) && !what) what = wrong(NULL, "abort");
+        if (!what && child) what = reduce(child, data, 2);
+        if (tuttiCommDestroy(child) && !what) what = wrong(NULL, "destroy");
+    }
+    return what;
+}
+
 /* Until the process has ended. */
 static bool await_end(pid_t pid)
 {
@@ -112,6 +141,9 @@ static const char *need(tuttiComm_t comm, int rank, int last, const char *how)
     if (rank && ms_now() - began_ms > most_ms) return wrong(comm, "a late error");
     snprintf(name, sizeof name, "rank %d", last);
     if (!strstr(error, name)) return wrong(comm, "the rank is not named");
+    if (strstr(error, "destroyed")) return wrong(comm, "the rank has destroyed nothing");
+    if (strstr(error, "has left") && !strstr(error, "its process exited without destroying"))
+        return wrong(comm, "how the rank has left is not said");
     return strcmp(how, "aborts") || strstr(error, "aborted") ? NULL : wrong(comm, "no abort");
 }
 

@@ -7,6 +7,9 @@
 /* `rounds` times: splits all ranks off, reduces among them, and aborts at once. Returns NULL, or
  * what was wrong. */
 const char *abort_done(tuttiComm_t comm, int rounds);
+/* `rounds` times: splits all ranks off, splits them once more, aborts the parent at once, and
+ * reduces among the last ones. Returns NULL, or what was wrong. */
+const char *abort_parent(tuttiComm_t comm, int rounds);
 /* Of three ranks: the last one's process is gone after a barrier (how: "exits", "vanishes" without
  * running what exit runs, or "aborts" before). The others see no error until a call needs it, and
  * then its name soon. Returns NULL, or what was wrong; destroys comm. */

@@ -1,10 +1,10 @@
 /* One rank of the integration tests that need processes: rank_program loop | loop_mixed |
  * loop_split | loop_with_child FD | asks_in_child | many_communicators | held | random SEED NCALLS
  * | hello | init | init_stopping | cramped | disagree | stay_away | abort | abort_destroyed |
- * abort_done ROUNDS | aborting HOW | gone HOW | late HOW | behind | quit | stuck HOW | uncopied |
- * unread HOW | rank_order MOST | averages SHARE | closed | closefrom; or all ranks: rank_program
- * crowd NRANKS COLLECTIVE. Exit 0: all was right; 3: a call failed and the last line of stderr says
- * how ("ERROR ..."); 4: wrong results. */
+ * abort_done ROUNDS | abort_parent ROUNDS | aborting HOW | gone HOW | late HOW | behind | quit |
+ * stuck HOW | uncopied | unread HOW | rank_order MOST | averages SHARE | closed | closefrom; or all
+ * ranks: rank_program crowd NRANKS COLLECTIVE. Exit 0: all was right; 3: a call failed and the last
+ * line of stderr says how ("ERROR ..."); 4: wrong results. */
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -536,6 +536,8 @@ int main(int argc, char **argv)
     if (argc == 2 && !strcmp(argv[1], "abort_destroyed")) return abort_destroyed(comm);
     if (argc == 3 && !strcmp(argv[1], "abort_done"))
         return destroyed(comm, abort_done(comm, atoi(argv[2])));
+    if (argc == 3 && !strcmp(argv[1], "abort_parent"))
+        return destroyed(comm, abort_parent(comm, atoi(argv[2])));
     if (argc == 3 && !strcmp(argv[1], "aborting")) return destroyed(comm, aborting(comm, argv[2]));
     if (argc == 3 && !strcmp(argv[1], "late")) return destroyed(comm, late(comm, argv[2]));
     if (argc == 2 && !strcmp(argv[1], "behind")) return destroyed(comm, behind(comm));
@@ -564,7 +566,8 @@ int main(int argc, char **argv)
     fprintf(stderr, "usage: rank_program loop | loop_mixed | loop_split | loop_with_child FD | "
                     "asks_in_child | many_communicators | held | "
                     "random SEED NCALLS | hello | init | init_stopping | disagree | stay_away | "
-                    "abort | abort_done ROUNDS | aborting HOW | gone HOW | late HOW | quit | stuck "
+                    "abort | abort_done ROUNDS | abort_parent ROUNDS | aborting HOW | gone HOW | "
+                    "late HOW | quit | stuck "
                     "HOW | uncopied "
                     "| unread HOW | rank_order MOST | averages SHARE | crowd NRANKS COLLECTIVE\n");
     return 2;

@@ -1,5 +1,6 @@
 /* libnccl.so.2 on the memory of GPUs: bare CUDA streams, memory of the library, and the rule by
  * which a communicator gets its GPU. On virtual GPUs, or on those that are there. */
+#include <pthread.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -38,14 +39,19 @@ static void setup(struct ranks *ranks)
     REQUIRE(ncclCommInitAll(ranks->comms, NGPUS, NULL) == ncclSuccess);
 }
 
-static void teardown(struct ranks *ranks)
+static void free_memory(struct ranks *ranks)
 {
     for (int i = 0; i < NGPUS; i++) {
-        CHECK(ncclCommDestroy(ranks->comms[i]) == ncclSuccess);
         use_gpu(ranks, i);
         CHECK(ncclMemFree((void *)(uintptr_t)ranks->data[i]) == ncclSuccess);
         if (ranks->streams[i]) CALL(cuStreamDestroy_v2, ranks->streams[i]);
     }
+}
+
+static void teardown(struct ranks *ranks)
+{
+    for (int i = 0; i < NGPUS; i++) CHECK(ncclCommDestroy(ranks->comms[i]) == ncclSuccess);
+    free_memory(ranks);
 }
 
 /* All-reduces i + 1 on GPU i, on these streams. */
@@ -143,4 +149,39 @@ TEST(nccl_gpus, a_stream_that_is_none_is_an_error_of_the_call)
     CHECK(strstr(ncclGetLastError(NULL), "is no CUDA stream"));
     all_reduce(&ranks, ranks.streams);
     teardown(&ranks);
+}
+
+/* One rank of two as a thread. */
+struct part {
+    pthread_t thread;
+    CUcontext context;
+    ncclComm_t parent;
+};
+
+static void *split_and_abort(void *argument)
+{
+    const struct part *part = argument;
+    ncclComm_t child = NULL;
+    CALL(cuCtxSetCurrent, part->context);
+    CHECK_MESSAGE(ncclCommSplit(part->parent, 0, 0, &child, NULL) == ncclSuccess, "%s",
+                  ncclGetLastError(NULL));
+    CHECK(ncclCommAbort(part->parent) == ncclSuccess);
+    if (child) CHECK(ncclCommDestroy(child) == ncclSuccess);
+    return NULL;
+}
+
+TEST(nccl_gpus, a_parent_may_be_aborted_as_soon_as_it_was_split)
+{
+    for (int i = 0; i < 20 && !tt_test_failed(); i++) {
+        struct ranks ranks = {0};
+        struct part parts[NGPUS];
+        setup(&ranks);
+        all_reduce(&ranks, ranks.streams);
+        for (int r = 0; r < NGPUS; r++) {
+            parts[r] = (struct part){.context = ranks.contexts[r], .parent = ranks.comms[r]};
+            REQUIRE(pthread_create(&parts[r].thread, NULL, split_and_abort, &parts[r]) == 0);
+        }
+        for (int r = 0; r < NGPUS; r++) pthread_join(parts[r].thread, NULL);
+        free_memory(&ranks);
+    }
 }

@@ -322,6 +322,8 @@ struct CUmod_st {
     uint32_t nfunctions;
     struct vd_item *first; /* the first launch of one of its kernels, until it has ended */
     bool launched;
+    uint32_t nlaunches; /* that were submitted and have not ended */
+    bool unloaded;
     struct CUmod_st *next;
 };
 
@@ -330,6 +332,8 @@ struct CUmod_st {
 struct CUfunc_st *vd_function(CUfunction handle, struct CUctx_st *context, CUresult *result);
 /* A launch is about to be submitted: gives it the edge that lazy loading makes. */
 void vd_function_submit(struct vd_item *launch);
+/* A launch that was submitted has ended. */
+void vd_function_ended(const struct vd_item *launch);
 /* Kernels of the device can, or can no longer, address the variables of the other one's modules. */
 void vd_modules_peer(int device, int other, bool sees);
 /* The calling thread's current context; NULL and the error. A context that was destroyed, or has a

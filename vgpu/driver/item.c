@@ -136,6 +136,7 @@ void vd_item_end(struct vd_item *item, CUresult result)
     item->state = VD_ENDED;
     item->ended_ns = vd_now_ns();
     if (item->begun_ns == 0) item->begun_ns = item->ended_ns;
+    if (item->op.what == VD_LAUNCH) vd_function_ended(item);
     vd_op_clear(&item->op);
     for (uint32_t i = 0; i < item->nnext; i++) {
         struct vd_item *next = item->next[i];

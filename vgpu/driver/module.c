@@ -145,6 +145,14 @@ static void free_variables(struct CUmod_st *module)
     }
 }
 
+/* Of an unloaded module none of whose launches is left: only kernels read the constants, which are
+ * most of the memory of a module. */
+static void free_constants(const struct CUmod_st *module)
+{
+    free(module->image->constants);
+    module->image->constants = NULL;
+}
+
 void vd_module_destroy(struct CUmod_st *module)
 {
     struct CUmod_st **at = &module->context->modules;
@@ -159,6 +167,8 @@ void vd_module_destroy(struct CUmod_st *module)
     module->first = NULL;
     vd_object_remove(module);
     free_variables(module);
+    module->unloaded = true;
+    if (module->nlaunches == 0) free_constants(module);
     module->next = ended;
     ended = module;
 }
@@ -276,6 +286,13 @@ void vd_function_submit(struct vd_item *launch)
         vd_item_put(module->first);
         module->first = NULL;
     }
+    module->nlaunches++;
+}
+
+void vd_function_ended(const struct vd_item *launch)
+{
+    struct CUmod_st *module = launch->op.launch.function->module;
+    if (--module->nlaunches == 0 && module->unloaded) free_constants(module);
 }
 
 struct CUfunc_st *vd_module_function(const struct CUmod_st *module, const char *name)

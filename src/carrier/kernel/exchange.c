@@ -122,7 +122,7 @@ static tt_status check_peer(struct tt_fabric *fabric, int peer, int64_t *gone_ns
     tt_fabric_name_rank(fabric, peer, name, sizeof name);
     return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s %s", name,
                           aborted ? "aborted the communicator"
-                          : left  ? "has left: it destroyed its communicator"
+                          : left  ? tt_fabric_how_left(fabric, peer)
                                   : "has died");
 }
 

@@ -24,7 +24,7 @@ const char *tt_kernel_how_gone(const struct tt_comm_core *comm, int rank)
     case TT_RANK_ABORTED:
         return "aborted the communicator";
     default:
-        return "has left: it destroyed its communicator";
+        return tt_fabric_how_left(comm->fabric, rank);
     }
 }
 

@@ -164,6 +164,9 @@ bool tt_wires_have_left(const struct tt_wires *wires);
 const char *tt_wires_lost(const struct tt_wires *wires);
 /* Why this peer is gone, if its connection has ended without its leaving; else NULL. */
 const char *tt_wires_lost_peer(const struct tt_wires *wires, int peer);
+/* Why a peer that has not left is gone, where this process has closed the connection; NULL: there
+ * is none. */
+const char *tt_wires_closed_here(const struct tt_wires *wires);
 /* The reason for which a peer has left; "": it gave none. */
 const char *tt_wires_reason(const struct tt_wires *wires, int peer);
 /* Whether other ranks may yet report a failure to this one. */

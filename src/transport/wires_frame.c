@@ -227,6 +227,15 @@ const char *tt_wires_lost_peer(const struct tt_wires *wires, int peer)
     return wire && wire->is_lost ? wire->gone : NULL;
 }
 
+const char *tt_wires_closed_here(const struct tt_wires *wires)
+{
+    const struct tt_wire *wire = wires->first;
+    while (wire && !(wire->is_closed_here && wire->peer_state != TT_RANK_LEFT &&
+                     wire->peer_state != TT_RANK_ABORTED))
+        wire = wire->following;
+    return wire ? wire->gone : NULL;
+}
+
 const char *tt_wires_reason(const struct tt_wires *wires, int peer)
 {
     const struct tt_wire *wire = wires->table[peer];

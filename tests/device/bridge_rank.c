@@ -4,16 +4,19 @@
  *   ends   rank 2 takes it late, when the others have ended one after the other
  *   exit   rank 0 ends without destroying its communicator, before the others take it
  *   abort  rank 0 aborts its communicator, which is at rest, before the others take it
- *   idle   rank 0 makes no call more, and stays until rank 1 has left and made the FILE */
+ *   idle   rank 0 makes no call more, and stays until rank 1 has left and made the FILE
+ *   closeR rank R closes its connections with other hosts before */
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "ranks_on_gpus.h"
 #include "tutti.h"
 
-enum { COUNT = 30000, BEFORE_US = 200000, LATE_US = 1500000, MOST_LOOKS = 20000, LOOK_US = 1000 };
+enum { COUNT = 30000, BEFORE_US = 200000, LATE_US = 1500000, MOST_LOOKS = 20000, LOOK_US = 1000, MOST_FD = 1024 };
 
 static _Noreturn void fail(tuttiComm_t comm, const char *what)
 {
@@ -48,6 +51,18 @@ static void await_file(const char *path)
     }
 }
 
+/* As a program does that closes descriptors which are not its own. */
+static void close_connections(void)
+{
+    for (int fd = STDERR_FILENO + 1; fd < MOST_FD; fd++) {
+        struct sockaddr_storage peer = {.ss_family = AF_UNSPEC};
+        socklen_t nbytes = sizeof peer;
+        if (!getpeername(fd, (struct sockaddr *)&peer, &nbytes) &&
+            (peer.ss_family == AF_INET || peer.ss_family == AF_INET6))
+            close(fd);
+    }
+}
+
 int main(int argc, char **argv)
 {
     int rank, nranks, local;
@@ -62,6 +77,8 @@ int main(int argc, char **argv)
     for (int root = 0; root < nranks; root++) broadcast(comm, 0, rank, root, memory);
     if (tuttiBarrier(comm, NULL)) fail(comm, "barrier");
     if (rank == nranks - 1) usleep(LATE_US);
+    if (!strncmp(scene, "close", strlen("close")) && rank == atoi(scene + strlen("close")))
+        close_connections();
     broadcast(comm, 0, rank, 0, memory);
     if (ends && rank == 1) usleep(BEFORE_US);
     if (!strcmp(scene, "exit") && rank == 0) return 0;

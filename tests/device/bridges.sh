@@ -59,6 +59,13 @@ all_end "a rank that aborts before its messages are taken"
 TUTTI_DEVICE_CHANNELS=16 leave ab idle "$folder/left"
 all_end "a rank that leaves while the other makes no call"
 
+# A program that closes connections of the library: long before the deadline the call says so.
+for closer in 0 1; do
+    leave ab close$closer
+    [ -n "${CUDA_DEVICE_MAX_CONNECTIONS:-}" ] && continue
+    all_say "a rank that has closed its connections" "$closer" "rank $closer has closed the descriptor of its connection with rank"
+done
+
 # What cannot be says why.
 TUTTI_ALGORITHM=all_reduce:meet/ring start aabb 2 38 0 -1
 all_say "meetings inside hosts" "0 1 2 3" "its meetings are of the ranks of one of several hosts"

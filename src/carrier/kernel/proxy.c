@@ -73,7 +73,8 @@ static bool is_gone(const void *arg, int rank)
     return state == TT_RANK_LEFT || state == TT_RANK_ABORTED || tt_fabric_lost(fabric, rank);
 }
 
-/* Whether a rank that is gone is missed the checks of calls say. */
+/* Whether a rank that is gone is missed the checks of calls say. A connection that the program has
+ * closed is a failure at once: what kernels send over it is lost, and no check may say so. */
 static tt_status move_entered(struct tt_proxy *proxy)
 {
     struct tt_fabric *fabric = proxy->comm->fabric;
@@ -83,6 +84,8 @@ static tt_status move_entered(struct tt_proxy *proxy)
     if (moved < 0 && !tt_fabric_failure(fabric, NULL))
         tt_ignore(tt_fabric_fail(fabric, moved, "%s", tt_last_error()));
     tt_ignore(tt_wires_progress(fabric->wires));
+    const char *closed = tt_wires_closed_here(fabric->wires);
+    if (closed) tt_ignore(tt_fabric_fail(fabric, TT_ERR_USAGE, "%s", closed));
     if (tt_fabric_failure(fabric, NULL)) tt_fabric_pass_on(fabric);
     return moved;
 }
@@ -204,7 +207,8 @@ bool tt_proxy_has_ended(struct tt_proxy *proxy, int rank)
 
 bool tt_proxy_has_sent(const struct tt_proxy *proxy)
 {
-    return tt_bridges_have_sent(proxy->bridges);
+    return !tt_wires_closed_here(proxy->comm->fabric->wires) &&
+           tt_bridges_have_sent(proxy->bridges);
 }
 
 size_t tt_proxy_bytes(const struct tt_proxy *proxy)

@@ -112,8 +112,9 @@ static struct tt_device_end *pair_bind(struct pair *pair, int rank, int channel,
     CHECK(!tt_bridges_has(pair->bridges[rank], 1 - rank, channel, outgoing));
     pair->memory[rank][at] = aligned_alloc(128, tt_bridge_bytes(&shape));
     memset(pair->memory[rank][at], 0, tt_bridge_bytes(&shape));
-    CHECK(!tt_bridges_bind(pair->bridges[rank], 1 - rank, channel, outgoing, &links,
-                           pair->memory[rank][at], &pair->ends[rank][at]));
+    tt_bridges_lay(&shape, outgoing, pair->memory[rank][at], &pair->ends[rank][at]);
+    CHECK(!tt_bridges_has(pair->bridges[rank], 1 - rank, channel, outgoing));
+    CHECK(!tt_bridges_bind(pair->bridges[rank], 1 - rank, channel, &links, &pair->ends[rank][at]));
     CHECK(tt_bridges_has(pair->bridges[rank], 1 - rank, channel, outgoing));
     return &pair->ends[rank][at];
 }
@@ -211,6 +212,29 @@ TEST(bridges, a_credit_that_came_before_the_sender_was_bound_counts)
     (void)pair_bind(&pair, 0, 0, true); /* so that rank 0 reads */
     pair_move(&pair);
     CHECK(kernel_send(pair_bind(&pair, 0, 2, true), 2));
+    pair_close(&pair);
+}
+
+/* It may be laid out again, as by a call after one that could not tell the kernels. */
+TEST(bridges, an_end_that_is_laid_out_only_is_not_there_for_its_peer)
+{
+    static struct pair pair;
+    char memory[8192];
+    struct tt_device_end laid;
+    REQUIRE(tt_bridge_bytes(&shape) <= sizeof memory);
+    memset(memory, 0, sizeof memory);
+    pair_open(&pair, 1024);
+    struct tt_device_end *out = pair_bind(&pair, 0, 0, true);
+    (void)pair_bind(&pair, 1, 1, false);
+    tt_bridges_lay(&shape, false, memory, &laid);
+    pair_move(&pair);
+    CHECK(!kernel_send(out, 0));
+    for (size_t i = 0; i < sizeof memory; i++) CHECK(!memory[i]);
+    struct tt_device_end *in = pair_bind(&pair, 1, 0, false);
+    pair_move(&pair);
+    CHECK(kernel_send(out, 0));
+    pair_move(&pair);
+    CHECK(kernel_take(in, 0, true));
     pair_close(&pair);
 }
 

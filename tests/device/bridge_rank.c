@@ -16,7 +16,14 @@
 #include "ranks_on_gpus.h"
 #include "tutti.h"
 
-enum { COUNT = 30000, BEFORE_US = 200000, LATE_US = 1500000, MOST_LOOKS = 20000, LOOK_US = 1000, MOST_FD = 1024 };
+enum {
+    COUNT = 30000,
+    BEFORE_US = 200000,
+    LATE_US = 1500000,
+    MOST_LOOKS = 20000,
+    LOOK_US = 1000,
+    MOST_FD = 1024
+};
 
 static _Noreturn void fail(tuttiComm_t comm, const char *what)
 {

@@ -146,29 +146,33 @@ static void store_tail(const struct tt_bridges *bridges, const struct end *end)
     __atomic_store_n(end->tail, tail, __ATOMIC_RELEASE);
 }
 
-tt_status tt_bridges_bind(struct tt_bridges *bridges, int rank, int channel, bool outgoing,
-                          const struct tt_bridge_pair *pair, void *memory,
-                          struct tt_device_end *out)
+void tt_bridges_lay(const struct tt_bridge_shape *shape, bool outgoing, void *memory,
+                    struct tt_device_end *end)
 {
     char *at = memory;
+    *end = (struct tt_device_end){.slots = at + 2 * WORD_BYTES + notes_bytes(shape),
+                                  .head = (uint64_t *)at,
+                                  .tail = (uint64_t *)(at + WORD_BYTES),
+                                  .notes = (struct tt_device_note *)(at + 2 * WORD_BYTES),
+                                  .outgoing = outgoing,
+                                  .system = 1,
+                                  .known_tail = outgoing ? 0 - shape->nslots : 0};
+}
+
+tt_status tt_bridges_bind(struct tt_bridges *bridges, int rank, int channel,
+                          const struct tt_bridge_pair *pair, const struct tt_device_end *laid)
+{
     if (!bridges->peers[rank]) TT_TRY(add_peer(bridges, rank, pair));
     struct peer *peer = bridges->peers[rank];
-    struct end *end = end_of(peer, channel, outgoing);
-    end->head = (uint64_t *)at;
-    end->tail = (uint64_t *)(at + WORD_BYTES);
-    end->notes = (struct tt_device_note *)(at + 2 * WORD_BYTES);
-    end->slots = at + 2 * WORD_BYTES + notes_bytes(&bridges->shape);
+    struct end *end = end_of(peer, channel, laid->outgoing);
+    end->head = laid->head;
+    end->tail = laid->tail;
+    end->notes = laid->notes;
+    end->slots = laid->slots;
     end->is_bound = true;
     end->next = peer->bound;
     peer->bound = end;
-    if (outgoing) store_tail(bridges, end);
-    *out = (struct tt_device_end){.slots = end->slots,
-                                  .head = end->head,
-                                  .tail = end->tail,
-                                  .notes = end->notes,
-                                  .outgoing = outgoing,
-                                  .system = 1,
-                                  .known_tail = outgoing ? 0 - bridges->shape.nslots : 0};
+    if (end->outgoing) store_tail(bridges, end);
     return TT_OK;
 }
 

@@ -51,11 +51,14 @@ void tt_bridges_destroy(struct tt_bridges *bridges);
 
 /* Whether the end is bound. */
 bool tt_bridges_has(const struct tt_bridges *bridges, int peer, int channel, bool outgoing);
-/* Binds an end: memory is tt_bridge_bytes, zeroed; *end is for the kernels. SYSTEM: out of memory.
- */
+/* Lays an end out in memory, which is tt_bridge_bytes, zeroed: *end is for the kernels. */
+void tt_bridges_lay(const struct tt_bridge_shape *shape, bool outgoing, void *memory,
+                    struct tt_device_end *end);
+/* Binds an end as it was laid out, when kernels can find it there: peers may send to it from now
+ * on. SYSTEM: out of memory, and nothing is bound. */
 TT_NODISCARD tt_status tt_bridges_bind(struct tt_bridges *bridges, int peer, int channel,
-                                       bool outgoing, const struct tt_bridge_pair *pair,
-                                       void *memory, struct tt_device_end *end);
+                                       const struct tt_bridge_pair *pair,
+                                       const struct tt_device_end *laid);
 
 /* Moves what can be moved. TT_OK: something was; TT_IN_PROGRESS: nothing; else a link has failed,
  * or a rank has sent what is no frame. What a rank that is gone has sent is still taken. */

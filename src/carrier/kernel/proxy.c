@@ -35,6 +35,8 @@ struct tt_proxy {
     bool is_started;
     pthread_t thread;
     struct pinned *pinned;
+    char *spare; /* of the latest pinned memory: so many ends that are not bound */
+    size_t nspare;
     _Atomic size_t nbytes; /* of them; writer: the issuing thread */
     /* owner: who has entered the engine */
     struct tt_bridges *bridges;
@@ -251,23 +253,31 @@ static bool is_new(const struct tt_proxy *proxy, const struct tt_bridge_use *use
            !tt_bridges_has(proxy->bridges, use->peer, use->channel, use->outgoing);
 }
 
-static tt_status bind_end(struct tt_proxy *proxy, const struct tt_bridge_use *use, void *memory)
+/* In the first spare memory, where it stays spare if the end is not bound. Peers hear of the end
+ * when kernels can find it. */
+static tt_status bind_end(struct tt_proxy *proxy, const struct tt_bridge_use *use)
 {
     struct tt_fabric *fabric = proxy->comm->fabric;
     const int channel = tt_fabric_bridge_channel(fabric);
     const struct tt_bridge_pair pair = {tt_fabric_tx(fabric, use->peer, channel),
                                         tt_fabric_rx(fabric, use->peer, channel)};
     struct tt_device_end end;
+    tt_bridges_lay(&proxy->shape, use->outgoing, proxy->spare, &end);
+    TT_TRY(tt_device_room_bind(proxy->room, use->peer, use->channel, &end));
     tt_engine_enter(&proxy->comm->engine);
-    const tt_status status = tt_bridges_bind(proxy->bridges, use->peer, use->channel, use->outgoing,
-                                             &pair, memory, &end);
+    const tt_status status = tt_bridges_bind(proxy->bridges, use->peer, use->channel, &pair, &end);
     tt_engine_leave(&proxy->comm->engine);
-    return status ? status : tt_device_room_bind(proxy->room, use->peer, use->channel, &end);
+    if (status) return status;
+    proxy->spare += tt_bridge_bytes(&proxy->shape);
+    proxy->nspare--;
+    return TT_OK;
 }
 
 /* So many ends' memory, which is freed with the proxy. */
-static tt_status pin(struct tt_proxy *proxy, size_t nbytes, char **memory)
+static tt_status pin(struct tt_proxy *proxy, size_t nends)
 {
+    if (nends <= proxy->nspare) return TT_OK; /* of a call whose ends could not be bound */
+    const size_t nbytes = nends * tt_bridge_bytes(&proxy->shape);
     struct pinned *pinned = malloc(sizeof *pinned);
     if (!pinned) return tt_fail(TT_ERR_SYSTEM, "out of memory for bridges between GPUs");
     const tt_status status =
@@ -279,23 +289,19 @@ static tt_status pin(struct tt_proxy *proxy, size_t nbytes, char **memory)
     pinned->next = proxy->pinned;
     proxy->pinned = pinned;
     atomic_fetch_add_explicit(&proxy->nbytes, nbytes, memory_order_relaxed);
-    *memory = pinned->memory;
+    proxy->spare = pinned->memory;
+    proxy->nspare = nends;
     return TT_OK;
 }
 
 tt_status tt_proxy_bind(struct tt_proxy *proxy, const struct tt_bridge_use *uses, int nuses)
 {
-    const size_t nbytes = tt_bridge_bytes(&proxy->shape);
     size_t nnew = 0;
-    char *memory = NULL;
     for (int i = 0; i < nuses; i++) nnew += is_new(proxy, &uses[i]);
     if (!nnew) return proxy->pinned ? start(proxy) : TT_OK; /* it may have failed to start */
-    TT_TRY(pin(proxy, nnew * nbytes, &memory));
-    for (int i = 0; i < nuses; i++) {
-        if (!is_new(proxy, &uses[i])) continue;
-        TT_TRY(bind_end(proxy, &uses[i], memory));
-        memory += nbytes;
-    }
+    TT_TRY(pin(proxy, nnew));
+    for (int i = 0; i < nuses; i++)
+        if (is_new(proxy, &uses[i])) TT_TRY(bind_end(proxy, &uses[i]));
     return start(proxy);
 }
 

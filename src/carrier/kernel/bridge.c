@@ -38,7 +38,15 @@ struct end {
     /* outgoing: a credit has come; incoming: one was sent, which said `told` */
     bool has_credit;
     uint32_t told;
+    uint32_t marked[TT_BRIDGE_MARKS]; /* messages published, or released, at the mark */
     struct end *next;
+};
+
+/* A mark on the way to a peer. */
+struct mark {
+    bool waits;       /* not all that was marked is known to be on its way */
+    bool is_framed;   /* all of it is in frames, */
+    uint64_t nframes; /* of which this is the last one */
 };
 
 struct peer {
@@ -48,6 +56,8 @@ struct peer {
     struct end *bound;           /* linked by next */
     char *copy;                  /* of a frame that lies nowhere; NULL: none was needed */
     bool has_said_end, may_send; /* may_send: the peer has not said its end */
+    uint64_t nframes;            /* given to the link */
+    struct mark marks[TT_BRIDGE_MARKS];
     struct peer *next;
 };
 
@@ -288,10 +298,11 @@ static char *open_frame(const struct peer *peer, const struct frame *frame, size
     return to + sizeof *frame;
 }
 
-static void close_frame(const struct peer *peer, size_t nbytes)
+static void close_frame(struct peer *peer, size_t nbytes)
 {
     struct tt_link *tx = peer->pair.tx;
     tx->ops->publish(tx, sizeof(struct frame) + nbytes, 0);
+    peer->nframes++;
 }
 
 /* What the kernel has released that the sender does not know. */
@@ -301,7 +312,7 @@ static bool must_tell(const struct end *end)
 }
 
 /* False: the link is full. */
-static bool send_credit(const struct peer *peer, struct end *end)
+static bool send_credit(struct peer *peer, struct end *end)
 {
     const uint32_t tail = (uint32_t)__atomic_load_n(end->tail, __ATOMIC_ACQUIRE);
     const struct frame frame = {.kind = FRAME_CREDIT, .channel = end->channel, .number = tail};
@@ -320,7 +331,7 @@ static uint32_t unsent(const struct tt_bridges *bridges, const struct end *end)
 }
 
 /* The next part of the next message. False: the link is full. */
-static bool send_part(const struct tt_bridges *bridges, const struct peer *peer, struct end *end)
+static bool send_part(const struct tt_bridges *bridges, struct peer *peer, struct end *end)
 {
     const struct tt_bridge_shape *shape = &bridges->shape;
     const uint32_t slot = end->moved % shape->nslots;
@@ -418,29 +429,60 @@ static bool is_flushed(const struct peer *peer)
     return tx->ops->flushed(tx) && rx->ops->flushed(rx);
 }
 
-/* first_credits: those that say that an end is bound count too. */
-static bool have_unsent(const struct tt_bridges *bridges, bool first_credits)
+bool tt_bridges_have_work(struct tt_bridges *bridges)
 {
     for (const struct peer *peer = bridges->first; peer; peer = peer->next) {
         if (needs_nothing(bridges, peer)) continue;
         if (!is_flushed(peer)) return true;
         for (const struct end *end = peer->bound; end; end = end->next)
-            if (end->outgoing ? unsent(bridges, end) > 0
-                              : (first_credits || end->has_credit) && must_tell(end))
-                return true;
+            if (end->outgoing ? unsent(bridges, end) > 0 : must_tell(end)) return true;
     }
     return false;
 }
 
-bool tt_bridges_have_work(struct tt_bridges *bridges)
+void tt_bridges_mark(struct tt_bridges *bridges, enum tt_bridge_mark mark)
 {
-    return have_unsent(bridges, true);
+    for (struct peer *peer = bridges->first; peer; peer = peer->next) {
+        peer->marks[mark] = (struct mark){.waits = true};
+        for (struct end *end = peer->bound; end; end = end->next)
+            end->marked[mark] = end->outgoing
+                                    ? end->moved + unsent(bridges, end)
+                                    : (uint32_t)__atomic_load_n(end->tail, __ATOMIC_ACQUIRE);
+    }
 }
 
-/* A peer may have no room for a first credit before it makes a call. */
-bool tt_bridges_have_sent(struct tt_bridges *bridges)
+/* Whether what was marked is in frames. Counts wrap. A first credit, for which a peer may have no
+ * room before it makes a call, is of no call. */
+static bool is_framed(const struct peer *peer, enum tt_bridge_mark mark)
 {
-    return !have_unsent(bridges, false);
+    for (const struct end *end = peer->bound; end; end = end->next) {
+        const uint32_t n = end->outgoing ? end->moved : end->told;
+        if (!end->outgoing && !end->has_credit) continue;
+        if (n - end->marked[mark] > UINT32_MAX / 2) return false;
+    }
+    return true;
+}
+
+/* While frame follows frame a link is never seen flushed: but a frame has left its slot when as
+ * many more are given to the link as a link has slots at most. */
+static bool is_on_its_way(struct peer *peer, enum tt_bridge_mark mark)
+{
+    struct mark *at = &peer->marks[mark];
+    if (!at->waits) return true;
+    if (!at->is_framed) {
+        if (!is_framed(peer, mark)) return false;
+        at->is_framed = true;
+        at->nframes = peer->nframes;
+    }
+    at->waits = peer->nframes - at->nframes < TT_MAX_SLOTS && !is_flushed(peer);
+    return !at->waits;
+}
+
+bool tt_bridges_have_sent(struct tt_bridges *bridges, enum tt_bridge_mark mark)
+{
+    for (struct peer *peer = bridges->first; peer; peer = peer->next)
+        if (!needs_nothing(bridges, peer) && !is_on_its_way(peer, mark)) return false;
+    return true;
 }
 
 void tt_bridges_end(struct tt_bridges *bridges)

@@ -35,6 +35,9 @@ struct tt_bridge_pair {
     struct tt_link *tx, *rx;
 };
 
+/* Kinds of calls, each with a mark of its own: calls of a kind end one after the other. */
+enum tt_bridge_mark { TT_BRIDGE_COLLECTIVES, TT_BRIDGE_EXCHANGES, TT_BRIDGE_MARKS };
+
 /* Bytes of pinned memory of an end. */
 size_t tt_bridge_bytes(const struct tt_bridge_shape *shape);
 
@@ -65,8 +68,10 @@ TT_NODISCARD tt_status tt_bridges_bind(struct tt_bridges *bridges, int peer, int
 tt_status tt_bridges_move(struct tt_bridges *bridges);
 /* Whether what kernels have published or released is not sent, or not yet on its way. */
 bool tt_bridges_have_work(struct tt_bridges *bridges);
-/* Whether all that kernels have published or released is on its way to ranks that are not gone. */
-bool tt_bridges_have_sent(struct tt_bridges *bridges);
+/* Notes what kernels have published and released so far, in the place of the kind's mark before. */
+void tt_bridges_mark(struct tt_bridges *bridges, enum tt_bridge_mark mark);
+/* Whether all that was marked is on its way to ranks that are not gone, whatever came after it. */
+bool tt_bridges_have_sent(struct tt_bridges *bridges, enum tt_bridge_mark mark);
 /* The kernels use the bridges no more: tells each rank that has released all messages that this
  * rank sends it nothing more. */
 void tt_bridges_end(struct tt_bridges *bridges);

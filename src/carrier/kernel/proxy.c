@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "base/pause.h"
 #include "base/thread.h"
-#include "carrier/kernel/bridge.h"
 #include "carrier/kernel/kernel.h"
 #include "device/call.h"
 #include "driver/context.h"
@@ -207,10 +206,15 @@ bool tt_proxy_has_ended(struct tt_proxy *proxy, int rank)
     return ended;
 }
 
-bool tt_proxy_has_sent(const struct tt_proxy *proxy)
+void tt_proxy_mark(struct tt_proxy *proxy, enum tt_bridge_mark mark)
+{
+    tt_bridges_mark(proxy->bridges, mark);
+}
+
+bool tt_proxy_has_sent(const struct tt_proxy *proxy, enum tt_bridge_mark mark)
 {
     return !tt_wires_closed_here(proxy->comm->fabric->wires) &&
-           tt_bridges_have_sent(proxy->bridges);
+           tt_bridges_have_sent(proxy->bridges, mark);
 }
 
 size_t tt_proxy_bytes(const struct tt_proxy *proxy)

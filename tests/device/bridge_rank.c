@@ -5,7 +5,9 @@
  *   exit   rank 0 ends without destroying its communicator, before the others take it
  *   abort  rank 0 aborts its communicator, which is at rest, before the others take it
  *   idle   rank 0 makes no call more, and stays until rank 1 has left and made the FILE
- *   closeR rank R closes its connections with other hosts before */
+ *   closeR rank R closes its connections with other hosts before
+ *   part   all reduce to the last rank instead; rank 0 does its part and ends by _exit before the
+ *          rank before the last one begins */
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +44,20 @@ static void broadcast(tuttiComm_t comm, int gpu, int rank, int root, int *memory
     gpu_read(gpu, data, memory, sizeof data);
     for (int i = 0; i < COUNT; i++)
         if (data[i] != i + root) fail(NULL, "a wrong result");
+}
+
+/* Of ones, to the last rank. */
+static void reduce(tuttiComm_t comm, int rank, int nranks, int *memory)
+{
+    static int data[COUNT];
+    for (int i = 0; i < COUNT; i++) data[i] = 1;
+    gpu_write(0, memory, data, sizeof data);
+    if (rank == nranks - 2) usleep(2 * LATE_US);
+    if (tuttiReduce(memory, memory, COUNT, tuttiInt32, tuttiSum, nranks - 1, comm, NULL))
+        fail(comm, "reduce");
+    gpu_read(0, data, memory, sizeof data);
+    for (int i = 0; rank == nranks - 1 && i < COUNT; i++)
+        if (data[i] != nranks) fail(NULL, "a wrong sum");
 }
 
 static void make_file(const char *path)
@@ -83,6 +99,11 @@ int main(int argc, char **argv)
     int *memory = (int *)gpu_memory(0, COUNT * sizeof(int));
     for (int root = 0; root < nranks; root++) broadcast(comm, 0, rank, root, memory);
     if (tuttiBarrier(comm, NULL)) fail(comm, "barrier");
+    if (!strcmp(scene, "part")) {
+        reduce(comm, rank, nranks, memory);
+        if (!rank) _exit(0);
+        return tuttiCommDestroy(comm) ? 2 : 0;
+    }
     if (rank == nranks - 1) usleep(LATE_US);
     if (!strncmp(scene, "close", strlen("close")) && rank == atoi(scene + strlen("close")))
         close_connections();

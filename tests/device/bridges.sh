@@ -54,6 +54,8 @@ TUTTI_ALGORITHM=broadcast:chain leave abc ends
 all_end "a late rank that needs nothing of the one that has left"
 leave ab exit
 all_end "a process that ends before its messages are taken"
+TUTTI_ALGORITHM=reduce:direct leave abc part
+all_end "a process that ends when it has done its part, while another rank is late"
 leave ab abort
 all_end "a rank that aborts before its messages are taken"
 TUTTI_DEVICE_CHANNELS=16 leave ab idle "$folder/left"

@@ -279,10 +279,12 @@ void tt_kernel_refuse(struct tt_kernel_work *mine, struct tt_kernel_refusal *ref
     leave_peers(mine);
 }
 
+/* Ranks of other hosts learn that this one has done its part: they miss it no more if it dies. */
 static void end_collective(struct tt_work *work, tt_status status)
 {
     if (!status) leave_peers(own(work));
     tt_collective_end(work, status);
+    if (!status && own(work)->life->proxy) tt_wires_send_record(work->engine->fabric->wires);
 }
 
 static void end_exchange(struct tt_work *work, tt_status status)

@@ -319,6 +319,20 @@ TEST(bridges, a_rank_ends_when_all_that_it_has_sent_is_released)
     pair_close(&pair);
 }
 
+TEST(bridges, a_rank_does_not_wait_for_one_over_whose_bridges_no_message_went)
+{
+    static struct pair pair;
+    pair_open(&pair, 1024);
+    struct tt_device_end *out = pair_bind(&pair, 0, 0, true);
+    (void)pair_bind(&pair, 0, 0, false);
+    pair.links[0].published = ROOM; /* full: the peer has made no call */
+    tt_bridges_end(pair.bridges[0]);
+    CHECK(tt_bridges_has_ended(pair.bridges[0], 1));
+    *out->head = tt_device_head(1, 0xabc);
+    CHECK(!tt_bridges_has_ended(pair.bridges[0], 1));
+    pair_close(&pair);
+}
+
 TEST(bridges, a_rank_that_has_heard_of_the_others_end_may_leave_at_once)
 {
     static struct pair pair;

@@ -7,7 +7,9 @@
  *   idle   rank 0 makes no call more, and stays until rank 1 has left and made the FILE
  *   closeR rank R closes its connections with other hosts before
  *   part   all reduce to the last rank instead; rank 0 does its part and ends by _exit before the
- *          rank before the last one begins */
+ *          rank before the last one begins
+ *   wrong  FILE: rank 0 makes a group that is none, after a message to rank 1 of its host, and
+ *          leaves; the others stay until it has made the FILE */
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,7 +71,7 @@ static void make_file(const char *path)
 static void await_file(const char *path)
 {
     for (int i = 0; access(path, F_OK); i++) {
-        if (i == MOST_LOOKS) fail(NULL, "rank 1 waits for this rank to leave");
+        if (i == MOST_LOOKS) fail(NULL, "the rank that leaves waits for this one");
         usleep(LOOK_US);
     }
 }
@@ -86,6 +88,18 @@ static void close_connections(void)
     }
 }
 
+/* Rank 0 has bound bridges, over which no message goes. */
+static void make_wrong_group(tuttiComm_t comm, int rank, int *memory, const char *path)
+{
+    if (rank == 0 && tuttiSend(memory, 1, tuttiInt32, 1, comm, NULL)) fail(comm, "send");
+    if (rank == 1 && tuttiRecv(memory, 1, tuttiInt32, 0, comm, NULL)) fail(comm, "receive");
+    if (rank) return await_file(path);
+    if (tuttiGroupStart() || tuttiBroadcast(memory, memory, 1, tuttiInt32, 0, comm, NULL) ||
+        tuttiSend(memory, 1, tuttiInt32, 0, comm, NULL))
+        fail(comm, "a group");
+    if (tuttiGroupEnd() != tuttiInvalidUsage) fail(comm, "a wrong group");
+}
+
 int main(int argc, char **argv)
 {
     int rank, nranks, local;
@@ -97,6 +111,12 @@ int main(int argc, char **argv)
     config.device = 0;
     if (tuttiCommInitEnv(&comm, NULL, &config)) fail(NULL, "init");
     int *memory = (int *)gpu_memory(0, COUNT * sizeof(int));
+    if (!strcmp(scene, "wrong")) {
+        make_wrong_group(comm, rank, memory, path);
+        if (tuttiCommDestroy(comm)) fail(NULL, "the end");
+        if (!rank) make_file(path);
+        return 0;
+    }
     for (int root = 0; root < nranks; root++) broadcast(comm, 0, rank, root, memory);
     if (tuttiBarrier(comm, NULL)) fail(comm, "barrier");
     if (!strcmp(scene, "part")) {

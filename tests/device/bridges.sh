@@ -60,6 +60,8 @@ leave ab abort
 all_end "a rank that aborts before its messages are taken"
 TUTTI_DEVICE_CHANNELS=16 leave ab idle "$folder/left"
 all_end "a rank that leaves while the other makes no call"
+leave aab wrong "$folder/left"
+all_end "a rank that leaves while the ranks of another host have made no call"
 
 # A program that closes connections of the library: long before the deadline the call says so.
 for closer in 0 1; do

@@ -56,6 +56,7 @@ struct peer {
     struct end *bound;           /* linked by next */
     char *copy;                  /* of a frame that lies nowhere; NULL: none was needed */
     bool has_said_end, may_send; /* may_send: the peer has not said its end */
+    bool has_moved;              /* a message, or a part of one, came or went */
     uint64_t nframes;            /* given to the link */
     struct mark marks[TT_BRIDGE_MARKS];
     struct peer *next;
@@ -198,7 +199,7 @@ static tt_status refuse(const struct peer *peer, const struct frame *frame, size
                    frame->offset + nbytes, frame->length);
 }
 
-static tt_status take_data(const struct tt_bridges *bridges, const struct peer *peer,
+static tt_status take_data(const struct tt_bridges *bridges, struct peer *peer,
                            const struct frame *frame, const char *bytes, size_t nbytes)
 {
     const struct tt_bridge_shape *shape = &bridges->shape;
@@ -211,6 +212,7 @@ static tt_status take_data(const struct tt_bridges *bridges, const struct peer *
         return refuse(peer, frame, nbytes);
     memcpy(end->slots + (size_t)slot * shape->slot_bytes + frame->offset, bytes, nbytes);
     end->offset += (uint32_t)nbytes;
+    peer->has_moved = true;
     if (end->offset < frame->length) return TT_OK;
     end->notes[slot] = (struct tt_device_note){
         .head = frame->head, .nbytes = frame->nbytes, .length = frame->length};
@@ -351,6 +353,7 @@ static bool send_part(const struct tt_bridges *bridges, struct peer *peer, struc
     memcpy(to, end->slots + (size_t)slot * shape->slot_bytes + frame.offset, nbytes);
     close_frame(peer, nbytes);
     end->offset += (uint32_t)nbytes;
+    peer->has_moved = true;
     if (end->offset < frame.length) return true;
     end->offset = 0;
     end->moved++;
@@ -490,8 +493,16 @@ void tt_bridges_end(struct tt_bridges *bridges)
     bridges->ends = true;
 }
 
+/* Of a peer that has made no call the link may never have room for saying the end. */
+static bool is_unused(const struct tt_bridges *bridges, const struct peer *peer)
+{
+    for (const struct end *end = peer->bound; end; end = end->next)
+        if (end->outgoing && unsent(bridges, end)) return false;
+    return !peer->has_moved;
+}
+
 bool tt_bridges_has_ended(struct tt_bridges *bridges, int peer)
 {
     const struct peer *of = bridges->peers[peer];
-    return !of || of->has_said_end || needs_nothing(bridges, of);
+    return !of || of->has_said_end || needs_nothing(bridges, of) || is_unused(bridges, of);
 }

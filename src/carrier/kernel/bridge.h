@@ -76,7 +76,7 @@ bool tt_bridges_have_sent(struct tt_bridges *bridges, enum tt_bridge_mark mark);
  * rank sends it nothing more. */
 void tt_bridges_end(struct tt_bridges *bridges);
 /* After tt_bridges_end: whether all messages to the rank are released, and it knows of the end; or
- * it is gone. */
+ * it is gone, or there was no message. */
 bool tt_bridges_has_ended(struct tt_bridges *bridges, int peer);
 
 #endif

@@ -149,8 +149,7 @@ static tt_status add_peer(struct tt_bridges *bridges, int rank, const struct tt_
     return TT_OK;
 }
 
-/* The tail of an outgoing end: what the receiver's kernel has released. Without a credit no slot is
- * free. */
+/* Of an outgoing end: what the receiver has released; without a credit no slot is free. */
 static void store_tail(const struct tt_bridges *bridges, const struct end *end)
 {
     const uint32_t tail = end->has_credit ? end->told : 0 - bridges->shape.nslots;
@@ -226,8 +225,7 @@ static tt_status take_credit(const struct tt_bridges *bridges, const struct peer
                              const struct frame *frame)
 {
     struct end *end = end_of(peer, frame->channel, true);
-    /* A receiver releases only messages that were sent, and never fewer than before; counts wrap.
-     */
+    /* A receiver releases only what was sent, and never less than before; counts wrap. */
     if (frame->number - end->told > end->moved - end->told) return refuse(peer, frame, 0);
     end->has_credit = true;
     end->told = frame->number;
@@ -460,8 +458,8 @@ static bool is_framed(const struct peer *peer, enum tt_bridge_mark mark)
 {
     for (const struct end *end = peer->bound; end; end = end->next) {
         const uint32_t n = end->outgoing ? end->moved : end->told;
-        if (!end->outgoing && !end->has_credit) continue;
-        if (n - end->marked[mark] > UINT32_MAX / 2) return false;
+        const bool counts = end->outgoing || end->has_credit;
+        if (counts && n - end->marked[mark] > UINT32_MAX / 2) return false;
     }
     return true;
 }
@@ -472,11 +470,9 @@ static bool is_on_its_way(struct peer *peer, enum tt_bridge_mark mark)
 {
     struct mark *at = &peer->marks[mark];
     if (!at->waits) return true;
-    if (!at->is_framed) {
-        if (!is_framed(peer, mark)) return false;
-        at->is_framed = true;
-        at->nframes = peer->nframes;
-    }
+    if (!at->is_framed && !is_framed(peer, mark)) return false;
+    if (!at->is_framed) at->nframes = peer->nframes;
+    at->is_framed = true;
     at->waits = peer->nframes - at->nframes < TT_MAX_SLOTS && !is_flushed(peer);
     return !at->waits;
 }
@@ -494,15 +490,11 @@ void tt_bridges_end(struct tt_bridges *bridges)
 }
 
 /* Of a peer that has made no call the link may never have room for saying the end. */
-static bool is_unused(const struct tt_bridges *bridges, const struct peer *peer)
-{
-    for (const struct end *end = peer->bound; end; end = end->next)
-        if (end->outgoing && unsent(bridges, end)) return false;
-    return !peer->has_moved;
-}
-
 bool tt_bridges_has_ended(struct tt_bridges *bridges, int peer)
 {
     const struct peer *of = bridges->peers[peer];
-    return !of || of->has_said_end || needs_nothing(bridges, of) || is_unused(bridges, of);
+    bool is_used = of && of->has_moved;
+    for (const struct end *end = of ? of->bound : NULL; end; end = end->next)
+        is_used = is_used || (end->outgoing && unsent(bridges, end));
+    return !is_used || of->has_said_end || needs_nothing(bridges, of);
 }

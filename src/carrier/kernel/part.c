@@ -417,6 +417,19 @@ static bool has_ended_all(const struct tt_kernel_part *on)
            atomic_load_explicit(&on->issued, memory_order_relaxed);
 }
 
+/* Whether the messages of replays that have ended are on the network, which no call waits for; a
+ * thread that has entered the engine may never leave it. */
+static bool has_sent_replays(struct tt_comm_core *comm)
+{
+    struct tt_kernel_part *on = comm->kernel;
+    if (!on->proxy || !on->graphs || !tt_kernel_has_ended(&on->life)) return true;
+    if (tt_fabric_failure(comm->fabric, NULL) || atomic_load(&comm->fabric->aborted)) return true;
+    if (!tt_engine_enter_if_idle(&comm->engine)) return false;
+    const bool sent = tt_proxy_has_sent(on->proxy);
+    tt_engine_leave(&comm->engine);
+    return sent;
+}
+
 /* The attendant may not have looked yet at kernels that have ended. */
 static void settle(struct tt_comm_core *comm)
 {
@@ -424,7 +437,8 @@ static void settle(struct tt_comm_core *comm)
     const int64_t deadline_ns = tt_deadline_ns(SETTLE_MS);
     struct tt_pause pause = {0};
     tt_graphs_look(comm);
-    while (has_ended_all(on) && !tt_attended_is_empty(&on->queue) && !tt_expired(deadline_ns))
+    while (has_ended_all(on) && (!tt_attended_is_empty(&on->queue) || !has_sent_replays(comm)) &&
+           !tt_expired(deadline_ns))
         tt_pause(&pause);
 }
 

@@ -62,6 +62,12 @@ static uint64_t replays_of(const struct tt_comm_core *comm, int rank)
                                 memory_order_acquire);
 }
 
+/* Whether the rank has done its part of the next collective of a replay. */
+static bool has_more(const struct tt_comm_core *comm, int rank, const struct seen *seen)
+{
+    return replays_of(comm, rank) / 2 > seen->nreplayed;
+}
+
 bool tt_graphs_has_replayed(const struct tt_comm_core *comm, int rank)
 {
     return replays_of(comm, rank) / 2 >= replays_of(comm, comm->rank) / 2;
@@ -164,8 +170,7 @@ static bool check_peers_locked(struct tt_graphs *graphs, const struct seen *seen
         const struct tt_rank_record *record = tt_fabric_record(comm->fabric, r);
         if (r == comm->rank) continue;
         const uint32_t state = atomic_load_explicit(&record->state, memory_order_acquire);
-        const bool needed =
-            seen->runs && !seen->is_exchange && replays_of(comm, r) / 2 <= seen->nreplayed;
+        const bool needed = seen->runs && !seen->is_exchange && !has_more(comm, r, seen);
         const bool dead = needed && state == TT_RANK_HERE && tt_fabric_is_dead(comm->fabric, r);
         const bool gone = state == TT_RANK_LEFT || state == TT_RANK_ABORTED;
         char name[128], text[MESSAGE];
@@ -293,8 +298,9 @@ static uint32_t count_left_beside(const struct tt_graphs *graphs)
 
 /* A rank that leaves waits for this rank to stop using its memory: no replay that needs the rank
  * can succeed from then on. But it may have done its part of one that has begun; so first the ranks
- * are looked at, then whether a replay runs. */
-static void note_left_locked(struct tt_graphs *graphs)
+ * are looked at, then whether a replay runs. What a rank of another host has sent before it left is
+ * here: replays go on that it has done its part of. */
+static void note_left_locked(struct tt_graphs *graphs, const struct seen *seen)
 {
     const struct tt_comm_core *comm = graphs->comm;
     bool *now = graphs->left + comm->nranks;
@@ -302,7 +308,8 @@ static void note_left_locked(struct tt_graphs *graphs)
     for (int r = 0; r < comm->nranks; r++) {
         const uint32_t state =
             atomic_load_explicit(&tt_fabric_record(comm->fabric, r)->state, memory_order_acquire);
-        now[r] = r != comm->rank && (state == TT_RANK_LEFT || state == TT_RANK_ABORTED);
+        now[r] = r != comm->rank && (state == TT_RANK_LEFT || state == TT_RANK_ABORTED) &&
+                 (tt_fabric_is_local(comm->fabric, r) || !has_more(comm, r, seen));
         n += now[r];
     }
     if (n != graphs->nleft && !read_report(graphs->life->report).runs) {
@@ -371,7 +378,7 @@ static struct seen look_locked(struct tt_graphs *graphs)
     if (has_failed(graphs))
         close_locked(graphs);
     else if (left)
-        note_left_locked(graphs);
+        note_left_locked(graphs, &seen);
     return seen;
 }
 

@@ -3,16 +3,19 @@
  *   order     several graphs and direct calls on three streams, without a wait between them
  *   calls     graphs of all kinds of calls, with new data before each replay
  *   leave     the communicator is destroyed while launched replays run; rank 0 launches them late
+ *   finalize  the same, finalized before that
  *   exit      rank 0 ends without destroying its communicator, before the others replay
  *   early     rank 0 has done its part of a replay, and destroys, before the last rank replays
+ *   left      rank 0 has left when the others replay once more
  *   abort     rank 0 aborts its communicator while a replay of all other ranks runs
+ *   abort_own rank 0 aborts its communicator while its replay runs, before the others come to it
  *   destroy   rank 0 destroys its communicator while a replay runs to which the others never come
  *   missing   rank 0 replays nothing: all learn that, in time
  *   killed    rank 0 kills itself at some moment of many replays; killed_messages: of messages
  *   graphless rank 0 makes the call that the others replay, without a graph; graphed: replays what
  *             the others call without a graph
  *   lengths   rank 0 sends, by a replay, more bytes than rank 1 receives
- * In the scenes from `abort` on, but for `destroy`'s rank 0, each rank prints the error that it
+ * In the scenes from `left` on, but for a rank 0 that leaves, each rank prints the error that it
  * gets. */
 #include <pthread.h>
 #include <signal.h>
@@ -23,7 +26,7 @@
 
 #include "graphs.h"
 
-enum { COUNT = 20000, LATE_US = 700000, LONG_MS = 60000 };
+enum { COUNT = 20000, EARLY_US = 200000, LATE_US = 700000, LONG_MS = 60000 };
 
 static const char *scene;
 
@@ -213,7 +216,7 @@ static void calls(struct gpu_rank *rank)
         place_call(&placed[kind], rank, &call, 0);
     }
     for (int g = 0; g < 2; g++) {
-        capture_begin(stream.cuda, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+        capture_begin(stream.cuda, CU_STREAM_CAPTURE_MODE_GLOBAL);
         if (g) expect(rank, tuttiGroupStart(), "group");
         for (int kind = 0; kind < MOST_KINDS; kind++)
             expect(rank, issue_call(&placed[kind], stream.tutti), call_text(&placed[kind].call));
@@ -254,6 +257,7 @@ static void leave(struct gpu_rank *rank)
         expect_sum(rank, &data);
     }
     CALL(cuGraphExecDestroy, sum);
+    if (is_scene("finalize")) expect(rank, tuttiCommFinalize(rank->comm), "finalize");
     expect(rank, tuttiCommDestroy(rank->comm), "destroy");
     rank->comm = NULL;
     CALL(cuStreamSynchronize, stream.cuda);
@@ -367,10 +371,12 @@ static void go_wrong(struct gpu_rank *rank)
     replay(graph, stream.cuda);
     if (is_scene("killed") || is_scene("killed_messages")) {
         replay_until_killed(rank, graph, stream.cuda);
-    } else if (is_scene("abort") && first) {
-        usleep(LATE_US);
+    } else if ((is_scene("abort") || is_scene("abort_own")) && first) {
+        if (is_scene("abort_own")) CALL(cuGraphLaunch, graph, stream.cuda);
+        usleep(EARLY_US);
         expect(rank, tuttiCommAbort(rank->comm), "abort");
         rank->comm = NULL;
+        CALL(cuStreamSynchronize, stream.cuda);
     } else if (is_scene("destroy") && first) {
         CALL(cuGraphLaunch, graph, stream.cuda);
         (void)tuttiCommDestroy(rank->comm);
@@ -382,7 +388,10 @@ static void go_wrong(struct gpu_rank *rank)
         issue_sum(rank, &data, &stream);
         CALL(cuStreamSynchronize, stream.cuda);
         print_error(rank);
+    } else if (is_scene("left") && first) {
+        CALL(cuGraphExecDestroy, graph);
     } else {
+        if (!is_scene("abort")) usleep(LATE_US);
         replay_and_print(rank, graph, stream.cuda);
     }
 }
@@ -393,7 +402,7 @@ static void run_scene(struct gpu_rank *rank)
         order(rank);
     else if (is_scene("calls"))
         calls(rank);
-    else if (is_scene("leave"))
+    else if (is_scene("leave") || is_scene("finalize"))
         leave(rank);
     else if (is_scene("exit") || is_scene("early"))
         go_early(rank);

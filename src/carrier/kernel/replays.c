@@ -145,17 +145,26 @@ static bool check_exchange_locked(struct tt_graphs *graphs, const struct seen *s
     return status < 0;
 }
 
-/* What the connection with a rank of another host, which has ended for long enough, says. False: it
- * has not. */
-static bool is_lost_locked(struct tt_graphs *graphs, const struct seen *seen, int rank, char *text,
-                           size_t size)
+static bool is_gone(const struct tt_comm_core *comm, int rank)
 {
-    struct tt_engine *engine = &graphs->comm->engine;
-    if (tt_fabric_is_local(engine->fabric, rank)) return false;
-    tt_engine_enter(engine);
-    const char *lost = tt_fabric_lost(engine->fabric, rank);
+    const uint32_t state =
+        atomic_load_explicit(&tt_fabric_record(comm->fabric, rank)->state, memory_order_acquire);
+    return state == TT_RANK_LEFT || state == TT_RANK_ABORTED;
+}
+
+/* The connection with a rank of another host that the replay needs has ended, for long enough:
+ * *text says how. */
+static bool find_lost_locked(struct tt_graphs *graphs, const struct seen *seen, char *text,
+                             size_t size)
+{
+    const struct tt_comm_core *comm = graphs->comm;
+    const char *lost = NULL;
+    if (!comm->fabric->wires || !seen->runs || seen->is_exchange) return false;
+    tt_engine_enter(&graphs->comm->engine);
+    for (int r = 0; r < comm->nranks && !lost; r++)
+        if (!is_gone(comm, r) && !has_more(comm, r, seen)) lost = tt_fabric_lost(comm->fabric, r);
     if (lost) snprintf(text, size, "%s", lost);
-    tt_engine_leave(engine);
+    tt_engine_leave(&graphs->comm->engine);
     if (lost && (graphs->running != seen->nbegun || !graphs->lost_ns))
         graphs->lost_ns = tt_deadline_ns(LOST_MS);
     return lost && tt_expired(graphs->lost_ns);
@@ -166,6 +175,7 @@ static bool is_lost_locked(struct tt_graphs *graphs, const struct seen *seen, in
 static bool check_peers_locked(struct tt_graphs *graphs, const struct seen *seen, bool *left)
 {
     const struct tt_comm_core *comm = graphs->comm;
+    char text[MESSAGE];
     for (int r = 0; r < comm->nranks; r++) {
         const struct tt_rank_record *record = tt_fabric_record(comm->fabric, r);
         if (r == comm->rank) continue;
@@ -173,16 +183,18 @@ static bool check_peers_locked(struct tt_graphs *graphs, const struct seen *seen
         const bool needed = seen->runs && !seen->is_exchange && !has_more(comm, r, seen);
         const bool dead = needed && state == TT_RANK_HERE && tt_fabric_is_dead(comm->fabric, r);
         const bool gone = state == TT_RANK_LEFT || state == TT_RANK_ABORTED;
-        char name[128], text[MESSAGE];
-        const bool lost = needed && !gone && is_lost_locked(graphs, seen, r, text, sizeof text);
         *left = *left || gone;
-        if (!dead && !lost && (!gone || !needed)) continue;
+        if (!dead && (!gone || !needed)) continue;
+        char name[128];
         tt_fabric_name_rank(comm->fabric, r, name, sizeof name);
-        if (!lost) snprintf(text, sizeof text, "%s %s", name, tt_kernel_how_gone(comm, r));
+        snprintf(text, sizeof text, "%s %s", name, tt_kernel_how_gone(comm, r));
         fail(graphs, TT_ERR_REMOTE, text);
         return true;
     }
-    return check_exchange_locked(graphs, seen);
+    if (!find_lost_locked(graphs, seen, text, sizeof text))
+        return check_exchange_locked(graphs, seen);
+    fail(graphs, TT_ERR_REMOTE, text);
+    return true;
 }
 
 /* Who has not begun the replay that this rank is in. */
@@ -306,9 +318,7 @@ static void note_left_locked(struct tt_graphs *graphs, const struct seen *seen)
     bool *now = graphs->left + comm->nranks;
     uint32_t n = 0;
     for (int r = 0; r < comm->nranks; r++) {
-        const uint32_t state =
-            atomic_load_explicit(&tt_fabric_record(comm->fabric, r)->state, memory_order_acquire);
-        now[r] = r != comm->rank && (state == TT_RANK_LEFT || state == TT_RANK_ABORTED) &&
+        now[r] = r != comm->rank && is_gone(comm, r) &&
                  (tt_fabric_is_local(comm->fabric, r) || !has_more(comm, r, seen));
         n += now[r];
     }

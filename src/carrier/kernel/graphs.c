@@ -136,10 +136,25 @@ tt_status tt_graphs_find(struct tt_graphs *graphs, uint64_t capture, void *handl
         pthread_mutex_lock(&graphs->lock);
         graph->next = graphs->list;
         graphs->list = graph;
+        tt_graphs_note_locked(graphs);
         pthread_mutex_unlock(&graphs->lock);
     }
     *out = graph;
     return TT_OK;
+}
+
+static bool are_there_locked(const struct tt_graphs *graphs)
+{
+    const struct tt_graph *graph = graphs->list;
+    /* release: is_gone */
+    while (graph && atomic_load_explicit(&graph->gone, memory_order_acquire)) graph = graph->next;
+    return graph;
+}
+
+void tt_graphs_note_locked(struct tt_graphs *graphs)
+{
+    atomic_store_explicit(&graphs->life->may_replay, are_there_locked(graphs),
+                          memory_order_relaxed);
 }
 
 bool tt_graphs_are_there(const struct tt_kernel_part *on)
@@ -147,11 +162,9 @@ bool tt_graphs_are_there(const struct tt_kernel_part *on)
     struct tt_graphs *graphs = on->graphs;
     if (!graphs) return false;
     pthread_mutex_lock(&graphs->lock);
-    const struct tt_graph *graph = graphs->list;
-    /* release: is_gone */
-    while (graph && atomic_load_explicit(&graph->gone, memory_order_acquire)) graph = graph->next;
+    const bool there = are_there_locked(graphs);
     pthread_mutex_unlock(&graphs->lock);
-    return graph;
+    return there;
 }
 
 bool tt_graphs_are_gone(const struct tt_kernel_part *on)

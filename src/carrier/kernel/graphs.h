@@ -106,6 +106,8 @@ bool tt_graphs_have_ended(const struct tt_kernel_part *on);
 bool tt_graphs_are_gone(const struct tt_kernel_part *on);
 /* Whether a graph that may be replayed has calls of the rank. Any thread. */
 bool tt_graphs_are_there(const struct tt_kernel_part *on);
+/* Notes that in struct tt_kernel_life. */
+void tt_graphs_note_locked(struct tt_graphs *graphs);
 void tt_graphs_destroy(struct tt_graphs *graphs);
 
 #endif

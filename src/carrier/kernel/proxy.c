@@ -10,7 +10,6 @@
 #include "base/pause.h"
 #include "base/thread.h"
 #include "carrier/kernel/bridge.h"
-#include "carrier/kernel/graphs.h"
 #include "carrier/kernel/kernel.h"
 #include "device/call.h"
 #include "driver/context.h"
@@ -123,9 +122,11 @@ static tt_status move(struct tt_proxy *proxy, bool *idle)
 }
 
 /* How long it sleeps at once while it is idle. */
-static int64_t nap_ns(const struct tt_proxy *proxy)
+static int64_t pause_ns(const struct tt_proxy *proxy)
 {
-    if (!tt_graphs_are_there(proxy->comm->kernel)) return IDLE_MS * INT64_C(1000000);
+    const struct tt_kernel_life *life = &proxy->comm->kernel->life;
+    if (!atomic_load_explicit(&life->may_replay, memory_order_relaxed))
+        return IDLE_MS * INT64_C(1000000);
     const bool soon = tt_now_ns() - proxy->moved_ns < SOON_MS * INT64_C(1000000);
     return (soon ? LOOK_US : LOOK_LATER_US) * INT64_C(1000);
 }
@@ -140,7 +141,7 @@ static void sleep_locked(struct tt_proxy *proxy, int64_t until_ns)
 /* False: it is to stop. */
 static bool rest(struct tt_proxy *proxy, bool idle)
 {
-    const int64_t end_ns = tt_deadline_ns(IDLE_MS), each_ns = idle ? nap_ns(proxy) : 0;
+    const int64_t end_ns = tt_deadline_ns(IDLE_MS), each_ns = idle ? pause_ns(proxy) : 0;
     pthread_mutex_lock(&proxy->lock);
     while (idle && !proxy->stop && !proxy->woken && !tt_expired(end_ns) &&
            count_begun(proxy) == proxy->nbegun)

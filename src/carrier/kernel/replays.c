@@ -402,6 +402,7 @@ int64_t tt_graphs_watch(struct tt_attended *attended)
     struct tt_graphs *graphs = (struct tt_graphs *)attended;
     pthread_mutex_lock(&graphs->lock);
     const struct seen seen = look_locked(graphs);
+    tt_graphs_note_locked(graphs);
     const bool busy = seen.runs || (has_failed(graphs) && !graphs->closed);
     pthread_mutex_unlock(&graphs->lock);
     return (busy ? BUSY_MS : IDLE_MS) * INT64_C(1000000);

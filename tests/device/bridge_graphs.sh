@@ -16,9 +16,10 @@ right() {
     all_end "$2 on hosts $1"
 }
 
-# wrong HOSTS SCENE RANKS TEXT: each of these ranks says that.
+# wrong HOSTS SCENE RANKS TEXT: each of these ranks says that. Once, not for every number of queues.
 wrong() {
     local rank
+    [ -z "${CUDA_DEVICE_MAX_CONNECTIONS:-}" ] || return 0
     start "$1" "$2"
     for rank in $3; do
         grep -q "^rank $rank: result .*$4" "$folder/$rank" && grep -q "^status 0" "$folder/$rank" ||

@@ -162,8 +162,12 @@ void tt_wires_spare(struct tt_wires *wires, bool spares);
 bool tt_wires_have_left(const struct tt_wires *wires);
 /* Why a peer is gone whose connection has ended without its leaving; NULL: there is none. */
 const char *tt_wires_lost(const struct tt_wires *wires);
-/* Why this peer is gone, if its connection has ended without its leaving; else NULL. */
+/* Why this peer is gone, if its connection has ended without its leaving; else NULL. Where the peer
+ * had sent nothing over it, after some time only: others may say why. */
 const char *tt_wires_lost_peer(const struct tt_wires *wires, int peer);
+/* Why a peer that has not left is gone, where this process has closed the connection; NULL: there
+ * is none. */
+const char *tt_wires_closed_here(const struct tt_wires *wires);
 /* The reason for which a peer has left; "": it gave none. */
 const char *tt_wires_reason(const struct tt_wires *wires, int peer);
 /* Whether other ranks may yet report a failure to this one. */

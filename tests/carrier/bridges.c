@@ -19,6 +19,7 @@ struct fake {
     size_t nbytes[ROOM];
     unsigned published, released;
     bool lies_nowhere; /* messages must be fetched */
+    bool is_busy;      /* never seen flushed */
     bool is_closed;    /* its sender is gone: to look for more is a failure */
 };
 
@@ -65,8 +66,7 @@ static void release(struct tt_link *link)
 
 static bool flushed(struct tt_link *link)
 {
-    (void)link;
-    return true;
+    return !fake_of(link)->is_busy;
 }
 
 static const struct tt_link_ops ops = {.slot = slot,
@@ -112,8 +112,9 @@ static struct tt_device_end *pair_bind(struct pair *pair, int rank, int channel,
     CHECK(!tt_bridges_has(pair->bridges[rank], 1 - rank, channel, outgoing));
     pair->memory[rank][at] = aligned_alloc(128, tt_bridge_bytes(&shape));
     memset(pair->memory[rank][at], 0, tt_bridge_bytes(&shape));
-    CHECK(!tt_bridges_bind(pair->bridges[rank], 1 - rank, channel, outgoing, &links,
-                           pair->memory[rank][at], &pair->ends[rank][at]));
+    tt_bridges_lay(&shape, outgoing, pair->memory[rank][at], &pair->ends[rank][at]);
+    CHECK(!tt_bridges_has(pair->bridges[rank], 1 - rank, channel, outgoing));
+    CHECK(!tt_bridges_bind(pair->bridges[rank], 1 - rank, channel, &links, &pair->ends[rank][at]));
     CHECK(tt_bridges_has(pair->bridges[rank], 1 - rank, channel, outgoing));
     return &pair->ends[rank][at];
 }
@@ -214,6 +215,29 @@ TEST(bridges, a_credit_that_came_before_the_sender_was_bound_counts)
     pair_close(&pair);
 }
 
+/* It may be laid out again, as by a call after one that could not tell the kernels. */
+TEST(bridges, an_end_that_is_laid_out_only_is_not_there_for_its_peer)
+{
+    static struct pair pair;
+    char memory[8192];
+    struct tt_device_end laid;
+    REQUIRE(tt_bridge_bytes(&shape) <= sizeof memory);
+    memset(memory, 0, sizeof memory);
+    pair_open(&pair, 1024);
+    struct tt_device_end *out = pair_bind(&pair, 0, 0, true);
+    (void)pair_bind(&pair, 1, 1, false);
+    tt_bridges_lay(&shape, false, memory, &laid);
+    pair_move(&pair);
+    CHECK(!kernel_send(out, 0));
+    for (size_t i = 0; i < sizeof memory; i++) CHECK(!memory[i]);
+    struct tt_device_end *in = pair_bind(&pair, 1, 0, false);
+    pair_move(&pair);
+    CHECK(kernel_send(out, 0));
+    pair_move(&pair);
+    CHECK(kernel_take(in, 0, true));
+    pair_close(&pair);
+}
+
 static void send_many(size_t link_bytes, bool lies_nowhere, int nmoves)
 {
     enum { TURNS = 2000 };
@@ -295,6 +319,20 @@ TEST(bridges, a_rank_ends_when_all_that_it_has_sent_is_released)
     pair_close(&pair);
 }
 
+TEST(bridges, a_rank_does_not_wait_for_one_over_whose_bridges_no_message_went)
+{
+    static struct pair pair;
+    pair_open(&pair, 1024);
+    struct tt_device_end *out = pair_bind(&pair, 0, 0, true);
+    (void)pair_bind(&pair, 0, 0, false);
+    pair.links[0].published = ROOM; /* full: the peer has made no call */
+    tt_bridges_end(pair.bridges[0]);
+    CHECK(tt_bridges_has_ended(pair.bridges[0], 1));
+    *out->head = tt_device_head(1, 0xabc);
+    CHECK(!tt_bridges_has_ended(pair.bridges[0], 1));
+    pair_close(&pair);
+}
+
 TEST(bridges, a_rank_that_has_heard_of_the_others_end_may_leave_at_once)
 {
     static struct pair pair;
@@ -312,6 +350,13 @@ TEST(bridges, a_rank_that_has_heard_of_the_others_end_may_leave_at_once)
     pair_close(&pair);
 }
 
+/* Whether all is that kernels have published and released. */
+static bool has_sent(struct tt_bridges *bridges)
+{
+    tt_bridges_mark(bridges, TT_BRIDGE_COLLECTIVES);
+    return tt_bridges_have_sent(bridges, TT_BRIDGE_COLLECTIVES);
+}
+
 TEST(bridges, what_kernels_have_published_or_released_is_sent_when_links_have_had_room_for_it)
 {
     static struct pair pair;
@@ -319,15 +364,56 @@ TEST(bridges, what_kernels_have_published_or_released_is_sent_when_links_have_ha
     struct tt_device_end *out = pair_bind(&pair, 0, 0, true), *in = pair_bind(&pair, 1, 0, false);
     pair_move(&pair);
     for (int i = 0; i < SLOTS; i++) CHECK(kernel_send(out, 0));
-    CHECK(!tt_bridges_have_sent(pair.bridges[0]));
+    CHECK(!has_sent(pair.bridges[0]));
     CHECK(tt_bridges_move(pair.bridges[0]) >= 0);
-    CHECK(!tt_bridges_have_sent(pair.bridges[0]));
+    CHECK(!has_sent(pair.bridges[0]));
     pair_move(&pair);
-    CHECK(tt_bridges_have_sent(pair.bridges[0]));
+    CHECK(has_sent(pair.bridges[0]));
     for (int i = 0; i < SLOTS; i++) CHECK(kernel_take(in, 0, true));
-    CHECK(!tt_bridges_have_sent(pair.bridges[1]));
+    CHECK(!has_sent(pair.bridges[1]));
     pair_move(&pair);
-    CHECK(tt_bridges_have_sent(pair.bridges[1]));
+    CHECK(has_sent(pair.bridges[1]));
+    pair_close(&pair);
+}
+
+TEST(bridges, what_a_call_has_sent_is_on_its_way_while_later_calls_send_on)
+{
+    enum { LATER = 400 };
+    static struct pair pair;
+    pair_open(&pair, 1024);
+    struct tt_device_end *out = pair_bind(&pair, 0, 0, true), *in = pair_bind(&pair, 1, 0, false);
+    int first = -1;
+    pair_move(&pair);
+    CHECK(kernel_send(out, 0));
+    tt_bridges_mark(pair.bridges[0], TT_BRIDGE_EXCHANGES);
+    pair.links[0].is_busy = true;
+    for (int i = 0; i < LATER; i++) {
+        CHECK(kernel_send(out, 0));
+        CHECK(!has_sent(pair.bridges[0]));
+        pair_move(&pair);
+        while (kernel_take(in, 0, true)) continue;
+        pair_move(&pair);
+        if (first < 0 && tt_bridges_have_sent(pair.bridges[0], TT_BRIDGE_EXCHANGES)) first = i;
+    }
+    CHECK(first > ROOM && first < LATER / 2);
+    CHECK(tt_bridges_have_sent(pair.bridges[0], TT_BRIDGE_EXCHANGES));
+    pair_close(&pair);
+}
+
+TEST(bridges, a_mark_waits_for_no_message_that_a_full_link_does_not_take_yet)
+{
+    static struct pair pair;
+    pair_open(&pair, 1024);
+    struct tt_device_end *out = pair_bind(&pair, 0, 0, true);
+    (void)pair_bind(&pair, 1, 0, false);
+    pair_move(&pair);
+    CHECK(kernel_send(out, 0));
+    tt_bridges_mark(pair.bridges[0], TT_BRIDGE_EXCHANGES);
+    CHECK(!tt_bridges_have_sent(pair.bridges[0], TT_BRIDGE_EXCHANGES));
+    for (int i = 1; i < SLOTS; i++) CHECK(kernel_send(out, 0));
+    CHECK(tt_bridges_move(pair.bridges[0]) >= 0);
+    CHECK(!has_sent(pair.bridges[0]));
+    CHECK(tt_bridges_have_sent(pair.bridges[0], TT_BRIDGE_EXCHANGES));
     pair_close(&pair);
 }
 
@@ -345,7 +431,7 @@ TEST(bridges, a_rank_that_is_gone_gets_nothing_and_what_it_sent_is_taken)
     CHECK_EQ(tt_bridges_move(pair.bridges[0]), TT_OK);
     CHECK(kernel_take(in, 0, true));
     CHECK_EQ(tt_bridges_move(pair.bridges[0]), TT_IN_PROGRESS);
-    CHECK(!tt_bridges_have_work(pair.bridges[0]) && tt_bridges_have_sent(pair.bridges[0]));
+    CHECK(!tt_bridges_have_work(pair.bridges[0]) && has_sent(pair.bridges[0]));
     tt_bridges_end(pair.bridges[0]);
     CHECK(tt_bridges_has_ended(pair.bridges[0], 1));
     pair_close(&pair);

@@ -4,16 +4,30 @@
  *   ends   rank 2 takes it late, when the others have ended one after the other
  *   exit   rank 0 ends without destroying its communicator, before the others take it
  *   abort  rank 0 aborts its communicator, which is at rest, before the others take it
- *   idle   rank 0 makes no call more, and stays until rank 1 has left and made the FILE */
+ *   idle   rank 0 makes no call more, and stays until rank 1 has left and made the FILE
+ *   closeR rank R closes its connections with other hosts before
+ *   part   all reduce to the last rank instead; rank 0 does its part and ends by _exit before the
+ *          rank before the last one begins
+ *   wrong  FILE: rank 0 makes a group that is none, after a message to rank 1 of its host, and
+ *          leaves; the others stay until it has made the FILE */
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "ranks_on_gpus.h"
 #include "tutti.h"
 
-enum { COUNT = 30000, BEFORE_US = 200000, LATE_US = 1500000, MOST_LOOKS = 20000, LOOK_US = 1000 };
+enum {
+    COUNT = 30000,
+    BEFORE_US = 200000,
+    LATE_US = 1500000,
+    MOST_LOOKS = 20000,
+    LOOK_US = 1000,
+    MOST_FD = 1024
+};
 
 static _Noreturn void fail(tuttiComm_t comm, const char *what)
 {
@@ -34,6 +48,20 @@ static void broadcast(tuttiComm_t comm, int gpu, int rank, int root, int *memory
         if (data[i] != i + root) fail(NULL, "a wrong result");
 }
 
+/* Of ones, to the last rank. */
+static void reduce(tuttiComm_t comm, int rank, int nranks, int *memory)
+{
+    static int data[COUNT];
+    for (int i = 0; i < COUNT; i++) data[i] = 1;
+    gpu_write(0, memory, data, sizeof data);
+    if (rank == nranks - 2) usleep(2 * LATE_US);
+    if (tuttiReduce(memory, memory, COUNT, tuttiInt32, tuttiSum, nranks - 1, comm, NULL))
+        fail(comm, "reduce");
+    gpu_read(0, data, memory, sizeof data);
+    for (int i = 0; rank == nranks - 1 && i < COUNT; i++)
+        if (data[i] != nranks) fail(NULL, "a wrong sum");
+}
+
 static void make_file(const char *path)
 {
     FILE *file = fopen(path, "w");
@@ -43,9 +71,33 @@ static void make_file(const char *path)
 static void await_file(const char *path)
 {
     for (int i = 0; access(path, F_OK); i++) {
-        if (i == MOST_LOOKS) fail(NULL, "rank 1 waits for this rank to leave");
+        if (i == MOST_LOOKS) fail(NULL, "the rank that leaves waits for this one");
         usleep(LOOK_US);
     }
+}
+
+/* As a program does that closes descriptors which are not its own. */
+static void close_connections(void)
+{
+    for (int fd = STDERR_FILENO + 1; fd < MOST_FD; fd++) {
+        struct sockaddr_storage peer = {.ss_family = AF_UNSPEC};
+        socklen_t nbytes = sizeof peer;
+        if (!getpeername(fd, (struct sockaddr *)&peer, &nbytes) &&
+            (peer.ss_family == AF_INET || peer.ss_family == AF_INET6))
+            close(fd);
+    }
+}
+
+/* Rank 0 has bound bridges, over which no message goes. */
+static void make_wrong_group(tuttiComm_t comm, int rank, int *memory, const char *path)
+{
+    if (rank == 0 && tuttiSend(memory, 1, tuttiInt32, 1, comm, NULL)) fail(comm, "send");
+    if (rank == 1 && tuttiRecv(memory, 1, tuttiInt32, 0, comm, NULL)) fail(comm, "receive");
+    if (rank) return await_file(path);
+    if (tuttiGroupStart() || tuttiBroadcast(memory, memory, 1, tuttiInt32, 0, comm, NULL) ||
+        tuttiSend(memory, 1, tuttiInt32, 0, comm, NULL))
+        fail(comm, "a group");
+    if (tuttiGroupEnd() != tuttiInvalidUsage) fail(comm, "a wrong group");
 }
 
 int main(int argc, char **argv)
@@ -59,9 +111,22 @@ int main(int argc, char **argv)
     config.device = 0;
     if (tuttiCommInitEnv(&comm, NULL, &config)) fail(NULL, "init");
     int *memory = (int *)gpu_memory(0, COUNT * sizeof(int));
+    if (!strcmp(scene, "wrong")) {
+        make_wrong_group(comm, rank, memory, path);
+        if (tuttiCommDestroy(comm)) fail(NULL, "the end");
+        if (!rank) make_file(path);
+        return 0;
+    }
     for (int root = 0; root < nranks; root++) broadcast(comm, 0, rank, root, memory);
     if (tuttiBarrier(comm, NULL)) fail(comm, "barrier");
+    if (!strcmp(scene, "part")) {
+        reduce(comm, rank, nranks, memory);
+        if (!rank) _exit(0);
+        return tuttiCommDestroy(comm) ? 2 : 0;
+    }
     if (rank == nranks - 1) usleep(LATE_US);
+    if (!strncmp(scene, "close", strlen("close")) && rank == atoi(scene + strlen("close")))
+        close_connections();
     broadcast(comm, 0, rank, 0, memory);
     if (ends && rank == 1) usleep(BEFORE_US);
     if (!strcmp(scene, "exit") && rank == 0) return 0;

@@ -54,10 +54,21 @@ TUTTI_ALGORITHM=broadcast:chain leave abc ends
 all_end "a late rank that needs nothing of the one that has left"
 leave ab exit
 all_end "a process that ends before its messages are taken"
+TUTTI_ALGORITHM=reduce:direct leave abc part
+all_end "a process that ends when it has done its part, while another rank is late"
 leave ab abort
 all_end "a rank that aborts before its messages are taken"
 TUTTI_DEVICE_CHANNELS=16 leave ab idle "$folder/left"
 all_end "a rank that leaves while the other makes no call"
+leave aab wrong "$folder/left"
+all_end "a rank that leaves while the ranks of another host have made no call"
+
+# A program that closes connections of the library: long before the deadline the call says so.
+for closer in 0 1; do
+    leave ab close$closer
+    [ -n "${CUDA_DEVICE_MAX_CONNECTIONS:-}" ] && continue
+    all_say "a rank that has closed its connections" "$closer" "rank $closer has closed the descriptor of its connection with rank"
+done
 
 # What cannot be says why.
 TUTTI_ALGORITHM=all_reduce:meet/ring start aabb 2 38 0 -1

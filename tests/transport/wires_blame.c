@@ -274,3 +274,92 @@ TEST(wires_blame, an_abort_is_known_at_once_behind_what_was_sent)
                   "%s", tt_last_error());
     close_all(&all);
 }
+
+/* How a rank whose kernels reach the others by bridges learns that rank 0 is gone: it waits for no
+ * link of that rank, but its checks look. */
+static const char *bridged_failure_of(struct wired *all, int rank)
+{
+    struct tt_fabric *fabric = all->ranks.fabrics[rank];
+    const int64_t deadline_ns = tt_deadline_ns(20000);
+    fabric->bridged = true;
+    while (tt_fabric_check(fabric) == TT_OK && !tt_expired(deadline_ns)) {
+        struct tt_message message;
+        tt_wires_spare(all->wires[rank], true);
+        struct tt_link *rx = tt_wires_rx(all->wires[rank], 0, 1);
+        if (rx->ops->peek(rx, &message) == TT_OK) rx->ops->release(rx);
+        tt_wires_spare(all->wires[rank], false);
+        tt_ignore(tt_wires_progress(all->wires[rank]));
+        tt_ignore(tt_fabric_check_peers(fabric, 1, -1, false));
+    }
+    return tt_fabric_failure_text(fabric);
+}
+
+/* unread: messages for the rank that fails, which ends its connection by a reset then. */
+static void fail_and_leave(int unread)
+{
+    struct wired all;
+    REQUIRE(open_all(&all, 2));
+    REQUIRE(connect_ranks(&all, 0, 1));
+    for (int i = 0; i < unread; i++) {
+        struct tt_link *tx = tt_wires_tx(all.wires[1], 0, 0);
+        REQUIRE(wired_slot(&all, 1, 0, 0, 65536));
+        tx->ops->publish(tx, 65536, 1);
+    }
+    tt_ignore(tt_fabric_fail(all.ranks.fabrics[0], TT_ERR_USAGE, "ranks disagree"));
+    leave(all.ranks.fabrics[0]);
+    all.wires[0] = NULL;
+    check_text(bridged_failure_of(&all, 1), "ranks disagree");
+    close_all(&all);
+}
+
+TEST(wires_blame, over_bridges_the_failure_of_a_rank_comes_before_its_end)
+{
+    fail_and_leave(0);
+    fail_and_leave(3);
+}
+
+TEST(wires_blame, a_failed_rank_waits_for_a_rank_that_connects_slowly)
+{
+    enum { SLOW_US = 600000, MOST = 30 };
+    struct wired all;
+    pthread_t thread;
+    REQUIRE(open_all(&all, 2));
+    struct tt_link *tx = tt_wires_tx(all.wires[0], 1, 0);
+    REQUIRE(!tx->ops->slot(tx, 4));
+    tt_ignore(tt_fabric_fail(all.ranks.fabrics[0], TT_ERR_USAGE, "ranks disagree"));
+    REQUIRE(!pthread_create(&thread, NULL, leave, all.ranks.fabrics[0]));
+    for (int i = 0; i < MOST && !tt_fabric_check(all.ranks.fabrics[1]); i++) {
+        usleep(SLOW_US);
+        tt_ignore(tt_wires_progress(all.wires[1]));
+    }
+    pthread_join(thread, NULL);
+    all.wires[0] = NULL;
+    check_text(bridged_failure_of(&all, 1), "ranks disagree");
+    close_all(&all);
+}
+
+/* Rank 0 has failed and left because rank 1 answered too late. */
+TEST(wires_blame, over_bridges_a_connection_that_ended_before_it_stood_is_no_death_at_once)
+{
+    struct wired all;
+    REQUIRE(open_all(&all, 3));
+    REQUIRE(connect_ranks(&all, 1, 2));
+    struct tt_link *tx = tt_wires_tx(all.wires[0], 1, 0);
+    REQUIRE(!tx->ops->slot(tx, 4));
+    const struct tt_wire *const *wire = (const struct tt_wire *const *)&all.wires[1]->table[0];
+    struct tt_wire *dialling = all.wires[0]->table[1];
+    while (!*wire || !(*wire)->tcp.nopen) {
+        REQUIRE(tt_wires_progress(all.wires[0]) >= 0);
+        usleep(1000);
+        REQUIRE(tt_wires_progress(all.wires[1]) >= 0);
+    }
+    REQUIRE(!dialling->tcp.nopen);
+    if (dialling->dial.fd >= 0) shutdown(dialling->dial.fd, SHUT_RDWR);
+    kill_rank(&all, 0);
+    all.ranks.fabrics[1]->bridged = true;
+    while ((*wire)->state != TT_WIRE_GONE) REQUIRE(tt_wires_progress(all.wires[1]) >= 0);
+    CHECK_EQ(tt_fabric_check_peers(all.ranks.fabrics[1], 1, -1, false), TT_OK);
+    tt_ignore(tt_fabric_fail(all.ranks.fabrics[2], TT_ERR_USAGE, "ranks disagree"));
+    check_text(bridged_failure_of(&all, 1), "ranks disagree");
+    close_all(&all);
+}

@@ -38,7 +38,15 @@ struct end {
     /* outgoing: a credit has come; incoming: one was sent, which said `told` */
     bool has_credit;
     uint32_t told;
+    uint32_t marked[TT_BRIDGE_MARKS]; /* messages published, or released, at the mark */
     struct end *next;
+};
+
+/* A mark on the way to a peer. */
+struct mark {
+    bool waits;       /* not all that was marked is known to be on its way */
+    bool is_framed;   /* all of it is in frames, */
+    uint64_t nframes; /* of which this is the last one */
 };
 
 struct peer {
@@ -48,6 +56,9 @@ struct peer {
     struct end *bound;           /* linked by next */
     char *copy;                  /* of a frame that lies nowhere; NULL: none was needed */
     bool has_said_end, may_send; /* may_send: the peer has not said its end */
+    bool has_moved;              /* a message, or a part of one, came or went */
+    uint64_t nframes;            /* given to the link */
+    struct mark marks[TT_BRIDGE_MARKS];
     struct peer *next;
 };
 
@@ -138,37 +149,40 @@ static tt_status add_peer(struct tt_bridges *bridges, int rank, const struct tt_
     return TT_OK;
 }
 
-/* The tail of an outgoing end: what the receiver's kernel has released. Without a credit no slot is
- * free. */
+/* Of an outgoing end: what the receiver has released; without a credit no slot is free. */
 static void store_tail(const struct tt_bridges *bridges, const struct end *end)
 {
     const uint32_t tail = end->has_credit ? end->told : 0 - bridges->shape.nslots;
     __atomic_store_n(end->tail, tail, __ATOMIC_RELEASE);
 }
 
-tt_status tt_bridges_bind(struct tt_bridges *bridges, int rank, int channel, bool outgoing,
-                          const struct tt_bridge_pair *pair, void *memory,
-                          struct tt_device_end *out)
+void tt_bridges_lay(const struct tt_bridge_shape *shape, bool outgoing, void *memory,
+                    struct tt_device_end *end)
 {
     char *at = memory;
+    *end = (struct tt_device_end){.slots = at + 2 * WORD_BYTES + notes_bytes(shape),
+                                  .head = (uint64_t *)at,
+                                  .tail = (uint64_t *)(at + WORD_BYTES),
+                                  .notes = (struct tt_device_note *)(at + 2 * WORD_BYTES),
+                                  .outgoing = outgoing,
+                                  .system = 1,
+                                  .known_tail = outgoing ? 0 - shape->nslots : 0};
+}
+
+tt_status tt_bridges_bind(struct tt_bridges *bridges, int rank, int channel,
+                          const struct tt_bridge_pair *pair, const struct tt_device_end *laid)
+{
     if (!bridges->peers[rank]) TT_TRY(add_peer(bridges, rank, pair));
     struct peer *peer = bridges->peers[rank];
-    struct end *end = end_of(peer, channel, outgoing);
-    end->head = (uint64_t *)at;
-    end->tail = (uint64_t *)(at + WORD_BYTES);
-    end->notes = (struct tt_device_note *)(at + 2 * WORD_BYTES);
-    end->slots = at + 2 * WORD_BYTES + notes_bytes(&bridges->shape);
+    struct end *end = end_of(peer, channel, laid->outgoing);
+    end->head = laid->head;
+    end->tail = laid->tail;
+    end->notes = laid->notes;
+    end->slots = laid->slots;
     end->is_bound = true;
     end->next = peer->bound;
     peer->bound = end;
-    if (outgoing) store_tail(bridges, end);
-    *out = (struct tt_device_end){.slots = end->slots,
-                                  .head = end->head,
-                                  .tail = end->tail,
-                                  .notes = end->notes,
-                                  .outgoing = outgoing,
-                                  .system = 1,
-                                  .known_tail = outgoing ? 0 - bridges->shape.nslots : 0};
+    if (end->outgoing) store_tail(bridges, end);
     return TT_OK;
 }
 
@@ -184,7 +198,7 @@ static tt_status refuse(const struct peer *peer, const struct frame *frame, size
                    frame->offset + nbytes, frame->length);
 }
 
-static tt_status take_data(const struct tt_bridges *bridges, const struct peer *peer,
+static tt_status take_data(const struct tt_bridges *bridges, struct peer *peer,
                            const struct frame *frame, const char *bytes, size_t nbytes)
 {
     const struct tt_bridge_shape *shape = &bridges->shape;
@@ -197,6 +211,7 @@ static tt_status take_data(const struct tt_bridges *bridges, const struct peer *
         return refuse(peer, frame, nbytes);
     memcpy(end->slots + (size_t)slot * shape->slot_bytes + frame->offset, bytes, nbytes);
     end->offset += (uint32_t)nbytes;
+    peer->has_moved = true;
     if (end->offset < frame->length) return TT_OK;
     end->notes[slot] = (struct tt_device_note){
         .head = frame->head, .nbytes = frame->nbytes, .length = frame->length};
@@ -210,8 +225,7 @@ static tt_status take_credit(const struct tt_bridges *bridges, const struct peer
                              const struct frame *frame)
 {
     struct end *end = end_of(peer, frame->channel, true);
-    /* A receiver releases only messages that were sent, and never fewer than before; counts wrap.
-     */
+    /* A receiver releases only what was sent, and never less than before; counts wrap. */
     if (frame->number - end->told > end->moved - end->told) return refuse(peer, frame, 0);
     end->has_credit = true;
     end->told = frame->number;
@@ -284,10 +298,11 @@ static char *open_frame(const struct peer *peer, const struct frame *frame, size
     return to + sizeof *frame;
 }
 
-static void close_frame(const struct peer *peer, size_t nbytes)
+static void close_frame(struct peer *peer, size_t nbytes)
 {
     struct tt_link *tx = peer->pair.tx;
     tx->ops->publish(tx, sizeof(struct frame) + nbytes, 0);
+    peer->nframes++;
 }
 
 /* What the kernel has released that the sender does not know. */
@@ -297,7 +312,7 @@ static bool must_tell(const struct end *end)
 }
 
 /* False: the link is full. */
-static bool send_credit(const struct peer *peer, struct end *end)
+static bool send_credit(struct peer *peer, struct end *end)
 {
     const uint32_t tail = (uint32_t)__atomic_load_n(end->tail, __ATOMIC_ACQUIRE);
     const struct frame frame = {.kind = FRAME_CREDIT, .channel = end->channel, .number = tail};
@@ -316,7 +331,7 @@ static uint32_t unsent(const struct tt_bridges *bridges, const struct end *end)
 }
 
 /* The next part of the next message. False: the link is full. */
-static bool send_part(const struct tt_bridges *bridges, const struct peer *peer, struct end *end)
+static bool send_part(const struct tt_bridges *bridges, struct peer *peer, struct end *end)
 {
     const struct tt_bridge_shape *shape = &bridges->shape;
     const uint32_t slot = end->moved % shape->nslots;
@@ -336,6 +351,7 @@ static bool send_part(const struct tt_bridges *bridges, const struct peer *peer,
     memcpy(to, end->slots + (size_t)slot * shape->slot_bytes + frame.offset, nbytes);
     close_frame(peer, nbytes);
     end->offset += (uint32_t)nbytes;
+    peer->has_moved = true;
     if (end->offset < frame.length) return true;
     end->offset = 0;
     end->moved++;
@@ -414,29 +430,58 @@ static bool is_flushed(const struct peer *peer)
     return tx->ops->flushed(tx) && rx->ops->flushed(rx);
 }
 
-/* first_credits: those that say that an end is bound count too. */
-static bool have_unsent(const struct tt_bridges *bridges, bool first_credits)
+bool tt_bridges_have_work(struct tt_bridges *bridges)
 {
     for (const struct peer *peer = bridges->first; peer; peer = peer->next) {
         if (needs_nothing(bridges, peer)) continue;
         if (!is_flushed(peer)) return true;
         for (const struct end *end = peer->bound; end; end = end->next)
-            if (end->outgoing ? unsent(bridges, end) > 0
-                              : (first_credits || end->has_credit) && must_tell(end))
-                return true;
+            if (end->outgoing ? unsent(bridges, end) > 0 : must_tell(end)) return true;
     }
     return false;
 }
 
-bool tt_bridges_have_work(struct tt_bridges *bridges)
+void tt_bridges_mark(struct tt_bridges *bridges, enum tt_bridge_mark mark)
 {
-    return have_unsent(bridges, true);
+    for (struct peer *peer = bridges->first; peer; peer = peer->next) {
+        peer->marks[mark] = (struct mark){.waits = true};
+        for (struct end *end = peer->bound; end; end = end->next)
+            end->marked[mark] = end->outgoing
+                                    ? end->moved + unsent(bridges, end)
+                                    : (uint32_t)__atomic_load_n(end->tail, __ATOMIC_ACQUIRE);
+    }
 }
 
-/* A peer may have no room for a first credit before it makes a call. */
-bool tt_bridges_have_sent(struct tt_bridges *bridges)
+/* Whether what was marked is in frames. Counts wrap. A first credit, for which a peer may have no
+ * room before it makes a call, is of no call. */
+static bool is_framed(const struct peer *peer, enum tt_bridge_mark mark)
 {
-    return !have_unsent(bridges, false);
+    for (const struct end *end = peer->bound; end; end = end->next) {
+        const uint32_t n = end->outgoing ? end->moved : end->told;
+        const bool counts = end->outgoing || end->has_credit;
+        if (counts && n - end->marked[mark] > UINT32_MAX / 2) return false;
+    }
+    return true;
+}
+
+/* While frame follows frame a link is never seen flushed: but a frame has left its slot when as
+ * many more are given to the link as a link has slots at most. */
+static bool is_on_its_way(struct peer *peer, enum tt_bridge_mark mark)
+{
+    struct mark *at = &peer->marks[mark];
+    if (!at->waits) return true;
+    if (!at->is_framed && !is_framed(peer, mark)) return false;
+    if (!at->is_framed) at->nframes = peer->nframes;
+    at->is_framed = true;
+    at->waits = peer->nframes - at->nframes < TT_MAX_SLOTS && !is_flushed(peer);
+    return !at->waits;
+}
+
+bool tt_bridges_have_sent(struct tt_bridges *bridges, enum tt_bridge_mark mark)
+{
+    for (struct peer *peer = bridges->first; peer; peer = peer->next)
+        if (!needs_nothing(bridges, peer) && !is_on_its_way(peer, mark)) return false;
+    return true;
 }
 
 void tt_bridges_end(struct tt_bridges *bridges)
@@ -444,8 +489,12 @@ void tt_bridges_end(struct tt_bridges *bridges)
     bridges->ends = true;
 }
 
+/* Of a peer that has made no call the link may never have room for saying the end. */
 bool tt_bridges_has_ended(struct tt_bridges *bridges, int peer)
 {
     const struct peer *of = bridges->peers[peer];
-    return !of || of->has_said_end || needs_nothing(bridges, of);
+    bool is_used = of && of->has_moved;
+    for (const struct end *end = of ? of->bound : NULL; end; end = end->next)
+        is_used = is_used || (end->outgoing && unsent(bridges, end));
+    return !is_used || of->has_said_end || needs_nothing(bridges, of);
 }

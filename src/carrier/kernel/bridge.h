@@ -35,6 +35,15 @@ struct tt_bridge_pair {
     struct tt_link *tx, *rx;
 };
 
+/* Kinds of calls, each with a mark of its own: calls of a kind end one after the other. REPLAYS: of
+ * all that have ended, at the end of the process. */
+enum tt_bridge_mark {
+    TT_BRIDGE_COLLECTIVES,
+    TT_BRIDGE_EXCHANGES,
+    TT_BRIDGE_REPLAYS,
+    TT_BRIDGE_MARKS
+};
+
 /* Bytes of pinned memory of an end. */
 size_t tt_bridge_bytes(const struct tt_bridge_shape *shape);
 
@@ -51,24 +60,29 @@ void tt_bridges_destroy(struct tt_bridges *bridges);
 
 /* Whether the end is bound. */
 bool tt_bridges_has(const struct tt_bridges *bridges, int peer, int channel, bool outgoing);
-/* Binds an end: memory is tt_bridge_bytes, zeroed; *end is for the kernels. SYSTEM: out of memory.
- */
+/* Lays an end out in memory, which is tt_bridge_bytes, zeroed: *end is for the kernels. */
+void tt_bridges_lay(const struct tt_bridge_shape *shape, bool outgoing, void *memory,
+                    struct tt_device_end *end);
+/* Binds an end as it was laid out, when kernels can find it there: peers may send to it from now
+ * on. SYSTEM: out of memory, and nothing is bound. */
 TT_NODISCARD tt_status tt_bridges_bind(struct tt_bridges *bridges, int peer, int channel,
-                                       bool outgoing, const struct tt_bridge_pair *pair,
-                                       void *memory, struct tt_device_end *end);
+                                       const struct tt_bridge_pair *pair,
+                                       const struct tt_device_end *laid);
 
 /* Moves what can be moved. TT_OK: something was; TT_IN_PROGRESS: nothing; else a link has failed,
  * or a rank has sent what is no frame. What a rank that is gone has sent is still taken. */
 tt_status tt_bridges_move(struct tt_bridges *bridges);
 /* Whether what kernels have published or released is not sent, or not yet on its way. */
 bool tt_bridges_have_work(struct tt_bridges *bridges);
-/* Whether all that kernels have published or released is on its way to ranks that are not gone. */
-bool tt_bridges_have_sent(struct tt_bridges *bridges);
+/* Notes what kernels have published and released so far, in the place of the kind's mark before. */
+void tt_bridges_mark(struct tt_bridges *bridges, enum tt_bridge_mark mark);
+/* Whether all that was marked is on its way to ranks that are not gone, whatever came after it. */
+bool tt_bridges_have_sent(struct tt_bridges *bridges, enum tt_bridge_mark mark);
 /* The kernels use the bridges no more: tells each rank that has released all messages that this
  * rank sends it nothing more. */
 void tt_bridges_end(struct tt_bridges *bridges);
 /* After tt_bridges_end: whether all messages to the rank are released, and it knows of the end; or
- * it is gone. */
+ * it is gone, or there was no message. */
 bool tt_bridges_has_ended(struct tt_bridges *bridges, int peer);
 
 #endif

@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "base/pause.h"
 #include "base/thread.h"
-#include "carrier/kernel/bridge.h"
 #include "carrier/kernel/kernel.h"
 #include "device/call.h"
 #include "driver/context.h"
@@ -37,6 +36,8 @@ struct tt_proxy {
     bool is_started;
     pthread_t thread;
     struct pinned *pinned;
+    char *spare; /* of the latest pinned memory: so many ends that are not bound */
+    size_t nspare;
     _Atomic size_t nbytes; /* of them; writer: the issuing thread */
     /* owner: who has entered the engine */
     struct tt_bridges *bridges;
@@ -90,7 +91,8 @@ static bool is_gone(const void *arg, int rank)
     return state == TT_RANK_LEFT || state == TT_RANK_ABORTED || tt_fabric_lost(fabric, rank);
 }
 
-/* Whether a rank that is gone is missed the checks of calls say. */
+/* Whether a rank that is gone is missed the checks of calls say. A connection that the program has
+ * closed is a failure at once: what kernels send over it is lost, and no check may say so. */
 static tt_status move_entered(struct tt_proxy *proxy)
 {
     struct tt_fabric *fabric = proxy->comm->fabric;
@@ -100,6 +102,8 @@ static tt_status move_entered(struct tt_proxy *proxy)
     if (moved < 0 && !tt_fabric_failure(fabric, NULL))
         tt_ignore(tt_fabric_fail(fabric, moved, "%s", tt_last_error()));
     tt_ignore(tt_wires_progress(fabric->wires));
+    const char *closed = tt_wires_closed_here(fabric->wires);
+    if (closed) tt_ignore(tt_fabric_fail(fabric, TT_ERR_USAGE, "%s", closed));
     if (tt_fabric_failure(fabric, NULL)) tt_fabric_pass_on(fabric);
     return moved;
 }
@@ -236,9 +240,15 @@ bool tt_proxy_has_ended(struct tt_proxy *proxy, int rank)
     return ended;
 }
 
-bool tt_proxy_has_sent(const struct tt_proxy *proxy)
+void tt_proxy_mark(struct tt_proxy *proxy, enum tt_bridge_mark mark)
 {
-    return tt_bridges_have_sent(proxy->bridges);
+    tt_bridges_mark(proxy->bridges, mark);
+}
+
+bool tt_proxy_has_sent(const struct tt_proxy *proxy, enum tt_bridge_mark mark)
+{
+    return !tt_wires_closed_here(proxy->comm->fabric->wires) &&
+           tt_bridges_have_sent(proxy->bridges, mark);
 }
 
 size_t tt_proxy_bytes(const struct tt_proxy *proxy)
@@ -281,23 +291,31 @@ static bool is_new(const struct tt_proxy *proxy, const struct tt_bridge_use *use
            !tt_bridges_has(proxy->bridges, use->peer, use->channel, use->outgoing);
 }
 
-static tt_status bind_end(struct tt_proxy *proxy, const struct tt_bridge_use *use, void *memory)
+/* In the first spare memory, where it stays spare if the end is not bound. Peers hear of the end
+ * when kernels can find it. */
+static tt_status bind_end(struct tt_proxy *proxy, const struct tt_bridge_use *use)
 {
     struct tt_fabric *fabric = proxy->comm->fabric;
     const int channel = tt_fabric_bridge_channel(fabric);
     const struct tt_bridge_pair pair = {tt_fabric_tx(fabric, use->peer, channel),
                                         tt_fabric_rx(fabric, use->peer, channel)};
     struct tt_device_end end;
+    tt_bridges_lay(&proxy->shape, use->outgoing, proxy->spare, &end);
+    TT_TRY(tt_device_room_bind(proxy->room, use->peer, use->channel, &end));
     tt_engine_enter(&proxy->comm->engine);
-    const tt_status status = tt_bridges_bind(proxy->bridges, use->peer, use->channel, use->outgoing,
-                                             &pair, memory, &end);
+    const tt_status status = tt_bridges_bind(proxy->bridges, use->peer, use->channel, &pair, &end);
     tt_engine_leave(&proxy->comm->engine);
-    return status ? status : tt_device_room_bind(proxy->room, use->peer, use->channel, &end);
+    if (status) return status;
+    proxy->spare += tt_bridge_bytes(&proxy->shape);
+    proxy->nspare--;
+    return TT_OK;
 }
 
 /* So many ends' memory, which is freed with the proxy. */
-static tt_status pin(struct tt_proxy *proxy, size_t nbytes, char **memory)
+static tt_status pin(struct tt_proxy *proxy, size_t nends)
 {
+    if (nends <= proxy->nspare) return TT_OK; /* of a call whose ends could not be bound */
+    const size_t nbytes = nends * tt_bridge_bytes(&proxy->shape);
     struct pinned *pinned = malloc(sizeof *pinned);
     if (!pinned) return tt_fail(TT_ERR_SYSTEM, "out of memory for bridges between GPUs");
     const tt_status status =
@@ -309,23 +327,19 @@ static tt_status pin(struct tt_proxy *proxy, size_t nbytes, char **memory)
     pinned->next = proxy->pinned;
     proxy->pinned = pinned;
     atomic_fetch_add_explicit(&proxy->nbytes, nbytes, memory_order_relaxed);
-    *memory = pinned->memory;
+    proxy->spare = pinned->memory;
+    proxy->nspare = nends;
     return TT_OK;
 }
 
 tt_status tt_proxy_bind(struct tt_proxy *proxy, const struct tt_bridge_use *uses, int nuses)
 {
-    const size_t nbytes = tt_bridge_bytes(&proxy->shape);
     size_t nnew = 0;
-    char *memory = NULL;
     for (int i = 0; i < nuses; i++) nnew += is_new(proxy, &uses[i]);
     if (!nnew) return proxy->pinned ? start(proxy) : TT_OK; /* it may have failed to start */
-    TT_TRY(pin(proxy, nnew * nbytes, &memory));
-    for (int i = 0; i < nuses; i++) {
-        if (!is_new(proxy, &uses[i])) continue;
-        TT_TRY(bind_end(proxy, &uses[i], memory));
-        memory += nbytes;
-    }
+    TT_TRY(pin(proxy, nnew));
+    for (int i = 0; i < nuses; i++)
+        if (is_new(proxy, &uses[i])) TT_TRY(bind_end(proxy, &uses[i]));
     return start(proxy);
 }
 

@@ -8,6 +8,7 @@
 #define TT_CARRIER_KERNEL_PROXY_H
 
 #include "carrier/carrier.h"
+#include "carrier/kernel/bridge.h"
 #include "transport/device/device_room.h"
 
 struct tt_proxy;
@@ -36,8 +37,10 @@ void tt_proxy_end(struct tt_proxy *proxy);
 /* After tt_proxy_end: whether the rank, of another host, has taken all that this one has sent, or
  * is gone. */
 bool tt_proxy_has_ended(struct tt_proxy *proxy, int rank);
-/* Whether all that kernels have published is on its way. By who has entered the engine. */
-bool tt_proxy_has_sent(const struct tt_proxy *proxy);
+/* Marks what kernels have published so far; whether all that was marked is on its way (bridge.h).
+ * By who has entered the engine. */
+void tt_proxy_mark(struct tt_proxy *proxy, enum tt_bridge_mark mark);
+bool tt_proxy_has_sent(const struct tt_proxy *proxy, enum tt_bridge_mark mark);
 /* Bytes of pinned memory held. */
 size_t tt_proxy_bytes(const struct tt_proxy *proxy);
 /* Nothing is moved any more when this returns. NULL is allowed. */

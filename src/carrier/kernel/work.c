@@ -185,18 +185,24 @@ static tt_status advance(struct tt_work *work)
 }
 
 /* Inside a host kernels publish and release in memory of GPUs. What goes to other hosts must be on
- * its way: the process may end after the call. */
+ * its way: the process may end after the call. What is published when the kernel is seen to have
+ * ended is waited for; later calls go on meanwhile. */
 static tt_status flush_exchange(struct tt_work *work)
 {
-    const struct tt_proxy *proxy = own(work)->life->proxy;
-    return !proxy || tt_proxy_has_sent(proxy) ? TT_OK : TT_IN_PROGRESS;
+    struct tt_kernel_work *mine = own(work);
+    struct tt_proxy *proxy = mine->life->proxy;
+    const enum tt_bridge_mark mark = mine->exchange ? TT_BRIDGE_EXCHANGES : TT_BRIDGE_COLLECTIVES;
+    if (!proxy) return TT_OK;
+    if (!mine->has_marked) tt_proxy_mark(proxy, mark);
+    mine->has_marked = true;
+    return tt_proxy_has_sent(proxy, mark) ? TT_OK : TT_IN_PROGRESS;
 }
 
 static tt_status flush_collective(struct tt_work *work)
 {
     const struct tt_fabric *fabric = work->engine->fabric;
-    if (fabric->wires && !tt_wires_flushed(fabric->wires)) return TT_IN_PROGRESS;
-    return flush_exchange(work);
+    const tt_status sent = flush_exchange(work);
+    return fabric->wires && !tt_wires_flushed(fabric->wires) ? TT_IN_PROGRESS : sent;
 }
 
 /* ---- Checks --------------------------------------------------------------------------------- */
@@ -273,10 +279,12 @@ void tt_kernel_refuse(struct tt_kernel_work *mine, struct tt_kernel_refusal *ref
     leave_peers(mine);
 }
 
+/* Ranks of other hosts learn that this one has done its part: they miss it no more if it dies. */
 static void end_collective(struct tt_work *work, tt_status status)
 {
     if (!status) leave_peers(own(work));
     tt_collective_end(work, status);
+    if (!status && own(work)->life->proxy) tt_wires_send_record(work->engine->fabric->wires);
 }
 
 static void end_exchange(struct tt_work *work, tt_status status)

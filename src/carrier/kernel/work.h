@@ -40,6 +40,7 @@ struct tt_kernel_work {
     struct tt_work work; /* first: the address of the work is this one's */
     struct tt_kernel_life *life;
     uint64_t number;                         /* struct tt_device_call */
+    bool has_marked;                         /* what its kernel has sent (bridge.h) */
     bool uses_peers;                         /* it may use memory of other ranks of this process */
     const struct tt_kernel_refusal *refusal; /* NULL: the call has a kernel */
     int64_t grace_ns; /* after a failure: until when the kernel may wait for ranks that read what it

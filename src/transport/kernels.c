@@ -47,12 +47,14 @@ bool tt_fabric_lends(const struct tt_fabric *fabric, int rank, uint64_t seq)
            atomic_load_explicit(&record->done, memory_order_acquire) >= seq;
 }
 
+/* Of this host: each rank learns at another moment that one of another host has left. */
 static uint32_t count_left(const struct tt_fabric *fabric)
 {
     uint32_t n = 0;
     for (int r = 0; r < fabric->nranks; r++)
-        n += atomic_load_explicit(&tt_fabric_record(fabric, r)->state, memory_order_acquire) !=
-             TT_RANK_HERE;
+        n += tt_fabric_is_local(fabric, r) &&
+             atomic_load_explicit(&tt_fabric_record(fabric, r)->state, memory_order_acquire) !=
+                 TT_RANK_HERE;
     return n;
 }
 
@@ -68,7 +70,7 @@ bool tt_fabric_is_used_by(const struct tt_fabric *fabric, int rank)
         atomic_load_explicit(&record->lenders, memory_order_acquire) &
             tt_fabric_lender(fabric, fabric->rank))
         return true;
-    /* release: publish_use of carrier/kernel/replays.c */
+    /* release: tt_graphs_publish_use of carrier/kernel/replays.c */
     const uint32_t captured = atomic_load_explicit(&record->captured, memory_order_acquire);
     const bool here =
         atomic_load_explicit(&fabric->record->state, memory_order_relaxed) == TT_RANK_HERE;

@@ -25,6 +25,7 @@ static void fill_record(const void *owner, struct tt_wire_record *record)
     record->seq = entered(fabric);
     const struct tt_entry *entry = tt_fabric_entry(fabric, fabric->rank, record->seq);
     record->done = atomic_load_explicit(&mine->done, memory_order_relaxed);
+    record->replays = (uint32_t)atomic_load_explicit(&mine->replays, memory_order_acquire);
     record->count = atomic_load_explicit(&entry->count, memory_order_relaxed);
     record->algorithm = atomic_load_explicit(&entry->algorithm, memory_order_relaxed);
     record->collective = atomic_load_explicit(&entry->collective, memory_order_relaxed);
@@ -46,6 +47,15 @@ static void take_entry(struct tt_entry *entry, const struct tt_wire_record *reco
     atomic_store_explicit(&entry->seq, record->seq, memory_order_release);
 }
 
+/* The count only grows; records may come late. */
+static void take_replays(struct tt_rank_record *theirs, uint32_t lower_half)
+{
+    const uint64_t before = atomic_load_explicit(&theirs->replays, memory_order_relaxed);
+    const uint32_t more = lower_half - (uint32_t)before;
+    if (more < UINT32_MAX / 2) /* acquire: replays_of of carrier/kernel/replays.c */
+        atomic_store_explicit(&theirs->replays, before + more, memory_order_release);
+}
+
 static void on_record(void *fabric, int peer, const struct tt_wire_record *record)
 {
     struct tt_rank_record *theirs = tt_fabric_record(fabric, peer);
@@ -57,6 +67,7 @@ static void on_record(void *fabric, int peer, const struct tt_wire_record *recor
     }
     if (record->done > atomic_load_explicit(&theirs->done, memory_order_relaxed))
         atomic_store_explicit(&theirs->done, record->done, memory_order_release);
+    take_replays(theirs, record->replays);
 }
 
 static void on_left(void *fabric, int peer, uint32_t state)

@@ -57,7 +57,7 @@ struct tt_wire_record {
     uint64_t done, seq, count, algorithm;
     uint32_t state, collective, type, op;
     int32_t root;
-    uint32_t reserved;
+    uint32_t replays; /* the lower half of struct tt_rank_record's */
 };
 _Static_assert(sizeof(struct tt_wire_record) == 56, "no padding on the wire");
 

@@ -35,8 +35,14 @@ struct tt_bridge_pair {
     struct tt_link *tx, *rx;
 };
 
-/* Kinds of calls, each with a mark of its own: calls of a kind end one after the other. */
-enum tt_bridge_mark { TT_BRIDGE_COLLECTIVES, TT_BRIDGE_EXCHANGES, TT_BRIDGE_MARKS };
+/* Kinds of calls, each with a mark of its own: calls of a kind end one after the other. REPLAYS: of
+ * all that have ended, at the end of the process. */
+enum tt_bridge_mark {
+    TT_BRIDGE_COLLECTIVES,
+    TT_BRIDGE_EXCHANGES,
+    TT_BRIDGE_REPLAYS,
+    TT_BRIDGE_MARKS
+};
 
 /* Bytes of pinned memory of an end. */
 size_t tt_bridge_bytes(const struct tt_bridge_shape *shape);

@@ -48,6 +48,7 @@ static tt_status fill_exchange(struct taken *taken)
 {
     const struct tt_pending_call *call = taken->call;
     struct tt_group_exchange *exchange = call->exchange;
+    TT_TRY(tt_kernel_bind_exchange(call));
     TT_TRY(tt_kernel_fill_exchange(call, &taken->device));
     taken->made->table = exchange->table;
     taken->made->exchange = exchange;
@@ -232,18 +233,6 @@ static int count_captured(const struct tt_calls *calls)
     return n;
 }
 
-static tt_status refuse_bridges(const struct tt_calls *calls)
-{
-    for (const struct tt_pending_call *call = calls->first; call; call = call->next)
-        if (call->capture && call->comm->kernel->proxy)
-            return tt_fail(TT_ERR_USAGE,
-                           "communicator %s has ranks on several hosts, and calls that kernels "
-                           "carry out between hosts cannot be captured into CUDA graphs: issue "
-                           "them directly, or set TUTTI_DEVICE_BRIDGES=0 on all ranks",
-                           call->comm->name);
-    return TT_OK;
-}
-
 tt_status tt_kernel_capture(struct tt_calls *calls, void **out)
 {
     const int n = count_captured(calls);
@@ -252,8 +241,7 @@ tt_status tt_kernel_capture(struct tt_calls *calls, void **out)
     if (!captured) return tt_fail(TT_ERR_SYSTEM, "out of memory to capture %d calls", n);
     for (struct tt_pending_call *call = calls->first; call; call = call->next)
         if (call->capture) captured->taken[captured->ntaken++].call = call;
-    tt_status status = refuse_bridges(calls);
-    if (!status) status = capture_all(captured);
+    const tt_status status = capture_all(captured);
     if (status) {
         tt_kernel_captured(captured, false);
         return status;

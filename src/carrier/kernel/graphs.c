@@ -3,10 +3,67 @@
 #include <stdlib.h>
 
 #include "carrier/kernel/graphs.h"
-#include "driver/capture.h"
 #include "carrier/kernel/exchange.h"
+#include "device/device.h"
+#include "driver/capture.h"
 
 enum { MOST_CALLS = 1024 };
+
+/* ---- Creation -------------------------------------------------------------------------------- */
+
+/* From now on kernels of this rank may use memory of others. */
+static tt_status begin_use(const struct tt_graphs *graphs, const struct tt_group_exchange *exchange)
+{
+    if (!tt_kernel_may_use_peers(graphs->comm, exchange, TT_NO_TURN))
+        return tt_kernel_fail_alone(graphs->comm, exchange, TT_NO_TURN);
+    tt_graphs_publish_use(graphs, 1);
+    tt_fabric_end_kernel(graphs->comm->fabric);
+    return TT_OK;
+}
+
+/* Calls that were issued before are before the first replay. */
+static tt_status begin(struct tt_graphs *graphs, const struct tt_group_exchange *exchange)
+{
+    graphs->left = calloc(2 * (size_t)graphs->comm->nranks, sizeof *graphs->left);
+    if (!graphs->left) return tt_fail(TT_ERR_SYSTEM, "out of memory for calls of CUDA graphs");
+    TT_TRY(tt_share_begin_order(graphs->comm->kernel->place.share));
+    TT_TRY(begin_use(graphs, exchange));
+    graphs->attended.look = tt_graphs_watch;
+    tt_attend(graphs->comm->kernel->queue.attendant, &graphs->attended);
+    return TT_OK;
+}
+
+tt_status tt_graphs_get(struct tt_comm_core *comm, const struct tt_group_exchange *exchange,
+                        struct tt_graphs **out)
+{
+    struct tt_kernel_part *on = comm->kernel;
+    struct tt_graphs *graphs = atomic_load_explicit(&on->graphs, memory_order_relaxed);
+    if (!graphs) {
+        graphs = calloc(1, sizeof *graphs);
+        if (!graphs) return tt_fail(TT_ERR_SYSTEM, "out of memory for calls of CUDA graphs");
+        graphs->comm = comm;
+        graphs->context = tt_device_context(on->device);
+        graphs->life = &on->life;
+        pthread_mutex_init(&graphs->lock, NULL);
+        const tt_status status = begin(graphs, exchange);
+        if (status) {
+            tt_graphs_destroy(graphs);
+            return status;
+        }
+        atomic_store_explicit(&on->graphs, graphs, memory_order_release);
+    }
+    *out = graphs;
+    return TT_OK;
+}
+
+void tt_graphs_destroy(struct tt_graphs *graphs)
+{
+    if (!graphs) return;
+    pthread_mutex_destroy(&graphs->lock);
+    free(graphs->calls);
+    free(graphs->left);
+    free(graphs);
+}
 
 /* ---- Graphs --------------------------------------------------------------------------------- */
 
@@ -79,10 +136,25 @@ tt_status tt_graphs_find(struct tt_graphs *graphs, uint64_t capture, void *handl
         pthread_mutex_lock(&graphs->lock);
         graph->next = graphs->list;
         graphs->list = graph;
+        tt_graphs_note_locked(graphs);
         pthread_mutex_unlock(&graphs->lock);
     }
     *out = graph;
     return TT_OK;
+}
+
+static bool are_there_locked(const struct tt_graphs *graphs)
+{
+    const struct tt_graph *graph = graphs->list;
+    /* release: is_gone */
+    while (graph && atomic_load_explicit(&graph->gone, memory_order_acquire)) graph = graph->next;
+    return graph;
+}
+
+void tt_graphs_note_locked(struct tt_graphs *graphs)
+{
+    atomic_store_explicit(&graphs->life->may_replay, are_there_locked(graphs),
+                          memory_order_relaxed);
 }
 
 bool tt_graphs_are_there(const struct tt_kernel_part *on)
@@ -90,11 +162,9 @@ bool tt_graphs_are_there(const struct tt_kernel_part *on)
     struct tt_graphs *graphs = on->graphs;
     if (!graphs) return false;
     pthread_mutex_lock(&graphs->lock);
-    const struct tt_graph *graph = graphs->list;
-    /* release: is_gone */
-    while (graph && atomic_load_explicit(&graph->gone, memory_order_acquire)) graph = graph->next;
+    const bool there = are_there_locked(graphs);
     pthread_mutex_unlock(&graphs->lock);
-    return graph;
+    return there;
 }
 
 bool tt_graphs_are_gone(const struct tt_kernel_part *on)

@@ -56,6 +56,9 @@ struct tt_graphs {
     const struct tt_group_exchange *exchange; /* of the replay that was seen to run; NULL: it has
                                                * none */
     int64_t gone_ns; /* until when that one's kernel may see what a rank did that is gone */
+    int64_t lost_ns; /* the same for a collective, and ranks of other hosts; of `running` */
+    uint64_t told;   /* what other hosts were told last: struct tt_rank_record's replays */
+    int64_t told_ns; /* when */
     struct tt_call_entry *calls; /* [ncalls]: captured collectives that differ */
     uint32_t ncalls, room;
 };
@@ -83,6 +86,10 @@ struct tt_group_exchange *tt_graphs_exchange_locked(const struct tt_graphs *grap
 /* Whether the call, of this number, needs a rank that graphs->left has. */
 bool tt_graphs_needs_left_locked(const struct tt_graphs *graphs, uint64_t number);
 
+/* For ranks that leave (part.c): struct tt_rank_record's `captured`. */
+void tt_graphs_publish_use(const struct tt_graphs *graphs, uint32_t captured);
+/* As the attendant does. */
+int64_t tt_graphs_watch(struct tt_attended *attended);
 /* Looks now, not only when the attendant does, at what became of the replays. */
 void tt_graphs_look(struct tt_comm_core *comm);
 void tt_graphs_look_locked(struct tt_graphs *graphs);
@@ -99,6 +106,8 @@ bool tt_graphs_have_ended(const struct tt_kernel_part *on);
 bool tt_graphs_are_gone(const struct tt_kernel_part *on);
 /* Whether a graph that may be replayed has calls of the rank. Any thread. */
 bool tt_graphs_are_there(const struct tt_kernel_part *on);
+/* Notes that in struct tt_kernel_life. */
+void tt_graphs_note_locked(struct tt_graphs *graphs);
 void tt_graphs_destroy(struct tt_graphs *graphs);
 
 #endif

@@ -417,14 +417,32 @@ static bool has_ended_all(const struct tt_kernel_part *on)
            atomic_load_explicit(&on->issued, memory_order_relaxed);
 }
 
+/* Whether the messages of replays that have ended are on the network, which no call waits for; a
+ * thread that has entered the engine may never leave it. */
+static bool has_sent_replays(struct tt_comm_core *comm, bool *has_marked)
+{
+    struct tt_kernel_part *on = comm->kernel;
+    if (!on->proxy || !on->graphs || !tt_kernel_has_ended(&on->life)) return true;
+    if (tt_fabric_failure(comm->fabric, NULL) || atomic_load(&comm->fabric->aborted)) return true;
+    if (!tt_engine_enter_if_idle(&comm->engine)) return false;
+    if (!*has_marked) tt_proxy_mark(on->proxy, TT_BRIDGE_REPLAYS);
+    *has_marked = true;
+    const bool sent = tt_proxy_has_sent(on->proxy, TT_BRIDGE_REPLAYS);
+    tt_engine_leave(&comm->engine);
+    return sent;
+}
+
 /* The attendant may not have looked yet at kernels that have ended. */
 static void settle(struct tt_comm_core *comm)
 {
     struct tt_kernel_part *on = comm->kernel;
     const int64_t deadline_ns = tt_deadline_ns(SETTLE_MS);
     struct tt_pause pause = {0};
+    bool has_marked = false;
     tt_graphs_look(comm);
-    while (has_ended_all(on) && !tt_attended_is_empty(&on->queue) && !tt_expired(deadline_ns))
+    while (has_ended_all(on) &&
+           (!tt_attended_is_empty(&on->queue) || !has_sent_replays(comm, &has_marked)) &&
+           !tt_expired(deadline_ns))
         tt_pause(&pause);
 }
 

@@ -14,8 +14,10 @@
 #include "driver/context.h"
 #include "program/program.h"
 
-/* How long it sleeps while it awaits nothing and nobody wakes it. */
-enum { IDLE_MS = 10 };
+/* How long it sleeps while it awaits nothing and nobody wakes it. A replay of a CUDA graph wakes
+ * nobody: while there is a graph, the thread looks in between whether a kernel has begun, so often
+ * in the first SOON_MS without work, and then less often. */
+enum { IDLE_MS = 10, SOON_MS = 100, LOOK_US = 50, LOOK_LATER_US = 1000 };
 
 /* Pinned memory of several ends. */
 struct pinned {
@@ -40,6 +42,9 @@ struct tt_proxy {
     /* owner: who has entered the engine */
     struct tt_bridges *bridges;
     bool ends;
+    /* owner: its thread */
+    uint64_t nbegun;  /* kernels that had begun when it last looked at the bridges */
+    int64_t moved_ns; /* when it last had something to do */
     /* guarded by lock */
     pthread_mutex_t lock;
     pthread_cond_t changed; /* the thread waits for it: `stop` and `woken` */
@@ -48,13 +53,25 @@ struct tt_proxy {
 
 /* ---- The thread ----------------------------------------------------------------------------- */
 
+static uint64_t read_word(const uint64_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+/* Kernels that have begun, also those of replays. */
+static uint64_t count_begun(const struct tt_proxy *proxy)
+{
+    return read_word(&proxy->comm->kernel->life.report->nbegun);
+}
+
 /* Whether messages of other ranks are awaited: for a kernel, or at the end. Also without that they
  * are taken, now and then: a rank that leaves waits until all that it has sent is. */
 static bool awaits(const struct tt_proxy *proxy)
 {
     const struct tt_kernel_part *on = proxy->comm->kernel;
-    return proxy->ends || __atomic_load_n(&on->life.report->ended, __ATOMIC_ACQUIRE) <
-                              atomic_load_explicit(&on->issued, memory_order_relaxed);
+    const struct tt_device_report *report = on->life.report;
+    return proxy->ends || read_word(&report->nended) < count_begun(proxy) ||
+           read_word(&report->ended) < atomic_load_explicit(&on->issued, memory_order_relaxed);
 }
 
 /* Whether nothing may be moved any more. */
@@ -97,6 +114,7 @@ static tt_status move(struct tt_proxy *proxy, bool *idle)
     struct tt_engine *engine = &proxy->comm->engine;
     tt_status moved = TT_IN_PROGRESS;
     *idle = false;
+    proxy->nbegun = count_begun(proxy);
     if (atomic_exchange_explicit(&engine->busy, true, memory_order_acquire)) return moved;
     if (has_stopped(engine->fabric))
         *idle = true;
@@ -107,16 +125,31 @@ static tt_status move(struct tt_proxy *proxy, bool *idle)
     return moved;
 }
 
+/* How long it sleeps at once while it is idle. */
+static int64_t pause_ns(const struct tt_proxy *proxy)
+{
+    const struct tt_kernel_life *life = &proxy->comm->kernel->life;
+    if (!atomic_load_explicit(&life->may_replay, memory_order_relaxed))
+        return IDLE_MS * INT64_C(1000000);
+    const bool soon = tt_now_ns() - proxy->moved_ns < SOON_MS * INT64_C(1000000);
+    return (soon ? LOOK_US : LOOK_LATER_US) * INT64_C(1000);
+}
+
+static void sleep_locked(struct tt_proxy *proxy, int64_t until_ns)
+{
+    const struct timespec until = {.tv_sec = until_ns / 1000000000,
+                                   .tv_nsec = until_ns % 1000000000};
+    pthread_cond_timedwait(&proxy->changed, &proxy->lock, &until);
+}
+
 /* False: it is to stop. */
 static bool rest(struct tt_proxy *proxy, bool idle)
 {
+    const int64_t end_ns = tt_deadline_ns(IDLE_MS), each_ns = idle ? pause_ns(proxy) : 0;
     pthread_mutex_lock(&proxy->lock);
-    if (idle && !proxy->stop && !proxy->woken) {
-        const int64_t until_ns = tt_deadline_ns(IDLE_MS);
-        const struct timespec until = {.tv_sec = until_ns / 1000000000,
-                                       .tv_nsec = until_ns % 1000000000};
-        pthread_cond_timedwait(&proxy->changed, &proxy->lock, &until);
-    }
+    while (idle && !proxy->stop && !proxy->woken && !tt_expired(end_ns) &&
+           count_begun(proxy) == proxy->nbegun)
+        sleep_locked(proxy, tt_now_ns() + each_ns);
     proxy->woken = false;
     const bool stop = proxy->stop;
     pthread_mutex_unlock(&proxy->lock);
@@ -134,6 +167,7 @@ static void *run(void *argument)
             pause = (struct tt_pause){0};
         else if (!idle)
             tt_pause(&pause);
+        if (!idle) proxy->moved_ns = tt_now_ns();
     }
     return NULL;
 }

@@ -13,9 +13,15 @@
 #include "device/device.h"
 
 enum {
-    IDLE_MS = 10, /* between two looks of the attendant while no replay runs */
-    BUSY_MS = 1,  /* while one runs */
-    END_MS = 3000 /* how long the end waits for a kernel that was told to end */
+    IDLE_MS = 10,  /* between two looks of the attendant while no replay runs */
+    BUSY_MS = 1,   /* while one runs */
+    END_MS = 3000, /* how long the end waits for a kernel that was told to end */
+    /* How long the kernel of a collective has to end after the connection with a rank of another
+     * host has ended: that rank's part may be done */
+    LOST_MS = 500,
+    /* How often ranks of other hosts are told of replays, and of one that runs for long */
+    TELL_MS = 100,
+    TELL_AGAIN_MS = 1000
 };
 
 /* ---- What the kernels report ---------------------------------------------------------------- */
@@ -54,6 +60,12 @@ static uint64_t replays_of(const struct tt_comm_core *comm, int rank)
 {
     return atomic_load_explicit(&tt_fabric_record(comm->fabric, rank)->replays,
                                 memory_order_acquire);
+}
+
+/* Whether the rank has done its part of the next collective of a replay. */
+static bool has_more(const struct tt_comm_core *comm, int rank, const struct seen *seen)
+{
+    return replays_of(comm, rank) / 2 > seen->nreplayed;
 }
 
 bool tt_graphs_has_replayed(const struct tt_comm_core *comm, int rank)
@@ -133,28 +145,56 @@ static bool check_exchange_locked(struct tt_graphs *graphs, const struct seen *s
     return status < 0;
 }
 
+static bool is_gone(const struct tt_comm_core *comm, int rank)
+{
+    const uint32_t state =
+        atomic_load_explicit(&tt_fabric_record(comm->fabric, rank)->state, memory_order_acquire);
+    return state == TT_RANK_LEFT || state == TT_RANK_ABORTED;
+}
+
+/* The connection with a rank of another host that the replay needs has ended, for long enough:
+ * *text says how. */
+static bool find_lost_locked(struct tt_graphs *graphs, const struct seen *seen, char *text,
+                             size_t size)
+{
+    const struct tt_comm_core *comm = graphs->comm;
+    const char *lost = NULL;
+    if (!comm->fabric->wires || !seen->runs || seen->is_exchange) return false;
+    tt_engine_enter(&graphs->comm->engine);
+    for (int r = 0; r < comm->nranks && !lost; r++)
+        if (!is_gone(comm, r) && !has_more(comm, r, seen)) lost = tt_fabric_lost(comm->fabric, r);
+    if (lost) snprintf(text, size, "%s", lost);
+    tt_engine_leave(&graphs->comm->engine);
+    if (lost && (graphs->running != seen->nbegun || !graphs->lost_ns))
+        graphs->lost_ns = tt_deadline_ns(LOST_MS);
+    return lost && tt_expired(graphs->lost_ns);
+}
+
 /* A rank is gone that the replay needs. False: none. *left: one has left or aborted that this
  * replay does not need. */
 static bool check_peers_locked(struct tt_graphs *graphs, const struct seen *seen, bool *left)
 {
     const struct tt_comm_core *comm = graphs->comm;
+    char text[MESSAGE];
     for (int r = 0; r < comm->nranks; r++) {
         const struct tt_rank_record *record = tt_fabric_record(comm->fabric, r);
         if (r == comm->rank) continue;
         const uint32_t state = atomic_load_explicit(&record->state, memory_order_acquire);
-        const bool needed =
-            seen->runs && !seen->is_exchange && replays_of(comm, r) / 2 <= seen->nreplayed;
+        const bool needed = seen->runs && !seen->is_exchange && !has_more(comm, r, seen);
         const bool dead = needed && state == TT_RANK_HERE && tt_fabric_is_dead(comm->fabric, r);
         const bool gone = state == TT_RANK_LEFT || state == TT_RANK_ABORTED;
         *left = *left || gone;
         if (!dead && (!gone || !needed)) continue;
-        char name[128], text[MESSAGE];
+        char name[128];
         tt_fabric_name_rank(comm->fabric, r, name, sizeof name);
         snprintf(text, sizeof text, "%s %s", name, tt_kernel_how_gone(comm, r));
         fail(graphs, TT_ERR_REMOTE, text);
         return true;
     }
-    return check_exchange_locked(graphs, seen);
+    if (!find_lost_locked(graphs, seen, text, sizeof text))
+        return check_exchange_locked(graphs, seen);
+    fail(graphs, TT_ERR_REMOTE, text);
+    return true;
 }
 
 /* Who has not begun the replay that this rank is in. */
@@ -232,8 +272,7 @@ static void check_gpu_locked(const struct tt_graphs *graphs)
 
 /* ---- Looking ------------------------------------------------------------------------------ */
 
-/* For ranks that leave (part.c): struct tt_rank_record. */
-static void publish_use(const struct tt_graphs *graphs, uint32_t captured)
+void tt_graphs_publish_use(const struct tt_graphs *graphs, uint32_t captured)
 {
     atomic_store_explicit(&graphs->comm->fabric->record->captured, captured,
                           memory_order_release); /* acquire: tt_fabric_is_used_by */
@@ -247,7 +286,7 @@ static void close_locked(struct tt_graphs *graphs)
     (void)__atomic_exchange_n(&graphs->life->report->closed, 2, __ATOMIC_SEQ_CST);
     if (!tt_kernel_has_stopped(graphs->life)) return;
     graphs->closed = true;
-    publish_use(graphs, 0);
+    tt_graphs_publish_use(graphs, 0);
 }
 
 /* Calls that need a rank which has left end at once from now on. */
@@ -260,17 +299,27 @@ static void close_to_left_locked(const struct tt_graphs *graphs)
                 (void)__atomic_exchange_n(&call->exchange->table->closed, 1, __ATOMIC_SEQ_CST);
 }
 
+/* Ranks of this host that have left. */
+static uint32_t count_left_beside(const struct tt_graphs *graphs)
+{
+    uint32_t n = 0;
+    for (int r = 0; r < graphs->comm->nranks; r++)
+        n += graphs->left[r] && tt_fabric_is_local(graphs->comm->fabric, r);
+    return n;
+}
+
 /* A rank that leaves waits for this rank to stop using its memory: no replay that needs the rank
  * can succeed from then on. But it may have done its part of one that has begun; so first the ranks
- * are looked at, then whether a replay runs. */
-static void note_left_locked(struct tt_graphs *graphs)
+ * are looked at, then whether a replay runs. What a rank of another host has sent before it left is
+ * here: replays go on that it has done its part of. */
+static void note_left_locked(struct tt_graphs *graphs, const struct seen *seen)
 {
     const struct tt_comm_core *comm = graphs->comm;
     bool *now = graphs->left + comm->nranks;
     uint32_t n = 0;
     for (int r = 0; r < comm->nranks; r++) {
-        now[r] = r != comm->rank && atomic_load_explicit(&tt_fabric_record(comm->fabric, r)->state,
-                                                         memory_order_acquire) != TT_RANK_HERE;
+        now[r] = r != comm->rank && is_gone(comm, r) &&
+                 (tt_fabric_is_local(comm->fabric, r) || !has_more(comm, r, seen));
         n += now[r];
     }
     if (n != graphs->nleft && !read_report(graphs->life->report).runs) {
@@ -281,7 +330,7 @@ static void note_left_locked(struct tt_graphs *graphs)
     if (!graphs->nleft) return;
     if (tt_kernel_has_ended(graphs->life) ||
         !tt_graphs_needs_left_locked(graphs, read_word(&graphs->life->report->captured)))
-        publish_use(graphs, 1 + graphs->nleft);
+        tt_graphs_publish_use(graphs, 1 + count_left_beside(graphs));
 }
 
 static bool has_failed(const struct tt_graphs *graphs)
@@ -302,11 +351,29 @@ static void fail_left_locked(const struct tt_graphs *graphs, uint64_t replay)
     fail(graphs, TT_ERR_REMOTE, text);
 }
 
+/* Ranks of other hosts learn of replays by records. */
+static void tell_hosts_locked(struct tt_graphs *graphs, const struct seen *seen)
+{
+    struct tt_engine *engine = &graphs->comm->engine;
+    const uint64_t replays =
+        atomic_load_explicit(&engine->fabric->record->replays, memory_order_relaxed);
+    const bool again = replays == graphs->told;
+    if (!engine->fabric->wires || (again && !seen->runs) ||
+        tt_now_ns() - graphs->told_ns < (again ? TELL_AGAIN_MS : TELL_MS) * INT64_C(1000000))
+        return;
+    graphs->told = replays;
+    graphs->told_ns = tt_now_ns();
+    tt_engine_enter(engine);
+    tt_wires_send_record(engine->fabric->wires);
+    tt_engine_leave(engine);
+}
+
 static struct seen look_locked(struct tt_graphs *graphs)
 {
     bool left = false;
     const struct seen seen = read_report(graphs->life->report);
     publish(graphs, &seen);
+    tell_hosts_locked(graphs, &seen);
     if (!has_failed(graphs) && !check_peers_locked(graphs, &seen, &left)) {
         const uint32_t failure = __atomic_load_n(&graphs->life->report->failure, __ATOMIC_ACQUIRE);
         const uint64_t replay = failure ? read_word(&graphs->life->report->replay) : 0;
@@ -321,7 +388,7 @@ static struct seen look_locked(struct tt_graphs *graphs)
     if (has_failed(graphs))
         close_locked(graphs);
     else if (left)
-        note_left_locked(graphs);
+        note_left_locked(graphs, &seen);
     return seen;
 }
 
@@ -330,11 +397,12 @@ void tt_graphs_look_locked(struct tt_graphs *graphs)
     (void)look_locked(graphs);
 }
 
-static int64_t watch(struct tt_attended *attended)
+int64_t tt_graphs_watch(struct tt_attended *attended)
 {
     struct tt_graphs *graphs = (struct tt_graphs *)attended;
     pthread_mutex_lock(&graphs->lock);
     const struct seen seen = look_locked(graphs);
+    tt_graphs_note_locked(graphs);
     const bool busy = seen.runs || (has_failed(graphs) && !graphs->closed);
     pthread_mutex_unlock(&graphs->lock);
     return (busy ? BUSY_MS : IDLE_MS) * INT64_C(1000000);
@@ -350,52 +418,7 @@ void tt_graphs_look(struct tt_comm_core *comm)
     pthread_mutex_unlock(&graphs->lock);
 }
 
-/* ---- Begin and end -------------------------------------------------------------------------- */
-
-/* From now on kernels of this rank may use memory of others. */
-static tt_status begin_use(const struct tt_graphs *graphs, const struct tt_group_exchange *exchange)
-{
-    if (!tt_kernel_may_use_peers(graphs->comm, exchange, TT_NO_TURN))
-        return tt_kernel_fail_alone(graphs->comm, exchange, TT_NO_TURN);
-    publish_use(graphs, 1);
-    tt_fabric_end_kernel(graphs->comm->fabric);
-    return TT_OK;
-}
-
-/* Calls that were issued before are before the first replay. */
-static tt_status begin(struct tt_graphs *graphs, const struct tt_group_exchange *exchange)
-{
-    graphs->left = calloc(2 * (size_t)graphs->comm->nranks, sizeof *graphs->left);
-    if (!graphs->left) return tt_fail(TT_ERR_SYSTEM, "out of memory for calls of CUDA graphs");
-    TT_TRY(tt_share_begin_order(graphs->comm->kernel->place.share));
-    TT_TRY(begin_use(graphs, exchange));
-    graphs->attended.look = watch;
-    tt_attend(graphs->comm->kernel->queue.attendant, &graphs->attended);
-    return TT_OK;
-}
-
-tt_status tt_graphs_get(struct tt_comm_core *comm, const struct tt_group_exchange *exchange,
-                        struct tt_graphs **out)
-{
-    struct tt_kernel_part *on = comm->kernel;
-    struct tt_graphs *graphs = atomic_load_explicit(&on->graphs, memory_order_relaxed);
-    if (!graphs) {
-        graphs = calloc(1, sizeof *graphs);
-        if (!graphs) return tt_fail(TT_ERR_SYSTEM, "out of memory for calls of CUDA graphs");
-        graphs->comm = comm;
-        graphs->context = tt_device_context(on->device);
-        graphs->life = &on->life;
-        pthread_mutex_init(&graphs->lock, NULL);
-        const tt_status status = begin(graphs, exchange);
-        if (status) {
-            tt_graphs_destroy(graphs);
-            return status;
-        }
-        atomic_store_explicit(&on->graphs, graphs, memory_order_release);
-    }
-    *out = graphs;
-    return TT_OK;
-}
+/* ---- The end --------------------------------------------------------------------------------- */
 
 /* The attendant ends the wait: it closes the graphs after a failure, for example at the deadline.
  */
@@ -455,13 +478,4 @@ void tt_graphs_end(struct tt_kernel_part *on)
 bool tt_graphs_have_ended(const struct tt_kernel_part *on)
 {
     return !on->graphs || tt_kernel_has_ended(&on->life);
-}
-
-void tt_graphs_destroy(struct tt_graphs *graphs)
-{
-    if (!graphs) return;
-    pthread_mutex_destroy(&graphs->lock);
-    free(graphs->calls);
-    free(graphs->left);
-    free(graphs);
 }

@@ -22,6 +22,9 @@ struct tt_kernel_life {
      * that failed, until no kernel of the rank can */
     _Atomic int nborrowed;
     _Atomic uint64_t exchanges_done;
+    /* A graph that may be replayed has calls of the rank, as far as was noted; guarded by the lock
+     * of the graphs, but for reading */
+    _Atomic bool may_replay;
 };
 
 /* Why a call has no kernel: a rank that it needs is gone. The communicator fails when the calls

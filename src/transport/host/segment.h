@@ -38,7 +38,8 @@ struct tt_rank_record {
     _Atomic uint32_t nshown;   /* windows that others have passed to it */
     _Atomic uint32_t reading;  /* not 0: this rank reads memory of other ranks of its process */
     _Atomic uint32_t captured; /* 0: no call of a CUDA graph uses memory of other ranks; else 1 +
-                                * how many ranks have left whose memory none uses any more */
+                                * how many ranks of the host have left whose memory none uses any
+                                * more */
     _Atomic uint64_t done;     /* sequence number of the last collective completed, 0: none */
     _Atomic uint64_t entered;  /* of the last one entered; its entry is written before */
     /* When it was last seen waiting, in this host's clock; of a rank of another host: heard of. 0:

@@ -66,15 +66,15 @@ static void begin(void)
     DRIVER(cuStreamCreate, &at.stream, CU_STREAM_NON_BLOCKING);
     DRIVER(cuMemAlloc_v2, &memory, sizeof(int64_t));
     at.data = (void *)(uintptr_t)memory;
-    need(ncclCommInitAll(&at.nccl, 1, NULL), "ncclCommInitAll");
-    need(tuttiCommInitAll(&at.tutti, 1, (const int[]){0}), "tuttiCommInitAll");
-    need(tuttiStreamOfDevice(&at.same, 0, at.stream), "tuttiStreamOfDevice");
+    need((int)ncclCommInitAll(&at.nccl, 1, NULL), "ncclCommInitAll");
+    need((int)tuttiCommInitAll(&at.tutti, 1, (const int[]){0}), "tuttiCommInitAll");
+    need((int)tuttiStreamOfDevice(&at.same, 0, at.stream), "tuttiStreamOfDevice");
 }
 
 static void end(void)
 {
-    need(ncclCommDestroy(at.nccl), "ncclCommDestroy");
-    need(tuttiCommDestroy(at.tutti), "tuttiCommDestroy");
+    need((int)ncclCommDestroy(at.nccl), "ncclCommDestroy");
+    need((int)tuttiCommDestroy(at.tutti), "tuttiCommDestroy");
 }
 
 /* Callgrind counts in this function, and writes what it has counted before next_kind. */
@@ -85,10 +85,11 @@ __attribute__((noinline)) int make_calls(int kind)
     int result = 0;
     for (int i = 0; i < NCALLS && !result; i++) {
         if (kind == NCCL)
-            result = ncclAllReduce(at.data, at.data, 1, ncclInt64, ncclSum, at.nccl,
-                                   (cudaStream_t)(void *)at.stream);
+            result = (int)ncclAllReduce(at.data, at.data, 1, ncclInt64, ncclSum, at.nccl,
+                                        (cudaStream_t)(void *)at.stream);
         else if (kind == TUTTI)
-            result = tuttiAllReduce(at.data, at.data, 1, tuttiInt64, tuttiSum, at.tutti, at.same);
+            result =
+                (int)tuttiAllReduce(at.data, at.data, 1, tuttiInt64, tuttiSum, at.tutti, at.same);
         else
             result = (int)at.get_id(at.stream, &id);
     }
@@ -112,8 +113,8 @@ static double now_ns(void)
  * calls. */
 static double time_calls(int kind, uint64_t *taken)
 {
-    if (kind == NCCL) need(ncclGroupStart(), "ncclGroupStart");
-    if (kind == TUTTI) need(tuttiGroupStart(), "tuttiGroupStart");
+    if (kind == NCCL) need((int)ncclGroupStart(), "ncclGroupStart");
+    if (kind == TUTTI) need((int)tuttiGroupStart(), "tuttiGroupStart");
     const uint64_t allocated = allocations();
     const double begun = now_ns();
     const int result = make_calls(kind);

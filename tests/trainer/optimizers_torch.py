@@ -7,7 +7,11 @@ import struct
 import sys
 
 import torch
-import torch.optim._muon as muon
+
+try:
+    import torch.optim._muon as muon
+except ImportError:
+    muon = None
 
 
 class Double:
@@ -19,7 +23,8 @@ class Double:
         return getattr(torch, name)
 
 
-muon.torch = Double()
+if muon:
+    muon.torch = Double()
 
 
 def read(path):
@@ -72,6 +77,9 @@ def expected(kind, before, after, name):
 failures = 0
 for folder in sys.argv[1:]:
     kind = folder.rsplit("/", 1)[-1].split("-")[0]
+    if kind == "muon" and not muon:
+        print(f"{folder.rsplit('/', 1)[-1]}: skipped: torch {torch.__version__} has no Muon, which came with 2.9")
+        continue
     before, after = (read(f"{folder}/step-0000000{number}.safetensors") for number in (2, 3))
     worst, at, moved = 0.0, "", 0.0
     for name in before:

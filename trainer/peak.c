@@ -41,8 +41,11 @@ tr_status tr_peak_measure(const struct tr_backend *backend, const struct tr_mesh
     TR_TRY(tr_mesh_check(mesh, tuttiBroadcast(&asked, &asked, 1, tuttiUint8, 0, mesh->world, NULL),
                          "asking rank 0 whether the peak of products is to be measured"));
     if (!asked) return TR_OK;
-    *flops = measure(backend);
-    return tr_mesh_check(mesh,
-                         tuttiAllReduce(flops, flops, 1, tuttiFloat64, tuttiSum, mesh->world, NULL),
-                         "adding up what the ranks' products reach");
+    const double mine = measure(backend);
+    double sums[2] = {mine, mine > 0}; /* the operations, and how many ranks have measured them */
+    TR_TRY(tr_mesh_check(mesh,
+                         tuttiAllReduce(sums, sums, 2, tuttiFloat64, tuttiSum, mesh->world, NULL),
+                         "adding up what the ranks' products reach"));
+    if (sums[1] == mesh->nranks) *flops = sums[0];
+    return TR_OK;
 }

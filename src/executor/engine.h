@@ -108,11 +108,15 @@ static inline bool tt_engine_idle(const struct tt_engine *engine)
            !atomic_load_explicit(&engine->busy, memory_order_acquire) &&
            atomic_load_explicit(&engine->outstanding, memory_order_acquire) == 0;
 }
-/* tt_engine_enter without waiting; false: a call is issued or is being advanced. */
+/* tt_engine_enter without waiting; false: another thread has entered. */
+static inline bool tt_engine_try_enter(struct tt_engine *engine)
+{
+    return !atomic_exchange_explicit(&engine->busy, true, memory_order_acquire);
+}
+/* tt_engine_try_enter; false: a call is issued or is being advanced. */
 static inline bool tt_engine_enter_if_idle(struct tt_engine *engine)
 {
-    return tt_engine_idle(engine) &&
-           !atomic_exchange_explicit(&engine->busy, true, memory_order_acquire);
+    return tt_engine_idle(engine) && tt_engine_try_enter(engine);
 }
 /* Reads records and failures from other hosts, unless another thread advances a call: that thread
  * reads them. */

@@ -302,6 +302,10 @@ void tt_fabric_exit(struct tt_fabric *fabric)
 {
     fabric->exits = true;
     tt_wires_leave(fabric->wires);
+    /* A function that runs later at the exit may yet destroy the communicator. */
+    fabric->exits = false;
+    if (fabric->reason[0] == TT_REASON_EXITS)
+        memmove(fabric->reason, fabric->reason + 1, sizeof fabric->reason - 1);
 }
 
 static tt_status fail_dead(struct tt_fabric *fabric, int rank)

@@ -144,8 +144,9 @@ void tt_wires_wait(struct tt_wires *wires, int64_t timeout_us);
 bool tt_wires_flushed(struct tt_wires *wires);
 
 /* Sends this rank's record (what it has entered and done) over all connected wires.
- * Called now and then while waiting, so that peers can name the collective this rank is in. */
-void tt_wires_send_record(struct tt_wires *wires);
+ * Called now and then while waiting, so that peers can name the collective this rank is in. False:
+ * not over those on which something waits to be sent. */
+bool tt_wires_send_record(struct tt_wires *wires);
 /* Sends the communicator's failure over all connected wires, once, without waiting. */
 void tt_wires_send_failure(struct tt_wires *wires, int code, const char *text);
 /* The communicator has failed, and no call of this rank runs that would answer its peers.
@@ -162,8 +163,7 @@ void tt_wires_spare(struct tt_wires *wires, bool spares);
 bool tt_wires_have_left(const struct tt_wires *wires);
 /* Why a peer is gone whose connection has ended without its leaving; NULL: there is none. */
 const char *tt_wires_lost(const struct tt_wires *wires);
-/* Why this peer is gone, if its connection has ended without its leaving; else NULL. Where the peer
- * had sent nothing over it, after some time only: others may say why. */
+/* Why this peer is gone, if its connection has ended without its leaving; else NULL. */
 const char *tt_wires_lost_peer(const struct tt_wires *wires, int peer);
 /* Why a peer that has not left is gone, where this process has closed the connection; NULL: there
  * is none. */

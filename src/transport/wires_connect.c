@@ -144,7 +144,7 @@ bool tt_wires_may_explain(const struct tt_wires *wires)
 /* How long this rank waits for the cause after a peer has refused a connection. That peer may have
  * left because of a failure, which others may still report. They may be slow: a machine with fewer
  * cores than ranks runs them one after the other. */
-int64_t tt_wire_explain_ns(const struct tt_wires *wires)
+static int64_t explain_ns(const struct tt_wires *wires)
 {
     const int64_t patience_ns = wires->timeout_ns / 4;
     return tt_wires_may_explain(wires) && patience_ns > EXPLAIN_NS ? patience_ns : EXPLAIN_NS;
@@ -242,8 +242,7 @@ static tt_status try_again(struct tt_dial *dial, int error, const char *what)
         dial->refused_ns = tt_now_ns();
         tt_wires_call_hosts(dial->wire->wires, MOST_ASKED); /* others may know why */
     }
-    if (error == ECONNREFUSED &&
-        tt_now_ns() - dial->refused_ns >= tt_wire_explain_ns(dial->wire->wires))
+    if (error == ECONNREFUSED && tt_now_ns() - dial->refused_ns >= explain_ns(dial->wire->wires))
         return fail_refused(dial);
     if (tt_expired(dial->deadline_ns)) {
         snprintf(why, sizeof why,

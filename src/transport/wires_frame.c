@@ -160,21 +160,10 @@ static void explain_end(struct tt_wire *wire, const struct tt_tcp *tcp, int erro
                                        : strerror_r(error, words, sizeof words));
 }
 
-/* The peer may not know of the connection, and have left after a failure that others report. */
-static bool is_heard(const struct tt_wire *wire)
-{
-    bool heard = false;
-    for (int i = 0; i < wire->tcp.nsockets; i++) heard |= wire->tcp.sockets[i].has_read;
-    return heard;
-}
-
 tt_status tt_wire_lost(void *owner, struct tt_tcp *tcp, int error)
 {
     struct tt_wire *wire = owner;
-    if (!wire->gone[0]) {
-        explain_end(wire, tcp, error);
-        if (!is_heard(wire)) wire->unheard_ns = tt_now_ns();
-    }
+    if (!wire->gone[0]) explain_end(wire, tcp, error);
     tt_tcp_close(tcp);
     tt_dial_hang_up(&wire->dial);
     if (wire->end) wire->room->lost(wire->end);
@@ -235,10 +224,7 @@ const char *tt_wires_lost(const struct tt_wires *wires)
 const char *tt_wires_lost_peer(const struct tt_wires *wires, int peer)
 {
     const struct tt_wire *wire = wires->table[peer];
-    if (!wire || !wire->is_lost) return NULL;
-    const bool may_be_explained =
-        wire->unheard_ns && tt_now_ns() - wire->unheard_ns < tt_wire_explain_ns(wires);
-    return may_be_explained ? NULL : wire->gone;
+    return wire && wire->is_lost ? wire->gone : NULL;
 }
 
 const char *tt_wires_closed_here(const struct tt_wires *wires)

@@ -93,7 +93,6 @@ struct tt_wire {
     char gone[TT_ERROR_TEXT];        /* why the peer sends nothing more; "": it may send */
     bool is_closed_here;             /* gone: this process has closed a socket of the wire */
     bool is_lost;                    /* it has ended, and the peer had not announced its end */
-    int64_t unheard_ns;              /* lost: when, if the peer has sent nothing; else 0 */
     char *reason;                    /* why the peer leaves; NULL: it has said nothing; owned */
     int nannounced;                  /* the end of this rank was announced over so many sockets */
     struct tt_agreement *agreement;  /* NULL: no transport was tried */
@@ -191,8 +190,6 @@ TT_NODISCARD tt_status tt_dial_step(struct tt_dial *dial);
 TT_NODISCARD tt_status tt_wire_attend(struct tt_wire *wire);
 tt_status tt_wire_on_hello(void *wires, struct tt_pending_connection *pending);
 void tt_dial_hang_up(struct tt_dial *dial);
-/* How long a rank waits for the cause when a peer is gone with which it had no connection yet. */
-int64_t tt_wire_explain_ns(const struct tt_wires *wires);
 
 /* Connects with a rank of each other host, at most `most` hosts, where no rank of that host is
  * connected or being connected with yet. */

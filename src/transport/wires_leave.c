@@ -47,13 +47,15 @@ static bool push_text(struct tt_tcp *tcp, enum tt_control_kind kind, int code, c
     return true;
 }
 
-void tt_wires_send_record(struct tt_wires *wires)
+bool tt_wires_send_record(struct tt_wires *wires)
 {
+    bool sent = true;
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
         struct tt_tcp *tcp = &wire->tcp.sockets[0];
-        if (wire->state == TT_WIRE_UP && tcp->fd >= 0 && !tcp->count && !wire->nannounced)
-            push_record(wire, tcp, TT_RANK_HERE);
+        if (wire->state != TT_WIRE_UP || tcp->fd < 0 || wire->nannounced) continue;
+        sent = !tcp->count && push_record(wire, tcp, TT_RANK_HERE) && sent;
     }
+    return sent;
 }
 
 /* A connection whose descriptor the program has closed: what is sent would go into its own files.
@@ -88,10 +90,8 @@ void tt_wires_send_failure(struct tt_wires *wires, int code, const char *text)
 struct leaving {
     bool has_failed; /* the communicator */
     int64_t start_ns;
-    int64_t moved_ns;     /* when peers last acknowledged something */
-    size_t unsent;        /* bytes and frames that they had not */
-    int64_t connected_ns; /* when connecting last came further */
-    size_t connecting;    /* how far it was */
+    int64_t moved_ns; /* when peers last acknowledged something */
+    size_t unsent;    /* bytes and frames that they had not */
 };
 
 /* Whether the peers have acknowledged all bytes sent, after reading all bytes that came: closing
@@ -112,29 +112,16 @@ static bool is_drained(struct tt_wires *wires, struct leaving *leaving)
 }
 
 /* Whether a rank that leaves has waited for its peers for long enough. They may have stopped
- * reading: so it does not wait for long after a failure, but for those that connect, nor for what
- * calls have sent that it has aborted, nor once another thread aborts what this one destroys. But
- * what calls have sent that have ended reaches peers that read late, too. */
+ * reading: so it does not wait for long after a failure, nor for what calls have sent that it has
+ * aborted, nor once another thread aborts what this one destroys. But what calls have sent that
+ * have ended reaches peers that read late, too. */
 static bool has_waited(const struct tt_wires *wires, const struct leaving *leaving)
 {
     const int64_t now_ns = tt_now_ns();
     const bool hurries = atomic_load(wires->client->hurries);
     return now_ns - leaving->start_ns >= wires->timeout_ns ||
-           (leaving->has_failed && now_ns - leaving->connected_ns >= HASTE_NS) ||
+           (leaving->has_failed && now_ns - leaving->start_ns >= HASTE_NS) ||
            (hurries && now_ns - leaving->moved_ns >= HASTE_NS);
-}
-
-/* Whether connecting has come further. Peers of a busy machine answer slowly. */
-static bool has_connected(const struct tt_wires *wires, struct leaving *leaving)
-{
-    size_t connecting = 0;
-    for (const struct tt_wire *wire = wires->first; wire; wire = wire->following)
-        connecting = connecting * 31 + (size_t)wire->state * 1000 + (size_t)wire->tcp.nopen * 100 +
-                     (wire->dial.fd >= 0 ? (size_t)wire->dial.state + wire->dial.received : 0);
-    if (connecting == leaving->connecting) return false;
-    leaving->connecting = connecting;
-    leaving->connected_ns = tt_now_ns();
-    return true;
 }
 
 /* The last record goes over the sockets and must not overtake data that goes over another
@@ -242,10 +229,8 @@ void tt_wires_leave(struct tt_wires *wires)
     const struct tt_wires_client *client = wires->client;
     void *owner = wires->up->owner;
     const int64_t now_ns = tt_now_ns();
-    struct leaving leaving = {.has_failed = client->failure(owner, NULL),
-                              .start_ns = now_ns,
-                              .moved_ns = now_ns,
-                              .connected_ns = now_ns};
+    struct leaving leaving = {
+        .has_failed = client->failure(owner, NULL), .start_ns = now_ns, .moved_ns = now_ns};
     wires->has_left = true;
     lose_closed(wires);
     finish_sending(wires, &leaving);
@@ -253,17 +238,14 @@ void tt_wires_leave(struct tt_wires *wires)
     for (;;) {
         const char *text = NULL;
         const tt_status failed = client->failure(owner, &text);
-        /* Before it looks: what has come while this process did not run is answered. */
-        const bool waited = has_waited(wires, &leaving);
-        if (failed) connect_to_tell(wires, true);
-        const bool connected = has_connected(wires, &leaving);
         if (failed) tt_wires_send_failure(wires, failed, text);
         for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
             announce_end(wire, last_state(wires), failed);
         const bool told = has_announced(wires) && (!failed || all_told(wires));
-        if ((is_drained(wires, &leaving) && told) || (waited && !connected)) return;
-        if (!failed &&
-            atomic_load(client->aborted)) /* others may connect, because they need this rank */
+        if ((is_drained(wires, &leaving) && told) || has_waited(wires, &leaving)) return;
+        if (failed)
+            connect_to_tell(wires, true);
+        else if (atomic_load(client->aborted)) /* others may connect, because they need this rank */
             tt_ignore(tt_wires_progress(wires));
         tt_wires_wait(wires, 1000);
     }

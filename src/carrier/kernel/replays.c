@@ -153,14 +153,16 @@ static bool is_gone(const struct tt_comm_core *comm, int rank)
 }
 
 /* The connection with a rank of another host that the replay needs has ended, for long enough:
- * *text says how. */
+ * *text says how. Neither this nor tell_hosts_locked waits for the engine: the thread that has it
+ * may have been interrupted for good, by a signal whose handler ends the process. The next look
+ * comes soon. */
 static bool find_lost_locked(struct tt_graphs *graphs, const struct seen *seen, char *text,
                              size_t size)
 {
     const struct tt_comm_core *comm = graphs->comm;
     const char *lost = NULL;
     if (!comm->fabric->wires || !seen->runs || seen->is_exchange) return false;
-    tt_engine_enter(&graphs->comm->engine);
+    if (!tt_engine_try_enter(&graphs->comm->engine)) return false;
     for (int r = 0; r < comm->nranks && !lost; r++)
         if (!is_gone(comm, r) && !has_more(comm, r, seen)) lost = tt_fabric_lost(comm->fabric, r);
     if (lost) snprintf(text, size, "%s", lost);
@@ -197,19 +199,32 @@ static bool check_peers_locked(struct tt_graphs *graphs, const struct seen *seen
     return true;
 }
 
-/* Who has not begun the replay that this rank is in. */
+/* Who has not begun the replay that this rank is in. Ranks of other hosts tell those with which
+ * they have a connection. */
 static void list_missing(const struct tt_comm_core *comm, uint64_t replay, char *text, size_t size)
 {
     size_t used = 0;
-    int missing = 0;
+    int missing = 0, unheard = -1, nunheard = 0;
+    char name[128];
     for (int r = 0; r < comm->nranks; r++) {
-        char name[128];
-        if (r == comm->rank || replays_of(comm, r) >= 2 * replay - 1 || missing++ >= 4) continue;
+        if (r == comm->rank || replays_of(comm, r) >= 2 * replay - 1) continue;
+        if (tt_is_unheard(comm->fabric, r)) {
+            unheard = r;
+            nunheard++;
+            continue;
+        }
+        if (missing++ >= 4) continue;
         tt_fabric_name_rank(comm->fabric, r, name, sizeof name);
         used += (size_t)snprintf(text + used, size - used, "; %s has not replayed it", name);
     }
     if (missing > 4)
-        snprintf(text + used, size - used, "; %d more have not", missing - 4);
+        used += (size_t)snprintf(text + used, size - used, "; %d more have not", missing - 4);
+    if (nunheard == 1) {
+        tt_fabric_name_rank(comm->fabric, unheard, name, sizeof name);
+        snprintf(text + used, size - used, "; nothing has been heard of %s", name);
+    } else if (nunheard)
+        snprintf(text + used, size - used, "; nothing has been heard of %d ranks of other hosts",
+                 nunheard);
     else if (!missing)
         snprintf(text, size, "; every rank has begun it");
 }
@@ -361,10 +376,9 @@ static void tell_hosts_locked(struct tt_graphs *graphs, const struct seen *seen)
     if (!engine->fabric->wires || (again && !seen->runs) ||
         tt_now_ns() - graphs->told_ns < (again ? TELL_AGAIN_MS : TELL_MS) * INT64_C(1000000))
         return;
-    graphs->told = replays;
+    if (!tt_engine_try_enter(engine)) return;
+    if (tt_wires_send_record(engine->fabric->wires)) graphs->told = replays;
     graphs->told_ns = tt_now_ns();
-    tt_engine_enter(engine);
-    tt_wires_send_record(engine->fabric->wires);
     tt_engine_leave(engine);
 }
 

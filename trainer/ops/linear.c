@@ -9,6 +9,34 @@ struct forward {
     const float *b, *residual;
 };
 
+/* One row of x by rows of w that are not long: reading w row after row, as it lies in memory, is
+ * faster than oneDNN, which reads several at once (19 to 15 GB/s where a core reads 20). */
+enum { NOT_LONG = 2048, AT_ONCE = 4 };
+
+static bool is_row_by_row(const struct tr_product *product)
+{
+    return product->m == 1 && product->k <= NOT_LONG;
+}
+
+INLINE float dot(const float *x, const float *w, long n)
+{
+    lanes sums[AT_ONCE] = {{0}};
+    long i = 0;
+    for (; i + AT_ONCE * LANES <= n; i += AT_ONCE * LANES)
+        for (int j = 0; j < AT_ONCE; ++j)
+            sums[j] += load(x + i + j * LANES) * load(w + i + j * LANES);
+    for (; i < n; i += LANES) sums[0] += load_at(x, i, n) * load_at(w, i, n);
+    return sum_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
+}
+
+static void multiply_row(const struct tr_product *product, const struct tr_tile *tile)
+{
+    for (long column = tile->column; column < tile->column + tile->columns; ++column) {
+        const float value = dot(product->a, product->b + column * product->ldb, product->k);
+        product->c[column] = product->beta == 0 ? value : product->c[column] + value;
+    }
+}
+
 /* What is added goes in first and the product on top: one pass over y less. */
 static void forward_piece(const void *arg, long index)
 {
@@ -27,7 +55,10 @@ static void forward_piece(const void *arg, long index)
         else if (residual)
             memcpy(to, residual, (size_t)tile.columns * sizeof *to);
     }
-    tr_product_compute(product, &tile);
+    if (is_row_by_row(product))
+        multiply_row(product, &tile);
+    else
+        tr_product_compute(product, &tile);
 }
 
 void TR_OP(linear_forward)(float *y, const float *x, const float *w, const float *b,

@@ -5,7 +5,7 @@
 
 /* Three matrices of floats that fit a core's cache of the second level together; each product has
  * 2 SIZE^3 operations. The first products are slow: oneDNN makes their code. */
-enum { SIZE = 384, NWARM = 2, NTIMED = 20 };
+enum { SIZE = 384, NWARM = 2, NTIMED = 80 };
 
 /* 0: there is no memory for it */
 static double measure(const struct tr_backend *backend)

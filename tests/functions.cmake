@@ -1,12 +1,11 @@
 # What the folders add their tests with. All that ./check and ctest need to know of a test stands beside it, in its folder.
 #
-# tt_add_test(NAME FILES... [LABELS LABEL...] [SECONDS N] [SERIAL] [HALVES] [THREAD_FILTER F] [ADDRESS_FILTER F]): a GoogleTest program,
-# test_NAME, with the library and the C shim.
+# tt_add_test(NAME FILES... [LABELS LABEL...] [SECONDS N] [SERIAL] [THREAD_FILTER F] [ADDRESS_FILTER F]): a GoogleTest program, test_NAME,
+# with the library and the C shim.
 #   LABELS    threads: runs again under ThreadSanitizer. compiler: runs again as built by Clang. once: not under sanitizers.
 #             slow: left out by ./check --quick. house: about the source, not the library. vgpu: about the virtual GPU, not the library
 #   SECONDS   about how long it takes, where that is long: ./check runs as many tests side by side as there are cores, the longest first
 #   SERIAL    alone, since a busy neighbour disturbs it
-#   HALVES    its cases mostly wait: half of them run beside the other half
 #   THREAD_FILTER, ADDRESS_FILTER   GoogleTest's filter under that sanitizer; what it leaves out runs as built by GCC
 find_package(GTest REQUIRED)
 add_library(tutti_shim STATIC ${CMAKE_CURRENT_LIST_DIR}/shim.cpp)
@@ -25,7 +24,7 @@ endfunction()
 
 # tt_add_test_alone(...): without the library.
 function(tt_add_test_alone name)
-    cmake_parse_arguments(PARSE_ARGV 1 given "SERIAL;HALVES" "SECONDS;THREAD_FILTER;ADDRESS_FILTER" "LABELS")
+    cmake_parse_arguments(PARSE_ARGV 1 given "SERIAL" "SECONDS;THREAD_FILTER;ADDRESS_FILTER" "LABELS")
     add_executable(test_${name} ${given_UNPARSED_ARGUMENTS})
     target_link_libraries(test_${name} PRIVATE tutti_shim)
     target_compile_definitions(test_${name} PRIVATE TUTTI_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TUTTI_BINARY_DIR="${CMAKE_BINARY_DIR}")
@@ -39,11 +38,7 @@ function(tt_add_test_alone name)
     if(filter)
         set(filter --gtest_filter=${filter})
     endif()
-    set(halves "")
-    if(given_HALVES)
-        set(halves ${CMAKE_SOURCE_DIR}/tests/halves)
-    endif()
-    add_test(NAME ${name} COMMAND ${halves} $<TARGET_FILE:test_${name}> ${filter})
+    add_test(NAME ${name} COMMAND test_${name} ${filter})
     set_tests_properties(${name} PROPERTIES LABELS "${given_LABELS}")
     if("threads" IN_LIST given_LABELS)
         add_dependencies(tests_threads test_${name})

@@ -3,7 +3,6 @@
 
 #include <cstdarg>
 #include <cstdio>
-#include <cstdlib>
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -17,9 +16,6 @@ class Body : public testing::Test {
     void TestBody() override
     {
         nasked = 0;
-        // A test that starts this program with a filter means that test, which may be in the other half (tests/halves).
-        unsetenv("GTEST_TOTAL_SHARDS");
-        unsetenv("GTEST_SHARD_INDEX");
         body_();
     }
 

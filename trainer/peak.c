@@ -1,20 +1,21 @@
 /* Measures how fast the ranks multiply matrices when they do nothing else. */
 #include "peak.h"
 
+#include <assert.h>
+
 #include "watch/clock.h"
 
 /* Three matrices of floats that fit a core's cache of the second level together; each product has
  * 2 SIZE^3 operations. The first products are slow: oneDNN makes their code. */
 enum { SIZE = 384, NWARM = 2, NTIMED = 80 };
+static_assert(3 * SIZE * SIZE * sizeof(float) <= TR_MEMORY_UNIT, "one unit of memory is enough");
 
 /* 0: there is no memory for it */
 static double measure(const struct tr_backend *backend)
 {
     const size_t count = (size_t)SIZE * SIZE;
-    const size_t nbytes =
-        (3 * count * sizeof(float) + TR_MEMORY_UNIT - 1) / TR_MEMORY_UNIT * TR_MEMORY_UNIT;
     const struct tr_first_values normal = {.deviation = 1};
-    float *x = backend->take(nbytes, false);
+    float *x = backend->take(TR_MEMORY_UNIT, false);
     if (!x) return 0;
     /* Bits of floats are finite numbers of the shorter types, too. */
     if (backend->initialize) backend->initialize(x, 2 * count, &normal, 0);

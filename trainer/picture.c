@@ -1,7 +1,6 @@
 /* The picture of a training: its title, its values, what it takes of an earlier log. */
 #include "picture.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -52,8 +51,7 @@ void tr_picture_step(struct tr_trainer *t, const struct tr_log_row *row)
     tr_plot_add(plot, TR_PLOT_LR, row->step, row->lr);
     tr_plot_add(plot, TR_PLOT_NORM, row->step, row->norm);
     tr_plot_add(plot, TR_PLOT_SPEED, row->step, row->tokens_per_second);
-    if (isfinite(row->share_of_peak))
-        tr_plot_add(plot, TR_PLOT_SHARE, row->step, row->share_of_peak);
+    tr_plot_add(plot, TR_PLOT_SHARE, row->step, row->share_of_peak);
     tr_plot_refresh(plot, false);
 }
 

@@ -93,14 +93,12 @@ void tt_engine_fini(struct tt_engine *engine)
 void tt_engine_enter(struct tt_engine *engine)
 {
     struct tt_pause pause = {0};
-    while (atomic_exchange_explicit(&engine->busy, true, memory_order_acquire)) tt_pause(&pause);
+    while (!tt_engine_try_enter(engine)) tt_pause(&pause);
 }
 
 void tt_engine_look(struct tt_engine *engine)
 {
-    if (!engine->fabric->wires ||
-        atomic_exchange_explicit(&engine->busy, true, memory_order_acquire))
-        return;
+    if (!engine->fabric->wires || !tt_engine_try_enter(engine)) return;
     if (tt_wires_progress(engine->fabric->wires) < 0) tt_fabric_pass_on(engine->fabric);
     tt_engine_leave(engine);
 }
@@ -111,7 +109,7 @@ tt_status tt_engine_check_rank(struct tt_engine *engine, int rank)
     tt_status status;
     tt_engine_look(engine);
     TT_TRY(tt_fabric_check_rank(engine->fabric, rank));
-    if (!wires || atomic_exchange_explicit(&engine->busy, true, memory_order_acquire)) return TT_OK;
+    if (!wires || !tt_engine_try_enter(engine)) return TT_OK;
     const char *lost = tt_wires_lost_peer(wires, rank);
     status = lost ? tt_fail(TT_ERR_REMOTE, "%s", lost) : TT_OK;
     tt_engine_leave(engine);

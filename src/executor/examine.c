@@ -115,7 +115,7 @@ tt_status tt_work_check(struct tt_work *work)
 tt_status tt_engine_check(struct tt_engine *engine, const struct tt_needs *needs)
 {
     struct tt_fabric *fabric = engine->fabric;
-    if (atomic_exchange_explicit(&engine->busy, true, memory_order_acquire)) return TT_OK;
+    if (!tt_engine_try_enter(engine)) return TT_OK;
     const uint64_t next = atomic_load_explicit(&engine->collectives_done, memory_order_relaxed) + 1;
     report(engine);
     tt_status status = tt_fabric_check(fabric);

@@ -200,7 +200,7 @@ static void sleep_for_events(struct tt_work *works)
         struct tt_engine *engine = work->engine;
         if (tt_work_is_done(work) || !engine->fabric->wires ||
             atomic_load_explicit(&engine->is_driven, memory_order_relaxed) ||
-            atomic_exchange_explicit(&engine->busy, true, memory_order_acquire))
+            !tt_engine_try_enter(engine))
             continue;
         tt_wires_wait(engine->fabric->wires, SLEEP_NS / 1000);
         tt_engine_leave(engine);

@@ -115,7 +115,7 @@ tt_status tt_work_advance(struct tt_work *work)
     /* release: complete, begin_express of collective.c, send_now of p2p.c, receive_now of p2p.c */
     if (atomic_load_explicit(work->turns, memory_order_acquire) + 1 != work->turn)
         return TT_IN_PROGRESS;
-    if (atomic_exchange_explicit(&engine->busy, true, memory_order_acquire)) {
+    if (!tt_engine_try_enter(engine)) {
         work->passed_over = true;
         return TT_IN_PROGRESS;
     }
@@ -139,9 +139,7 @@ tt_status tt_work_settle(struct tt_work *work, tt_status status)
 void tt_work_examine(struct tt_work *work)
 {
     struct tt_engine *engine = work->engine;
-    if (tt_work_is_done(work) ||
-        atomic_exchange_explicit(&engine->busy, true, memory_order_acquire))
-        return;
+    if (tt_work_is_done(work) || !tt_engine_try_enter(engine)) return;
     tt_status status = work->state == TT_WORK_WITHDRAWING ? work->status : tt_work_check(work);
     if (status) status = end(work, status);
     tt_engine_leave(engine);

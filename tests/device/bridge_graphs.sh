@@ -2,12 +2,6 @@
 # CUDA graphs whose kernels reach ranks of other hosts: ranks on virtual GPUs as processes, on hosts that TUTTI_HOST_ID makes. PROGRAM:
 # device_bridge_graphs_rank, which says what the scenes are; RANDOM_RANK: device_rank.
 set -uo pipefail
-status=0
-
-fail() {
-    echo "$1" && status=1
-}
-
 . "$(dirname "$0")/start_ranks.sh"
 
 # right HOSTS SCENE: all ranks succeed.

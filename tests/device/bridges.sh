@@ -2,12 +2,6 @@
 # Kernels that reach ranks of other hosts, without CUDA graphs: ranks on virtual GPUs as processes, on hosts that TUTTI_HOST_ID makes. PROGRAM: device_rank;
 # LEAVER: device_bridge_rank.
 set -uo pipefail
-status=0
-
-fail() {
-    echo "$1" && status=1
-}
-
 . "$(dirname "$0")/start_ranks.sh"
 
 # all_say WHAT RANKS TEXT: each of these ranks says so.

@@ -1,12 +1,7 @@
 #!/usr/bin/env bash
 # Ranks on virtual GPUs as processes whose drivers are of different versions. BIN: the build's bin; PROGRAM: device_rank.
 set -uo pipefail
-status=0
 export CUDA_MPS_PIPE_DIRECTORY=/nonexistent # of a daemon that may run here
-
-fail() {
-    echo "$1" && status=1
-}
 
 . "$(dirname "$0")/start_ranks.sh"
 export TUTTI_LOG=INFO

@@ -2,11 +2,6 @@
 # GPUs that do not reach each other's memory right, although the driver says that they can: the test of the mappings when a communicator is made.
 # BIN: the build's bin; PROGRAM: device_rank.
 set -uo pipefail
-status=0
-
-fail() {
-    echo "$1" && status=1
-}
 
 export CUDA_MPS_PIPE_DIRECTORY=/nonexistent # of a daemon that may run here
 export TUTTI_TIMEOUT_MS=20000

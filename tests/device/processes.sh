@@ -1,11 +1,7 @@
 #!/usr/bin/env bash
 # Ranks on virtual GPUs as processes that share device memory by IPC. BIN: the build's bin; PROGRAM: device_rank; LEAVER: device_leave.
 set -uo pipefail
-status=0
-
-fail() {
-    echo "$1" && status=1
-}
+. "$(dirname "$0")/start_ranks.sh"
 
 # run WHAT RANKS ARGUMENTS...: the job must succeed.
 run() {
@@ -75,8 +71,6 @@ run "captured calls of three processes on two GPUs" 3 2 17 1 -1 graph
 exclusive=$(mktemp)
 VGPU_EXCLUSIVE=$exclusive run "two processes on GPUs that take one process each" 2 2 12 2
 rm -f "$exclusive"
-
-. "$(dirname "$0")/start_ranks.sh"
 
 # names_the_dead WHAT [HOW]: ranks 0 and 1 name rank 2, which died, or did otherwise.
 names_the_dead() {

@@ -1,5 +1,11 @@
 # To be sourced by tests that start ranks on virtual GPUs as processes. PROGRAM: the rank's.
 
+# fail TEXT: the test fails, with that text; it ends with `exit $status`.
+status=0
+fail() {
+    echo "$1" && status=1
+}
+
 # start HOSTS ARGUMENTS...: a rank for each letter; the same letter is the same host. Where the array `versions` has a word for the rank,
 # its driver is of that version; where `visible` has one, that is its CUDA_VISIBLE_DEVICES. Their output and status are in $folder.
 folder=$(mktemp -d)
@@ -22,7 +28,7 @@ start() {
     done
 }
 
-# all_end WHAT: every rank has succeeded. Else it calls `fail`, which is the test's.
+# all_end WHAT: every rank has succeeded.
 all_end() {
     local file
     for file in "$folder"/[0-9]*; do

@@ -127,7 +127,8 @@ static void write_json(struct tr_log *log, const struct tr_log_row *row)
     write_number(file, "norm", 9, row->norm);
     if (row->spike.is_spike) write_spike(file, row);
     fprintf(file, "\"tokens_per_second\": %.6g, ", row->tokens_per_second);
-    if (isfinite(row->share_of_peak)) write_number(file, "share_of_peak", 6, row->share_of_peak);
+    if (isfinite(row->share_of_peak))
+        fprintf(file, "\"share_of_peak\": %.6g, ", row->share_of_peak);
     fprintf(file, "\"seconds\": %.3f}\n", row->elapsed);
     end_line(log, row->step);
 }

@@ -56,7 +56,8 @@ struct tt_graphs {
     const struct tt_group_exchange *exchange; /* of the replay that was seen to run; NULL: it has
                                                * none */
     int64_t gone_ns; /* until when that one's kernel may see what a rank did that is gone */
-    int64_t lost_ns; /* the same for a collective, and ranks of other hosts; of `running` */
+    int64_t lost_ns; /* until when the kernel of a collective (`running`) may see what a rank of
+                      * another host did before its connection ended; 0: none has */
     uint64_t told;   /* what other hosts were told last: struct tt_rank_record's replays */
     int64_t told_ns; /* when */
     struct tt_call_entry *calls; /* [ncalls]: captured collectives that differ */

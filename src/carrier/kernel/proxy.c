@@ -53,15 +53,10 @@ struct tt_proxy {
 
 /* ---- The thread ----------------------------------------------------------------------------- */
 
-static uint64_t read_word(const uint64_t *word)
-{
-    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
-}
-
 /* Kernels that have begun, also those of replays. */
 static uint64_t count_begun(const struct tt_proxy *proxy)
 {
-    return read_word(&proxy->comm->kernel->life.report->nbegun);
+    return tt_read_word(&proxy->comm->kernel->life.report->nbegun);
 }
 
 /* Whether messages of other ranks are awaited: for a kernel, or at the end. Also without that they
@@ -70,8 +65,8 @@ static bool awaits(const struct tt_proxy *proxy)
 {
     const struct tt_kernel_part *on = proxy->comm->kernel;
     const struct tt_device_report *report = on->life.report;
-    return proxy->ends || read_word(&report->nended) < count_begun(proxy) ||
-           read_word(&report->ended) < atomic_load_explicit(&on->issued, memory_order_relaxed);
+    return proxy->ends || tt_read_word(&report->nended) < count_begun(proxy) ||
+           tt_read_word(&report->ended) < atomic_load_explicit(&on->issued, memory_order_relaxed);
 }
 
 /* Whether nothing may be moved any more. */
@@ -115,7 +110,7 @@ static tt_status move(struct tt_proxy *proxy, bool *idle)
     tt_status moved = TT_IN_PROGRESS;
     *idle = false;
     proxy->nbegun = count_begun(proxy);
-    if (atomic_exchange_explicit(&engine->busy, true, memory_order_acquire)) return moved;
+    if (!tt_engine_try_enter(engine)) return moved;
     if (has_stopped(engine->fabric))
         *idle = true;
     else
@@ -240,13 +235,10 @@ bool tt_proxy_has_ended(struct tt_proxy *proxy, int rank)
     return ended;
 }
 
-void tt_proxy_mark(struct tt_proxy *proxy, enum tt_bridge_mark mark)
+bool tt_proxy_has_sent(struct tt_proxy *proxy, enum tt_bridge_mark mark, bool *has_marked)
 {
-    tt_bridges_mark(proxy->bridges, mark);
-}
-
-bool tt_proxy_has_sent(const struct tt_proxy *proxy, enum tt_bridge_mark mark)
-{
+    if (!*has_marked) tt_bridges_mark(proxy->bridges, mark);
+    *has_marked = true;
     return !tt_wires_closed_here(proxy->comm->fabric->wires) &&
            tt_bridges_have_sent(proxy->bridges, mark);
 }

@@ -37,10 +37,9 @@ void tt_proxy_end(struct tt_proxy *proxy);
 /* After tt_proxy_end: whether the rank, of another host, has taken all that this one has sent, or
  * is gone. */
 bool tt_proxy_has_ended(struct tt_proxy *proxy, int rank);
-/* Marks what kernels have published so far; whether all that was marked is on its way (bridge.h).
- * By who has entered the engine. */
-void tt_proxy_mark(struct tt_proxy *proxy, enum tt_bridge_mark mark);
-bool tt_proxy_has_sent(const struct tt_proxy *proxy, enum tt_bridge_mark mark);
+/* Whether all that kernels had published is on its way which was marked (bridge.h): at the first
+ * look, with *has_marked false. By who has entered the engine. */
+bool tt_proxy_has_sent(struct tt_proxy *proxy, enum tt_bridge_mark mark, bool *has_marked);
 /* Bytes of pinned memory held. */
 size_t tt_proxy_bytes(const struct tt_proxy *proxy);
 /* Nothing is moved any more when this returns. NULL is allowed. */

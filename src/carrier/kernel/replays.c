@@ -32,18 +32,13 @@ struct seen {
     bool is_exchange; /* that call: sends and receives */
 };
 
-static uint64_t read_word(const uint64_t *word)
-{
-    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
-}
-
 /* nended is read last: while it lags behind, no later call can have begun. */
 static struct seen read_report(const struct tt_device_report *report)
 {
-    struct seen seen = {.nbegun = read_word(&report->nbegun)};
-    seen.captured = read_word(&report->captured);
-    seen.nreplayed = read_word(&report->nreplayed);
-    seen.runs = read_word(&report->nended) < seen.nbegun && seen.captured;
+    struct seen seen = {.nbegun = tt_read_word(&report->nbegun)};
+    seen.captured = tt_read_word(&report->captured);
+    seen.nreplayed = tt_read_word(&report->nreplayed);
+    seen.runs = tt_read_word(&report->nended) < seen.nbegun && seen.captured;
     seen.is_exchange = seen.captured & TT_GRAPH_EXCHANGE_BIT;
     return seen;
 }
@@ -344,7 +339,7 @@ static void note_left_locked(struct tt_graphs *graphs, const struct seen *seen)
     }
     if (!graphs->nleft) return;
     if (tt_kernel_has_ended(graphs->life) ||
-        !tt_graphs_needs_left_locked(graphs, read_word(&graphs->life->report->captured)))
+        !tt_graphs_needs_left_locked(graphs, tt_read_word(&graphs->life->report->captured)))
         tt_graphs_publish_use(graphs, 1 + count_left_beside(graphs));
 }
 
@@ -390,7 +385,7 @@ static struct seen look_locked(struct tt_graphs *graphs)
     tell_hosts_locked(graphs, &seen);
     if (!has_failed(graphs) && !check_peers_locked(graphs, &seen, &left)) {
         const uint32_t failure = __atomic_load_n(&graphs->life->report->failure, __ATOMIC_ACQUIRE);
-        const uint64_t replay = failure ? read_word(&graphs->life->report->replay) : 0;
+        const uint64_t replay = failure ? tt_read_word(&graphs->life->report->replay) : 0;
         if (failure == TT_DEVICE_ABORTED && left)
             fail_left_locked(graphs, replay);
         else if (failure != TT_DEVICE_ABORTED && replay)

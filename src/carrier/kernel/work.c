@@ -192,10 +192,7 @@ static tt_status flush_exchange(struct tt_work *work)
     struct tt_kernel_work *mine = own(work);
     struct tt_proxy *proxy = mine->life->proxy;
     const enum tt_bridge_mark mark = mine->exchange ? TT_BRIDGE_EXCHANGES : TT_BRIDGE_COLLECTIVES;
-    if (!proxy) return TT_OK;
-    if (!mine->has_marked) tt_proxy_mark(proxy, mark);
-    mine->has_marked = true;
-    return tt_proxy_has_sent(proxy, mark) ? TT_OK : TT_IN_PROGRESS;
+    return !proxy || tt_proxy_has_sent(proxy, mark, &mine->has_marked) ? TT_OK : TT_IN_PROGRESS;
 }
 
 static tt_status flush_collective(struct tt_work *work)

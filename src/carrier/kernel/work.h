@@ -27,6 +27,12 @@ struct tt_kernel_life {
     _Atomic bool may_replay;
 };
 
+/* A word of struct tt_device_report, with what the kernel wrote before it. */
+static inline uint64_t tt_read_word(const uint64_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
 /* Why a call has no kernel: a rank that it needs is gone. The communicator fails when the calls
  * before have ended. Part of struct tt_kernel_part. */
 struct tt_kernel_refusal {

@@ -54,6 +54,7 @@ struct tt_room_config {
     size_t nslots, slot_bytes;
     bool encrypt;                /* data between hosts must be encrypted */
     struct tt_tcp_room *sockets; /* of the connections between hosts: the room of TCP shares them */
+    const char *gpu_path;        /* tt_pcie_path of the rank's GPU; "": none, or unknown */
 };
 
 /* What a rank must know of its peer to connect to it: addresses, keys. Plain data in the room's own

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/hosts.h"
+#include "base/pcie.h"
 #include "base/status.h"
 #include "net/interface.h"
 #include "transport/link.h"
@@ -44,8 +45,9 @@ struct tt_wires_info {
 struct tt_wires_config {
     uint8_t key[32]; /* of the communicator */
     size_t nslots, slot_bytes;
-    uint32_t allowed;       /* TUTTI_TRANSPORT, one bit each as in tt_transports */
-    uint64_t records_a_key; /* of tt_tls_open; 0: as many as are safe */
+    uint32_t allowed;            /* TUTTI_TRANSPORT, one bit each as in tt_transports */
+    uint64_t records_a_key;      /* of tt_tls_open; 0: as many as are safe */
+    char gpu_path[TT_PCIE_PATH]; /* tt_pcie_path of the rank's GPU; "": none, or unknown */
 };
 
 /* Opens the listener on the chosen interfaces (TUTTI_SOCKET_INTERFACE, TUTTI_SOCKET_FAMILY) and

@@ -48,7 +48,8 @@ static tt_status open_rooms(struct tt_wires *wires, struct tt_wires_info *info)
     const struct tt_room_config config = {.nslots = wires->config.nslots,
                                           .slot_bytes = wires->config.slot_bytes,
                                           .encrypt = wires->encrypt,
-                                          .sockets = &wires->tcp};
+                                          .sockets = &wires->tcp,
+                                          .gpu_path = wires->config.gpu_path};
     for (int i = 0; i < tt_ntransports; i++) {
         struct tt_transport_use *use = &wires->uses[i];
         *use = (struct tt_transport_use){.watched = TT_WATCHED_ROOM, .room = tt_transports[i]};

@@ -36,3 +36,34 @@ TEST(choose, on_gpus_of_several_hosts_there_is_something_that_kernels_run)
         tt_hosts_destroy(placed);
     }
 }
+
+/* The part of the call's data that the busiest host sends to others, or receives from them. */
+static double off_host(const struct tt_algorithm *algorithm, const struct tt_shape *shape)
+{
+    const struct tt_steps steps = {.algorithm = algorithm, .shape = *shape};
+    struct tt_traffic traffic = {.sent = 0};
+    CHECK(!tt_count_traffic(&steps, &traffic));
+    return (double)(traffic.sent > traffic.received ? traffic.sent : traffic.received) /
+           ((double)tt_nblocks(algorithm, shape) * tt_nchannels(algorithm, shape));
+}
+
+/* An all-reduce crosses the network twice less a host's own share, and what is gathered or
+ * scattered once less that share: as if a host were one rank. */
+TEST(choose, on_gpus_of_several_hosts_large_data_crosses_the_network_as_between_single_ranks)
+{
+    const char *const placements[] = {"aabb", "aaaabbbb", "abababab", "aabbccdd"};
+    const enum tt_collective collectives[] = {TT_ALL_REDUCE, TT_REDUCE_SCATTER, TT_ALL_GATHER};
+    const double passes[] = {2, 1, 1};
+    for (size_t n = 0; n < 4 * 3; n++) {
+        struct tt_hosts *placed = hosts_of(placements[n / 3]);
+        const struct tt_shape shape = {collectives[n % 3], placed->nranks, 0, placed};
+        const struct tt_setting setting = {
+            .on_device = true, .nparts = 32, .slot_bytes = 128 << 10, .net_mbit = 25000};
+        const struct tt_algorithm *algorithm = tt_choose(&shape, &setting, (size_t)64 << 20);
+        const double nhosts = placed->nhosts;
+        CHECK_MESSAGE(off_host(algorithm, &shape) <= passes[n % 3] * (nhosts - 1) / nhosts + 1e-9,
+                      "%s on %s: %s, %g of the data", tt_collective_name(collectives[n % 3]),
+                      placements[n / 3], algorithm->name, off_host(algorithm, &shape));
+        tt_hosts_destroy(placed);
+    }
+}

@@ -8,8 +8,9 @@
  *   closeR rank R closes its connections with other hosts before
  *   part   all reduce to the last rank instead; rank 0 does its part and ends by _exit before the
  *          rank before the last one begins
- *   wrong  FILE: rank 0 makes a group that is none, after a message to rank 1 of its host, and
- *          leaves; the others stay until it has made the FILE */
+ *   bytes  instead all reduce to all, and each says how many bytes it sends to other hosts, by
+ * which algorithm wrong  FILE: rank 0 makes a group that is none, after a message to rank 1 of its
+ * host, and leaves; the others stay until it has made the FILE */
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@
 
 enum {
     COUNT = 30000,
+    SENT = 1 << 17, /* elements of scene `bytes` */
     BEFORE_US = 200000,
     LATE_US = 1500000,
     MOST_LOOKS = 20000,
@@ -60,6 +62,30 @@ static void reduce(tuttiComm_t comm, int rank, int nranks, int *memory)
     gpu_read(0, data, memory, sizeof data);
     for (int i = 0; rank == nranks - 1 && i < COUNT; i++)
         if (data[i] != nranks) fail(NULL, "a wrong sum");
+}
+
+/* The second one: the first also binds the bridges. */
+static void count_sent(tuttiComm_t comm, int rank, int nranks)
+{
+    static int data[SENT];
+    tuttiCounters_t before, after;
+    const char *algorithm;
+    int *memory = (int *)gpu_memory(0, sizeof data);
+    for (int turn = 0; turn < 2; turn++) {
+        for (int i = 0; i < SENT; i++) data[i] = i + rank;
+        gpu_write(0, memory, data, sizeof data);
+        if (tuttiBarrier(comm, NULL) || tuttiCommCounters(comm, &before) ||
+            tuttiAllReduce(memory, memory, SENT, tuttiInt32, tuttiSum, comm, NULL) ||
+            tuttiCommCounters(comm, &after) ||
+            tuttiCommGetAlgorithm(comm, tuttiCollAllReduce, sizeof data, &algorithm))
+            fail(comm, "all_reduce");
+        gpu_read(0, data, memory, sizeof data);
+        for (int i = 0; i < SENT; i++)
+            if (data[i] != nranks * i + nranks * (nranks - 1) / 2) fail(NULL, "a wrong sum");
+    }
+    const uint64_t sent =
+        after.bytesCopied + after.bytesDirect - before.bytesCopied - before.bytesDirect;
+    printf("sent %llu of %zu by %s\n", (unsigned long long)sent, sizeof data, algorithm);
 }
 
 static void make_file(const char *path)
@@ -110,6 +136,10 @@ int main(int argc, char **argv)
     const bool ends = !strcmp(scene, "ends");
     config.device = 0;
     if (tuttiCommInitEnv(&comm, NULL, &config)) fail(NULL, "init");
+    if (!strcmp(scene, "bytes")) {
+        count_sent(comm, rank, nranks);
+        return tuttiCommDestroy(comm) ? 2 : 0;
+    }
     int *memory = (int *)gpu_memory(0, COUNT * sizeof(int));
     if (!strcmp(scene, "wrong")) {
         make_wrong_group(comm, rank, memory, path);

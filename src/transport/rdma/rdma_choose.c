@@ -8,6 +8,15 @@
 
 #include "base/config.h"
 
+/* Distances of NUMA nodes are at most 255. */
+enum { FARTHEST_CPUS = 256 };
+
+int tt_rdma_distance(enum tt_distance of_gpu, int of_cpus)
+{
+    const int of_known = of_gpu ? (int)of_gpu : TT_ACROSS_ROOTS;
+    return of_known * (FARTHEST_CPUS + 1) + (of_cpus < FARTHEST_CPUS ? of_cpus : FARTHEST_CPUS);
+}
+
 static int compare(const void *left, const void *right)
 {
     const struct tt_rdma_candidate *a = left, *b = right;

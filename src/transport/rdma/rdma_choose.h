@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/pcie.h"
 #include "base/status.h"
 
 enum { TT_RDMA_MAX_PORTS = 8, TT_RDMA_MAX_GIDS = 3, TT_RDMA_NAME = 64, TT_RDMA_MAX_READS = 16 };
@@ -14,9 +15,13 @@ enum { TT_RDMA_MAX_PORTS = 8, TT_RDMA_MAX_GIDS = 3, TT_RDMA_NAME = 64, TT_RDMA_M
 struct tt_rdma_candidate {
     char device[TT_RDMA_NAME];
     int port;
-    int distance; /* from the CPUs of this process; only compared */
+    int distance; /* tt_rdma_distance; only compared */
     bool named;   /* used while choosing */
 };
+
+/* How far a device is from a rank: from its GPU, where both are known to PCIe, and then from its
+ * CPUs (0 to INT_MAX; beyond FARTHEST_CPUS as far). The nearer are smaller. */
+int tt_rdma_distance(enum tt_distance of_gpu, int of_cpus);
 
 /* Moves the ports that the list (TUTTI_RDMA_DEVICE) asks for to the front, nearest first, then by
  * name and port. An empty list takes those at the least distance. TT_ERR_ARGUMENT for a name that

@@ -51,8 +51,8 @@ static bool may_run_on(int node)
     return false;
 }
 
-/* The distance as the firmware gives it: 10 is the same NUMA node. */
-static int distance_of(const char *device)
+/* From the CPUs of this process, as the firmware gives it: 10 is the same NUMA node. */
+static int distance_of_cpus(const char *device)
 {
     char text[1024], *at = text, *end;
     int least = INT32_MAX;
@@ -66,6 +66,15 @@ static int distance_of(const char *device)
         if (distance < least && may_run_on(other)) least = (int)distance;
     }
     return least;
+}
+
+/* From the rank's GPU, and at equal distance from the CPUs. */
+static int distance_of(const char *device, const char *gpu_path)
+{
+    char link[64 + TT_RDMA_NAME], path[TT_PCIE_PATH];
+    snprintf(link, sizeof link, "/sys/class/infiniband/%s/device", device);
+    tt_pcie_path(link, path);
+    return tt_rdma_distance(tt_distance_of_paths(gpu_path, path), distance_of_cpus(device));
 }
 
 static bool parse_gid(const char *text, struct tt_gid *gid)
@@ -156,14 +165,14 @@ static struct ibv_device *device_named(const struct tt_verbs *verbs, struct ibv_
 }
 
 /* Every port of every device; a device that cannot be opened is left out. */
-static int list_ports(const struct tt_verbs *verbs, struct ibv_device **list,
+static int list_ports(const struct tt_verbs *verbs, struct ibv_device **list, const char *gpu_path,
                       struct tt_rdma_candidate candidates[MAX_CANDIDATES])
 {
     int n = 0;
     for (int i = 0; list[i]; i++) {
         const char *name = verbs->get_device_name(list[i]);
         char text[64];
-        const int distance = distance_of(name);
+        const int distance = distance_of(name, gpu_path);
         for (int port = 1; n < MAX_CANDIDATES; port++) {
             read_line(text, sizeof text, "/sys/class/infiniband/%s/ports/%d/state", name, port);
             if (!*text) break;
@@ -265,10 +274,10 @@ static tt_status add_port(struct tt_rdma *rdma, struct ibv_device **list,
     return status;
 }
 
-static tt_status open_ports(struct tt_rdma *rdma, struct ibv_device **list)
+static tt_status open_ports(struct tt_rdma *rdma, struct ibv_device **list, const char *gpu_path)
 {
     struct tt_rdma_candidate candidates[MAX_CANDIDATES];
-    const int n = list_ports(rdma->verbs, list, candidates);
+    const int n = list_ports(rdma->verbs, list, gpu_path, candidates);
     int nchosen;
     TT_TRY(tt_rdma_choose_ports(candidates, n, tt_config_string(TT_CONFIG_RDMA_DEVICE), &nchosen));
     for (int i = 0; i < nchosen && rdma->nports < TT_RDMA_MAX_PORTS; i++)
@@ -297,7 +306,7 @@ static tt_status check_settings(void)
     return TT_OK;
 }
 
-tt_status tt_rdma_open(struct tt_rdma **out, size_t nslots, size_t slot_bytes)
+tt_status tt_rdma_open(struct tt_rdma **out, const struct tt_room_config *config)
 {
     *out = NULL;
     TT_TRY(check_settings());
@@ -305,10 +314,11 @@ tt_status tt_rdma_open(struct tt_rdma **out, size_t nslots, size_t slot_bytes)
     if (!verbs) return TT_OK;
     struct tt_rdma *rdma = calloc(1, sizeof *rdma);
     if (!rdma) return tt_fail(TT_ERR_SYSTEM, "out of memory for RDMA devices");
-    *rdma = (struct tt_rdma){.verbs = verbs, .nslots = nslots, .slot_bytes = slot_bytes};
+    *rdma = (struct tt_rdma){
+        .verbs = verbs, .nslots = config->nslots, .slot_bytes = config->slot_bytes};
     tt_low_fd_hold();
     struct ibv_device *none = NULL, **list = verbs->get_device_list(NULL);
-    const tt_status status = open_ports(rdma, list ? list : &none);
+    const tt_status status = open_ports(rdma, list ? list : &none, config->gpu_path);
     if (list) verbs->free_device_list(list);
     (void)tt_low_fd_release(-1);
     if (status || !rdma->nports) {

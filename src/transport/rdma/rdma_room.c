@@ -8,7 +8,7 @@
 static tt_status open_devices(void **self, const struct tt_room_config *config)
 {
     struct tt_rdma *rdma = NULL;
-    if (!config->encrypt) TT_TRY(tt_rdma_open(&rdma, config->nslots, config->slot_bytes));
+    if (!config->encrypt) TT_TRY(tt_rdma_open(&rdma, config));
     *self = rdma;
     return TT_OK;
 }

@@ -1,4 +1,5 @@
 /* Tests of choosing RDMA ports and pairing them with the peer's. Needs no device. */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,16 @@ static const char *chosen(const char *list)
 TEST(rdma_choose, takes_the_nearest_ports_when_none_are_named)
 {
     CHECK_STR(chosen(""), "rxe0/1 rxe1/1");
+}
+
+TEST(rdma_choose, is_nearest_to_the_gpu_and_then_to_the_cpus)
+{
+    const enum tt_distance of_gpu[] = {TT_BELOW_SWITCH, TT_BELOW_ROOT, TT_ACROSS_ROOTS};
+    for (int i = 0; i + 1 < 3; i++)
+        CHECK(tt_rdma_distance(of_gpu[i], INT_MAX) < tt_rdma_distance(of_gpu[i + 1], 0));
+    CHECK(tt_rdma_distance(TT_BELOW_ROOT, 10) < tt_rdma_distance(TT_BELOW_ROOT, 20));
+    /* Without a GPU, and where PCIe does not say, a device is as far as one across roots. */
+    CHECK_EQ(tt_rdma_distance(TT_DISTANCE_UNKNOWN, 10), tt_rdma_distance(TT_ACROSS_ROOTS, 10));
 }
 
 TEST(rdma_choose, takes_what_is_named_the_nearest_first)

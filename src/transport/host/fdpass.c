@@ -122,12 +122,23 @@ static int send_on(int connection, const struct tt_fd_note *note, int fd)
     return sent < 0 ? errno : 0;
 }
 
-tt_status tt_fdpass_send(const struct tt_fd_address *to, const struct tt_fd_note *note, int fd)
+tt_status tt_fdpass_reserve(int *spare)
+{
+    *spare = open_socket();
+    if (*spare >= 0) return TT_OK;
+    return tt_fail_errno(errno, "no Unix socket to pass memory to the other ranks of this host by "
+                                "(limit of open files: ulimit -n)");
+}
+
+tt_status tt_fdpass_send(const struct tt_fd_address *to, const struct tt_fd_note *note, int fd,
+                         int *spare)
 {
     TT_CANCELS_WAIT;
     struct sockaddr_un un;
     const socklen_t length = to_sockaddr(to, &un);
-    const int connection = open_socket();
+    int connection = open_socket();
+    const bool takes_spare = connection < 0 && spare && *spare >= 0;
+    if (takes_spare) connection = *spare;
     if (connection < 0) return fail_to_pass(errno);
     int error = connect(connection, (struct sockaddr *)&un, length) ? errno : 0;
     tt_status status = error ? fail_to_pass(error) : check_recipient(connection);
@@ -136,6 +147,7 @@ tt_status tt_fdpass_send(const struct tt_fd_address *to, const struct tt_fd_note
         if (error) status = fail_to_pass(error);
     }
     tt_private_fd_close(connection);
+    if (takes_spare) *spare = open_socket();
     return status;
 }
 

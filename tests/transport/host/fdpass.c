@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -14,6 +15,38 @@
 #include "shim.h"
 #include "transport/host/fdpass.h"
 
+/* Also several times, as the spare is taken anew. */
+TEST(fdpass, a_spare_sends_where_the_process_may_open_no_more)
+{
+    struct tt_fd_address address;
+    struct tt_fd_note note = {.secret = 1}, got;
+    int socket_fd, spare, fd;
+    struct rlimit before;
+    REQUIRE(tt_fdpass_open(&socket_fd, &address) == TT_OK && tt_fdpass_reserve(&spare) == TT_OK);
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const struct rlimit none = {.rlim_cur = 3, .rlim_max = before.rlim_max};
+    for (uint64_t i = 0; i < 3; i++) {
+        note.id = i;
+        const int own = spare;
+        /* A limit does not close what is open; what is lost of it cannot be opened again. */
+        const struct rlimit one = {.rlim_cur = (rlim_t)own + 1, .rlim_max = before.rlim_max};
+        REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+        CHECK_EQ(tt_fdpass_send(&address, &note, 0, NULL), TT_IN_PROGRESS);
+        REQUIRE(setrlimit(RLIMIT_NOFILE, &one) == 0);
+        int filled[64], nfilled = 0;
+        while (nfilled < 64 && (filled[nfilled] = dup(0)) >= 0) nfilled++;
+        CHECK_EQ(tt_fdpass_send(&address, &note, 0, &spare), TT_OK);
+        CHECK_EQ(spare, own);
+        while (nfilled > 0) close(filled[--nfilled]);
+        REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+        CHECK_EQ(tt_fdpass_receive(socket_fd, 1, &got, &fd), TT_OK);
+        CHECK_EQ(got.id, i);
+        tt_private_fd_close(fd);
+    }
+    tt_private_fd_close(spare);
+    tt_private_fd_close(socket_fd);
+}
+
 TEST(fdpass, passes_a_descriptor_with_its_note)
 {
     int a, b, fd = -1;
@@ -23,7 +56,7 @@ TEST(fdpass, passes_a_descriptor_with_its_note)
     const int memory = memfd_create("test", MFD_CLOEXEC);
     REQUIRE(write(memory, "hello", 5) == 5);
     const struct tt_fd_note note = {.secret = 42, .id = 7, .nbytes = 5, .kind = TT_FD_WINDOW};
-    CHECK_EQ(tt_fdpass_send(&address_b, &note, memory), TT_OK);
+    CHECK_EQ(tt_fdpass_send(&address_b, &note, memory, NULL), TT_OK);
     struct tt_fd_note got = {0};
     REQUIRE(tt_fdpass_receive(b, 42, &got, &fd) == TT_OK);
     CHECK_EQ(got.id, 7);
@@ -46,7 +79,7 @@ TEST(fdpass, drops_what_does_not_know_the_secret)
     REQUIRE(tt_fdpass_open(&b, &address_b) == TT_OK);
     const struct tt_fd_note note = {.secret = 1};
     struct tt_fd_note got;
-    CHECK_EQ(tt_fdpass_send(&address_b, &note, a), TT_OK);
+    CHECK_EQ(tt_fdpass_send(&address_b, &note, a, NULL), TT_OK);
     CHECK_EQ(tt_fdpass_receive(b, 2, &got, &fd), TT_IN_PROGRESS);
     tt_private_fd_close(a);
     tt_private_fd_close(b);
@@ -61,7 +94,7 @@ TEST(fdpass, says_in_progress_when_the_receiver_does_not_read)
     const struct tt_fd_note note = {.secret = 1};
     int status = TT_OK;
     for (int i = 0; i < 100000 && status == TT_OK; i++)
-        status = tt_fdpass_send(&address_b, &note, a);
+        status = tt_fdpass_send(&address_b, &note, a, NULL);
     CHECK_EQ(status, TT_IN_PROGRESS);
     tt_private_fd_close(a);
     tt_private_fd_close(b);
@@ -116,7 +149,7 @@ static void *send_to_other_user(void *arg)
     const struct tt_fd_note note = {.secret = 42};
     struct tt_fd_address address;
     CHECK_EQ(read(meeting->told[0], &address, sizeof address), sizeof address);
-    CHECK_EQ(tt_fdpass_send(&address, &note, meeting->told[0]), TT_ERR_USAGE);
+    CHECK_EQ(tt_fdpass_send(&address, &note, meeting->told[0], NULL), TT_ERR_USAGE);
     CHECK(strstr(tt_last_error(), "uid 65534"));
     CHECK_EQ(write(meeting->asked[1], "x", 1), 1);
     return NULL;
@@ -137,7 +170,7 @@ TEST(fdpass, sends_nothing_to_another_user)
 static int send_right_secret(void *address)
 {
     const struct tt_fd_note note = {.secret = 42};
-    return tt_fdpass_send(address, &note, 0) == TT_OK ? 0 : 1;
+    return tt_fdpass_send(address, &note, 0, NULL) == TT_OK ? 0 : 1;
 }
 
 TEST(fdpass, takes_nothing_from_another_user)
@@ -160,7 +193,7 @@ static int flood(void *address)
 {
     const struct tt_fd_note note = {.secret = 1};
     for (int i = 0; i < 1000; i++)
-        if (tt_fdpass_send(address, &note, 0) != TT_OK) return 0;
+        if (tt_fdpass_send(address, &note, 0, NULL) != TT_OK) return 0;
     return 0;
 }
 
@@ -205,7 +238,7 @@ TEST(fdpass, floods_cost_no_descriptors_few_lines_and_no_message)
         if (geteuid() == 0) as_nobody(flood, &address);
         flood(&address);
         CHECK_EQ(tt_fdpass_receive(own, 42, &note, &fd), TT_IN_PROGRESS); /* takes all of them */
-        CHECK_EQ(tt_fdpass_send(&address, &note, 0), TT_OK);
+        CHECK_EQ(tt_fdpass_send(&address, &note, 0, NULL), TT_OK);
         flood(&address);
         nreceived += tt_fdpass_receive(own, 42, &note, &fd) == TT_OK;
         tt_private_fd_close(fd);

@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/private_fd.h"
 #include "base/thread.h"
@@ -183,6 +184,17 @@ static int take_first(struct msghdr *message)
     return first;
 }
 
+/* Until the message has come, or can come no more: a sender that is too late is refused. */
+static void await_message(int connection)
+{
+    const int64_t deadline_ns = tt_deadline_ns(SEND_MS);
+    struct pollfd poll_fd = {.fd = connection, .events = POLLIN};
+    int n;
+    do n = poll(&poll_fd, 1, tt_left_ms(deadline_ns));
+    while (n < 0 && errno == EINTR && !tt_expired(deadline_ns));
+    if (n < 1) shutdown(connection, SHUT_RDWR);
+}
+
 /* What one connection brings; TT_IN_PROGRESS: it was dropped. */
 static tt_status receive_on(int connection, uint64_t secret, struct tt_fd_note *note, int *fd)
 {
@@ -192,21 +204,17 @@ static tt_status receive_on(int connection, uint64_t secret, struct tt_fd_note *
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
     struct msghdr message = {
         .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    struct pollfd poll_fd = {.fd = connection, .events = POLLIN};
     if (!is_trusted(&from)) {
         say_dropped(&from, "of another user");
         return TT_IN_PROGRESS;
     }
-    if (poll(&poll_fd, 1, SEND_MS) < 1) {
-        say_dropped(&from, "nothing came");
-        return TT_IN_PROGRESS;
-    }
+    await_message(connection);
     tt_private_fd_begin();
     const ssize_t nbytes = recvmsg(connection, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     const int passed = tt_private_fd_end(nbytes < 0 ? -1 : take_first(&message));
     if (nbytes != (ssize_t)sizeof got || got.secret != secret) {
         if (passed >= 0) tt_private_fd_close(passed);
-        say_dropped(&from, "not from this communicator");
+        say_dropped(&from, nbytes <= 0 ? "nothing came" : "not from this communicator");
         return TT_IN_PROGRESS;
     }
     if (passed < 0)

@@ -1,11 +1,13 @@
 /* Tests of passing descriptors between processes. */
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -197,12 +199,23 @@ static int flood(void *address)
     return 0;
 }
 
-/* A message with two descriptors, where one belongs. */
-static void send_two(const struct tt_fd_address *to, int own)
+/* A connection on which nothing is sent; `own`: the socket that listens there. */
+static int connect_to(const struct tt_fd_address *to, int own)
 {
     struct sockaddr_un un = {.sun_family = AF_UNIX};
     char *name = un.sun_path + 1 + sprintf(un.sun_path + 1, "tutti-");
     for (int i = 0; i < 16; i++) name += sprintf(name, "%02x", to->name[i]);
+    int type = 0;
+    socklen_t size = sizeof type;
+    getsockopt(own, SOL_SOCKET, SO_TYPE, &type, &size);
+    const int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+    CHECK_EQ(connect(fd, (struct sockaddr *)&un, (socklen_t)(name - (char *)&un)), 0);
+    return fd;
+}
+
+/* Sends standard input `n` times in one message, and closes the connection. */
+static void send_copies(int fd, int n)
+{
     struct tt_fd_note note = {.secret = 1};
     struct iovec iov = {&note, sizeof note};
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {0};
@@ -211,15 +224,54 @@ static void send_two(const struct tt_fd_address *to, int own)
     struct cmsghdr *header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(2 * sizeof(int));
+    header->cmsg_len = message.msg_controllen = CMSG_LEN((size_t)n * sizeof(int));
     memcpy(CMSG_DATA(header), (int[]){0, 0}, 2 * sizeof(int));
-    int type = 0;
-    socklen_t size = sizeof type;
-    getsockopt(own, SOL_SOCKET, SO_TYPE, &type, &size);
-    const int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
-    CHECK_EQ(connect(fd, (struct sockaddr *)&un, (socklen_t)(name - (char *)&un)), 0);
     CHECK(sendmsg(fd, &message, 0) > 0);
     tt_private_fd_close(fd);
+}
+
+/* A message with two descriptors, where one belongs. */
+static void send_two(const struct tt_fd_address *to, int own)
+{
+    send_copies(connect_to(to, own), 2);
+}
+
+static void *send_later(void *fd)
+{
+    usleep(100000);
+    send_copies(*(int *)fd, 1);
+    return NULL;
+}
+
+static void ignore(int number)
+{
+    (void)number;
+}
+
+TEST(fdpass, waits_for_what_a_peer_sends_through_signals)
+{
+    const struct itimerval often = {{0, 2000}, {0, 2000}}, never = {{0, 0}, {0, 0}};
+    const struct sigaction handler = {.sa_handler = ignore, .sa_flags = SA_RESTART};
+    struct sigaction before;
+    struct tt_fd_address address;
+    struct tt_fd_note got;
+    int own, fd = -1;
+    sigset_t alarms;
+    pthread_t thread;
+    REQUIRE(tt_fdpass_open(&own, &address) == TT_OK && !sigaction(SIGALRM, &handler, &before));
+    int connection = connect_to(&address, own);
+    sigemptyset(&alarms);
+    sigaddset(&alarms, SIGALRM);
+    pthread_sigmask(SIG_BLOCK, &alarms, NULL);
+    REQUIRE(!pthread_create(&thread, NULL, send_later, &connection));
+    pthread_sigmask(SIG_UNBLOCK, &alarms, NULL);
+    setitimer(ITIMER_REAL, &often, NULL);
+    CHECK_EQ(tt_fdpass_receive(own, 1, &got, &fd), TT_OK);
+    setitimer(ITIMER_REAL, &never, NULL);
+    pthread_join(thread, NULL);
+    sigaction(SIGALRM, &before, NULL);
+    if (fd >= 0) tt_private_fd_close(fd);
+    tt_private_fd_close(own);
 }
 
 TEST(fdpass, floods_cost_no_descriptors_few_lines_and_no_message)

@@ -7,7 +7,7 @@
  *   exit      rank 0 ends without destroying its communicator, before the others replay
  *   early     rank 0 has done its part of a replay, and destroys, before the last rank replays
  *   parted    rank 0 has done its part of a replay, destroys, and is killed while it waits for rank
- *             1 of its host, which replays late, as rank 2 does not wait for rank 0
+ *             1 of its host, which replays late; rank 2 waits for rank 1 and does not miss rank 0
  *   left      rank 0 has left when the others replay once more
  *   abort     rank 0 aborts its communicator while a replay of all other ranks runs
  *   abort_own rank 0 aborts its communicator while its replay runs, before the others come to it
@@ -295,13 +295,14 @@ static void go_early(struct gpu_rank *rank)
 static void *kill_soon(void *unused)
 {
     (void)unused;
-    usleep(EARLY_US);
+    usleep(LATE_US);
     kill(getpid(), SIGKILL);
     return NULL;
 }
 
 static void part(struct gpu_rank *rank)
 {
+    tuttiResult_t result;
     pthread_t thread;
     struct both stream;
     streams_create(rank, &stream, 1);
@@ -310,17 +311,22 @@ static void part(struct gpu_rank *rank)
     CUgraphExec graph = capture(rank, &data, &stream, issue_from_0);
     replay(sum, stream.cuda);
     expect_sum(rank, &data);
+    /* Hosts tell each other of the first of two replays, the second of which follows at once. */
+    usleep(EARLY_US);
+    replay(graph, stream.cuda);
     if (rank->rank == 1) usleep(3 * LATE_US);
     replay(graph, stream.cuda);
     expect_broadcast(rank, &data, 0, 0);
+    CALL(cuGraphExecDestroy, sum);
+    CALL(cuGraphExecDestroy, graph);
     if (!rank->rank) {
         if (pthread_create(&thread, NULL, kill_soon, NULL)) exit(2);
         (void)tuttiCommDestroy(rank->comm);
-        usleep(LATE_US);
+        usleep(2 * LATE_US);
     }
     check_data(rank, &data);
-    CALL(cuGraphExecDestroy, sum);
-    CALL(cuGraphExecDestroy, graph);
+    expect(rank, tuttiCommGetAsyncError(rank->comm, &result), "asynchronous error");
+    expect(rank, result, "replays");
 }
 
 /* ---- Scenes that fail ----------------------------------------------------------------------- */

@@ -93,6 +93,8 @@ struct tt_wire {
     char gone[TT_ERROR_TEXT];        /* why the peer sends nothing more; "": it may send */
     bool is_closed_here;             /* gone: this process has closed a socket of the wire */
     bool is_lost;                    /* it has ended, and the peer had not announced its end */
+    int64_t unheard_ns;              /* lost: since when, where the peer may not have known of the
+                                      * connection; else 0 */
     char *reason;                    /* why the peer leaves; NULL: it has said nothing; owned */
     int nannounced;                  /* the end of this rank was announced over so many sockets */
     struct tt_agreement *agreement;  /* NULL: no transport was tried */
@@ -190,6 +192,11 @@ TT_NODISCARD tt_status tt_dial_step(struct tt_dial *dial);
 TT_NODISCARD tt_status tt_wire_attend(struct tt_wire *wire);
 tt_status tt_wire_on_hello(void *wires, struct tt_pending_connection *pending);
 void tt_dial_hang_up(struct tt_dial *dial);
+/* How long this rank waits for the cause when a peer is gone with which it had no connection: that
+ * peer may have left because of a failure, which others may still report. */
+int64_t tt_wires_explain_ns(const struct tt_wires *wires);
+/* Connects with ranks of other hosts, which may know why a peer is gone. */
+void tt_wires_ask_others(struct tt_wires *wires);
 
 /* Connects with a rank of each other host, at most `most` hosts, where no rank of that host is
  * connected or being connected with yet. */

@@ -46,6 +46,10 @@ right ab exit
 for way in $ways; do
     TUTTI_ALGORITHM=broadcast:$way right abc early
 done
+TUTTI_ALGORITHM=broadcast:chain start aab parted
+for rank in 1 2; do
+    grep -q "^status 0" "$folder/$rank" || fail "a rank that is killed while it leaves: rank $rank: $(cat "$folder/$rank")"
+done
 wrong abb left "1 2" "rank 0 .*has left"
 wrong aab abort "1 2" "rank 0 .*aborted the communicator"
 wrong ab abort_own 1 "rank 0 .*aborted the communicator"

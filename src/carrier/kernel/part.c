@@ -424,7 +424,7 @@ static bool has_sent_replays(struct tt_comm_core *comm, bool *has_marked)
     struct tt_kernel_part *on = comm->kernel;
     if (!on->proxy || !on->graphs || !tt_kernel_has_ended(&on->life)) return true;
     if (tt_fabric_failure(comm->fabric, NULL) || atomic_load(&comm->fabric->aborted)) return true;
-    if (!tt_engine_enter_if_idle(&comm->engine)) return false;
+    if (!tt_engine_try_enter(&comm->engine)) return false;
     const bool sent = tt_proxy_has_sent(on->proxy, TT_BRIDGE_REPLAYS, has_marked);
     tt_engine_leave(&comm->engine);
     return sent;

@@ -84,9 +84,9 @@ struct tt_transport {
     tt_status (*open)(void **self, const struct tt_room_config *config);
     /* Gives the room its rank (borrowed), before the first offer. */
     void (*start)(void *self, const struct tt_room_context *context);
-    /* Enters a descriptor into an epoll instance, with this mark. After arm() the descriptor
+    /* Enters a descriptor into an epoll instance, with this data. After arm() the descriptor
      * becomes readable when the sleep must end; clear() makes it unreadable again. */
-    tt_status (*watch)(void *self, int epoll, void *mark);
+    tt_status (*watch)(void *self, int epoll, uint64_t data);
     void (*clear)(void *self);
     void (*close)(void *self); /* after its ends */
 

@@ -211,6 +211,8 @@ extern const struct tt_tcp_owner tt_wire_owner;
 /* The connection has ended; error 0: closed by the peer. Fails the fabric only for forged data
  * (EPROTO): otherwise this rank may not need the peer any more. */
 TT_NODISCARD tt_status tt_wire_lost(void *wire, struct tt_tcp *tcp, int error);
+/* Reads what has come over the sockets: that the peer leaves, or that it is gone. */
+void tt_wire_look(struct tt_wire *wire);
 /* Fails the fabric: this rank waits for a peer that is gone. */
 TT_NODISCARD tt_status tt_wire_missed(struct tt_wire *wire);
 /* Writes a frame with this rank's record; returns its bytes. */

@@ -167,13 +167,19 @@ static tt_status on_missed(void *owner, int peer)
     return wires->spares ? TT_IN_PROGRESS : tt_wire_missed(wires->table[peer]);
 }
 
+static void on_look(void *owner, int peer)
+{
+    const struct tt_wires *wires = owner;
+    tt_wire_look(wires->table[peer]);
+}
+
 static void on_name(const void *owner, int rank, char *text, size_t size)
 {
     tt_room_name(((const struct tt_wires *)owner)->up, rank, text, size);
 }
 
 static const struct tt_room_events room_events = {
-    .fail = on_fail, .missed = on_missed, .name = on_name};
+    .fail = on_fail, .missed = on_missed, .look = on_look, .name = on_name};
 
 tt_status tt_wires_start(struct tt_wires *wires, const struct tt_wires_client *client,
                          const struct tt_wires_info *infos)

@@ -453,10 +453,14 @@ static size_t bytes(const struct tt_comm_core *comm)
 static void describe(const struct tt_comm_core *comm, char *text, size_t size)
 {
     const struct tt_kernel_part *on = comm->kernel;
+    char bridges[64] = "";
+    if (on->proxy)
+        snprintf(bridges, sizeof bridges, "; its bridges to other hosts have %.1f MiB, pinned",
+                 (double)tt_proxy_bytes(on->proxy) / (1 << 20));
     snprintf(text, size,
-             "by kernels of at most %d blocks; its links have %.1f MiB of %d MiB at most",
+             "by kernels of at most %d blocks; its links have %.1f MiB of %d MiB at most%s",
              on->most_blocks, (double)tt_device_room_bytes(on->room) / (1 << 20),
-             TT_DEVICE_BUDGET >> 20);
+             TT_DEVICE_BUDGET >> 20, bridges);
 }
 
 /* Kernels of one host use no device of the network. */

@@ -211,9 +211,10 @@ static tt_status connect_part(struct tt_comm_core *comm, const struct tt_carried
     comm->fabric->bridged = on->proxy;
     TT_TRY(tt_kernel_take_place(comm, config, offers, must_fail));
     TT_INFO(
-        "communicator %s: rank %d is on GPU %d with %d other ranks; at most %d blocks a call%s",
+        "communicator %s: rank %d is on GPU %d with %d other ranks; at most %d blocks a call%s%s",
         comm->name, comm->rank, comm->gpu, tt_device_room_sharers(on->room) - 1, on->most_blocks,
-        on->place.takes_turns ? ", in turn with other communicators, which have all blocks" : "");
+        on->place.takes_turns ? ", in turn with other communicators, which have all blocks" : "",
+        on->proxy ? "; to each rank of another host by a bridge, over what reaches that rank" : "");
     TT_TRY(tt_kernel_probe(comm, false));
     *amount = on->most_blocks;
     return TT_OK;

@@ -81,7 +81,7 @@ static void move(void)
 }
 
 /* As a kernel sends. False: no slot is free. */
-static bool send(int rank)
+static bool kernel_send(int rank)
 {
     struct tt_device_end *end = &all.ends[rank][1];
     end->known_tail = (uint32_t)*end->tail;
@@ -96,7 +96,7 @@ static bool send(int rank)
 }
 
 /* As a kernel receives and releases. False: no message has come. */
-static bool take(int rank)
+static bool kernel_take(int rank)
 {
     struct tt_device_end *end = &all.ends[rank][0];
     if ((uint32_t)*end->head - end->count - 1 >= SLOTS) return false;
@@ -142,7 +142,7 @@ TEST(rdma_fake, what_bridges_have_sent_comes_though_the_process_ends)
     REQUIRE(open_all());
     move(); /* the first credits */
     fake_hold(true);
-    CHECK(send(0));
+    CHECK(kernel_send(0));
     move();
     CHECK(!has_sent(0));
     CHECK(tt_bridges_have_work(all.bridges[0]));
@@ -152,8 +152,8 @@ TEST(rdma_fake, what_bridges_have_sent_comes_though_the_process_ends)
     all.is_gone[0] = true;
     tt_rdma_wire_lost(all.pair.ranks[1].wire);
     move();
-    CHECK(take(1));
-    CHECK(!take(1));
+    CHECK(kernel_take(1));
+    CHECK(!kernel_take(1));
     CHECK(has_sent(1)); /* the credit is for nobody */
     CHECK_EQ(all.pair.ranks[1].nfailures, 0);
     close_all();
@@ -164,10 +164,10 @@ TEST(rdma_fake, a_rank_that_is_gone_fails_no_idle_rank_whose_device_has_given_it
 {
     REQUIRE(open_all());
     move();
-    CHECK(send(0));
+    CHECK(kernel_send(0));
     move();
-    CHECK(take(1)); /* the credit is not sent yet */
-    CHECK(send(1));
+    CHECK(kernel_take(1)); /* the credit is not sent yet */
+    CHECK(kernel_send(1));
     end_rank(0);
     CHECK(tt_bridges_move(all.bridges[1]) >= 0);
     fake_give_up();

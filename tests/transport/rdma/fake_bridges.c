@@ -123,8 +123,8 @@ TEST(rdma_fake, bridges_move_messages_both_ways_over_slots_shorter_than_theirs)
     int sent[2] = {0}, taken[2] = {0};
     for (int turn = 0; turn < 1000 && taken[0] + taken[1] < 2 * MESSAGES; turn++) {
         for (int r = 0; r < 2; r++) {
-            while (sent[r] < MESSAGES && send(r)) sent[r]++;
-            while (take(r)) taken[r]++;
+            while (sent[r] < MESSAGES && kernel_send(r)) sent[r]++;
+            while (kernel_take(r)) taken[r]++;
         }
         move();
     }

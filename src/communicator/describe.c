@@ -205,8 +205,9 @@ static void describe_links_of(tuttiComm_t comm, const struct tt_output *output)
         tt_fabric_describe_peer(fabric, peer, way, sizeof way);
         tt_engine_leave(&comm->core.engine);
         tt_say(output, "  to %s: %s%s", name, way,
-               fabric->bridged && !tt_fabric_is_local(fabric, peer) ? "; kernels by a bridge over it"
-                                                                    : "");
+               fabric->bridged && !tt_fabric_is_local(fabric, peer)
+                   ? "; kernels by a bridge over it"
+                   : "");
     }
 }
 

@@ -200,8 +200,7 @@ void tt_wires_wait(struct tt_wires *wires, int64_t timeout_us)
     const struct timespec timeout = {.tv_sec = timeout_us / 1000000,
                                      .tv_nsec = timeout_us % 1000000 * 1000};
     /* glibc has the call's function from 2.35 on only: libnccl.so.2 must load with 2.34. */
-    const int n =
-        (int)syscall(SYS_epoll_pwait2, wires->epoll.fd, &ready, 1, &timeout, NULL, 0);
+    const int n = (int)syscall(SYS_epoll_pwait2, wires->epoll.fd, &ready, 1, &timeout, NULL, 0);
     if (tt_epoll_take(&wires->epoll, &ready, n) != 1) return; /* lost: the next progress says so */
     if (*(enum tt_watched *)ready.data.ptr == TT_WATCHED_ROOM) clear(ready.data.ptr);
 }

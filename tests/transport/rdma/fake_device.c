@@ -151,8 +151,8 @@ static struct ibv_mr *reg_mr(struct ibv_pd *domain, void *memory, size_t nbytes,
     struct ibv_mr *region = calloc(1, sizeof *region);
     (void)access;
     if (region)
-        *region =
-            (struct ibv_mr){.context = domain->context, .pd = domain, .addr = memory, .length = nbytes};
+        *region = (struct ibv_mr){
+            .context = domain->context, .pd = domain, .addr = memory, .length = nbytes};
     return region;
 }
 

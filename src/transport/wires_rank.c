@@ -15,7 +15,7 @@
 #include "transport/wires_internal.h"
 
 enum { GIVE_BACK_MS = 20 };         /* how long a failed call waits for its memory */
-#define CHECK_NS INT64_C(250000000) /* between two looks for unresponsive peers */
+#define CHECK_NS INT64_C(250000000) /* between two looks for sockets of no use */
 
 /* ---- The wires ------------------------------------------------------------------------------ */
 
@@ -111,17 +111,24 @@ static tt_status deal_with(struct tt_wires *wires, const struct epoll_event *eve
     }
 }
 
-static tt_status lose_unresponsive_peers(struct tt_wires *wires)
+/* Where another transport carries the data, nothing else reads the sockets: a descriptor that the
+ * program has closed reports no event. */
+static tt_status lose_if_unusable(struct tt_wire *wire, struct tt_tcp *tcp)
+{
+    if (tcp->fd < 0) return TT_OK;
+    if (tt_private_fd_is_lost(tcp->fd)) return tt_wire_lost(wire, tcp, EBADF);
+    return tt_tcp_is_unresponsive(tcp, wire->wires->timeout_ns) ? tt_wire_lost(wire, tcp, ETIMEDOUT)
+                                                                : TT_OK;
+}
+
+static tt_status lose_unusable_sockets(struct tt_wires *wires)
 {
     const int64_t now = tt_now_ns();
     if (now < wires->check_ns) return TT_OK;
     wires->check_ns = now + CHECK_NS;
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
         for (int i = 0; i < wire->tcp.nopen; i++) {
-            const bool unresponsive =
-                tt_tcp_is_unresponsive(&wire->tcp.sockets[i], wires->timeout_ns);
-            const tt_status status =
-                unresponsive ? tt_wire_lost(wire, &wire->tcp.sockets[i], ETIMEDOUT) : TT_OK;
+            const tt_status status = lose_if_unusable(wire, &wire->tcp.sockets[i]);
             if (status < 0) return status;
         }
     return TT_OK;
@@ -177,7 +184,7 @@ tt_status tt_wires_progress(struct tt_wires *wires)
     }
     if (wires->acceptor->npending || wires->acceptor->rest_until_ns)
         TT_TRY(tt_wires_serve_pending(wires));
-    return lose_unresponsive_peers(wires);
+    return lose_unusable_sockets(wires);
 }
 
 bool tt_wires_by_sockets(const struct tt_wires *wires)

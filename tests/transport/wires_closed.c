@@ -3,7 +3,9 @@
 #include "transport/wired.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
+#include "base/clock.h"
 #include "own_epoll.h"
 #include "shim.h"
 #include "transport/wires_internal.h"
@@ -77,4 +79,24 @@ TEST(wires_closed, a_rank_whose_communicator_has_failed_leaves_an_instance_of_th
     tt_wires_tell(all.wires[0]);
     wired_close(&all);
     CHECK_MESSAGE(own_epoll_take(number, 8), "the program's instance was changed");
+}
+
+/* As where RDMA carries the data: nothing is read from the sockets or sent over them. */
+TEST(wires_closed, a_connection_that_the_program_closes_is_noticed_though_nobody_uses_it)
+{
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    REQUIRE(wired_open(&all, 2, &config));
+    REQUIRE(connect_ranks(&all));
+    close(all.wires[0]->table[1]->tcp.sockets[0].fd);
+    const int64_t deadline_ns = tt_deadline_ns(20000);
+    while (!tt_wires_closed_here(all.wires[0]) && !tt_expired(deadline_ns)) {
+        REQUIRE(tt_wires_progress(all.wires[0]) >= 0);
+        tt_test_pause();
+    }
+    const char *text = tt_wires_closed_here(all.wires[0]);
+    REQUIRE(text != NULL);
+    CHECK_MESSAGE(strstr(text, "rank 0 has closed the descriptor of its connection with rank 1"),
+                  "%s", text);
+    wired_close(&all);
 }

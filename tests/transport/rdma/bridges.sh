@@ -44,24 +44,24 @@ closes() { # RANK: closes its connections
 
 case $part in
 calls)
-    TUTTI_LOG=INFO right ab device_rank 1 31 4
-    grep -q 'rank 0 reaches rank 1 .* by rdma rxe0/1' "$folder/0" || fail "rank 0 does not say that it uses RDMA: $(cat "$folder/0")"
-    TUTTI_SLOT_BYTES=1K TUTTI_DEVICE_SLOTS=2 right aab device_rank 2 35 3
+    TUTTI_SLOT_BYTES=1K TUTTI_DEVICE_SLOTS=2 TUTTI_LOG=INFO right aab device_rank 2 35 3
+    grep -q 'rank 0 reaches rank 2 .* by rdma rxe0/1' "$folder/0" || fail "rank 0 does not say that it uses RDMA: $(cat "$folder/0")"
     right ab device_bridge_graphs_rank order
     ;;
 ends)
     TUTTI_ALGORITHM=reduce:direct leave abc part
-    leave ab abort
-    says "0 1" "rank 2 .*has died" aab device_rank 1 42 1 2
     says 1 "rank 0 .*has died" ab device_bridge_graphs_rank killed
     closes 1
     ;;
 more)
+    right ab device_rank 1 31 4
     right aab device_bridge_graphs_rank calls
     right ab device_bridge_graphs_rank leave
     TUTTI_ALGORITHM=broadcast:chain leave abc ends
     leave ab exit
+    leave ab abort
     leave ab idle "$folder/left"
+    says "0 1" "rank 2 .*has died" aab device_rank 1 42 1 2
     says 1 "rank 0 .*has died" ab device_bridge_graphs_rank killed_messages
     says "1 2" "rank 0 .*aborted the communicator" aab device_bridge_graphs_rank abort
     says "1 2" "rank 0 .*has left" abb device_bridge_graphs_rank left

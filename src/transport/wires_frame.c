@@ -8,7 +8,8 @@
 #include "base/private_fd.h"
 #include "transport/wires_internal.h"
 
-enum { MISSED_MS = 1000 }; /* how long bytes of a peer that is gone are read for a failure */
+/* How long bytes of a peer that is gone are read for a failure, or for its end. */
+enum { MISSED_MS = 1000 };
 
 /* ---- Records -------------------------------------------------------------------------------- */
 
@@ -191,6 +192,15 @@ tt_status tt_wire_lost(void *owner, struct tt_tcp *tcp, int error)
     wire->tcp.state = TT_TCP_GONE;
     tt_wire_handles_settle(wire);
     return error == EPROTO ? tt_wire_missed(wire) : TT_IN_PROGRESS;
+}
+
+void tt_wire_look(struct tt_wire *wire)
+{
+    const int64_t deadline_ns = tt_deadline_ns(MISSED_MS);
+    for (int i = 0; i < wire->tcp.nopen; i++) {
+        struct tt_tcp *tcp = &wire->tcp.sockets[i];
+        while (tcp->fd >= 0 && tt_tcp_read(tcp) == TT_OK && !tt_expired(deadline_ns)) continue;
+    }
 }
 
 /* Adds the other peers that are gone without having left: one may be gone because of another. */

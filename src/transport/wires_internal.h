@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/private_epoll.h"
 #include "net/acceptor.h"
 #include "transport/host/segment.h"
 #include "transport/room.h"
@@ -40,7 +41,7 @@ enum tt_control_kind {
 _Static_assert(sizeof(struct tt_frame) + sizeof(struct tt_wire_record) <= TT_AHEAD_BYTES,
                "a record goes ahead of a message");
 
-/* What an epoll event is about; the first member of each. */
+/* What an epoll event is about; the first member of each thing that is watched. */
 enum tt_watched { TT_WATCHED_ACCEPTOR, TT_WATCHED_DIAL, TT_WATCHED_TCP, TT_WATCHED_ROOM };
 
 /* A pair of addresses, of this rank and of the peer, between which sockets are connected. */
@@ -131,8 +132,8 @@ struct tt_wires {
     struct tt_acceptor *acceptor;
     struct tt_tcp_room tcp;
     struct tt_transport_use uses[TT_MAX_TRANSPORTS]; /* as in tt_transports */
-    bool has_device; /* a transport that may be used moves data without the kernel */
-    int epoll;
+    bool has_device;        /* a transport that may be used moves data without the kernel */
+    struct tt_epoll epoll;  /* its marks: what begins with an enum tt_watched */
     struct tt_wire **table; /* [nranks]; NULL: not in use */
     struct tt_link *links;  /* [nranks][2][nchannels]: the handles, incoming and outgoing */
     struct tt_wire *first;
@@ -217,6 +218,8 @@ extern const struct tt_tcp_owner tt_wire_owner;
 /* The connection has ended; error 0: closed by the peer. Fails the fabric only for forged data
  * (EPROTO): otherwise this rank may not need the peer any more. */
 TT_NODISCARD tt_status tt_wire_lost(void *wire, struct tt_tcp *tcp, int error);
+/* Reads what has come over the sockets: that the peer leaves, or that it is gone. */
+void tt_wire_look(struct tt_wire *wire);
 /* Fails the fabric: this rank waits for a peer that is gone. */
 TT_NODISCARD tt_status tt_wire_missed(struct tt_wire *wire);
 /* Writes a frame with this rank's record; returns its bytes. */

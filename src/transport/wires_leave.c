@@ -152,8 +152,8 @@ static bool all_told(const struct tt_wires *wires)
 static void connect_to_tell(struct tt_wires *wires, bool dials)
 {
     struct epoll_event ready[TT_EVENTS_A_WAKE];
-    if (tt_private_fd_is_lost(wires->epoll)) return;
-    const int n = epoll_wait(wires->epoll, ready, TT_EVENTS_A_WAKE, 0);
+    if (wires->epoll.is_lost || tt_private_fd_is_lost(wires->epoll.fd)) return;
+    const int n = tt_epoll_wait(&wires->epoll, ready, TT_EVENTS_A_WAKE, 0);
     for (int i = 0; i < n; i++)
         if (*(enum tt_watched *)ready[i].data.ptr == TT_WATCHED_DIAL)
             tt_ignore(tt_dial_step(ready[i].data.ptr));
@@ -278,7 +278,7 @@ void tt_wires_destroy(struct tt_wires *wires)
     for (int i = 0; i < tt_ntransports; i++)
         if (wires->uses[i].self) wires->uses[i].room->close(wires->uses[i].self);
     tt_acceptor_destroy(wires->acceptor);
-    if (wires->epoll >= 0) tt_private_fd_close(wires->epoll);
+    tt_epoll_close(&wires->epoll);
     sodium_memzero(wires->config.key, sizeof wires->config.key);
     free(wires->links);
     free(wires->table);

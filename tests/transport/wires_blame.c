@@ -278,6 +278,28 @@ TEST(wires_blame, an_abort_is_known_at_once_behind_what_was_sent)
     close_all(&all);
 }
 
+/* As when RDMA fails to reach a peer: nobody has waited for the sockets. */
+TEST(wires_blame, who_looks_at_the_sockets_of_a_peer_learns_of_its_end)
+{
+    for (int dies = 0; dies < 2; dies++) {
+        struct wired all;
+        REQUIRE(open_all(&all, 2) && connect_ranks(&all, 0, 1));
+        struct tt_wires *wires = all.wires[1];
+        const struct tt_rank_record *seen = tt_fabric_record(all.ranks.fabrics[1], 0);
+        const int64_t deadline_ns = tt_deadline_ns(20000);
+        if (dies) kill_rank(&all, 0);
+        if (!dies) leave(all.ranks.fabrics[0]);
+        if (!dies) all.wires[0] = NULL;
+        while (!tt_wires_lost(wires) && atomic_load(&seen->state) != TT_RANK_LEFT &&
+               !tt_expired(deadline_ns))
+            wires->context.events->look(wires, 0);
+        CHECK_EQ(tt_wires_lost(wires) != NULL, dies);
+        CHECK_EQ(atomic_load(&seen->state) == TT_RANK_LEFT, !dies);
+        CHECK_EQ(tt_fabric_check(all.ranks.fabrics[1]), TT_OK);
+        close_all(&all);
+    }
+}
+
 /* How a rank whose kernels reach the others by bridges learns that rank 0 is gone: it waits for no
  * link of that rank, but its checks look. */
 static const char *bridged_failure_of(struct wired *all, int rank)

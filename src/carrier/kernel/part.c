@@ -211,9 +211,10 @@ static tt_status connect_part(struct tt_comm_core *comm, const struct tt_carried
     comm->fabric->bridged = on->proxy;
     TT_TRY(tt_kernel_take_place(comm, config, offers, must_fail));
     TT_INFO(
-        "communicator %s: rank %d is on GPU %d with %d other ranks; at most %d blocks a call%s",
+        "communicator %s: rank %d is on GPU %d with %d other ranks; at most %d blocks a call%s%s",
         comm->name, comm->rank, comm->gpu, tt_device_room_sharers(on->room) - 1, on->most_blocks,
-        on->place.takes_turns ? ", in turn with other communicators, which have all blocks" : "");
+        on->place.takes_turns ? ", in turn with other communicators, which have all blocks" : "",
+        on->proxy ? "; to each rank of another host by a bridge, over what reaches that rank" : "");
     TT_TRY(tt_kernel_probe(comm, false));
     *amount = on->most_blocks;
     return TT_OK;
@@ -453,10 +454,14 @@ static size_t bytes(const struct tt_comm_core *comm)
 static void describe(const struct tt_comm_core *comm, char *text, size_t size)
 {
     const struct tt_kernel_part *on = comm->kernel;
+    char bridges[64] = "";
+    if (on->proxy)
+        snprintf(bridges, sizeof bridges, "; its bridges to other hosts have %.1f MiB, pinned",
+                 (double)tt_proxy_bytes(on->proxy) / (1 << 20));
     snprintf(text, size,
-             "by kernels of at most %d blocks; its links have %.1f MiB of %d MiB at most",
+             "by kernels of at most %d blocks; its links have %.1f MiB of %d MiB at most%s",
              on->most_blocks, (double)tt_device_room_bytes(on->room) / (1 << 20),
-             TT_DEVICE_BUDGET >> 20);
+             TT_DEVICE_BUDGET >> 20, bridges);
 }
 
 /* Kernels of one host use no device of the network. */

@@ -335,10 +335,10 @@ void tt_rdma_start(struct tt_rdma *rdma, const struct tt_room_context *context)
     rdma->context = context;
 }
 
-tt_status tt_rdma_watch(struct tt_rdma *rdma, int epoll, void *mark)
+tt_status tt_rdma_watch(struct tt_rdma *rdma, int epoll, uint64_t data)
 {
     for (int i = 0; i < rdma->ndevices; i++) {
-        struct epoll_event event = {.events = EPOLLIN, .data.ptr = mark};
+        struct epoll_event event = {.events = EPOLLIN, .data.u64 = data};
         if (epoll_ctl(epoll, EPOLL_CTL_ADD, rdma->devices[i].channel->fd, &event))
             return tt_fail_errno(errno, "cannot wait for RDMA device %s", rdma->devices[i].name);
     }

@@ -18,9 +18,9 @@ static void start(void *self, const struct tt_room_context *context)
     tt_rdma_start(self, context);
 }
 
-static tt_status watch(void *self, int epoll, void *mark)
+static tt_status watch(void *self, int epoll, uint64_t data)
 {
-    return tt_rdma_watch(self, epoll, mark);
+    return tt_rdma_watch(self, epoll, data);
 }
 
 static void clear(void *self)

@@ -186,6 +186,7 @@ one() {
     check "all_reduce of 4 ranks over 4 cards" verified "rxe0 rxe1 rxe2 rxe3" all_reduce -b 8 -e 300000 -f 100 "${quickly[@]}"
     check "all_reduce from memory of tutti" verified "rxe0,rxe1 rxe2,rxe3" all_reduce -b 64K -e 1M -f 4 -R 2 "${quickly[@]}"
     gpus
+    bridges
     check "1 % of the packets lost" disturbed loss 1%
     mend
     check "50 ms of delay" disturbed delay 50ms
@@ -230,6 +231,13 @@ gpus() {
     check "memory of GPUs, errors" on_gpus "rxe0 rxe1" \
         "rank_0:_rank_0.*sends_2097152_bytes,_rank_1.*receives_2097151_bytes rank_0:_rank_1.*aborted rank_0:_rank_1.*has_died" errors
     unset TUTTI_DEVICE_KERNELS VGPU_DMABUF EXPECT_FLUSH
+}
+
+# ---- Kernels of virtual GPUs that reach other hosts
+
+bridges() {
+    [ -x "$build/tests/device_bridge_rank" ] || { echo "skipped: bridges: built without virtual GPUs, or without kernels" && return; }
+    for part in calls ends; do check "bridges over RDMA: $part" "$here/bridges.sh" "$build" $part; done
 }
 
 # One rank may not use RDMA: both say so, and data goes over TCP.

@@ -26,7 +26,7 @@ static void describe_gpu(const struct tt_output *output, int number)
            (double)gpu.nbytes / (1 << 30), gpu.pci, peers);
 }
 
-/* The RDMA devices that the GPU's rank uses, unless the settings name others. */
+/* By PCIe alone: whether a device can be used is not asked. */
 static void describe_rdma(const struct tt_output *output, int number)
 {
     char path[TT_PCIE_PATH], names[256];

@@ -8,9 +8,9 @@
  *   closeR rank R closes its connections with other hosts before
  *   part   all reduce to the last rank instead; rank 0 does its part and ends by _exit before the
  *          rank before the last one begins
- *   bytes  instead all reduce to all, and each says how many bytes it sends to other hosts, by
- * which algorithm wrong  FILE: rank 0 makes a group that is none, after a message to rank 1 of its
- * host, and leaves; the others stay until it has made the FILE */
+ *   bytes  instead all reduce to all; each says how many bytes it sends to other hosts
+ *   wrong  FILE: rank 0 makes a group that is none, after a message to rank 1 of its host, and
+ *          leaves; the others stay until it has made the FILE */
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,8 +10,8 @@ struct forward {
 };
 
 /* For one row of x, reading w row after row, as it lies in memory, is faster than oneDNN, which
- * reads several at once: a core 34 and 32 GB/s, and 17 and 24, where rows have 768 and 3072 floats.
- */
+ * reads several at once. A core reads rows of 768 floats at 34 GB/s, in oneDNN at 17; rows of 3072
+ * at 32 GB/s, in oneDNN at 24. */
 enum { AT_ONCE = 4 };
 
 INLINE float dot(const float *x, const float *w, long n)

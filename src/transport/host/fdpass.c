@@ -142,11 +142,13 @@ tt_status tt_fdpass_send(const struct tt_fd_address *to, const struct tt_fd_note
     if (takes_spare) connection = *spare;
     if (connection < 0) return fail_to_pass(errno);
     int error = connect(connection, (struct sockaddr *)&un, length) ? errno : 0;
+    const bool is_unused = error;
     tt_status status = error ? fail_to_pass(error) : check_recipient(connection);
     if (!status) {
         error = send_on(connection, note, fd);
         if (error) status = fail_to_pass(error);
     }
+    if (takes_spare && is_unused) return status; /* it stays the spare */
     tt_private_fd_close(connection);
     if (takes_spare) *spare = open_socket();
     return status;

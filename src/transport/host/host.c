@@ -96,6 +96,7 @@ static tt_status pass_rest(struct tt_host_room *room, int64_t deadline_ns)
     for (;;) {
         const tt_status status = pass_segment(room);
         if (status != TT_IN_PROGRESS) return status;
+        if (room->spare < 0) TT_TRY(tt_fdpass_reserve(&room->spare)); /* a thread has taken it */
         if (tt_expired(deadline_ns))
             return tt_fail(TT_ERR_TIMEOUT,
                            "rank %d cannot pass the host segment to rank %d: too many descriptors "

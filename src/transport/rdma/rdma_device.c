@@ -52,7 +52,7 @@ static bool may_run_on(int node)
 }
 
 /* From the CPUs of this process, as the firmware gives it: 10 is the same NUMA node. */
-static int distance_of_cpus(const char *device)
+static int distance_of(const char *device)
 {
     char text[1024], *at = text, *end;
     int least = INT32_MAX;
@@ -68,13 +68,12 @@ static int distance_of_cpus(const char *device)
     return least;
 }
 
-/* From the rank's GPU, and at equal distance from the CPUs. */
-static int distance_of(const char *device, const char *gpu_path)
+static int gpu_distance_of(const char *device, const char *gpu_path)
 {
     char link[64 + TT_RDMA_NAME], path[TT_PCIE_PATH];
     snprintf(link, sizeof link, "/sys/class/infiniband/%s/device", device);
     tt_pcie_path(link, path);
-    return tt_rdma_distance(tt_distance_of_paths(gpu_path, path), distance_of_cpus(device));
+    return tt_rdma_gpu_distance(tt_distance_of_paths(gpu_path, path));
 }
 
 static bool parse_gid(const char *text, struct tt_gid *gid)
@@ -172,11 +171,12 @@ static int list_ports(const struct tt_verbs *verbs, struct ibv_device **list, co
     for (int i = 0; list[i]; i++) {
         const char *name = verbs->get_device_name(list[i]);
         char text[64];
-        const int distance = distance_of(name, gpu_path);
+        const int distance = distance_of(name), gpu_distance = gpu_distance_of(name, gpu_path);
         for (int port = 1; n < MAX_CANDIDATES; port++) {
             read_line(text, sizeof text, "/sys/class/infiniband/%s/ports/%d/state", name, port);
             if (!*text) break;
-            candidates[n] = (struct tt_rdma_candidate){.port = port, .distance = distance};
+            candidates[n] = (struct tt_rdma_candidate){
+                .port = port, .distance = distance, .gpu_distance = gpu_distance};
             snprintf(candidates[n++].device, TT_RDMA_NAME, "%s", name);
         }
     }
@@ -248,7 +248,9 @@ static tt_status try_port(struct tt_rdma *rdma, struct tt_rdma_device *device,
                           const struct tt_rdma_candidate *candidate)
 {
     struct tt_rdma_port *port = &rdma->ports[rdma->nports];
-    *port = (struct tt_rdma_port){.device = device, .number = (uint8_t)candidate->port};
+    *port = (struct tt_rdma_port){.device = device,
+                                  .number = (uint8_t)candidate->port,
+                                  .gpu_distance = candidate->gpu_distance};
     struct _compat_ibv_port_attr *attributes = (void *)&port->attributes;
     if (rdma->verbs->query_port(device->context, port->number, attributes) ||
         port->attributes.state != IBV_PORT_ACTIVE) {
@@ -282,6 +284,9 @@ static tt_status open_ports(struct tt_rdma *rdma, struct ibv_device **list, cons
     TT_TRY(tt_rdma_choose_ports(candidates, n, tt_config_string(TT_CONFIG_RDMA_DEVICE), &nchosen));
     for (int i = 0; i < nchosen && rdma->nports < TT_RDMA_MAX_PORTS; i++)
         TT_TRY(add_port(rdma, list, &candidates[i]));
+    /* The first is nearest to the GPU of those that can be used. */
+    for (int i = 0; i < rdma->nports; i++)
+        rdma->ports[i].is_near = rdma->ports[i].gpu_distance == rdma->ports[0].gpu_distance;
     return TT_OK;
 }
 

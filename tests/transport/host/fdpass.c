@@ -35,8 +35,9 @@ TEST(fdpass, a_spare_sends_where_the_process_may_open_no_more)
         REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
         CHECK_EQ(tt_fdpass_send(&address, &note, 0, NULL), TT_IN_PROGRESS);
         REQUIRE(setrlimit(RLIMIT_NOFILE, &one) == 0);
-        int filled[64], nfilled = 0;
-        while (nfilled < 64 && (filled[nfilled] = dup(0)) >= 0) nfilled++;
+        static int filled[1024];
+        int nfilled = 0;
+        while (nfilled < 1024 && (filled[nfilled] = dup(0)) >= 0) nfilled++;
         CHECK_EQ(tt_fdpass_send(&address, &note, 0, &spare), TT_OK);
         CHECK_EQ(spare, own);
         while (nfilled > 0) close(filled[--nfilled]);

@@ -167,7 +167,8 @@ bool tt_wires_have_left(const struct tt_wires *wires);
 const char *tt_wires_lost(const struct tt_wires *wires);
 /* Why this peer is gone, if its connection has ended without its leaving; else NULL. */
 const char *tt_wires_lost_peer(const struct tt_wires *wires, int peer);
-/* The same, for a failure that names the peer: not while others may yet say why it has left. */
+/* tt_wires_lost_peer, for a failure that names the peer: NULL while others may yet say why it has
+ * left. */
 const char *tt_wires_missed_peer(const struct tt_wires *wires, int peer);
 /* Why a peer that has not left is gone, where this process has closed the connection; NULL: there
  * is none. */

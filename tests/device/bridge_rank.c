@@ -1,6 +1,6 @@
 /* A rank of a job on several hosts, each rank on a virtual GPU, in which ranks leave while others
- * are late: device_bridge_rank SCENE [FILE]. All ranks broadcast once from each rank, then once
- * more from rank 0, which is what the scenes are about:
+ * are late: device_bridge_rank SCENE [FILE]. All ranks broadcast once from each rank, rank 0 prints
+ * what its links are, then all broadcast once more from rank 0, which is what the scenes are about:
  *   ends   rank 2 takes it late, when the others have ended one after the other
  *   exit   rank 0 ends without destroying its communicator, before the others take it
  *   abort  rank 0 aborts its communicator, which is at rest, before the others take it
@@ -126,6 +126,12 @@ static void make_wrong_group(tuttiComm_t comm, int rank, int *memory, const char
     if (tuttiGroupEnd() != tuttiInvalidUsage) fail(comm, "a wrong group");
 }
 
+static void print_line(void *arg, const char *line)
+{
+    (void)arg;
+    puts(line);
+}
+
 int main(int argc, char **argv)
 {
     int rank, nranks, local;
@@ -149,6 +155,9 @@ int main(int argc, char **argv)
     }
     for (int root = 0; root < nranks; root++) broadcast(comm, 0, rank, root, memory);
     if (tuttiBarrier(comm, NULL)) fail(comm, "barrier");
+    if (!rank && tuttiDescribe(tuttiDescribeLinks, comm, print_line, NULL))
+        fail(comm, "description");
+    fflush(stdout);
     if (!strcmp(scene, "part")) {
         reduce(comm, rank, nranks, memory);
         if (!rank) _exit(0);

@@ -48,6 +48,8 @@ TUTTI_ALGORITHM=broadcast:chain leave abc ends
 all_end "a late rank that needs nothing of the one that has left"
 leave ab exit
 all_end "a process that ends before its messages are taken"
+[ -n "${CUDA_DEVICE_MAX_CONNECTIONS:-}" ] || all_say "links" 0 "to rank 1 .*: tcp .*; kernels by a bridge over it"
+[ -n "${CUDA_DEVICE_MAX_CONNECTIONS:-}" ] || all_say "links" 0 "by kernels .*; its bridges to other hosts have .* MiB, pinned"
 TUTTI_ALGORITHM=reduce:direct leave abc part
 all_end "a process that ends when it has done its part, while another rank is late"
 leave ab abort

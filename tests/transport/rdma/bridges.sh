@@ -49,6 +49,7 @@ calls)
     ;;
 ends)
     TUTTI_ALGORITHM=reduce:direct leave abc part
+    grep -q 'to rank 1 .*: rdma rxe0/1, not encrypted; kernels by a bridge over it' "$folder/0" || fail "rank 0 does not say what its bridges go over: $(cat "$folder/0")"
     says 1 "rank 0 .*has died" ab device_bridge_graphs_rank killed
     closes 1
     ;;

@@ -36,14 +36,14 @@ struct line {
     uint64_t offset, born;
     uint64_t landed; /* model->landed and model->published when it was read */
     struct vg_clock *published;
-    uint64_t read; /* renewals of the buffer when it was read; 0: it was not */
+    uint64_t read; /* renewals of the buffer when the line was read; 0: it was not */
     uint8_t next;  /* of the lines with its hash: number + 1, or 0 */
     unsigned char bytes[LINE];
 };
 
 struct vg_buffer {
     uint32_t nstores, next_line;
-    uint64_t renewals;    /* and 1; lines that were read before the last one are not valid */
+    uint64_t renewals;    /* from 1 on; a line is valid that was read since the last one */
     uint8_t first[LINES]; /* of the lines with each hash: number + 1, or 0 */
     struct waiting stores[MOST_STORES];
     struct line lines[LINES];

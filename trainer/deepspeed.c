@@ -244,15 +244,22 @@ static tr_status take_betas(const struct leaf *leaf)
     return TR_OK;
 }
 
+/* Adam and AdamW are the same without decay, which is DeepSpeed's default. */
 static tr_status take_adam_w_mode(const struct leaf *leaf)
 {
+    char *where = leaf->config->undecayed;
     struct json_object *decay = tr_json_find(leaf->json, "optimizer.params.weight_decay");
+    const bool is_zero = decay ? is_number(decay) && json_object_get_double(decay) == 0
+                               : tr_json_find(leaf->json, "optimizer.type") != NULL;
     TR_TRY(expect_boolean(leaf));
-    if (json_object_get_boolean(leaf->value) ||
-        (is_number(decay) && json_object_get_double(decay) == 0))
-        return TR_OK;
-    return fail(leaf, "weight decay is decoupled (AdamW) always; set adam_w_mode to true, or "
-                      "weight_decay to 0");
+    where[0] = 0;
+    if (json_object_get_boolean(leaf->value)) return TR_OK;
+    if (!is_zero)
+        return fail(leaf, "weight decay is decoupled (AdamW) always; set adam_w_mode to true, or "
+                          "weight_decay to 0");
+    snprintf(where, sizeof leaf->config->undecayed, "%s:%d: \"%s\": false", leaf->json->name,
+             tr_json_line(leaf->json, leaf->path), leaf->path);
+    return TR_OK;
 }
 
 /* DeepSpeed has no default. */

@@ -370,6 +370,30 @@ TEST(deepspeed, adam_with_a_decay_that_is_left_open_is_refused)
                              "\"weight_decay\": 0.0}}}") == TR_OK);
 }
 
+/* Its default in DeepSpeed is 0; another source may say otherwise later. */
+TEST(deepspeed, adam_without_a_decay_is_taken_and_one_that_comes_from_elsewhere_refused)
+{
+    static const char *const texts[] = {
+        "{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"adam_w_mode\": false}}}",
+        "{\"optimizer\": {\"params\": {\"adam_w_mode\": false}, \"type\": \"Adam\"}}",
+        "{\"optimizer\": {\"params\": {\"adam_w_mode\": false, \"weight_decay\": 0}}}",
+        "{\"decay\": 0.3, \"optimizer\": {\"type\": \"Adam\", \"params\": {\"adam_w_mode\": "
+        "false}}}"};
+    struct tr_config config;
+    for (int i = 0; i < 4; ++i) {
+        CHECK_MESSAGE(read_text(&config, texts[i]) == TR_OK, "%s: %s", texts[i], tr_error());
+        CHECK(i == 3 || (config.decay == 0 && tr_config_check(&config) == TR_OK));
+        if (i < 3) REQUIRE(tr_config_set(&config, "decay", "0.3", TR_FROM_COMMAND_LINE) == TR_OK);
+        CHECK_MESSAGE(tr_config_check(&config) < 0, "%s", texts[i]);
+        CHECK_MESSAGE(strstr(tr_error(), ":1: \"optimizer.params.adam_w_mode\": false: ") &&
+                          strstr(tr_error(), "--decay is 0.3; set adam_w_mode to true"),
+                      "%s", tr_error());
+        REQUIRE(tr_config_set(&config, "decay", "0", TR_FROM_COMMAND_LINE) == TR_OK);
+        CHECK(tr_config_check(&config) == TR_OK);
+    }
+    CHECK(read_text(&config, "{\"optimizer\": {\"params\": {\"adam_w_mode\": false}}}") < 0);
+}
+
 static tr_status parse(struct tr_config *config, const char *argument)
 {
     char program[] = "tutti-train", text[64];

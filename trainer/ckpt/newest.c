@@ -27,11 +27,14 @@ struct search {
     long long gone;    /* last step of the files that went while the folder was read; -1: none */
 };
 
+static bool is_newer(const struct found *a, const struct found *b)
+{
+    return a->start > b->start || (a->start == b->start && a->step > b->step);
+}
+
 static void take_newer(struct found *newest, const struct found *file)
 {
-    if (!newest->name[0] || file->start > newest->start ||
-        (file->start == newest->start && file->step > newest->step))
-        *newest = *file;
+    if (!newest->name[0] || is_newer(file, newest)) *newest = *file;
 }
 
 static bool is_later(const struct found *a, const struct found *b)
@@ -81,17 +84,18 @@ static void look(DIR *folder, const char *where, const uint64_t *run, struct sea
     }
 }
 
-/* Whether what was found is newer than all that went meanwhile. A file that goes was removed by the
- * run that writes there, once a newer one had its name, which may have come too late to be seen. A
- * newest that was not there the time before is of that run. */
-static bool is_settled(const struct search *search, const struct found *before)
+/* Whether what was found can be relied on. A reading may miss a file that was removed and the newer
+ * one that came for it, so two in turn must agree. Where files go all the time, a newest that is
+ * newer than these and than that of the time before is of the run that writes there. */
+static bool is_settled(const struct search *search, const struct found *before, bool is_first)
 {
     const struct found *newest = &search->readable;
-    if (search->gone < 0) return true;
-    return before->name[0] && newest->step > search->gone && strcmp(newest->name, before->name);
+    if (is_first) return false;
+    if (search->gone < 0 && !strcmp(newest->name, before->name)) return true;
+    return before->name[0] && newest->step > search->gone && is_newer(newest, before);
 }
 
-/* Looks at the folder, again as long as a file goes that may have been the newest. */
+/* Looks at the folder until that is settled. */
 static tr_status search_folder(const char *option, const char *where, const uint64_t *run,
                                struct search *search)
 {
@@ -103,7 +107,7 @@ static tr_status search_folder(const char *option, const char *where, const uint
         if (!folder) return tr_fail("--%s=%s: %s", option, where, strerror(errno));
         look(folder, where, run, search);
         closedir(folder);
-        if (is_settled(search, &before)) return TR_OK;
+        if (is_settled(search, &before, tries == 0)) return TR_OK;
     }
     return tr_fail("--%s=%s: a run that writes there removes checkpoints (--keep) faster than this "
                    "folder is read, so the newest is not known: give a file of it, or start again "

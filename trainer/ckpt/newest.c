@@ -24,13 +24,17 @@ struct search {
     char reason[1024];
     uint64_t start;    /* latest */
     long long own_end; /* last step of the run's own; -1: none */
+    long long gone;    /* last step of the files that went while the folder was read; -1: none */
 };
+
+static bool is_newer(const struct found *a, const struct found *b)
+{
+    return a->start > b->start || (a->start == b->start && a->step > b->step);
+}
 
 static void take_newer(struct found *newest, const struct found *file)
 {
-    if (!newest->name[0] || file->start > newest->start ||
-        (file->start == newest->start && file->step > newest->step))
-        *newest = *file;
+    if (!newest->name[0] || is_newer(file, newest)) *newest = *file;
 }
 
 static bool is_later(const struct found *a, const struct found *b)
@@ -47,9 +51,8 @@ static void take_unreadable(struct search *search, const struct found *file)
     snprintf(search->reason, sizeof search->reason, "%s", tr_error());
 }
 
-/* Looks at the checkpoints of the folder that are not the run's (NULL: all). */
-static void search_folder(DIR *folder, const char *where, const uint64_t *run,
-                          struct search *search)
+/* Looks once at the checkpoints of the folder that are not the run's (NULL: all). */
+static void look(DIR *folder, const char *where, const uint64_t *run, struct search *search)
 {
     for (const struct dirent *entry; (entry = readdir(folder));) {
         char path[PATH_MAX];
@@ -63,8 +66,10 @@ static void search_folder(DIR *folder, const char *where, const uint64_t *run,
             status = tr_fail("%s: the name is too long", entry->d_name);
         if (status == TR_OK) status = tr_ckpt_read_state(path, &state);
         if (status < 0) status = tr_ckpt_read_state(path, &state); /* an error that passes */
-        /* One that has gone since the folder was read was removed by the run that writes there. */
-        if (fstatat(dirfd(folder), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0) continue;
+        if (fstatat(dirfd(folder), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+            if (file.step > search->gone) search->gone = file.step;
+            continue;
+        }
         file.written = st.st_mtim;
         if (status < 0) {
             take_unreadable(search, &file);
@@ -77,6 +82,37 @@ static void search_folder(DIR *folder, const char *where, const uint64_t *run,
         else if (file.step > search->own_end)
             search->own_end = file.step;
     }
+}
+
+/* Whether what was found can be relied on. A reading may miss a file that was removed and the newer
+ * one that came for it, so two in turn must agree. Where files go all the time, a newest that is
+ * newer than these and than that of the time before is of the run that writes there. */
+static bool is_settled(const struct search *search, const struct found *before, bool is_first)
+{
+    const struct found *newest = &search->readable;
+    if (is_first) return false;
+    if (search->gone < 0 && !strcmp(newest->name, before->name)) return true;
+    return before->name[0] && newest->step > search->gone && is_newer(newest, before);
+}
+
+/* Looks at the folder until that is settled. */
+static tr_status search_folder(const char *option, const char *where, const uint64_t *run,
+                               struct search *search)
+{
+    enum { TRIES = 50 };
+    for (int tries = 0; tries < TRIES; ++tries) {
+        const struct found before = search->readable;
+        *search = (struct search){.start = search->start, .own_end = -1, .gone = -1};
+        DIR *folder = opendir(where);
+        if (!folder) return tr_fail("--%s=%s: %s", option, where, strerror(errno));
+        look(folder, where, run, search);
+        closedir(folder);
+        if (is_settled(search, &before, tries == 0)) return TR_OK;
+    }
+    return tr_fail("--%s=%s: a run that writes there removes checkpoints (--keep) faster than this "
+                   "folder is read, so the newest is not known: give a file of it, or start again "
+                   "when that run saves less often or has ended",
+                   option, where);
 }
 
 /* The newest of what was found. One that cannot be read and was written later than the newest of
@@ -108,10 +144,7 @@ tr_status tr_ckpt_find(const char *option, const char *where, char *path, size_t
     const bool is_folder = S_ISDIR(st.st_mode);
     if (is_folder) {
         struct search search = {.start = 0};
-        DIR *folder = opendir(where);
-        if (!folder) return tr_fail("--%s=%s: %s", option, where, strerror(errno));
-        search_folder(folder, where, NULL, &search);
-        closedir(folder);
+        TR_TRY(search_folder(option, where, NULL, &search));
         TR_TRY(choose(option, where, &search, &newest));
     }
     if (snprintf(path, path_bytes, "%s%s%s", where, is_folder ? "/" : "", newest.name) >=
@@ -123,11 +156,8 @@ tr_status tr_ckpt_find(const char *option, const char *where, char *path, size_t
 void tr_ckpt_survey(const char *where, uint64_t run, uint64_t *start, char *name, int64_t *last)
 {
     struct search search = {.start = *start, .own_end = -1};
-    DIR *folder = opendir(where);
-    if (folder) {
-        search_folder(folder, where, &run, &search);
-        closedir(folder);
-    }
+    /* What was found counts also where the folder does not settle. */
+    (void)search_folder("checkpoint", where, &run, &search);
     *start = search.start;
     *last = search.own_end;
     memcpy(name, search.readable.name, sizeof search.readable.name);

@@ -17,7 +17,7 @@
 #include "shim.h"
 #include "transport/host/fdpass.h"
 
-/* Also several times, as the spare is taken anew. */
+/* Three times: a spare that was used is taken anew. */
 TEST(fdpass, a_spare_sends_where_the_process_may_open_no_more)
 {
     struct tt_fd_address address;

@@ -9,11 +9,11 @@
 #include "transport/rdma/rdma_choose.h"
 
 static const struct tt_rdma_candidate there[] = {
-    {.device = "mlx5_10", .port = 1, .distance = 20},
-    {.device = "mlx5_2", .port = 2, .distance = 20},
-    {.device = "mlx5_2", .port = 1, .distance = 20},
-    {.device = "rxe0", .port = 1, .distance = 10},
-    {.device = "rxe1", .port = 1, .distance = 10},
+    {.device = "mlx5_10", .port = 1, .distance = 20, .gpu_distance = TT_ACROSS_ROOTS},
+    {.device = "mlx5_2", .port = 2, .distance = 20, .gpu_distance = TT_ACROSS_ROOTS},
+    {.device = "mlx5_2", .port = 1, .distance = 20, .gpu_distance = TT_ACROSS_ROOTS},
+    {.device = "rxe0", .port = 1, .distance = 10, .gpu_distance = TT_ACROSS_ROOTS},
+    {.device = "rxe1", .port = 1, .distance = 10, .gpu_distance = TT_ACROSS_ROOTS},
 };
 enum { NTHERE = sizeof there / sizeof *there };
 

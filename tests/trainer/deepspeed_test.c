@@ -377,8 +377,8 @@ TEST(deepspeed, adam_without_a_decay_is_taken_and_one_that_comes_from_elsewhere_
         "{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"adam_w_mode\": false}}}",
         "{\"optimizer\": {\"params\": {\"adam_w_mode\": false}, \"type\": \"Adam\"}}",
         "{\"optimizer\": {\"params\": {\"adam_w_mode\": false, \"weight_decay\": 0}}}",
-        "{\"decay\": 0.3, \"optimizer\": {\"type\": \"Adam\", \"params\": {\"adam_w_mode\": "
-        "false}}}"};
+        ("{\"decay\": 0.3, \"optimizer\": {\"type\": \"Adam\", \"params\": {\"adam_w_mode\": "
+         "false}}}")};
     struct tr_config config;
     for (int i = 0; i < 4; ++i) {
         CHECK_MESSAGE(read_text(&config, texts[i]) == TR_OK, "%s: %s", texts[i], tr_error());

@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
+#include "../watch/clock.h"
 #include "ckpt.h"
 
 /* A checkpoint of a folder; name "": none. */
@@ -67,7 +69,7 @@ static void look(DIR *folder, const char *where, const uint64_t *run, struct sea
         if (status == TR_OK) status = tr_ckpt_read_state(path, &state);
         if (status < 0) status = tr_ckpt_read_state(path, &state); /* an error that passes */
         if (fstatat(dirfd(folder), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
-            if (file.step > search->gone) search->gone = file.step;
+            if (errno == ENOENT && file.step > search->gone) search->gone = file.step;
             continue;
         }
         file.written = st.st_mtim;
@@ -84,14 +86,33 @@ static void look(DIR *folder, const char *where, const uint64_t *run, struct sea
     }
 }
 
-/* Whether what was found can be relied on. A reading may miss a file that was removed and the newer
- * one that came for it, so two in turn must agree. Where files go all the time, a newest that is
- * newer than these and than that of the time before is of the run that writes there. */
-static bool is_settled(const struct search *search, const struct found *before, bool is_first)
+/* A sum over the names of the checkpoints, which does not depend on their order. */
+static uint64_t sum_names(DIR *folder)
+{
+    uint64_t sum = 0;
+    long long step;
+    for (const struct dirent *entry; (entry = readdir(folder));) {
+        uint64_t hash = 14695981039346656037u; /* FNV-1a */
+        if (!tr_ckpt_is_named(entry->d_name, "", &step)) continue;
+        for (const char *c = entry->d_name; *c; ++c) hash = (hash ^ (uint8_t)*c) * 1099511628211u;
+        sum += hash;
+    }
+    rewinddir(folder);
+    return sum;
+}
+
+/* Looks once; whether what was found can be relied on. A reading may miss a file that was removed
+ * and the newer one that came for it, so the names must be the same before and after. Where files
+ * go all the time, a newest that is newer than these and than `before`, that of the look before, is
+ * of the run that writes there. */
+static bool look_settles(DIR *folder, const char *where, const uint64_t *run,
+                         const struct found *before, struct search *search)
 {
     const struct found *newest = &search->readable;
-    if (is_first) return false;
-    if (search->gone < 0 && !strcmp(newest->name, before->name)) return true;
+    const uint64_t names = sum_names(folder);
+    look(folder, where, run, search);
+    rewinddir(folder);
+    if (sum_names(folder) == names) return true;
     return before->name[0] && newest->step > search->gone && is_newer(newest, before);
 }
 
@@ -99,15 +120,18 @@ static bool is_settled(const struct search *search, const struct found *before, 
 static tr_status search_folder(const char *option, const char *where, const uint64_t *run,
                                struct search *search)
 {
-    enum { TRIES = 50 };
-    for (int tries = 0; tries < TRIES; ++tries) {
+    enum { TRIES = 50, PAUSE_NS = 10000000 };
+    static const double most_seconds = 60;
+    const double began = tr_clock_seconds();
+    for (int tries = 0; tries < TRIES && tr_clock_seconds() - began < most_seconds; ++tries) {
         const struct found before = search->readable;
         *search = (struct search){.start = search->start, .own_end = -1, .gone = -1};
         DIR *folder = opendir(where);
         if (!folder) return tr_fail("--%s=%s: %s", option, where, strerror(errno));
-        look(folder, where, run, search);
+        const bool is_settled = look_settles(folder, where, run, &before, search);
         closedir(folder);
-        if (is_settled(search, &before, tries == 0)) return TR_OK;
+        if (is_settled) return TR_OK;
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
     }
     return tr_fail("--%s=%s: a run that writes there removes checkpoints (--keep) faster than this "
                    "folder is read, so the newest is not known: give a file of it, or start again "

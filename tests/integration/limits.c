@@ -127,7 +127,7 @@ TEST(limits, splits_until_a_rank_has_no_descriptor_left_end_with_its_error_on_al
     static struct job jobs[NJOBS];
     static const char *const endless[] = {"TUTTI_INIT_TIMEOUT_MS=0", "TUTTI_TIMEOUT_MS=0", NULL};
     for (int i = 0; i < NJOBS; i++) {
-        char more[8];
+        char more[16];
         snprintf(more, sizeof more, "%d", 20 + i);
         REQUIRE(
             job_start(&jobs[i], 2, (const char *const[]){"split_out", more, NULL}, endless, NULL));

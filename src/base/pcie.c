@@ -40,7 +40,7 @@ static int is_shown(const struct dirent *entry)
     return entry->d_name[0] != '.';
 }
 
-static enum tt_distance distance_of(const char *folder, const char *name, const char *path)
+enum tt_distance tt_pcie_distance(const char *folder, const char *name, const char *path)
 {
     char link[PATH_MAX], place[TT_PCIE_PATH];
     snprintf(link, sizeof link, "%s/%s/device", folder, name);
@@ -58,7 +58,7 @@ enum tt_distance tt_pcie_nearest(const char *folder, const char *path, char *nam
     size_t used = 0;
     names[0] = '\0';
     for (int i = 0; i < n; i++) {
-        const enum tt_distance distance = distance_of(folder, entries[i]->d_name, path);
+        const enum tt_distance distance = tt_pcie_distance(folder, entries[i]->d_name, path);
         const bool is_nearer = distance && (!nearest || distance < nearest);
         if (is_nearer) nearest = distance;
         if (is_nearer) used = 0;

@@ -19,11 +19,14 @@ enum tt_distance {
  * `link` is a link to it in /sys. "": the system does not say. */
 void tt_pcie_path(const char *link, char path[TT_PCIE_PATH]);
 
-/* The names in `folder`, "/sys/class/infiniband" say, of the devices that are nearest to a path:
- * "mlx5_0, mlx5_1", cut at `size`. UNKNOWN, and "": there is none whose place is known. */
-enum tt_distance tt_pcie_nearest(const char *folder, const char *path, char *names, size_t size);
-
 /* By the paths of two devices; "": unknown. */
 enum tt_distance tt_distance_of_paths(const char *a, const char *b);
+
+/* Of the device `name` of a folder, "/sys/class/infiniband" say, from a path. */
+enum tt_distance tt_pcie_distance(const char *folder, const char *name, const char *path);
+
+/* The names in `folder`, of the devices that are nearest to a path: "mlx5_0, mlx5_1", cut at
+ * `size`. UNKNOWN, and "": there is none whose place is known. */
+enum tt_distance tt_pcie_nearest(const char *folder, const char *path, char *names, size_t size);
 
 #endif

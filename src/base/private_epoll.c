@@ -40,6 +40,11 @@ void tt_epoll_close(struct tt_epoll *epoll)
     epoll->fd = -1;
 }
 
+bool tt_epoll_is_lost(const struct tt_epoll *epoll)
+{
+    return epoll->is_lost || tt_private_fd_is_lost(epoll->fd);
+}
+
 uint64_t tt_epoll_data(const struct tt_epoll *epoll, uint64_t mark)
 {
     return (uint64_t)epoll->stamp << MARK_BITS | mark;

@@ -22,6 +22,9 @@ int tt_epoll_open(struct tt_epoll *epoll);
 /* Closes the descriptor, unless it is the program's. */
 void tt_epoll_close(struct tt_epoll *epoll);
 
+/* Whether the descriptor is known to be the library's no more. */
+bool tt_epoll_is_lost(const struct tt_epoll *epoll);
+
 /* The data (u64) of an event that reports this mark, which is a number below 2^48 or an address of
  * the program's memory. */
 uint64_t tt_epoll_data(const struct tt_epoll *epoll, uint64_t mark);

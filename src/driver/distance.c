@@ -6,16 +6,20 @@
 #include "driver/cuda.h"
 #include "driver/driver.h"
 
-void tt_driver_pcie_path(int number, char path[TT_PCIE_PATH])
+static void path_of(const struct tt_gpu *gpu, char path[TT_PCIE_PATH])
 {
-    struct tt_gpu gpu;
     char link[64], *at = link + snprintf(link, sizeof link, "/sys/bus/pci/devices/");
-    path[0] = '\0';
-    if (number < 0 || tt_driver_gpu(number, &gpu)) return;
-    for (const char *c = gpu.pci; *c && at < link + sizeof link - 1; c++)
+    for (const char *c = gpu->pci; *c && at < link + sizeof link - 1; c++)
         *at++ = (char)tolower((unsigned char)*c);
     *at = '\0';
     tt_pcie_path(link, path);
+}
+
+void tt_driver_pcie_path(int number, char path[TT_PCIE_PATH])
+{
+    struct tt_gpu gpu;
+    path[0] = '\0';
+    if (number >= 0 && !tt_driver_gpu(number, &gpu)) path_of(&gpu, path);
 }
 
 static int ask(CUdevice_P2PAttribute which, int number, int peer)
@@ -38,8 +42,8 @@ enum tt_distance tt_driver_distance(int number, int peer)
         return TT_DISTANCE_UNKNOWN;
     if (ask(CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, number, peer)) return TT_NEAR;
     char path[TT_PCIE_PATH], peer_path[TT_PCIE_PATH];
-    tt_driver_pcie_path(number, path);
-    tt_driver_pcie_path(peer, peer_path);
+    path_of(&gpu, path);
+    path_of(&other, peer_path);
     const enum tt_distance found = tt_distance_of_paths(path, peer_path);
     return found ? found : TT_BELOW_ROOT;
 }

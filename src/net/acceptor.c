@@ -286,7 +286,7 @@ static tt_status read_hello(struct tt_acceptor *acceptor, struct tt_pending_conn
 
 static tt_status fail_to_wait(const struct tt_acceptor *acceptor, int error)
 {
-    if (acceptor->epoll.is_lost || tt_private_fd_is_lost(acceptor->epoll.fd))
+    if (tt_epoll_is_lost(&acceptor->epoll))
         return tt_fail(TT_ERR_USAGE, "the descriptor with which this process waits for ranks was "
                                      "closed: " TT_LOST_FD);
     return tt_fail_errno(error, "cannot wait for ranks");

@@ -152,7 +152,7 @@ static bool all_told(const struct tt_wires *wires)
 static void connect_to_tell(struct tt_wires *wires, bool dials)
 {
     struct epoll_event ready[TT_EVENTS_A_WAKE];
-    if (wires->epoll.is_lost || tt_private_fd_is_lost(wires->epoll.fd)) return;
+    if (tt_epoll_is_lost(&wires->epoll)) return;
     const int n = tt_epoll_wait(&wires->epoll, ready, TT_EVENTS_A_WAKE, 0);
     for (int i = 0; i < n; i++)
         if (*(enum tt_watched *)ready[i].data.ptr == TT_WATCHED_DIAL)

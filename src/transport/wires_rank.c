@@ -95,9 +95,8 @@ static void clear(const struct tt_transport_use *use)
     use->room->clear(use->self);
 }
 
-static tt_status deal_with(struct tt_wires *wires, const struct epoll_event *event)
+static tt_status deal_with(struct tt_wires *wires, void *what)
 {
-    void *what = event->data.ptr;
     switch (*(enum tt_watched *)what) {
     case TT_WATCHED_ACCEPTOR:
         return tt_wires_serve_pending(wires);
@@ -146,7 +145,7 @@ static int all_wakes(const struct tt_wires *wires)
 static tt_status fail_to_wait(const struct tt_wires *wires, int error)
 {
     char words[128];
-    if (wires->epoll.is_lost || tt_private_fd_is_lost(wires->epoll.fd))
+    if (tt_epoll_is_lost(&wires->epoll))
         return tt_room_fail(wires->up, TT_ERR_USAGE,
                             "rank %d has closed the descriptor with which it waits for other "
                             "hosts: " TT_LOST_FD,
@@ -164,7 +163,7 @@ static tt_status deal_with_ready(struct tt_wires *wires)
     for (int more = n == TT_EVENTS_A_WAKE ? all_wakes(wires) : 0;; more--) {
         if (n < 0 && errno != EINTR) return fail_to_wait(wires, errno);
         for (int i = 0; i < n; i++) {
-            const tt_status status = deal_with(wires, &ready[i]);
+            const tt_status status = deal_with(wires, ready[i].data.ptr);
             if (status < 0) return status;
         }
         if (n < TT_EVENTS_A_WAKE || more <= 0) return TT_OK;

@@ -56,6 +56,7 @@ static void take_unreadable(struct search *search, const struct found *file)
 /* Looks once at the checkpoints of the folder that are not the run's (NULL: all). */
 static void look(DIR *folder, const char *where, const uint64_t *run, struct search *search)
 {
+    rewinddir(folder);
     for (const struct dirent *entry; (entry = readdir(folder));) {
         char path[PATH_MAX];
         struct tr_state state;
@@ -91,13 +92,13 @@ static uint64_t sum_names(DIR *folder)
 {
     uint64_t sum = 0;
     long long step;
+    rewinddir(folder);
     for (const struct dirent *entry; (entry = readdir(folder));) {
         uint64_t hash = 14695981039346656037u; /* FNV-1a */
         if (!tr_ckpt_is_named(entry->d_name, "", &step)) continue;
         for (const char *c = entry->d_name; *c; ++c) hash = (hash ^ (uint8_t)*c) * 1099511628211u;
         sum += hash;
     }
-    rewinddir(folder);
     return sum;
 }
 
@@ -111,7 +112,6 @@ static bool look_settles(DIR *folder, const char *where, const uint64_t *run,
     const struct found *newest = &search->readable;
     const uint64_t names = sum_names(folder);
     look(folder, where, run, search);
-    rewinddir(folder);
     if (sum_names(folder) == names) return true;
     return before->name[0] && newest->step > search->gone && is_newer(newest, before);
 }

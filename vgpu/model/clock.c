@@ -337,9 +337,7 @@ uint32_t vg_clock_epoch(const struct vg_clock *clock, uint32_t block, uint32_t t
     struct vg_looked_up found;
     if (clock == NULL) return 0;
     vg_clock_look_up(&found, clock, ((uint64_t)block * VG_BLOCK_THREADS + thread) / WIDTH);
-    if (found.lanes == NULL) return found.known;
-    const uint32_t own = epochs(found.lanes)[thread % WIDTH];
-    return own > found.known ? own : found.known;
+    return vg_looked_up_epoch(&found, thread);
 }
 
 /* How many blocks at the node's beginning have ended. */

@@ -61,6 +61,14 @@ struct vg_looked_up {
 enum { VG_LOOKED_UP = 64 };
 void vg_clock_look_up(struct vg_looked_up *into, const struct vg_clock *clock, uint64_t warp);
 
+/* Up to which epoch a thread of the warp that was looked up is known. */
+static inline uint32_t vg_looked_up_epoch(const struct vg_looked_up *found, uint32_t thread)
+{
+    if (found->lanes == NULL) return found->known;
+    const uint32_t own = ((const uint32_t *)(const void *)(found->lanes + 1))[thread % 32];
+    return own > found->known ? own : found->known;
+}
+
 /* As vg_clock_epoch, with what was looked up before. */
 static inline uint32_t vg_clock_epoch_again(struct vg_looked_up before[VG_LOOKED_UP],
                                             const struct vg_clock *clock, uint32_t block,
@@ -72,9 +80,7 @@ static inline uint32_t vg_clock_epoch_again(struct vg_looked_up before[VG_LOOKED
     struct vg_looked_up *at = &before[(hash >> 32) % VG_LOOKED_UP];
     if (at->clock != clock || at->warp != warp || at->number != clock->number)
         vg_clock_look_up(at, clock, warp);
-    if (at->lanes == NULL) return at->known;
-    const uint32_t own = ((const uint32_t *)(const void *)(at->lanes + 1))[thread % 32];
-    return own > at->known ? own : at->known;
+    return vg_looked_up_epoch(at, thread);
 }
 /* All blocks with lower serial numbers have ended and are known. */
 uint32_t vg_clock_ended_below(const struct vg_clock *clock);

@@ -162,9 +162,7 @@ void vg_ptx_debug_section(struct vg_reader *r)
 static uint32_t *slot_of(const struct vg_debug *debug, uint32_t *table, uint32_t room,
                          const char *name, uint32_t length)
 {
-    uint32_t hash = 2166136261u;
-    for (uint32_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)name[i]) * 16777619u;
-    uint32_t *slot = &table[(hash ^ hash >> 15) & (room - 1)];
+    uint32_t *slot = &table[vg_ptx_hash(name, length) & (room - 1)];
     while (*slot) {
         const struct label *label = &debug->labels[*slot - 1];
         if (label->length == length && memcmp(label->name, name, length) == 0) break;

@@ -244,7 +244,7 @@ static void destination_operand(struct vg_reader *r, struct vg_lowering *low, ch
         low->draft.dst[low->ndst++] = vg_ptx_destination(r, low, operand->pair, VG_PRED, false);
 }
 
-/* Of the first of words with a blank between them. */
+/* The length of the first word; a blank or the end follows each. */
 static size_t word_length(const char *words)
 {
     size_t length = 0;

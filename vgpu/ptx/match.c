@@ -186,11 +186,8 @@ enum { KNOWN = 1024 };
 /* Where the opcode is, or would be; another one may be there. */
 static struct vg_opcode_set *place_of(struct vg_reader *r, const struct vg_opcode *opcode)
 {
-    uint32_t hash = 2166136261u;
     if (!r->known) r->known = vg_ptx_alloc(r, KNOWN * sizeof *r->known);
-    for (uint32_t i = 0; i < opcode->length; i++)
-        hash = (hash ^ (unsigned char)opcode->name.text[i]) * 16777619u;
-    return &r->known[(hash ^ hash >> 15) % KNOWN];
+    return &r->known[vg_ptx_hash(opcode->name.text, opcode->length) % KNOWN];
 }
 
 const struct vg_form *vg_ptx_form_apply(struct vg_reader *r, const struct vg_opcode *opcode,

@@ -182,6 +182,13 @@ static inline bool vg_ptx_is_word(const struct vg_token *token, const char *word
     return (token->kind == VG_TOKEN_WORD || token->kind == VG_TOKEN_DOTTED) &&
            strlen(word) == token->length && memcmp(token->text, word, token->length) == 0;
 }
+/* FNV-1a, with its upper half in the lower bits, too: for tables by names. */
+static inline uint32_t vg_ptx_hash(const char *text, uint32_t length)
+{
+    uint32_t hash = 2166136261u;
+    for (uint32_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)text[i]) * 16777619u;
+    return hash ^ hash >> 15;
+}
 bool vg_ptx_accept_word(struct vg_reader *r, const char *word); /* a word or a dotted word */
 struct vg_token vg_ptx_expect_name(struct vg_reader *r, const char *what);
 /* Skips to behind the next ';'. */

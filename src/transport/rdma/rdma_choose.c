@@ -41,15 +41,12 @@ static tt_status complain(const char *list, const char *item, size_t length,
                    (int)length, item, number ? there : "no RDMA device");
 }
 
-/* The ports are sorted: the first is nearest to the GPU. */
-static bool is_nearest(const struct tt_rdma_candidate *ports, int number, int i)
+/* Whether a port is among those at these least distances, of which that from the GPU counts where
+ * PCIe tells it. */
+static bool is_nearest(const struct tt_rdma_candidate *port, int least, int least_of_gpu)
 {
-    const int least_of_gpu = ports[0].gpu_distance;
-    int least = INT_MAX;
-    for (int k = 0; k < number; k++)
-        if (ports[k].distance < least) least = ports[k].distance;
-    return ports[i].distance == least ||
-           (least_of_gpu < TT_ACROSS_ROOTS && ports[i].gpu_distance == least_of_gpu);
+    return port->distance == least ||
+           (least_of_gpu < TT_ACROSS_ROOTS && port->gpu_distance == least_of_gpu);
 }
 
 tt_status tt_rdma_choose_ports(struct tt_rdma_candidate *ports, int number, const char *list,
@@ -67,11 +64,13 @@ tt_status tt_rdma_choose_ports(struct tt_rdma_candidate *ports, int number, cons
         if (!found && !tt_config_is_nccl(TT_CONFIG_RDMA_DEVICE)) /* NCCL passes names over */
             return complain(list, item, length, ports, number);
     }
+    int n = 0, least = INT_MAX;
     for (int i = 0; i < number; i++)
-        ports[i].named = *list ? ports[i].named != others : is_nearest(ports, number, i);
-    int n = 0;
+        if (ports[i].distance < least) least = ports[i].distance;
+    const int least_of_gpu = number ? ports[0].gpu_distance : TT_ACROSS_ROOTS; /* sorted */
     for (int i = 0; i < number; i++)
-        if (ports[i].named) ports[n++] = ports[i];
+        if (*list ? ports[i].named != others : is_nearest(&ports[i], least, least_of_gpu))
+            ports[n++] = ports[i];
     *nchosen = n;
     return TT_OK;
 }

@@ -68,14 +68,6 @@ static int distance_of(const char *device)
     return least;
 }
 
-static int gpu_distance_of(const char *device, const char *gpu_path)
-{
-    char link[64 + TT_RDMA_NAME], path[TT_PCIE_PATH];
-    snprintf(link, sizeof link, "/sys/class/infiniband/%s/device", device);
-    tt_pcie_path(link, path);
-    return tt_rdma_gpu_distance(tt_distance_of_paths(gpu_path, path));
-}
-
 static bool parse_gid(const char *text, struct tt_gid *gid)
 {
     unsigned words[8];
@@ -171,7 +163,9 @@ static int list_ports(const struct tt_verbs *verbs, struct ibv_device **list, co
     for (int i = 0; list[i]; i++) {
         const char *name = verbs->get_device_name(list[i]);
         char text[64];
-        const int distance = distance_of(name), gpu_distance = gpu_distance_of(name, gpu_path);
+        const int distance = distance_of(name);
+        const int gpu_distance =
+            tt_rdma_gpu_distance(tt_pcie_distance("/sys/class/infiniband", name, gpu_path));
         for (int port = 1; n < MAX_CANDIDATES; port++) {
             read_line(text, sizeof text, "/sys/class/infiniband/%s/ports/%d/state", name, port);
             if (!*text) break;

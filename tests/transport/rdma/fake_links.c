@@ -1,5 +1,5 @@
-/* Tests of what RDMA links say of messages that a device still has, and of peers that are gone;
- * without a device. */
+/* Tests of RDMA links, on a device that the tests make: whether a link calls messages delivered
+ * that the device still has, and whether it fails for a peer that has left or died. */
 #include <string.h>
 
 #include "shim.h"

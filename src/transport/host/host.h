@@ -55,6 +55,7 @@ struct tt_host_room {
     uint64_t nreleased;            /* messages that this rank has released */
     struct tt_shown_window *shown; /* [nshown]: windows of this rank, by index */
     uint32_t nshown;
+    uint64_t nlosses;              /* tt_window_losses, when the freed ones were last noted there */
     uint64_t nchanges;             /* tt_window_changes, when these were found: */
     struct tt_memory recent[2];    /* the last two windows that buffers lay in; no bytes: none */
     uint32_t ntaken;               /* the record's nshown when their descriptors were taken */

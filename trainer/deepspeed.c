@@ -337,7 +337,12 @@ static tr_status set_rate(const struct leaf *leaf, const char *option)
     char where[512];
     const struct tr_json_key *own = own_key(leaf->json, option);
     TR_TRY(expect_number(leaf));
-    if (own) return fail_both(leaf, own, option); /* a share, where this is a learning rate */
+    /* The other key gives a share, this one a learning rate: only of 0 both are the same. */
+    const bool is_zero = json_object_get_double(leaf->value) == 0;
+    if (own && is_zero &&
+        is_same(option, "0", json_object_get_string(tr_json_find(leaf->json, own->path))))
+        return TR_OK;
+    if (own) return fail_both(leaf, own, option);
     snprintf(where, sizeof where, "%s:%d: \"%s\": %s", leaf->json->name,
              tr_json_line(leaf->json, leaf->path), leaf->path, json_object_get_string(leaf->value));
     tr_config_set_rate(leaf->config, tr_config_find(option), json_object_get_double(leaf->value),

@@ -346,7 +346,7 @@ static size_t resident(void)
 /* What the reader knows of the opcodes of a text, and of its names, goes when it has been read. */
 TEST(vgpu_ptx_forms, a_small_module_keeps_little_of_what_its_reader_used)
 {
-    enum { MODULES = 64, MOST_KIB = 40 };
+    enum { MODULES = 64, MOST_KIB = 64 };
     static const char text[] =
         KERNEL "add.s32 %r1, %r2, 5; sub.s32 %r1, %r2, %r3; mul.lo.s32 %r1, %r2, %r3;\n"
                "and.b32 %r1, %r2, %r3; or.b32 %r1, %r2, %r3; xor.b32 %r1, %r2, %r3;\n"

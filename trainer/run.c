@@ -110,7 +110,7 @@ bool tr_trainer_is_over(const struct tr_trainer *t)
 /* Steps until the end. */
 static tr_status go_on(struct tr_trainer *t)
 {
-    TR_TRY(tr_peak_measure(t->backend, t->mesh, t->config.log[0] || t->config.plot[0], &t->peak));
+    TR_TRY(tr_peak_measure(t->backend, t->mesh, tr_peak_is_wanted(&t->config), &t->peak));
     TR_TRY(tr_mesh_agree(t->mesh, tr_trainer_report_run(t)));
     t->started = t->log.last_time = tr_clock_seconds();
     while (!tr_trainer_is_over(t)) {

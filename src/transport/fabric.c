@@ -138,6 +138,7 @@ static tt_status make_host_room(struct tt_fabric *fabric, const struct tt_fabric
         members[place] = (struct tt_host_member){.rank = rank,
                                                  .pid = peer->pid,
                                                  .same_process = same_process(peer, mine),
+                                                 .process_id = peer->process_id,
                                                  .probe = peer->secret,
                                                  .fd_address = peer->fd_address};
     }

@@ -63,6 +63,9 @@ struct tt_fabric {
     _Atomic bool aborted; /* by this rank */
     _Atomic bool logged;  /* this rank has logged the communicator's failure */
     _Atomic bool hurries; /* what this rank has sent may be of calls that failed (wires.h) */
+    /* Collectives of CUDA graphs whose messages to other hosts are on their way; writer: who has
+     * entered the engine */
+    _Atomic uint64_t replays_sent;
     _Atomic bool has_own_failure;                             /* own_failure is written */
     _Atomic uint64_t nmessages, nbytes_copied, nbytes_direct; /* counters; one writer at a time */
 };
@@ -141,6 +144,10 @@ static inline bool tt_fabric_is_local(const struct tt_fabric *fabric, int rank)
 {
     return fabric->hosts->host_of[rank] == fabric->hosts->host_of[fabric->rank];
 }
+/* What this rank tells ranks of other hosts of its replays, like `replays` of its record: for them
+ * a collective has ended when its messages are on their way, because this process may end before.
+ */
+uint64_t tt_fabric_told_replays(const struct tt_fabric *fabric);
 /* The record of a rank: in the segment of this host, or the last one that came over the wire. */
 struct tt_rank_record *tt_fabric_record(const struct tt_fabric *fabric, int rank);
 /* The place of the rank's entry of collective `seq`. It holds another collective's entry while the

@@ -35,12 +35,14 @@ struct tt_bridge_pair {
     struct tt_link *tx, *rx;
 };
 
-/* Kinds of calls, each with a mark of its own: calls of a kind end one after the other. REPLAYS: of
- * all that have ended, at the end of the process. */
+/* Kinds of calls, each with a mark of its own: calls of a kind end one after the other. REPLAYS:
+ * collectives of replays, which the proxy counts. ALL_REPLAYS: of all that have ended, at the end
+ * of the process. */
 enum tt_bridge_mark {
     TT_BRIDGE_COLLECTIVES,
     TT_BRIDGE_EXCHANGES,
     TT_BRIDGE_REPLAYS,
+    TT_BRIDGE_ALL_REPLAYS,
     TT_BRIDGE_MARKS
 };
 

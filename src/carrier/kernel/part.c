@@ -426,7 +426,8 @@ static bool has_sent_replays(struct tt_comm_core *comm, bool *has_marked)
     if (!on->proxy || !on->graphs || !tt_kernel_has_ended(&on->life)) return true;
     if (tt_fabric_failure(comm->fabric, NULL) || atomic_load(&comm->fabric->aborted)) return true;
     if (!tt_engine_try_enter(&comm->engine)) return false;
-    const bool sent = tt_proxy_has_sent(on->proxy, TT_BRIDGE_REPLAYS, has_marked);
+    const bool sent = tt_proxy_has_sent(on->proxy, TT_BRIDGE_ALL_REPLAYS, has_marked) &&
+                      tt_proxy_has_sent_replays(on->proxy);
     tt_engine_leave(&comm->engine);
     return sent;
 }

@@ -42,6 +42,8 @@ struct tt_proxy {
     /* owner: who has entered the engine */
     struct tt_bridges *bridges;
     bool ends;
+    bool marks_replays; /* TT_BRIDGE_REPLAYS is set: */
+    uint64_t nmarked;   /* collectives of replays that had ended then */
     /* owner: its thread */
     uint64_t nbegun;  /* kernels that had begun when it last looked at the bridges */
     int64_t moved_ns; /* when it last had something to do */
@@ -112,10 +114,12 @@ static tt_status move(struct tt_proxy *proxy, bool *idle)
     *idle = false;
     proxy->nbegun = count_begun(proxy);
     if (!tt_engine_try_enter(engine)) return moved;
-    if (has_stopped(engine->fabric))
+    if (has_stopped(engine->fabric)) {
         *idle = true;
-    else
+    } else {
         moved = move_entered(proxy);
+        (void)tt_proxy_has_sent_replays(proxy);
+    }
     if (!*idle && moved) *idle = !awaits(proxy) && !tt_bridges_have_work(proxy->bridges);
     tt_engine_leave(engine);
     return moved;
@@ -224,7 +228,7 @@ void tt_proxy_end(struct tt_proxy *proxy)
     tt_engine_enter(&proxy->comm->engine);
     tt_bridges_end(proxy->bridges);
     proxy->ends = true;
-    /* Of the last replays, too: peers do not miss this rank if it dies while it waits to leave. */
+    (void)tt_proxy_has_sent_replays(proxy);
     (void)tt_wires_send_record(proxy->comm->fabric->wires);
     tt_engine_leave(&proxy->comm->engine);
     tt_proxy_wake(proxy);
@@ -234,6 +238,7 @@ bool tt_proxy_has_ended(struct tt_proxy *proxy, int rank)
 {
     tt_engine_enter(&proxy->comm->engine);
     const bool ended = tt_bridges_has_ended(proxy->bridges, rank);
+    if (ended) (void)tt_proxy_has_sent_replays(proxy); /* for this rank's last record */
     tt_engine_leave(&proxy->comm->engine);
     return ended;
 }
@@ -244,6 +249,33 @@ bool tt_proxy_has_sent(struct tt_proxy *proxy, enum tt_bridge_mark mark, bool *h
     *has_marked = true;
     return !tt_wires_closed_here(proxy->comm->fabric->wires) &&
            tt_bridges_have_sent(proxy->bridges, mark);
+}
+
+/* After tt_proxy_end: whether no rank needs anything more of this one. */
+static bool all_have_ended(const struct tt_proxy *proxy)
+{
+    const struct tt_fabric *fabric = proxy->comm->fabric;
+    for (int r = 0; proxy->ends && r < fabric->nranks; r++)
+        if (!tt_fabric_is_local(fabric, r) && !tt_bridges_has_ended(proxy->bridges, r))
+            return false;
+    return proxy->ends;
+}
+
+/* The count is read before the mark is set: the messages of these calls are published. At the end
+ * peers are told at once, so that nobody misses this rank if it dies while it waits to leave. */
+bool tt_proxy_has_sent_replays(struct tt_proxy *proxy)
+{
+    struct tt_fabric *fabric = proxy->comm->fabric;
+    const uint64_t nended = tt_read_word(&proxy->comm->kernel->life.report->nreplayed);
+    if (nended == atomic_load_explicit(&fabric->replays_sent, memory_order_relaxed)) return true;
+    const bool are_taken = all_have_ended(proxy);
+    if (are_taken || !proxy->marks_replays) proxy->nmarked = nended;
+    if (!are_taken && !tt_proxy_has_sent(proxy, TT_BRIDGE_REPLAYS, &proxy->marks_replays))
+        return false;
+    proxy->marks_replays = false;
+    atomic_store_explicit(&fabric->replays_sent, proxy->nmarked, memory_order_relaxed);
+    if (proxy->ends) (void)tt_wires_send_record(fabric->wires);
+    return proxy->nmarked == nended;
 }
 
 size_t tt_proxy_bytes(const struct tt_proxy *proxy)

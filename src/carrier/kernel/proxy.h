@@ -40,6 +40,9 @@ bool tt_proxy_has_ended(struct tt_proxy *proxy, int rank);
 /* Whether all that kernels had published is on its way which was marked (bridge.h): at the first
  * look, with *has_marked false. By who has entered the engine. */
 bool tt_proxy_has_sent(struct tt_proxy *proxy, enum tt_bridge_mark mark, bool *has_marked);
+/* Whether all collectives of replays that have ended are on their way: counts in the fabric how
+ * many are, which other hosts are told. By who has entered the engine, while kernels may run. */
+bool tt_proxy_has_sent_replays(struct tt_proxy *proxy);
 /* Bytes of pinned memory held. */
 size_t tt_proxy_bytes(const struct tt_proxy *proxy);
 /* Nothing is moved any more when this returns. NULL is allowed. */

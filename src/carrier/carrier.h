@@ -16,7 +16,7 @@
  *     begin     one call after the other, in the order of the group, gets its turn; calls that were
  *               gathered get theirs in launch
  *     launch    what must stand in a queue before anything waits
- *     follow    the rest: whoever runs the calls gets them
+ *     follow    the rest: the thread that runs the calls gets them
  *     wait      for calls without a stream, which the calling thread has run
  *
  * Most carriers need only some phases; the others are NULL. Few calls of the host without streams

@@ -41,7 +41,7 @@ struct tt_kernel_refusal {
     uint64_t collectives, exchanges;
 };
 
-/* A call. Owned by a batch, or by who runs it. */
+/* A call. Owned by a batch, or by the thread that runs it. */
 struct tt_kernel_work {
     struct tt_work work; /* first: the address of the work is this one's */
     struct tt_kernel_life *life;

@@ -358,6 +358,8 @@ static tr_status set_parameter(const struct leaf *type, const struct parameter *
     struct json_object *value = parameter(type->json, p->key);
     const struct leaf leaf = {type->config, type->json, path, value};
     snprintf(path, sizeof path, "scheduler.params.%s", p->key);
+    if (value && !strcmp(p->option, "steps") && json_object_get_double(value) < 1)
+        return fail(&leaf, "expected a number of steps, at least 1");
     if (value) return is_rate(p) ? set_rate(&leaf, p->option) : set_option(&leaf, p->option);
     if (!p->initial || tr_json_find(type->json, path) || own_key(type->json, p->option))
         return TR_OK;

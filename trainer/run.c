@@ -159,9 +159,10 @@ tr_status tr_trainer_validate(struct tr_trainer *t, double *loss)
     if (!all) return TR_OK;
     TR_TRY(tr_engine_loss(&t->engine, &feed, 0, (long)(all < MOST ? all : MOST), loss));
     if (isfinite(*loss)) return TR_OK;
-    return tr_mesh_alike(t->mesh, tr_fail("the held-out loss after step %lld is %g; try a smaller "
-                                          "--lr than %g",
-                                          (long long)t->step, *loss, t->config.lr));
+    return tr_mesh_alike(t->mesh,
+                         tr_fail("the held-out loss after step %lld is %g; try a smaller "
+                                 "--lr than %g",
+                                 (long long)t->step, isnan(*loss) ? NAN : *loss, t->config.lr));
 }
 
 tr_status tr_trainer_sample(struct tr_trainer *t, const char *prompt, unsigned char *out,

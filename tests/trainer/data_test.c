@@ -264,3 +264,19 @@ TEST(log, text_of_any_language_is_shown_and_what_no_terminal_should_get_is_not)
         free(shown);
     }
 }
+
+TEST(log, a_perplexity_beyond_all_numbers_is_null)
+{
+    char path[] = "/tmp/tutti-log-XXXXXX", line[256] = "";
+    const int fd = mkstemp(path);
+    struct tr_log log;
+    REQUIRE(fd >= 0 && tr_log_open(&log, true, 1, path, false) == TR_OK);
+    tr_log_held_out(&log, 3, 800, 1.5);
+    tr_log_close(&log);
+    CHECK(read(fd, line, sizeof line - 1) > 0);
+    CHECK_MESSAGE(!strcmp(line, "{\"kind\": \"held_out\", \"step\": 3, \"held_out_loss\": 800, "
+                                "\"perplexity\": null, \"seconds\": 1.500}\n"),
+                  "%s", line);
+    close(fd);
+    unlink(path);
+}

@@ -337,6 +337,8 @@ TEST(deepspeed, a_value_of_another_type_is_refused_with_what_was_expected)
         {"WarmupLR", "warmup_num_steps", "\"10\"", "a whole number"},
         {"WarmupLR", "warmup_type", "true", "a text"},
         {"WarmupCosineLR", "total_num_steps", "true", "a whole number"},
+        {"WarmupCosineLR", "total_num_steps", "0", "a number of steps, at least 1"},
+        {"WarmupDecayLR", "total_num_steps", "-3", "a number of steps, at least 1"},
         {"OneCycle", "cycle_min_lr", "\"0.0001\"", "a number"},
         {"OneCycle", "cycle_min_lr", "[0.1]", "a number"},
         {"LRRangeTest", "lr_range_test_staircase", "\"true\"", "true or false"},

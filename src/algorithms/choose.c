@@ -34,6 +34,7 @@ static bool eligible(const struct tt_algorithm *algorithm, const struct tt_shape
 {
     if (setting->uneven && !algorithm->uneven) return false;
     if (!tt_order_fits(algorithm, setting->in_rank_order)) return false;
+    if (setting->no_meetings && algorithm->one_host) return false;
     if (setting->on_device && algorithm->one_host && shape->nranks > MOST_PEERS) return false;
     if (setting->on_device && algorithm->parts) return false;
     if (tt_refusal(algorithm, shape)) return false;

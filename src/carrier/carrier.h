@@ -232,7 +232,8 @@ struct tt_carrier_limits {
     size_t slot_bytes, meet_bytes, line_bytes; /* line_bytes: 0: there are no lines */
     size_t slot_setting;                       /* the setting of slot_bytes */
     int nparts;                                /* parts that run side by side; 0: the fabric says */
-    bool of_gpus; /* kernels move the data: other costs, longer pieces */
+    bool of_gpus;     /* kernels move the data: other costs, longer pieces */
+    bool no_meetings; /* only programs without meetings */
     const struct tt_hosts
         *groups; /* the placement of ranks for these programs; NULL: the fabric's */
 };
@@ -292,6 +293,9 @@ struct tt_gate {
      * them are deferred, and waits until the others may get their turns. */
     tt_status (*admit)(struct tt_pending_call *calls, int ncalls, struct tt_comm_core *core);
 };
+
+/* The limits of all calls where ranks are mixed (transport/fabric.h). False: they are not. */
+bool tt_carrier_limits_of_mixed(const struct tt_comm_core *core, struct tt_carrier_limits *limits);
 
 /* `load` of carriers whose calls the host runs. */
 TT_NODISCARD tt_status tt_carrier_load(const struct tt_comm_core *core, struct tt_program *program,

@@ -32,6 +32,7 @@ static struct tt_setting setting_of(const struct tuttiComm *comm, const struct t
     const struct tt_carrier_limits limits = limits_of(comm, carrier);
     if (!limits.of_gpus) return setting;
     setting.on_device = true;
+    setting.no_meetings = limits.no_meetings;
     setting.oversubscribed = false;
     setting.ranks_per_core = 0;
     setting.slot_bytes = limits.slot_bytes;
@@ -63,6 +64,13 @@ static tt_status load(tuttiComm_t comm, const struct tt_algorithm *algorithm,
     struct tt_program *program;
     TT_TRY(tt_prove_first_use(algorithm, shape, 0, &cached->any_count));
     TT_TRY(tt_program_create(algorithm, shape, comm->core.rank, &program));
+    if (program->meets && limits_of(comm, cached->carrier).no_meetings) {
+        free(program);
+        return tt_fail(TT_ERR_USAGE,
+                       "%s:%s needs meetings, which ranks with a GPU have not with ranks without "
+                       "one (TUTTI_DEVICE_BRIDGES): choose another algorithm",
+                       tt_collective_name(algorithm->collective), algorithm->name);
+    }
     return cached->carrier->load(&comm->core, program, &cached->loaded);
 }
 

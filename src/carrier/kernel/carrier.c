@@ -11,6 +11,7 @@
 static void limits(const struct tt_comm_core *comm, struct tt_carrier_limits *limits)
 {
     const struct tt_device_links *links = tt_device_room_links(comm->kernel->room);
+    if (tt_carrier_limits_of_mixed(comm, limits)) return;
     *limits = (struct tt_carrier_limits){.slot_bytes = links->slot_bytes,
                                          .meet_bytes = links->slot_bytes,
                                          .line_bytes = comm->kernel->proxy ? 0 : links->line_bytes,
@@ -239,6 +240,7 @@ static void begin_exchange(struct tt_pending_call *call)
     struct tt_kernel_work *work = place_of_work(call);
     const bool uses_peers = call->is_first && use_peers(call);
     if (call->is_first) call->exchange->number = next_number(on);
+    if (call->is_first) tt_exchange_take_turns(call->exchange, &call->comm->engine);
     tt_kernel_begin_exchange(work, &on->life, &call->comm->engine, call->exchange, ++on->exchanges);
     work->uses_peers = uses_peers;
     join_stream(call);

@@ -77,7 +77,8 @@ void tt_exchange_missing(const struct tt_group_exchange *exchange, struct tt_fab
         char name[128];
         if (n++ >= MOST_LISTED) continue;
         tt_fabric_name_rank(fabric, (int)flow->peer, name, sizeof name);
-        const bool elsewhere = !flow->outgoing && has_sent_on_host(fabric, (int)flow->peer);
+        const bool elsewhere = !flow->outgoing && !tt_fabric_is_relayed(fabric, (int)flow->peer) &&
+                               has_sent_on_host(fabric, (int)flow->peer);
         used += (size_t)snprintf(text + used, size - used, "; %s has not yet %s%s", name,
                                  flow->outgoing ? "received all that this rank sends"
                                                 : "sent all that this rank receives",

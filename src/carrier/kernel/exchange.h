@@ -6,11 +6,16 @@
 #include "carrier/carrier.h"
 #include "device/call.h"
 
+struct tt_proxy;
+
 struct tt_exchange_call {
     char *data;
     size_t nbytes;
     int peer;
     bool sends;
+    /* of messages with a rank without a GPU (mixed.c) */
+    bool is_granted; /* may be moved */
+    uint64_t turn; /* of all such messages together, of the first one; 0: none, or all are moved */
 };
 
 /* Owned by its works together, one for each stream of the group; the last one frees it. */
@@ -20,11 +25,20 @@ struct tt_group_exchange {
     struct tt_device_exchange *table; /* pinned, written by the kernel; NULL: not launched */
     _Atomic uint64_t *held;           /* of the table: 0 is stored when the last work is done */
     int ncalls;
-    struct tt_exchange_call calls[]; /* in the order of the group */
+    /* In the order of the group; their turns: owner: who has entered the engine */
+    struct tt_exchange_call calls[];
 };
 
 /* One of its works is done, or will not be. */
 void tt_exchange_release(struct tt_group_exchange *exchange);
+
+/* Gives turns to the messages with ranks without a GPU, among those of the host with these. By the
+ * issuing thread. */
+void tt_exchange_take_turns(struct tt_group_exchange *exchange, const struct tt_engine *engine);
+/* Lets those be moved that have their turn, and ends the turns of those that are moved. By who has
+ * entered the engine. */
+void tt_exchange_look_at_turns(struct tt_group_exchange *exchange, struct tt_engine *engine,
+                               struct tt_proxy *proxy);
 
 /* "send to 1 (400 bytes)", "group of 3 sends and receives". */
 void tt_exchange_describe(const struct tt_group_exchange *exchange, char *text, size_t size);

@@ -1,7 +1,7 @@
 /* Calls that kernels carry out. A communicator whose ranks all have a GPU of one host, or, with
- * TUTTI_DEVICE_BRIDGES, of any, runs the calls on the memory of GPUs so. All calls of a rank run in
- * the order in which they were issued, whatever their streams: an event is recorded after each
- * launch, and a launch on another stream than the last one waits for it (launch.c). */
+ * TUTTI_DEVICE_BRIDGES, of any, or none, runs the calls on the memory of GPUs so. All calls of a
+ * rank run in the order in which they were issued, whatever their streams: an event is recorded
+ * after each launch, and a launch on another stream than the last one waits for it (launch.c). */
 #ifndef TT_CARRIER_KERNEL_KERNEL_H
 #define TT_CARRIER_KERNEL_KERNEL_H
 
@@ -63,7 +63,8 @@ struct tt_kernel_part {
     /* immutable after init */
     struct tt_device *device;
     struct tt_device_room *room;
-    struct tt_proxy *proxy;           /* NULL: all ranks are of one host */
+    struct tt_hosts *hosts;           /* of the ranks for the room; NULL: all are of one */
+    struct tt_proxy *proxy;           /* NULL: all ranks have GPUs of one host */
     struct tt_device_state *state;    /* device memory */
     void *stream;                     /* for runs that are not launched on a stream of the user */
     void *last;                       /* the event of the last launch */
@@ -106,6 +107,15 @@ struct tt_kernel_part {
 TT_NODISCARD tt_status tt_kernel_take_place(struct tt_comm_core *core,
                                             const struct tt_carried_config *config,
                                             const struct tt_device_offer *offers, bool *must_fail);
+
+/* The hosts of the ranks, where each rank without a GPU counts as alone on its own; NULL: all ranks
+ * have GPUs of one host. Owned by the caller. */
+TT_NODISCARD tt_status tt_kernel_find_hosts(const struct tt_fabric *fabric,
+                                            struct tt_hosts **hosts);
+/* Where ranks may be mixed: they are. slot_bytes: of kernels. */
+void tt_kernel_mix(struct tt_fabric *fabric, size_t slot_bytes);
+/* The same, at a rank without a GPU. Returns the parts into which it can cut a block at most. */
+int32_t tt_kernel_mix_without_gpu(struct tt_comm_core *comm, const struct tt_device_offer *offers);
 
 /* Blocks of threads of one call, at most. */
 int tt_kernel_most_parts(const struct tt_kernel_part *part);

@@ -68,6 +68,7 @@ static void free_all(struct tt_kernel_part *on)
         tt_context_free_host(context, on->life.report);
         tt_gpu_watch_put(on->life.watch);
     }
+    tt_hosts_destroy(on->hosts);
     tt_device_close(on->device);
     tt_kernel_free_batches(on);
     pthread_mutex_destroy(&on->batches_lock);
@@ -170,6 +171,8 @@ static tt_status offer(struct tt_comm_core *comm, const struct tt_carried_config
                        void *written)
 {
     struct tt_device_offer *mine = written;
+    *mine = (struct tt_device_offer){.gpu = -1};
+    if (comm->gpu < 0) return TT_OK; /* the others may have kernels */
     free_left();
     comm->kernel = calloc(1, sizeof *comm->kernel);
     if (!comm->kernel) return tt_fail(TT_ERR_SYSTEM, "out of memory for a communicator on a GPU");
@@ -178,6 +181,7 @@ static tt_status offer(struct tt_comm_core *comm, const struct tt_carried_config
     comm->kernel->abort_ms = ABORT_MS;
     comm->fabric->death_grace_ns = DEATH_MS * INT64_C(1000000);
     TT_TRY(open_gpu(comm, comm->kernel));
+    TT_TRY(tt_kernel_find_hosts(comm->fabric, &comm->kernel->hosts));
     comm->kernel->nthreads = (uint32_t)given->threads;
     comm->kernel->most_line_bytes = given->most_line_bytes;
     const struct tt_device_room_config config = {
@@ -190,7 +194,7 @@ static tt_status offer(struct tt_comm_core *comm, const struct tt_carried_config
         .line_bytes = (size_t)tt_config_int(TT_CONFIG_DEVICE_LINE_BYTES),
         .process_id = comm->fabric->peers[comm->rank].process_id,
         .id = comm->fabric->segment->id,
-        .hosts = comm->fabric->hosts->nhosts > 1 ? comm->fabric->hosts : NULL,
+        .hosts = comm->kernel->hosts,
         .one_process = is_one_process(comm->fabric)};
     TT_TRY(tt_device_room_offer(&comm->kernel->room, &config, mine));
     mine->capacity = tt_device_capacity(comm->kernel->device);
@@ -205,8 +209,13 @@ static tt_status connect_part(struct tt_comm_core *comm, const struct tt_carried
     const struct tt_device_offer *offers = given;
     struct tt_kernel_part *on = comm->kernel;
     *must_fail = false;
+    if (!on) {
+        *amount = tt_kernel_mix_without_gpu(comm, offers);
+        return TT_OK;
+    }
     TT_TRY(tt_device_room_connect(on->room, offers));
-    if (comm->fabric->hosts->nhosts > 1) TT_TRY(tt_proxy_create(&on->proxy, comm, on->room));
+    tt_kernel_mix(comm->fabric, tt_device_room_links(on->room)->slot_bytes);
+    if (on->hosts) TT_TRY(tt_proxy_create(&on->proxy, comm, on->room));
     on->life.proxy = on->proxy;
     comm->fabric->bridged = on->proxy;
     TT_TRY(tt_kernel_take_place(comm, config, offers, must_fail));
@@ -221,7 +230,8 @@ static tt_status connect_part(struct tt_comm_core *comm, const struct tt_carried
 
 static void agree(struct tt_comm_core *comm, int32_t least)
 {
-    comm->kernel->most_blocks = least;
+    if (comm->kernel) comm->kernel->most_blocks = least;
+    comm->fabric->mixed.nparts = least;
 }
 
 /* ---- The end -------------------------------------------------------------------------------- */
@@ -236,13 +246,13 @@ static uint64_t last_done(const struct tt_comm_core *comm)
 }
 
 /* Whether a rank has ended all calls of kernels that this rank has, has left or died; one of
- * another host, which uses no memory of this rank: whether it has taken all messages of this rank,
- * has left or died, or gets nothing because this rank has aborted. */
+ * another host, or without a GPU, which uses no memory of this rank: whether it has taken all
+ * messages of this rank, has left or died, or gets nothing because this rank has aborted. */
 static bool has_done(const struct tt_comm_core *comm, int rank)
 {
     const struct tt_rank_record *record = tt_fabric_record(comm->fabric, rank);
     const uint64_t last = last_done(comm);
-    if (!tt_fabric_is_local(comm->fabric, rank))
+    if (!tt_fabric_is_local(comm->fabric, rank) || tt_fabric_is_relayed(comm->fabric, rank))
         return atomic_load(&comm->fabric->aborted) || tt_proxy_has_ended(comm->kernel->proxy, rank);
     return (atomic_load_explicit(&record->done, memory_order_acquire) >= last &&
             tt_graphs_has_replayed(comm, rank)) ||
@@ -367,6 +377,7 @@ static bool await_own(const struct tt_kernel_part *on)
 static void close_part(struct tt_comm_core *comm)
 {
     struct tt_kernel_part *on = comm->kernel;
+    comm->fabric->mixed = (struct tt_mixed_ranks){.is_mixed = false};
     if (!on) return;
     tt_launching_close(&on->launching);
     tt_attended_close(&on->queue);

@@ -67,6 +67,7 @@ static tt_status find_blocks(const struct tt_comm_core *comm, const struct tt_de
     *nblocks = (flows + TT_DEVICE_MOST_FLOWS - 1) / TT_DEVICE_MOST_FLOWS;
     if (*nblocks < nchannels) *nblocks = nchannels;
     for (int r = 0; r < comm->nranks; r++) {
+        if (offers[r].gpu < 0) continue;
         const struct use use = use_of(offers, comm->nranks, r);
         const int part = use.capacity / use.nranks;
         if (part < TT_DEVICE_MOST_CHANNELS || use.nranks > TT_MOST_KERNELS) {

@@ -114,7 +114,8 @@ TT_NODISCARD tt_status tt_kernel_find_hosts(const struct tt_fabric *fabric,
                                             struct tt_hosts **hosts);
 /* Where ranks may be mixed: they are. slot_bytes: of kernels. */
 void tt_kernel_mix(struct tt_fabric *fabric, size_t slot_bytes);
-/* The same, at a rank without a GPU. Returns the parts into which it can cut a block at most. */
+/* tt_kernel_mix at a rank without a GPU. Returns the parts into which it can cut a block at most.
+ */
 int32_t tt_kernel_mix_without_gpu(struct tt_comm_core *comm, const struct tt_device_offer *offers);
 
 /* Blocks of threads of one call, at most. */

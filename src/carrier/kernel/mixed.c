@@ -48,8 +48,9 @@ int32_t tt_kernel_mix_without_gpu(struct tt_comm_core *comm, const struct tt_dev
 
 /* ---- Turns of messages ---------------------------------------------------------------------- */
 
-/* A send or receive of the host with such a rank has a turn among those with it. So the messages of
- * an exchange with the rank have one together; the first of them has its number. */
+/* Sends of the host to a rank have turns, and receives from it. Where the rank has no GPU, the
+ * sends of an exchange to it have one of these turns together, and so have the receives: the first
+ * call of each has its number. */
 
 static _Atomic uint64_t *done_of(struct tt_engine *engine, const struct tt_exchange_call *call)
 {
@@ -96,7 +97,7 @@ void tt_exchange_look_at_turns(struct tt_group_exchange *exchange, struct tt_eng
         struct tt_exchange_call *call = &exchange->calls[i];
         if (!call->turn) continue;
         _Atomic uint64_t *done = done_of(engine, call);
-        /* release: complete of executor/work.c, send_now and receive_now of executor/p2p.c */
+        /* release: complete of work.c, send_now of p2p.c, receive_now of p2p.c */
         if (!call->is_granted &&
             atomic_load_explicit(done, memory_order_acquire) + 1 == call->turn) {
             grant(exchange, call, proxy);

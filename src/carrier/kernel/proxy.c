@@ -324,8 +324,8 @@ static tt_status bind_bridge(struct tt_proxy *proxy, const struct tt_relay_place
     return tt_bridges_bind(proxy->bridges, use->peer, use->channel, &pair, end);
 }
 
-/* The same. Kernels have as many channels of collectives as the host, and the last one too is of
- * sends and receives. */
+/* With the engine entered. Kernels have as many channels of collectives as the host, and the last
+ * one too is of sends and receives. */
 static tt_status bind_relay(struct tt_proxy *proxy, const struct tt_relay_place *use,
                             const struct tt_device_end *end)
 {

@@ -29,7 +29,8 @@ TT_NODISCARD tt_status tt_proxy_bind(struct tt_proxy *proxy, const struct tt_rel
  * engine. */
 void tt_proxy_grant_program(struct tt_proxy *proxy, const struct tt_program *program,
                             const struct tt_binding *binding);
-/* The same of a message to, or from, a rank without a GPU. */
+/* A message to, or from, a rank without a GPU has its turn, and may be moved. By who has entered
+ * the engine. */
 void tt_proxy_grant_send(struct tt_proxy *proxy, int peer, bool outgoing, size_t nbytes);
 /* Whether all such messages so far are moved. */
 bool tt_proxy_has_moved(const struct tt_proxy *proxy, int peer, bool outgoing);

@@ -153,6 +153,38 @@ TEST(mixed, messages_of_the_gpu_and_of_the_host_keep_their_order)
     on_devices(2, (const int[]){0, -1}, NULL, messages_back, NULL);
 }
 
+/* Rank 0, without a GPU, has gone before the stream of rank 1 has come to the receive. */
+static void send_and_leave(struct gpu_rank *rank)
+{
+    enum { N = 500 };
+    struct streams streams = make_streams(rank);
+    int *memory = make_ints(rank, rank->rank + 1, N);
+    if (rank->rank == 0) {
+        check_success(rank, tuttiSend(memory, N, tuttiInt32, 1, rank->comm, NULL), "send");
+        CHECK_EQ(tuttiCommDestroy(rank->comm), tuttiSuccess);
+        rank->comm = NULL;
+        pthread_barrier_wait(rank->arg);
+    } else {
+        gpu_block(rank->gpu, streams.cuda);
+        check_success(rank, tuttiRecv(memory, N, tuttiInt32, 0, rank->comm, streams.stream),
+                      "receive");
+        pthread_barrier_wait(rank->arg);
+        gpu_unblock();
+        check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
+        check_ints(rank, memory, 1, N);
+    }
+    destroy_streams(rank, &streams);
+    gpu_free(memory);
+}
+
+TEST(mixed, a_sender_without_a_gpu_may_leave_before_the_receiver_has_come)
+{
+    pthread_barrier_t has_left;
+    pthread_barrier_init(&has_left, NULL, 2);
+    on_devices(2, (const int[]){-1, 0}, NULL, send_and_leave, &has_left);
+    pthread_barrier_destroy(&has_left);
+}
+
 /* Each rank sends to each other one, and to itself. */
 static void all_with_all(struct gpu_rank *rank)
 {
@@ -258,8 +290,8 @@ TEST(mixed_errors, a_call_that_is_captured_is_refused)
 static void meets(struct gpu_rank *rank)
 {
     int *memory = make_ints(rank, 1, 100);
-    CHECK_EQ(tuttiCommSetAlgorithm(rank->comm, tuttiCollAllReduce, "meet"), tuttiSuccess);
-    check_error(rank, sum(rank, memory, 100, NULL), tuttiInvalidUsage, "needs meetings");
+    check_error(rank, tuttiCommSetAlgorithm(rank->comm, tuttiCollAllReduce, "meet"),
+                tuttiInvalidUsage, "needs meetings");
     CHECK_EQ(tuttiCommSetAlgorithm(rank->comm, tuttiCollAllReduce, "ring"), tuttiSuccess);
     check_success(rank, sum(rank, memory, 100, NULL), "ring");
     check_ints(rank, memory, rank->nranks, 100);

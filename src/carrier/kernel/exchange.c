@@ -58,7 +58,7 @@ static uint32_t after(const struct tt_group_exchange *exchange, const struct tt_
     return i;
 }
 
-/* A message in the host's link from the peer: it was sent from memory of the host. */
+/* Whether a message is in the host's link from the peer: it was sent from memory of the host. */
 static bool has_sent_on_host(struct tt_fabric *fabric, int peer)
 {
     struct tt_message message;
@@ -131,7 +131,12 @@ tt_status tt_exchange_check(const struct tt_group_exchange *exchange, struct tt_
                             int64_t *gone_ns)
 {
     const struct tt_device_flow *flow = next_missing(exchange, fabric, 0);
-    for (; flow; flow = next_missing(exchange, fabric, after(exchange, flow)))
-        TT_TRY(check_peer(fabric, (int)flow->peer, gone_ns));
+    for (; flow; flow = next_missing(exchange, fabric, after(exchange, flow))) {
+        const int peer = (int)flow->peer;
+        /* What a rank without a GPU has sent stays in its link until the kernel has begun. */
+        const bool has_come =
+            !flow->outgoing && tt_fabric_is_relayed(fabric, peer) && has_sent_on_host(fabric, peer);
+        if (!has_come) TT_TRY(check_peer(fabric, peer, gone_ns));
+    }
     return TT_OK;
 }

@@ -30,7 +30,7 @@ static tuttiResult_t sum(const struct gpu_rank *rank, int *memory, int n, tuttiS
 /* From one element to many rounds, with a stream and without. */
 static void sums(struct gpu_rank *rank)
 {
-    static const int counts[] = {1, 5, 100, 3000, 70000, 1 << 20};
+    static const int counts[] = {1, 5, 100, 3000, 70000, 1 << 18};
     struct streams streams = make_streams(rank);
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
         for (int on_stream = 0; on_stream < 2; on_stream++) {
@@ -251,11 +251,14 @@ TEST(mixed_errors, messages_of_different_lengths_are_an_error_that_shows_both)
         on_devices(2, (const int[]){0, -1}, NULL, other_length, &sender);
 }
 
-/* Of ranks with GPUs all make a call on memory of their GPUs, or none. */
+/* Of ranks with GPUs all make a call on memory of their GPUs, or none. The rank without a GPU may
+ * get what it needs of both: then its next call fails. */
 static void one_on_the_host(struct gpu_rank *rank)
 {
     int *memory = make_ints(rank->rank == 2 ? &of_host : rank, 1, 100);
-    check_error(rank, sum(rank, memory, 100, NULL), tuttiInvalidUsage, "ranks disagree");
+    tuttiResult_t result = sum(rank, memory, 100, NULL);
+    if (!result && rank->rank == 1) result = sum(rank, memory, 100, NULL);
+    check_error(rank, result, tuttiInvalidUsage, "ranks disagree");
     gpu_free(memory);
 }
 

@@ -213,12 +213,37 @@ TEST(mixed, a_group_of_messages_among_all_ranks_is_right)
 
 /* ---- Errors --------------------------------------------------------------------------------- */
 
-/* By the rank's number. */
+/* A rank that does something else than the others, and a barrier of all. */
+struct other {
+    int rank;
+    pthread_barrier_t all;
+};
+
+/* Each rank of three is the other one in turn; -1 among the GPUs: it has none. */
+static void with_each_other(void (*body)(struct gpu_rank *rank), const tuttiConfig_t *config)
+{
+    for (int r = 0; r < 3; r++) {
+        struct other other = {.rank = r};
+        pthread_barrier_init(&other.all, NULL, 3);
+        on_devices(3, (const int[]){0, -1, 1}, config, body, &other);
+        pthread_barrier_destroy(&other.all);
+    }
+}
+
+/* All ranks have ended it. */
+static void sum_before(const struct gpu_rank *rank, int *memory)
+{
+    struct other *other = rank->arg;
+    check_success(rank, sum(rank, memory, 10, NULL), "a sum before");
+    pthread_barrier_wait(&other->all);
+}
+
 static void other_count(struct gpu_rank *rank)
 {
-    const int n = rank->rank == *(const int *)rank->arg ? 101 : 100;
+    const struct other *other = rank->arg;
+    const int n = rank->rank == other->rank ? 101 : 100;
     int *memory = make_ints(rank, 1, n);
-    check_success(rank, sum(rank, memory, 10, NULL), "a sum before");
+    sum_before(rank, memory);
     const tuttiResult_t result = sum(rank, memory, n, NULL);
     check_error(rank, result, tuttiInvalidUsage, "ranks disagree");
     check_error(rank, result, tuttiInvalidUsage, "(count 101, int32, sum)");
@@ -229,10 +254,7 @@ static void other_count(struct gpu_rank *rank)
 
 TEST(mixed_errors, ranks_with_different_counts_get_an_error_that_shows_both)
 {
-    for (int other = 0; other < 2; other++)
-        on_devices(2, (const int[]){0, -1}, NULL, other_count, &other);
-    for (int other = 0; other < 3; other++)
-        on_devices(3, (const int[]){0, -1, 1}, NULL, other_count, &other);
+    with_each_other(other_count, NULL);
 }
 
 static void other_length(struct gpu_rank *rank)
@@ -306,22 +328,15 @@ TEST(mixed_errors, an_algorithm_with_meetings_is_refused)
     on_devices(3, (const int[]){0, -1, 1}, NULL, meets, NULL);
 }
 
-struct away {
-    int rank;
-    pthread_barrier_t all_are_done;
-};
-
 static void one_stays_away(struct gpu_rank *rank)
 {
-    struct away *away = rank->arg;
+    struct other *away = rank->arg;
     int *memory = make_ints(rank, 1, 100);
     char name[16];
     snprintf(name, sizeof name, "rank %d", away->rank);
-    if (rank->rank != away->rank) {
-        const tuttiResult_t result = sum(rank, memory, 100, NULL);
-        check_error(rank, result, tuttiTimeout, name);
-    }
-    pthread_barrier_wait(&away->all_are_done);
+    if (rank->rank != away->rank)
+        check_error(rank, sum(rank, memory, 100, NULL), tuttiTimeout, name);
+    pthread_barrier_wait(&away->all);
     gpu_free(memory);
 }
 
@@ -329,20 +344,15 @@ TEST(mixed_errors, a_rank_that_does_not_come_is_named_at_the_deadline)
 {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.timeoutMs = 1000;
-    for (int r = 0; r < 2; r++) {
-        struct away away = {.rank = r};
-        pthread_barrier_init(&away.all_are_done, NULL, 3);
-        on_devices(3, (const int[]){0, -1, 1}, &config, one_stays_away, &away);
-        pthread_barrier_destroy(&away.all_are_done);
-    }
+    with_each_other(one_stays_away, &config);
 }
 
 static void one_aborts(struct gpu_rank *rank)
 {
-    const int aborts = *(const int *)rank->arg;
+    const struct other *aborts = rank->arg;
     int *memory = make_ints(rank, 1, 100);
-    check_success(rank, sum(rank, memory, 100, NULL), "a sum before");
-    if (rank->rank == aborts) {
+    sum_before(rank, memory);
+    if (rank->rank == aborts->rank) {
         CHECK_EQ(tuttiCommAbort(rank->comm), tuttiSuccess);
         rank->comm = NULL;
     } else {
@@ -354,6 +364,5 @@ static void one_aborts(struct gpu_rank *rank)
 
 TEST(mixed_errors, an_abort_ends_the_calls_of_all_ranks)
 {
-    for (int aborts = 0; aborts < 3; aborts++)
-        on_devices(3, (const int[]){0, -1, 1}, NULL, one_aborts, &aborts);
+    with_each_other(one_aborts, NULL);
 }

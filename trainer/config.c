@@ -291,6 +291,10 @@ tr_status tr_config_check(const struct tr_config *config)
     TR_TRY(check_rate(config, &config->start_rate));
     TR_TRY(check_rate(config, &config->min_rate));
     TR_TRY(check_activation(config));
+    if (config->undecayed[0] && config->decay != 0)
+        return tr_fail("%s: weight decay is decoupled (AdamW) always, and --decay is %g; set "
+                       "adam_w_mode to true, or --decay to 0",
+                       config->undecayed, config->decay);
     if (config->every && !config->checkpoint[0])
         return tr_fail("--every=%lld without --checkpoint=DIR: nowhere to write to",
                        (long long)config->every);

@@ -41,6 +41,8 @@ struct tr_config {
 #include "config_table.h"
     enum tr_source source[TR_NUM_OPTIONS];
     struct tr_share_rate start_rate, min_rate; /* of start_lr and min_lr */
+    char undecayed[512];                       /* begins the error of a decay that is not 0; "":
+                                                * any decay is one */
     bool help;                                 /* --help was given */
     bool plan;                                 /* --plan was given */
     bool generates;                            /* `tutti-train generate`: no data, no training */
@@ -111,7 +113,8 @@ TR_NODISCARD tr_status tr_config_check(const struct tr_config *config);
 /* Whether the user gave the option, on the command line or in a file. */
 bool tr_config_given(const struct tr_config *config, int id);
 
-/* The options as one JSON object; free() it. NULL when out of memory. */
+/* The options as one JSON object, in UTF-8; free() it. NULL when out of memory. A byte XX of a
+ * value that is no part of a character is \udcXX, which tr_config_restore makes the byte again. */
 char *tr_config_to_json(const struct tr_config *config);
 
 /* One line an option: for --help, and the values in use with where they came from. */

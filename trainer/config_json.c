@@ -2,11 +2,65 @@
 #include "config.h"
 
 #include <json-c/json.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "deepspeed.h"
 #include "json_text.h"
+#include "utf8.h"
+
+/* ---- Bytes that are no text -------------------------------------------------------------------
+ *
+ * A path or a prompt may have any bytes, and JSON is text in UTF-8. A byte XX that is no part of a
+ * character is written as \udcXX, half of a pair of UTF-16, as Python has it for names of files
+ * (PEP 383). The other characters above 127 that json-c writes are bytes of UTF-8, so that no other
+ * text has such a half.
+ */
+
+/* A copy of the JSON text with such halves; free() it. NULL when out of memory. */
+static char *escape_bytes(const char *text)
+{
+    enum { MOST = 6 }; /* characters for a byte */
+    size_t n = strlen(text);
+    char *copy = malloc(MOST * n + 1), *to = copy;
+    while (copy && n) {
+        const int length = tr_utf8_length((const unsigned char *)text, n);
+        const size_t taken = length ? (size_t)length : 1;
+        if (length)
+            memcpy(to, text, taken);
+        else
+            snprintf(to, MOST + 1, "\\udc%02x", (unsigned)(unsigned char)*text);
+        to += length ? taken : MOST;
+        text += taken;
+        n -= taken;
+    }
+    if (copy) *to = 0;
+    return copy;
+}
+
+/* Makes bytes of the halves again, in place. */
+static void restore_bytes(char *text)
+{
+    char *to = text;
+    while (*text) {
+        unsigned byte;
+        int length = 0;
+        const bool escapes = *text == '\\' && text[1];
+        if (escapes && sscanf(text, "\\udc%2x%n", &byte, &length) == 1 && length == 6 &&
+            byte > 127) {
+            *to++ = (char)byte;
+            text += length;
+            continue;
+        }
+        if (escapes) *to++ = *text++;
+        *to++ = *text++;
+    }
+    *to = 0;
+}
+
+/* ---- Options ----------------------------------------------------------------------------------
+ */
 
 /* Sets one option; an error names file and line. */
 static tr_status set_option(struct tr_config *config, const struct tr_json *json, const char *key,
@@ -159,6 +213,7 @@ tr_status tr_config_restore(struct tr_config *config, const char *json, const ch
     tr_config_init(&saved);
     char *text = strdup(json);
     if (!text) return tr_fail("%s: out of memory", path);
+    restore_bytes(text);
     tr_status status = tr_json_parse(&parsed, text, path);
     if (status == TR_OK) status = set_all(&saved, &parsed, TR_FROM_CHECKPOINT);
     tr_json_free(&parsed);
@@ -194,7 +249,7 @@ char *tr_config_to_json(const struct tr_config *config)
                                            : json_object_new_string(value);
         json_object_object_add(object, option->name, item);
     }
-    char *text = strdup(json_object_to_json_string_ext(object, JSON_C_TO_STRING_PLAIN));
+    char *text = escape_bytes(json_object_to_json_string_ext(object, JSON_C_TO_STRING_PLAIN));
     json_object_put(object);
     return text;
 }

@@ -66,7 +66,7 @@ CHOICE(     reduce,      "reduce",       "each", "each|last", PARALLEL, "Sharded
 CHOICE(     reshard,     "reshard",      "auto", "auto|always", PARALLEL, "Sharded weights with pp: auto keeps them whole for a step, always gathers for every use.")
 CHOICE(     pipeline,    "pipeline",     "1f1b", "gpipe|1f1b", PARALLEL, "Order of the micro-batches in the pipeline.")
 CHOICE(     ring_order,  "ring-order",   "zigzag", "contiguous|zigzag", PARALLEL, "Which tokens a rank of the ring has; zigzag gives all the same work.")
-CHOICE(     deterministic, "deterministic", "off", "off|on",  PARALLEL, "Reductions add in the order of the ranks: the same bits for every way of sharding, but slower.")
+CHOICE(     deterministic, "deterministic", "off", "off|on",  PARALLEL, "Reductions add in the order of the ranks: the same bits with one micro-batch for dp, zero and fsdp alone, but slower.")
 NUMBER(INT, bucket_kib,  "bucket-kib",   "256",   1, 4194304, PARALLEL, "KiB of gradients reduced at a time while the backward pass runs.")
 TEXT(       cpu,         "cpu",          "",                  PARALLEL, "Newest vector code to use: v4 (AVX-512), v3 (AVX2) or baseline; empty means the best there is.")
 NUMBER(INT, threads,     "threads",      "0",     0, 4096,    RUN,      "Threads that a rank computes with, which changes no bit; 0 means the cores that it may use, divided by the ranks that share them.")

@@ -38,14 +38,58 @@ static void note(const struct leaf *leaf, const char *text)
                    tr_json_line(leaf->json, leaf->path), leaf->path, text);
 }
 
+/* The key of the file that gives the option a value under its own name; NULL: none does. */
+static const struct tr_json_key *own_key(const struct tr_json *json, const char *option)
+{
+    const int id = tr_config_find(option);
+    for (size_t i = 0; i < json->nkeys; ++i) {
+        const struct tr_json_key *key = &json->keys[i];
+        if (strchr(key->path, '.') || tr_config_find(key->path) != id) continue;
+        struct json_object *value = tr_json_find(json, key->path);
+        if (value && !json_object_is_type(value, json_type_object)) return key;
+    }
+    return NULL;
+}
+
+/* Whether both texts are the same value of an option, or one of them is none. */
+static bool is_same(const char *option, const char *one, const char *other)
+{
+    char values[2][TR_TEXT_BYTES];
+    for (int i = 0; i < 2; ++i) {
+        struct tr_config config;
+        tr_config_init(&config);
+        if (tr_config_set(&config, option, i ? other : one, TR_FROM_FILE) < 0) return true;
+        tr_config_value(&config, tr_config_find(option), values[i]);
+    }
+    return !strcmp(values[0], values[1]);
+}
+
+static tr_status fail_both(const struct leaf *leaf, const struct tr_json_key *own,
+                           const char *option)
+{
+    return tr_fail("%s:%d: \"%s\" is --%s, which \"%s\" in line %d gives another value; leave one "
+                   "out",
+                   leaf->json->name, tr_json_line(leaf->json, leaf->path), leaf->path, option,
+                   own->path, own->line);
+}
+
 /* Sets an option from a text of this file. */
 static tr_status set(const struct leaf *leaf, const char *option, const char *text)
 {
     char why[1024];
+    const struct tr_json_key *own = own_key(leaf->json, option);
+    if (own && !is_same(option, text, json_object_get_string(tr_json_find(leaf->json, own->path))))
+        return fail_both(leaf, own, option);
     if (tr_config_set(leaf->config, option, text, TR_FROM_FILE) == TR_OK) return TR_OK;
     snprintf(why, sizeof why, "%s", tr_error());
     return tr_fail("%s:%d: \"%s\": %s", leaf->json->name, tr_json_line(leaf->json, leaf->path),
                    leaf->path, why);
+}
+
+/* Sets an option that the file says nothing of to what DeepSpeed takes then. */
+static tr_status set_default(const struct leaf *leaf, const char *option, const char *text)
+{
+    return own_key(leaf->json, option) ? TR_OK : set(leaf, option, text);
 }
 
 static bool is_text(const struct leaf *leaf, const char *text)
@@ -117,9 +161,10 @@ static bool has(const struct tr_json *json, const char *path)
 static tr_status take_micro_batch(const struct leaf *leaf)
 {
     TR_TRY(set_option(leaf, "micro-batch"));
-    if (has(leaf->json, "train_batch_size") || has(leaf->json, "gradient_accumulation_steps"))
+    if (has(leaf->json, "train_batch_size") || has(leaf->json, "gradient_accumulation_steps") ||
+        own_key(leaf->json, "batch"))
         return TR_OK;
-    return set(leaf, "accumulate", "1");
+    return set_default(leaf, "accumulate", "1");
 }
 
 /* What DeepSpeed takes for a key that the file leaves out (ops/adam, ops/lamb, torch.optim.SGD,
@@ -180,7 +225,7 @@ static tr_status take_optimizer(const struct leaf *leaf)
         char path[64];
         snprintf(path, sizeof path, "optimizer.params.%s", defaults[i].key);
         if (strcmp(defaults[i].optimizer, option) != 0 || tr_json_find(leaf->json, path)) continue;
-        TR_TRY(set(leaf, defaults[i].option, defaults[i].value));
+        TR_TRY(set_default(leaf, defaults[i].option, defaults[i].value));
     }
     return TR_OK;
 }
@@ -199,15 +244,22 @@ static tr_status take_betas(const struct leaf *leaf)
     return TR_OK;
 }
 
+/* Adam and AdamW are the same without decay, which is DeepSpeed's default. */
 static tr_status take_adam_w_mode(const struct leaf *leaf)
 {
+    char *where = leaf->config->undecayed;
     struct json_object *decay = tr_json_find(leaf->json, "optimizer.params.weight_decay");
+    const bool is_zero = decay ? is_number(decay) && json_object_get_double(decay) == 0
+                               : tr_json_find(leaf->json, "optimizer.type") != NULL;
     TR_TRY(expect_boolean(leaf));
-    if (json_object_get_boolean(leaf->value) ||
-        (is_number(decay) && json_object_get_double(decay) == 0))
-        return TR_OK;
-    return fail(leaf, "weight decay is decoupled (AdamW) always; set adam_w_mode to true, or "
-                      "weight_decay to 0");
+    where[0] = 0;
+    if (json_object_get_boolean(leaf->value)) return TR_OK;
+    if (!is_zero)
+        return fail(leaf, "weight decay is decoupled (AdamW) always; set adam_w_mode to true, or "
+                          "weight_decay to 0");
+    snprintf(where, sizeof leaf->config->undecayed, "%s:%d: \"%s\": false", leaf->json->name,
+             tr_json_line(leaf->json, leaf->path), leaf->path);
+    return TR_OK;
 }
 
 /* DeepSpeed has no default. */
@@ -283,7 +335,9 @@ static bool is_rate(const struct parameter *p)
 static tr_status set_rate(const struct leaf *leaf, const char *option)
 {
     char where[512];
+    const struct tr_json_key *own = own_key(leaf->json, option);
     TR_TRY(expect_number(leaf));
+    if (own) return fail_both(leaf, own, option); /* a share, where this is a learning rate */
     snprintf(where, sizeof where, "%s:%d: \"%s\": %s", leaf->json->name,
              tr_json_line(leaf->json, leaf->path), leaf->path, json_object_get_string(leaf->value));
     tr_config_set_rate(leaf->config, tr_config_find(option), json_object_get_double(leaf->value),
@@ -299,7 +353,8 @@ static tr_status set_parameter(const struct leaf *type, const struct parameter *
     const struct leaf leaf = {type->config, type->json, path, value};
     snprintf(path, sizeof path, "scheduler.params.%s", p->key);
     if (value) return is_rate(p) ? set_rate(&leaf, p->option) : set_option(&leaf, p->option);
-    if (!p->initial || tr_json_find(type->json, path)) return TR_OK;
+    if (!p->initial || tr_json_find(type->json, path) || own_key(type->json, p->option))
+        return TR_OK;
     if (p->initial != demanded) return set(type, p->option, p->initial);
     snprintf(why, sizeof why, "needs %s", path);
     return fail(type, why);

@@ -61,20 +61,23 @@ static tr_status write_on(struct tr_trainer *t, struct tr_generator *g, struct t
     const struct tr_config *config = &t->config;
     const int64_t most = config->tokens;
     const double began = tr_clock_seconds();
+    double first = 0; /* seconds until the first token, which the prompt's pass gives */
     int64_t count = 0;
     bool is_over = false;
     tr_generator_give(g, (const unsigned char *)config->prompt, strlen(config->prompt));
     for (; count < most && !is_over; ++count) {
         unsigned char byte;
         TR_TRY(tr_generator_draw(g, &byte));
+        if (!count) first = tr_clock_seconds() - began;
         /* is_over is alike on all ranks, of which rank 0 writes. */
         TR_TRY(tr_stream_put(stream, byte, &is_over));
     }
     TR_TRY(tr_stream_end(stream));
     const double seconds = tr_clock_seconds() - began;
     if (t->mesh->rank == 0)
-        fprintf(stderr, "%lld tokens in %.2f s, %.0f tokens/s\n", (long long)count, seconds,
-                seconds > 0 ? (double)count / seconds : 0);
+        fprintf(stderr, "%lld tokens in %.3f s: the first after %.3f s, then %.1f tokens/s\n",
+                (long long)count, seconds, first,
+                seconds > first ? (double)(count - 1) / (seconds - first) : 0);
     return TR_OK;
 }
 

@@ -27,16 +27,22 @@ static bool crowded(const struct tt_algorithm *algorithm, const struct tt_shape 
     return formula.depth <= 2 && (formula.steps >= most || all_at_once);
 }
 
-/* Whether the algorithm may be chosen. With one rank on each host X/Y equals Y. Kernels run no X/Y
- * whose ranks meet inside hosts, and of the others nobody has measured one. */
+/* Whether kernels run the algorithm: no meetings of many ranks, nor of the ranks of one of several
+ * hosts. Among groups of one host X/Y is not chosen, as nobody has measured one there. */
+static bool kernels_run(const struct tt_algorithm *algorithm, const struct tt_shape *shape)
+{
+    if (!algorithm->parts) return !algorithm->one_host || shape->nranks <= MOST_PEERS;
+    return shape->hosts && !shape->hosts->one_host && !tt_meets(algorithm);
+}
+
+/* Whether the algorithm may be chosen. With one rank on each host X/Y equals Y. */
 static bool eligible(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
                      const struct tt_setting *setting, bool may_crowd)
 {
     if (setting->uneven && !algorithm->uneven) return false;
     if (!tt_order_fits(algorithm, setting->in_rank_order)) return false;
-    if (setting->no_meetings && algorithm->one_host) return false;
-    if (setting->on_device && algorithm->one_host && shape->nranks > MOST_PEERS) return false;
-    if (setting->on_device && algorithm->parts) return false;
+    if (setting->no_meetings && tt_meets(algorithm)) return false;
+    if (setting->on_device && !kernels_run(algorithm, shape)) return false;
     if (tt_refusal(algorithm, shape)) return false;
     if (algorithm->parts && shape->hosts->most == 1) return false;
     return may_crowd || !crowded(algorithm, shape);

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/private_epoll.h"
 #include "base/private_fd.h"
 #include "base/process_lock.h"
 #include "bootstrap/root_internal.h"
@@ -35,8 +36,9 @@ struct idle {
 static struct tt_process_lock lock = TT_PROCESS_LOCK;
 /* guarded by lock */
 static struct idle *ids;
-static int epoll = -1; /* of their listeners; -1: no thread waits */
-static pid_t waiting;  /* the process whose thread waits: not one made by fork */
+/* Of their listeners, with the ids as marks; fd -1: no thread waits */
+static struct tt_epoll epoll = {.fd = -1};
+static pid_t waiting; /* the process whose thread waits: not one made by fork */
 
 static void destroy(struct idle *idle)
 {
@@ -49,13 +51,12 @@ static void remove_locked(const struct idle *idle)
     struct idle **at = &ids;
     while (*at && *at != idle) at = &(*at)->next;
     if (*at) *at = idle->next;
-    epoll_ctl(epoll, EPOLL_CTL_DEL, idle->listener, NULL);
+    tt_epoll_set(&epoll, EPOLL_CTL_DEL, idle->listener, 0, 0);
 }
 
 static tt_status add_locked(struct idle *idle)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = idle};
-    if (epoll_ctl(epoll, EPOLL_CTL_ADD, idle->listener, &event) != 0)
+    if (tt_epoll_set(&epoll, EPOLL_CTL_ADD, idle->listener, EPOLLIN, tt_epoll_mark_of(idle)))
         return tt_socket_fail(errno, "bootstrap: cannot watch a listener");
     idle->next = ids;
     ids = idle;
@@ -64,8 +65,7 @@ static tt_status add_locked(struct idle *idle)
 
 static void stop_waiting_locked(void)
 {
-    tt_private_fd_close(epoll);
-    epoll = -1;
+    tt_epoll_close(&epoll);
 }
 
 /* Closes the listeners of ids to which nobody has come before their deadlines. Returns the earliest
@@ -151,21 +151,33 @@ static bool serve(struct idle *idle)
     return !others;
 }
 
+/* The id to which a rank has come until then; NULL: none. */
+static struct idle *await_rank(int at, int64_t until_ns)
+{
+    struct epoll_event event;
+    int n = epoll_wait(at, &event, 1, tt_left_ms(until_ns));
+    tt_process_lock(&lock);
+    n = tt_epoll_take(&epoll, &event, n);
+    tt_process_unlock(&lock);
+    if (n < 0) /* the program has closed the descriptor: the ids end at their deadlines */
+        nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
+    return n == 1 ? event.data.ptr : NULL;
+}
+
 static void *wait_for_ranks(void *unused)
 {
     (void)unused;
     prctl(PR_SET_NAME, "tutti-ids");
     for (;;) {
-        struct epoll_event event;
         tt_process_lock(&lock);
         const int64_t until_ns = expire_locked();
-        const int at = epoll;
+        const int at = epoll.fd;
         if (!ids) stop_waiting_locked();
         const bool none = !ids;
         tt_process_unlock(&lock);
         if (none) return NULL;
-        if (epoll_wait(at, &event, 1, tt_left_ms(until_ns)) == 1 && serve(event.data.ptr))
-            return NULL;
+        struct idle *idle = await_rank(at, until_ns);
+        if (idle && serve(idle)) return NULL;
     }
 }
 
@@ -178,18 +190,15 @@ static void forget_inherited_locked(void)
         ids = idle->next;
         destroy(idle);
     }
-    epoll = -1;
+    epoll.fd = -1;
     waiting = getpid();
 }
 
 static tt_status start_locked(struct idle *idle)
 {
-    const bool is_first = epoll < 0;
-    if (is_first) {
-        tt_private_fd_begin();
-        epoll = tt_private_fd_end(epoll_create1(EPOLL_CLOEXEC));
-    }
-    if (epoll < 0) return tt_socket_fail(errno, "bootstrap: cannot wait for ranks");
+    const bool is_first = epoll.fd < 0;
+    if (is_first && tt_epoll_open(&epoll))
+        return tt_socket_fail(errno, "bootstrap: cannot wait for ranks");
     tt_status status = add_locked(idle);
     const int error = status == TT_OK && is_first ? tt_root_start_thread(wait_for_ranks, NULL) : 0;
     if (error) {

@@ -11,6 +11,7 @@
 #include "base/private_fd.h"
 #include "communicator/calling.h"
 #include "communicator/making.h"
+#include "driver/driver.h"
 
 /* The slowest network that any rank has, in Mbit/s; 0: unknown. */
 static uint32_t slowest_mbit(const struct tt_wires_info *infos, int nranks)
@@ -106,8 +107,10 @@ static tt_status gather_wires(struct tt_making *making)
         return give_up(participants,
                        tt_fail(TT_ERR_SYSTEM, "out of memory for the addresses of %d ranks",
                                participants->nparticipants));
-    if (making->member && !making->status && tt_making_several_hosts(making, false))
+    if (making->member && !making->status && tt_making_several_hosts(making, false)) {
+        tt_driver_pcie_path(making->comm->core.gpu, making->links.wires.gpu_path);
         making->status = tt_wires_open(&making->wires, &making->links.wires, &mine);
+    }
     mine.status = making->status;
     return participants->allgather(participants->context, &mine, making->everyones_wires,
                                    sizeof mine);

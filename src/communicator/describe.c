@@ -176,15 +176,16 @@ static tt_status describe_costs(const struct tt_output *output, tuttiComm_t comm
 /* The communicator's slots and waits, and a line a peer: how messages reach it. */
 static void describe_links_of(tuttiComm_t comm, const struct tt_output *output)
 {
-    const struct tt_segment_header *header = comm->core.fabric->segment->header;
+    struct tt_fabric *fabric = comm->core.fabric;
+    const struct tt_segment_header *header = fabric->segment->header;
     char name[128], way[256];
     tt_say(output,
            "communicator %s: rank %d of %d, %u slots of %u bytes a link, %u bytes a meeting, %s",
            comm->core.name, comm->core.rank, comm->core.nranks, header->nslots, header->slot_bytes,
            header->meet_bytes,
-           comm->core.fabric->oversubscribed ? "yielding (more ranks than cores)"
-                                             : "spinning (a core for each rank)");
-    const struct tt_sleep *sleep = &comm->core.fabric->host.sleep;
+           fabric->oversubscribed ? "yielding (more ranks than cores)"
+                                  : "spinning (a core for each rank)");
+    const struct tt_sleep *sleep = &fabric->host.sleep;
     tt_say(output,
            "  a rank that waits for long %s; so far %" PRIu64 " sleeps, %" PRIu64
            " memory barriers for other processes",
@@ -199,11 +200,14 @@ static void describe_links_of(tuttiComm_t comm, const struct tt_output *output)
         tt_say(output, "  calls on memory of GPU %d: %s", comm->core.gpu, how);
     }
     for (int peer = 0; peer < comm->core.nranks; peer++) {
-        tt_fabric_name_rank(comm->core.fabric, peer, name, sizeof name);
+        tt_fabric_name_rank(fabric, peer, name, sizeof name);
         tt_engine_enter(&comm->core.engine);
-        tt_fabric_describe_peer(comm->core.fabric, peer, way, sizeof way);
+        tt_fabric_describe_peer(fabric, peer, way, sizeof way);
         tt_engine_leave(&comm->core.engine);
-        tt_say(output, "  to %s: %s", name, way);
+        tt_say(output, "  to %s: %s%s", name, way,
+               fabric->bridged && !tt_fabric_is_local(fabric, peer)
+                   ? "; kernels by a bridge over it"
+                   : "");
     }
 }
 

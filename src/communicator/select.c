@@ -61,8 +61,7 @@ static const struct tt_algorithm *choose(tuttiComm_t comm, const struct tt_selec
 static tt_status check_meetings(const struct tuttiComm *comm, const struct tt_carrier *carrier,
                                 const struct tt_algorithm *algorithm)
 {
-    const bool meets = algorithm->one_host || (algorithm->parts && tt_parts_meet(algorithm->parts));
-    if (!meets || !limits_of(comm, carrier).no_meetings) return TT_OK;
+    if (!tt_meets(algorithm) || !limits_of(comm, carrier).no_meetings) return TT_OK;
     return tt_fail(
         TT_ERR_USAGE,
         "%s:%s needs meetings, which ranks with a GPU do not have with ranks without one "

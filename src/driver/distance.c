@@ -1,40 +1,25 @@
 /* How far two GPUs of a machine are from one another: what the driver says of the link between
  * them, and where the system has them on PCIe. */
 #include <ctype.h>
-#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "driver/cuda.h"
 #include "driver/driver.h"
 
-/* The device's place below its root, as "/sys/devices/pci0000:40/0000:40:01.1/0000:41:00.0"; "":
- * the system does not say. */
-static void find_path(const char *pci, char path[PATH_MAX])
+static void path_of(const struct tt_gpu *gpu, char path[TT_PCIE_PATH])
 {
     char link[64], *at = link + snprintf(link, sizeof link, "/sys/bus/pci/devices/");
-    for (; *pci && at < link + sizeof link - 1; pci++) *at++ = (char)tolower((unsigned char)*pci);
+    for (const char *c = gpu->pci; *c && at < link + sizeof link - 1; c++)
+        *at++ = (char)tolower((unsigned char)*c);
     *at = '\0';
-    if (!realpath(link, path)) path[0] = '\0';
+    tt_pcie_path(link, path);
 }
 
-/* Behind the root of a path, "/sys/devices/pci0000:40/", which virtual machines have deeper; NULL:
- * there is none. */
-static const char *behind_root(const char *path)
+void tt_driver_pcie_path(int number, char path[TT_PCIE_PATH])
 {
-    const char *root = strstr(path, "/pci"), *end = root ? strchr(root + 1, '/') : NULL;
-    return end ? end + 1 : NULL;
-}
-
-/* Below one switch where both have the same bridge behind the same root. */
-enum tt_distance tt_distance_of_paths(const char *a, const char *b)
-{
-    const char *in_a = behind_root(a), *in_b = behind_root(b);
-    if (!in_a || !in_b) return TT_DISTANCE_UNKNOWN;
-    if (in_a - a != in_b - b || strncmp(a, b, (size_t)(in_a - a))) return TT_ACROSS_ROOTS;
-    const size_t length = strcspn(in_a, "/");
-    return in_a[length] && !strncmp(in_a, in_b, length + 1) ? TT_BELOW_SWITCH : TT_BELOW_ROOT;
+    struct tt_gpu gpu;
+    path[0] = '\0';
+    if (number >= 0 && !tt_driver_gpu(number, &gpu)) path_of(&gpu, path);
 }
 
 static int ask(CUdevice_P2PAttribute which, int number, int peer)
@@ -56,9 +41,9 @@ enum tt_distance tt_driver_distance(int number, int peer)
     if (peer < 0 || tt_driver_gpu(number, &gpu) || tt_driver_gpu(peer, &other))
         return TT_DISTANCE_UNKNOWN;
     if (ask(CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, number, peer)) return TT_NEAR;
-    char path[PATH_MAX], peer_path[PATH_MAX];
-    find_path(gpu.pci, path);
-    find_path(other.pci, peer_path);
+    char path[TT_PCIE_PATH], peer_path[TT_PCIE_PATH];
+    path_of(&gpu, path);
+    path_of(&other, peer_path);
     const enum tt_distance found = tt_distance_of_paths(path, peer_path);
     return found ? found : TT_BELOW_ROOT;
 }

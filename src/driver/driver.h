@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/pcie.h"
 #include "base/status.h"
 
 enum { TT_DRIVER_TEXT = 256 };
@@ -44,21 +45,14 @@ TT_NODISCARD tt_status tt_driver_gpu(int number, struct tt_gpu *gpu);
 /* Whether GPU `number` can access the memory of GPU `peer` directly; false where either is none. */
 bool tt_driver_peers(int number, int peer);
 
-/* What lies between two GPUs; the nearer come first. */
-enum tt_distance {
-    TT_DISTANCE_UNKNOWN, /* this process does not see both */
-    TT_NEAR,             /* NVLink, or nothing: it is one GPU */
-    TT_BELOW_SWITCH,
-    TT_BELOW_ROOT,
-    TT_ACROSS_ROOTS /* of PCIe */
-};
-/* By whether atomics of one GPU work in the memory of the other one (NVLink), and by the system's
- * files about PCIe; where there are none, as below one root. */
+/* tt_pcie_path of a GPU; "" also where there is none. */
+void tt_driver_pcie_path(int number, char path[TT_PCIE_PATH]);
+
+/* Of two GPUs: by whether atomics of one GPU work in the memory of the other one (NVLink), and by
+ * the system's files about PCIe; where there are none, as below one root. */
 enum tt_distance tt_driver_distance(int number, int peer);
 /* "NVLink", "a PCIe switch", "a PCIe root", "two PCIe roots". */
 const char *tt_distance_text(enum tt_distance distance);
-/* Of devices at these places below /sys/devices; "": unknown. */
-enum tt_distance tt_distance_of_paths(const char *a, const char *b);
 
 enum tt_pointer_kind {
     TT_POINTER_HOST,       /* what CUDA knows nothing of */

@@ -40,6 +40,12 @@ bool tt_driver_peers(int number, int peer)
     return false;
 }
 
+void tt_driver_pcie_path(int number, char path[TT_PCIE_PATH])
+{
+    (void)number;
+    path[0] = '\0';
+}
+
 enum tt_distance tt_driver_distance(int number, int peer)
 {
     return number == peer ? TT_NEAR : TT_DISTANCE_UNKNOWN;

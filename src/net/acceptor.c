@@ -38,7 +38,7 @@ static void install_fork_handler(void)
     pthread_atfork(NULL, NULL, forget_pending_of_parent);
 }
 
-/* epoll's data: the index of a pending connection, the listener, or a watched tag above both. */
+/* epoll's marks: the index of a pending connection, the listener, or a watched tag above both. */
 enum { LISTENER = TT_MAX_PENDING, WATCHED };
 
 /* Most pending connections of all acceptors of this process together. */
@@ -63,12 +63,10 @@ tt_status tt_acceptor_create(struct tt_acceptor **acceptor, int listener, const 
     made->most_of_process = most_of_process();
     memcpy(made->key, key, sizeof made->key);
     tt_socket_tune(listener); /* what it accepts inherits that */
-    tt_private_fd_begin();
-    made->epoll = tt_private_fd_end(epoll_create1(EPOLL_CLOEXEC));
-    struct epoll_event event = {.events = EPOLLIN, .data.u64 = LISTENER};
-    if (made->epoll < 0 || epoll_ctl(made->epoll, EPOLL_CTL_ADD, listener, &event) != 0) {
+    if (tt_epoll_open(&made->epoll) ||
+        tt_epoll_set(&made->epoll, EPOLL_CTL_ADD, listener, EPOLLIN, LISTENER)) {
         const tt_status status = tt_socket_fail(errno, "cannot watch the listener");
-        if (made->epoll >= 0) tt_private_fd_close(made->epoll);
+        tt_epoll_close(&made->epoll);
         sodium_memzero(made->key, sizeof made->key);
         free(made);
         return status;
@@ -80,18 +78,18 @@ tt_status tt_acceptor_create(struct tt_acceptor **acceptor, int listener, const 
 int tt_acceptor_take(struct tt_acceptor *acceptor, struct tt_pending_connection *pending)
 {
     const int fd = pending->fd;
-    epoll_ctl(acceptor->epoll, EPOLL_CTL_DEL, fd, NULL);
+    tt_epoll_set(&acceptor->epoll, EPOLL_CTL_DEL, fd, 0, 0);
     pending->fd = -1;
     return fd;
 }
 
 tt_status tt_acceptor_watch(struct tt_acceptor *acceptor, int fd, int tag)
 {
-    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP,
-                                .data.u64 = (uint64_t)WATCHED + (uint64_t)tag};
+    const uint32_t events = EPOLLIN | EPOLLRDHUP;
+    const uint64_t mark = (uint64_t)WATCHED + (uint64_t)tag;
     /* MOD first: the fd of a pending connection is watched already. */
-    if (epoll_ctl(acceptor->epoll, EPOLL_CTL_MOD, fd, &event) != 0 &&
-        epoll_ctl(acceptor->epoll, EPOLL_CTL_ADD, fd, &event) != 0)
+    if (tt_epoll_set(&acceptor->epoll, EPOLL_CTL_MOD, fd, events, mark) != 0 &&
+        tt_epoll_set(&acceptor->epoll, EPOLL_CTL_ADD, fd, events, mark) != 0)
         return tt_socket_fail(errno, "cannot watch a connection");
     return TT_OK;
 }
@@ -99,8 +97,8 @@ tt_status tt_acceptor_watch(struct tt_acceptor *acceptor, int fd, int tag)
 static void listen_again(struct tt_acceptor *acceptor, bool listening)
 {
     if (acceptor->listener < 0 || acceptor->listening == listening) return;
-    struct epoll_event event = {.events = listening ? EPOLLIN : 0, .data.u64 = LISTENER};
-    epoll_ctl(acceptor->epoll, EPOLL_CTL_MOD, acceptor->listener, &event);
+    tt_epoll_set(&acceptor->epoll, EPOLL_CTL_MOD, acceptor->listener, listening ? EPOLLIN : 0,
+                 LISTENER);
     acceptor->listening = listening;
     acceptor->rest_until_ns = 0;
 }
@@ -198,8 +196,7 @@ static void greet(struct tt_acceptor *acceptor, int fd, const struct tt_address 
     acceptor->npending++;
     atomic_fetch_add_explicit(&npending_of_process, 1, memory_order_relaxed);
     tt_greeting_fill(&pending->greeting, acceptor->sequence);
-    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data.u64 = (uint64_t)i};
-    if (epoll_ctl(acceptor->epoll, EPOLL_CTL_ADD, fd, &event) != 0 ||
+    if (tt_epoll_set(&acceptor->epoll, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLRDHUP, (uint64_t)i) != 0 ||
         tt_socket_send_now(fd, &pending->greeting, sizeof pending->greeting) != 0)
         close_pending(acceptor, pending);
 }
@@ -287,6 +284,14 @@ static tt_status read_hello(struct tt_acceptor *acceptor, struct tt_pending_conn
     return status;
 }
 
+static tt_status fail_to_wait(const struct tt_acceptor *acceptor, int error)
+{
+    if (tt_epoll_is_lost(&acceptor->epoll))
+        return tt_fail(TT_ERR_USAGE, "the descriptor with which this process waits for ranks was "
+                                     "closed: " TT_LOST_FD);
+    return tt_fail_errno(error, "cannot wait for ranks");
+}
+
 tt_status tt_acceptor_serve(struct tt_acceptor *acceptor, const struct tt_acceptor_events *events,
                             void *context, int64_t deadline_ns)
 {
@@ -297,8 +302,8 @@ tt_status tt_acceptor_serve(struct tt_acceptor *acceptor, const struct tt_accept
         listen_again(acceptor, true);
     if (acceptor->rest_until_ns && acceptor->rest_until_ns < until_ns)
         until_ns = acceptor->rest_until_ns;
-    const int n = epoll_wait(acceptor->epoll, ready, EVENTS_A_WAKE, tt_left_ms(until_ns));
-    if (n < 0 && errno != EINTR) return tt_fail_errno(errno, "cannot wait for ranks");
+    const int n = tt_epoll_wait(&acceptor->epoll, ready, EVENTS_A_WAKE, tt_left_ms(until_ns));
+    if (n < 0 && errno != EINTR) return fail_to_wait(acceptor, errno);
     tt_status status = TT_OK;
     for (int i = 0; i < n && status == TT_OK; i++) {
         const uint64_t who = ready[i].data.u64;
@@ -316,7 +321,7 @@ void tt_acceptor_stop_listening(struct tt_acceptor *acceptor)
 {
     if (acceptor->listener < 0) return;
     /* A process that was just forked may hold it for a moment: then closing does not end this. */
-    epoll_ctl(acceptor->epoll, EPOLL_CTL_DEL, acceptor->listener, NULL);
+    tt_epoll_set(&acceptor->epoll, EPOLL_CTL_DEL, acceptor->listener, 0, 0);
     tt_private_fd_close(acceptor->listener);
     acceptor->listener = -1;
     acceptor->rest_until_ns = 0;
@@ -328,7 +333,7 @@ void tt_acceptor_destroy(struct tt_acceptor *acceptor)
     for (int i = 0; i < acceptor->nplaces; i++)
         if (acceptor->pending[i].fd >= 0) close_pending(acceptor, &acceptor->pending[i]);
     tt_acceptor_stop_listening(acceptor);
-    tt_private_fd_close(acceptor->epoll);
+    tt_epoll_close(&acceptor->epoll);
     sodium_memzero(acceptor->key, sizeof acceptor->key);
     free(acceptor);
 }

@@ -10,6 +10,7 @@
 
 #include <stdint.h>
 
+#include "base/private_epoll.h"
 #include "net/handshake.h"
 #include "net/scarce.h"
 
@@ -30,7 +31,8 @@ struct tt_pending_connection {
 };
 
 struct tt_acceptor {
-    int listener, epoll; /* owned */
+    int listener;          /* owned */
+    struct tt_epoll epoll; /* its marks: LISTENER, WATCHED and a tag, or a pending connection */
     uint8_t key[32];
     uint64_t sequence;
     int npending, nlogged;

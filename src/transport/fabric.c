@@ -25,12 +25,19 @@ static tt_status on_missed(void *fabric, int peer)
     return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s is gone", name);
 }
 
+/* The wires look, between a room and the fabric. */
+static void on_look(void *fabric, int peer)
+{
+    (void)fabric, (void)peer;
+}
+
 static void on_name(const void *fabric, int rank, char *text, size_t size)
 {
     tt_fabric_name_rank(fabric, rank, text, size);
 }
 
-static const struct tt_room_events events = {.fail = on_fail, .missed = on_missed, .name = on_name};
+static const struct tt_room_events events = {
+    .fail = on_fail, .missed = on_missed, .look = on_look, .name = on_name};
 
 /* ---- Creation ------------------------------------------------------------------------------- */
 

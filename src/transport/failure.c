@@ -230,7 +230,7 @@ bool tt_fabric_is_dead(const struct tt_fabric *fabric, int rank)
 const char *tt_fabric_lost(const struct tt_fabric *fabric, int rank)
 {
     const bool looks = fabric->bridged && fabric->wires && !tt_fabric_is_local(fabric, rank);
-    return looks ? tt_wires_lost_peer(fabric->wires, rank) : NULL;
+    return looks ? tt_wires_missed_peer(fabric->wires, rank) : NULL;
 }
 
 tt_status tt_fabric_check_rank(const struct tt_fabric *fabric, int rank)
@@ -308,9 +308,12 @@ void tt_fabric_exit(struct tt_fabric *fabric)
         memmove(fabric->reason, fabric->reason + 1, sizeof fabric->reason - 1);
 }
 
+/* What other hosts have sent meanwhile may say why the rank has gone. */
 static tt_status fail_dead(struct tt_fabric *fabric, int rank)
 {
     char name[128];
+    if (fabric->wires) tt_ignore(tt_wires_progress(fabric->wires));
+    TT_TRY(tt_fabric_check(fabric));
     const char *lost = tt_fabric_lost(fabric, rank);
     if (lost) return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s", lost);
     tt_fabric_name_rank(fabric, rank, name, sizeof name);

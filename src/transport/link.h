@@ -131,6 +131,9 @@ struct tt_link_ops {
     /* Whether everything published will arrive, and everything released will be known to the
      * sender, without this rank calling anything any more. */
     bool (*flushed)(struct tt_link *link);
+    /* Sender: whether everything published will arrive even if this process ends now, whatever its
+     * end. Implies flushed. */
+    bool (*delivered)(struct tt_link *link);
     /* Receiver, a hint: when the next message has this length and signature and has not come yet,
      * it may be delivered to `to` (peek then says data == to). Holds for that one message; NULL
      * takes it back (afterwards `to` is not written any more). */

@@ -22,6 +22,9 @@ struct tt_room_events {
     tt_status (*fail)(void *owner, int code, const char *text);
     /* This rank waits for a peer that is gone: fails, and says why the peer is gone. */
     tt_status (*missed)(void *owner, int peer);
+    /* A transport between hosts has failed to reach the peer: reads what the peer has said beside
+     * it. Where the peer has left or is gone, the room hears so in the call (quiet, lost). */
+    void (*look)(void *owner, int peer);
     /* "rank 3 (host h, pid 77)". */
     void (*name)(const void *owner, int rank, char *text, size_t size);
 };
@@ -54,6 +57,7 @@ struct tt_room_config {
     size_t nslots, slot_bytes;
     bool encrypt;                /* data between hosts must be encrypted */
     struct tt_tcp_room *sockets; /* of the connections between hosts: the room of TCP shares them */
+    const char *gpu_path;        /* tt_pcie_path of the rank's GPU; "": none, or unknown */
 };
 
 /* What a rank must know of its peer to connect to it: addresses, keys. Plain data in the room's own
@@ -84,9 +88,9 @@ struct tt_transport {
     tt_status (*open)(void **self, const struct tt_room_config *config);
     /* Gives the room its rank (borrowed), before the first offer. */
     void (*start)(void *self, const struct tt_room_context *context);
-    /* Enters a descriptor into an epoll instance, with this mark. After arm() the descriptor
+    /* Enters a descriptor into an epoll instance, with this data. After arm() the descriptor
      * becomes readable when the sleep must end; clear() makes it unreadable again. */
-    tt_status (*watch)(void *self, int epoll, void *mark);
+    tt_status (*watch)(void *self, int epoll, uint64_t data);
     void (*clear)(void *self);
     void (*close)(void *self); /* after its ends */
 

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/hosts.h"
+#include "base/pcie.h"
 #include "base/status.h"
 #include "net/interface.h"
 #include "transport/link.h"
@@ -44,8 +45,9 @@ struct tt_wires_info {
 struct tt_wires_config {
     uint8_t key[32]; /* of the communicator */
     size_t nslots, slot_bytes;
-    uint32_t allowed;       /* TUTTI_TRANSPORT, one bit each as in tt_transports */
-    uint64_t records_a_key; /* of tt_tls_open; 0: as many as are safe */
+    uint32_t allowed;            /* TUTTI_TRANSPORT, one bit each as in tt_transports */
+    uint64_t records_a_key;      /* of tt_tls_open; 0: as many as are safe */
+    char gpu_path[TT_PCIE_PATH]; /* tt_pcie_path of the rank's GPU; "": none, or unknown */
 };
 
 /* Opens the listener on the chosen interfaces (TUTTI_SOCKET_INTERFACE, TUTTI_SOCKET_FAMILY) and
@@ -165,6 +167,9 @@ bool tt_wires_have_left(const struct tt_wires *wires);
 const char *tt_wires_lost(const struct tt_wires *wires);
 /* Why this peer is gone, if its connection has ended without its leaving; else NULL. */
 const char *tt_wires_lost_peer(const struct tt_wires *wires, int peer);
+/* tt_wires_lost_peer, for a failure that names the peer: NULL while others may yet say why it has
+ * left. */
+const char *tt_wires_missed_peer(const struct tt_wires *wires, int peer);
 /* Why a peer that has not left is gone, where this process has closed the connection; NULL: there
  * is none. */
 const char *tt_wires_closed_here(const struct tt_wires *wires);

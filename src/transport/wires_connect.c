@@ -141,10 +141,8 @@ bool tt_wires_may_explain(const struct tt_wires *wires)
     return others;
 }
 
-/* How long this rank waits for the cause after a peer has refused a connection. That peer may have
- * left because of a failure, which others may still report. They may be slow: a machine with fewer
- * cores than ranks runs them one after the other. */
-static int64_t explain_ns(const struct tt_wires *wires)
+/* The others may be slow: a machine with fewer cores than ranks runs them one after the other. */
+int64_t tt_wires_explain_ns(const struct tt_wires *wires)
 {
     const int64_t patience_ns = wires->timeout_ns / 4;
     return tt_wires_may_explain(wires) && patience_ns > EXPLAIN_NS ? patience_ns : EXPLAIN_NS;
@@ -170,6 +168,11 @@ void tt_wires_call_hosts(struct tt_wires *wires, int most)
         while (k < ranks.number && wires->table[ranks.ranks[k]]) k++;
         if (k < ranks.number) tt_wire_to(wires, ranks.ranks[k]);
     }
+}
+
+void tt_wires_ask_others(struct tt_wires *wires)
+{
+    tt_wires_call_hosts(wires, MOST_ASKED);
 }
 
 /* A peer refuses connections for good: that is said of all such peers, for one of them may have
@@ -240,9 +243,10 @@ static tt_status try_again(struct tt_dial *dial, int error, const char *what)
     }
     if (error == ECONNREFUSED && !dial->refused_ns) {
         dial->refused_ns = tt_now_ns();
-        tt_wires_call_hosts(dial->wire->wires, MOST_ASKED); /* others may know why */
+        tt_wires_ask_others(dial->wire->wires);
     }
-    if (error == ECONNREFUSED && tt_now_ns() - dial->refused_ns >= explain_ns(dial->wire->wires))
+    if (error == ECONNREFUSED &&
+        tt_now_ns() - dial->refused_ns >= tt_wires_explain_ns(dial->wire->wires))
         return fail_refused(dial);
     if (tt_expired(dial->deadline_ns)) {
         snprintf(why, sizeof why,

@@ -56,6 +56,11 @@ static bool dialling_flushed(struct tt_link *link)
     return !is_settled(link) || link->ops->flushed(link);
 }
 
+static bool dialling_delivered(struct tt_link *link)
+{
+    return !is_settled(link) || link->ops->delivered(link);
+}
+
 /* Until the wire is connected the hint is kept for the sockets; other transports ignore it. */
 static void dialling_expect(struct tt_link *link, void *to, size_t nbytes, uint64_t signature)
 {
@@ -116,6 +121,7 @@ static const struct tt_link_ops dialling_ops = {
     .reaches = dialling_reaches,
     .drained = dialling_drained,
     .flushed = dialling_flushed,
+    .delivered = dialling_delivered,
     .expect = dialling_expect,
     .posts = &tt_no_posts,
     .gpus = &dialling_gpus,

@@ -8,7 +8,8 @@
 #include "base/private_fd.h"
 #include "transport/wires_internal.h"
 
-enum { MISSED_MS = 1000 }; /* how long bytes of a peer that is gone are read for a failure */
+/* How long bytes of a peer that is gone are read for a failure, or for its end. */
+enum { MISSED_MS = 1000 };
 
 /* ---- Records -------------------------------------------------------------------------------- */
 
@@ -160,10 +161,30 @@ static void explain_end(struct tt_wire *wire, const struct tt_tcp *tcp, int erro
                                        : strerror_r(error, words, sizeof words));
 }
 
+/* The lower rank has made the connection. While it has sent nothing it may not have read this
+ * rank's answer: where it has left because of a failure, it could not say so over the connection.
+ */
+static bool may_not_have_known(const struct tt_wire *wire)
+{
+    bool is_heard = wire->peer > wire->wires->up->rank;
+    for (int i = 0; i < wire->tcp.nsockets; i++) is_heard |= wire->tcp.sockets[i].has_read;
+    return !is_heard;
+}
+
+static bool may_be_explained(const struct tt_wire *wire)
+{
+    return wire->unheard_ns && tt_now_ns() - wire->unheard_ns < tt_wires_explain_ns(wire->wires);
+}
+
 tt_status tt_wire_lost(void *owner, struct tt_tcp *tcp, int error)
 {
     struct tt_wire *wire = owner;
-    if (!wire->gone[0]) explain_end(wire, tcp, error);
+    if (!wire->gone[0]) {
+        explain_end(wire, tcp, error);
+        if (wire->is_lost && error != EPROTO && may_not_have_known(wire))
+            wire->unheard_ns = tt_now_ns();
+        if (wire->unheard_ns && !wire->wires->has_left) tt_wires_ask_others(wire->wires);
+    }
     tt_tcp_close(tcp);
     tt_dial_hang_up(&wire->dial);
     if (wire->end) wire->room->lost(wire->end);
@@ -171,6 +192,15 @@ tt_status tt_wire_lost(void *owner, struct tt_tcp *tcp, int error)
     wire->tcp.state = TT_TCP_GONE;
     tt_wire_handles_settle(wire);
     return error == EPROTO ? tt_wire_missed(wire) : TT_IN_PROGRESS;
+}
+
+void tt_wire_look(struct tt_wire *wire)
+{
+    const int64_t deadline_ns = tt_deadline_ns(MISSED_MS);
+    for (int i = 0; i < wire->tcp.nopen; i++) {
+        struct tt_tcp *tcp = &wire->tcp.sockets[i];
+        while (tcp->fd >= 0 && tt_tcp_read(tcp) == TT_OK && !tt_expired(deadline_ns)) continue;
+    }
 }
 
 /* Adds the other peers that are gone without having left: one may be gone because of another. */
@@ -196,6 +226,7 @@ tt_status tt_wire_missed(struct tt_wire *wire)
            !tt_expired(deadline_ns))
         continue;
     TT_TRY(wire->wires->client->check(up->owner)); /* the communicator has failed already */
+    if (may_be_explained(wire)) return TT_IN_PROGRESS;
     if (wire->is_closed_here) return tt_room_fail(up, TT_ERR_USAGE, "%s", wire->gone);
     if (!wire->is_lost && wire->peer_state != TT_RANK_ABORTED)
         return wire->wires->client->on_missed_left(up->owner, wire->peer);
@@ -217,7 +248,7 @@ bool tt_wires_have_left(const struct tt_wires *wires)
 const char *tt_wires_lost(const struct tt_wires *wires)
 {
     const struct tt_wire *wire = wires->first;
-    while (wire && !wire->is_lost) wire = wire->following;
+    while (wire && (!wire->is_lost || may_be_explained(wire))) wire = wire->following;
     return wire ? wire->gone : NULL;
 }
 
@@ -225,6 +256,12 @@ const char *tt_wires_lost_peer(const struct tt_wires *wires, int peer)
 {
     const struct tt_wire *wire = wires->table[peer];
     return wire && wire->is_lost ? wire->gone : NULL;
+}
+
+const char *tt_wires_missed_peer(const struct tt_wires *wires, int peer)
+{
+    const struct tt_wire *wire = wires->table[peer];
+    return wire && may_be_explained(wire) ? NULL : tt_wires_lost_peer(wires, peer);
 }
 
 const char *tt_wires_closed_here(const struct tt_wires *wires)

@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/private_epoll.h"
 #include "net/acceptor.h"
 #include "transport/host/segment.h"
 #include "transport/room.h"
@@ -40,7 +41,7 @@ enum tt_control_kind {
 _Static_assert(sizeof(struct tt_frame) + sizeof(struct tt_wire_record) <= TT_AHEAD_BYTES,
                "a record goes ahead of a message");
 
-/* What an epoll event is about; the first member of each. */
+/* What an epoll event is about; the first member of each thing that is watched. */
 enum tt_watched { TT_WATCHED_ACCEPTOR, TT_WATCHED_DIAL, TT_WATCHED_TCP, TT_WATCHED_ROOM };
 
 /* A pair of addresses, of this rank and of the peer, between which sockets are connected. */
@@ -93,6 +94,8 @@ struct tt_wire {
     char gone[TT_ERROR_TEXT];        /* why the peer sends nothing more; "": it may send */
     bool is_closed_here;             /* gone: this process has closed a socket of the wire */
     bool is_lost;                    /* it has ended, and the peer had not announced its end */
+    int64_t unheard_ns;              /* lost: since when, where the peer may not have known of the
+                                      * connection; else 0 */
     char *reason;                    /* why the peer leaves; NULL: it has said nothing; owned */
     int nannounced;                  /* the end of this rank was announced over so many sockets */
     struct tt_agreement *agreement;  /* NULL: no transport was tried */
@@ -129,8 +132,8 @@ struct tt_wires {
     struct tt_acceptor *acceptor;
     struct tt_tcp_room tcp;
     struct tt_transport_use uses[TT_MAX_TRANSPORTS]; /* as in tt_transports */
-    bool has_device; /* a transport that may be used moves data without the kernel */
-    int epoll;
+    bool has_device;        /* a transport that may be used moves data without the kernel */
+    struct tt_epoll epoll;  /* its marks: what begins with an enum tt_watched */
     struct tt_wire **table; /* [nranks]; NULL: not in use */
     struct tt_link *links;  /* [nranks][2][nchannels]: the handles, incoming and outgoing */
     struct tt_wire *first;
@@ -190,6 +193,11 @@ TT_NODISCARD tt_status tt_dial_step(struct tt_dial *dial);
 TT_NODISCARD tt_status tt_wire_attend(struct tt_wire *wire);
 tt_status tt_wire_on_hello(void *wires, struct tt_pending_connection *pending);
 void tt_dial_hang_up(struct tt_dial *dial);
+/* How long this rank waits for the cause when a peer is gone with which it had no connection: that
+ * peer may have left because of a failure, which others may still report. */
+int64_t tt_wires_explain_ns(const struct tt_wires *wires);
+/* Connects with ranks of other hosts, which may know why a peer is gone. */
+void tt_wires_ask_others(struct tt_wires *wires);
 
 /* Connects with a rank of each other host, at most `most` hosts, where no rank of that host is
  * connected or being connected with yet. */
@@ -210,6 +218,8 @@ extern const struct tt_tcp_owner tt_wire_owner;
 /* The connection has ended; error 0: closed by the peer. Fails the fabric only for forged data
  * (EPROTO): otherwise this rank may not need the peer any more. */
 TT_NODISCARD tt_status tt_wire_lost(void *wire, struct tt_tcp *tcp, int error);
+/* Reads what has come over the sockets: that the peer leaves, or that it is gone. */
+void tt_wire_look(struct tt_wire *wire);
 /* Fails the fabric: this rank waits for a peer that is gone. */
 TT_NODISCARD tt_status tt_wire_missed(struct tt_wire *wire);
 /* Writes a frame with this rank's record; returns its bytes. */

@@ -152,7 +152,8 @@ static bool all_told(const struct tt_wires *wires)
 static void connect_to_tell(struct tt_wires *wires, bool dials)
 {
     struct epoll_event ready[TT_EVENTS_A_WAKE];
-    const int n = epoll_wait(wires->epoll, ready, TT_EVENTS_A_WAKE, 0);
+    if (tt_epoll_is_lost(&wires->epoll)) return;
+    const int n = tt_epoll_wait(&wires->epoll, ready, TT_EVENTS_A_WAKE, 0);
     for (int i = 0; i < n; i++)
         if (*(enum tt_watched *)ready[i].data.ptr == TT_WATCHED_DIAL)
             tt_ignore(tt_dial_step(ready[i].data.ptr));
@@ -171,7 +172,7 @@ void tt_wires_tell(struct tt_wires *wires)
 {
     const char *text = NULL;
     const tt_status failed = wires->client->failure(wires->up->owner, &text);
-    if (!failed || wires->has_left || tt_private_fd_is_lost(wires->epoll)) return;
+    if (!failed || wires->has_left) return;
     lose_closed(wires);
     connect_to_tell(wires, tt_now_ns() < wires->dials_until_ns);
     tt_wires_send_failure(wires, failed, text);
@@ -238,15 +239,18 @@ void tt_wires_leave(struct tt_wires *wires)
     for (;;) {
         const char *text = NULL;
         const tt_status failed = client->failure(owner, &text);
-        if (failed) tt_wires_send_failure(wires, failed, text);
+        /* Before it looks: what has come while this process did not run is answered. */
+        const bool waited = has_waited(wires, &leaving);
+        if (failed) {
+            connect_to_tell(wires, true);
+            tt_wires_send_failure(wires, failed, text);
+        }
         for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
             announce_end(wire, last_state(wires), failed);
         const bool told = has_announced(wires) && (!failed || all_told(wires));
-        if ((is_drained(wires, &leaving) && told) || has_waited(wires, &leaving)) return;
-        if (failed)
-            connect_to_tell(wires, true);
-        else if (atomic_load(client->aborted)) /* others may connect, because they need this rank */
-            tt_ignore(tt_wires_progress(wires));
+        if ((is_drained(wires, &leaving) && told) || waited) return;
+        /* Others may connect, because they need this rank. */
+        if (!failed && atomic_load(client->aborted)) tt_ignore(tt_wires_progress(wires));
         tt_wires_wait(wires, 1000);
     }
 }
@@ -274,7 +278,7 @@ void tt_wires_destroy(struct tt_wires *wires)
     for (int i = 0; i < tt_ntransports; i++)
         if (wires->uses[i].self) wires->uses[i].room->close(wires->uses[i].self);
     tt_acceptor_destroy(wires->acceptor);
-    if (wires->epoll >= 0) tt_private_fd_close(wires->epoll);
+    tt_epoll_close(&wires->epoll);
     sodium_memzero(wires->config.key, sizeof wires->config.key);
     free(wires->links);
     free(wires->table);

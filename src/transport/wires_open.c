@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 
 #include "base/config.h"
 #include "base/private_fd.h"
@@ -48,14 +47,16 @@ static tt_status open_rooms(struct tt_wires *wires, struct tt_wires_info *info)
     const struct tt_room_config config = {.nslots = wires->config.nslots,
                                           .slot_bytes = wires->config.slot_bytes,
                                           .encrypt = wires->encrypt,
-                                          .sockets = &wires->tcp};
+                                          .sockets = &wires->tcp,
+                                          .gpu_path = wires->config.gpu_path};
     for (int i = 0; i < tt_ntransports; i++) {
         struct tt_transport_use *use = &wires->uses[i];
         *use = (struct tt_transport_use){.watched = TT_WATCHED_ROOM, .room = tt_transports[i]};
         if (!(wires->config.allowed >> i & 1)) continue;
         TT_TRY(use->room->open(&use->self, &config));
         if (!use->self) continue;
-        TT_TRY(use->room->watch(use->self, wires->epoll, use));
+        TT_TRY(use->room->watch(use->self, wires->epoll.fd,
+                                tt_epoll_data(&wires->epoll, tt_epoll_mark_of(use))));
         info->rooms |= 1u << i;
         wires->has_device |= !use->room->by_kernel;
     }
@@ -97,16 +98,14 @@ tt_status tt_wires_open(struct tt_wires **out, const struct tt_wires_config *con
     wires->encrypt = made.encrypt;
     wires->timeout_ns = (timeout_ms > 0 ? timeout_ms : 1) * 1000000;
     wires->watched = TT_WATCHED_ACCEPTOR;
-    tt_private_fd_begin();
-    wires->epoll = tt_private_fd_end(epoll_create1(EPOLL_CLOEXEC));
-    tt_status status = wires->epoll < 0
+    tt_status status = tt_epoll_open(&wires->epoll)
                            ? tt_socket_fail(errno, "cannot wait for the ranks of other hosts")
                            : listen_for_peers(&listener, &made);
     if (!status) {
         status = tt_acceptor_create(&wires->acceptor, listener, config->key, 0);
         if (status) tt_private_fd_close(listener);
     }
-    if (!status) status = tt_wire_watch(wires, wires->acceptor->epoll, wires, false, true);
+    if (!status) status = tt_wire_watch(wires, wires->acceptor->epoll.fd, wires, false, true);
     if (!status) status = open_rooms(wires, &made);
     if (status) {
         tt_wires_destroy(wires);
@@ -169,13 +168,19 @@ static tt_status on_missed(void *owner, int peer)
     return wires->spares ? TT_IN_PROGRESS : tt_wire_missed(wires->table[peer]);
 }
 
+static void on_look(void *owner, int peer)
+{
+    const struct tt_wires *wires = owner;
+    tt_wire_look(wires->table[peer]);
+}
+
 static void on_name(const void *owner, int rank, char *text, size_t size)
 {
     tt_room_name(((const struct tt_wires *)owner)->up, rank, text, size);
 }
 
 static const struct tt_room_events room_events = {
-    .fail = on_fail, .missed = on_missed, .name = on_name};
+    .fail = on_fail, .missed = on_missed, .look = on_look, .name = on_name};
 
 tt_status tt_wires_start(struct tt_wires *wires, const struct tt_wires_client *client,
                          const struct tt_wires_info *infos)

@@ -15,14 +15,14 @@
 #include "transport/wires_internal.h"
 
 enum { GIVE_BACK_MS = 20 };         /* how long a failed call waits for its memory */
-#define CHECK_NS INT64_C(250000000) /* between two looks for unresponsive peers */
+#define CHECK_NS INT64_C(250000000) /* between two looks for sockets of no use */
 
 /* ---- The wires ------------------------------------------------------------------------------ */
 
 tt_status tt_wire_watch(struct tt_wires *wires, int fd, void *what, bool writable, bool is_new)
 {
-    struct epoll_event event = {.events = EPOLLIN | (writable ? EPOLLOUT : 0u), .data.ptr = what};
-    if (epoll_ctl(wires->epoll, is_new ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &event) == 0)
+    if (tt_epoll_set(&wires->epoll, is_new ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd,
+                     EPOLLIN | (writable ? EPOLLOUT : 0u), tt_epoll_mark_of(what)) == 0)
         return TT_OK;
     const tt_status status = tt_socket_fail(errno, "cannot watch a connection to another host");
     return wires->up ? tt_room_fail(wires->up, status, "%s", tt_last_error()) : status;
@@ -110,17 +110,24 @@ static tt_status deal_with(struct tt_wires *wires, void *what)
     }
 }
 
-static tt_status lose_unresponsive_peers(struct tt_wires *wires)
+/* Where another transport carries the data, nothing else reads the sockets: a descriptor that the
+ * program has closed reports no event. */
+static tt_status lose_if_unusable(struct tt_wire *wire, struct tt_tcp *tcp)
+{
+    if (tcp->fd < 0) return TT_OK;
+    if (tt_private_fd_is_lost(tcp->fd)) return tt_wire_lost(wire, tcp, EBADF);
+    return tt_tcp_is_unresponsive(tcp, wire->wires->timeout_ns) ? tt_wire_lost(wire, tcp, ETIMEDOUT)
+                                                                : TT_OK;
+}
+
+static tt_status lose_unusable_sockets(struct tt_wires *wires)
 {
     const int64_t now = tt_now_ns();
     if (now < wires->check_ns) return TT_OK;
     wires->check_ns = now + CHECK_NS;
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
         for (int i = 0; i < wire->tcp.nopen; i++) {
-            const bool unresponsive =
-                tt_tcp_is_unresponsive(&wire->tcp.sockets[i], wires->timeout_ns);
-            const tt_status status =
-                unresponsive ? tt_wire_lost(wire, &wire->tcp.sockets[i], ETIMEDOUT) : TT_OK;
+            const tt_status status = lose_if_unusable(wire, &wire->tcp.sockets[i]);
             if (status < 0) return status;
         }
     return TT_OK;
@@ -138,7 +145,7 @@ static int all_wakes(const struct tt_wires *wires)
 static tt_status fail_to_wait(const struct tt_wires *wires, int error)
 {
     char words[128];
-    if (tt_private_fd_is_lost(wires->epoll))
+    if (tt_epoll_is_lost(&wires->epoll))
         return tt_room_fail(wires->up, TT_ERR_USAGE,
                             "rank %d has closed the descriptor with which it waits for other "
                             "hosts: " TT_LOST_FD,
@@ -152,15 +159,15 @@ static tt_status fail_to_wait(const struct tt_wires *wires, int error)
 static tt_status deal_with_ready(struct tt_wires *wires)
 {
     struct epoll_event ready[TT_EVENTS_A_WAKE];
-    int n = epoll_wait(wires->epoll, ready, TT_EVENTS_A_WAKE, 0);
-    if (n < 0 && errno != EINTR) return fail_to_wait(wires, errno);
+    int n = tt_epoll_wait(&wires->epoll, ready, TT_EVENTS_A_WAKE, 0);
     for (int more = n == TT_EVENTS_A_WAKE ? all_wakes(wires) : 0;; more--) {
+        if (n < 0 && errno != EINTR) return fail_to_wait(wires, errno);
         for (int i = 0; i < n; i++) {
             const tt_status status = deal_with(wires, ready[i].data.ptr);
             if (status < 0) return status;
         }
         if (n < TT_EVENTS_A_WAKE || more <= 0) return TT_OK;
-        n = epoll_wait(wires->epoll, ready, TT_EVENTS_A_WAKE, 0);
+        n = tt_epoll_wait(&wires->epoll, ready, TT_EVENTS_A_WAKE, 0);
     }
 }
 
@@ -176,7 +183,7 @@ tt_status tt_wires_progress(struct tt_wires *wires)
     }
     if (wires->acceptor->npending || wires->acceptor->rest_until_ns)
         TT_TRY(tt_wires_serve_pending(wires));
-    return lose_unresponsive_peers(wires);
+    return lose_unusable_sockets(wires);
 }
 
 bool tt_wires_by_sockets(const struct tt_wires *wires)
@@ -199,8 +206,9 @@ void tt_wires_wait(struct tt_wires *wires, int64_t timeout_us)
     const struct timespec timeout = {.tv_sec = timeout_us / 1000000,
                                      .tv_nsec = timeout_us % 1000000 * 1000};
     /* glibc has the call's function from 2.35 on only: libnccl.so.2 must load with 2.34. */
-    const long n = syscall(SYS_epoll_pwait2, wires->epoll, &ready, 1, &timeout, NULL, 0);
-    if (n == 1 && *(enum tt_watched *)ready.data.ptr == TT_WATCHED_ROOM) clear(ready.data.ptr);
+    const int n = (int)syscall(SYS_epoll_pwait2, wires->epoll.fd, &ready, 1, &timeout, NULL, 0);
+    if (tt_epoll_take(&wires->epoll, &ready, n) != 1) return; /* lost: the next progress says so */
+    if (*(enum tt_watched *)ready.data.ptr == TT_WATCHED_ROOM) clear(ready.data.ptr);
 }
 
 bool tt_wires_flushed(struct tt_wires *wires)

@@ -15,24 +15,71 @@ static bool may_be_uneven(enum tt_collective collective)
     return false;
 }
 
+/* Whether kernels of all ranks run the algorithm, from every root there is. */
+static void check_runs(const struct tt_algorithm *algorithm, const struct tt_shape *given)
+{
+    struct tt_shape shape = *given;
+    const int nroots = tt_collective_has_root(shape.collective) ? shape.nranks : 1;
+    for (shape.root = 0; shape.root < nroots; shape.root++)
+        for (int rank = 0; rank < shape.nranks; rank++) {
+            struct tt_program *program;
+            REQUIRE(!tt_program_create(algorithm, &shape, rank, &program));
+            const char *refusal = tt_device_refusal(program);
+            CHECK_MESSAGE(!refusal, "%s:%s, rank %d of %d, root %d: %s",
+                          tt_collective_name(shape.collective), algorithm->name, rank, shape.nranks,
+                          shape.root, refusal);
+            free(program);
+        }
+}
+
 /* Over bridges (TUTTI_DEVICE_BRIDGES). */
 TEST(choose, on_gpus_of_several_hosts_there_is_something_that_kernels_run)
 {
-    const char *const placements[] = {"ab", "aab", "abab", "abcd", "aaaabbbb"};
-    for (size_t n = 0; n < 5 * TT_NCOLLECTIVES * 20; n++) {
-        struct tt_hosts *placed = hosts_of(placements[n / 20 / TT_NCOLLECTIVES]);
-        const enum tt_collective collective = (enum tt_collective)(n / 20 % TT_NCOLLECTIVES);
+    const char *const placements[] = {"ab",       "aab",   "abab",     "abcd",
+                                      "aaaabbbb", "aaabb", "abbbcccc", "aaaabbbbccccdddd"};
+    enum { NPLACEMENTS = 8, WAYS = 20 };
+    for (size_t n = 0; n < NPLACEMENTS * TT_NCOLLECTIVES * WAYS; n++) {
+        struct tt_hosts *placed = hosts_of(placements[n / WAYS / TT_NCOLLECTIVES]);
+        const enum tt_collective collective = (enum tt_collective)(n / WAYS % TT_NCOLLECTIVES);
         const struct tt_shape shape = {collective, placed->nranks, 0, placed};
         struct tt_setting setting = {.on_device = true, .nparts = 32, .slot_bytes = 128 << 10};
         setting.uneven = n % 2 && may_be_uneven(collective);
         setting.in_rank_order = n / 2 % 2;
         const struct tt_algorithm *algorithm =
-            tt_choose(&shape, &setting, (size_t)1 << n / 4 % 5 * 8);
-        struct tt_program *program;
-        REQUIRE(algorithm && !tt_program_create(algorithm, &shape, placed->nranks - 1, &program));
-        CHECK_MESSAGE(!algorithm->one_host && !tt_device_refusal(program), "%s:%s: %s",
-                      tt_collective_name(collective), algorithm->name, tt_device_refusal(program));
-        free(program);
+            tt_choose(&shape, &setting, (size_t)8 << n / 4 % 5 * 6);
+        REQUIRE(algorithm && !tt_meets(algorithm));
+        check_runs(algorithm, &shape);
+        tt_hosts_destroy(placed);
+    }
+}
+
+/* The part of the call's data that the busiest host sends to others, or receives from them. */
+static double off_host(const struct tt_algorithm *algorithm, const struct tt_shape *shape)
+{
+    const struct tt_steps steps = {.algorithm = algorithm, .shape = *shape};
+    struct tt_traffic traffic = {.sent = 0};
+    CHECK(!tt_count_traffic(&steps, &traffic));
+    return (double)(traffic.sent > traffic.received ? traffic.sent : traffic.received) /
+           ((double)tt_nblocks(algorithm, shape) * tt_nchannels(algorithm, shape));
+}
+
+/* An all-reduce crosses the network twice less a host's own share, and what is gathered or
+ * scattered once less that share: as if a host were one rank. */
+TEST(choose, on_gpus_of_several_hosts_large_data_crosses_the_network_as_between_single_ranks)
+{
+    const char *const placements[] = {"aabb", "aaaabbbb", "abababab", "aabbccdd"};
+    const enum tt_collective collectives[] = {TT_ALL_REDUCE, TT_REDUCE_SCATTER, TT_ALL_GATHER};
+    const double passes[] = {2, 1, 1};
+    for (size_t n = 0; n < 4 * 3; n++) {
+        struct tt_hosts *placed = hosts_of(placements[n / 3]);
+        const struct tt_shape shape = {collectives[n % 3], placed->nranks, 0, placed};
+        const struct tt_setting setting = {
+            .on_device = true, .nparts = 32, .slot_bytes = 128 << 10, .net_mbit = 25000};
+        const struct tt_algorithm *algorithm = tt_choose(&shape, &setting, (size_t)64 << 20);
+        const double nhosts = placed->nhosts;
+        CHECK_MESSAGE(off_host(algorithm, &shape) <= passes[n % 3] * (nhosts - 1) / nhosts + 1e-9,
+                      "%s on %s: %s, %g of the data", tt_collective_name(collectives[n % 3]),
+                      placements[n / 3], algorithm->name, off_host(algorithm, &shape));
         tt_hosts_destroy(placed);
     }
 }

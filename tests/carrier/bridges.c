@@ -20,6 +20,7 @@ struct fake {
     unsigned published, released;
     bool lies_nowhere; /* messages must be fetched */
     bool is_busy;      /* never seen flushed */
+    bool is_held;      /* what was sent is with a device, which drops it when the process ends */
     bool is_closed;    /* its sender is gone: to look for more is a failure */
 };
 
@@ -69,12 +70,18 @@ static bool flushed(struct tt_link *link)
     return !fake_of(link)->is_busy;
 }
 
+static bool delivered(struct tt_link *link)
+{
+    return !fake_of(link)->is_busy && !fake_of(link)->is_held;
+}
+
 static const struct tt_link_ops ops = {.slot = slot,
                                        .publish = publish,
                                        .peek = peek,
                                        .fetch = fetch,
                                        .release = release,
-                                       .flushed = flushed};
+                                       .flushed = flushed,
+                                       .delivered = delivered};
 
 static void open_fake(struct fake *fake, size_t slot_bytes)
 {
@@ -372,6 +379,29 @@ TEST(bridges, what_kernels_have_published_or_released_is_sent_when_links_have_ha
     for (int i = 0; i < SLOTS; i++) CHECK(kernel_take(in, 0, true));
     CHECK(!has_sent(pair.bridges[1]));
     pair_move(&pair);
+    CHECK(has_sent(pair.bridges[1]));
+    pair_close(&pair);
+}
+
+TEST(bridges, what_a_device_may_drop_is_not_sent)
+{
+    static struct pair pair;
+    pair_open(&pair, 1024);
+    struct tt_device_end *out = pair_bind(&pair, 0, 0, true), *in = pair_bind(&pair, 1, 0, false);
+    pair_move(&pair);
+    CHECK(kernel_send(out, 0));
+    pair.links[0].is_held = true;
+    pair_move(&pair);
+    CHECK(!has_sent(pair.bridges[0]));
+    CHECK(tt_bridges_have_work(pair.bridges[0]));
+    pair.links[0].is_held = false;
+    CHECK(has_sent(pair.bridges[0]));
+    CHECK(!tt_bridges_have_work(pair.bridges[0]));
+    CHECK(kernel_take(in, 0, true));
+    pair.links[1].is_held = true;
+    pair_move(&pair);
+    CHECK(!has_sent(pair.bridges[1])); /* the credit */
+    pair.links[1].is_held = false;
     CHECK(has_sent(pair.bridges[1]));
     pair_close(&pair);
 }

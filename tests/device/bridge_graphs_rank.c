@@ -6,6 +6,8 @@
  *   finalize  the same, finalized before that
  *   exit      rank 0 ends without destroying its communicator, before the others replay
  *   early     rank 0 has done its part of a replay, and destroys, before the last rank replays
+ *   parted    rank 0 has done its part of a replay, destroys, and is killed while it waits for rank
+ *             1 of its host, which replays late; rank 2 waits for rank 1 and does not miss rank 0
  *   left      rank 0 has left when the others replay once more
  *   abort     rank 0 aborts its communicator while a replay of all other ranks runs
  *   abort_own rank 0 aborts its communicator while its replay runs, before the others come to it
@@ -289,6 +291,44 @@ static void go_early(struct gpu_rank *rank)
     CALL(cuGraphExecDestroy, graph);
 }
 
+/* Kills the process a moment after the call. */
+static void *kill_soon(void *unused)
+{
+    (void)unused;
+    usleep(LATE_US);
+    kill(getpid(), SIGKILL);
+    return NULL;
+}
+
+static void part(struct gpu_rank *rank)
+{
+    tuttiResult_t result;
+    pthread_t thread;
+    struct both stream;
+    streams_create(rank, &stream, 1);
+    data_create(rank, &data);
+    CUgraphExec sum = capture(rank, &data, &stream, issue_sum);
+    CUgraphExec graph = capture(rank, &data, &stream, issue_from_0);
+    replay(sum, stream.cuda);
+    expect_sum(rank, &data);
+    /* Hosts tell each other of the first of two replays, the second of which follows at once. */
+    usleep(EARLY_US);
+    replay(graph, stream.cuda);
+    if (rank->rank == 1) usleep(3 * LATE_US);
+    replay(graph, stream.cuda);
+    expect_broadcast(rank, &data, 0, 0);
+    CALL(cuGraphExecDestroy, sum);
+    CALL(cuGraphExecDestroy, graph);
+    if (!rank->rank) {
+        if (pthread_create(&thread, NULL, kill_soon, NULL)) exit(2);
+        (void)tuttiCommDestroy(rank->comm);
+        usleep(2 * LATE_US);
+    }
+    check_data(rank, &data);
+    expect(rank, tuttiCommGetAsyncError(rank->comm, &result), "asynchronous error");
+    expect(rank, result, "replays");
+}
+
 /* ---- Scenes that fail ----------------------------------------------------------------------- */
 
 static void print_error(const struct gpu_rank *rank)
@@ -406,6 +446,8 @@ static void run_scene(struct gpu_rank *rank)
         leave(rank);
     else if (is_scene("exit") || is_scene("early"))
         go_early(rank);
+    else if (is_scene("parted"))
+        part(rank);
     else
         go_wrong(rank);
 }

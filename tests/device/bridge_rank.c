@@ -1,6 +1,6 @@
 /* A rank of a job on several hosts, each rank on a virtual GPU, in which ranks leave while others
- * are late: device_bridge_rank SCENE [FILE]. All ranks broadcast once from each rank, then once
- * more from rank 0, which is what the scenes are about:
+ * are late: device_bridge_rank SCENE [FILE]. All ranks broadcast once from each rank, rank 0 prints
+ * what its links are, then all broadcast once more from rank 0, which is what the scenes are about:
  *   ends   rank 2 takes it late, when the others have ended one after the other
  *   exit   rank 0 ends without destroying its communicator, before the others take it
  *   abort  rank 0 aborts its communicator, which is at rest, before the others take it
@@ -8,6 +8,7 @@
  *   closeR rank R closes its connections with other hosts before
  *   part   all reduce to the last rank instead; rank 0 does its part and ends by _exit before the
  *          rank before the last one begins
+ *   bytes  instead all reduce to all; each says how many bytes it sends to other hosts
  *   wrong  FILE: rank 0 makes a group that is none, after a message to rank 1 of its host, and
  *          leaves; the others stay until it has made the FILE */
 #include <netinet/in.h>
@@ -22,6 +23,7 @@
 
 enum {
     COUNT = 30000,
+    SENT = 1 << 17, /* elements of scene `bytes` */
     BEFORE_US = 200000,
     LATE_US = 1500000,
     MOST_LOOKS = 20000,
@@ -62,6 +64,30 @@ static void reduce(tuttiComm_t comm, int rank, int nranks, int *memory)
         if (data[i] != nranks) fail(NULL, "a wrong sum");
 }
 
+/* The second one: the first also binds the bridges. */
+static void count_sent(tuttiComm_t comm, int rank, int nranks)
+{
+    static int data[SENT];
+    tuttiCounters_t before, after;
+    const char *algorithm;
+    int *memory = (int *)gpu_memory(0, sizeof data);
+    for (int turn = 0; turn < 2; turn++) {
+        for (int i = 0; i < SENT; i++) data[i] = i + rank;
+        gpu_write(0, memory, data, sizeof data);
+        if (tuttiBarrier(comm, NULL) || tuttiCommCounters(comm, &before) ||
+            tuttiAllReduce(memory, memory, SENT, tuttiInt32, tuttiSum, comm, NULL) ||
+            tuttiCommCounters(comm, &after) ||
+            tuttiCommGetAlgorithm(comm, tuttiCollAllReduce, sizeof data, &algorithm))
+            fail(comm, "all_reduce");
+        gpu_read(0, data, memory, sizeof data);
+        for (int i = 0; i < SENT; i++)
+            if (data[i] != nranks * i + nranks * (nranks - 1) / 2) fail(NULL, "a wrong sum");
+    }
+    const uint64_t sent =
+        after.bytesCopied + after.bytesDirect - before.bytesCopied - before.bytesDirect;
+    printf("sent %llu of %zu by %s\n", (unsigned long long)sent, sizeof data, algorithm);
+}
+
 static void make_file(const char *path)
 {
     FILE *file = fopen(path, "w");
@@ -100,6 +126,12 @@ static void make_wrong_group(tuttiComm_t comm, int rank, int *memory, const char
     if (tuttiGroupEnd() != tuttiInvalidUsage) fail(comm, "a wrong group");
 }
 
+static void print_line(void *arg, const char *line)
+{
+    (void)arg;
+    puts(line);
+}
+
 int main(int argc, char **argv)
 {
     int rank, nranks, local;
@@ -110,6 +142,10 @@ int main(int argc, char **argv)
     const bool ends = !strcmp(scene, "ends");
     config.device = 0;
     if (tuttiCommInitEnv(&comm, NULL, &config)) fail(NULL, "init");
+    if (!strcmp(scene, "bytes")) {
+        count_sent(comm, rank, nranks);
+        return tuttiCommDestroy(comm) ? 2 : 0;
+    }
     int *memory = (int *)gpu_memory(0, COUNT * sizeof(int));
     if (!strcmp(scene, "wrong")) {
         make_wrong_group(comm, rank, memory, path);
@@ -119,6 +155,9 @@ int main(int argc, char **argv)
     }
     for (int root = 0; root < nranks; root++) broadcast(comm, 0, rank, root, memory);
     if (tuttiBarrier(comm, NULL)) fail(comm, "barrier");
+    if (!rank && tuttiDescribe(tuttiDescribeLinks, comm, print_line, NULL))
+        fail(comm, "description");
+    fflush(stdout);
     if (!strcmp(scene, "part")) {
         reduce(comm, rank, nranks, memory);
         if (!rank) _exit(0);

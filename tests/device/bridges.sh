@@ -48,6 +48,8 @@ TUTTI_ALGORITHM=broadcast:chain leave abc ends
 all_end "a late rank that needs nothing of the one that has left"
 leave ab exit
 all_end "a process that ends before its messages are taken"
+[ -n "${CUDA_DEVICE_MAX_CONNECTIONS:-}" ] || all_say "links" 0 "to rank 1 .*: tcp .*; kernels by a bridge over it"
+[ -n "${CUDA_DEVICE_MAX_CONNECTIONS:-}" ] || all_say "links" 0 "by kernels .*; its bridges to other hosts have .* MiB, pinned"
 TUTTI_ALGORITHM=reduce:direct leave abc part
 all_end "a process that ends when it has done its part, while another rank is late"
 leave ab abort
@@ -56,6 +58,17 @@ TUTTI_DEVICE_CHANNELS=16 leave ab idle "$folder/left"
 all_end "a rank that leaves while the other makes no call"
 leave aab wrong "$folder/left"
 all_end "a rank that leaves while the ranks of another host have made no call"
+
+# An all-reduce sends each byte once a host over the network, inside and between hosts together (X/Y); by any other algorithm it would
+# be twice and more.
+if [ -z "${CUDA_DEVICE_MAX_CONNECTIONS:-}" ]; then
+    PROGRAM=$LEAVER start aaaabbbb bytes
+    all_end "the bytes of an all-reduce"
+    for host in "0 1 2 3" "4 5 6 7"; do
+        (cd "$folder" && cat $host) | awk '/^sent/ { sent += $2; all = $4; xy += $6 ~ "/" } END { exit !(xy == 4 && sent >= all && sent < 1.05 * all) }' ||
+            fail "ranks $host send other than the data once: $(cd "$folder" && cat $host)"
+    done
+fi
 
 # A program that closes connections of the library: long before the deadline the call says so.
 for closer in 0 1; do

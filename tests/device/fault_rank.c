@@ -2,6 +2,7 @@
  * out, and at the first error judges what the error says. */
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -294,10 +295,17 @@ static bool begin_fault(struct gpu_rank *rank, struct plan *plan, const struct p
     }
 }
 
+struct holder {
+    int gpu;
+    sem_t has_context;
+};
+
 /* TT_FAULT_HELD: a thread is in the driver, and waits there for all kernels, again and again. */
 static void *hold_driver(void *argument)
 {
-    gpu_use(((const struct gpu_rank *)argument)->gpu);
+    struct holder *holder = argument;
+    gpu_use(holder->gpu);
+    sem_post(&holder->has_context);
     while (RESULT(cuCtxSynchronize) == CUDA_SUCCESS) sched_yield();
     return NULL;
 }
@@ -382,8 +390,16 @@ int run_plan(const struct plan *given)
         says(&rank, SAYS_WRONG, "init: %s", tuttiGetLastError(NULL));
         return SAYS_WRONG;
     }
-    pthread_t holder;
-    if (getenv("TT_FAULT_HELD") && pthread_create(&holder, NULL, hold_driver, &rank)) abort();
+    static struct holder holder;
+    if (getenv("TT_FAULT_HELD")) { /* it has its context before a fault can refuse one */
+        pthread_t thread;
+        holder.gpu = rank.gpu;
+        if (sem_init(&holder.has_context, 0, 0) ||
+            pthread_create(&thread, NULL, hold_driver, &holder))
+            abort();
+        while (sem_wait(&holder.has_context)) { /* a signal */
+        }
+    }
     make_calls(&rank);
     if (rank.comm) (void)tuttiCommDestroy(rank.comm);
     return atomic_load(&status);

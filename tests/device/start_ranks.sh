@@ -7,11 +7,13 @@ fail() {
 }
 
 # start HOSTS ARGUMENTS...: a rank for each letter; the same letter is the same host. Where the array `versions` has a word for the rank,
-# its driver is of that version; where `visible` has one, that is its CUDA_VISIBLE_DEVICES. Their output and status are in $folder.
+# its driver is of that version; where `visible` has one, that is its CUDA_VISIBLE_DEVICES. Their output and status are in $folder. A rank
+# that takes longer than $most_seconds is ended.
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 versions=()
 visible=()
+most_seconds=100
 start() {
     local hosts=$1 rank pids=()
     local n=${#hosts}
@@ -19,7 +21,7 @@ start() {
     rm -f "$folder"/*
     for ((rank = 0; rank < n; rank++)); do
         env ${versions[rank]:+"VGPU_DRIVER_VERSION=${versions[rank]}"} ${visible[rank]:+"CUDA_VISIBLE_DEVICES=${visible[rank]}"} RANK=$rank WORLD_SIZE="$n" LOCAL_RANK=$rank LOCAL_WORLD_SIZE="$n" \
-            TUTTI_INIT_METHOD=file://"$folder"/id TUTTI_HOST_ID="${hosts:rank:1}" timeout 100 "$PROGRAM" "$@" >"$folder/$rank" 2>&1 &
+            TUTTI_INIT_METHOD=file://"$folder"/id TUTTI_HOST_ID="${hosts:rank:1}" timeout "$most_seconds" "$PROGRAM" "$@" >"$folder/$rank" 2>&1 &
         pids+=($!)
     done
     for rank in "${!pids[@]}"; do

@@ -233,26 +233,6 @@ TEST(mps, the_setting_overrides_what_is_found)
 
 /* ---- Distances ------------------------------------------------------------------------------ */
 
-TEST(distance, is_that_of_the_places_on_pcie)
-{
-    static const char below_a[] = "/sys/devices/pci0000:40/0000:40:01.1/0000:41:00.0/0000:42:00.0",
-                      also_a[] = "/sys/devices/pci0000:40/0000:40:01.1/0000:41:01.0/0000:43:00.0",
-                      below_b[] = "/sys/devices/pci0000:40/0000:40:02.1/0000:51:00.0",
-                      other_root[] = "/sys/devices/pci0000:c0/0000:c0:01.1/0000:c1:00.0";
-    CHECK_EQ(tt_distance_of_paths(below_a, also_a), TT_BELOW_SWITCH);
-    CHECK_EQ(tt_distance_of_paths(below_a, below_b), TT_BELOW_ROOT);
-    CHECK_EQ(tt_distance_of_paths(below_a, other_root), TT_ACROSS_ROOTS);
-    CHECK_EQ(tt_distance_of_paths(other_root, below_b), TT_ACROSS_ROOTS);
-    /* Of a virtual machine of Hyper-V, where each GPU has a root. */
-    CHECK_EQ(tt_distance_of_paths("/sys/devices/LNXSYSTM:00/LNXSYBUS:00/PNP0A03:00/device:07/"
-                                  "VMBUS:01/47505500-0001/pci0001:00/0001:00:00.0",
-                                  "/sys/devices/LNXSYSTM:00/LNXSYBUS:00/PNP0A03:00/device:07/"
-                                  "VMBUS:01/47505500-0002/pci0002:00/0002:00:00.0"),
-             TT_ACROSS_ROOTS);
-    CHECK_EQ(tt_distance_of_paths("", below_b), TT_DISTANCE_UNKNOWN);
-    CHECK_EQ(tt_distance_of_paths(below_a, ""), TT_DISTANCE_UNKNOWN);
-}
-
 TEST(distance, of_a_gpu_that_this_process_does_not_see_is_unknown)
 {
     CHECK_EQ(tt_driver_distance(0, 0), TT_NEAR);

@@ -120,6 +120,30 @@ TEST(limits, few_descriptors_work_or_say_so)
     }
 }
 
+/* Without any deadline. Which descriptor is the first that cannot be had differs by the number. */
+TEST(limits, splits_until_a_rank_has_no_descriptor_left_end_with_its_error_on_all_ranks)
+{
+    enum { NJOBS = 6 };
+    static struct job jobs[NJOBS];
+    static const char *const endless[] = {"TUTTI_INIT_TIMEOUT_MS=0", "TUTTI_TIMEOUT_MS=0", NULL};
+    for (int i = 0; i < NJOBS; i++) {
+        char more[16];
+        snprintf(more, sizeof more, "%d", 20 + i);
+        REQUIRE(
+            job_start(&jobs[i], 2, (const char *const[]){"split_out", more, NULL}, endless, NULL));
+    }
+    for (int i = 0; i < NJOBS; i++) {
+        CHECK_MESSAGE(job_wait(&jobs[i], WAIT_MS), "%d descriptors more: some rank hung", 20 + i);
+        for (int r = 0; r < 2; r++) {
+            const struct job_rank *rank = &jobs[i].ranks[r];
+            CHECK_MESSAGE(WIFEXITED(rank->status) && WEXITSTATUS(rank->status) == FAILED &&
+                              strstr(rank->text, "ulimit -n"),
+                          "%d descriptors more: rank %d, status 0x%x, said:\n%s", 20 + i, r,
+                          (unsigned)rank->status, rank->text);
+        }
+    }
+}
+
 TEST(limits, no_locked_memory_is_no_obstacle)
 {
     CHECK_EQ(hello("RLIMIT_MEMLOCK 0", no_locked_memory, NULL), NRANKS);

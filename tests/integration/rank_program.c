@@ -489,6 +489,24 @@ static int abort_destroyed(tuttiComm_t comm)
     return destroyer.result == tuttiSuccess && aborted == tuttiSuccess ? RIGHT : WRONG;
 }
 
+/* Rank 0 may have `more` descriptors more, and all split until that does not do. */
+static int split_out(tuttiComm_t comm, int more)
+{
+    enum { MOST = 1000 };
+    int rank;
+    if (tuttiCommUserRank(comm, &rank) != tuttiSuccess) return WRONG;
+    const int lowest = dup(0);
+    const struct rlimit limit = {(rlim_t)(lowest + more), (rlim_t)(lowest + more)};
+    close(lowest);
+    if (rank == 0 && setrlimit(RLIMIT_NOFILE, &limit)) return WRONG;
+    for (int i = 0; i < MOST; i++) {
+        tuttiComm_t child;
+        const tuttiResult_t result = tuttiCommSplit(comm, 0, rank, &child, NULL);
+        if (result != tuttiSuccess) return failed(comm, result);
+    }
+    return RIGHT;
+}
+
 static int right_unless(const char *wrong)
 {
     if (wrong) fprintf(stderr, "WRONG %s\n", wrong);
@@ -530,6 +548,7 @@ int main(int argc, char **argv)
     if (argc == 2 && !strcmp(argv[1], "loop_mixed")) return loop_mixed(comm, false);
     if (argc == 2 && !strcmp(argv[1], "hello")) return hello(comm);
     if (argc == 2 && !strcmp(argv[1], "cramped")) return cramped(comm);
+    if (argc == 3 && !strcmp(argv[1], "split_out")) return split_out(comm, atoi(argv[2]));
     if (argc == 2 && !strcmp(argv[1], "disagree")) return disagree(comm);
     if (argc == 2 && !strcmp(argv[1], "stay_away")) return stay_away(comm);
     if (argc == 2 && !strcmp(argv[1], "abort")) return abort_last(comm);

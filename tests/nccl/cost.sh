@@ -1,23 +1,18 @@
 #!/usr/bin/env bash
-# cost.sh BUILD: what ncclAllReduce of 8 bytes costs on a stream of a virtual GPU beside tuttiAllReduce, as nccl_cost (cost.c) measures
-# it: nanoseconds, allocations, and with valgrind the instructions of a call in each library. No test: docs/nccl.md has the figures.
+# cost.sh BUILD: what ncclAllReduce of 8 bytes costs beside tuttiAllReduce, on host memory (one rank, two threads) and on a stream of a
+# virtual GPU, as nccl_cost (cost.c) measures it: nanoseconds, allocations, and with valgrind the instructions of a call of one rank in
+# each library. No test: docs/nccl.md has the figures.
 set -euo pipefail
 build=${1:?usage: cost.sh BUILD}
 folder=$(mktemp -d)
 trap 'rm -r --one-file-system "$folder"' EXIT
 
-on_gpu() {
-    NCCL_DEBUG=NONE TUTTI_LOG=none "$build/vgpu/vgpu-run" --gpus 1 "$@"
-}
+quietly() { NCCL_DEBUG=NONE TUTTI_LOG=none "$@"; }
 
-on_gpu "$build/tests/nccl_cost" "${ROUNDS:-301}"
-command -v valgrind >/dev/null || { echo "no valgrind: no instructions" && exit 0; }
-on_gpu valgrind --tool=callgrind --callgrind-out-file="$folder/out" --toggle-collect=make_calls --dump-before=next_kind \
-    "$build/tests/nccl_cost" count >"$folder/log" 2>&1 || { cat "$folder/log" >&2 && exit 1; }
-# The second to fourth parts are of the three kinds. A part names an object once, by its number and file, and then by the number only.
-part=2
-for kind in ncclAllReduce tuttiAllReduce cuStreamGetId; do
-    awk -v kind=$kind '
+# count_of KIND PART: of callgrind's file PART, the instructions of a call in each object. A part names an object once, by its number and
+# file, and then by the number only.
+count_of() {
+    awk -v kind="$1" '
         /^c?ob=/ {
             is_own = /^ob=/
             id = name = $0
@@ -35,6 +30,31 @@ for kind in ncclAllReduce tuttiAllReduce cuStreamGetId; do
                 if (each >= 0.5) line = line sprintf(", %s %.0f", names[id], each)
             }
             printf "instructions of %s: %.0f%s\n", kind, total, line
-        }' "$folder/out.$part"
-    part=$((part + 1))
-done
+        }' "$2"
+}
+
+# instructions KINDS COMMAND...: the second and later parts are of the kinds.
+instructions() {
+    local kinds=$1 part=2 kind
+    shift
+    command -v valgrind >/dev/null || { echo "no valgrind: no instructions" && return; }
+    rm -f "$folder"/out*
+    quietly "$@" count >"$folder/log" 2>&1 || { cat "$folder/log" >&2 && exit 1; }
+    for kind in $kinds; do
+        count_of "$kind" "$folder/out.$part"
+        part=$((part + 1))
+    done
+}
+counter=(valgrind --tool=callgrind --callgrind-out-file="$folder/out" --toggle-collect=make_calls --dump-before=next_kind)
+rounds=${ROUNDS:-301}
+program=$build/tests/nccl_cost
+on_gpu=("$build/vgpu/vgpu-run" --gpus 1)
+
+echo "host memory, one rank:"
+quietly "$program" host 1 "$rounds"
+instructions "ncclAllReduce tuttiAllReduce" "${counter[@]}" "$program" host 1
+echo "host memory, two threads:"
+quietly "$program" host 2 "$rounds"
+echo "a stream of a virtual GPU, one rank:"
+quietly "${on_gpu[@]}" "$program" gpu "$rounds"
+instructions "ncclAllReduce tuttiAllReduce cuStreamGetId" "${on_gpu[@]}" "${counter[@]}" "$program" gpu

@@ -40,13 +40,18 @@ racing=(sendrecv alltoallv)
 failed=0
 echo "| program | options | ranks | seconds | result |"
 echo "|---|---|---|---|---|"
-# try PROGRAM RANKS OPTIONS...: under mpirun where the options begin with it.
+# try PROGRAM RANKS OPTIONS...: under mpirun where the options begin with it; `hosts` as the first one: a process on each of two hosts, by
+# kernels over bridges.
 try() {
     local name=$1 nranks=$2 command=() output status begin result
     shift 2
     case "$name $*" in ${ONLY:-*}) ;; *) return ;; esac
     if [ "$1" = mpirun ]; then
         command=(mpirun --oversubscribe -n "$3" "$tests/build_vgpu_mpi/${name}_perf" "${@:4}")
+    elif [ "$1" = hosts ]; then
+        command=("$tests/build_vgpu_mpi/${name}_perf" "${@:2}")
+        command=(env TUTTI_DEVICE_BRIDGES=1 TUTTI_DEVICE_KERNELS=require mpirun --oversubscribe
+            -n 1 -x TUTTI_HOST_ID=a "${command[@]}" : -n 1 -x TUTTI_HOST_ID=b "${command[@]}")
     else
         command=("$tests/build_vgpu/${name}_perf" "$@")
     fi
@@ -78,5 +83,7 @@ for name in "${programs[@]}"; do
     try "$name" 2 -g 2 -G 2 -b 1K -e 1K -n 2 -w 1
     try "$name" 2 -g 2 -R 1 -b 1K -e 1K -n 2 -w 1
     [ -z "$mpi" ] || try "$name" 2 mpirun -n 2 -g 1 -b 1K -e 1K -n 2 -w 1
+    [ -z "$mpi" ] || [ "$name" = hypercube ] || try "$name" 8 hosts -g 4 -b 1K -e 64K -f 8 -n 2 -w 1
+    [ -z "$mpi" ] || [ "$name" != hypercube ] || try "$name" 8 hosts -t 4 -g 1 -b 1K -e 1K -n 2 -w 1
 done
 [ $failed = 0 ] || { echo "$failed runs failed; their outputs: $tests/failed_*.log" >&2 && exit 1; }

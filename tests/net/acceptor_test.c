@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "net/acceptor.h"
+#include "own_epoll.h"
 #include "shim.h"
 
 static const uint8_t key[32] = {7, 7, 7};
@@ -212,4 +213,28 @@ TEST(acceptor, a_forked_child_does_not_count_the_strangers_of_its_parent)
     for (int i = 0; i < PLACES; i++) close(strangers[i]);
     tt_acceptor_destroy(acceptor);
     set_limit(before.rlim_cur);
+}
+
+/* ---- Descriptors that the program closes ---------------------------------------------------- */
+
+TEST(acceptor, what_an_epoll_instance_of_the_program_reports_is_nobody)
+{
+    const uint64_t of_program[] = {0, 3, TT_MAX_PENDING, TT_MAX_PENDING + 1, UINT64_MAX};
+    for (size_t i = 0; i < sizeof of_program / sizeof *of_program; i++) {
+        struct tt_address address;
+        int nheard = 0;
+        struct tt_acceptor *acceptor = listen_here(&address);
+        REQUIRE(acceptor != NULL);
+        const int number = acceptor->epoll.fd;
+        REQUIRE(own_epoll_put(number, of_program[i]));
+        CHECK_EQ(tt_acceptor_serve(acceptor, &events, &nheard, tt_deadline_ns(20000)),
+                 TT_ERR_USAGE);
+        CHECK_STR(tt_last_error(), "the descriptor with which this process waits for ranks was "
+                                   "closed: a program must leave tutti's descriptors open "
+                                   "(closefrom?)");
+        CHECK_EQ(nheard, 0);
+        tt_acceptor_stop_listening(acceptor);
+        tt_acceptor_destroy(acceptor);
+        CHECK_MESSAGE(own_epoll_take(number, of_program[i]), "the program's instance was changed");
+    }
 }

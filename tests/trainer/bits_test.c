@@ -120,26 +120,29 @@ static void check_layout(const struct layout *layout)
     static const struct {
         int nthreads;
         uint64_t order;
-    } ways[] = {{1, 0}, {2, 0}, {3, 0}, {1, 1}, {3, 2}};
-    enum { WAYS = sizeof ways / sizeof *ways };
+    } ways[] = {{1, 0}, {2, 0}, {1, 1}, {3, 0}, {3, 2}};
+    enum { WAYS = sizeof ways / sizeof *ways, OF_THREE = 3 };
     struct run runs[WAYS];
     int nranks = 1;
+    /* A sanitizer sees all pieces and threads in the last two. */
+    const int first = tt_test_sanitized() ? OF_THREE : 0;
     for (int axis = 0; axis < TR_NUM_AXES; ++axis) nranks *= layout->size[axis];
-    for (int n = 0; n < WAYS; ++n) {
+    for (int n = first; n < WAYS; ++n) {
         runs[n] = (struct run){.layout = layout, .nthreads = ways[n].nthreads};
         shuffle_pieces(ways[n].order);
         const bool ran = run_ranks(nranks, body, &runs[n]);
         shuffle_pieces(0);
         REQUIRE(ran);
         for (int rank = 0; rank < nranks; ++rank) {
-            const struct bits *one = &runs[0].bits[rank], *bits = &runs[n].bits[rank];
+            const struct bits *one = &runs[first].bits[rank], *bits = &runs[n].bits[rank];
             CHECK(isfinite(bits->loss[STEPS - 1]) && bits->loss[STEPS - 1] < bits->loss[0]);
             CHECK_MESSAGE(
                 !memcmp(one, bits, sizeof *one),
-                "%s, rank %d: %d threads, order %d: loss %.17g, norm %.17g, one thread has %.17g, "
-                "%.17g",
+                "%s, rank %d: %d threads, order %d: loss %.17g, norm %.17g; %d threads, order %d: "
+                "%.17g, %.17g",
                 layout->name, rank, ways[n].nthreads, (int)ways[n].order, bits->loss[1],
-                bits->norm[1], one->loss[1], one->norm[1]);
+                bits->norm[1], ways[first].nthreads, (int)ways[first].order, one->loss[1],
+                one->norm[1]);
         }
     }
 }

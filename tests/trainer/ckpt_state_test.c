@@ -1,5 +1,5 @@
 /* What a checkpoint says of itself beside its tensors: it is refused when it is impossible or a bit
- * of the header has flipped; and a checkpoint whose beginning finds no memory. */
+ * of the header has flipped; a checkpoint whose beginning finds no memory; options of any bytes. */
 #include <json-c/json.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,9 @@
 
 #include "ckpt/ckpt.h"
 #include "ckpt/safetensors.h"
+#include "config.h"
 #include "shim.h"
+#include "utf8.h"
 
 static const struct tr_tensor tensor = {"x", 1, {2, 1}, 2};
 
@@ -83,6 +85,34 @@ TEST(checkpoint, any_flipped_bit_of_the_header_is_found)
     fclose(file);
     CHECK_MESSAGE(tr_ckpt_read_state(path, &state) == TR_OK, "%s", tr_error());
     unlink(path);
+}
+
+/* A path may have any bytes; JSON is text in UTF-8. */
+TEST(checkpoint, options_that_are_no_text_come_back_from_json_that_is_text)
+{
+    static const char *const values[] = {"d\xff\xfe.txt",
+                                         "\xe9",
+                                         "caf\xc3\xa9 \xf0\x9f\x99\x82",
+                                         "\xed\xa0\x80\xc3",
+                                         "\\udcff \\\\udcff \\",
+                                         "\\\xff\"\n\x01\x80"};
+    for (size_t i = 0; i < sizeof values / sizeof *values; ++i) {
+        struct tr_config saved, config;
+        tr_config_init(&saved);
+        tr_config_init(&config);
+        REQUIRE(tr_config_set(&saved, "data", values[i], TR_FROM_COMMAND_LINE) == TR_OK);
+        char *json = tr_config_to_json(&saved);
+        REQUIRE(json != NULL);
+        size_t at = 0;
+        for (int n; json[at]; at += (size_t)n) {
+            n = tr_utf8_length((const unsigned char *)json + at, strlen(json + at));
+            if (!n) break;
+        }
+        CHECK_MESSAGE(!json[at], "%zu: byte %zu is no UTF-8: %s", i, at, json);
+        CHECK_MESSAGE(tr_config_restore(&config, json, "file") == TR_OK, "%s", tr_error());
+        CHECK_STR(config.data, values[i]);
+        free(json);
+    }
 }
 
 /* The linker puts this in the place of the function of json-c (--wrap). While it counts, the first

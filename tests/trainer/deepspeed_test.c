@@ -242,6 +242,64 @@ TEST(deepspeed, the_third_of_batch_micro_batch_and_accumulation_follows_from_two
     }
 }
 
+/* What the file says under an option's own name holds, in any order; "": an error, since another
+ * key says otherwise. */
+TEST(deepspeed, an_option_under_its_own_name_wins_over_what_deepspeed_takes_for_a_missing_key)
+{
+    static const struct {
+        const char *own, *other, *value;
+    } cases[] = {
+        {"\"decay\": 0.25", "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}",
+         "0.25"},
+        {"\"lr\": 0.25", "\"optimizer\": {\"type\": \"Lamb\"}", "0.25"},
+        {"\"momentum\": 0.5", "\"optimizer\": {\"type\": \"SGD\"}", "0.5"},
+        {"\"adjust-lr\": \"spectral-unclamped\"", "\"optimizer\": {\"type\": \"Muon\"}",
+         "spectral-unclamped"},
+        {"\"beta1\": 0.5", "\"optimizer\": {\"type\": \"Adam\"}", "0.5"},
+        {"\"beta1\": 0.5", "\"optimizer\": {\"params\": {\"betas\": [0.5, 0.9]}}", "0.5"},
+        {"\"beta1\": 0.5", "\"optimizer\": {\"params\": {\"betas\": [0.9, 0.9]}}", ""},
+        {"\"beta2\": 0.5", "\"optimizer\": {\"params\": {\"betas\": [0.9, 0.9]}}", ""},
+        {"\"accumulate\": 4", "\"train_micro_batch_size_per_gpu\": 2", "4"},
+        {"\"batch\": 8", "\"train_micro_batch_size_per_gpu\": 2", "8"},
+        {"\"warmup\": 9", "\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {}}", "9"},
+        {"\"warmup\": 9",
+         "\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_num_steps\": 9.0}}", "9"},
+        {"\"warmup\": 9",
+         "\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_num_steps\": 8}}", ""},
+        {"\"steps\": 9", "\"scheduler\": {\"type\": \"WarmupDecayLR\"}", "9"},
+        {"\"steps\": 3",
+         "\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"total_num_steps\": 7}}", ""},
+        {"\"min_lr\": 0.25",
+         "\"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": {\"total_num_steps\": 7}}",
+         "0.25"},
+        {"\"start-lr\": 0.25",
+         "\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_min_lr\": 0.001}}", ""},
+        {"\"schedule\": \"cosine\"", "\"scheduler\": {\"type\": \"WarmupLR\"}", ""},
+        {"\"bucket-kib\": 8", "\"zero_optimization\": {\"reduce_bucket_size\": 1024}", ""},
+        {"\"bucket-kib\": 4", "\"zero_optimization\": {\"reduce_bucket_size\": 1024}", "4"},
+        {"\"nesterov\": \"on\"", "\"optimizer\": {\"params\": {\"nesterov\": false}}", ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i)
+        for (int turn = 0; turn < 2; ++turn) {
+            struct tr_config config;
+            char text[256], name[32], is[TR_TEXT_BYTES], says[96];
+            snprintf(text, sizeof text, "{%s, %s}", turn ? cases[i].other : cases[i].own,
+                     turn ? cases[i].own : cases[i].other);
+            snprintf(name, sizeof name, "%.*s", (int)strcspn(cases[i].own + 1, "\""),
+                     cases[i].own + 1);
+            const tr_status status = read_text(&config, text);
+            tr_config_value(&config, tr_config_find(name), is);
+            if (cases[i].value[0]) {
+                CHECK_MESSAGE(status == TR_OK, "%s: %s", text, tr_error());
+                CHECK_MESSAGE(!strcmp(is, cases[i].value), "%s: %s", text, is);
+                continue;
+            }
+            snprintf(says, sizeof says, "which \"%s\" in line 1 gives another value", name);
+            CHECK_MESSAGE(status < 0 && strstr(tr_error(), says), "%s: %s", text,
+                          status < 0 ? tr_error() : "was taken");
+        }
+}
+
 /* A value of another JSON type than the key's, which json-c would convert. */
 TEST(deepspeed, a_value_of_another_type_is_refused_with_what_was_expected)
 {
@@ -310,6 +368,30 @@ TEST(deepspeed, adam_with_a_decay_that_is_left_open_is_refused)
                              "\"weight_decay\": \"auto\"}}}") < 0);
     CHECK(read_text(&config, "{\"optimizer\": {\"params\": {\"adam_w_mode\": false, "
                              "\"weight_decay\": 0.0}}}") == TR_OK);
+}
+
+/* Its default in DeepSpeed is 0; another source may say otherwise later. */
+TEST(deepspeed, adam_without_a_decay_is_taken_and_one_that_comes_from_elsewhere_refused)
+{
+    static const char *const texts[] = {
+        "{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"adam_w_mode\": false}}}",
+        "{\"optimizer\": {\"params\": {\"adam_w_mode\": false}, \"type\": \"Adam\"}}",
+        "{\"optimizer\": {\"params\": {\"adam_w_mode\": false, \"weight_decay\": 0}}}",
+        ("{\"decay\": 0.3, \"optimizer\": {\"type\": \"Adam\", \"params\": {\"adam_w_mode\": "
+         "false}}}")};
+    struct tr_config config;
+    for (int i = 0; i < 4; ++i) {
+        CHECK_MESSAGE(read_text(&config, texts[i]) == TR_OK, "%s: %s", texts[i], tr_error());
+        CHECK(i == 3 || (config.decay == 0 && tr_config_check(&config) == TR_OK));
+        if (i < 3) REQUIRE(tr_config_set(&config, "decay", "0.3", TR_FROM_COMMAND_LINE) == TR_OK);
+        CHECK_MESSAGE(tr_config_check(&config) < 0, "%s", texts[i]);
+        CHECK_MESSAGE(strstr(tr_error(), ":1: \"optimizer.params.adam_w_mode\": false: ") &&
+                          strstr(tr_error(), "--decay is 0.3; set adam_w_mode to true"),
+                      "%s", tr_error());
+        REQUIRE(tr_config_set(&config, "decay", "0", TR_FROM_COMMAND_LINE) == TR_OK);
+        CHECK(tr_config_check(&config) == TR_OK);
+    }
+    CHECK(read_text(&config, "{\"optimizer\": {\"params\": {\"adam_w_mode\": false}}}") < 0);
 }
 
 static tr_status parse(struct tr_config *config, const char *argument)

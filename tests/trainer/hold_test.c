@@ -33,9 +33,6 @@ struct bench {
     struct tr_hold hold;
 };
 
-static const struct tr_metadata other_run[] = {
-    {"tutti-train", "3"}, {"step", "1"}, {"samples", "0"}, {"data", "0"}, {"run", "9"}};
-
 static bool setup(struct bench *b)
 {
     strcpy(b->root, "/tmp/tutti-hold-XXXXXX");
@@ -74,13 +71,16 @@ static bool is_there(const char *path)
     return access(path, F_OK) == 0;
 }
 
-/* A file of the name, which run 9 has written. */
+/* A file of the name, step-0000000N.safetensors, which run 9 has written after step N. */
 static bool write_other(const char *path)
 {
     static const struct tr_tensor tensor = {"a", 1, {1}, 1};
     static const float zero;
+    const char step[2] = {path[strcspn(path, ".") - 1]};
+    const struct tr_metadata rows[] = {
+        {"tutti-train", "3"}, {"step", step}, {"samples", "0"}, {"data", "0"}, {"run", "9"}};
     struct tr_safetensors_writer *writer;
-    if (tr_safetensors_create(&writer, path, &tensor, 1, other_run, 5, false) < 0) return false;
+    if (tr_safetensors_create(&writer, path, &tensor, 1, rows, 5, false) < 0) return false;
     if (tr_safetensors_put(writer, 0, 0, &zero, 1) == TR_OK)
         return tr_safetensors_commit(writer) == TR_OK;
     tr_safetensors_discard(writer);

@@ -1,5 +1,6 @@
 /* Tests of which checkpoints --keep removes, and which one a folder stands for, where a run was set
  * back or has measured its loss on other held-out data. */
+#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -97,6 +98,40 @@ TEST(keep, losses_on_other_held_out_data_are_not_compared)
     check_kept(older, 4, &now, "1001");
 }
 
+/* A step has one file of the run: a second name of a checkpoint, also for the one that was written
+ * last, and a copy under another step's name are not counted, and stay. */
+TEST(keep, another_name_of_a_checkpoint_is_no_checkpoint)
+{
+    static const struct file files[] = {
+        {2, "1", "", "7"}, {4, "1", "", "7"}, {6, "1", "", "7"}, {8, "1", "", "7"}};
+    static const char *const others[] = {"step-6.safetensors",         "step-06.safetensors",
+                                         "step-000000006.safetensors", "step- 6.safetensors",
+                                         "step-+6.safetensors",        "step-00000005.safetensors"};
+    static const struct tr_state now = {
+        .step = 6, .run = 9, .start = 1, .data_checksum = 5, .held_out_from = 7};
+    for (int kind = 0; kind < 3; ++kind)
+        for (size_t i = 0; i < sizeof others / sizeof *others; ++i) {
+            char folder[] = "/tmp/tutti-keep-XXXXXX", path[96], other[96], command[256];
+            REQUIRE(mkdtemp(folder));
+            for (int k = 0; k < 4; ++k) REQUIRE(write_file(folder, &files[k]));
+            path_of(folder, 6, path);
+            snprintf(other, sizeof other, "%s/%s", folder, others[i]);
+            snprintf(command, sizeof command, "cp '%s' '%s'", path, other);
+            REQUIRE(kind == 0   ? symlink("step-00000006.safetensors", other) == 0
+                    : kind == 1 ? link(path, other) == 0
+                                : system(command) == 0);
+            tr_ckpt_keep(folder, NULL, &now, 2);
+            CHECK_MESSAGE(access(other, F_OK) == 0, "kind %d: %s has gone", kind, others[i]);
+            for (int k = 0; k < 4; ++k) {
+                path_of(folder, files[k].step, path);
+                CHECK_MESSAGE((access(path, F_OK) == 0) == (files[k].step > 2), "kind %d: %s: %s",
+                              kind, others[i], path);
+            }
+            snprintf(command, sizeof command, "rm -r %s", folder);
+            CHECK(system(command) == 0);
+        }
+}
+
 static void check_found(const char *folder, int step)
 {
     char path[PATH_MAX], expected[96];
@@ -175,6 +210,90 @@ TEST(keep, the_error_of_a_damaged_file_names_one_of_the_same_start)
     REQUIRE(unlink(path) == 0);
     CHECK(tr_ckpt_propose_older("resume", path, tr_fail("not there")) < 0);
     CHECK_MESSAGE(strstr(tr_error(), "not there; it was removed meanwhile"), "%s", tr_error());
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    CHECK(system(command) == 0);
+}
+
+/* What another run does in a folder once the first of its names were read. */
+static struct {
+    const char *folder; /* NULL: nothing */
+    struct file file;   /* its newest */
+    int turns;          /* how often it still writes the next one and removes this one */
+    int misses;         /* in so many readings no name of a step from that of `file` on is seen */
+} other_run;
+
+static void write_next(void)
+{
+    char path[96];
+    path_of(other_run.folder, other_run.file.step, path);
+    other_run.file.step++;
+    CHECK(write_file(other_run.folder, &other_run.file));
+    CHECK(unlink(path) == 0);
+}
+
+struct dirent *__real_readdir(DIR *folder);
+struct dirent *__wrap_readdir(DIR *folder);
+
+struct dirent *__wrap_readdir(DIR *folder)
+{
+    static bool has_begun;
+    struct dirent *entry = __real_readdir(folder);
+    const bool begins = entry && !has_begun;
+    has_begun = entry != NULL;
+    if (other_run.folder && begins && other_run.turns-- > 0) write_next();
+    long long step;
+    while (other_run.folder && other_run.misses > 0 && entry &&
+           tr_ckpt_is_named(entry->d_name, "", &step) && step >= other_run.file.step)
+        entry = __real_readdir(folder);
+    if (!entry && has_begun) has_begun = false;
+    if (!entry && other_run.misses > 0) other_run.misses--;
+    return entry;
+}
+
+/* `best` stays; NULL: there is none. After `turns` the folder stands for the last that was
+ * written. */
+static void check_beside(const struct file *best, const struct file *newest, int turns, int misses)
+{
+    char folder[] = "/tmp/tutti-keep-XXXXXX", command[64];
+    REQUIRE(mkdtemp(folder));
+    REQUIRE(write_file(folder, newest) && (!best || write_file(folder, best)));
+    other_run.file = *newest;
+    other_run.turns = turns;
+    other_run.misses = misses;
+    other_run.folder = folder;
+    check_found(folder, newest->step + turns);
+    other_run.folder = NULL;
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    CHECK(system(command) == 0);
+}
+
+TEST(keep, the_newest_is_found_where_a_run_removes_the_one_before_it_meanwhile)
+{
+    static const struct file best = {1, "1", "", "7"}, newest = {5, "1", "", "7"},
+                             set_back = {5, "2", "", "7"}, later = {20, "1", "", "7"};
+    check_beside(&best, &newest, 1, 0);
+    check_beside(&best, &newest, 3, 0);
+    check_beside(NULL, &newest, 1, 0);
+    check_beside(NULL, &newest, 2, 0);
+    check_beside(&later, &set_back, 3, 0);
+    check_beside(&best, &newest, 0, 1);
+    check_beside(NULL, &newest, 0, 1);
+}
+
+TEST(keep, an_older_one_is_not_taken_where_the_newest_always_goes)
+{
+    static const struct file best = {1, "1", "", "7"}, newest = {5, "1", "", "7"};
+    char folder[] = "/tmp/tutti-keep-XXXXXX", path[PATH_MAX], command[64];
+    REQUIRE(mkdtemp(folder));
+    REQUIRE(write_file(folder, &best) && write_file(folder, &newest));
+    other_run.file = newest;
+    other_run.turns = INT_MAX;
+    other_run.folder = folder;
+    CHECK(tr_ckpt_find("resume", folder, path, sizeof path) < 0);
+    other_run.folder = NULL;
+    CHECK_MESSAGE(
+        strstr(tr_error(), "removes checkpoints (--keep) faster than this folder is read"), "%s",
+        tr_error());
     snprintf(command, sizeof command, "rm -r %s", folder);
     CHECK(system(command) == 0);
 }

@@ -211,6 +211,15 @@ def check_strange(work):
     check(list(picture(f"{work}/none.svg")[1]) == [("loss", 0, True)], "a run of no step has curves")
 
 
+def check_huge(work):
+    """Steps beside which a double has no place for 1."""
+    for step in 2 ** 53, 2 ** 53 + 2, -2 ** 60, 2 ** 63 - 1:
+        log = write(f"{work}/huge", [(step, {"loss": 1.5, "held_out_loss": 2})])
+        call(f"--plot={work}/huge.svg", f"--plot-logs={log}")
+        check(set(picture(f"{work}/huge.svg")[1]) == {("loss", 0, False), ("loss", 0, True)}, step, "is not drawn")
+        check("nan" not in open(f"{work}/huge.svg").read(), step, "is drawn at no place")
+
+
 def check_errors(work):
     """A picture that cannot be written is said once and ends nothing; what cannot be drawn is an error that names it."""
     for path, why in (f"{work}/no/run.svg", "No such file"), ("/dev/full", "not a regular file"), (work, "not a regular file"):
@@ -233,4 +242,4 @@ def check_errors(work):
     check(not os.path.exists(f"{work}/bad.svg") and len(rows(log)) == 1, "a picture of an error")
 
 
-run(check_run, check_rewritten, check_resumed, check_logs, check_thinned, check_strange, check_errors)
+run(check_run, check_rewritten, check_resumed, check_logs, check_thinned, check_strange, check_huge, check_errors)

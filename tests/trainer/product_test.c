@@ -8,6 +8,7 @@
 #include "floats.h"
 #include "ops/optimizer.h"
 #include "ops/pool.h"
+#include "peak.h"
 #include "reference.h"
 #include "shim.h"
 #include "shuffle.h"
@@ -32,6 +33,20 @@ static void check_tiles(const struct tr_product *p)
     }
     CHECK_EQ(row, p->m);
     CHECK_EQ(area, p->m * p->n);
+}
+
+/* Else threads are idle while the peak is measured, and a step may be above it. */
+TEST(product, the_threads_share_the_one_that_measures_the_peak_evenly)
+{
+    for (int nthreads = 1; nthreads <= 256; ++nthreads) {
+        const struct tr_peak_product peak = tr_peak_product(nthreads);
+        const struct tr_product p = {
+            .ta = 'N', .tb = 'T', .m = peak.rows, .n = peak.columns, .k = peak.depth};
+        const long n = tr_product_tiles(&p);
+        const struct tr_tile first = tr_product_tile(&p, 0), last = tr_product_tile(&p, n - 1);
+        CHECK_MESSAGE(n % nthreads == 0, "%d threads share %ld tiles", nthreads, n);
+        CHECK_EQ(last.rows * last.columns, first.rows * first.columns);
+    }
 }
 
 /* Forward, dx and dw of linear layers of a model of width 192 and micro-batches of 1024 tokens, and

@@ -300,7 +300,8 @@ TEST(run, a_log_above_the_limit_of_a_files_length_does_not_end_the_run)
     snprintf(command, sizeof command, SMALL "--steps=1 --checkpoint=%s/c", b.folder);
     CHECK_MESSAGE(train(1, command, b.output) == 0, "%s", b.output);
     snprintf(command, sizeof command,
-             "cd %s; echo '{\"kind\": 0}' >log; truncate -s 8388607 log; echo >>log; ulimit -f "
+             "cd %s; echo '{\"step\": 0, \"loss\": 1}' >log; truncate -s 8388607 log; echo >>log; "
+             "ulimit -f "
              "8192; TUTTI_SLOTS=2 timeout 60 "
              "%s/bin/tutti-train --resume=c --sample=0 --steps=2 --log=log 2>&1",
              b.folder, TUTTI_BINARY_DIR);

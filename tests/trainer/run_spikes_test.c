@@ -10,7 +10,7 @@
 #define SPIKY                                                                                      \
     "--layers=2 --heads=2 --width=32 --context=32 --batch=4 --micro-batch=2 --warmup=5 "           \
     "--schedule=constant --lr=0.003 --held-out=0 --sample=0 --deterministic=on --log-every=1000 "
-enum { WINDOWS = 1400, STEPS = 350, ODD = 900 };
+enum { WINDOWS = 920, STEPS = 230, ODD = 300 };
 
 /* Lines that a model learns soon; window ODD has bytes that the others do not have. */
 static bool write_data(const struct bench *b)

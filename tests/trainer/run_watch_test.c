@@ -103,26 +103,31 @@ TEST(run, an_evaluation_between_steps_changes_no_bit)
     teardown(&b);
 }
 
-/* One that is no log: of another text, or the options of a run. */
+/* One that is no log: of another text, the options of a run, or other lines of JSON. */
 TEST(run, a_file_that_is_no_log_is_not_written_to)
 {
     static const char *const texts[] = {"Once upon a time, once upon a time, and again",
-                                        "{\"steps\": 5}"};
+                                        "{\"steps\": 5}",
+                                        "{\"kind\": \"x\", \"text\": \"a\"}",
+                                        "{\"step\": \"first\", \"text\": \"open\"}",
+                                        "{\"step\": 1, \"text\": \"open the door\"}",
+                                        "{\"kind\": \"run\", \"distance\": 5}"};
+    enum { NTEXTS = sizeof texts / sizeof *texts };
     struct bench b;
     char command[COMMAND];
     REQUIRE(setup(&b));
     snprintf(command, sizeof command, SMALL "--steps=1 --checkpoint=%s/c", b.folder);
     CHECK_MESSAGE(train(1, command, b.output) == 0, "%s", b.output);
-    for (int i = 0; i < 4; ++i) { /* by a new run, and by one that goes on */
+    for (int i = 0; i < 2 * NTEXTS; ++i) { /* by a new run, and by one that goes on */
         snprintf(command, sizeof command, "cd %s && echo '%s' >text && cp text before", b.folder,
-                 texts[i % 2]);
+                 texts[i / 2]);
         REQUIRE(run(command, b.output) == 0);
-        if (i < 2)
+        if (i % 2)
             snprintf(command, sizeof command, SMALL "--steps=1 --log=%s/text", b.folder);
         else
             snprintf(command, sizeof command, "--resume=%s/c --sample=0 --steps=2 --log=%s/text",
                      b.folder, b.folder);
-        CHECK_EQ(train(1 + i % 2, command, b.output), 1);
+        CHECK_EQ(train(1 + i / 2 % 2, command, b.output), 1);
         CHECK_MESSAGE(
             count(b.output, "/text: the file has something else than the lines of a log") == 1,
             "%s", b.output);

@@ -135,7 +135,7 @@ TEST(fabric, passes_its_segment_to_more_ranks_than_fit_at_once)
         }
         const struct tt_fd_note stranger = {.secret = 1};
         while (!taken &&
-               tt_fdpass_send(&crowd.infos[CROWD / 2].fd_address, &stranger, 0) == TT_OK) {
+               tt_fdpass_send(&crowd.infos[CROWD / 2].fd_address, &stranger, 0, NULL) == TT_OK) {
         }
         REQUIRE(tt_fabric_begin(&fabric, crowd.infos, 0, CROWD, crowd.sockets[0], &config) ==
                 TT_OK);

@@ -3,11 +3,14 @@
 #include "transport/wired.h"
 
 #include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/sanitizers.h"
 #include "shim.h"
 #include "transport/reason.h"
 #include "transport/tcp/tcp.h"
@@ -275,6 +278,28 @@ TEST(wires_blame, an_abort_is_known_at_once_behind_what_was_sent)
     close_all(&all);
 }
 
+/* As when RDMA fails to reach a peer: nobody has waited for the sockets. */
+TEST(wires_blame, who_looks_at_the_sockets_of_a_peer_learns_of_its_end)
+{
+    for (int dies = 0; dies < 2; dies++) {
+        struct wired all;
+        REQUIRE(open_all(&all, 2) && connect_ranks(&all, 0, 1));
+        struct tt_wires *wires = all.wires[1];
+        const struct tt_rank_record *seen = tt_fabric_record(all.ranks.fabrics[1], 0);
+        const int64_t deadline_ns = tt_deadline_ns(20000);
+        if (dies) kill_rank(&all, 0);
+        if (!dies) leave(all.ranks.fabrics[0]);
+        if (!dies) all.wires[0] = NULL;
+        while (!tt_wires_lost(wires) && atomic_load(&seen->state) != TT_RANK_LEFT &&
+               !tt_expired(deadline_ns))
+            wires->context.events->look(wires, 0);
+        CHECK_EQ(tt_wires_lost(wires) != NULL, dies);
+        CHECK_EQ(atomic_load(&seen->state) == TT_RANK_LEFT, !dies);
+        CHECK_EQ(tt_fabric_check(all.ranks.fabrics[1]), TT_OK);
+        close_all(&all);
+    }
+}
+
 /* How a rank whose kernels reach the others by bridges learns that rank 0 is gone: it waits for no
  * link of that rank, but its checks look. */
 static const char *bridged_failure_of(struct wired *all, int rank)
@@ -316,4 +341,100 @@ TEST(wires_blame, over_bridges_the_failure_of_a_rank_comes_before_its_end)
 {
     fail_and_leave(0);
     fail_and_leave(3);
+}
+
+/* Rank 0 has dialled rank 1 and waits for its answer, which rank 1 has not made yet. */
+static struct tt_wire *dial_rank_1(struct wired *all)
+{
+    struct tt_link *tx = tt_wires_tx(all->wires[0], 1, 0);
+    const int64_t deadline_ns = tt_deadline_ns(20000);
+    if (tx->ops->slot(tx, 4)) return NULL;
+    struct tt_wire *wire = all->wires[0]->table[1];
+    while (wire->dial.state != TT_DIAL_ANSWER && !tt_expired(deadline_ns))
+        if (tt_wires_progress(all->wires[1]) < 0 || tt_wires_progress(all->wires[0]) < 0)
+            return NULL;
+    return wire->dial.state == TT_DIAL_ANSWER ? wire : NULL;
+}
+
+static bool answer_rank_0(struct wired *all)
+{
+    const struct tt_wire *const *wire = (const struct tt_wire *const *)&all->wires[1]->table[0];
+    const int64_t deadline_ns = tt_deadline_ns(20000);
+    while ((!*wire || !(*wire)->tcp.nopen) && !tt_expired(deadline_ns))
+        if (tt_wires_progress(all->wires[1]) < 0) return false;
+    return *wire && (*wire)->tcp.nopen;
+}
+
+static atomic_int is_held, goes_on;
+
+/* The thread does not run for longer than a failed rank waits when it leaves. */
+static void hold(int number)
+{
+    (void)number;
+    atomic_store(&is_held, 1);
+    while (!atomic_load(&goes_on)) usleep(1000);
+}
+
+TEST(wires_blame, a_failed_rank_that_did_not_run_while_it_was_answered_still_says_why_it_leaves)
+{
+    enum { BEGINS_US = 200000, WAITED_US = 1200000 };
+    struct wired all;
+    pthread_t thread;
+    if (tt_is_thread_sanitizer()) SKIP("ThreadSanitizer puts signals off");
+    REQUIRE(open_all(&all, 2) && dial_rank_1(&all));
+    tt_ignore(tt_fabric_fail(all.ranks.fabrics[0], TT_ERR_USAGE, "ranks disagree"));
+    REQUIRE(signal(SIGUSR1, hold) != SIG_ERR);
+    REQUIRE(!pthread_create(&thread, NULL, leave, all.ranks.fabrics[0]));
+    usleep(BEGINS_US); /* it has begun to leave; else this test finds nothing */
+    REQUIRE(!pthread_kill(thread, SIGUSR1));
+    while (!atomic_load(&is_held)) usleep(1000);
+    CHECK(answer_rank_0(&all));
+    usleep(WAITED_US);
+    atomic_store(&goes_on, 1);
+    pthread_join(thread, NULL);
+    all.wires[0] = NULL;
+    check_text(bridged_failure_of(&all, 1), "ranks disagree");
+    close_all(&all);
+}
+
+/* Rank 0 has failed and left because rank 1 answered too late. bridged: how rank 1 learns it. */
+static void end_before_the_answer(bool bridged)
+{
+    struct wired all;
+    REQUIRE(open_all(&all, 3));
+    REQUIRE(connect_ranks(&all, 1, 2));
+    struct tt_wire *dialling = dial_rank_1(&all);
+    REQUIRE(dialling);
+    REQUIRE(answer_rank_0(&all));
+    const struct tt_wire *wire = all.wires[1]->table[0];
+    shutdown(dialling->dial.fd, SHUT_RDWR);
+    kill_rank(&all, 0);
+    all.ranks.fabrics[1]->bridged = bridged;
+    while (wire->state != TT_WIRE_GONE) REQUIRE(tt_wires_progress(all.wires[1]) >= 0);
+    CHECK_EQ(tt_fabric_check_peers(all.ranks.fabrics[1], 1, -1, false), TT_OK);
+    CHECK(tt_wires_lost_peer(all.wires[1], 0)); /* who asks learns it at once */
+    tt_ignore(tt_fabric_fail(all.ranks.fabrics[2], TT_ERR_USAGE, "ranks disagree"));
+    check_text(bridged ? bridged_failure_of(&all, 1) : failure_of(&all, 1, 0), "ranks disagree");
+    close_all(&all);
+}
+
+TEST(wires_blame, a_connection_that_ended_before_the_peer_knew_of_it_is_no_death_at_once)
+{
+    end_before_the_answer(false);
+    end_before_the_answer(true);
+}
+
+/* Nobody says why: the rank is named all the same. */
+TEST(wires_blame, a_rank_that_died_before_it_knew_of_a_connection_is_named)
+{
+    struct wired all;
+    REQUIRE(open_all(&all, 2));
+    struct tt_wire *dialling = dial_rank_1(&all);
+    REQUIRE(dialling);
+    REQUIRE(answer_rank_0(&all));
+    shutdown(dialling->dial.fd, SHUT_RDWR);
+    kill_rank(&all, 0);
+    check_text(failure_of(&all, 1, 0), "rank 0 (host ");
+    check_text(tt_fabric_failure_text(all.ranks.fabrics[1]), "has died");
+    close_all(&all);
 }

@@ -105,8 +105,9 @@ void tr_ckpt_give_up(struct tr_save *save);
 /* Removes checkpoints of this run from the folder: of those up to state->step the `keep` newest
  * stay, and of those on the same held-out data the one with the least loss there. Files of other
  * runs, of older versions, of later steps, of steps behind state->after that another start has
- * written, and those that cannot be read are not counted, and stay. What cannot be removed is told,
- * and nothing is where the folder is not the one that is held (NULL: any is). One rank calls it. */
+ * written, and those that cannot be read are not counted, and stay; so are links, and files whose
+ * name is not the run's own for the step that they hold. What cannot be removed is told, and
+ * nothing is where the folder is not the one that is held (NULL: any is). One rank calls it. */
 void tr_ckpt_keep(const char *folder, struct tr_hold *hold, const struct tr_state *state,
                   int64_t keep);
 
@@ -120,6 +121,9 @@ TR_NODISCARD tr_status tr_ckpt_path(const char *folder, int64_t step, char *path
 /* Whether a file's name is that of a checkpoint; `rest` is a pattern (fnmatch.h) of what the name
  * has behind that. */
 bool tr_ckpt_is_named(const char *name, const char *rest, long long *step);
+/* Whether a file's name is exactly the one that a run gives the checkpoint of that step: a step has
+ * one such name only, but `step-6` and `step-06` name step 6, too. */
+bool tr_ckpt_is_own_name(const char *name, long long *step);
 
 /* What a file says of itself, without its tensors. */
 TR_NODISCARD tr_status tr_ckpt_read_state(const char *path, struct tr_state *state);

@@ -3,6 +3,7 @@
 #include <fnmatch.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -10,6 +11,9 @@
 
 #include "ckpt.h"
 #include "parts.h"
+
+/* The name that a run gives the checkpoint of a step. */
+#define OWN_NAME "step-%08lld.safetensors"
 
 tr_status tr_ckpt_prepare(const char *folder)
 {
@@ -35,17 +39,30 @@ tr_status tr_ckpt_prepare(const char *folder)
 
 tr_status tr_ckpt_path(const char *folder, int64_t step, char *path, size_t path_bytes)
 {
-    const int length =
-        snprintf(path, path_bytes, "%s/step-%08lld.safetensors", folder, (long long)step);
+    const int length = snprintf(path, path_bytes, "%s/" OWN_NAME, folder, (long long)step);
     if ((size_t)length < path_bytes) return TR_OK;
     return tr_fail("--checkpoint=%s: the name is too long", folder);
 }
 
 bool tr_ckpt_is_named(const char *name, const char *rest, long long *step)
 {
-    int end = 0;
-    return sscanf(name, "step-%lld.safetensors%n", step, &end) == 1 && end &&
-           !fnmatch(rest, name + end, FNM_EXTMATCH);
+    static const char prefix[] = "step-", suffix[] = ".safetensors";
+    const size_t before = sizeof prefix - 1, behind = sizeof suffix - 1;
+    if (strncmp(name, prefix, before) != 0) return false;
+    const size_t digits = strspn(name + before, "0123456789");
+    const char *end = name + before + digits;
+    if (!digits || strncmp(end, suffix, behind) != 0) return false;
+    errno = 0;
+    *step = strtoll(name + before, NULL, 10);
+    return errno == 0 && !fnmatch(rest, end + behind, FNM_EXTMATCH);
+}
+
+bool tr_ckpt_is_own_name(const char *name, long long *step)
+{
+    char own[64];
+    if (!tr_ckpt_is_named(name, "", step)) return false;
+    snprintf(own, sizeof own, OWN_NAME, *step);
+    return !strcmp(name, own);
 }
 
 tr_status tr_ckpt_check_space(const char *folder, const struct tr_store *store)

@@ -2,11 +2,13 @@
  * files each time, so a resumed run knows as much as one that nothing has ended. */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "ckpt.h"
@@ -43,6 +45,13 @@ static bool is_own(const struct tr_state *file, const struct tr_state *now)
            (file->step <= now->after || file->start == now->start);
 }
 
+/* Whether the run itself has made the file of this name: one that it wrote, no link to it. */
+static bool is_written(DIR *entries, const char *name)
+{
+    struct stat st;
+    return fstatat(dirfd(entries), name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode);
+}
+
 static tr_status find_own(DIR *entries, const char *folder, const struct tr_state *now,
                           struct list *list)
 {
@@ -50,9 +59,10 @@ static tr_status find_own(DIR *entries, const char *folder, const struct tr_stat
         char path[PATH_MAX];
         struct tr_state state;
         long long step;
-        if (!tr_ckpt_is_named(entry->d_name, "", &step) || step > now->step) continue;
+        if (!tr_ckpt_is_own_name(entry->d_name, &step) || step > now->step) continue;
         if (snprintf(path, sizeof path, "%s/%s", folder, entry->d_name) >= (int)sizeof path ||
-            tr_ckpt_read_state(path, &state) < 0 || !is_own(&state, now))
+            !is_written(entries, entry->d_name) || tr_ckpt_read_state(path, &state) < 0 ||
+            state.step != step || !is_own(&state, now))
             continue;
         if (!append(list, entry->d_name, &state))
             return tr_fail("out of memory for the list of checkpoints");

@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
+#include "../watch/clock.h"
 #include "ckpt.h"
 
 /* A checkpoint of a folder; name "": none. */
@@ -24,13 +26,17 @@ struct search {
     char reason[1024];
     uint64_t start;    /* latest */
     long long own_end; /* last step of the run's own; -1: none */
+    long long gone;    /* last step of the files that went while the folder was read; -1: none */
 };
+
+static bool is_newer(const struct found *a, const struct found *b)
+{
+    return a->start > b->start || (a->start == b->start && a->step > b->step);
+}
 
 static void take_newer(struct found *newest, const struct found *file)
 {
-    if (!newest->name[0] || file->start > newest->start ||
-        (file->start == newest->start && file->step > newest->step))
-        *newest = *file;
+    if (!newest->name[0] || is_newer(file, newest)) *newest = *file;
 }
 
 static bool is_later(const struct found *a, const struct found *b)
@@ -47,10 +53,10 @@ static void take_unreadable(struct search *search, const struct found *file)
     snprintf(search->reason, sizeof search->reason, "%s", tr_error());
 }
 
-/* Looks at the checkpoints of the folder that are not the run's (NULL: all). */
-static void search_folder(DIR *folder, const char *where, const uint64_t *run,
-                          struct search *search)
+/* Looks once at the checkpoints of the folder that are not the run's (NULL: all). */
+static void look(DIR *folder, const char *where, const uint64_t *run, struct search *search)
 {
+    rewinddir(folder);
     for (const struct dirent *entry; (entry = readdir(folder));) {
         char path[PATH_MAX];
         struct tr_state state;
@@ -63,8 +69,10 @@ static void search_folder(DIR *folder, const char *where, const uint64_t *run,
             status = tr_fail("%s: the name is too long", entry->d_name);
         if (status == TR_OK) status = tr_ckpt_read_state(path, &state);
         if (status < 0) status = tr_ckpt_read_state(path, &state); /* an error that passes */
-        /* One that has gone since the folder was read was removed by the run that writes there. */
-        if (fstatat(dirfd(folder), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0) continue;
+        if (fstatat(dirfd(folder), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+            if (errno == ENOENT && file.step > search->gone) search->gone = file.step;
+            continue;
+        }
         file.written = st.st_mtim;
         if (status < 0) {
             take_unreadable(search, &file);
@@ -77,6 +85,58 @@ static void search_folder(DIR *folder, const char *where, const uint64_t *run,
         else if (file.step > search->own_end)
             search->own_end = file.step;
     }
+}
+
+/* A sum over the names of the checkpoints, which does not depend on their order. */
+static uint64_t sum_names(DIR *folder)
+{
+    uint64_t sum = 0;
+    long long step;
+    rewinddir(folder);
+    for (const struct dirent *entry; (entry = readdir(folder));) {
+        uint64_t hash = 14695981039346656037u; /* FNV-1a */
+        if (!tr_ckpt_is_named(entry->d_name, "", &step)) continue;
+        for (const char *c = entry->d_name; *c; ++c) hash = (hash ^ (uint8_t)*c) * 1099511628211u;
+        sum += hash;
+    }
+    return sum;
+}
+
+/* Looks once; whether what was found can be relied on. A reading may miss a file that was removed
+ * and the newer one that came for it, so the names must be the same before and after. Where files
+ * go all the time, a newest that is newer than these and than `before`, that of the look before, is
+ * of the run that writes there. */
+static bool look_settles(DIR *folder, const char *where, const uint64_t *run,
+                         const struct found *before, struct search *search)
+{
+    const struct found *newest = &search->readable;
+    const uint64_t names = sum_names(folder);
+    look(folder, where, run, search);
+    if (sum_names(folder) == names) return true;
+    return before->name[0] && newest->step > search->gone && is_newer(newest, before);
+}
+
+/* Looks at the folder until that is settled. */
+static tr_status search_folder(const char *option, const char *where, const uint64_t *run,
+                               struct search *search)
+{
+    enum { TRIES = 50, PAUSE_NS = 10000000 };
+    static const double most_seconds = 60;
+    const double began = tr_clock_seconds();
+    for (int tries = 0; tries < TRIES && tr_clock_seconds() - began < most_seconds; ++tries) {
+        const struct found before = search->readable;
+        *search = (struct search){.start = search->start, .own_end = -1, .gone = -1};
+        DIR *folder = opendir(where);
+        if (!folder) return tr_fail("--%s=%s: %s", option, where, strerror(errno));
+        const bool is_settled = look_settles(folder, where, run, &before, search);
+        closedir(folder);
+        if (is_settled) return TR_OK;
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    }
+    return tr_fail("--%s=%s: a run that writes there removes checkpoints (--keep) faster than this "
+                   "folder is read, so the newest is not known: give a file of it, or start again "
+                   "when that run saves less often or has ended",
+                   option, where);
 }
 
 /* The newest of what was found. One that cannot be read and was written later than the newest of
@@ -108,10 +168,7 @@ tr_status tr_ckpt_find(const char *option, const char *where, char *path, size_t
     const bool is_folder = S_ISDIR(st.st_mode);
     if (is_folder) {
         struct search search = {.start = 0};
-        DIR *folder = opendir(where);
-        if (!folder) return tr_fail("--%s=%s: %s", option, where, strerror(errno));
-        search_folder(folder, where, NULL, &search);
-        closedir(folder);
+        TR_TRY(search_folder(option, where, NULL, &search));
         TR_TRY(choose(option, where, &search, &newest));
     }
     if (snprintf(path, path_bytes, "%s%s%s", where, is_folder ? "/" : "", newest.name) >=
@@ -123,11 +180,8 @@ tr_status tr_ckpt_find(const char *option, const char *where, char *path, size_t
 void tr_ckpt_survey(const char *where, uint64_t run, uint64_t *start, char *name, int64_t *last)
 {
     struct search search = {.start = *start, .own_end = -1};
-    DIR *folder = opendir(where);
-    if (folder) {
-        search_folder(folder, where, &run, &search);
-        closedir(folder);
-    }
+    /* What was found counts also where the folder does not settle. */
+    (void)search_folder("checkpoint", where, &run, &search);
     *start = search.start;
     *last = search.own_end;
     memcpy(name, search.readable.name, sizeof search.readable.name);

@@ -27,10 +27,11 @@ def bandwidth(gib=1):
 
 
 def tutti(how, folder):
-    """Tokens a second."""
+    """Tokens a second: of all, and of those after the first one, for which the prompt is read."""
     out = subprocess.run([how.build + "/bin/tutti-train", "generate", "--from=" + folder, "--prompt=" + how.prompt, f"--tokens={how.tokens}",
                           "--temperature=0", f"--threads={how.threads}"], check=True, capture_output=True).stderr.decode(errors="replace")
-    return float(how.tokens) / float(re.search(r"tokens in ([0-9.]+) s", out).group(1))
+    seconds, later = re.search(r"tokens in ([0-9.]+) s: .* then ([0-9.]+) tokens/s", out).groups()
+    return float(how.tokens) / float(seconds), float(later)
 
 
 def transformers_model():
@@ -66,7 +67,7 @@ def main():
     how = parser.parse_args()
     torch.set_num_threads(how.threads)
     model = transformers_model()
-    rates = {"tutti-train": [], "transformers": []}
+    rates = {"tutti-train": [], "after the first": [], "transformers": []}
     memory = []
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([how.build + "/bin/tutti-train", *(f"--{name}={value}" for name, value in MODEL.items()), "--batch=1", "--micro-batch=1",
@@ -75,7 +76,8 @@ def main():
         weights = 4 * (MODEL["layers"] * (12 * MODEL["width"] ** 2 + 13 * MODEL["width"]) + MODEL["vocabulary"] * MODEL["width"] + 2 * MODEL["width"])
         for _ in range(how.turns):
             memory.append(bandwidth())
-            rates["tutti-train"].append(tutti(how, folder))
+            for name, rate in zip(rates, tutti(how, folder)):
+                rates[name].append(rate)
             if model:
                 rates["transformers"].append(transformers(how, model))
     read = median(memory)
@@ -83,9 +85,9 @@ def main():
           f"a token reads {weights / 1e6:.0f} MB of weights: at most {read / weights:.1f} tokens/s")
     for name, values in rates.items():
         if values:
-            print(f"{name:12s} best {max(values):.1f}, median {median(values):.1f} tokens/s: {100 * median(values) * weights / read:.0f} % of the bandwidth")
+            print(f"{name:15s} best {max(values):.1f}, median {median(values):.1f} tokens/s: {100 * median(values) * weights / read:.0f} % of the bandwidth")
         else:
-            print(f"{name:12s} not timed: this Python has none")
+            print(f"{name:15s} not timed: this Python has none")
 
 
 main()

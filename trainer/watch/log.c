@@ -11,18 +11,32 @@
 #include "../utf8.h"
 #include "clock.h"
 
-/* Whether text[n], the beginning of a file, is one of a log, or a part of that. Each line begins
- * with a key of these; before there were headers, all began with the step. */
+/* Whether text[n] begins as the pattern, or is a part of that; # stands for a number, and blanks do
+ * not count. */
+static bool begins(const char *text, size_t n, const char *pattern)
+{
+    size_t at = 0;
+    for (; *pattern; ++pattern) {
+        while (at < n && text[at] == ' ') ++at;
+        const size_t before = at;
+        while (*pattern == '#' && at < n && strchr("-0123456789", text[at])) ++at;
+        if (at == n) return true;
+        if (*pattern == '#' ? at == before : text[at++] != *pattern) return false;
+    }
+    return true;
+}
+
+/* Whether text[n], the beginning of a file, is one of a log, or a part of that. Other data may have
+ * lines of JSON, too, with a kind or a step. Before there were headers, all lines began with the
+ * step. */
 static bool is_log(const char *text, size_t n)
 {
-    static const char *const keys[] = {"\"kind\"", "\"step\""};
-    size_t at = 0;
-    if (at < n && text[at++] != '{') return false;
-    while (at < n && text[at] == ' ') ++at;
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; ++i) {
-        const size_t length = strlen(keys[i]);
-        if (!strncmp(text + at, keys[i], n - at < length ? n - at : length)) return true;
-    }
+    static const char *const lines[] = {
+        "{\"kind\":\"run\",\"version\":", "{\"kind\":\"step\",\"step\":#,\"loss\":",
+        "{\"kind\":\"held_out\",\"step\":#,\"held_out_loss\":", "{\"step\":#,\"loss\":",
+        "{\"step\":#,\"held_out_loss\":"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; ++i)
+        if (begins(text, n, lines[i])) return true;
     return false;
 }
 
@@ -45,16 +59,18 @@ static off_t whole_lines(int fd, off_t nbytes)
  * one would be glued to it. */
 static tr_status look_at(int fd, const char *path)
 {
-    char text[64];
+    char text[256];
     struct stat st;
     if (fstat(fd, &st) < 0) return tr_fail("--log=%s: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode)) return TR_OK;
     const ssize_t n = pread(fd, text, sizeof text, 0);
     if (n < 0) return tr_fail("--log=%s: %s", path, strerror(errno));
     if (!is_log(text, (size_t)n))
-        return tr_fail("--log=%s: the file has something else than the lines of a log, which begin "
-                       "with {\"kind\"; it stays as it is: give another file, or remove it",
-                       path);
+        return tr_fail(
+            "--log=%s: the file has something else than the lines of a log, the first of "
+            "which begins with {\"kind\": \"run\", \"version\"; it stays as it is: give "
+            "another file, or remove it",
+            path);
     const off_t whole = whole_lines(fd, st.st_size);
     if (whole < 0 || (whole < st.st_size && truncate(path, whole) < 0))
         return tr_fail("--log=%s: the last line has no end and cannot be removed: %s", path,

@@ -77,7 +77,9 @@ static struct axis value_axis(double lowest, double highest, const struct panel 
 static struct axis step_axis(double lowest, double highest)
 {
     enum { TICKS = 10 };
-    if (lowest >= highest) lowest -= 1, highest += 1;
+    /* A share of the step, too: beside 2^53 a double has no place for 1. */
+    const double room = fmax(1, 1e-9 * fabs(lowest));
+    if (lowest >= highest) lowest -= room, highest += room;
     struct axis a = {.lowest = lowest, .highest = highest, .from = LEFT, .to = WIDTH - RIGHT};
     a.step = fmax(1, round_step((highest - lowest) / TICKS));
     a.first = ceil(lowest / a.step) * a.step;

@@ -16,12 +16,13 @@
 #include <vgpu/random.h>
 
 enum {
-    STEPS_A_CALL = 4,    /* a call that does not wait runs 0 to 3 */
-    LOOKS = 4,           /* rounds without a change before a deadlock is reported, at least */
-    MOST_LOOKS = 64,     /* at most */
-    IDLE_STEPS = 16,     /* of kernels that run and change nothing, until all look again */
-    FIRST_PAUSE_US = 20, /* between two such rounds; twice as long each time */
-    LONGEST_PAUSE_US = 1000,
+    STEPS_A_CALL = 4,        /* a call that does not wait runs 0 to 3 */
+    LOOKS = 4,               /* rounds without a change before a deadlock is reported, at least */
+    MOST_LOOKS = 64,         /* at most */
+    IDLE_STEPS = 16,         /* of kernels that run and change nothing, until all look again */
+    FIRST_PAUSE_US = 20,     /* between two such rounds; twice as long each time */
+    LONGEST_PAUSE_US = 4000, /* a round runs the loops of all kernels that wait */
+    HOST_PAUSE_US = 1000,    /* of a thread that waits for the host */
     TEXT = 4096
 };
 
@@ -336,7 +337,7 @@ static void wait_for_host_function(void)
         if (vd_now_ns() > until)
             go_free();
         else
-            pause_for(LONGEST_PAUSE_US);
+            pause_for(HOST_PAUSE_US);
     }
 }
 
@@ -420,7 +421,7 @@ bool vd_executor_finish(uint32_t ms)
         if (moves) moved_ns = now;
         if (now - begun >= most || now - moved_ns >= most / 10) break;
         if (ex.free)
-            pause_for(LONGEST_PAUSE_US);
+            pause_for(HOST_PAUSE_US);
         else if (!step())
             stuck();
         vd_give_way();
@@ -437,7 +438,7 @@ static void watch_for_idleness(void)
         const uint64_t waited = vd_now_ns() - since, most = vd.settings.idle_ms * UINT64_C(1000000);
         if (ex.inside == 0 && waited >= most) go_free();
         if (!ex.free)
-            pause_for(waited < most ? (uint32_t)((most - waited) / 1000 + 1) : LONGEST_PAUSE_US);
+            pause_for(waited < most ? (uint32_t)((most - waited) / 1000 + 1) : HOST_PAUSE_US);
     }
 }
 

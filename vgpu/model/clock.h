@@ -31,7 +31,7 @@ struct vg_clock {
     uint32_t top;     /* the highest epoch under the node, floor included */
     uint32_t present; /* a bit a child; level 0 has all 32 epochs, or none with present == 0 */
     uint32_t level;
-    uint32_t unused;
+    uint32_t number; /* another one for each node that was at the address */
 };
 
 struct vg_clock *vg_clock_get(struct vg_clock *clock);
@@ -49,6 +49,39 @@ void vg_clock_end(struct vg_clock **into, uint32_t first, uint32_t n);
 
 /* Up to which epoch the thread is known; 0: not at all. */
 uint32_t vg_clock_epoch(const struct vg_clock *clock, uint32_t block, uint32_t thread);
+
+/* A warp that was looked up in a clock. The lanes of a warp ask for those of another one, most of
+ * them in the same clock. */
+struct vg_looked_up {
+    const struct vg_clock *clock; /* NULL: nothing was looked up */
+    const struct vg_clock *lanes; /* the warp's node; NULL: all are known up to `known` */
+    uint32_t number, known;       /* number: the clock's */
+    uint64_t warp;
+};
+enum { VG_LOOKED_UP = 64 };
+void vg_clock_look_up(struct vg_looked_up *into, const struct vg_clock *clock, uint64_t warp);
+
+/* Up to which epoch a thread of the warp that was looked up is known. */
+static inline uint32_t vg_looked_up_epoch(const struct vg_looked_up *found, uint32_t thread)
+{
+    if (found->lanes == NULL) return found->known;
+    const uint32_t own = ((const uint32_t *)(const void *)(found->lanes + 1))[thread % 32];
+    return own > found->known ? own : found->known;
+}
+
+/* As vg_clock_epoch, with what was looked up before. */
+static inline uint32_t vg_clock_epoch_again(struct vg_looked_up before[VG_LOOKED_UP],
+                                            const struct vg_clock *clock, uint32_t block,
+                                            uint32_t thread)
+{
+    if (clock == NULL) return 0;
+    const uint64_t warp = ((uint64_t)block * VG_BLOCK_THREADS + thread) / 32;
+    const uint64_t hash = ((uint64_t)(uintptr_t)clock ^ warp) * UINT64_C(0x9e3779b97f4a7c15);
+    struct vg_looked_up *at = &before[(hash >> 32) % VG_LOOKED_UP];
+    if (at->clock != clock || at->warp != warp || at->number != clock->number)
+        vg_clock_look_up(at, clock, warp);
+    return vg_looked_up_epoch(at, thread);
+}
 /* All blocks with lower serial numbers have ended and are known. */
 uint32_t vg_clock_ended_below(const struct vg_clock *clock);
 /* How many nodes exist: for tests. */

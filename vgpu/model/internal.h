@@ -181,6 +181,7 @@ struct vg_model {
     struct vg_history *histories; /* a ring, the one that was trimmed longest ago first */
     uint64_t nentries;            /* of all histories */
 
+    struct vg_looked_up looked_up[VG_LOOKED_UP];
     uint64_t nspots; /* slots of all threads */
     struct vg_clock *sc_all;
     /* What the host may know: what was released at scope .sys to reachable memory and has left the
@@ -215,7 +216,8 @@ static inline bool vg_known(const struct vg_block_clock *block, uint32_t thread,
         /* What a thread gives away ends its epoch: nobody else knows the present one. */
         if (epoch >= block->threads[other].epoch) return false;
     }
-    return epoch <= vg_clock_epoch(block->threads[thread].known, serial, other);
+    return epoch <= vg_clock_epoch_again(block->model->looked_up, block->threads[thread].known,
+                                         serial, other);
 }
 
 /* model.c */

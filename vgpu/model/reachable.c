@@ -36,12 +36,15 @@ struct line {
     uint64_t offset, born;
     uint64_t landed; /* model->landed and model->published when it was read */
     struct vg_clock *published;
-    bool valid;
+    uint64_t read; /* renewals of the buffer when the line was read; 0: it was not */
+    uint8_t next;  /* of the lines with its hash: number + 1, or 0 */
     unsigned char bytes[LINE];
 };
 
 struct vg_buffer {
     uint32_t nstores, next_line;
+    uint64_t renewals;    /* from 1 on; a line is valid that was read since the last one */
+    uint8_t first[LINES]; /* of the lines with each hash: number + 1, or 0 */
     struct waiting stores[MOST_STORES];
     struct line lines[LINES];
 };
@@ -62,22 +65,43 @@ static struct vg_buffer *buffer_of(const struct vg_model *model, int device)
 static struct vg_buffer *buffer_make(struct vg_model *model, int device)
 {
     struct vg_buffer **buffer = &model->buffers[device + 1];
-    if (*buffer == NULL) *buffer = vg_need(sizeof **buffer);
+    if (*buffer == NULL) {
+        *buffer = vg_need(sizeof **buffer);
+        (*buffer)->renewals = 1;
+    }
     return *buffer;
 }
 
-static void line_read(struct vg_model *model, struct line *line)
+static void line_read(struct vg_model *model, const struct vg_buffer *buffer, struct line *line)
 {
     const uint64_t left = line->region->nbytes - line->offset;
     vg_bytes_read(line->region->bytes + line->offset, line->bytes, left < LINE ? left : LINE);
-    line->valid = true;
+    line->read = buffer->renewals;
     line->born = model->now;
     line->landed = model->landed;
     vg_clock_replace(&line->published, model->published);
 }
 
-static void line_clear(struct line *line)
+static bool is_valid(const struct vg_buffer *buffer, const struct line *line)
 {
+    return line->read == buffer->renewals;
+}
+
+static uint32_t hash_of(const struct vg_region *region, uint64_t offset)
+{
+    const uint64_t key = (uint64_t)(uintptr_t)region ^ offset / LINE;
+    _Static_assert(LINES == 1 << 6, "the shift leaves 6 bits");
+    return (uint32_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 58);
+}
+
+/* The line becomes a free one. */
+static void line_clear(struct vg_buffer *buffer, struct line *line)
+{
+    if (line->region != NULL) {
+        uint8_t *at = &buffer->first[hash_of(line->region, line->offset)];
+        while (*at != line - buffer->lines + 1) at = &buffer->lines[*at - 1].next;
+        *at = line->next;
+    }
     vg_clock_put(line->published);
     *line = (struct line){0};
 }
@@ -85,9 +109,10 @@ static void line_clear(struct line *line)
 static struct line *line_of(struct vg_buffer *buffer, const struct vg_region *region,
                             uint64_t offset)
 {
-    for (uint32_t i = 0; i < LINES; i++)
-        if (buffer->lines[i].region == region && buffer->lines[i].offset == offset / LINE * LINE)
-            return &buffer->lines[i];
+    const uint64_t begin = offset / LINE * LINE;
+    for (uint8_t i = buffer->first[hash_of(region, begin)]; i != 0; i = buffer->lines[i - 1].next)
+        if (buffer->lines[i - 1].region == region && buffer->lines[i - 1].offset == begin)
+            return &buffer->lines[i - 1];
     return NULL;
 }
 
@@ -95,9 +120,14 @@ static struct line *line_make(struct vg_buffer *buffer, struct vg_region *region
 {
     struct line *line = line_of(buffer, region, offset);
     if (line != NULL) return line;
-    line = &buffer->lines[buffer->next_line++ % LINES];
-    vg_clock_put(line->published);
-    *line = (struct line){.region = region, .offset = offset / LINE * LINE};
+    const uint32_t i = buffer->next_line++ % LINES;
+    line = &buffer->lines[i];
+    line_clear(buffer, line);
+    line->region = region;
+    line->offset = offset / LINE * LINE;
+    uint8_t *first = &buffer->first[hash_of(region, line->offset)];
+    line->next = *first;
+    *first = (uint8_t)(i + 1);
     return line;
 }
 
@@ -174,7 +204,7 @@ void vg_model_flush(struct vg_model *model, int device)
 void vg_buffer_renew(struct vg_model *model, int device)
 {
     struct vg_buffer *buffer = buffer_of(model, device);
-    for (uint32_t i = 0; buffer != NULL && i < LINES; i++) buffer->lines[i].valid = false;
+    if (buffer != NULL) buffer->renewals++;
 }
 
 void vg_buffer_forget(struct vg_model *model, const struct vg_region *region)
@@ -188,7 +218,7 @@ void vg_buffer_forget(struct vg_model *model, const struct vg_region *region)
                 i++;
         }
         for (uint32_t i = 0; buffer != NULL && i < LINES; i++)
-            if (buffer->lines[i].region == region) line_clear(&buffer->lines[i]);
+            if (buffer->lines[i].region == region) line_clear(buffer, &buffer->lines[i]);
     }
 }
 
@@ -200,7 +230,7 @@ static void stir(struct vg_model *model, struct vg_buffer *buffer)
         release_store(model, buffer, vg_random_below(model, buffer->nstores));
     if ((dice & 12) == 0) {
         struct line *line = &buffer->lines[(dice >> 8) % LINES];
-        if (line->region != NULL && !line->valid) line_read(model, line);
+        if (line->region != NULL && !is_valid(buffer, line)) line_read(model, buffer, line);
     }
 }
 
@@ -217,8 +247,8 @@ struct vg_look vg_buffer_load(struct vg_model *model, int device, struct vg_regi
     const bool again =
         model->settings.reads == VG_READ_NEWEST ||
         (model->settings.reads == VG_READ_RANDOM && (vg_random(&model->random) & 1) != 0);
-    if (!line->valid || again || model->now - line->born > model->settings.late)
-        line_read(model, line);
+    if (!is_valid(buffer, line) || again || model->now - line->born > model->settings.late)
+        line_read(model, buffer, line);
     else
         model->counts.older++;
     memcpy(value, line->bytes + offset % LINE, how->nbytes);
@@ -295,7 +325,7 @@ bool vg_buffer_change(struct vg_model *model, int device, struct vg_region *regi
     } while (written && !vg_bytes_exchange(region->bytes + offset, old, value, how->nbytes));
     model->landed += written;
     if (buffer != NULL) {
-        line_read(model, line_make(buffer, region, offset));
+        line_read(model, buffer, line_make(buffer, region, offset));
         if (how->scope == VG_SCOPE_SYS && (how->order == VG_ACQUIRE || how->order == VG_ACQ_REL))
             vg_buffer_renew(model, device);
     }

@@ -5,14 +5,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct vg_arena_block;
-struct vg_arena {
-    struct vg_arena_block *blocks;
-    size_t used; /* of the first block */
-};
-
+struct vg_arena;
+struct vg_arena *vg_ptx_arena_create(void); /* NULL: there is no memory */
 /* Zeroed memory, aligned to 16; NULL: there is none. */
 void *vg_ptx_arena_alloc(struct vg_arena *arena, size_t nbytes);
-void vg_ptx_arena_fini(struct vg_arena *arena);
+void vg_ptx_arena_destroy(struct vg_arena *arena);
 
 #endif

@@ -158,18 +158,33 @@ void vg_ptx_debug_section(struct vg_reader *r)
     }
 }
 
+/* The label of the name in an open table of numbers of labels + 1, or where it would be. */
+static uint32_t *slot_of(const struct vg_debug *debug, uint32_t *table, uint32_t room,
+                         const char *name, uint32_t length)
+{
+    uint32_t *slot = &table[vg_ptx_hash(name, length) & (room - 1)];
+    while (*slot) {
+        const struct label *label = &debug->labels[*slot - 1];
+        if (label->length == length && memcmp(label->name, name, length) == 0) break;
+        slot = slot + 1 < table + room ? slot + 1 : table;
+    }
+    return slot;
+}
+
 void vg_ptx_debug_finish(struct vg_reader *r)
 {
     const struct vg_debug *debug = r->debug;
+    uint32_t room = 16;
+    while (room < 2 * debug->nlabels) room *= 2;
+    uint32_t *table = vg_ptx_alloc(r, room * sizeof *table);
+    for (uint32_t i = 0; i < debug->nlabels; i++) {
+        const struct label *label = &debug->labels[i];
+        uint32_t *slot = slot_of(debug, table, room, label->name, label->length);
+        if (label->text && !*slot) *slot = i + 1;
+    }
     for (uint32_t i = 0; i < debug->npendings; i++) {
         const struct pending *pending = &debug->pendings[i];
-        for (uint32_t j = 0; j < debug->nlabels; j++) {
-            const struct label *label = &debug->labels[j];
-            if (label->length == pending->length && label->text &&
-                memcmp(label->name, pending->label, label->length) == 0) {
-                r->module->places[pending->place].function = label->text;
-                break;
-            }
-        }
+        const uint32_t label = *slot_of(debug, table, room, pending->label, pending->length);
+        if (label) r->module->places[pending->place].function = debug->labels[label - 1].text;
     }
 }

@@ -84,7 +84,7 @@ static const struct {
  * two marks make one operator only without blanks. */
 static int operator_here(const struct vg_reader *r)
 {
-    if (r->token.kind != VG_TOKEN_MARK) return -1;
+    if (r->token.kind != VG_TOKEN_MARK || strchr(",;]})", *r->token.text)) return -1;
     for (unsigned i = 0; i < sizeof operators / sizeof *operators; i++) {
         const char *text = operators[i].text;
         if (*text != *r->token.text) continue;

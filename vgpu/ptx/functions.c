@@ -123,15 +123,16 @@ static void label_read(struct vg_reader *r, const struct vg_token *name)
 static bool body_directive(struct vg_reader *r)
 {
     enum vg_space space;
-    if (vg_ptx_is_word(&r->token, ".reg")) {
+    if (r->token.kind != VG_TOKEN_DOTTED) return false;
+    if (vg_ptx_is_word(&r->token, ".loc")) {
+        vg_ptx_debug_loc(r);
+    } else if (vg_ptx_is_word(&r->token, ".reg")) {
         vg_ptx_registers_read(r);
     } else if (vg_ptx_is_space(&r->token, &space)) {
         vg_ptx_variable_read(r, (struct vg_declaration){.space = space});
     } else if (vg_ptx_is_word(&r->token, ".extern")) {
         vg_ptx_next(r);
         vg_ptx_variable_read(r, (struct vg_declaration){.external = true});
-    } else if (vg_ptx_is_word(&r->token, ".loc")) {
-        vg_ptx_debug_loc(r);
     } else if (vg_ptx_is_word(&r->token, ".file")) {
         vg_ptx_debug_file(r);
     } else if (vg_ptx_is_word(&r->token, ".pragma")) {
@@ -166,7 +167,7 @@ static void body_read(struct vg_reader *r)
 
 void vg_ptx_statement_read(struct vg_reader *r)
 {
-    if (r->token.kind == VG_TOKEN_WORD && r->lexer.at < r->lexer.end) {
+    if (r->token.kind == VG_TOKEN_WORD && r->lexer.at < r->lexer.end && *r->lexer.at != '.') {
         struct vg_lexer ahead = r->lexer;
         const struct vg_token second = vg_ptx_lexer_next(&ahead);
         if (second.kind == VG_TOKEN_MARK && *second.text == ':') {

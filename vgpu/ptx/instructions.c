@@ -244,12 +244,20 @@ static void destination_operand(struct vg_reader *r, struct vg_lowering *low, ch
         low->draft.dst[low->ndst++] = vg_ptx_destination(r, low, operand->pair, VG_PRED, false);
 }
 
+/* The length of the first word; a blank or the end follows each. */
+static size_t word_length(const char *words)
+{
+    size_t length = 0;
+    while (words[length] && words[length] != ' ') length++;
+    return length;
+}
+
 /* How many operands a form has from here on, at least and at most. */
 static void count_operands(const char *spec, bool hint, uint32_t *least, uint32_t *most)
 {
     *least = *most = 0;
     while (*spec) {
-        const size_t length = strcspn(spec, " ");
+        const size_t length = word_length(spec);
         const uint32_t one = *spec != 'h' || hint;
         *most += one;
         if (spec[length - 1] != '?') *least += one;
@@ -285,16 +293,16 @@ static void third_operand(struct vg_reader *r, struct vg_lowering *low,
 static void place_operands(struct vg_reader *r, struct vg_lowering *low, const char *spec,
                            const struct vg_operand *operands, uint32_t n)
 {
-    uint32_t least, most, used = 0;
+    uint32_t least = 0, most, used = 0;
     check_count(r, low, spec, n);
     while (*spec) {
-        const size_t length = strcspn(spec, " ");
+        const size_t length = word_length(spec);
         const bool optional = spec[length - 1] == '?';
         const char pair = length >= 3 ? spec[1] : '\0';
         const char kind = *spec;
         spec += length + (spec[length] == ' ');
         if (kind == 'h' && !low->hint) continue;
-        count_operands(spec, low->hint, &least, &most);
+        if (optional) count_operands(spec, low->hint, &least, &most);
         if (optional && n - used <= least)
             low->nsrc += !strchr("iGZ3", kind);
         else if (kind == '3')
@@ -324,6 +332,7 @@ static uint32_t guard_read(struct vg_reader *r, bool *negated)
 static void opcode_read(struct vg_reader *r, struct vg_opcode *opcode)
 {
     size_t length = 0;
+    opcode->nmodifiers = 0;
     opcode->name = vg_ptx_expect_name(r, "an instruction");
     while (r->token.kind == VG_TOKEN_DOTTED && r->token.glued) {
         if (opcode->nmodifiers == VG_MAX_MODIFIERS) vg_ptx_unexpected(r, "fewer modifiers before");
@@ -332,6 +341,7 @@ static void opcode_read(struct vg_reader *r, struct vg_opcode *opcode)
         vg_ptx_next(r);
     }
     if (length < opcode->name.length) length = opcode->name.length;
+    opcode->length = (uint32_t)length;
     if (length >= sizeof opcode->text) length = sizeof opcode->text - 1;
     memcpy(opcode->text, opcode->name.text, length);
     opcode->text[length] = '\0';
@@ -357,7 +367,7 @@ static void unsupported(struct vg_reader *r, struct vg_lowering *low)
 
 void vg_ptx_instruction_read(struct vg_reader *r)
 {
-    struct vg_opcode opcode = {.nmodifiers = 0};
+    struct vg_opcode opcode;
     struct vg_operand operands[VG_MAX_OPERANDS];
     const uint32_t line = r->token.line;
     uint32_t guard = VG_DRAFT_NONE;
@@ -367,18 +377,12 @@ void vg_ptx_instruction_read(struct vg_reader *r)
     struct vg_lowering low = {.draft = vg_ptx_draft_make(r, line, guard), .opcode = opcode.text};
     if (negated) low.draft.in.flags |= VG_GUARD_NOT;
     if (vg_ptx_special_read(r, &opcode, &low)) return;
-    const struct vg_form *form = vg_ptx_form_find(r, &opcode);
+    const struct vg_form *form = vg_ptx_form_apply(r, &opcode, &low);
     if (!form) {
         vg_ptx_skip_operands(r);
         unsupported(r, &low);
         return;
     }
-    uint32_t far = 0;
-    const char *slot = NULL;
-    low.draft.in.op = form->op;
-    low.draft.in.mode = form->mode;
-    low.draft.in.flags |= form->flags;
-    vg_ptx_form_matches(form, &opcode, &low, &far, &slot);
     low.specials = form->op == VG_CVT && low.draft.in.type2 <= VG_S64;
     const uint32_t n = vg_ptx_operands_read(r, operands);
     if (*form->operands == '2') {

@@ -8,17 +8,17 @@
 
 struct vg_opcode {
     struct vg_token name, modifiers[VG_MAX_MODIFIERS]; /* modifiers with their dots */
-    uint32_t nmodifiers;
-    char text[64]; /* name and modifiers, for errors */
+    uint32_t nmodifiers, length; /* length: of name and modifiers, in the PTX */
+    char text[64];               /* name and modifiers, for errors */
 };
 
 /* What the tables of forms were compared with: ptxas of this version, for this architecture. */
 enum { VG_PTX_VERSION = 90, VG_PTX_TARGET = 90 };
 
-/* match.c: the opcode's form; NULL: it is not supported, or of a later PTX. */
-const struct vg_form *vg_ptx_form_find(struct vg_reader *r, const struct vg_opcode *opcode);
-bool vg_ptx_form_matches(const struct vg_form *form, const struct vg_opcode *opcode,
-                         struct vg_lowering *low, uint32_t *far, const char **expected);
+/* match.c: the opcode's form; NULL: it is not supported, or of a later PTX. Sets in the draft what
+ * the form and the modifiers say. */
+const struct vg_form *vg_ptx_form_apply(struct vg_reader *r, const struct vg_opcode *opcode,
+                                        struct vg_lowering *low);
 
 /* Instructions that the table of forms cannot say: mov, bra, brx, call. True: it was one. */
 bool vg_ptx_special_read(struct vg_reader *r, const struct vg_opcode *opcode,

@@ -4,6 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What names are made of; anything else is 0. */
+enum { DIGIT = 1, LETTER, SIGN };
+static const unsigned char kinds[256] = {['0' ... '9'] = DIGIT,
+                                         ['a' ... 'z'] = LETTER,
+                                         ['A' ... 'Z'] = LETTER,
+                                         ['_'] = SIGN,
+                                         ['$'] = SIGN};
+
 static bool is_digit(char c)
 {
     return c >= '0' && c <= '9';
@@ -11,12 +19,12 @@ static bool is_digit(char c)
 
 static bool is_letter(char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    return kinds[(unsigned char)c] == LETTER;
 }
 
 static bool is_name(char c)
 {
-    return is_letter(c) || is_digit(c) || c == '_' || c == '$';
+    return kinds[(unsigned char)c] != 0;
 }
 
 static int digit_value(char c)

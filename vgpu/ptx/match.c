@@ -88,7 +88,7 @@ static struct slot slot_read(const char **at)
 /* Whether the modifiers are those of the form. Like ptxas it takes most in any order: each slot
  * takes the first modifier that fits. *far: the first modifier that no slot takes; *slot: what was
  * expected. */
-bool vg_ptx_form_matches(const struct vg_form *form, const struct vg_opcode *opcode,
+static bool form_matches(const struct vg_form *form, const struct vg_opcode *opcode,
                          struct vg_lowering *low, uint32_t *far, const char **expected)
 {
     uint32_t used = 0, first = 0, after_type = 0, before = 0;
@@ -148,7 +148,7 @@ static bool is_later(const struct vg_reader *r, const struct vg_opcode *opcode, 
     return false;
 }
 
-const struct vg_form *vg_ptx_form_find(struct vg_reader *r, const struct vg_opcode *opcode)
+static const struct vg_form *form_find(struct vg_reader *r, const struct vg_opcode *opcode)
 {
     bool named = false;
     uint32_t far = 0;
@@ -158,7 +158,7 @@ const struct vg_form *vg_ptx_form_find(struct vg_reader *r, const struct vg_opco
             if (*form->name != *opcode->name.text || !vg_ptx_is_word(&opcode->name, form->name))
                 continue;
             named = true;
-            if (vg_ptx_form_matches(form, opcode, NULL, &far, &slot)) return form;
+            if (form_matches(form, opcode, NULL, &far, &slot)) return form;
         }
     if (vg_ptx_is_unsupported(opcode) || is_later(r, opcode, named)) return NULL;
     char expected[100];
@@ -171,4 +171,54 @@ const struct vg_form *vg_ptx_form_find(struct vg_reader *r, const struct vg_opco
                     opcode->text, expected);
     vg_ptx_fail(r, opcode->name.line, "%.60s: expected %s, found '%.*s'", opcode->text, expected,
                 VG_NAMED(opcode->modifiers[far]));
+}
+
+/* What the form and the modifiers of an opcode set. A text has few opcodes, which it repeats. */
+struct vg_opcode_set {
+    const char *text; /* of the opcode, in the PTX */
+    uint32_t length;
+    const struct vg_form *form; /* NULL: the place is free */
+    struct vg_instr in;
+    bool hint, evicts;
+};
+enum { KNOWN = 1024 };
+
+/* Where the opcode is, or would be; another one may be there. */
+static struct vg_opcode_set *place_of(struct vg_reader *r, const struct vg_opcode *opcode)
+{
+    if (!r->known) r->known = vg_ptx_alloc(r, KNOWN * sizeof *r->known);
+    return &r->known[vg_ptx_hash(opcode->name.text, opcode->length) % KNOWN];
+}
+
+const struct vg_form *vg_ptx_form_apply(struct vg_reader *r, const struct vg_opcode *opcode,
+                                        struct vg_lowering *low)
+{
+    struct vg_opcode_set *known = place_of(r, opcode);
+    struct vg_instr *in = &low->draft.in;
+    const struct vg_instr given = *in;
+    if (!known->form || known->length != opcode->length ||
+        memcmp(known->text, opcode->name.text, opcode->length) != 0) {
+        uint32_t far = 0;
+        const char *slot = NULL;
+        const struct vg_form *form = form_find(r, opcode);
+        if (!form) return NULL;
+        struct vg_lowering set = {.draft = vg_ptx_draft_make(r, 0, VG_DRAFT_NONE)};
+        set.draft.in.op = form->op;
+        set.draft.in.mode = form->mode;
+        set.draft.in.flags = form->flags;
+        form_matches(form, opcode, &set, &far, &slot);
+        *known = (struct vg_opcode_set){.text = opcode->name.text,
+                                        .length = opcode->length,
+                                        .form = form,
+                                        .in = set.draft.in,
+                                        .hint = set.hint,
+                                        .evicts = set.evicts};
+    }
+    *in = known->in;
+    in->flags |= given.flags;
+    in->line = given.line;
+    in->place = given.place;
+    low->hint = known->hint;
+    low->evicts = known->evicts;
+    return known->form;
 }

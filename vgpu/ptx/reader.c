@@ -61,11 +61,6 @@ void vg_ptx_next(struct vg_reader *r)
     if (r->token.kind == VG_TOKEN_BAD) vg_ptx_unexpected(r, r->token.wrong + strlen("expected "));
 }
 
-bool vg_ptx_is(const struct vg_reader *r, char mark)
-{
-    return r->token.kind == VG_TOKEN_MARK && *r->token.text == mark;
-}
-
 bool vg_ptx_accept(struct vg_reader *r, char mark)
 {
     if (!vg_ptx_is(r, mark)) return false;
@@ -79,12 +74,6 @@ void vg_ptx_expect(struct vg_reader *r, char mark, const char *where)
     char expected[96];
     snprintf(expected, sizeof expected, "'%c' %s", mark, where);
     vg_ptx_unexpected(r, expected);
-}
-
-bool vg_ptx_is_word(const struct vg_token *token, const char *word)
-{
-    return (token->kind == VG_TOKEN_WORD || token->kind == VG_TOKEN_DOTTED) &&
-           strlen(word) == token->length && memcmp(token->text, word, token->length) == 0;
 }
 
 bool vg_ptx_accept_word(struct vg_reader *r, const char *word)
@@ -224,13 +213,12 @@ static void module_read(struct vg_reader *r)
 
 int vg_ptx_read(const char *text, size_t nbytes, struct vg_module **module, char error[256])
 {
-    struct vg_arena *arena = calloc(1, sizeof *arena);
+    struct vg_arena *arena = vg_ptx_arena_create();
     struct vg_reader *r = arena ? vg_ptx_arena_alloc(arena, sizeof *r) : NULL;
     struct vg_module *read = r ? vg_ptx_arena_alloc(arena, sizeof *read) : NULL;
     if (!read) {
         snprintf(error, ERROR_BYTES, "line 1: no memory to read PTX, expected some");
-        if (arena) vg_ptx_arena_fini(arena);
-        free(arena);
+        vg_ptx_arena_destroy(arena);
         return -1;
     }
     read->arena = arena;
@@ -242,8 +230,7 @@ int vg_ptx_read(const char *text, size_t nbytes, struct vg_module **module, char
     r->place = UINT32_MAX;
     if (setjmp(r->out) != 0) {
         free(r->units);
-        vg_ptx_arena_fini(arena);
-        free(arena);
+        vg_ptx_arena_destroy(arena);
         return -1;
     }
     vg_ptx_debug_init(r);
@@ -255,8 +242,5 @@ int vg_ptx_read(const char *text, size_t nbytes, struct vg_module **module, char
 
 void vg_module_destroy(struct vg_module *module)
 {
-    if (!module) return;
-    struct vg_arena *arena = module->arena;
-    vg_ptx_arena_fini(arena);
-    free(arena);
+    if (module) vg_ptx_arena_destroy(module->arena);
 }

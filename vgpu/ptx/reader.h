@@ -10,6 +10,7 @@
 #define VGPU_PTX_READER_H
 
 #include <setjmp.h>
+#include <string.h>
 
 #include <vgpu/code.h>
 #include <vgpu/ptx/arena.h>
@@ -130,7 +131,8 @@ struct vg_reader {
     struct vg_routine *routines; /* of each function of the module */
     uint32_t routines_room, functions_room, variables_room, targets_room, constants_room;
     uint32_t fixups_room, places_room, files_room, texts_room;
-    void *constant_table; /* constants.c: finds a constant that is there already */
+    struct vg_opcode_set *known; /* match.c: opcodes that were read */
+    void *constant_table;        /* constants.c: finds a constant that is there already */
     uint32_t constant_table_room, constant_table_used;
     struct vg_shared *shared;
     uint32_t nshared, shared_room;
@@ -169,10 +171,24 @@ void *vg_ptx_alloc(struct vg_reader *r, size_t nbytes);
 void *vg_ptx_room(struct vg_reader *r, void *array, uint32_t n, uint32_t *room, size_t element);
 const char *vg_ptx_text(struct vg_reader *r, const char *text, size_t length);
 void vg_ptx_next(struct vg_reader *r);
-bool vg_ptx_is(const struct vg_reader *r, char mark);
+static inline bool vg_ptx_is(const struct vg_reader *r, char mark)
+{
+    return r->token.kind == VG_TOKEN_MARK && *r->token.text == mark;
+}
 bool vg_ptx_accept(struct vg_reader *r, char mark);
 void vg_ptx_expect(struct vg_reader *r, char mark, const char *where);
-bool vg_ptx_is_word(const struct vg_token *token, const char *word);
+static inline bool vg_ptx_is_word(const struct vg_token *token, const char *word)
+{
+    return (token->kind == VG_TOKEN_WORD || token->kind == VG_TOKEN_DOTTED) &&
+           strlen(word) == token->length && memcmp(token->text, word, token->length) == 0;
+}
+/* FNV-1a, with its upper half in the lower bits, too: for tables by names. */
+static inline uint32_t vg_ptx_hash(const char *text, uint32_t length)
+{
+    uint32_t hash = 2166136261u;
+    for (uint32_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)text[i]) * 16777619u;
+    return hash ^ hash >> 15;
+}
 bool vg_ptx_accept_word(struct vg_reader *r, const char *word); /* a word or a dotted word */
 struct vg_token vg_ptx_expect_name(struct vg_reader *r, const char *what);
 /* Skips to behind the next ';'. */

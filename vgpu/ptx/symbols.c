@@ -6,9 +6,7 @@
 
 static uint32_t hash_of(const char *text, uint32_t length)
 {
-    uint32_t hash = 2166136261u;
-    for (uint32_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)text[i]) * 16777619u;
-    return (hash ^ hash >> 15) % VG_BUCKETS;
+    return vg_ptx_hash(text, length) % VG_BUCKETS;
 }
 
 static struct vg_symbol *find(struct vg_reader *r, const char *text, uint32_t length)

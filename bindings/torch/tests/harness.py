@@ -152,11 +152,11 @@ def _run(cases, nranks):
         for process in ranks:
             process.start()
         left, errors, whys, dead = {each.name: set(range(nranks)) for each in cases}, {}, {}, set()
+        gone = set()  # ranks that have ended by themselves, where no case asks for that
         until = time.monotonic() + LIMIT_S
-        while any(left.values()) and not errors and time.monotonic() < until:
-            some_live = any(process.is_alive() for process in ranks)  # before the look at the results: one puts its own before it ends
-            if not some_live and results.empty():
-                break
+        while any(left.values()) and not errors and not gone and time.monotonic() < until:
+            # Before the look at the results: a rank puts its own before it ends.
+            ended = {rank for rank, process in enumerate(ranks) if not process.is_alive()}
             while not results.empty():
                 rank, name, outcome, _ = results.get()
                 if outcome in ("ok", "dies") or outcome.startswith("skipped: "):
@@ -167,16 +167,18 @@ def _run(cases, nranks):
                         whys[name] = outcome.removeprefix("skipped: ")
                 else:
                     errors.setdefault(name, []).append(f"rank {rank}: {outcome}")
+            gone = ended - dead
             time.sleep(0.01)
         for end in over:
             os.close(end)
         ends = []
         for rank, process in enumerate(ranks):
-            process.join(0 if errors else max(1, until - time.monotonic()))
+            process.join(0 if errors or gone else max(1, until - time.monotonic()))
             if process.is_alive():
                 process.kill()
                 process.join()
-                ends.append(f"rank {rank} did not end in {LIMIT_S} s")
+                if not errors and not gone:
+                    ends.append(f"rank {rank} did not end in {LIMIT_S} s")
             elif process.exitcode != 0 and rank not in dead:
                 ends.append(f"rank {rank} ended with {process.exitcode}")
         if ends and not errors and not any(left.values()):
@@ -190,7 +192,8 @@ def _run(cases, nranks):
             continue
         failed += 1
         print(f"FAILED  {where}", flush=True)
-        for text in errors.get(each.name, [f"ranks {sorted(left[each.name])} did not end it, or another case failed"]):
+        why = ", ".join([f"ranks {sorted(left[each.name])} did not end it, or another case failed", *ends])
+        for text in errors.get(each.name, [why]):
             print("  | " + text.replace("\n", "\n  | "), flush=True)
     for text in errors.get("the ranks' end", []):
         failed += 1

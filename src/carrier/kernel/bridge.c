@@ -424,17 +424,17 @@ tt_status tt_bridges_move(struct tt_bridges *bridges)
     return result;
 }
 
-static bool is_flushed(const struct peer *peer)
+/* Whatever becomes of this process. */
+static bool has_left(const struct tt_bridge_pair *pair)
 {
-    struct tt_link *tx = peer->pair.tx, *rx = peer->pair.rx;
-    return tx->ops->flushed(tx) && rx->ops->flushed(rx);
+    return pair->tx->ops->delivered(pair->tx) && pair->rx->ops->flushed(pair->rx);
 }
 
 bool tt_bridges_have_work(struct tt_bridges *bridges)
 {
     for (const struct peer *peer = bridges->first; peer; peer = peer->next) {
         if (needs_nothing(bridges, peer)) continue;
-        if (!is_flushed(peer)) return true;
+        if (!has_left(&peer->pair)) return true;
         for (const struct end *end = peer->bound; end; end = end->next)
             if (end->outgoing ? unsent(bridges, end) > 0 : must_tell(end)) return true;
     }
@@ -464,7 +464,7 @@ static bool is_framed(const struct peer *peer, enum tt_bridge_mark mark)
     return true;
 }
 
-/* While frame follows frame a link is never seen flushed: but a frame has left its slot when as
+/* While frame follows frame a link is never seen empty: but a frame has left its slot when as
  * many more are given to the link as a link has slots at most. */
 static bool is_on_its_way(struct peer *peer, enum tt_bridge_mark mark)
 {
@@ -473,7 +473,7 @@ static bool is_on_its_way(struct peer *peer, enum tt_bridge_mark mark)
     if (!at->is_framed && !is_framed(peer, mark)) return false;
     if (!at->is_framed) at->nframes = peer->nframes;
     at->is_framed = true;
-    at->waits = peer->nframes - at->nframes < TT_MAX_SLOTS && !is_flushed(peer);
+    at->waits = peer->nframes - at->nframes < TT_MAX_SLOTS && !has_left(&peer->pair);
     return !at->waits;
 }
 

@@ -220,9 +220,10 @@ static tt_status connect_part(struct tt_comm_core *comm, const struct tt_carried
     comm->fabric->bridged = on->proxy;
     TT_TRY(tt_kernel_take_place(comm, config, offers, must_fail));
     TT_INFO(
-        "communicator %s: rank %d is on GPU %d with %d other ranks; at most %d blocks a call%s",
+        "communicator %s: rank %d is on GPU %d with %d other ranks; at most %d blocks a call%s%s",
         comm->name, comm->rank, comm->gpu, tt_device_room_sharers(on->room) - 1, on->most_blocks,
-        on->place.takes_turns ? ", in turn with other communicators, which have all blocks" : "");
+        on->place.takes_turns ? ", in turn with other communicators, which have all blocks" : "",
+        on->proxy ? "; to each rank of another host by a bridge, over what reaches that rank" : "");
     TT_TRY(tt_kernel_probe(comm, false));
     *amount = on->most_blocks;
     return TT_OK;
@@ -435,7 +436,7 @@ static bool has_sent_replays(struct tt_comm_core *comm, bool *has_marked)
     struct tt_kernel_part *on = comm->kernel;
     if (!on->proxy || !on->graphs || !tt_kernel_has_ended(&on->life)) return true;
     if (tt_fabric_failure(comm->fabric, NULL) || atomic_load(&comm->fabric->aborted)) return true;
-    if (!tt_engine_enter_if_idle(&comm->engine)) return false;
+    if (!tt_engine_try_enter(&comm->engine)) return false;
     const bool sent = tt_proxy_has_sent(on->proxy, TT_BRIDGE_REPLAYS, has_marked);
     tt_engine_leave(&comm->engine);
     return sent;
@@ -464,10 +465,14 @@ static size_t bytes(const struct tt_comm_core *comm)
 static void describe(const struct tt_comm_core *comm, char *text, size_t size)
 {
     const struct tt_kernel_part *on = comm->kernel;
+    char bridges[64] = "";
+    if (on->proxy)
+        snprintf(bridges, sizeof bridges, "; its bridges to other hosts have %.1f MiB, pinned",
+                 (double)tt_proxy_bytes(on->proxy) / (1 << 20));
     snprintf(text, size,
-             "by kernels of at most %d blocks; its links have %.1f MiB of %d MiB at most",
+             "by kernels of at most %d blocks; its links have %.1f MiB of %d MiB at most%s",
              on->most_blocks, (double)tt_device_room_bytes(on->room) / (1 << 20),
-             TT_DEVICE_BUDGET >> 20);
+             TT_DEVICE_BUDGET >> 20, bridges);
 }
 
 /* Kernels of one host use no device of the network. */

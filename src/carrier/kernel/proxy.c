@@ -85,7 +85,8 @@ static bool is_gone(const void *arg, int rank)
     const struct tt_rank_record *record = tt_fabric_record(fabric, rank);
     /* release: on_left of transport/record.c */
     const uint32_t state = atomic_load_explicit(&record->state, memory_order_acquire);
-    return state == TT_RANK_LEFT || state == TT_RANK_ABORTED || tt_fabric_lost(fabric, rank);
+    return state == TT_RANK_LEFT || state == TT_RANK_ABORTED ||
+           tt_wires_lost_peer(fabric->wires, rank);
 }
 
 static tt_status move_all(struct tt_proxy *proxy)
@@ -246,6 +247,8 @@ void tt_proxy_end(struct tt_proxy *proxy)
     tt_engine_enter(&proxy->comm->engine);
     tt_bridges_end(proxy->bridges);
     proxy->ends = true;
+    /* Of the last replays, too: peers do not miss this rank if it dies while it waits to leave. */
+    (void)tt_wires_send_record(proxy->comm->fabric->wires);
     tt_engine_leave(&proxy->comm->engine);
     tt_proxy_wake(proxy);
 }

@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/private_fd.h"
 #include "base/thread.h"
@@ -122,20 +123,34 @@ static int send_on(int connection, const struct tt_fd_note *note, int fd)
     return sent < 0 ? errno : 0;
 }
 
-tt_status tt_fdpass_send(const struct tt_fd_address *to, const struct tt_fd_note *note, int fd)
+tt_status tt_fdpass_reserve(int *spare)
+{
+    *spare = open_socket();
+    if (*spare >= 0) return TT_OK;
+    return tt_fail_errno(errno, "no Unix socket to pass memory to the other ranks of this host by "
+                                "(limit of open files: ulimit -n)");
+}
+
+tt_status tt_fdpass_send(const struct tt_fd_address *to, const struct tt_fd_note *note, int fd,
+                         int *spare)
 {
     TT_CANCELS_WAIT;
     struct sockaddr_un un;
     const socklen_t length = to_sockaddr(to, &un);
-    const int connection = open_socket();
+    int connection = open_socket();
+    const bool takes_spare = connection < 0 && spare && *spare >= 0;
+    if (takes_spare) connection = *spare;
     if (connection < 0) return fail_to_pass(errno);
     int error = connect(connection, (struct sockaddr *)&un, length) ? errno : 0;
+    const bool is_unused = error;
     tt_status status = error ? fail_to_pass(error) : check_recipient(connection);
     if (!status) {
         error = send_on(connection, note, fd);
         if (error) status = fail_to_pass(error);
     }
+    if (takes_spare && is_unused) return status; /* it stays the spare */
     tt_private_fd_close(connection);
+    if (takes_spare) *spare = open_socket();
     return status;
 }
 
@@ -171,6 +186,17 @@ static int take_first(struct msghdr *message)
     return first;
 }
 
+/* Until the message has come, or can come no more: a sender that is too late is refused. */
+static void await_message(int connection)
+{
+    const int64_t deadline_ns = tt_deadline_ns(SEND_MS);
+    struct pollfd poll_fd = {.fd = connection, .events = POLLIN};
+    int n;
+    do n = poll(&poll_fd, 1, tt_left_ms(deadline_ns));
+    while (n < 0 && errno == EINTR && !tt_expired(deadline_ns));
+    if (n < 1) shutdown(connection, SHUT_RDWR);
+}
+
 /* What one connection brings; TT_IN_PROGRESS: it was dropped. */
 static tt_status receive_on(int connection, uint64_t secret, struct tt_fd_note *note, int *fd)
 {
@@ -180,21 +206,17 @@ static tt_status receive_on(int connection, uint64_t secret, struct tt_fd_note *
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
     struct msghdr message = {
         .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    struct pollfd poll_fd = {.fd = connection, .events = POLLIN};
     if (!is_trusted(&from)) {
         say_dropped(&from, "of another user");
         return TT_IN_PROGRESS;
     }
-    if (poll(&poll_fd, 1, SEND_MS) < 1) {
-        say_dropped(&from, "nothing came");
-        return TT_IN_PROGRESS;
-    }
+    await_message(connection);
     tt_private_fd_begin();
     const ssize_t nbytes = recvmsg(connection, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     const int passed = tt_private_fd_end(nbytes < 0 ? -1 : take_first(&message));
     if (nbytes != (ssize_t)sizeof got || got.secret != secret) {
         if (passed >= 0) tt_private_fd_close(passed);
-        say_dropped(&from, "not from this communicator");
+        say_dropped(&from, nbytes <= 0 ? "nothing came" : "not from this communicator");
         return TT_IN_PROGRESS;
     }
     if (passed < 0)

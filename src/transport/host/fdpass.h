@@ -31,10 +31,15 @@ enum { TT_FD_GONE_MAX = 4 };
 /* Opens a socket under a new random address. */
 TT_NODISCARD tt_status tt_fdpass_open(int *socket_fd, struct tt_fd_address *address);
 
+/* Takes a descriptor to send by, so that a process that may open no more later can still send. */
+TT_NODISCARD tt_status tt_fdpass_reserve(int *spare);
+
 /* Sends fd; TT_IN_PROGRESS when it cannot be done now: the receiver's queue is full, or there are
- * too many descriptors. TT_ERR_USAGE when another user's process listens there. */
+ * too many descriptors. TT_ERR_USAGE when another user's process listens there. *spare: of
+ * tt_fdpass_reserve, used where this process may open no more, and taken anew; -1: there is none;
+ * NULL: no such. */
 TT_NODISCARD tt_status tt_fdpass_send(const struct tt_fd_address *to, const struct tt_fd_note *note,
-                                      int fd);
+                                      int fd, int *spare);
 
 /* Takes one descriptor if one has come from this user with this secret, else TT_IN_PROGRESS;
  * TT_ERR_SYSTEM when this process may have no more of them. Others are closed; some are logged. *fd

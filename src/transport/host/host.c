@@ -21,6 +21,7 @@ tt_status tt_host_init(struct tt_host_room *room, const struct tt_room_context *
     *room = (struct tt_host_room){.context = context,
                                   .config = *config,
                                   .fd_socket = fd_socket,
+                                  .spare = -1,
                                   .user = geteuid(),
                                   .links = calloc(nlinks, sizeof *room->links)};
     room->config.members = members;
@@ -30,8 +31,15 @@ tt_status tt_host_init(struct tt_host_room *room, const struct tt_room_context *
     return TT_OK;
 }
 
+static void drop_spare(struct tt_host_room *room)
+{
+    if (room->spare >= 0) tt_private_fd_close(room->spare);
+    room->spare = -1;
+}
+
 void tt_host_fini(struct tt_host_room *room)
 {
+    drop_spare(room);
     tt_host_windows_fini(room);
     tt_segment_put(room->segment);
     if (room->fd_socket >= 0) tt_private_fd_close(room->fd_socket);
@@ -61,14 +69,22 @@ static tt_status pass_segment(struct tt_host_room *room)
     for (; room->npassed < room->config.nlocal; room->npassed++) {
         const struct tt_host_member *member = &room->config.members[room->npassed];
         if (member->same_process) continue; /* mapped already */
-        TT_AWAIT(tt_fdpass_send(&member->fd_address, &note, room->segment->fd));
+        TT_AWAIT(tt_fdpass_send(&member->fd_address, &note, room->segment->fd, &room->spare));
     }
     return TT_OK;
+}
+
+static bool has_other_processes(const struct tt_host_room *room)
+{
+    for (int place = 0; place < room->config.nlocal; place++)
+        if (!room->config.members[place].same_process) return true;
+    return false;
 }
 
 tt_status tt_host_create(struct tt_host_room *room, const struct tt_segment_layout *layout)
 {
     TT_TRY(tt_segment_create(room->config.segment_id, layout, &room->segment));
+    if (has_other_processes(room)) TT_TRY(tt_fdpass_reserve(&room->spare));
     room->npassed = 1;
     const tt_status status = pass_segment(room);
     return status < 0 ? status : TT_OK;
@@ -80,6 +96,7 @@ static tt_status pass_rest(struct tt_host_room *room, int64_t deadline_ns)
     for (;;) {
         const tt_status status = pass_segment(room);
         if (status != TT_IN_PROGRESS) return status;
+        if (room->spare < 0) TT_TRY(tt_fdpass_reserve(&room->spare)); /* a thread has taken it */
         if (tt_expired(deadline_ns))
             return tt_fail(TT_ERR_TIMEOUT,
                            "rank %d cannot pass the host segment to rank %d: too many descriptors "
@@ -125,6 +142,7 @@ static tt_status receive_segment(struct tt_host_room *room, int64_t deadline_ns)
 tt_status tt_host_attach(struct tt_host_room *room, int64_t deadline_ns)
 {
     TT_TRY(room->segment ? pass_rest(room, deadline_ns) : receive_segment(room, deadline_ns));
+    drop_spare(room);
     const struct tt_segment_header *header = room->segment->header;
     if (header->nlocal != room->config.nlocal || header->nchannels != room->context->nchannels)
         return tt_fail(

@@ -42,6 +42,7 @@ struct tt_host_room {
     struct tt_host_config config;
     struct tt_segment *segment;
     int fd_socket; /* descriptors come here */
+    int spare;     /* tt_fdpass_reserve, until the segment has been passed; or -1 */
     uid_t user;    /* whose this process was at init: from others peers take no descriptor */
     int npassed;   /* at place 0: the places before this one have been passed the segment */
 

@@ -325,7 +325,7 @@ static void shm_release(struct tt_link *link)
     shm->room->nreleased++;
 }
 
-/* What is published lies in the segment, which outlives this rank's calls. */
+/* What is published lies in the segment, which outlives this rank. */
 static bool shm_flushed(struct tt_link *link)
 {
     (void)link;
@@ -345,6 +345,7 @@ static const struct tt_link_ops shm_ops = {
     .reaches = shm_reaches,
     .drained = shm_drained,
     .flushed = shm_flushed,
+    .delivered = shm_flushed,
     .expect = shm_expect,
     .posts = &tt_shm_posts,
     .gpus = &tt_no_gpus,

@@ -216,7 +216,7 @@ static void introduce(struct tt_host_room *room, int place, uint64_t name)
         return;
     }
     list_freed(room, place, &note);
-    if (tt_fdpass_send(&room->config.members[place].fd_address, &note, shown->fd)) return;
+    if (tt_fdpass_send(&room->config.members[place].fd_address, &note, shown->fd, NULL)) return;
     forget_listed(room, place, &note);
     shown->known[place] = true;
     atomic_fetch_add_explicit(&room->segment->header->records[place].nshown, 1,

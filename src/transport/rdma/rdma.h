@@ -24,12 +24,12 @@ extern const struct tt_transport tt_rdma_transport;
 /* Opens the devices that may be used (TUTTI_RDMA_DEVICE, TUTTI_RDMA_GID_INDEX, ...). TT_OK with
  * *rdma NULL: there is no library or no usable device, logged once at INFO. TT_ERR_ARGUMENT: a
  * setting names a device that does not exist; the text lists those that do. */
-TT_NODISCARD tt_status tt_rdma_open(struct tt_rdma **rdma, size_t nslots, size_t slot_bytes);
+TT_NODISCARD tt_status tt_rdma_open(struct tt_rdma **rdma, const struct tt_room_config *config);
 /* Gives the devices their rank (borrowed), before the first wire. */
 void tt_rdma_start(struct tt_rdma *rdma, const struct tt_room_context *context);
-/* Enters descriptors into an epoll instance, with this mark. They become readable at the next
+/* Enters descriptors into an epoll instance, with this data. They become readable at the next
  * completion of an armed wire. */
-TT_NODISCARD tt_status tt_rdma_watch(struct tt_rdma *rdma, int epoll, void *mark);
+TT_NODISCARD tt_status tt_rdma_watch(struct tt_rdma *rdma, int epoll, uint64_t data);
 /* Reads the notifications of completions: the descriptor that tt_rdma_watch entered becomes
  * unreadable again. */
 void tt_rdma_clear_notification(struct tt_rdma *rdma);

@@ -2,6 +2,7 @@
 #include "transport/rdma/rdma_choose.h"
 
 #include <arpa/inet.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 static int compare(const void *left, const void *right)
 {
     const struct tt_rdma_candidate *a = left, *b = right;
+    if (a->gpu_distance != b->gpu_distance) return a->gpu_distance - b->gpu_distance;
     if (a->distance != b->distance) return a->distance < b->distance ? -1 : 1;
     const int names = strverscmp(a->device, b->device);
     return names ? names : a->port - b->port;
@@ -39,6 +41,14 @@ static tt_status complain(const char *list, const char *item, size_t length,
                    (int)length, item, number ? there : "no RDMA device");
 }
 
+/* Whether a port is among those at these least distances, of which that from the GPU counts where
+ * PCIe tells it. */
+static bool is_nearest(const struct tt_rdma_candidate *port, int least, int least_of_gpu)
+{
+    return port->distance == least ||
+           (least_of_gpu < TT_ACROSS_ROOTS && port->gpu_distance == least_of_gpu);
+}
+
 tt_status tt_rdma_choose_ports(struct tt_rdma_candidate *ports, int number, const char *list,
                                int *nchosen)
 {
@@ -54,9 +64,12 @@ tt_status tt_rdma_choose_ports(struct tt_rdma_candidate *ports, int number, cons
         if (!found && !tt_config_is_nccl(TT_CONFIG_RDMA_DEVICE)) /* NCCL passes names over */
             return complain(list, item, length, ports, number);
     }
-    int n = 0;
+    int n = 0, least = INT_MAX;
     for (int i = 0; i < number; i++)
-        if (*list ? ports[i].named != others : ports[i].distance == ports[0].distance)
+        if (ports[i].distance < least) least = ports[i].distance;
+    const int least_of_gpu = number ? ports[0].gpu_distance : TT_ACROSS_ROOTS; /* sorted */
+    for (int i = 0; i < number; i++)
+        if (*list ? ports[i].named != others : is_nearest(&ports[i], least, least_of_gpu))
             ports[n++] = ports[i];
     *nchosen = n;
     return TT_OK;
@@ -78,11 +91,13 @@ void tt_gid_name(const struct tt_gid *gid, char *text, unsigned size)
         *text = 0;
 }
 
+enum { SUBNET = 64, IPV4_SUBNET = 120 }; /* bits of a GID */
+
 /* Bits that two GIDs have in common, as far as they are likely to name a subnet: beyond, ports of
  * one subnet would be told apart. */
 static int common_bits(const struct tt_gid *a, const struct tt_gid *b)
 {
-    const int most = tt_gid_kind(a) == TT_GID_IPV4 ? 120 : 64;
+    const int most = tt_gid_kind(a) == TT_GID_IPV4 ? IPV4_SUBNET : SUBNET;
     int bits = 0;
     while (bits < most && !((a->raw[bits / 8] ^ b->raw[bits / 8]) & 0x80 >> bits % 8)) bits++;
     return bits;
@@ -115,8 +130,15 @@ static int match(const struct tt_rdma_end *low, const struct tt_rdma_end *high,
     return best;
 }
 
-int tt_rdma_pair_ends(const struct tt_rdma_end *low, int nlow, const struct tt_rdma_end *high,
-                      int nhigh, struct tt_rdma_pair pairs[TT_RDMA_MAX_PORTS])
+/* Whether two GIDs are of one subnet, by their score. */
+static bool is_of_one_subnet(int score)
+{
+    return score % 128 == (score / 128 == TT_GID_IPV4 ? IPV4_SUBNET : SUBNET);
+}
+
+/* near: only ends that are, and that share a subnet. */
+static int pair_ends(const struct tt_rdma_end *low, int nlow, const struct tt_rdma_end *high,
+                     int nhigh, bool near, struct tt_rdma_pair pairs[TT_RDMA_MAX_PORTS])
 {
     unsigned low_taken = 0, high_taken = 0;
     for (int n = 0; n < TT_RDMA_MAX_PORTS; n++) {
@@ -125,8 +147,9 @@ int tt_rdma_pair_ends(const struct tt_rdma_end *low, int nlow, const struct tt_r
             for (int j = 0; j < nhigh; j++) {
                 struct tt_rdma_pair pair = {.low = i, .high = j};
                 if (low_taken >> i & 1 || high_taken >> j & 1) continue;
+                if (near && !(low[i].is_near && high[j].is_near)) continue;
                 const int score = match(&low[i], &high[j], &pair);
-                if (score <= best) continue;
+                if (score <= best || (near && !is_of_one_subnet(score))) continue;
                 best = score;
                 pairs[n] = pair;
             }
@@ -135,4 +158,19 @@ int tt_rdma_pair_ends(const struct tt_rdma_end *low, int nlow, const struct tt_r
         high_taken |= 1u << pairs[n].high;
     }
     return TT_RDMA_MAX_PORTS;
+}
+
+static bool has_far(const struct tt_rdma_end *ends, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!ends[i].is_near) return true;
+    return false;
+}
+
+int tt_rdma_pair_ends(const struct tt_rdma_end *low, int nlow, const struct tt_rdma_end *high,
+                      int nhigh, struct tt_rdma_pair pairs[TT_RDMA_MAX_PORTS])
+{
+    const bool differ = has_far(low, nlow) || has_far(high, nhigh);
+    const int nnear = differ ? pair_ends(low, nlow, high, nhigh, true, pairs) : 0;
+    return nnear ? nnear : pair_ends(low, nlow, high, nhigh, false, pairs);
 }

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/pcie.h"
 #include "base/status.h"
 
 enum { TT_RDMA_MAX_PORTS = 8, TT_RDMA_MAX_GIDS = 3, TT_RDMA_NAME = 64, TT_RDMA_MAX_READS = 16 };
@@ -14,13 +15,22 @@ enum { TT_RDMA_MAX_PORTS = 8, TT_RDMA_MAX_GIDS = 3, TT_RDMA_NAME = 64, TT_RDMA_M
 struct tt_rdma_candidate {
     char device[TT_RDMA_NAME];
     int port;
-    int distance; /* from the CPUs of this process; only compared */
-    bool named;   /* used while choosing */
+    int distance;     /* from the CPUs of this process; only compared */
+    int gpu_distance; /* tt_rdma_gpu_distance */
+    bool named;       /* used while choosing */
 };
 
-/* Moves the ports that the list (TUTTI_RDMA_DEVICE) asks for to the front, nearest first, then by
- * name and port. An empty list takes those at the least distance. TT_ERR_ARGUMENT for a name that
- * no port has; it lists those there are. */
+/* How far a device is from the rank's GPU; the nearer are smaller. Without a GPU, and where PCIe
+ * does not say, all are equally far. */
+static inline int tt_rdma_gpu_distance(enum tt_distance distance)
+{
+    return distance ? (int)distance : TT_ACROSS_ROOTS;
+}
+
+/* Moves the ports that the list (TUTTI_RDMA_DEVICE) asks for to the front: those nearest to the
+ * GPU first, then to the CPUs, then by name and port. An empty list takes those at the least
+ * distance from the CPUs, and those at the least from the GPU where PCIe tells it. TT_ERR_ARGUMENT
+ * for a name that no port has; it lists those there are. */
 TT_NODISCARD tt_status tt_rdma_choose_ports(struct tt_rdma_candidate *ports, int number,
                                             const char *list, int *nchosen);
 
@@ -41,6 +51,7 @@ struct tt_rdma_end {
     uint8_t mtu; /* as libibverbs numbers them: 1 is 256, 5 is 4096 */
     uint8_t ethernet;
     uint8_t ngids;
+    uint8_t is_near;             /* none of the rank's ports is nearer to its GPU */
     uint8_t reads_out, reads_in; /* that its device may make, and answer, at a time */
     struct tt_gid gids[TT_RDMA_MAX_GIDS];
 };
@@ -50,9 +61,11 @@ struct tt_rdma_pair {
     int low_gid, high_gid; /* which of the ends' GIDs */
 };
 
-/* Pairs each end with at most one of the other side: of the same link layer, the same kind of
- * address, the same subnet where possible. Both sides get the same pairs in the same order. Returns
- * their number. */
+/* Where some ends are near to GPUs and others not, only near ones are paired, if any two of them
+ * are of one subnet: they reach each other, and each rank uses what is nearest. Otherwise, as GPUs
+ * whose ports are on different rails have none, all are. Pairs each end with at most one of the
+ * other side: of the same link layer, the same kind of address, the same subnet where possible.
+ * Both sides get the same pairs in the same order. Returns their number. */
 int tt_rdma_pair_ends(const struct tt_rdma_end *low, int nlow, const struct tt_rdma_end *high,
                       int nhigh, struct tt_rdma_pair pairs[TT_RDMA_MAX_PORTS]);
 

@@ -51,7 +51,7 @@ static bool may_run_on(int node)
     return false;
 }
 
-/* The distance as the firmware gives it: 10 is the same NUMA node. */
+/* From the CPUs of this process, as the firmware gives it: 10 is the same NUMA node. */
 static int distance_of(const char *device)
 {
     char text[1024], *at = text, *end;
@@ -156,7 +156,7 @@ static struct ibv_device *device_named(const struct tt_verbs *verbs, struct ibv_
 }
 
 /* Every port of every device; a device that cannot be opened is left out. */
-static int list_ports(const struct tt_verbs *verbs, struct ibv_device **list,
+static int list_ports(const struct tt_verbs *verbs, struct ibv_device **list, const char *gpu_path,
                       struct tt_rdma_candidate candidates[MAX_CANDIDATES])
 {
     int n = 0;
@@ -164,10 +164,13 @@ static int list_ports(const struct tt_verbs *verbs, struct ibv_device **list,
         const char *name = verbs->get_device_name(list[i]);
         char text[64];
         const int distance = distance_of(name);
+        const int gpu_distance =
+            tt_rdma_gpu_distance(tt_pcie_distance("/sys/class/infiniband", name, gpu_path));
         for (int port = 1; n < MAX_CANDIDATES; port++) {
             read_line(text, sizeof text, "/sys/class/infiniband/%s/ports/%d/state", name, port);
             if (!*text) break;
-            candidates[n] = (struct tt_rdma_candidate){.port = port, .distance = distance};
+            candidates[n] = (struct tt_rdma_candidate){
+                .port = port, .distance = distance, .gpu_distance = gpu_distance};
             snprintf(candidates[n++].device, TT_RDMA_NAME, "%s", name);
         }
     }
@@ -239,7 +242,9 @@ static tt_status try_port(struct tt_rdma *rdma, struct tt_rdma_device *device,
                           const struct tt_rdma_candidate *candidate)
 {
     struct tt_rdma_port *port = &rdma->ports[rdma->nports];
-    *port = (struct tt_rdma_port){.device = device, .number = (uint8_t)candidate->port};
+    *port = (struct tt_rdma_port){.device = device,
+                                  .number = (uint8_t)candidate->port,
+                                  .gpu_distance = candidate->gpu_distance};
     struct _compat_ibv_port_attr *attributes = (void *)&port->attributes;
     if (rdma->verbs->query_port(device->context, port->number, attributes) ||
         port->attributes.state != IBV_PORT_ACTIVE) {
@@ -265,14 +270,17 @@ static tt_status add_port(struct tt_rdma *rdma, struct ibv_device **list,
     return status;
 }
 
-static tt_status open_ports(struct tt_rdma *rdma, struct ibv_device **list)
+static tt_status open_ports(struct tt_rdma *rdma, struct ibv_device **list, const char *gpu_path)
 {
     struct tt_rdma_candidate candidates[MAX_CANDIDATES];
-    const int n = list_ports(rdma->verbs, list, candidates);
+    const int n = list_ports(rdma->verbs, list, gpu_path, candidates);
     int nchosen;
     TT_TRY(tt_rdma_choose_ports(candidates, n, tt_config_string(TT_CONFIG_RDMA_DEVICE), &nchosen));
     for (int i = 0; i < nchosen && rdma->nports < TT_RDMA_MAX_PORTS; i++)
         TT_TRY(add_port(rdma, list, &candidates[i]));
+    /* The first is nearest to the GPU of those that can be used. */
+    for (int i = 0; i < rdma->nports; i++)
+        rdma->ports[i].is_near = rdma->ports[i].gpu_distance == rdma->ports[0].gpu_distance;
     return TT_OK;
 }
 
@@ -297,7 +305,7 @@ static tt_status check_settings(void)
     return TT_OK;
 }
 
-tt_status tt_rdma_open(struct tt_rdma **out, size_t nslots, size_t slot_bytes)
+tt_status tt_rdma_open(struct tt_rdma **out, const struct tt_room_config *config)
 {
     *out = NULL;
     TT_TRY(check_settings());
@@ -305,10 +313,11 @@ tt_status tt_rdma_open(struct tt_rdma **out, size_t nslots, size_t slot_bytes)
     if (!verbs) return TT_OK;
     struct tt_rdma *rdma = calloc(1, sizeof *rdma);
     if (!rdma) return tt_fail(TT_ERR_SYSTEM, "out of memory for RDMA devices");
-    *rdma = (struct tt_rdma){.verbs = verbs, .nslots = nslots, .slot_bytes = slot_bytes};
+    *rdma = (struct tt_rdma){
+        .verbs = verbs, .nslots = config->nslots, .slot_bytes = config->slot_bytes};
     tt_low_fd_hold();
     struct ibv_device *none = NULL, **list = verbs->get_device_list(NULL);
-    const tt_status status = open_ports(rdma, list ? list : &none);
+    const tt_status status = open_ports(rdma, list ? list : &none, config->gpu_path);
     if (list) verbs->free_device_list(list);
     (void)tt_low_fd_release(-1);
     if (status || !rdma->nports) {
@@ -325,10 +334,10 @@ void tt_rdma_start(struct tt_rdma *rdma, const struct tt_room_context *context)
     rdma->context = context;
 }
 
-tt_status tt_rdma_watch(struct tt_rdma *rdma, int epoll, void *mark)
+tt_status tt_rdma_watch(struct tt_rdma *rdma, int epoll, uint64_t data)
 {
     for (int i = 0; i < rdma->ndevices; i++) {
-        struct epoll_event event = {.events = EPOLLIN, .data.ptr = mark};
+        struct epoll_event event = {.events = EPOLLIN, .data.u64 = data};
         if (epoll_ctl(epoll, EPOLL_CTL_ADD, rdma->devices[i].channel->fd, &event))
             return tt_fail_errno(errno, "cannot wait for RDMA device %s", rdma->devices[i].name);
     }

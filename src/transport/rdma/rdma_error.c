@@ -25,12 +25,16 @@ static const char *advice(enum ibv_wc_status status)
     }
 }
 
-/* Fails the fabric once; the wire keeps the status. */
+/* Fails the fabric once; the wire keeps the status. Not where the peer has left or died, which the
+ * sockets of the two ranks say: who waits for that peer learns it from there. While the sockets
+ * bring the offer of which the wire is made, they are not read. */
 static tt_status fail(struct tt_rdma_route *route, const char *what, const char *check)
 {
     struct tt_rdma_wire *wire = route->wire;
     const struct tt_rdma *rdma = wire->rdma;
     if (wire->quiet || wire->failed) return wire->failed;
+    if (wire->nroutes) rdma->context->events->look(rdma->context->owner, wire->peer);
+    if (wire->quiet) return TT_OK;
     char peer[128], mine[INET6_ADDRSTRLEN], theirs[INET6_ADDRSTRLEN];
     struct ibv_port_attr now = {0};
     tt_room_name(rdma->context, wire->peer, peer, sizeof peer);

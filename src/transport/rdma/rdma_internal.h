@@ -23,6 +23,8 @@ struct tt_rdma_device {
 struct tt_rdma_port {
     struct tt_rdma_device *device;
     uint8_t number;
+    int gpu_distance;                /* tt_rdma_gpu_distance */
+    bool is_near;                    /* no other port is nearer to the GPU */
     struct ibv_port_attr attributes; /* as of opening */
     int ngids;
     struct tt_gid gids[TT_RDMA_MAX_GIDS]; /* the preferred first */

@@ -423,6 +423,15 @@ static bool rdma_flushed(struct tt_link *link)
     return end->outgoing || end->wire->failed || end->wire->quiet || !is_due(end);
 }
 
+/* The device drops what it has not sent when the process ends. A write that is complete is in the
+ * peer's memory. Of a wire that has failed nobody awaits more. */
+static bool rdma_delivered(struct tt_link *link)
+{
+    const struct tt_rdma_link *tx = link_of(link);
+    if (tx->slots && !tx->wire->failed && !tx->wire->quiet) tt_ignore(tt_rdma_poll_all(tx->wire));
+    return !tx->slots || tx->wire->failed || tx->wire->quiet;
+}
+
 /* The receiver reads messages in their slots. */
 static void rdma_expect(struct tt_link *link, void *to, size_t nbytes, uint64_t signature)
 {
@@ -436,6 +445,7 @@ static const struct tt_link_ops rdma_ops = {
     .reaches = rdma_reaches,
     .drained = rdma_drained,
     .flushed = rdma_flushed,
+    .delivered = rdma_delivered,
     .expect = rdma_expect,
     .posts = &tt_no_posts,
     .gpus = &tt_rdma_gpus,

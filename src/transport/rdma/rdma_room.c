@@ -8,7 +8,7 @@
 static tt_status open_devices(void **self, const struct tt_room_config *config)
 {
     struct tt_rdma *rdma = NULL;
-    if (!config->encrypt) TT_TRY(tt_rdma_open(&rdma, config->nslots, config->slot_bytes));
+    if (!config->encrypt) TT_TRY(tt_rdma_open(&rdma, config));
     *self = rdma;
     return TT_OK;
 }
@@ -18,9 +18,9 @@ static void start(void *self, const struct tt_room_context *context)
     tt_rdma_start(self, context);
 }
 
-static tt_status watch(void *self, int epoll, void *mark)
+static tt_status watch(void *self, int epoll, uint64_t data)
 {
-    return tt_rdma_watch(self, epoll, mark);
+    return tt_rdma_watch(self, epoll, data);
 }
 
 static void clear(void *self)

@@ -16,7 +16,7 @@
 #include "transport/rdma/rdma_internal.h"
 #include "transport/window.h"
 
-enum { OFFER_VERSION = 3, INLINE_BYTES = 256, RARELY = 256 };
+enum { OFFER_VERSION = 4, INLINE_BYTES = 256, RARELY = 256 };
 
 /* The offer as it travels. */
 struct offer {
@@ -147,6 +147,7 @@ static void fill_end(struct tt_rdma_end *end, const struct tt_rdma_route *route)
         .mtu = (uint8_t)port->attributes.active_mtu,
         .ethernet = port->attributes.link_layer == IBV_LINK_LAYER_ETHERNET,
         .ngids = (uint8_t)port->ngids,
+        .is_near = port->is_near,
         .reads_out = port->device->reads_out,
         .reads_in = port->device->reads_in,
     };

@@ -417,6 +417,7 @@ static tt_status read_once(struct tt_tcp *tcp)
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return TT_IN_PROGRESS;
     if (n < 0) return lost(tcp, errno);
     if (n == 0) return lost(tcp, tcp->broken == EPIPE ? 0 : tcp->broken);
+    tcp->has_read = true;
     const size_t into_place = (size_t)n < left ? (size_t)n : left;
     tcp->got += into_place;
     tcp->incoming_end += (uint32_t)((size_t)n - into_place);

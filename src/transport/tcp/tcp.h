@@ -80,6 +80,7 @@ struct tt_tcp {
 
     /* incoming */
     uint32_t incoming_begin, incoming_end;
+    bool has_read; /* anything */
     bool in_frame; /* the header is complete */
     struct tt_frame frame;
     char *to; /* the payload's place; NULL: not chosen yet */

@@ -276,6 +276,7 @@ static const struct tt_link_ops tcp_link_ops = {
     .reaches = tcp_reaches,
     .drained = tcp_drained,
     .flushed = tcp_flushed,
+    .delivered = tcp_flushed, /* the kernel has it */
     .expect = tcp_expect,
     .posts = &tt_no_posts,
     .gpus = &tt_no_gpus,

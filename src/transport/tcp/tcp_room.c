@@ -16,9 +16,9 @@ static void tcp_start(void *self, const struct tt_room_context *context)
     room->context = context;
 }
 
-static tt_status tcp_watch(void *self, int epoll, void *mark)
+static tt_status tcp_watch(void *self, int epoll, uint64_t data)
 {
-    (void)self, (void)epoll, (void)mark;
+    (void)self, (void)epoll, (void)data;
     return TT_OK;
 }
 

@@ -104,7 +104,8 @@ TEST(windows, that_are_freed_are_unmapped_later_when_a_note_could_not_be_sent)
     CHECK_EQ(count_mapped(&all, before, 3), 3);
     destroy(before, 3);
     create(after, 1);
-    while (tt_fdpass_send(&room->config.members[1].fd_address, &stranger, room->fd_socket) == TT_OK)
+    while (tt_fdpass_send(&room->config.members[1].fd_address, &stranger, room->fd_socket, NULL) ==
+           TT_OK)
         continue;
     show(&all, after, 1); /* rank 1 has a full queue */
     while (tt_fdpass_receive(peer->fd_socket, stranger.secret, &got, &fd) == TT_OK)
@@ -319,7 +320,7 @@ TEST(windows, one_that_cannot_be_had_does_no_harm_to_others)
                               .id = 77 | (uint64_t)99 << 32,
                               .nbytes = (size_t)1 << 40, /* more than the descriptor has */
                               .kind = TT_FD_WINDOW};
-    REQUIRE(tt_fdpass_send(&room->config.members[1].fd_address, &note, 0) == TT_OK);
+    REQUIRE(tt_fdpass_send(&room->config.members[1].fd_address, &note, 0, NULL) == TT_OK);
     show(&all, window, 1);
     CHECK_EQ(tt_host_find_window(&all.fabrics[1]->host, 0, window->name, &base, &nbytes), TT_OK);
     destroy(window, 1);

@@ -1,4 +1,5 @@
 /* Tests of choosing RDMA ports and pairing them with the peer's. Needs no device. */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,11 +9,11 @@
 #include "transport/rdma/rdma_choose.h"
 
 static const struct tt_rdma_candidate there[] = {
-    {.device = "mlx5_10", .port = 1, .distance = 20},
-    {.device = "mlx5_2", .port = 2, .distance = 20},
-    {.device = "mlx5_2", .port = 1, .distance = 20},
-    {.device = "rxe0", .port = 1, .distance = 10},
-    {.device = "rxe1", .port = 1, .distance = 10},
+    {.device = "mlx5_10", .port = 1, .distance = 20, .gpu_distance = TT_ACROSS_ROOTS},
+    {.device = "mlx5_2", .port = 2, .distance = 20, .gpu_distance = TT_ACROSS_ROOTS},
+    {.device = "mlx5_2", .port = 1, .distance = 20, .gpu_distance = TT_ACROSS_ROOTS},
+    {.device = "rxe0", .port = 1, .distance = 10, .gpu_distance = TT_ACROSS_ROOTS},
+    {.device = "rxe1", .port = 1, .distance = 10, .gpu_distance = TT_ACROSS_ROOTS},
 };
 enum { NTHERE = sizeof there / sizeof *there };
 
@@ -35,6 +36,35 @@ static const char *chosen(const char *list)
 TEST(rdma_choose, takes_the_nearest_ports_when_none_are_named)
 {
     CHECK_STR(chosen(""), "rxe0/1 rxe1/1");
+}
+
+/* Distances from the CPUs and from the GPU: a port of each pair. */
+static const char *chosen_of(int n, const int (*distances)[2])
+{
+    static char text[64];
+    struct tt_rdma_candidate ports[8];
+    int nchosen;
+    size_t used = 0;
+    for (int i = 0; i < n; i++) {
+        ports[i] = (struct tt_rdma_candidate){
+            .port = 1, .distance = distances[i][0], .gpu_distance = distances[i][1]};
+        snprintf(ports[i].device, sizeof ports[i].device, "d%d", i);
+    }
+    if (tt_rdma_choose_ports(ports, n, "", &nchosen)) return tt_last_error();
+    *text = 0;
+    for (int i = 0; i < nchosen; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i ? " " : "",
+                                 ports[i].device);
+    return text;
+}
+
+TEST(rdma_choose, takes_those_near_to_the_cpus_and_to_the_gpu_and_these_first)
+{
+    enum { S = TT_BELOW_SWITCH, R = TT_BELOW_ROOT, A = TT_ACROSS_ROOTS };
+    CHECK_STR(chosen_of(4, (const int[][2]){{10, R}, {10, S}, {10, A}, {20, A}}), "d1 d0 d2");
+    CHECK_STR(chosen_of(3, (const int[][2]){{10, A}, {20, S}, {20, R}}), "d1 d0");
+    CHECK_STR(chosen_of(3, (const int[][2]){{10, A}, {20, A}, {10, A}}), "d0 d2");
+    CHECK_EQ(tt_rdma_gpu_distance(TT_DISTANCE_UNKNOWN), A);
 }
 
 TEST(rdma_choose, takes_what_is_named_the_nearest_first)
@@ -133,6 +163,30 @@ TEST(rdma_choose, pairs_ports_of_the_same_subnet_whatever_their_order)
     }
     REQUIRE(tt_rdma_pair_ends(low, 2, high, 2, pairs) == 2);
     for (int i = 0; i < 2; i++) CHECK_EQ(pairs[i].low, 1 - pairs[i].high);
+}
+
+static struct tt_rdma_end of_rail(int rail, int host, bool is_near)
+{
+    struct tt_rdma_end end = end_with(true, 1, v4(10, 0, rail, host), link_local);
+    end.is_near = is_near;
+    return end;
+}
+
+/* Hosts with two ports, each near to one of two GPUs, on one subnet or on two. */
+TEST(rdma_choose, pairs_the_ports_that_are_near_to_the_gpus_where_they_share_a_subnet)
+{
+    struct tt_rdma_pair pairs[TT_RDMA_MAX_PORTS];
+    const struct tt_rdma_end flat[2] = {of_rail(0, 1, false), of_rail(0, 2, true)},
+                             peers[2] = {of_rail(0, 3, true), of_rail(0, 4, false)};
+    REQUIRE(tt_rdma_pair_ends(flat, 2, peers, 2, pairs) == 1);
+    CHECK(pairs[0].low == 1 && pairs[0].high == 0);
+    const struct tt_rdma_end low[2] = {of_rail(0, 1, true), of_rail(1, 1, false)},
+                             same[2] = {of_rail(0, 2, true), of_rail(1, 2, false)},
+                             across[2] = {of_rail(0, 2, false), of_rail(1, 2, true)};
+    REQUIRE(tt_rdma_pair_ends(low, 2, same, 2, pairs) == 1);
+    CHECK(pairs[0].low == 0 && pairs[0].high == 0);
+    REQUIRE(tt_rdma_pair_ends(low, 2, across, 2, pairs) == 2);
+    for (int i = 0; i < 2; i++) CHECK_EQ(pairs[i].low, pairs[i].high);
 }
 
 TEST(rdma_choose, prefers_ipv4_then_global_ipv6_then_link_local)

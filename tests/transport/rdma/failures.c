@@ -268,7 +268,7 @@ static void check_open_fails(const char *name, const char *value, const char *wo
     REQUIRE(together_open(&all, 1, &config));
     setenv(name, value, 1);
     tt_config_reload();
-    CHECK_EQ(tt_rdma_open(&rdma, 2, 4096), TT_ERR_ARGUMENT);
+    CHECK_EQ(tt_rdma_open(&rdma, &pair_config), TT_ERR_ARGUMENT);
     CHECK_MESSAGE(strstr(tt_last_error(), words), "no \"%s\" in: %s", words, tt_last_error());
     CHECK(strstr(tt_last_error(), name));
     CHECK(!rdma);
@@ -296,7 +296,7 @@ TEST(rdma_failures, a_device_without_an_active_port_is_not_kept_open)
     setenv("TUTTI_RDMA_DEVICE", "=rxe0,rxe1", 1);
     tt_config_reload();
     REQUIRE(pair_shell("ip link set rdma0 down"));
-    CHECK_EQ(tt_rdma_open(&rdma, 2, 4096), TT_OK);
+    CHECK_EQ(tt_rdma_open(&rdma, &pair_config), TT_OK);
     pair_shell("ip link set rdma0 up; for j in 2 3 4; do ip neigh replace 10.77.0.$j lladdr "
                "02:77:00:00:00:0$j dev rdma0 nud permanent; done");
     REQUIRE(rdma != NULL);
@@ -318,7 +318,7 @@ static int without_locked_memory(void)
     if (!together_open(&pair.all, 2, &config) || setrlimit(RLIMIT_MEMLOCK, &limit) ||
         setresuid(65534, 65534, 65534))
         return 2;
-    if (tt_rdma_open(&pair.rdma[0], PAIR_SLOTS, PAIR_SLOT_BYTES)) return 3;
+    if (tt_rdma_open(&pair.rdma[0], &pair_config)) return 3;
     if (!pair.rdma[0]) return 4;
     tt_rdma_start(pair.rdma[0], &pair.all.fabrics[0]->context);
     pair.offers[0].nbytes = 1;

@@ -9,6 +9,9 @@
 #include "base/config.h"
 #include "shim.h"
 
+const struct tt_room_config pair_config = {
+    .nslots = PAIR_SLOTS, .slot_bytes = PAIR_SLOT_BYTES, .gpu_path = ""};
+
 const char *pair_unable(void)
 {
     const struct tt_verbs *verbs = tt_verbs_load();
@@ -41,7 +44,7 @@ bool pair_open(struct pair *pair, const char *low_devices, const char *high_devi
         set_one_device(r);
         if (low_devices) setenv("TUTTI_RDMA_DEVICE", r ? high_devices : low_devices, 1);
         tt_config_reload();
-        const tt_status status = tt_rdma_open(&pair->rdma[r], PAIR_SLOTS, PAIR_SLOT_BYTES);
+        const tt_status status = tt_rdma_open(&pair->rdma[r], &pair_config);
         CHECK_MESSAGE(status == TT_OK && pair->rdma[r], "rank %d: %s", r, tt_last_error());
         if (status || !pair->rdma[r]) return false;
         tt_rdma_start(pair->rdma[r], &pair->all.fabrics[r]->context);

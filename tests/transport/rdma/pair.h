@@ -14,6 +14,9 @@ struct pair {
     struct tt_room_offer offers[2];
 };
 
+/* With which a rank opens its devices. */
+extern const struct tt_room_config pair_config;
+
 /* Why the tests are skipped, NULL if they are not. Said by each of them. */
 const char *pair_unable(void);
 /* Devices by rank (NULL: one each, "": all), up to the exchange of offers; false after a failed

@@ -24,8 +24,9 @@ if [ $# -eq 1 ]; then
     if [ ! -x "$build/tests/test_rdma_devices" ]; then
         echo "skipped: built without libibverbs (libibverbs-dev)" && skipped=1
     else
-        cc -std=c17 -D_GNU_SOURCE -O2 "$here"/../../../perf-tests/peers/{bench,tutti}.c -I "$here/../../../include" \
-            -L "$build/lib" -ltutti "-Wl,-rpath,$build/lib" -o "$build/tests/rdma_bench"
+        peers=$here/../../../perf-tests
+        cc -std=c17 -D_GNU_SOURCE -O2 "$peers"/peers/{bench,tutti}.c "$peers/common/timing.c" -I "$here/../../../include" -I "$peers" \
+            -L "$build/lib" -ltutti "-Wl,-rpath,$build/lib" -lm -o "$build/tests/rdma_bench" || echo "FAILED rdma_bench is not compiled" | tee -a "$log"
         boot one --nics 4 --timeout 700
         [ $skipped -eq 1 ] || boot two --nics 2 --hosts 2 --timeout 400
     fi
@@ -186,6 +187,7 @@ one() {
     check "all_reduce of 4 ranks over 4 cards" verified "rxe0 rxe1 rxe2 rxe3" all_reduce -b 8 -e 300000 -f 100 "${quickly[@]}"
     check "all_reduce from memory of tutti" verified "rxe0,rxe1 rxe2,rxe3" all_reduce -b 64K -e 1M -f 4 -R 2 "${quickly[@]}"
     gpus
+    bridges
     check "1 % of the packets lost" disturbed loss 1%
     mend
     check "50 ms of delay" disturbed delay 50ms
@@ -230,6 +232,13 @@ gpus() {
     check "memory of GPUs, errors" on_gpus "rxe0 rxe1" \
         "rank_0:_rank_0.*sends_2097152_bytes,_rank_1.*receives_2097151_bytes rank_0:_rank_1.*aborted rank_0:_rank_1.*has_died" errors
     unset TUTTI_DEVICE_KERNELS VGPU_DMABUF EXPECT_FLUSH
+}
+
+# ---- Kernels of virtual GPUs that reach other hosts
+
+bridges() {
+    [ -x "$build/tests/device_bridge_rank" ] || { echo "skipped: bridges: built without virtual GPUs, or without kernels" && return; }
+    check "bridges over RDMA" "$here/bridges.sh" "$build" calls
 }
 
 # One rank may not use RDMA: both say so, and data goes over TCP.

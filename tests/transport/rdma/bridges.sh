@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Kernels that reach ranks of other hosts over RDMA devices: ranks on virtual GPUs, each with a device of its own. suite.sh runs the part calls
+# in a virtual machine; ends takes half a minute there, more some minutes. The same scenes run over TCP in tests/device (bridges.sh, bridge_graphs.sh).
+#   bridges.sh BUILD calls|ends|more
+set -uo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$here/../../device/start_ranks.sh"
+
+build=${1:?the build folder} part=${2:?a part} bin=$1/tests
+export LD_LIBRARY_PATH=$build/vgpu VGPU_DEVICES=2 VGPU_SEED=1
+export TUTTI_DEVICE_CHANNELS=2 TUTTI_DEVICE_THREADS=64 TUTTI_DEVICE_KERNELS=require TUTTI_DEVICE_BRIDGES=1
+export TUTTI_TRANSPORT=rdma # alone: it is an error if a pair of ranks cannot use it
+export TUTTI_TIMEOUT_MS=120000 TUTTI_INIT_TIMEOUT_MS=120000 CUDA_MPS_PIPE_DIRECTORY=/nonexistent
+most_seconds=250 # emulated machines are slow
+
+# over HOSTS PROGRAM ARGUMENTS...: as `start`.
+PROGRAM=bash
+over() {
+    # shellcheck disable=SC2016 # the rank's shell expands it
+    start "$1" -c 'export TUTTI_RDMA_DEVICE="=rxe$((RANK % 4))"; exec "$@"' - "$bin/$2" "${@:3}"
+}
+
+# right HOSTS PROGRAM ARGUMENTS...: all ranks succeed.
+right() {
+    over "$@"
+    all_end "$*"
+}
+
+# says RANKS TEXT HOSTS PROGRAM ARGUMENTS...: each of these ranks says so.
+says() {
+    local rank
+    over "${@:3}"
+    for rank in $1; do
+        grep -q "$2" "$folder/$rank" || fail "${*:3}: rank $rank does not say '$2': $(cat "$folder/$rank")"
+    done
+}
+
+# As much as the slots of GPUs take, over links whose slots are few.
+leave() { TUTTI_SLOTS=2 TUTTI_SLOT_BYTES=8K right "$1" device_bridge_rank "${@:2}"; }
+closes() { # RANK: closes its connections
+    TUTTI_SLOTS=2 TUTTI_SLOT_BYTES=8K says "$1" "rank $1 has closed the descriptor of its connection with rank" ab device_bridge_rank "close$1"
+}
+
+case $part in
+calls)
+    TUTTI_SLOT_BYTES=1K TUTTI_DEVICE_SLOTS=2 TUTTI_LOG=INFO right aab device_rank 2 35 3
+    grep -q 'rank 0 reaches rank 2 .* by rdma rxe0/1' "$folder/0" || fail "rank 0 does not say that it uses RDMA: $(cat "$folder/0")"
+    ;;
+ends)
+    right ab device_bridge_graphs_rank order
+    TUTTI_ALGORITHM=reduce:direct leave abc part
+    grep -q 'to rank 1 .*: rdma rxe0/1, not encrypted; kernels by a bridge over it' "$folder/0" || fail "rank 0 does not say what its bridges go over: $(cat "$folder/0")"
+    says 1 "rank 0 .*has died" ab device_bridge_graphs_rank killed
+    closes 1
+    ;;
+more)
+    right ab device_rank 1 31 4
+    right aab device_bridge_graphs_rank calls
+    right ab device_bridge_graphs_rank leave
+    TUTTI_ALGORITHM=broadcast:chain leave abc ends
+    leave ab exit
+    leave ab abort
+    leave ab idle "$folder/left"
+    says "0 1" "rank 2 .*has died" aab device_rank 1 42 1 2
+    says 1 "rank 0 .*has died" ab device_bridge_graphs_rank killed_messages
+    says "1 2" "rank 0 .*aborted the communicator" aab device_bridge_graphs_rank abort
+    says "1 2" "rank 0 .*has left" abb device_bridge_graphs_rank left
+    closes 0
+    ;;
+esac
+exit $status

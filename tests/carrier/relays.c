@@ -22,6 +22,7 @@ struct fake {
     uint64_t signatures[ROOM];
     unsigned published, released;
     bool is_reference;
+    bool is_posted; /* but lost if the process ended now */
 };
 
 static struct fake *fake_of(struct tt_link *link)
@@ -66,8 +67,17 @@ static bool flushed(struct tt_link *link)
     return true;
 }
 
-static const struct tt_link_ops ops = {
-    .slot = slot, .publish = publish, .peek = peek, .release = release, .flushed = flushed};
+static bool delivered(struct tt_link *link)
+{
+    return !fake_of(link)->is_posted;
+}
+
+static const struct tt_link_ops ops = {.slot = slot,
+                                       .publish = publish,
+                                       .peek = peek,
+                                       .release = release,
+                                       .flushed = flushed,
+                                       .delivered = delivered};
 
 /* The host of the other rank sends bytes that count on from `first`. */
 static void host_sends(struct fake *fake, size_t nbytes, int first, uint64_t signature)
@@ -154,6 +164,21 @@ TEST(relays, messages_of_the_kernel_leave_when_their_call_has_begun)
     CHECK_EQ(*one.end.tail, (uint64_t)1); /* the slot is free again */
     CHECK(tt_relays_have_sent(one.relays, false) && !tt_relays_have_work(one.relays));
     CHECK_EQ(tt_relays_move(one.relays), TT_IN_PROGRESS);
+    close_one(&one);
+}
+
+/* The process may end after the call. */
+TEST(relays, a_message_has_left_when_it_arrives_without_this_process)
+{
+    struct one one;
+    open_one(&one, 0, true);
+    tt_relays_grant(one.relays, &one.place, 1);
+    kernel_sends(&one, 10, 1, 0);
+    one.fake.is_posted = true;
+    CHECK_EQ(tt_relays_move(one.relays), TT_OK);
+    CHECK(!tt_relays_have_sent(one.relays, false) && tt_relays_have_work(one.relays));
+    one.fake.is_posted = false;
+    CHECK(tt_relays_have_sent(one.relays, false) && !tt_relays_have_work(one.relays));
     close_one(&one);
 }
 

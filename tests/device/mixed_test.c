@@ -1,7 +1,9 @@
 /* Calls among ranks with a GPU, whose kernels do their part, and ranks without one, whose host does
  * its part: with bridges, and with kernels required. The ranks are threads of one host. */
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
+#include <time.h>
 
 #include "graphs.h"
 #include "on_streams.h"
@@ -209,6 +211,199 @@ static void all_with_all(struct gpu_rank *rank)
 TEST(mixed, a_group_of_messages_among_all_ranks_is_right)
 {
     in_all_jobs(all_with_all);
+}
+
+/* ---- Groups of messages in memory of both kinds ---------------------------------------------- */
+
+enum { MOST_MESSAGES = 8, MOST_IN_GROUP = 4 * MOST_MESSAGES };
+
+/* A message with the peer, in memory of the rank's GPU ('g') or of the host ('h'). */
+struct in_group {
+    const struct gpu_rank *where;
+    int peer, *sent, *received;
+};
+
+/* What the i-th message from one rank to another holds. */
+static int value_of(int sender, int receiver, int i)
+{
+    return 1 + 100 * sender + 10 * receiver + i;
+}
+
+/* Messages of one length, so that only the data shows in which order they came. */
+static void run_group(struct gpu_rank *rank, const char *memory, int n, bool on_streams)
+{
+    struct streams streams = make_streams(rank), hosts = make_streams(&of_host);
+    struct in_group messages[MOST_IN_GROUP];
+    int nmessages = 0;
+    for (int i = 0; memory[i]; i++)
+        for (int peer = 0; peer < rank->nranks; peer++) {
+            if (peer == rank->rank) continue;
+            struct in_group *message = &messages[nmessages++];
+            const struct gpu_rank *where = memory[i] == 'g' ? rank : &of_host;
+            *message = (struct in_group){where, peer, NULL, make_ints(where, -1, n)};
+            message->sent = make_ints(where, value_of(rank->rank, peer, i), n);
+        }
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int i = 0; i < nmessages; i++) {
+        const struct in_group *of = &messages[i];
+        tuttiStream_t stream = of->where == rank ? streams.stream : hosts.stream;
+        if (!on_streams) stream = NULL;
+        check_success(
+            rank, tuttiSend(of->sent, (size_t)n, tuttiInt32, of->peer, rank->comm, stream), "send");
+        check_success(rank,
+                      tuttiRecv(of->received, (size_t)n, tuttiInt32, of->peer, rank->comm, stream),
+                      "receive");
+    }
+    check_success(rank, tuttiGroupEnd(), "group");
+    check_success(rank, tuttiStreamSynchronize(streams.stream), "stream");
+    check_success(rank, tuttiStreamSynchronize(hosts.stream), "stream of the host");
+    for (int i = 0; i < nmessages; i++) {
+        const struct in_group *of = &messages[i];
+        check_ints(of->where, of->received, value_of(of->peer, rank->rank, i / (rank->nranks - 1)),
+                   n);
+        gpu_free(of->sent);
+        gpu_free(of->received);
+    }
+    destroy_streams(rank, &streams);
+    destroy_streams(&of_host, &hosts);
+}
+
+/* Of two ranks, in orders in which memory changes once and often; the last one is of messages
+ * longer than a slot. */
+static void groups_of_two(struct gpu_rank *rank)
+{
+    run_group(rank, "hg", 100, false);
+    run_group(rank, "hg", 100, true);
+    run_group(rank, "ghhg", 100, true);
+    run_group(rank, "hggghghg", 100, false);
+    run_group(rank, "ghg", 50000, false);
+}
+
+static void groups_of_all(struct gpu_rank *rank)
+{
+    run_group(rank, "ghgh", 100, false);
+    run_group(rank, "hgg", 100, true);
+}
+
+TEST(mixed, a_group_with_memory_of_both_kinds_keeps_the_order_of_its_messages)
+{
+    on_devices(2, (const int[]){0, -1}, NULL, groups_of_two, NULL);
+    on_devices(4, jobs[NJOBS - 1].gpus, NULL, groups_of_all, NULL);
+}
+
+/* ---- Calls that wait for earlier ones of their rank ------------------------------------------ */
+
+static void pass_barrier(void *barrier)
+{
+    pthread_barrier_wait(barrier);
+}
+
+/* The kernel of rank 0's second message waits for the first one, whose stream is held up for longer
+ * than a call may take. */
+static void message_behind_the_users_work(struct gpu_rank *rank)
+{
+    const struct timespec beyond_deadline = {.tv_sec = 1, .tv_nsec = 600000000};
+    struct streams streams = make_streams(rank), hosts = make_streams(&of_host);
+    int *here = make_ints(&of_host, rank->rank ? 0 : 3, 9);
+    int *there = make_ints(rank, rank->rank ? 0 : 4, 9);
+    if (rank->rank == 0) {
+        CHECK_EQ(tuttiStreamLaunch(hosts.stream, pass_barrier, rank->arg), tuttiSuccess);
+        check_success(rank, pass(rank, 0, here, 9, hosts.stream), "message of the host");
+        check_success(rank, pass(rank, 0, there, 9, streams.stream), "message of the GPU");
+        nanosleep(&beyond_deadline, NULL);
+        CHECK_EQ(tuttiStreamQuery(streams.stream), tuttiInProgress);
+        pthread_barrier_wait(rank->arg);
+    } else {
+        pthread_barrier_wait(rank->arg);
+        check_success(rank, pass(rank, 0, here, 9, NULL), "first message");
+        check_success(rank, pass(rank, 0, there, 9, NULL), "second message");
+    }
+    check_success(rank, tuttiStreamSynchronize(hosts.stream), "stream of the host");
+    check_success(rank, tuttiStreamSynchronize(streams.stream), "stream");
+    check_ints(&of_host, here, 3, 9);
+    check_ints(rank, there, 4, 9);
+    destroy_streams(rank, &streams);
+    destroy_streams(&of_host, &hosts);
+    gpu_free(here);
+    gpu_free(there);
+}
+
+TEST(mixed, a_message_behind_one_that_waits_for_the_users_work_has_no_deadline)
+{
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.timeoutMs = 1000;
+    pthread_barrier_t go_on;
+    pthread_barrier_init(&go_on, NULL, 3);
+    on_devices(2, (const int[]){0, -1}, &config, message_behind_the_users_work, &go_on);
+    pthread_barrier_destroy(&go_on);
+}
+
+/* What a function that the stream runs calls, while a message of the host is queued behind it. */
+struct inside {
+    struct gpu_rank *rank;
+    struct streams streams, hosts;
+    int *here, *there;
+    sem_t queued;
+};
+
+static void check_refused(const struct inside *inside, tuttiResult_t result)
+{
+    check_error(inside->rank, result, tuttiInvalidUsage, "queued in the stream behind that");
+}
+
+/* Messages of memory of the GPU, that follow a message of the host or not. */
+static void call_inside(void *argument)
+{
+    struct inside *own = argument;
+    struct gpu_rank *rank = own->rank;
+    while (sem_wait(&own->queued)) continue;
+    check_refused(own, pass(rank, 0, own->there, 1, NULL));
+    check_success(rank, tuttiRecv(own->there + 1, 1, tuttiInt32, 1, rank->comm, NULL), "receive");
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    check_success(rank, pass(rank, 0, own->here, 1, own->hosts.stream), "in a group");
+    check_success(rank, pass(rank, 0, own->there, 1, own->streams.stream), "in a group");
+    check_success(rank, tuttiRecv(own->there, 1, tuttiInt32, 1, rank->comm, NULL), "in a group");
+    check_refused(own, tuttiGroupEnd());
+    /* From now on a kernel waits for the message behind the function. */
+    check_success(rank, pass(rank, 0, own->there, 1, own->streams.stream), "with a stream");
+    check_refused(own, sum(rank, own->there, 1, NULL));
+    check_refused(own, tuttiRecv(own->there, 1, tuttiInt32, 1, rank->comm, NULL));
+}
+
+static void calls_behind_a_function(struct gpu_rank *rank)
+{
+    int *here = make_ints(&of_host, rank->rank ? 0 : 3, 2);
+    int *there = make_ints(rank, rank->rank ? 5 : 4, 2);
+    if (rank->rank == 0) {
+        struct inside inside = {.rank = rank, .here = here, .there = there};
+        inside.streams = make_streams(rank);
+        inside.hosts = make_streams(&of_host);
+        sem_init(&inside.queued, 0, 0);
+        CHECK_EQ(tuttiStreamLaunch(inside.hosts.stream, call_inside, &inside), tuttiSuccess);
+        check_success(rank, pass(rank, 0, here, 1, inside.hosts.stream), "behind the function");
+        sem_post(&inside.queued);
+        check_success(rank, tuttiStreamSynchronize(inside.hosts.stream), "stream of the host");
+        check_success(rank, tuttiStreamSynchronize(inside.streams.stream), "stream");
+        destroy_streams(rank, &inside.streams);
+        destroy_streams(&of_host, &inside.hosts);
+        check_ints(rank, there + 1, 5, 1);
+        check_ints(rank, there, 4, 1);
+    } else {
+        check_success(rank, tuttiSend(there, 1, tuttiInt32, 0, rank->comm, NULL), "send");
+        check_success(rank, pass(rank, 0, here, 1, NULL), "first message");
+        check_success(rank, pass(rank, 0, there, 1, NULL), "second message");
+        check_ints(rank, here, 3, 1);
+        check_ints(rank, there, 4, 1);
+    }
+    gpu_free(here);
+    gpu_free(there);
+}
+
+TEST(mixed, a_function_cannot_wait_for_a_kernel_that_waits_for_a_message_behind_it)
+{
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.timeoutMs = 20000;
+    on_devices(2, (const int[]){0, -1}, &config, calls_behind_a_function, NULL);
 }
 
 /* ---- Errors --------------------------------------------------------------------------------- */

@@ -240,10 +240,15 @@ static void begin_exchange(struct tt_pending_call *call)
     struct tt_kernel_work *work = place_of_work(call);
     const bool uses_peers = call->is_first && use_peers(call);
     if (call->is_first) call->exchange->number = next_number(on);
-    if (call->is_first) tt_exchange_take_turns(call->exchange, &call->comm->engine);
     tt_kernel_begin_exchange(work, &on->life, &call->comm->engine, call->exchange, ++on->exchanges);
     work->uses_peers = uses_peers;
     join_stream(call);
+}
+
+static void begin_gathered(struct tt_pending_call *call)
+{
+    if (call->exchange && call->comm->fabric->mixed.is_mixed)
+        tt_exchange_take_turn(call->exchange, call->comm);
 }
 
 /* Until `follow`, or until the calling thread runs the calls. Refused calls need nobody. */
@@ -319,6 +324,8 @@ const struct tt_carrier tt_carrier_kernel = {.name = "kernel",
                                              .reserve = reserve,
                                              .drop = drop,
                                              .begin = begin,
+                                             .begin_gathered = begin_gathered,
+                                             .is_held_here = tt_kernel_is_held_here,
                                              .launch = launch,
                                              .follow = follow,
                                              .find_refused = find_refused,

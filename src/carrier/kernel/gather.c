@@ -127,8 +127,10 @@ tt_status tt_kernel_gather(struct tt_calls *calls)
         free(made);
         return n;
     }
-    for (struct tt_pending_call *call = calls->first; call; call = call->next)
+    for (struct tt_pending_call *call = calls->first; call; call = call->next) {
         call->is_gone = is_p2p(call);
+        if (call->is_gone) call->exchange = made[find_like(made, n, call, true)].exchange;
+    }
     tt_calls_drop_gone(calls);
     for (int i = 0; i < n; i++) tt_calls_add(calls, &made[i]);
     calls->memory = made;
@@ -274,7 +276,7 @@ tt_status tt_kernel_fill_exchange(const struct tt_pending_call *pending,
     uint32_t nblocks = nflows < most ? nflows : most;
     if (nflows > nblocks * TT_DEVICE_MOST_FLOWS)
         nblocks = (nflows + TT_DEVICE_MOST_FLOWS - 1) / TT_DEVICE_MOST_FLOWS;
-    if (nblocks > (uint32_t)on->most_blocks) nblocks = (uint32_t)on->most_blocks;
+    if (nblocks > (uint32_t)on->exchange_blocks) nblocks = (uint32_t)on->exchange_blocks;
     if (nflows > nblocks * TT_DEVICE_MOST_FLOWS)
         return tt_fail(TT_ERR_USAGE,
                        "a group exchanges messages with %u peers and directions; a rank's share of "

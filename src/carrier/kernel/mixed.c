@@ -25,12 +25,21 @@ tt_status tt_kernel_find_hosts(const struct tt_fabric *fabric, struct tt_hosts *
     return status;
 }
 
-void tt_kernel_mix(struct tt_fabric *fabric, size_t slot_bytes)
+static void mix(struct tt_fabric *fabric, size_t slot_bytes)
 {
     const size_t own = fabric->segment->header->slot_bytes;
-    if (!tt_fabric_may_mix(fabric)) return;
     fabric->mixed = (struct tt_mixed_ranks){.is_mixed = true,
                                             .slot_bytes = slot_bytes < own ? slot_bytes : own};
+}
+
+tt_status tt_kernel_mix(struct tt_comm_core *comm, size_t slot_bytes)
+{
+    if (!tt_fabric_may_mix(comm->fabric)) return TT_OK;
+    uint64_t *turns = calloc(2 * (size_t)comm->nranks, sizeof *turns);
+    if (!turns) return tt_fail(TT_ERR_SYSTEM, "out of memory for turns of %d ranks", comm->nranks);
+    comm->kernel->message_turns = turns;
+    mix(comm->fabric, slot_bytes);
+    return TT_OK;
 }
 
 int32_t tt_kernel_mix_without_gpu(struct tt_comm_core *comm, const struct tt_device_offer *offers)
@@ -38,7 +47,7 @@ int32_t tt_kernel_mix_without_gpu(struct tt_comm_core *comm, const struct tt_dev
     const int nchannels = tt_fabric_nchannels(comm->fabric);
     int r = 0;
     while (offers[r].gpu < 0) r++; /* they all fit the first one, or kernels run no calls */
-    tt_kernel_mix(comm->fabric, offers[r].slot_bytes);
+    mix(comm->fabric, offers[r].slot_bytes);
     TT_INFO("communicator %s: rank %d has no GPU; calls of the others on memory of GPUs are "
             "carried out by kernels",
             comm->name, comm->rank);
@@ -49,8 +58,8 @@ int32_t tt_kernel_mix_without_gpu(struct tt_comm_core *comm, const struct tt_dev
 /* ---- Turns of messages ---------------------------------------------------------------------- */
 
 /* Sends of the host to a rank have turns, and receives from it. Where the rank has no GPU, the
- * sends of an exchange to it have one of these turns together, and so have the receives: the first
- * call of each has its number. */
+ * messages of an exchange with it have turns among these, in the order of the group. Messages that
+ * follow one another in the exchange have one turn together. */
 
 static _Atomic uint64_t *done_of(struct tt_engine *engine, const struct tt_exchange_call *call)
 {
@@ -62,32 +71,24 @@ static uint64_t *issued_of(const struct tt_engine *engine, const struct tt_excha
     return call->sends ? &engine->sends_issued[call->peer] : &engine->recvs_issued[call->peer];
 }
 
-static bool is_first(const struct tt_group_exchange *exchange, int i)
+/* The turn of the message before, of the same exchange and link; 0: there is none. */
+static uint64_t turn_before(const struct tt_group_exchange *exchange, int i)
 {
-    const struct tt_exchange_call *calls = exchange->calls;
-    int j = 0;
-    while (calls[j].peer != calls[i].peer || calls[j].sends != calls[i].sends) j++;
-    return j == i;
+    const struct tt_exchange_call *calls = exchange->calls, *call = &calls[i];
+    while (--i >= 0)
+        if (calls[i].peer == call->peer && calls[i].sends == call->sends) return calls[i].turn;
+    return 0;
 }
 
-void tt_exchange_take_turns(struct tt_group_exchange *exchange, const struct tt_engine *engine)
+void tt_exchange_take_turn(struct tt_group_exchange *exchange, struct tt_comm_core *core)
 {
-    for (int i = 0; i < exchange->ncalls; i++) {
-        struct tt_exchange_call *call = &exchange->calls[i];
-        const bool has_turn =
-            tt_fabric_is_relayed(engine->fabric, call->peer) && is_first(exchange, i);
-        call->turn = has_turn ? ++*issued_of(engine, call) : 0;
-    }
-}
-
-static void grant(const struct tt_group_exchange *exchange, const struct tt_exchange_call *first,
-                  struct tt_proxy *proxy)
-{
-    for (int i = 0; i < exchange->ncalls; i++) {
-        const struct tt_exchange_call *call = &exchange->calls[i];
-        if (call->peer == first->peer && call->sends == first->sends)
-            tt_proxy_grant_send(proxy, call->peer, call->sends, call->nbytes);
-    }
+    const int i = exchange->nbegun++;
+    struct tt_exchange_call *call = &exchange->calls[i];
+    if (!tt_fabric_is_relayed(core->fabric, call->peer)) return;
+    uint64_t *issued = issued_of(&core->engine, call);
+    const uint64_t before = turn_before(exchange, i);
+    if (!before || before != *issued) ++*issued;
+    call->turn = core->kernel->message_turns[2 * call->peer + call->sends] = *issued;
 }
 
 void tt_exchange_look_at_turns(struct tt_group_exchange *exchange, struct tt_engine *engine,
@@ -95,17 +96,54 @@ void tt_exchange_look_at_turns(struct tt_group_exchange *exchange, struct tt_eng
 {
     for (int i = 0; i < exchange->ncalls; i++) {
         struct tt_exchange_call *call = &exchange->calls[i];
-        if (!call->turn) continue;
-        _Atomic uint64_t *done = done_of(engine, call);
         /* release: complete of work.c, send_now of p2p.c, receive_now of p2p.c */
-        if (!call->is_granted &&
-            atomic_load_explicit(done, memory_order_acquire) + 1 == call->turn) {
-            grant(exchange, call, proxy);
-            call->is_granted = true;
-        }
-        if (!call->is_granted || !tt_proxy_has_moved(proxy, call->peer, call->sends)) continue;
+        if (!call->turn || call->is_granted ||
+            atomic_load_explicit(done_of(engine, call), memory_order_acquire) + 1 != call->turn)
+            continue;
+        tt_proxy_grant_send(proxy, call->peer, call->sends, call->nbytes);
+        call->is_granted = true;
+    }
+    for (int i = 0; i < exchange->ncalls; i++) {
+        struct tt_exchange_call *call = &exchange->calls[i];
+        if (!call->is_granted || !call->turn || !tt_proxy_has_moved(proxy, call->peer, call->sends))
+            continue;
         /* acquire: tt_work_advance */
-        atomic_store_explicit(done, call->turn, memory_order_release);
+        atomic_store_explicit(done_of(engine, call), call->turn, memory_order_release);
         call->turn = 0;
     }
+}
+
+/* ---- Calls that would wait for themselves --------------------------------------------------- */
+
+/* Of the last call of kernels with these turns; 0: there is none. */
+static uint64_t last_turn(const struct tt_comm_core *core, const _Atomic uint64_t *turns)
+{
+    const struct tt_engine *engine = &core->engine;
+    const struct tt_kernel_part *on = core->kernel;
+    if (turns == &engine->collectives_done)
+        return atomic_load_explicit(&on->last_turn, memory_order_relaxed);
+    for (int r = 0; r < core->nranks; r++) {
+        if (turns == &engine->sends_done[r]) return on->message_turns[2 * r + 1];
+        if (turns == &engine->recvs_done[r]) return on->message_turns[2 * r];
+    }
+    return 0;
+}
+
+static bool is_held(const struct tt_comm_core *core, const _Atomic uint64_t *turns)
+{
+    const uint64_t last = last_turn(core, turns);
+    return last && tt_stream_holds_turn(turns, last);
+}
+
+bool tt_kernel_is_held_here(const struct tt_comm_core *core, const _Atomic uint64_t *turns)
+{
+    const struct tt_engine *engine = &core->engine;
+    if (!core->fabric->mixed.is_mixed) return false;
+    if (turns && last_turn(core, turns) <= atomic_load_explicit(turns, memory_order_relaxed))
+        return false;
+    bool held = is_held(core, &engine->collectives_done);
+    for (int r = 0; r < core->nranks; r++)
+        held =
+            held || is_held(core, &engine->sends_done[r]) || is_held(core, &engine->recvs_done[r]);
+    return held;
 }

@@ -71,6 +71,7 @@ static void free_all(struct tt_kernel_part *on)
     tt_hosts_destroy(on->hosts);
     tt_device_close(on->device);
     tt_kernel_free_batches(on);
+    free(on->message_turns);
     pthread_mutex_destroy(&on->batches_lock);
     free(on);
 }
@@ -214,7 +215,7 @@ static tt_status connect_part(struct tt_comm_core *comm, const struct tt_carried
         return TT_OK;
     }
     TT_TRY(tt_device_room_connect(on->room, offers));
-    tt_kernel_mix(comm->fabric, tt_device_room_links(on->room)->slot_bytes);
+    TT_TRY(tt_kernel_mix(comm, tt_device_room_links(on->room)->slot_bytes));
     if (on->hosts) TT_TRY(tt_proxy_create(&on->proxy, comm, on->room));
     on->life.proxy = on->proxy;
     comm->fabric->bridged = on->proxy;
@@ -223,16 +224,14 @@ static tt_status connect_part(struct tt_comm_core *comm, const struct tt_carried
         "communicator %s: rank %d is on GPU %d with %d other ranks; at most %d blocks a call%s%s",
         comm->name, comm->rank, comm->gpu, tt_device_room_sharers(on->room) - 1, on->most_blocks,
         on->place.takes_turns ? ", in turn with other communicators, which have all blocks" : "",
-        on->proxy ? "; to each rank of another host by a bridge, over what reaches that rank" : "");
+        !on->proxy                     ? ""
+        : comm->fabric->mixed.is_mixed ? "; to each rank without a GPU by a relay, to each rank "
+                                         "with one of another host by a bridge"
+                                       : "; to each rank of another host by a bridge, over what "
+                                         "reaches that rank");
     TT_TRY(tt_kernel_probe(comm, false));
     *amount = on->most_blocks;
     return TT_OK;
-}
-
-static void agree(struct tt_comm_core *comm, int32_t least)
-{
-    if (comm->kernel) comm->kernel->most_blocks = least;
-    comm->fabric->mixed.nparts = least;
 }
 
 /* ---- The end -------------------------------------------------------------------------------- */
@@ -462,19 +461,6 @@ static size_t bytes(const struct tt_comm_core *comm)
     return comm->kernel->proxy ? tt_proxy_bytes(comm->kernel->proxy) : 0;
 }
 
-static void describe(const struct tt_comm_core *comm, char *text, size_t size)
-{
-    const struct tt_kernel_part *on = comm->kernel;
-    char bridges[64] = "";
-    if (on->proxy)
-        snprintf(bridges, sizeof bridges, "; its bridges to other hosts have %.1f MiB, pinned",
-                 (double)tt_proxy_bytes(on->proxy) / (1 << 20));
-    snprintf(text, size,
-             "by kernels of at most %d blocks; its links have %.1f MiB of %d MiB at most%s",
-             on->most_blocks, (double)tt_device_room_bytes(on->room) / (1 << 20),
-             TT_DEVICE_BUDGET >> 20, bridges);
-}
-
 /* Kernels of one host use no device of the network. */
 static void register_memory(struct tt_comm_core *comm, void *memory, size_t nbytes, void **handle)
 {
@@ -492,13 +478,13 @@ const struct tt_carried tt_carried_kernel = {.offer_bytes = sizeof(struct tt_dev
                                              .connect = connect_part,
                                              .examine = tt_kernel_examine,
                                              .measure = tt_kernel_measure,
-                                             .agree = agree,
+                                             .agree = tt_kernel_agree,
                                              .close = close_part,
                                              .end_turns = end_turns,
                                              .leave = leave_part,
                                              .look = tt_graphs_look,
                                              .settle = settle,
                                              .bytes = bytes,
-                                             .describe = describe,
+                                             .describe = tt_kernel_describe,
                                              .register_memory = register_memory,
                                              .deregister = deregister};

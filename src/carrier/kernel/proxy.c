@@ -244,11 +244,12 @@ void tt_proxy_wake(struct tt_proxy *proxy)
 
 void tt_proxy_end(struct tt_proxy *proxy)
 {
+    struct tt_wires *wires = proxy->comm->fabric->wires;
     tt_engine_enter(&proxy->comm->engine);
     tt_bridges_end(proxy->bridges);
     proxy->ends = true;
     /* Of the last replays, too: peers do not miss this rank if it dies while it waits to leave. */
-    (void)tt_wires_send_record(proxy->comm->fabric->wires);
+    if (wires) (void)tt_wires_send_record(wires);
     tt_engine_leave(&proxy->comm->engine);
     tt_proxy_wake(proxy);
 }

@@ -274,11 +274,17 @@ tt_status tt_relays_move(struct tt_relays *relays)
     return result;
 }
 
+/* Whatever becomes of this process. */
+static bool has_left(const struct relay *relay)
+{
+    struct tt_link *link = relay->link;
+    return relay->place.outgoing ? link->ops->delivered(link) : link->ops->flushed(link);
+}
+
 bool tt_relays_have_work(const struct tt_relays *relays)
 {
     for (const struct relay *relay = relays->first; relay; relay = relay->next)
-        if (!relay->link->ops->flushed(relay->link) || (relay->place.outgoing && can_send(relay)))
-            return true;
+        if (!has_left(relay) || (relay->place.outgoing && can_send(relay))) return true;
     return false;
 }
 
@@ -286,7 +292,7 @@ bool tt_relays_have_sent(const struct tt_relays *relays, bool of_exchanges)
 {
     for (const struct relay *relay = relays->first; relay; relay = relay->next)
         if (relay->of_exchanges == of_exchanges &&
-            (relay->moved != relay->granted || !relay->link->ops->flushed(relay->link)))
+            (relay->moved != relay->granted || !has_left(relay)))
             return false;
     return true;
 }

@@ -218,6 +218,8 @@ static tt_status check_exchange(struct tt_work *work)
 {
     struct tt_kernel_work *mine = own(work);
     TT_TRY(tt_gpu_watch_check(mine->life->watch, work->engine->fabric, work, NULL));
+    /* As a call without its turn: its time begins when the earlier calls of this rank have ended */
+    if (tt_exchange_is_behind(mine->exchange, work->engine->fabric)) work->deadline_ns = 0;
     return mine->refusal ? TT_OK
                          : tt_exchange_check(mine->exchange, work->engine->fabric, &mine->gone_ns);
 }

@@ -12,15 +12,15 @@ start aa -1 51 12
 all_end "a rank with a GPU and one without"
 start aaaa -2 52 12
 all_end "two of four ranks of a host without a GPU"
-start ab -1 53 12
+start ab -1 53 12 order
 all_end "a rank with a GPU and one without on another host"
-start aabb -2 54 12
+start aabb -2 54 12 order
 all_end "two hosts, each with a rank without a GPU"
 start abab -2 55 8
 all_end "two hosts, one without a GPU"
 TUTTI_DEVICE_CHANNELS= TUTTI_CHANNELS=5 start abc -1 56 6
 all_end "as many channels as by default"
-TUTTI_ENCRYPT=1 TUTTI_SLOT_BYTES=1K TUTTI_DEVICE_SLOTS=2 start aab -1 57 6
+TUTTI_ENCRYPT=1 TUTTI_SLOT_BYTES=1K TUTTI_DEVICE_SLOTS=2 start aab -1 57 6 order
 all_end "encrypted wires whose slots are far shorter than those of GPUs"
 TUTTI_DEVICE_SLOT_BYTES=4K TUTTI_DETERMINISTIC=1 start aaa -1 58 8
 all_end "folds in rank order, with slots of GPUs that are shorter than those of the host"

@@ -287,6 +287,13 @@ size_t tt_fabric_bytes(const struct tt_fabric *fabric)
     return nbytes;
 }
 
+bool tt_fabric_may_mix(const struct tt_fabric *fabric)
+{
+    int nwith = 0;
+    for (int r = 0; r < fabric->nranks; r++) nwith += fabric->peers[r].gpu >= 0;
+    return fabric->context.nbridges && nwith && nwith < fabric->nranks;
+}
+
 struct tt_rank_record *tt_fabric_record(const struct tt_fabric *fabric, int rank)
 {
     return tt_fabric_is_local(fabric, rank)

@@ -16,7 +16,7 @@ struct tt_kernel_life {
     /* immutable after init */
     struct tt_device_report *report; /* pinned host memory */
     struct tt_gpu_watch *watch;      /* whether the GPU is lost */
-    struct tt_proxy *proxy;          /* of the part; NULL: all ranks are of one host */
+    struct tt_proxy *proxy;          /* of the part; NULL: it has none */
     int gpu;
     /* atomic: calls whose kernels may use memory of other ranks (tt_fabric_begin_kernel); those
      * that failed, until no kernel of the rank can */

@@ -38,7 +38,7 @@ static bool may_have_kernels(const struct tt_making *making)
     struct tt_comm_core *core = &making->comm->core;
     const size_t size = sizeof core->no_kernels;
     const bool mixes = tt_fabric_may_mix(core->fabric);
-    if (core->gpu >= 0 && !tt_config_int(TT_CONFIG_DEVICE_KERNELS)) {
+    if (!tt_config_int(TT_CONFIG_DEVICE_KERNELS)) {
         snprintf(core->no_kernels, size, "TUTTI_DEVICE_KERNELS is off on rank %d", core->rank);
         return false;
     }

@@ -30,7 +30,7 @@
 
 #include "graphs.h"
 
-enum { COUNT = 20000, EARLY_US = 200000, LATE_US = 700000, LONG_MS = 60000 };
+enum { COUNT = 8000, EARLY_US = 200000, LATE_US = 700000, LONG_MS = 60000 };
 
 static const char *scene;
 

@@ -377,15 +377,16 @@ static bool await_own(const struct tt_kernel_part *on)
 static void close_part(struct tt_comm_core *comm)
 {
     struct tt_kernel_part *on = comm->kernel;
+    if (on) {
+        tt_launching_close(&on->launching);
+        tt_attended_close(&on->queue);
+        free_all(on);
+        comm->kernel = NULL;
+        comm->context = NULL;
+        comm->fabric->death_grace_ns = 0;
+        comm->fabric->bridged = false;
+    }
     comm->fabric->mixed = (struct tt_mixed_ranks){.is_mixed = false};
-    if (!on) return;
-    tt_launching_close(&on->launching);
-    tt_attended_close(&on->queue);
-    free_all(on);
-    comm->kernel = NULL;
-    comm->context = NULL;
-    comm->fabric->death_grace_ns = 0;
-    comm->fabric->bridged = false;
 }
 
 /* Kernels count messages on the GPU: replays have no turns. */

@@ -477,6 +477,7 @@ void tt_proxy_grant_program(struct tt_proxy *proxy, const struct tt_program *pro
             grant_links(proxy, links + step->send, step->nsend, part, binding->nrounds);
         }
     }
+    tt_proxy_wake(proxy); /* its kernel may have ended before: nothing else wakes the proxy */
 }
 
 void tt_proxy_grant_send(struct tt_proxy *proxy, int peer, bool outgoing, size_t nbytes)

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <vgpu/testing.h>
+
 #define SAMPLES TUTTI_SOURCE_DIR "/vgpu/fat/samples/"
 
 static const char ptx[] =
@@ -155,16 +157,6 @@ TEST(vgpu_objects, the_error_log_of_a_load_names_the_line)
     values[1] = (void *)(uintptr_t)sizeof log;
     CHECK_EQ(cuModuleLoadDataEx(&module, ptx, 2, options, values), CUDA_SUCCESS);
     CHECK_STR(log, "");
-}
-
-/* What the process has in memory. */
-static size_t resident(void)
-{
-    unsigned long pages = 0, all;
-    FILE *file = fopen("/proc/self/statm", "r");
-    CHECK(file != NULL && fscanf(file, "%lu %lu", &all, &pages) == 2);
-    if (file != NULL) fclose(file);
-    return pages << 12;
 }
 
 enum { KERNELS = 256, BYTES = 1024 };

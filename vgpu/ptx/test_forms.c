@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include <vgpu/ptx/testing.h>
+#include <vgpu/testing.h>
 
 /* n: how many instructions the statement makes; `in` is its last one. Fields that are not given are
  * those of an instruction without them. */
@@ -331,16 +332,6 @@ TEST(vgpu_ptx_forms, dynamic_shared_memory_follows_the_static_one)
     CHECK_EQ(module->constants[kernel->code[0].src[0] & 0x7fff][31], 16);
     CHECK_EQ(module->constants[kernel->code[1].src[0] & 0x7fff][31], 0);
     vg_module_destroy(module);
-}
-
-/* What the process has in memory. */
-static size_t resident(void)
-{
-    unsigned long pages = 0, all;
-    FILE *file = fopen("/proc/self/statm", "r");
-    CHECK(file != NULL && fscanf(file, "%lu %lu", &all, &pages) == 2);
-    if (file != NULL) fclose(file);
-    return pages << 12;
 }
 
 /* What the reader knows of the opcodes of a text, and of its names, goes when it has been read. */

@@ -1,16 +1,17 @@
 /* Relays: the links of a rank on a GPU with ranks without one. Such a link is the ordinary one of
  * the two ranks on the same channel. Its end at the rank without a GPU is the host's, which knows
  * nothing of kernels. At the other rank the kernel has an end in pinned memory
- * (transport/device/end.h), and who moves is the other party there:
+ * (transport/device/end.h), and the rank's proxy (proxy.h) is the other party there:
  *
- *   kernel -> slots, head | who moves -> messages -> the host
- *   kernel <- slots, head | who moves <- messages <- the host
+ *   kernel -> slots, head | proxy -> messages -> the host
+ *   kernel <- slots, head | proxy <- messages <- the host
  *
  * The host of this rank may use the same link, for a call on memory of the host. So messages are
  * moved only for calls that have begun, as many as these have: a call of the host finds the link
  * where the kernel before it has left it, and what is of a later call waits in the link.
  *
- * Nothing here waits. One thread at a time: who has entered the engine. */
+ * Nothing here waits. One thread at a time calls these functions: the one that has entered the
+ * engine. */
 #ifndef TT_CARRIER_KERNEL_RELAY_H
 #define TT_CARRIER_KERNEL_RELAY_H
 

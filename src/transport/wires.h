@@ -83,6 +83,8 @@ struct tt_wires_client {
      * over all its connections. */
     void (*on_record)(void *owner, int peer, const struct tt_wire_record *record);
     void (*on_left)(void *owner, int peer, uint32_t state);
+    /* Adds the ranks of this host that have died to a text about one of another host. */
+    void (*add_dead)(const void *owner, char *text, size_t size);
     /* This rank waits for a peer that has left: fails, and says why. TT_IN_PROGRESS: other ranks
      * may still say so. */
     tt_status (*on_missed_left)(void *owner, int peer);
@@ -165,6 +167,9 @@ void tt_wires_spare(struct tt_wires *wires, bool spares);
 bool tt_wires_have_left(const struct tt_wires *wires);
 /* Why a peer is gone whose connection has ended without its leaving; NULL: there is none. */
 const char *tt_wires_lost(const struct tt_wires *wires);
+/* Adds the peers whose connection has ended without their leaving to a text about another rank: ";
+ * rank 1 (host h, pid 77) is gone, too". */
+void tt_wires_add_lost(const struct tt_wires *wires, char *text, size_t size);
 /* Why this peer is gone, if its connection has ended without its leaving; else NULL. */
 const char *tt_wires_lost_peer(const struct tt_wires *wires, int peer);
 /* tt_wires_lost_peer, for a failure that names the peer: NULL while others may yet say why it has

@@ -204,17 +204,22 @@ void tt_wire_look(struct tt_wire *wire)
             continue;
 }
 
-/* Adds the other peers that are gone without having left: one may be gone because of another. */
-static void add_others_lost(const struct tt_wire *wire, char *text, size_t size)
+/* One peer may be gone because of another. */
+static void add_lost(const struct tt_wires *wires, const struct tt_wire *except, char *text,
+                     size_t size)
 {
-    const struct tt_wires *wires = wire->wires;
     for (const struct tt_wire *at = wires->first; at; at = at->following) {
         const size_t used = strlen(text);
         char name[128];
-        if (at == wire || !at->is_lost) continue;
+        if (at == except || !at->is_lost) continue;
         tt_room_name(wires->up, at->peer, name, sizeof name);
         snprintf(text + used, size - used, "; %s is gone, too", name);
     }
+}
+
+void tt_wires_add_lost(const struct tt_wires *wires, char *text, size_t size)
+{
+    add_lost(wires, NULL, text, size);
 }
 
 tt_status tt_wire_missed(struct tt_wire *wire)
@@ -230,7 +235,8 @@ tt_status tt_wire_missed(struct tt_wire *wire)
     if (!wire->is_lost && wire->peer_state != TT_RANK_ABORTED)
         return wire->wires->client->on_missed_left(up->owner, wire->peer);
     snprintf(text, sizeof text, "%s", wire->gone);
-    add_others_lost(wire, text, sizeof text);
+    add_lost(wire->wires, wire, text, sizeof text);
+    wire->wires->client->add_dead(up->owner, text, sizeof text);
     return tt_room_fail(up, TT_ERR_REMOTE, "%s", text);
 }
 

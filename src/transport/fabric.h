@@ -280,6 +280,15 @@ const char *tt_fabric_how_dead(const struct tt_fabric *fabric, int rank);
 /* Why a rank of another host is gone, where it has not left and there are bridges, over which no
  * call sees that itself; else NULL. By who has entered the engine. */
 const char *tt_fabric_lost(const struct tt_fabric *fabric, int rank);
+/* A rank is gone, as this rank has found, or one of another host has told: the text says why. Only
+ * the first one counts. By who has entered the engine, with wires only, as the next two. */
+void tt_fabric_note_gone(struct tt_fabric *fabric, int rank, const char *text);
+/* That rank, and why it is gone, where this rank has found that itself; -1: none. */
+int tt_fabric_gone(const struct tt_fabric *fabric, const char **text);
+/* Called again and again: tells ranks of other hosts what this rank was told of one that is gone,
+ * and finds out whether it is. */
+void tt_fabric_follow_gone(struct tt_fabric *fabric);
+
 /* TT_ERR_REMOTE where another rank is known to have died (on this host), left or aborted. Does not
  * fail the communicator. Any thread; system calls. */
 TT_NODISCARD tt_status tt_fabric_check_rank(const struct tt_fabric *fabric, int rank);

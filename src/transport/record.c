@@ -87,6 +87,11 @@ static void add_dead(const void *fabric, char *text, size_t size)
     tt_fabric_add_dead(fabric, text, size);
 }
 
+static void on_gone(void *fabric, int rank, const char *text)
+{
+    tt_fabric_note_gone(fabric, rank, text);
+}
+
 static tt_status on_missed_left(void *fabric, int peer)
 {
     return tt_fabric_miss_left(fabric, peer);
@@ -111,6 +116,7 @@ tt_status tt_fabric_start_wires(struct tt_fabric *fabric, struct tt_wires *wires
                                               .on_record = on_record,
                                               .on_left = on_left,
                                               .add_dead = add_dead,
+                                              .on_gone = on_gone,
                                               .on_missed_left = on_missed_left,
                                               .reason = reason};
     return tt_wires_start(wires, &fabric->client, infos);

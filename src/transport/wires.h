@@ -85,6 +85,8 @@ struct tt_wires_client {
     void (*on_left)(void *owner, int peer, uint32_t state);
     /* Adds the ranks of this host that have died to a text about one of another host. */
     void (*add_dead)(const void *owner, char *text, size_t size);
+    /* A rank of another host is gone, as this rank has found, or a peer has told. */
+    void (*on_gone)(void *owner, int rank, const char *text);
     /* This rank waits for a peer that has left: fails, and says why. TT_IN_PROGRESS: other ranks
      * may still say so. */
     tt_status (*on_missed_left)(void *owner, int peer);
@@ -153,6 +155,24 @@ bool tt_wires_flushed(struct tt_wires *wires);
 bool tt_wires_send_record(struct tt_wires *wires);
 /* Sends the communicator's failure over all connected wires, once, without waiting. */
 void tt_wires_send_failure(struct tt_wires *wires, int code, const char *text);
+/* Tells all connected peers that a rank is gone, each once; the text stays until then. */
+void tt_wires_send_gone(struct tt_wires *wires, int rank, const char *text);
+/* tt_wires_progress while this rank makes no call: a peer that cannot be reached fails nothing.
+ * TT_IN_PROGRESS: to be called again soon, as a connection is being made. */
+TT_NODISCARD tt_status tt_wires_listen(struct tt_wires *wires);
+
+/* The ranks that a long wait may be for. */
+struct tt_missing {
+    bool (*is_missing)(const void *arg, int rank);
+    const void *arg;
+};
+/* Seeks one of them that is gone, and reports it (on_gone). Called again and again during a long
+ * wait; asks two ranks a second. */
+void tt_wires_seek_gone(struct tt_wires *wires, const struct tt_missing *missing);
+/* Whether this rank has found that the peer is gone: by seeking it, or because their connection has
+ * ended, and the peer had not announced its end. */
+bool tt_wires_miss(const struct tt_wires *wires, int peer);
+
 /* The communicator has failed, and no call of this rank runs that would answer its peers.
  * begin_telling: dials a rank of each other host, at most 64 hosts, with which this rank has no
  * connection, for a second. tell: called again and again, passes the failure on over connections

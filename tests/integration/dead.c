@@ -1,5 +1,6 @@
-/* Ranks whose death shows in another way: the process goes on as another program, or a second one
- * ends because of it. */
+/* Ranks that die unnoticed by those that wait: because these wait for another rank, because the
+ * process goes on as another program, or because a second one ends. None that lives, or was done,
+ * is taken for dead. */
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -40,6 +41,61 @@ static void check_names(int rank, int dead, int later)
                       strstr(named, name) && (!second || second > named),
                   "rank %d: status 0x%x; rank %d (%s) has died; it said:\n%s", rank,
                   (unsigned)one->status, dead, name, one->text);
+}
+
+/* Rank 0 lives and makes no call. The last rank is killed. */
+static void check_idle(const char *hosts, const char *how)
+{
+    const int last = (int)strlen(hosts) - 1;
+    REQUIRE(start(hosts, how));
+    usleep(100000); /* the others wait in their call, most likely */
+    REQUIRE(kill(job.ranks[last].pid, SIGKILL) == 0);
+    for (int r = 1; r < last; r++)
+        CHECK_MESSAGE(ends(r), "%s %s: rank %d waits for ever", hosts, how, r);
+    kill(job.ranks[0].pid, SIGKILL);
+    CHECK_MESSAGE(job_wait(&job, 30000), "%s %s: some rank did not end", hosts, how);
+    for (int r = 1; r < last; r++) check_names(r, last, 0);
+}
+
+TEST(dead, a_rank_of_another_host_is_named_while_the_one_that_is_waited_for_makes_no_call)
+{
+    check_idle("abc", "idle");
+}
+
+TEST(dead, a_rank_of_the_host_of_the_one_that_makes_no_call_is_named)
+{
+    check_idle("aba", "idle");
+}
+
+TEST(dead, a_rank_is_named_with_which_nobody_has_had_a_connection)
+{
+    check_idle("abc", "cold");
+}
+
+static void check_right(const char *hosts, const char *how, int continues)
+{
+    REQUIRE(start(hosts, how));
+    if (continues >= 0) {
+        sleep(8); /* the time after which ranks that are gone are sought, and more */
+        REQUIRE(kill(job.ranks[continues].pid, SIGCONT) == 0);
+    }
+    CHECK_MESSAGE(job_wait(&job, 60000), "%s %s: some rank did not end", hosts, how);
+    job_check_exit(&job, 0);
+}
+
+TEST(dead, ranks_that_are_late_are_not_taken_for_dead)
+{
+    check_right("abc", "late", -1);
+}
+
+TEST(dead, a_rank_that_has_ended_after_its_part_of_a_reduction_is_not_missed)
+{
+    check_right("abc", "root", -1);
+}
+
+TEST(dead, a_rank_that_has_ended_after_its_part_is_not_missed_while_another_one_is_stopped)
+{
+    check_right("abc", "stopped", 0);
 }
 
 TEST(dead, a_rank_that_has_become_another_program_is_named)

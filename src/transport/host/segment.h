@@ -4,7 +4,7 @@
  * places and the links of every pair. Pages cost nothing until they are touched. Positions in the
  * segment are stored as offsets. An address in it (of a probe, of a reference, of a post) is used
  * by its own process only, or by process_vm_readv. Every word has one writer, except `naborted`,
- * `failure.state` and that of `reason`, the state of a post, the meeting's `arrived`
+ * `failure.state` and those of `reason` and `gone`, the state of a post, the meeting's `arrived`
  * and the words of sleepers (atomic read-modify-write), and `published` with the result beside it,
  * which the last to arrive writes.
  */
@@ -167,6 +167,8 @@ struct tt_segment_header {
     struct tt_failure failure;
     struct tt_failure reason; /* for which a rank has left first that gives one
                                * (transport/reason.h);        its code is not used */
+    struct tt_failure gone;   /* a rank of another host that is gone: its code is the rank, its text
+                               * says why (transport/gone.c) */
     struct tt_rank_record records[]; /* [nlocal] */
 };
 

@@ -1,6 +1,7 @@
-/* Communicators on several hosts that are alive when the process ends: many programs never destroy
- * theirs. What they have sent may still be on its way then, and closing a socket on which something
- * lies unread throws that away. */
+/* Communicators on several hosts that are alive: other hosts are answered while no call is made;
+ * and at the end of the process, as many programs never destroy theirs. What they have sent may
+ * still be on its way then, and closing a socket on which something lies unread throws that away.
+ */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -62,6 +63,7 @@ void tt_comm_remember(tuttiComm_t comm)
 {
     if (!comm->core.fabric->wires) return;
     pthread_once(&once, register_leaving);
+    tt_engine_answer(&comm->core.engine);
     tt_process_lock(&lock);
     comm->alive_next = alive;
     alive = comm;
@@ -70,6 +72,7 @@ void tt_comm_remember(tuttiComm_t comm)
 
 void tt_comm_forget(tuttiComm_t comm)
 {
+    tt_engine_answer_no_more(&comm->core.engine);
     tt_process_lock(&lock);
     struct tuttiComm **at = &alive;
     while (*at && *at != comm) at = &(*at)->alive_next;

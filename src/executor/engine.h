@@ -27,6 +27,13 @@ struct tt_step_pointers {
     struct tt_target *targets; /* [nranks + 1]: where a piece of the result goes */
 };
 
+/* How long a collective has waited in which nothing moves. Time in which its process did not run
+ * does not count. */
+struct tt_long_wait {
+    uint64_t turn, progress; /* of the work */
+    int64_t looked_ns, waited_ns;
+};
+
 /* Owned by the communicator. Calls are issued by one thread at a time. Each is advanced by the
  * issuing thread, by a thread of a stream or of a carrier (such as the attendant), or by any thread
  * that waits for a task or an event of a stream: by one at a time, which holds `busy`. */
@@ -72,12 +79,17 @@ struct tt_engine {
     int64_t report_ns;        /* when other hosts are told where this rank is; 0: not decided yet */
     int64_t quiet_ns;         /* until when no wait is logged: another one was */
     struct tt_stream *teller; /* whose thread tells other hosts of a failure; NULL: none does */
+    struct tt_long_wait long_wait;
     char *scratch;
     size_t scratch_bytes;
     struct tt_step_pointers *pointers; /* [channels] */
     struct tt_position *positions;     /* [channels]: of the collective that is running */
     char **bounce; /* [channels x nranks], slot_bytes each, made at first use: messages that must be
                       fetched */
+
+    /* guarded by the lock of answer.c */
+    struct tt_engine *answered_next; /* of those that it looks at */
+    uint64_t answered;               /* what had ended at its last look */
 };
 
 /* How long a call may take that is issued from now on, and what has no issue of its own: replays of
@@ -127,6 +139,17 @@ void tt_engine_look(struct tt_engine *engine);
 void tt_engine_tell_failure(struct tt_engine *engine);
 /* Before the wires go. The caller has not entered the engine. */
 void tt_engine_stop_telling(struct tt_engine *engine);
+/* From now on, until answer_no_more, a thread of this process answers other hosts while this rank
+ * makes no call. Nothing, where there are none. */
+void tt_engine_answer(struct tt_engine *engine);
+/* The caller has not entered the engine, which may never have been answered for, or be
+ * inherited. */
+void tt_engine_answer_no_more(struct tt_engine *engine);
+/* Fails the communicator where a call that some rank has entered needs all ranks, one of which is
+ * known to be gone, while a rank of this host has not entered it: so the one that is gone was not
+ * done with it, as nobody is before all have entered, and never will be. The caller has entered the
+ * engine. */
+TT_NODISCARD tt_status tt_engine_check_gone(struct tt_engine *engine);
 /* tt_fabric_check_rank, also of ranks of other hosts whose connection has ended, unless another
  * thread advances a call. */
 TT_NODISCARD tt_status tt_engine_check_rank(struct tt_engine *engine, int rank);

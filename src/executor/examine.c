@@ -98,6 +98,14 @@ static void say_if_late(struct tt_work *work)
             (long long)waited_ms, text.call, engine->name, text.missing);
 }
 
+/* What other ranks have told of one that is gone concerns all waits. */
+static tt_status follow_gone(struct tt_engine *engine)
+{
+    if (!engine->fabric->wires) return TT_OK;
+    tt_fabric_follow_gone(engine->fabric);
+    return tt_engine_check_gone(engine);
+}
+
 tt_status tt_work_check(struct tt_work *work)
 {
     const bool started = work->state != TT_WORK_ISSUED;
@@ -105,6 +113,7 @@ tt_status tt_work_check(struct tt_work *work)
     report(work->engine);
     TT_TRY(tt_fabric_check(work->engine->fabric));
     TT_TRY(work->ops->check(work));
+    TT_TRY(follow_gone(work->engine));
     if (started)
         say_if_late(work);
     else

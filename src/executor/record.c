@@ -13,6 +13,11 @@ enum {
     SILENT_MS = 2000,
 };
 
+/* How long a call waits, in which nothing moves, before it seeks ranks that are gone. */
+#define SEEK_AFTER_NS INT64_C(5000000000)
+/* The most that counts between two looks at a wait: for longer the process was stopped. */
+#define MOST_PAUSE_NS INT64_C(100000000)
+
 /* A call as its rank entered it. */
 struct entered {
     uint64_t seq;
@@ -338,11 +343,99 @@ void tt_collective_missing(const struct tt_work *work, char *text, size_t size)
     if (unseen >= 0) add_rank(work, unseen, text, size);
 }
 
+/* ---- Ranks that are gone -------------------------------------------------------------------- */
+
+/* Whether no rank is done with the call before all ranks have entered it: each rank's result has
+ * something of every rank. */
+static bool needs_all(const struct tt_call_entry *call)
+{
+    const enum tt_collective collective = (enum tt_collective)call->collective;
+    return !tt_collective_has_root(collective) &&
+           (call->count || !tt_collective_has_data(collective));
+}
+
+/* The rank of this host that is behind the others. */
+static int last_here(const struct tt_fabric *fabric, uint64_t *entered)
+{
+    int last = fabric->rank;
+    *entered = UINT64_MAX;
+    for (int place = 0; place < fabric->nlocal; place++) {
+        const struct tt_rank_record *record = &fabric->segment->header->records[place];
+        /* release: tt_record_entry */
+        const uint64_t theirs = atomic_load_explicit(&record->entered, memory_order_acquire);
+        if (theirs >= *entered) continue;
+        *entered = theirs;
+        last = tt_fabric_rank_at(fabric, place);
+    }
+    return last;
+}
+
+/* A kernel may be ahead of what its rank has entered: of this rank, while a call is issued and not
+ * done; what another one has issued is not known. */
+static bool may_run_kernels(const struct tt_engine *engine, int rank)
+{
+    return rank != engine->fabric->rank ||
+           atomic_load_explicit(&engine->outstanding, memory_order_acquire);
+}
+
+tt_status tt_engine_check_gone(struct tt_engine *engine)
+{
+    struct tt_fabric *fabric = engine->fabric;
+    const char *text;
+    uint64_t entered;
+    const int gone = tt_fabric_gone(fabric, &text);
+    if (gone < 0) return TT_OK;
+    const int last = last_here(fabric, &entered); /* after it was seen that a rank is gone */
+    for (int r = 0; r < fabric->nranks; r++) {
+        const struct entered latest = latest_of(fabric, r);
+        char name[128], call[160];
+        if (r == gone || latest.seq <= entered || !needs_all(&latest.call)) continue;
+        if (is_of_kernels(&latest.call) && may_run_kernels(engine, last)) continue;
+        tt_fabric_name_rank(fabric, last, name, sizeof name);
+        describe(&latest, call, sizeof call);
+        return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s; %s has not entered %s either", text, name,
+                              call);
+    }
+    return TT_OK;
+}
+
+static bool is_missing(const void *arg, int rank)
+{
+    const struct tt_work *work = arg;
+    const struct tt_rank_record *record = tt_fabric_record(work->engine->fabric, rank);
+    return atomic_load_explicit(&record->entered, memory_order_relaxed) < work->turn;
+}
+
+/* Whether the call has waited for so long that ranks are sought which may be gone. */
+static bool has_waited_long(const struct tt_work *work)
+{
+    struct tt_long_wait *wait = &work->engine->long_wait;
+    const int64_t now_ns = tt_now_ns(), since_ns = now_ns - wait->looked_ns;
+    if (wait->turn != work->turn || wait->progress != work->progress)
+        *wait = (struct tt_long_wait){.turn = work->turn, .progress = work->progress};
+    else
+        wait->waited_ns += since_ns < MOST_PAUSE_NS ? since_ns : MOST_PAUSE_NS;
+    wait->looked_ns = now_ns;
+    return wait->waited_ns >= SEEK_AFTER_NS;
+}
+
+/* A rank that waits for another one need not notice that a third one is gone. */
+static void seek_gone(const struct tt_work *work)
+{
+    struct tt_fabric *fabric = work->engine->fabric;
+    const struct tt_missing missing = {.is_missing = is_missing, .arg = work};
+    const char *text;
+    if (has_waited_long(work) && needs_all(&work->collective.call->entry) &&
+        tt_fabric_gone(fabric, &text) < 0)
+        tt_wires_seek_gone(fabric->wires, &missing);
+}
+
 tt_status tt_collective_check(struct tt_work *work)
 {
     struct tt_fabric *fabric = work->engine->fabric;
     TT_TRY(tt_fabric_check_peers(fabric, work->turn, -1, false));
     if (work->state == TT_WORK_ISSUED) return TT_OK;
+    if (fabric->wires) seek_gone(work);
     const struct entered own = entered_of(work);
     for (int r = 0; r < fabric->nranks; r++) {
         const struct entered other = numbered(fabric, r, own.seq);

@@ -224,6 +224,7 @@ tt_status tt_fabric_attach(struct tt_fabric *fabric, int64_t deadline_ns)
     record->pid = getpid();
     record->probe = (uint64_t)(uintptr_t)&fabric->peers[fabric->rank].secret;
     fabric->record = record;
+    tt_reason_enlist(&fabric->place, &record->failed_ns);
     tt_fabric_watch(fabric);
     atomic_store_explicit(&record->state, TT_RANK_HERE, memory_order_release);
     return TT_OK;
@@ -265,6 +266,7 @@ void tt_fabric_destroy(struct tt_fabric *fabric)
 
 void tt_fabric_free_inherited(struct tt_fabric *fabric)
 {
+    tt_reason_delist(&fabric->place);
     tt_host_fini(&fabric->host);
     free(fabric->entries);
     free(fabric->remote);

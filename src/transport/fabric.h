@@ -60,6 +60,7 @@ struct tt_fabric {
     char reason[TT_REASON_TEXT];     /* for which this rank leaves; "": none is known */
     bool exits;                      /* this rank leaves because its process exits */
     int64_t begun_ns;                /* when it was made: earlier failures are no reason */
+    struct tt_reason_place place;    /* where it says that its process knows of a failure */
     int64_t missed_ns; /* since when it waits for a rank that has left; 0: it does not */
     /* A rank that has died may have done its part of a collective, and a kernel of this rank not
      * have seen that yet: how long it has for that, 0 without kernels, and since when */
@@ -72,6 +73,7 @@ struct tt_fabric {
     _Atomic(struct tt_failure *) seen;
     _Atomic bool aborted; /* by this rank */
     _Atomic bool logged;  /* this rank has logged the communicator's failure */
+    _Atomic bool heard;   /* this rank knows of it, and its process says so (tt_reason_tell) */
     _Atomic bool hurries; /* what this rank has sent may be of calls that failed (wires.h) */
     /* Collectives of CUDA graphs whose messages to other hosts are on their way; writer: who has
      * entered the engine */
@@ -267,11 +269,26 @@ bool tt_fabric_is_used_by(const struct tt_fabric *fabric, int rank);
 /* Such a rank of this process; -1: none. */
 int tt_fabric_user(const struct tt_fabric *fabric);
 
-/* Whether the process of a rank of this host has died; system calls. */
+/* Whether the process of a rank of this host has died, or has become another program; system calls.
+ */
 bool tt_fabric_is_dead(const struct tt_fabric *fabric, int rank);
+/* Adds the ranks of this host that have died without leaving: "; rank 1 (host h, pid 77) has died,
+ * too". */
+void tt_fabric_add_dead(const struct tt_fabric *fabric, char *text, size_t size);
+/* How: "has died", "has become another program (exec)". */
+const char *tt_fabric_how_dead(const struct tt_fabric *fabric, int rank);
 /* Why a rank of another host is gone, where it has not left and there are bridges, over which no
  * call sees that itself; else NULL. By who has entered the engine. */
 const char *tt_fabric_lost(const struct tt_fabric *fabric, int rank);
+/* A rank is gone, as this rank has found, or one of another host has told: the text says why. Only
+ * the first one counts. By who has entered the engine, with wires only, as the next two. */
+void tt_fabric_note_gone(struct tt_fabric *fabric, int rank, const char *text);
+/* That rank, and why it is gone, where this rank has found that itself; -1: none. */
+int tt_fabric_gone(const struct tt_fabric *fabric, const char **text);
+/* Called again and again: tells ranks of other hosts what this rank was told of one that is gone,
+ * and finds out whether it is. */
+void tt_fabric_follow_gone(struct tt_fabric *fabric);
+
 /* TT_ERR_REMOTE where another rank is known to have died (on this host), left or aborted. Does not
  * fail the communicator. Any thread; system calls. */
 TT_NODISCARD tt_status tt_fabric_check_rank(const struct tt_fabric *fabric, int rank);

@@ -11,11 +11,18 @@
 /* After a rank has left that is awaited: for other ranks to say why. */
 #define EXPLAIN_NS INT64_C(1000000000)
 
+/* This rank has heard of the communicator's failure: its process may end because of that. */
+static void note_heard(struct tt_fabric *fabric)
+{
+    if (!atomic_exchange(&fabric->heard, true)) tt_reason_tell();
+}
+
 void tt_fabric_log_failure(struct tt_fabric *fabric)
 {
     const char *text;
-    if (tt_fabric_failure(fabric, &text) && !atomic_exchange(&fabric->logged, true))
-        TT_WARN("rank %d: %s", fabric->rank, text);
+    if (!tt_fabric_failure(fabric, &text)) return;
+    note_heard(fabric);
+    if (!atomic_exchange(&fabric->logged, true)) TT_WARN("rank %d: %s", fabric->rank, text);
 }
 
 tt_status tt_fabric_fail(struct tt_fabric *fabric, int code, const char *format, ...)
@@ -102,9 +109,9 @@ void tt_fabric_tell_abort(struct tt_fabric *fabric)
 void tt_fabric_pass_on(struct tt_fabric *fabric)
 {
     const struct tt_failure *failure = &fabric->segment->header->failure;
-    if (!fabric->wires || fabric->told ||
-        atomic_load_explicit(&failure->state, memory_order_acquire) != 2)
-        return;
+    if (atomic_load_explicit(&failure->state, memory_order_acquire) != 2) return;
+    note_heard(fabric);
+    if (!fabric->wires || fabric->told) return;
     fabric->told = true;
     tt_wires_send_failure(fabric->wires, failure->code, failure->text);
 }
@@ -227,6 +234,14 @@ bool tt_fabric_is_dead(const struct tt_fabric *fabric, int rank)
     return watch && tt_pid_watch_is_dead(watch);
 }
 
+const char *tt_fabric_how_dead(const struct tt_fabric *fabric, int rank)
+{
+    struct tt_pid_watch *watch =
+        tt_fabric_is_local(fabric, rank) ? fabric->watches[fabric->hosts->local_of[rank]] : NULL;
+    return watch && tt_pid_watch_is_another(watch) ? "has become another program (exec)"
+                                                   : "has died";
+}
+
 const char *tt_fabric_lost(const struct tt_fabric *fabric, int rank)
 {
     const bool looks = fabric->bridged && fabric->wires && !tt_fabric_is_local(fabric, rank);
@@ -246,7 +261,7 @@ tt_status tt_fabric_check_rank(const struct tt_fabric *fabric, int rank)
         return tt_fail(TT_ERR_REMOTE, "%s aborted the communicator", name);
     if (state == TT_RANK_LEFT)
         return tt_fail(TT_ERR_REMOTE, "%s %s", name, tt_fabric_how_left(fabric, rank));
-    return dead ? tt_fail(TT_ERR_REMOTE, "%s has died", name) : TT_OK;
+    return dead ? tt_fail(TT_ERR_REMOTE, "%s %s", name, tt_fabric_how_dead(fabric, rank)) : TT_OK;
 }
 
 static bool can_go_on(struct tt_fabric *fabric, int peer, bool sending)
@@ -308,43 +323,90 @@ void tt_fabric_exit(struct tt_fabric *fabric)
         memmove(fabric->reason, fabric->reason + 1, sizeof fabric->reason - 1);
 }
 
+/* Whether a rank of this host has died without leaving. */
+static bool has_died_here(const struct tt_fabric *fabric, int rank)
+{
+    const struct tt_rank_record *record = tt_fabric_record(fabric, rank);
+    return tt_fabric_is_dead(fabric, rank) &&
+           atomic_load_explicit(&record->state, memory_order_acquire) == TT_RANK_HERE;
+}
+
+/* The one of the dead ranks of this host that is likely to have died first; -1: none has. A process
+ * that knew of a failure, of another communicator too, may have ended because of it: the one that
+ * knew of none comes first, then the one that has known for longest. */
+static int find_dead(const struct tt_fabric *fabric)
+{
+    int first = -1;
+    int64_t first_ns = 0;
+    for (int place = 0; place < fabric->nlocal; place++) {
+        const int rank = tt_fabric_rank_at(fabric, place);
+        if (!has_died_here(fabric, rank)) continue;
+        const struct tt_rank_record *record = tt_fabric_record(fabric, rank);
+        const int64_t failed_ns = atomic_load_explicit(&record->failed_ns, memory_order_relaxed);
+        if (first >= 0 && failed_ns >= first_ns) continue;
+        first = rank;
+        first_ns = failed_ns;
+    }
+    return first;
+}
+
+static void add_dead(const struct tt_fabric *fabric, int except, char *text, size_t size)
+{
+    enum { MOST = 3 };
+    char name[128];
+    int ndead = 0;
+    for (int place = 0; place < fabric->nlocal; place++) {
+        const int rank = tt_fabric_rank_at(fabric, place);
+        const size_t used = strlen(text);
+        if (rank == except || !has_died_here(fabric, rank) || ndead++ >= MOST) continue;
+        tt_fabric_name_rank(fabric, rank, name, sizeof name);
+        snprintf(text + used, size - used, "; %s %s, too", name, tt_fabric_how_dead(fabric, rank));
+    }
+    const size_t used = strlen(text);
+    if (ndead > MOST)
+        snprintf(text + used, size - used, "; and %d more ranks of its host", ndead - MOST);
+}
+
+void tt_fabric_add_dead(const struct tt_fabric *fabric, char *text, size_t size)
+{
+    add_dead(fabric, -1, text, size);
+}
+
+/* "rank 2 (host h, pid 78) has died; rank 1 (host h, pid 77) has died, too". first: find_dead. */
+static void describe_dead(const struct tt_fabric *fabric, int first, char *text, size_t size)
+{
+    char name[128];
+    tt_fabric_name_rank(fabric, first, name, sizeof name);
+    snprintf(text, size, "%s %s", name, tt_fabric_how_dead(fabric, first));
+    add_dead(fabric, first, text, size);
+    if (fabric->wires) tt_wires_add_lost(fabric->wires, text, size);
+}
+
 /* What other hosts have sent meanwhile may say why the rank has gone. */
 static tt_status fail_dead(struct tt_fabric *fabric, int rank)
 {
-    char name[128];
+    char text[TT_ERROR_TEXT];
     if (fabric->wires) tt_ignore(tt_wires_progress(fabric->wires));
     TT_TRY(tt_fabric_check(fabric));
     const char *lost = tt_fabric_lost(fabric, rank);
     if (lost) return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s", lost);
-    tt_fabric_name_rank(fabric, rank, name, sizeof name);
-    return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s has died", name);
-}
-
-/* A rank of this host that has died without leaving; -1: none. */
-static int find_dead(const struct tt_fabric *fabric)
-{
-    for (int place = 0; place < fabric->nlocal; place++) {
-        const int rank = tt_fabric_rank_at(fabric, place);
-        const struct tt_rank_record *record = tt_fabric_record(fabric, rank);
-        if (tt_fabric_is_dead(fabric, rank) &&
-            atomic_load_explicit(&record->state, memory_order_acquire) == TT_RANK_HERE)
-            return rank;
-    }
-    return -1;
+    const int first = find_dead(fabric);
+    describe_dead(fabric, first < 0 ? rank : first, text, sizeof text);
+    return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s", text);
 }
 
 /* A rank mostly leaves too early because of another one that has died: that one comes first. */
 tt_status tt_fabric_miss_left(struct tt_fabric *fabric, int rank)
 {
-    char name[128], other[128], left[TT_REASON_TEXT + 128];
+    char name[128], others[TT_ERROR_TEXT], left[TT_REASON_TEXT + 128];
     const int dead = find_dead(fabric);
     const char *lost = fabric->wires ? tt_wires_lost(fabric->wires) : NULL;
     const char *reason = reason_of(fabric, rank);
     tt_fabric_name_rank(fabric, rank, name, sizeof name);
     tt_reason_describe(reason, left, sizeof left);
     if (dead >= 0) {
-        tt_fabric_name_rank(fabric, dead, other, sizeof other);
-        return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s has died, and %s %s", other, name, left);
+        describe_dead(fabric, dead, others, sizeof others);
+        return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s, and %s %s", others, name, left);
     }
     if (lost) return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s, and %s %s", lost, name, left);
     if (!fabric->missed_ns) fabric->missed_ns = tt_now_ns();

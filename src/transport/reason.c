@@ -1,9 +1,11 @@
 /* Remembers the latest failure of a communicator of this process. A program that gives up after a
- * failure also destroys the communicators that have not failed: their ranks learn why. */
+ * failure also destroys the communicators that have not failed, or ends: their ranks learn why, or
+ * at least that the process knew of a failure. */
 #include "transport/reason.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/process_lock.h"
@@ -13,8 +15,9 @@
 #define AFTER_ANOTHER ", after another one of its process had failed (ranks as numbered there): "
 
 static struct tt_process_lock lock = TT_PROCESS_LOCK;
-static char latest[TT_REASON_TEXT]; /* guarded by lock, as the other */
-static int64_t failed_ns;           /* 0: no communicator has failed */
+static char latest[TT_REASON_TEXT];    /* guarded by lock, as the other */
+static int64_t failed_ns;              /* 0: no communicator has failed */
+static struct tt_reason_place *places; /* guarded by lock; each change is one store */
 
 /* Where the reason begins that the last of the ranks gave which have left; the whole failure where
  * none did. So the text does not grow from process to process, and keeps its cause. */
@@ -59,6 +62,37 @@ bool tt_reason_recent(int64_t since_ns, char text[TT_REASON_TEXT])
     if (recent) snprintf(text, TT_REASON_TEXT, "%s", latest);
     tt_process_unlock(&lock);
     return recent;
+}
+
+void tt_reason_enlist(struct tt_reason_place *place, _Atomic int64_t *failed_at_ns)
+{
+    tt_process_lock(&lock);
+    *place = (struct tt_reason_place){failed_at_ns, getpid(), places};
+    places = place;
+    tt_process_unlock(&lock);
+}
+
+void tt_reason_delist(struct tt_reason_place *place)
+{
+    if (!place->failed_ns) return;
+    tt_process_lock(&lock);
+    struct tt_reason_place **at = &places;
+    while (*at && *at != place) at = &(*at)->next;
+    if (*at) *at = place->next;
+    tt_process_unlock(&lock);
+    place->failed_ns = NULL;
+}
+
+/* A child made by fork has the places of its parent's ranks, for which it does not speak. */
+void tt_reason_tell(void)
+{
+    const pid_t process = getpid();
+    const int64_t now_ns = tt_now_ns();
+    tt_process_lock(&lock);
+    for (struct tt_reason_place *place = places; place; place = place->next)
+        if (place->process == process)
+            atomic_store_explicit(place->failed_ns, now_ns, memory_order_relaxed);
+    tt_process_unlock(&lock);
 }
 
 const char *tt_reason_how_left(const char *reason)

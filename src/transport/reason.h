@@ -5,7 +5,9 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdatomic.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 enum { TT_REASON_TEXT = 512 };
 /* The first character of the reason of a rank that leaves because its process exits. */
@@ -18,6 +20,20 @@ void tt_reason_note(const char *failure);
 /* Whether one has failed within the last half minute and since `since_ns` (tt_now_ns); the text of
  * the latest. */
 bool tt_reason_recent(int64_t since_ns, char text[TT_REASON_TEXT]);
+
+/* Where one rank of this process tells the ranks of its host when its process has heard of a
+ * failure. Owned by the fabric, from tt_reason_enlist to tt_reason_delist. */
+struct tt_reason_place {
+    _Atomic int64_t *failed_ns; /* of its record; NULL: not listed */
+    pid_t process;
+    struct tt_reason_place *next;
+};
+void tt_reason_enlist(struct tt_reason_place *place, _Atomic int64_t *failed_ns);
+/* The place may never have been listed. */
+void tt_reason_delist(struct tt_reason_place *place);
+/* A communicator of this process has failed: all ranks of the process tell that they know of a
+ * failure. */
+void tt_reason_tell(void);
 
 /* The failure in a reason; "": none. */
 static inline const char *tt_reason_failure(const char *reason)

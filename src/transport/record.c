@@ -82,6 +82,16 @@ static void on_left(void *fabric, int peer, uint32_t state)
     atomic_store_explicit(&tt_fabric_record(fabric, peer)->state, state, memory_order_release);
 }
 
+static void add_dead(const void *fabric, char *text, size_t size)
+{
+    tt_fabric_add_dead(fabric, text, size);
+}
+
+static void on_gone(void *fabric, int rank, const char *text)
+{
+    tt_fabric_note_gone(fabric, rank, text);
+}
+
 static tt_status on_missed_left(void *fabric, int peer)
 {
     return tt_fabric_miss_left(fabric, peer);
@@ -105,6 +115,8 @@ tt_status tt_fabric_start_wires(struct tt_fabric *fabric, struct tt_wires *wires
                                               .record = fill_record,
                                               .on_record = on_record,
                                               .on_left = on_left,
+                                              .add_dead = add_dead,
+                                              .on_gone = on_gone,
                                               .on_missed_left = on_missed_left,
                                               .reason = reason};
     return tt_wires_start(wires, &fabric->client, infos);

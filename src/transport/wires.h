@@ -83,6 +83,10 @@ struct tt_wires_client {
      * over all its connections. */
     void (*on_record)(void *owner, int peer, const struct tt_wire_record *record);
     void (*on_left)(void *owner, int peer, uint32_t state);
+    /* Adds the ranks of this host that have died to a text about one of another host. */
+    void (*add_dead)(const void *owner, char *text, size_t size);
+    /* A rank of another host is gone, as this rank has found, or a peer has told. */
+    void (*on_gone)(void *owner, int rank, const char *text);
     /* This rank waits for a peer that has left: fails, and says why. TT_IN_PROGRESS: other ranks
      * may still say so. */
     tt_status (*on_missed_left)(void *owner, int peer);
@@ -151,6 +155,24 @@ bool tt_wires_flushed(struct tt_wires *wires);
 bool tt_wires_send_record(struct tt_wires *wires);
 /* Sends the communicator's failure over all connected wires, once, without waiting. */
 void tt_wires_send_failure(struct tt_wires *wires, int code, const char *text);
+/* Tells all connected peers that a rank is gone, each once; the text stays until then. */
+void tt_wires_send_gone(struct tt_wires *wires, int rank, const char *text);
+/* tt_wires_progress while this rank makes no call: a peer that cannot be reached fails nothing.
+ * TT_IN_PROGRESS: to be called again soon, as a connection is being made. */
+TT_NODISCARD tt_status tt_wires_listen(struct tt_wires *wires);
+
+/* The ranks that a long wait may be for. */
+struct tt_missing {
+    bool (*is_missing)(const void *arg, int rank);
+    const void *arg;
+};
+/* Seeks one of them that is gone, and reports it (on_gone). Called again and again during a long
+ * wait; asks two ranks a second. */
+void tt_wires_seek_gone(struct tt_wires *wires, const struct tt_missing *missing);
+/* Whether this rank has found that the peer is gone: by seeking it, or because their connection has
+ * ended, and the peer had not announced its end. */
+bool tt_wires_miss(const struct tt_wires *wires, int peer);
+
 /* The communicator has failed, and no call of this rank runs that would answer its peers.
  * begin_telling: dials a rank of each other host, at most 64 hosts, with which this rank has no
  * connection, for a second. tell: called again and again, passes the failure on over connections
@@ -165,6 +187,9 @@ void tt_wires_spare(struct tt_wires *wires, bool spares);
 bool tt_wires_have_left(const struct tt_wires *wires);
 /* Why a peer is gone whose connection has ended without its leaving; NULL: there is none. */
 const char *tt_wires_lost(const struct tt_wires *wires);
+/* Adds the peers whose connection has ended without their leaving to a text about another rank: ";
+ * rank 1 (host h, pid 77) is gone, too". */
+void tt_wires_add_lost(const struct tt_wires *wires, char *text, size_t size);
 /* Why this peer is gone, if its connection has ended without its leaving; else NULL. */
 const char *tt_wires_lost_peer(const struct tt_wires *wires, int peer);
 /* tt_wires_lost_peer, for a failure that names the peer: NULL while others may yet say why it has

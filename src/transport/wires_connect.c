@@ -245,10 +245,11 @@ static tt_status try_again(struct tt_dial *dial, int error, const char *what)
         dial->refused_ns = tt_now_ns();
         tt_wires_ask_others(dial->wire->wires);
     }
-    if (error == ECONNREFUSED &&
+    const bool gives_up = !dial->wire->wires->only_listens;
+    if (gives_up && error == ECONNREFUSED &&
         tt_now_ns() - dial->refused_ns >= tt_wires_explain_ns(dial->wire->wires))
         return fail_refused(dial);
-    if (tt_expired(dial->deadline_ns)) {
+    if (gives_up && tt_expired(dial->deadline_ns)) {
         snprintf(why, sizeof why,
                  "%s: %s, for TUTTI_NET_TIMEOUT_MS=%lld ms; TUTTI_SOCKET_INTERFACE says over which "
                  "interfaces ranks connect",

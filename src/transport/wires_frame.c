@@ -73,6 +73,18 @@ static tt_status take_reason(struct tt_wire *wire, const struct tt_frame *frame,
     return TT_OK;
 }
 
+static tt_status take_gone(struct tt_wire *wire, const struct tt_tcp *tcp,
+                           const struct tt_frame *frame, char *text)
+{
+    const struct tt_room_context *up = wire->wires->up;
+    if (frame->number >= (uint32_t)up->nranks) return tt_tcp_refuse(tcp, "rank", frame->number);
+    text[frame->nbytes] = '\0';
+    wire->knows_gone = true;
+    wire->wires->seek.next = (int)frame->number;
+    wire->wires->client->on_gone(up->owner, (int)frame->number, text);
+    return TT_OK;
+}
+
 /* ---- Frames --------------------------------------------------------------------------------- */
 
 static tt_status check(struct tt_tcp *tcp, const struct tt_frame *frame)
@@ -90,6 +102,7 @@ static tt_status check(struct tt_tcp *tcp, const struct tt_frame *frame)
         break;
     case TT_FRAME_FAILURE:
     case TT_FRAME_REASON:
+    case TT_FRAME_GONE:
         fits = frame->nbytes < TT_ERROR_TEXT;
         break;
     default:
@@ -108,6 +121,8 @@ static tt_status take(void *owner, struct tt_tcp *tcp, const struct tt_frame *fr
         return take_failure(wire, tcp, frame, payload);
     case TT_FRAME_REASON:
         return take_reason(wire, frame, payload);
+    case TT_FRAME_GONE:
+        return take_gone(wire, tcp, frame, payload);
     case TT_FRAME_OFFER:
         return tt_wire_take_offer(wire, frame->channel, payload, frame->nbytes);
     default: /* TT_FRAME_READY */
@@ -184,6 +199,7 @@ tt_status tt_wire_lost(void *owner, struct tt_tcp *tcp, int error)
         if (wire->is_lost && error != EPROTO && may_not_have_known(wire))
             wire->unheard_ns = tt_now_ns();
         if (wire->unheard_ns && !wire->wires->has_left) tt_wires_ask_others(wire->wires);
+        if (wire->is_lost) wire->wires->seek.next = wire->peer; /* likely to be gone */
     }
     tt_tcp_close(tcp);
     tt_dial_hang_up(&wire->dial);
@@ -204,17 +220,22 @@ void tt_wire_look(struct tt_wire *wire)
             continue;
 }
 
-/* Adds the other peers that are gone without having left: one may be gone because of another. */
-static void add_others_lost(const struct tt_wire *wire, char *text, size_t size)
+/* One peer may be gone because of another. */
+static void add_lost(const struct tt_wires *wires, const struct tt_wire *except, char *text,
+                     size_t size)
 {
-    const struct tt_wires *wires = wire->wires;
     for (const struct tt_wire *at = wires->first; at; at = at->following) {
         const size_t used = strlen(text);
         char name[128];
-        if (at == wire || !at->is_lost) continue;
+        if (at == except || !at->is_lost) continue;
         tt_room_name(wires->up, at->peer, name, sizeof name);
         snprintf(text + used, size - used, "; %s is gone, too", name);
     }
+}
+
+void tt_wires_add_lost(const struct tt_wires *wires, char *text, size_t size)
+{
+    add_lost(wires, NULL, text, size);
 }
 
 tt_status tt_wire_missed(struct tt_wire *wire)
@@ -230,7 +251,8 @@ tt_status tt_wire_missed(struct tt_wire *wire)
     if (!wire->is_lost && wire->peer_state != TT_RANK_ABORTED)
         return wire->wires->client->on_missed_left(up->owner, wire->peer);
     snprintf(text, sizeof text, "%s", wire->gone);
-    add_others_lost(wire, text, sizeof text);
+    add_lost(wire->wires, wire, text, sizeof text);
+    wire->wires->client->add_dead(up->owner, text, sizeof text);
     return tt_room_fail(up, TT_ERR_REMOTE, "%s", text);
 }
 

@@ -8,6 +8,7 @@
  *   wires_connect.c  connecting a wire: dialling, accepting, probing
  *   wires_frame.c    control frames: records, failures, offers
  *   wires_dialling.c the links of a wire that is not connected yet
+ *   wires_seek.c     seeking ranks that are gone
  *   wires_agree.c    agreeing on the transport that carries the data
  *
  * The sockets are those of the TCP room (transport/tcp/tcp.h), which carries data over them.
@@ -36,6 +37,7 @@ enum tt_control_kind {
     TT_FRAME_OFFER,       /* of the transport that `channel` numbers (tt_transports); empty: none */
     TT_FRAME_READY,       /* of the same: `number` says whether it is connected */
     TT_FRAME_REASON,      /* text: why the sender will leave (transport/reason.h) */
+    TT_FRAME_GONE,        /* text: why rank `number` is gone */
 };
 
 _Static_assert(sizeof(struct tt_frame) + sizeof(struct tt_wire_record) <= TT_AHEAD_BYTES,
@@ -91,6 +93,7 @@ struct tt_wire {
     uint64_t told; /* the latest collective that the peer knows this rank has entered */
     char failure[TT_ERROR_TEXT];     /* text that is being sent */
     bool is_told;                    /* the peer was answered with the failure */
+    bool knows_gone;                 /* the peer was told of a rank that is gone, or has told it */
     char gone[TT_ERROR_TEXT];        /* why the peer sends nothing more; "": it may send */
     bool is_closed_here;             /* gone: this process has closed a socket of the wire */
     bool is_lost;                    /* it has ended, and the peer had not announced its end */
@@ -113,6 +116,18 @@ struct tt_transport_use {
     enum tt_watched watched;
     const struct tt_transport *room;
     void *self; /* NULL: not allowed, or not available */
+};
+
+/* The search for ranks that are gone: at most one attempt to connect at a time. */
+struct tt_seek {
+    int fd;             /* -1: no attempt is under way */
+    int peer;           /* the rank that is asked, or was last */
+    int next;           /* where the search goes on */
+    int found;          /* the last one that was found to be gone; -1: none */
+    int nrefused;       /* attempts in a row that `peer` has refused */
+    unsigned nattempts; /* also chooses the route */
+    struct tt_route route;
+    int64_t next_ns; /* when the next attempt may begin, or the one under way is given up */
 };
 
 struct tt_wires {
@@ -141,8 +156,10 @@ struct tt_wires {
     int64_t check_ns;       /* when to look next for unresponsive peers */
     int64_t dials_until_ns; /* after a failure: until when this rank connects to tell of it */
     bool has_left;          /* this rank tells nothing more */
-    bool spares;            /* tt_wires_spare */
-    size_t nbytes;          /* of slots and queues */
+    bool only_listens;      /* tt_wires_listen: connections that fail are no failure */
+    struct tt_seek seek;
+    bool spares;   /* tt_wires_spare */
+    size_t nbytes; /* of slots and queues */
 };
 
 /* Whether the rank is on this host. */
@@ -196,6 +213,9 @@ void tt_dial_hang_up(struct tt_dial *dial);
 /* How long this rank waits for the cause when a peer is gone with which it had no connection: that
  * peer may have left because of a failure, which others may still report. */
 int64_t tt_wires_explain_ns(const struct tt_wires *wires);
+/* wires_seek.c: ends the attempt that is under way. */
+void tt_seek_hang_up(struct tt_seek *seek);
+
 /* Connects with ranks of other hosts, which may know why a peer is gone. */
 void tt_wires_ask_others(struct tt_wires *wires);
 

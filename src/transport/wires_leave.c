@@ -84,6 +84,16 @@ void tt_wires_send_failure(struct tt_wires *wires, int code, const char *text)
     }
 }
 
+void tt_wires_send_gone(struct tt_wires *wires, int rank, const char *text)
+{
+    for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
+        struct tt_tcp *tcp = &wire->tcp.sockets[0];
+        if (wire->state != TT_WIRE_UP || tcp->fd < 0 || wire->nannounced || wire->knows_gone)
+            continue;
+        wire->knows_gone = push_text(tcp, TT_FRAME_GONE, rank, text);
+    }
+}
+
 /* ---- The end -------------------------------------------------------------------------------- */
 
 /* How a rank leaves, and since when. */
@@ -268,6 +278,7 @@ static void wire_destroy(struct tt_wire *wire)
 void tt_wires_destroy(struct tt_wires *wires)
 {
     if (!wires) return;
+    tt_seek_hang_up(&wires->seek);
     if (wires->first || (wires->up && wires->client->failure(wires->up->owner, NULL)))
         tt_wires_leave(wires);
     while (wires->first) {

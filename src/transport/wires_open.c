@@ -98,6 +98,7 @@ tt_status tt_wires_open(struct tt_wires **out, const struct tt_wires_config *con
     wires->encrypt = made.encrypt;
     wires->timeout_ns = (timeout_ms > 0 ? timeout_ms : 1) * 1000000;
     wires->watched = TT_WATCHED_ACCEPTOR;
+    wires->seek = (struct tt_seek){.fd = -1, .found = -1};
     tt_status status = tt_epoll_open(&wires->epoll)
                            ? tt_socket_fail(errno, "cannot wait for the ranks of other hosts")
                            : listen_for_peers(&listener, &made);
@@ -193,6 +194,7 @@ tt_status tt_wires_start(struct tt_wires *wires, const struct tt_wires_client *c
     wires->context.events = &room_events;
     wires->context.owner = wires;
     wires->tcp.context = &wires->context;
+    wires->seek.next = up->rank;
     wires->infos = malloc(n * sizeof *infos);
     wires->table = calloc(n, sizeof *wires->table);
     wires->links = calloc(nlinks, sizeof *wires->links);

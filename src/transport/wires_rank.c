@@ -186,6 +186,26 @@ tt_status tt_wires_progress(struct tt_wires *wires)
     return lose_unusable_sockets(wires);
 }
 
+/* Whether a peer that answers within microseconds may be waiting for this rank. */
+static bool is_connecting(const struct tt_wires *wires)
+{
+    bool connecting = wires->acceptor->npending || wires->seek.fd >= 0 || wires->seek.nrefused;
+    for (const struct tt_wire *wire = wires->first; wire; wire = wire->following)
+        connecting |= wire->state == TT_WIRE_AGREEING ||
+                      (wire->state == TT_WIRE_MAKING && wire->dial.fd >= 0 &&
+                       wire->dial.state != TT_DIAL_CONNECTING);
+    return connecting;
+}
+
+tt_status tt_wires_listen(struct tt_wires *wires)
+{
+    if (wires->has_left || tt_epoll_is_lost(&wires->epoll)) return TT_OK;
+    wires->only_listens = true;
+    const tt_status status = tt_wires_progress(wires);
+    wires->only_listens = false;
+    return status < 0 || !is_connecting(wires) ? status : TT_IN_PROGRESS;
+}
+
 bool tt_wires_by_sockets(const struct tt_wires *wires)
 {
     return !wires->has_device || atomic_load_explicit(&wires->nby_kernel, memory_order_relaxed) > 0;

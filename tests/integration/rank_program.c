@@ -2,9 +2,9 @@
  * loop_split | loop_with_child FD | asks_in_child | many_communicators | held | random SEED NCALLS
  * | hello | init | init_stopping | cramped | disagree | stay_away | abort | abort_destroyed |
  * abort_done ROUNDS | abort_parent ROUNDS | aborting HOW | gone HOW | late HOW | behind | quit |
- * stuck HOW | uncopied | unread HOW | rank_order MOST | averages SHARE | closed | closefrom; or all
- * ranks: rank_program crowd NRANKS COLLECTIVE. Exit 0: all was right; 3: a call failed and the last
- * line of stderr says how ("ERROR ..."); 4: wrong results. */
+ * stuck HOW | dying HOW | uncopied | unread HOW | rank_order MOST | averages SHARE | closed |
+ * closefrom; or all ranks: rank_program crowd NRANKS COLLECTIVE. Exit 0: all was right; 3: a call
+ * failed and the last line of stderr says how ("ERROR ..."); 4: wrong results. */
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -21,6 +21,7 @@
 #include "averages.h"
 #include "communicator/communicator.h"
 #include "crowd.h"
+#include "dying.h"
 #include "leaving.h"
 #include "random_calls.h"
 #include "rank_order.h"
@@ -519,10 +520,12 @@ static int destroyed(tuttiComm_t comm, const char *wrong)
     return tuttiCommDestroy(comm) == tuttiSuccess ? ended : WRONG;
 }
 
-static int stuck_rank(tuttiComm_t comm, const char *how)
+typedef const char *fault(tuttiComm_t comm, const char *how, tuttiResult_t *result);
+
+static int run_fault(tuttiComm_t comm, fault *run, const char *how)
 {
     tuttiResult_t result = tuttiSuccess;
-    const char *wrong = stuck(comm, how, &result);
+    const char *wrong = run(comm, how, &result);
     if (wrong) fprintf(stderr, "WRONG %s\n", wrong);
     if (result != tuttiSuccess) failed(comm, result);
     return wrong ? WRONG : result == tuttiSuccess ? RIGHT : FAILED;
@@ -564,7 +567,8 @@ int main(int argc, char **argv)
     if (argc == 2 && !strcmp(argv[1], "quit")) return quit(comm);
     if (argc == 3 && !strcmp(argv[1], "loop_with_child"))
         return loop_with_child(comm, atoi(argv[2]));
-    if (argc == 3 && !strcmp(argv[1], "stuck")) return stuck_rank(comm, argv[2]);
+    if (argc == 3 && !strcmp(argv[1], "stuck")) return run_fault(comm, stuck, argv[2]);
+    if (argc == 3 && !strcmp(argv[1], "dying")) return run_fault(comm, dying, argv[2]);
     if (argc == 2 && !strcmp(argv[1], "uncopied")) return uncopied(comm);
     if (argc == 3 && !strcmp(argv[1], "unread")) return unread(comm, argv[2]);
     if (argc == 2 && !strcmp(argv[1], "asks_in_child")) return asks_in_child(comm);
@@ -586,8 +590,7 @@ int main(int argc, char **argv)
                     "asks_in_child | many_communicators | held | "
                     "random SEED NCALLS | hello | init | init_stopping | disagree | stay_away | "
                     "abort | abort_done ROUNDS | abort_parent ROUNDS | aborting HOW | gone HOW | "
-                    "late HOW | quit | stuck "
-                    "HOW | uncopied "
+                    "late HOW | quit | stuck HOW | dying HOW | uncopied "
                     "| unread HOW | rank_order MOST | averages SHARE | crowd NRANKS COLLECTIVE\n");
     return 2;
 }

@@ -351,6 +351,7 @@ TEST(wires_end, frames_that_no_rank_sends_are_refused_by_name)
     expect_refusal(&(struct tt_frame){.kind = TT_FRAME_FAILURE, .nbytes = 1u << 31},
                    "length 2147483648");
     expect_refusal(&(struct tt_frame){.kind = TT_FRAME_FAILURE, .number = 4}, "failure code 4");
+    expect_refusal(&(struct tt_frame){.kind = TT_FRAME_GONE, .number = 4}, "rank 4");
 }
 
 /* More messages than the queue has places for would be written beside it. */

@@ -154,7 +154,7 @@ static tt_status check_peer(struct tt_fabric *fabric, int peer, int64_t *gone_ns
     return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s %s", name,
                           aborted ? "aborted the communicator"
                           : left  ? tt_fabric_how_left(fabric, peer)
-                                  : "has died");
+                                  : tt_fabric_how_dead(fabric, peer));
 }
 
 tt_status tt_exchange_check(const struct tt_group_exchange *exchange, struct tt_fabric *fabric,

@@ -22,7 +22,7 @@ const char *tt_kernel_how_gone(const struct tt_comm_core *comm, int rank)
     /* release: tt_fabric_leave, tt_fabric_abort */
     switch (atomic_load_explicit(&record->state, memory_order_acquire)) {
     case TT_RANK_HERE:
-        return "has died";
+        return tt_fabric_how_dead(comm->fabric, rank);
     case TT_RANK_ABORTED:
         return "aborted the communicator";
     default:

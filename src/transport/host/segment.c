@@ -12,7 +12,7 @@
 #include "base/process_lock.h"
 #include "base/write.h"
 
-enum { PAGE = 4096, SEGMENT_VERSION = 8 };
+enum { PAGE = 4096, SEGMENT_VERSION = 9 };
 static const uint64_t segment_magic = 0x7475747469736567u;
 
 /* The segments mapped by this process. A child made by fork may put those that it has inherited. */

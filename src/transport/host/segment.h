@@ -4,8 +4,9 @@
  * places and the links of every pair. Pages cost nothing until they are touched. Positions in the
  * segment are stored as offsets. An address in it (of a probe, of a reference, of a post) is used
  * by its own process only, or by process_vm_readv. Every word has one writer, except `naborted`,
- * `failure.state`, the state of a post, the meeting's `arrived` and the words of sleepers (atomic
- * read-modify-write), and `published` with the result beside it, which the last to arrive writes.
+ * `failure.state` and those of `reason` and `gone`, the state of a post, the meeting's `arrived`
+ * and the words of sleepers (atomic read-modify-write), and `published` with the result beside it,
+ * which the last to arrive writes.
  */
 #ifndef TT_TRANSPORT_SEGMENT_H
 #define TT_TRANSPORT_SEGMENT_H
@@ -54,6 +55,9 @@ struct tt_rank_record {
     _Atomic uint32_t kernels;
     _Atomic uint32_t withdrawn; /* 1: it lends its memory to no kernel that begins later */
     _Atomic uint64_t lenders;
+    /* When its process heard last that a communicator of its own had failed, in this host's clock:
+     * what ends later may end because of that. 0: never */
+    _Atomic int64_t failed_ns;
 };
 
 /* Flags of a link, a power of two, at least as many as slots. A small message travels in its flag
@@ -161,8 +165,10 @@ struct tt_segment_header {
     uint32_t nslots, slot_bytes, meet_bytes;
     _Atomic uint32_t naborted; /* ranks that have aborted; their records say so before */
     struct tt_failure failure;
-    struct tt_failure reason;        /* for which a rank has left first that gives one
-                                      * (transport/reason.h);        its code is not used */
+    struct tt_failure reason; /* for which a rank has left first that gives one
+                               * (transport/reason.h);        its code is not used */
+    struct tt_failure gone;   /* a rank of another host that is gone: its code is the rank, its text
+                               * says why (transport/gone.c) */
     struct tt_rank_record records[]; /* [nlocal] */
 };
 

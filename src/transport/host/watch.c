@@ -1,4 +1,5 @@
-/* Watches the processes of this host: one pidfd for each, shared by all communicators. */
+/* Watches the processes of this host: one pidfd for each, shared by all communicators. A process
+ * that calls exec() keeps its pid, its pidfd and its start time, but not its layout in memory. */
 #include "transport/host/watch.h"
 
 #include <errno.h>
@@ -11,17 +12,30 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/open.h"
 #include "base/private_fd.h"
 #include "base/process_lock.h"
 #include "base/thread.h"
 
+/* Where the kernel has put the program of a process: it draws the places anew at each exec(). 0:
+ * not to be seen, as by another user, or of a process that is ending. */
+struct layout {
+    uint64_t code, code_end, stack;
+};
+
+/* A look at the layout opens a file in /proc; one at the pidfd costs a tenth of that. */
+#define LAYOUT_NS INT64_C(500000000)
+
 struct tt_pid_watch {
     pid_t pid, watcher; /* watcher: this process; a child made by fork has none of these watches */
     uint64_t process_id;
-    uint64_t start;    /* when it began, in ticks since boot; 0: not known */
+    uint64_t start; /* when it began, in ticks since boot; 0: not known */
+    struct layout layout;
+    int64_t layout_ns; /* when the layout was looked at last */
     bool shows_itself; /* its folder in /proc can be read */
+    bool is_another;   /* it has become another program */
     bool said_blind;
     int pidfd; /* -1: not to be had yet */
     int users;
@@ -36,6 +50,7 @@ struct process {
     char state;
     long nthreads;
     uint64_t start;
+    struct layout layout;
 };
 
 /* 0, or an errno value. */
@@ -45,14 +60,15 @@ static int read_stat(pid_t pid, struct process *process)
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     if (tt_read_text(path, text, sizeof text) < 0) return errno;
     const char *end = strrchr(text, ')'); /* of its name, which may hold anything */
-    unsigned long long start;
+    unsigned long long start, code, code_end, stack;
     if (!end ||
         sscanf(end,
                ") %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld %*d "
-               "%llu",
-               &process->state, &process->nthreads, &start) != 3)
+               "%llu %*u %*d %*u %llu %llu %llu",
+               &process->state, &process->nthreads, &start, &code, &code_end, &stack) != 6)
         return EINVAL;
     process->start = start;
+    process->layout = (struct layout){code, code_end, stack};
     return 0;
 }
 
@@ -118,7 +134,11 @@ static struct tt_pid_watch *create_locked(pid_t pid, uint64_t process_id)
     if (!watch) return NULL;
     *watch = (struct tt_pid_watch){
         .pid = pid, .watcher = getpid(), .process_id = process_id, .pidfd = -1, .next = watches};
-    if (read_stat(pid, &now) == 0) watch->start = now.start;
+    if (read_stat(pid, &now) == 0) {
+        watch->start = now.start;
+        watch->layout = now.layout;
+    }
+    watch->layout_ns = tt_now_ns();
     watch->shows_itself = count_threads(pid) > 0;
     open_pidfd_locked(watch);
     watches = watch;
@@ -152,6 +172,29 @@ void tt_pid_watch_put(struct tt_pid_watch *watch)
     tt_process_unlock(&lock);
 }
 
+/* The process has called exec(). Where a layout cannot be seen, nothing is known. */
+static bool has_become_another_locked(struct tt_pid_watch *watch)
+{
+    struct process now;
+    const struct layout *was = &watch->layout, *is = &now.layout;
+    const int64_t now_ns = tt_now_ns();
+    if (watch->is_another || !was->stack || now_ns - watch->layout_ns < LAYOUT_NS)
+        return watch->is_another;
+    watch->layout_ns = now_ns;
+    watch->is_another =
+        read_stat(watch->pid, &now) == 0 && is->stack && now.start == watch->start &&
+        (is->code != was->code || is->code_end != was->code_end || is->stack != was->stack);
+    return watch->is_another;
+}
+
+bool tt_pid_watch_is_another(struct tt_pid_watch *watch)
+{
+    tt_process_lock(&lock);
+    const bool is_another = watch->is_another;
+    tt_process_unlock(&lock);
+    return is_another;
+}
+
 bool tt_pid_watch_is_dead(struct tt_pid_watch *watch)
 {
     TT_CANCELS_WAIT; /* poll and open are where a thread can be cancelled */
@@ -164,6 +207,7 @@ bool tt_pid_watch_is_dead(struct tt_pid_watch *watch)
         watch->pidfd = -1;
         dead = is_gone_by_proc(watch);
     }
+    dead = dead || has_become_another_locked(watch);
     tt_process_unlock(&lock);
     return dead;
 }

@@ -16,7 +16,10 @@ struct tt_pid_watch *tt_pid_watch_get(pid_t pid, uint64_t process_id);
 /* NULL is allowed. Any thread. */
 void tt_pid_watch_put(struct tt_pid_watch *watch);
 
-/* Whether the process has died; system calls. A zombie has died. Any thread. */
+/* Whether the process has died, or has become another program (exec), which is seen half a second
+ * later, by /proc; system calls. A zombie has died. Any thread. */
 bool tt_pid_watch_is_dead(struct tt_pid_watch *watch);
+/* After that: whether it lives on as another program. Any thread. */
+bool tt_pid_watch_is_another(struct tt_pid_watch *watch);
 
 #endif

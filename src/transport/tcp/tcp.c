@@ -26,7 +26,7 @@
 #include "transport/tcp/tls.h"
 
 enum {
-    SPARE_FRAMES = 8, /* places of the queue for frames that are not data */
+    SPARE_FRAMES = 9, /* places of the queue for frames that are not data */
     FRAMES_A_WRITE = 8,
     TOGETHER_BYTES = 256,       /* up to which a copy is cheaper than a list of pieces */
     ZEROCOPY_MIN_BYTES = 32768, /* below, the notifications cost more than the copy */

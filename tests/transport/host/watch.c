@@ -81,6 +81,31 @@ TEST(watch, a_death_is_seen_where_no_descriptor_is_left)
     }
 }
 
+/* It keeps its pid, its pidfd and its start time. */
+TEST(watch, a_process_that_becomes_another_program_is_dead)
+{
+    int ends[2];
+    char byte;
+    REQUIRE(pipe(ends) == 0);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        if (read(ends[0], &byte, 1) == 1) execl("/bin/sleep", "sleep", "1000", (char *)NULL);
+        _exit(1);
+    }
+    const int64_t deadline_ns = tt_deadline_ns(20000);
+    struct tt_pid_watch *watch = tt_pid_watch_get(pid, 10);
+    REQUIRE(watch);
+    usleep(600000); /* it is looked at again */
+    CHECK(!tt_pid_watch_is_dead(watch) && !tt_pid_watch_is_another(watch));
+    CHECK(write(ends[1], "x", 1) == 1);
+    while (!tt_pid_watch_is_dead(watch) && !tt_expired(deadline_ns)) usleep(1000);
+    CHECK(tt_pid_watch_is_dead(watch) && tt_pid_watch_is_another(watch));
+    CHECK(sees_death(watch, pid));
+    tt_pid_watch_put(watch);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 /* closefrom(3) of the program: the number is closed, or that of a file which can always be read. */
 TEST(watch, a_descriptor_that_the_program_closes_is_no_death)
 {

@@ -1,0 +1,102 @@
+/* Answers other hosts while this rank makes no call. A thread of the process looks once a second at
+ * each communicator on several hosts of which no call has begun: it reads what has come, passes a
+ * failure on, and fails a communicator whose call cannot end any more, because a rank that is gone
+ * and this one have not entered it. Ranks in calls do all that themselves. */
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/process_lock.h"
+#include "executor/engine.h"
+#include "executor/stream.h"
+#include "executor/work.h"
+
+enum {
+    PAUSE_NS = 1000000000,     /* between two looks */
+    SHORT_PAUSE_NS = 20000000, /* while connections are being made, which take several looks */
+};
+
+static struct tt_process_lock lock = TT_PROCESS_LOCK;
+/* guarded by lock; of this process, the parent of a child made by fork has its own */
+static pid_t process;
+static struct tt_engine *engines;  /* each change is one store */
+static struct tt_stream *answerer; /* whose thread looks; NULL: there is none */
+
+/* Whether no call has ended since the last look: another one follows soon, most likely, and is not
+ * to wait for this thread. */
+static bool is_at_rest(struct tt_engine *engine)
+{
+    const uint64_t before = engine->answered;
+    engine->answered = atomic_load_explicit(&engine->collectives_done, memory_order_relaxed) +
+                       atomic_load_explicit(&engine->fabric->nmessages, memory_order_relaxed);
+    return engine->answered == before;
+}
+
+/* Whether to look again soon. The caller has entered the engine. */
+static bool look_at(struct tt_engine *engine)
+{
+    struct tt_fabric *fabric = engine->fabric;
+    if (engine->nbegun || atomic_load(&fabric->aborted)) return false;
+    const bool soon = tt_wires_listen(fabric->wires) == TT_IN_PROGRESS;
+    if (tt_wires_have_left(fabric->wires)) return false;
+    if (!tt_fabric_check(fabric)) {
+        tt_fabric_follow_gone(fabric);
+        if (tt_engine_check_gone(engine)) tt_engine_tell_failure(engine);
+    }
+    tt_fabric_pass_on(fabric);
+    return soon;
+}
+
+static int64_t look(void *unused)
+{
+    bool soon = false;
+    (void)unused;
+    tt_process_lock(&lock);
+    for (struct tt_engine *engine = engines; engine; engine = engine->answered_next) {
+        if (!is_at_rest(engine) || !tt_engine_try_enter(engine)) continue;
+        soon |= look_at(engine);
+        tt_engine_leave(engine);
+    }
+    tt_process_unlock(&lock);
+    return soon ? SHORT_PAUSE_NS : PAUSE_NS;
+}
+
+/* In a child made by fork: forgets what its parent answers for. */
+static void begin_in_this_process_locked(void)
+{
+    if (process == getpid()) return;
+    tt_stream_destroy(answerer);
+    answerer = NULL;
+    engines = NULL;
+    process = getpid();
+}
+
+void tt_engine_answer(struct tt_engine *engine)
+{
+    if (!engine->fabric->wires) return;
+    tt_process_lock(&lock);
+    begin_in_this_process_locked();
+    engine->answered_next = engines;
+    engines = engine;
+    if (!answerer && tt_stream_create(&answerer))
+        TT_INFO("other hosts are answered in calls only: %s", tt_last_error());
+    else
+        tt_stream_watch(answerer, look, NULL);
+    tt_process_unlock(&lock);
+}
+
+void tt_engine_answer_no_more(struct tt_engine *engine)
+{
+    struct tt_stream *unused = NULL;
+    tt_process_lock(&lock);
+    struct tt_engine **at = &engines;
+    while (process == getpid() && *at && *at != engine) at = &(*at)->answered_next;
+    if (process == getpid() && *at) {
+        *at = engine->answered_next;
+        if (!engines) {
+            unused = answerer;
+            answerer = NULL;
+        }
+    }
+    tt_process_unlock(&lock);
+    tt_stream_destroy(unused);
+}

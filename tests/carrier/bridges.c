@@ -194,6 +194,23 @@ TEST(bridges, what_kernels_have_published_or_released_is_sent_when_links_have_ha
     pair_close(&pair);
 }
 
+TEST(bridges, a_credit_that_a_full_link_does_not_take_is_sent_later)
+{
+    static struct pair pair;
+    pair_open(&pair, 1024);
+    struct tt_device_end *out = pair_bind(&pair, 0, 0, true), *in = pair_bind(&pair, 1, 0, false);
+    pair_move(&pair);
+    CHECK(kernel_send(out, 0));
+    pair_move(&pair);
+    CHECK(kernel_take(in, 0, true));
+    pair.links[1].published += ROOM;
+    CHECK_EQ(tt_bridges_move(pair.bridges[1]), TT_IN_PROGRESS);
+    pair.links[1].published -= ROOM;
+    pair_move(&pair);
+    CHECK_EQ((uint32_t)*out->tail, 1);
+    pair_close(&pair);
+}
+
 TEST(bridges, what_a_device_may_drop_is_not_sent)
 {
     static struct pair pair;

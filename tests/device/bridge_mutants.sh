@@ -10,7 +10,7 @@ export FIRST_ONLY=1 MOST_SECONDS=${MOST_SECONDS:-40}
 
 # ---- Trials. Arguments: the mutant's folder and file.
 
-limit=(timeout --kill-after=5 "${LIMIT:-400}")
+briefly=(timeout --kill-after=5 "${LIMIT:-90}") limit=(timeout --kill-after=5 "${LIMIT:-400}")
 # What tests the file without a GPU.
 units() {
     case $2 in
@@ -58,7 +58,7 @@ compile() {
 
 # unit FOLDER PROGRAM FILTER: a test program with the mutant, and these tests of it.
 unit() {
-    program "$1" "$2" && "${limit[@]}" "$1/tests/$2" --gtest_filter="${FILTER:-$3}"
+    program "$1" "$2" && "${briefly[@]}" "$1/tests/$2" --gtest_filter="${FILTER:-$3}"
 }
 program() {
     [ ! -x "$1/tests/$2" ] || return 0
@@ -69,7 +69,7 @@ program() {
 counts() {
     gcc -std=c17 -D_GNU_SOURCE -O1 -g -fsanitize=thread "-I$1/src" -Isrc -Itests -c tests/carrier/bridge_counts.c -o "$1/counts.o" &&
         g++ -fsanitize=thread "$1/counts.o" "$build"/lib/libtutti_shim.a "$build/lib/libtutti.a" -lgtest -lsodium -lhwloc -o "$1/tests/counts" || exit 3
-    "${limit[@]}" "$1/tests/counts" --gtest_filter="${FILTER:-*}"
+    "${briefly[@]}" "$1/tests/counts" --gtest_filter="${FILTER:-*}"
 }
 
 # library FOLDER FILE: one with the mutant, and programs that find it beside them.

@@ -17,6 +17,7 @@ change() {
 attempt() {
     local pattern=$1 log=$2
     shift 2
+    : >"$log"
     ("$@") >"$log" 2>&1 &
     local pid=$!
     while kill -0 $pid 2>/dev/null; do

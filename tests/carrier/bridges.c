@@ -29,6 +29,37 @@ TEST(bridges, a_credit_that_came_before_the_sender_was_bound_counts)
     pair_close(&pair);
 }
 
+/* Its peer may make no call for long. */
+TEST(bridges, a_mark_waits_for_no_first_credit_that_a_full_link_does_not_take)
+{
+    static struct pair pair;
+    pair_open(&pair, 1024);
+    (void)pair_bind(&pair, 0, 0, false);
+    pair.links[0].published = ROOM;
+    CHECK_EQ(tt_bridges_move(pair.bridges[0]), TT_IN_PROGRESS);
+    tt_bridges_mark(pair.bridges[0], TT_BRIDGE_EXCHANGES);
+    CHECK(tt_bridges_have_sent(pair.bridges[0], TT_BRIDGE_EXCHANGES));
+    pair_close(&pair);
+}
+
+TEST(bridges, a_rank_that_has_only_received_ends_when_its_peer_knows_of_it)
+{
+    static struct pair pair;
+    pair_open(&pair, 1024);
+    struct tt_device_end *out = pair_bind(&pair, 0, 0, true), *in = pair_bind(&pair, 1, 0, false);
+    pair_move(&pair);
+    CHECK(kernel_send(out, 0));
+    pair_move(&pair);
+    CHECK(kernel_take(in, 0, true));
+    tt_bridges_end(pair.bridges[1]);
+    CHECK(!tt_bridges_has_ended(pair.bridges[1], 0));
+    CHECK_EQ(tt_bridges_move(pair.bridges[1]), TT_OK);
+    CHECK(tt_bridges_has_ended(pair.bridges[1], 0));
+    CHECK_EQ(tt_bridges_move(pair.bridges[0]), TT_OK);
+    CHECK_EQ((uint32_t)*out->tail, 1);
+    pair_close(&pair);
+}
+
 /* It may be laid out again, as by a call after one that could not tell the kernels. */
 TEST(bridges, an_end_that_is_laid_out_only_is_not_there_for_its_peer)
 {

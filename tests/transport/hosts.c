@@ -98,8 +98,8 @@ static uint64_t tell_replays(struct together *all, uint64_t number)
 /* A record has the lower half of the number. */
 TEST(hosts, count_replays_on_beyond_2_to_32)
 {
-    static const uint64_t numbers[] = {5, 0x70000000, 0xe0000000, 0x150000000, 0x1b0000000,
-                                       0x210000000};
+    static const uint64_t numbers[] = {5,           0x70000000,  0xe0000000,
+                                       0x150000000, 0x1b0000000, 0x210000000};
     struct together all;
     const uint64_t host_of[] = {1, 2};
     REQUIRE(open_hosts(&all, 2, host_of));

@@ -8,6 +8,7 @@
  *   early     rank 0 has done its part of a replay, and destroys, before the last rank replays
  *   parted    rank 0 has done its part of a replay, destroys, and is killed while it waits for rank
  *             1 of its host, which replays late; rank 2 waits for rank 1 and does not miss rank 0
+ *   unneeded  rank 2 is killed while rank 1 waits for a message of rank 0, which comes
  *   left      rank 0 has left when the others replay once more
  *   abort     rank 0 aborts its communicator while a replay of all other ranks runs
  *   abort_own rank 0 aborts its communicator while its replay runs, before the others come to it
@@ -380,13 +381,37 @@ static void issue_message(const struct gpu_rank *rank, const struct both *stream
                "receive");
 }
 
+static CUgraphExec capture_message(const struct gpu_rank *rank, const struct both *stream)
+{
+    capture_begin(stream->cuda, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    issue_message(rank, stream, 0);
+    return capture_end(stream->cuda);
+}
+
+static void lose_unneeded(struct gpu_rank *rank)
+{
+    tuttiResult_t result;
+    struct both stream;
+    streams_create(rank, &stream, 1);
+    data_create(rank, &data);
+    CUgraphExec sum = capture(rank, &data, &stream, issue_sum);
+    CUgraphExec graph = capture_message(rank, &stream);
+    replay(sum, stream.cuda);
+    usleep(EARLY_US);
+    if (rank->rank == 2) kill(getpid(), SIGKILL);
+    if (rank->rank == 0) usleep(3 * LATE_US);
+    replay(graph, stream.cuda);
+    CALL(cuGraphExecDestroy, sum);
+    CALL(cuGraphExecDestroy, graph);
+    expect(rank, tuttiCommGetAsyncError(rank->comm, &result), "asynchronous error");
+    expect(rank, result, "replays");
+}
+
 /* Each with a replay: first of the captured lengths, which are alike; then a direct receive of
  * fewer bytes. */
 static void differ_in_length(const struct gpu_rank *rank, const struct both *stream)
 {
-    capture_begin(stream->cuda, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-    issue_message(rank, stream, 0);
-    CUgraphExec graph = capture_end(stream->cuda);
+    CUgraphExec graph = capture_message(rank, stream);
     replay(graph, stream->cuda);
     if (rank->rank == 0)
         issue_message(rank, stream, 20);
@@ -448,6 +473,8 @@ static void run_scene(struct gpu_rank *rank)
         go_early(rank);
     else if (is_scene("parted"))
         part(rank);
+    else if (is_scene("unneeded"))
+        lose_unneeded(rank);
     else
         go_wrong(rank);
 }

@@ -85,7 +85,7 @@ library() {
 where() {
     case $1 in
     units | hosts) test_of "$2" ;;
-    *) grep -m1 . "$2" | sed -E 's/(: (rank|process|[^:]*\(status)|, (processes|threads) on).*//' | cut -c 1-90 ;;
+    *) grep -m1 -vE '^$|: line [0-9]+: ' "$2" | sed -E 's/(: (rank|process|[^:]*\(status)|, (processes|threads) on).*//' | cut -c 1-90 ;;
     esac
 }
 

@@ -60,7 +60,7 @@ wrong ab abort_own 1 "rank 0 .*aborted the communicator"
 export TUTTI_TIMEOUT_MS=3000
 wrong abb destroy "1 2" "rank 0 .*waited 3000 ms in replay number 2.*rank 1 .*has not replayed it; rank 2 .*has not replayed it"
 wrong aab missing "0 1 2" "waited 3000 ms in replay number 2.*; rank 0 .*has not replayed it"
-! grep -q "; rank [12] " "$folder/1" || fail "ranks that have begun a replay are missed: $(cat "$folder/1")"
+! grep -q "^rank 1: result .*; .*rank [12] " "$folder/1" || fail "ranks that have begun a replay are missed: $(cat "$folder/1")"
 export TUTTI_TIMEOUT_MS=80000
 for hosts in $of_killed; do
     wrong $hosts killed 1 "rank 0 .*has died"

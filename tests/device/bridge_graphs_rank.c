@@ -279,7 +279,11 @@ static void go_early(struct gpu_rank *rank)
     struct both stream;
     streams_create(rank, &stream, 1);
     data_create(rank, &data);
+    /* So that rank 0 tells all ranks that it leaves. */
+    CUgraphExec sum = capture(rank, &data, &stream, issue_sum);
     CUgraphExec graph = capture(rank, &data, &stream, issue_from_0);
+    replay(sum, stream.cuda);
+    expect_sum(rank, &data);
     replay(graph, stream.cuda);
     expect_broadcast(rank, &data, 0, 0);
     check_data(rank, &data);
@@ -289,6 +293,7 @@ static void go_early(struct gpu_rank *rank)
     replay(graph, stream.cuda);
     check_data(rank, &data);
     if (!rank->rank && is_scene("exit")) exit(0);
+    CALL(cuGraphExecDestroy, sum);
     CALL(cuGraphExecDestroy, graph);
 }
 

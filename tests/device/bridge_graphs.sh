@@ -42,7 +42,7 @@ for hosts in $ends; do
     right $hosts leave
     right $hosts finalize
 done
-right ab exit
+TUTTI_SLOTS=2 TUTTI_SLOT_BYTES=1K right ab exit
 for way in $ways; do
     TUTTI_ALGORITHM=broadcast:$way right abc early
 done

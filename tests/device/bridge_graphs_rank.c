@@ -52,7 +52,7 @@ static void expect(const struct gpu_rank *rank, tuttiResult_t result, const char
 /* ---- Calls of which every replay changes what the ranks have -------------------------------- */
 
 /* What a rank has: two halves. Also of the other ranks, to say what must come out. */
-enum { ALL = 2 * COUNT, SUMMED = 100, BROADCAST = 300 };
+enum { ALL = 2 * COUNT, SUMMED = 100, BROADCAST = 1500 };
 struct data {
     unsigned *memory; /* of the GPU: [ALL] */
     unsigned all[MOST_RANKS][ALL];

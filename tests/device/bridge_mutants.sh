@@ -222,7 +222,6 @@ mutant lost_has_no_failure_first src/transport/failure.c '/^static tt_status fai
 mutant spared_is_missed src/transport/wires_open.c 's/return wires->spares \? TT_IN_PROGRESS : /return /'
 mutant first_socket_says_all src/transport/wires_frame.c '/^static bool has_left_all_sockets/,/^}/s/return false;/return true;/'
 mutant entry_is_not_ahead src/transport/wires_frame.c '/^static size_t ahead/,/^}/s/if \(entered == wire->told\) return 0;/return 0;/'
-mutant record_behind_announcement src/transport/wires_leave.c 's/ \|\| wire->nannounced\) continue;/) continue;/'
 mutant closed_is_died src/transport/wires_frame.c 's/wire->is_closed_here = tt_private_fd_is_lost\(tcp->fd\);/wire->is_closed_here = false;/'
 mutant lost_wire_dials_on src/transport/wires_frame.c '/^tt_status tt_wire_lost/,/^}/s/^    tt_wire_handles_settle\(wire\);//'
 mutant unconnected_is_undelivered src/transport/wires_dialling.c '/^static bool dialling_delivered/,/^}/s/!is_settled\(link\) \|\| /is_settled(link) \&\& /'

@@ -3,7 +3,8 @@
 # tt_add_test(NAME FILES... [LABELS LABEL...] [SECONDS N] [SERIAL] [THREAD_FILTER F] [ADDRESS_FILTER F]): a GoogleTest program, test_NAME,
 # with the library and the C shim.
 #   LABELS    threads: runs again under ThreadSanitizer. compiler: runs again as built by Clang. once: not under sanitizers.
-#             slow: left out by ./check --quick. house: about the source, not the library. vgpu: about the virtual GPU, not the library
+#             slow: left out by ./check --quick. house: about the source, not the library. vgpu: about the virtual GPU, not the library.
+#             untimed: what it finds depends on no clock and no other process: ./check runs it with what other stages leave of the processors
 #   SECONDS   about how long it takes, where that is long: ./check runs as many tests side by side as there are cores, the longest first
 #   SERIAL    alone, since a busy neighbour disturbs it
 #   THREAD_FILTER, ADDRESS_FILTER   GoogleTest's filter under that sanitizer; what it leaves out runs as built by GCC

@@ -231,7 +231,12 @@ void tr_config_value(const struct tr_config *config, int id, char out[TR_TEXT_BY
 void tr_config_show(const struct tr_config *config, int id, char out[TR_TEXT_BYTES])
 {
     tr_config_value(config, id, out);
-    if (options[id].type == TR_TYPE_REAL) snprintf(out, TR_TEXT_BYTES, "%g", strtod(out, NULL));
+    if (options[id].type != TR_TYPE_REAL) return;
+    const double value = strtod(out, NULL);
+    for (int digits = 1; digits <= 17; ++digits) { /* the fewest that give the value again */
+        snprintf(out, TR_TEXT_BYTES, "%.*g", digits, value);
+        if (strtod(out, NULL) == value) break;
+    }
 }
 
 tr_status tr_config_parse(struct tr_config *config, int argc, char **argv)
@@ -291,7 +296,7 @@ tr_status tr_config_check(const struct tr_config *config)
     TR_TRY(check_rate(config, &config->start_rate));
     TR_TRY(check_rate(config, &config->min_rate));
     TR_TRY(check_activation(config));
-    if (config->undecayed[0] && config->decay != 0)
+    if (config->undecayed[0] && config->optimizer == TR_ADAMW && config->decay != 0)
         return tr_fail("%s: weight decay is decoupled (AdamW) always, and --decay is %g; set "
                        "adam_w_mode to true, or --decay to 0",
                        config->undecayed, config->decay);

@@ -88,6 +88,7 @@ static tr_status set_key(struct tr_config *config, const struct tr_json *json, c
     const bool is_one = value && !json_object_is_type(value, json_type_object) &&
                         !json_object_is_type(value, json_type_array);
     if (is_option && is_one) return set_option(config, json, key, value, source);
+    if (is_option && !value && source == TR_FROM_FILE) return TR_OK; /* as if it were not there */
     if (source == TR_FROM_FILE && (!is_option || tr_deepspeed_knows(key)))
         return tr_deepspeed_take(config, json, key, value);
     return tr_fail("%s:%d: \"%s\": expected a number or a string", json->name,
@@ -108,6 +109,16 @@ static int option_at(const struct tr_json *json, const char *path)
     return option ? tr_config_find(option) : -1;
 }
 
+/* 8, 8.0 and "8" are the same. */
+static bool is_equal(struct json_object *a, struct json_object *b)
+{
+    const bool are_numbers =
+        !json_object_is_type(a, json_type_boolean) && !json_object_is_type(b, json_type_boolean) &&
+        !json_object_is_type(a, json_type_string) && !json_object_is_type(b, json_type_string);
+    if (are_numbers && json_object_get_double(a) == json_object_get_double(b)) return true;
+    return !strcmp(json_object_get_string(a), json_object_get_string(b));
+}
+
 /* Fails where two keys give one option other values: none of both is the one that is meant. */
 static tr_status check_names(const struct tr_json *json)
 {
@@ -116,8 +127,7 @@ static tr_status check_names(const struct tr_json *json)
         const struct tr_json_key *key = &json->keys[i];
         const int id = option_at(json, key->path);
         if (id < 0) continue;
-        if (by[id] &&
-            !json_object_equal(tr_json_find(json, key->path), tr_json_find(json, by[id]->path)))
+        if (by[id] && !is_equal(tr_json_find(json, key->path), tr_json_find(json, by[id]->path)))
             return tr_fail("%s:%d: \"%s\" is --%s, which \"%s\" in line %d gives another value; "
                            "leave one out",
                            json->name, key->line, key->path, tr_config_option(id)->name,

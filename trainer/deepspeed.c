@@ -244,19 +244,20 @@ static tr_status take_betas(const struct leaf *leaf)
     return TR_OK;
 }
 
-/* Adam and AdamW are the same without decay, which is DeepSpeed's default. */
+/* Adam and AdamW are the same without decay, which is DeepSpeed's default: which decay and which
+ * optimizer count, is known when all options are read. */
 static tr_status take_adam_w_mode(const struct leaf *leaf)
 {
     char *where = leaf->config->undecayed;
-    struct json_object *decay = tr_json_find(leaf->json, "optimizer.params.weight_decay");
-    const bool is_zero = decay ? is_number(decay) && json_object_get_double(decay) == 0
-                               : tr_json_find(leaf->json, "optimizer.type") != NULL;
+    struct json_object *type =
+        has(leaf->json, "optimizer.type") ? tr_json_find(leaf->json, "optimizer.type") : NULL;
     TR_TRY(expect_boolean(leaf));
     where[0] = 0;
     if (json_object_get_boolean(leaf->value)) return TR_OK;
-    if (!is_zero)
-        return fail(leaf, "weight decay is decoupled (AdamW) always; set adam_w_mode to true, or "
-                          "weight_decay to 0");
+    if (type && strcasecmp(json_object_get_string(type), "adam") != 0) {
+        note(leaf, "has no effect: it is a setting of Adam alone, in DeepSpeed too");
+        return TR_OK;
+    }
     snprintf(where, sizeof leaf->config->undecayed, "%s:%d: \"%s\": false", leaf->json->name,
              tr_json_line(leaf->json, leaf->path), leaf->path);
     return TR_OK;
@@ -337,7 +338,12 @@ static tr_status set_rate(const struct leaf *leaf, const char *option)
     char where[512];
     const struct tr_json_key *own = own_key(leaf->json, option);
     TR_TRY(expect_number(leaf));
-    if (own) return fail_both(leaf, own, option); /* a share, where this is a learning rate */
+    /* The other key gives a share, this one a learning rate: only of 0 both are the same. */
+    const bool is_zero = json_object_get_double(leaf->value) == 0;
+    if (own && is_zero &&
+        is_same(option, "0", json_object_get_string(tr_json_find(leaf->json, own->path))))
+        return TR_OK;
+    if (own) return fail_both(leaf, own, option);
     snprintf(where, sizeof where, "%s:%d: \"%s\": %s", leaf->json->name,
              tr_json_line(leaf->json, leaf->path), leaf->path, json_object_get_string(leaf->value));
     tr_config_set_rate(leaf->config, tr_config_find(option), json_object_get_double(leaf->value),
@@ -352,6 +358,8 @@ static tr_status set_parameter(const struct leaf *type, const struct parameter *
     struct json_object *value = parameter(type->json, p->key);
     const struct leaf leaf = {type->config, type->json, path, value};
     snprintf(path, sizeof path, "scheduler.params.%s", p->key);
+    if (value && !strcmp(p->option, "steps") && json_object_get_double(value) < 1)
+        return fail(&leaf, "expected a number of steps, at least 1");
     if (value) return is_rate(p) ? set_rate(&leaf, p->option) : set_option(&leaf, p->option);
     if (!p->initial || tr_json_find(type->json, path) || own_key(type->json, p->option))
         return TR_OK;

@@ -77,7 +77,7 @@ static tr_status write_on(struct tr_trainer *t, struct tr_generator *g, struct t
     if (t->mesh->rank == 0)
         fprintf(stderr, "%lld tokens in %.3f s: the first after %.3f s, then %.1f tokens/s\n",
                 (long long)count, seconds, first,
-                seconds > first ? (double)(count - 1) / (seconds - first) : 0);
+                count > 1 && seconds > first ? (double)(count - 1) / (seconds - first) : 0);
     return TR_OK;
 }
 

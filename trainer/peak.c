@@ -17,6 +17,23 @@ struct tr_peak_product tr_peak_product(int nthreads)
     return (struct tr_peak_product){(long)ROWS * shares, COLUMNS, DEPTH};
 }
 
+static size_t operands_count(const struct tr_peak_product *p)
+{
+    return (size_t)(p->rows * p->depth + p->columns * p->depth + p->rows * p->columns);
+}
+
+size_t tr_peak_bytes(int nthreads)
+{
+    const struct tr_peak_product product = tr_peak_product(nthreads);
+    const size_t nbytes = operands_count(&product) * sizeof(float);
+    return (nbytes + TR_MEMORY_UNIT - 1) / TR_MEMORY_UNIT * TR_MEMORY_UNIT;
+}
+
+bool tr_peak_is_wanted(const struct tr_config *config)
+{
+    return config->log[0] || config->plot[0];
+}
+
 /* The operands and the result of this rank's product. */
 struct operands {
     struct tr_peak_product product;
@@ -25,13 +42,12 @@ struct operands {
 
 static struct operands take(const struct tr_backend *backend)
 {
-    const struct tr_peak_product p = tr_peak_product(tr_pool_threads());
-    const size_t x = (size_t)(p.rows * p.depth), w = (size_t)(p.columns * p.depth),
-                 nbytes = (x + w + (size_t)(p.rows * p.columns)) * sizeof(float);
+    const int nthreads = tr_pool_threads();
+    const struct tr_peak_product p = tr_peak_product(nthreads);
+    const size_t x = (size_t)(p.rows * p.depth), w = (size_t)(p.columns * p.depth);
     const struct tr_first_values normal = {.deviation = 1};
     struct operands o = {.product = p};
-    float *memory =
-        backend->take((nbytes + TR_MEMORY_UNIT - 1) / TR_MEMORY_UNIT * TR_MEMORY_UNIT, false);
+    float *memory = backend->take(tr_peak_bytes(nthreads), false);
     if (!memory) return o;
     /* Bits of floats are finite numbers of the shorter types, too. */
     if (backend->initialize) backend->initialize(memory, x + w, &normal, 0);

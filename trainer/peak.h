@@ -2,6 +2,7 @@
 #ifndef TR_PEAK_H
 #define TR_PEAK_H
 
+#include "config.h"
 #include "mesh.h"
 #include "ops/backend.h"
 
@@ -12,6 +13,10 @@ struct tr_peak_product {
 
 /* For a rank of so many threads: a product whose tiles they share evenly. */
 struct tr_peak_product tr_peak_product(int nthreads);
+/* What tr_peak_measure takes of memory, and gives back before the first step. */
+size_t tr_peak_bytes(int nthreads);
+/* Whether a run of these options measures the peak. */
+bool tr_peak_is_wanted(const struct tr_config *config);
 
 /* *flops = floating point operations a second of matrix products alone, all ranks together, in
  * rounds that all of them begin and end at the same time: those of the best round, by the rank that

@@ -1,7 +1,5 @@
-/* Philox4x32-10 and what is drawn with it: uniform and normal numbers, permutations. */
+/* Philox4x32-10 and what is drawn with it: uniform numbers, permutations. */
 #include "random.h"
-
-#include <math.h>
 
 void tr_random_words(uint64_t seed, enum tr_purpose purpose, uint32_t stream, uint64_t index,
                      uint32_t out[4])
@@ -30,14 +28,6 @@ double tr_random_uniform(uint64_t seed, enum tr_purpose purpose, uint32_t stream
     uint32_t w[4];
     tr_random_words(seed, purpose, stream, index, w);
     return unit(w[0], w[1]);
-}
-
-double tr_random_normal(uint64_t seed, enum tr_purpose purpose, uint32_t stream, uint64_t index)
-{
-    uint32_t w[4];
-    tr_random_words(seed, purpose, stream, index, w);
-    const double radius = sqrt(-2 * log(1 - unit(w[0], w[1])));
-    return radius * cos(2 * 3.14159265358979323846 * unit(w[2], w[3]));
 }
 
 uint64_t tr_random_permute(uint64_t seed, uint32_t stream, uint64_t index, uint64_t n)

@@ -23,9 +23,6 @@ void tr_random_words(uint64_t seed, enum tr_purpose purpose, uint32_t stream, ui
 /* In [0, 1). */
 double tr_random_uniform(uint64_t seed, enum tr_purpose purpose, uint32_t stream, uint64_t index);
 
-/* Standard normal (Box-Muller). */
-double tr_random_normal(uint64_t seed, enum tr_purpose purpose, uint32_t stream, uint64_t index);
-
 /* The place of `index` in a permutation of 0..n-1 chosen by (seed, stream): a Feistel network over
  * the next power of four, walked until it lands inside. No memory. */
 uint64_t tr_random_permute(uint64_t seed, uint32_t stream, uint64_t index, uint64_t n);

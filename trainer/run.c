@@ -110,7 +110,7 @@ bool tr_trainer_is_over(const struct tr_trainer *t)
 /* Steps until the end. */
 static tr_status go_on(struct tr_trainer *t)
 {
-    TR_TRY(tr_peak_measure(t->backend, t->mesh, t->config.log[0] || t->config.plot[0], &t->peak));
+    TR_TRY(tr_peak_measure(t->backend, t->mesh, tr_peak_is_wanted(&t->config), &t->peak));
     TR_TRY(tr_mesh_agree(t->mesh, tr_trainer_report_run(t)));
     t->started = t->log.last_time = tr_clock_seconds();
     while (!tr_trainer_is_over(t)) {
@@ -159,9 +159,10 @@ tr_status tr_trainer_validate(struct tr_trainer *t, double *loss)
     if (!all) return TR_OK;
     TR_TRY(tr_engine_loss(&t->engine, &feed, 0, (long)(all < MOST ? all : MOST), loss));
     if (isfinite(*loss)) return TR_OK;
-    return tr_mesh_alike(t->mesh, tr_fail("the held-out loss after step %lld is %g; try a smaller "
-                                          "--lr than %g",
-                                          (long long)t->step, *loss, t->config.lr));
+    return tr_mesh_alike(t->mesh,
+                         tr_fail("the held-out loss after step %lld is %g; try a smaller "
+                                 "--lr than %g",
+                                 (long long)t->step, isnan(*loss) ? NAN : *loss, t->config.lr));
 }
 
 tr_status tr_trainer_sample(struct tr_trainer *t, const char *prompt, unsigned char *out,

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "peak.h"
+
 /* "pp 2 x tp 4": the axes that exceed 1. */
 static void name_axes(const int64_t size[TR_NUM_AXES], char *out, size_t nbytes)
 {
@@ -245,6 +247,7 @@ static tr_status derive(const struct tr_config *given, int nranks, struct tr_set
     };
     setup->engine.optimizer = tr_setup_optimizer(&config, 1, config.lr);
     setup->snapshot = config.every > 0;
+    setup->times_products = tr_peak_is_wanted(&config);
     return choose_sharding(&config, &setup->engine.sharding);
 }
 
@@ -318,11 +321,18 @@ int tr_setup_tied(const struct tr_setup *setup, int stage)
                                                                                  : -1;
 }
 
+/* Bytes for the threads of a rank beyond one, and for the products that are timed. */
+static uint64_t beside_arenas(const struct tr_setup *setup)
+{
+    const int nthreads = setup->engine.nthreads > 1 ? setup->engine.nthreads : 1;
+    return tr_resident_threads(nthreads) + (setup->times_products ? tr_peak_bytes(nthreads) : 0);
+}
+
 void tr_setup_resident_of(const struct tr_setup *setup, const struct tr_memory *own,
                           const struct tr_memory *tied, struct tr_resident *resident)
 {
     tr_resident_of(setup->size, setup->engine.sharding, own, tied, resident);
-    resident->process += (double)tr_resident_threads(setup->engine.nthreads);
+    resident->process += (double)beside_arenas(setup);
 }
 
 void tr_setup_trim(const struct tr_setup *setup, struct tr_rehearsal *rehearsal)
@@ -349,7 +359,7 @@ tr_status tr_setup_memory(const struct tr_setup *setup, int rank, uint64_t *nbyt
     struct tr_rehearsal rehearsal;
     TR_TRY(tr_rehearse_memory(setup->size, &setup->engine, rank, &rehearsal));
     tr_setup_trim(setup, &rehearsal);
-    *nbytes = tr_memory_sum(&rehearsal.memory) + tr_resident_threads(setup->engine.nthreads);
+    *nbytes = tr_memory_sum(&rehearsal.memory) + beside_arenas(setup);
     return TR_OK;
 }
 

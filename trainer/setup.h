@@ -10,7 +10,8 @@
 struct tr_setup {
     int size[TR_NUM_AXES];
     struct tr_engine_options engine;
-    bool snapshot; /* checkpoints are written while training goes on, from a copy */
+    bool snapshot;       /* checkpoints are written while training goes on, from a copy */
+    bool times_products; /* before the first step, to compare steps with (peak.h) */
 };
 
 /* Errors: axes that do not multiply up to the ranks, ways of sharding that exclude each other,

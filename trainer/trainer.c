@@ -287,7 +287,11 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
     char path[PATH_MAX] = "";
     TR_TRY(tr_place_ranks(mesh));
     TR_TRY(tr_mesh_same(mesh, tr_config_checksum(&t->config), "their options"));
-    if (t->config.resume[0]) TR_TRY(resume_options(t, path));
+    if (t->config.resume[0]) {
+        TR_TRY(resume_options(t, path));
+        /* An option that one rank alone was given may have the value that all others had then. */
+        TR_TRY(tr_mesh_same(mesh, tr_config_checksum(&t->config), "their options"));
+    }
     TR_TRY(tr_mesh_agree(mesh, prepare(t, &setup)));
     TR_TRY(tr_mesh_same(mesh, t->data_checksum, "their data"));
     TR_TRY(tr_place_report(mesh));

@@ -36,6 +36,7 @@ struct tt_setting {
     /* On GPUs: other constants. slot_bytes, meet_bytes and line_bytes are of one part of the data;
      * nparts of them move side by side. */
     bool on_device;
+    bool no_meetings; /* only algorithms without meetings */
     int nparts;
     size_t line_bytes;            /* of the lines of one message; half of them are data */
     const struct tt_costs *costs; /* constants of the host; NULL: the shipped ones. Borrowed */

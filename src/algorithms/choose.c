@@ -41,6 +41,7 @@ static bool eligible(const struct tt_algorithm *algorithm, const struct tt_shape
 {
     if (setting->uneven && !algorithm->uneven) return false;
     if (!tt_order_fits(algorithm, setting->in_rank_order)) return false;
+    if (setting->no_meetings && tt_meets(algorithm)) return false;
     if (setting->on_device && !kernels_run(algorithm, shape)) return false;
     if (tt_refusal(algorithm, shape)) return false;
     if (algorithm->parts && shape->hosts->most == 1) return false;

@@ -1,6 +1,7 @@
 /* Opens a file of settings without waiting for anybody, checks who may write it, and reads it. */
 #include "base/settings_file.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,8 @@
 
 #include "base/open.h"
 #include "base/stderr.h"
+
+#define MORE_MEMORY "give this process more memory (ulimit -v, ulimit -d, its control group)"
 
 static bool is_null(const struct stat *file)
 {
@@ -37,9 +40,27 @@ static enum tt_settings_file open_file(FILE **stream, const char *path, char *wh
     }
     *stream = fdopen(fd, "r");
     if (*stream) return TT_FILE_READ;
-    snprintf(why, size, "out of memory");
+    snprintf(why, size,
+             "the settings file %.400s is not read: no memory for its stream of less than 1 KiB "
+             "(%m); " MORE_MEMORY,
+             path);
     close(fd);
-    return TT_FILE_ABSENT;
+    return TT_FILE_REFUSED;
+}
+
+/* nlines: that were read before; room: bytes that there were for the next one. */
+static void say_why(const char *path, unsigned nlines, size_t room, char *why, size_t size)
+{
+    if (errno == ENOMEM)
+        snprintf(why, size,
+                 "the settings file %.400s is not read from line %u on: no memory for a line of "
+                 "%zu bytes and more; shorten it, or " MORE_MEMORY,
+                 path, nlines + 1, room);
+    else
+        snprintf(why, size,
+                 "the settings file %.400s is not read from line %u on: %m; it must be a file that "
+                 "can be read to its end",
+                 path, nlines + 1);
 }
 
 enum tt_settings_file tt_settings_file_read(const char *path,
@@ -48,10 +69,11 @@ enum tt_settings_file tt_settings_file_read(const char *path,
 {
     char *line = NULL;
     size_t room = 0;
+    unsigned nlines = 0;
     FILE *stream;
     const enum tt_settings_file found = open_file(&stream, path, why, size);
     if (found != TT_FILE_READ) return found;
-    for (ssize_t n; (n = getline(&line, &room, stream)) > 0;) {
+    for (ssize_t n; (n = getline(&line, &room, stream)) > 0; nlines++) {
         if (memchr(line, '\0', (size_t)n)) {
             tt_stderr_say("%s: a line with a zero byte is not read: '%.200s'", path, line);
             continue;
@@ -59,7 +81,9 @@ enum tt_settings_file tt_settings_file_read(const char *path,
         line[strcspn(line, "\r\n")] = '\0';
         take(line, path);
     }
+    const bool is_whole = feof(stream);
+    if (!is_whole) say_why(path, nlines, room, why, size);
     free(line);
     fclose(stream);
-    return TT_FILE_READ;
+    return is_whole ? TT_FILE_READ : TT_FILE_REFUSED;
 }

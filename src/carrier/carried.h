@@ -14,7 +14,7 @@ struct tt_carried_config {
 
 struct tt_carried {
     size_t offer_bytes; /* of what the ranks tell one another; 0: nothing */
-    /* Opens the part of this rank, and says what the others must know. */
+    /* Opens the part of this rank, if it has a GPU, and says what the others must know. */
     tt_status (*offer)(struct tt_comm_core *core, const struct tt_carried_config *config,
                        void *offer);
     /* offers: [nranks], NULL where there are none. *amount: > 0: what this rank has; all ranks are

@@ -43,6 +43,19 @@ void tt_core_tell_others(struct tt_comm_core *core, tt_status status, const char
     tt_set_last_error(own);
 }
 
+bool tt_carrier_limits_of_mixed(const struct tt_comm_core *core, struct tt_carrier_limits *limits)
+{
+    const struct tt_mixed_ranks *mixed = &core->fabric->mixed;
+    if (!mixed->is_mixed) return false;
+    *limits = (struct tt_carrier_limits){.slot_bytes = mixed->slot_bytes,
+                                         .meet_bytes = mixed->slot_bytes,
+                                         .slot_setting = mixed->slot_bytes,
+                                         .nparts = mixed->nparts,
+                                         .of_gpus = true,
+                                         .no_meetings = true};
+    return true;
+}
+
 tt_status tt_carrier_load(const struct tt_comm_core *core, struct tt_program *program,
                           struct tt_loaded **loaded)
 {

@@ -14,9 +14,9 @@
  *     reserve   takes the rest of the memory that the calls need: the last phase that can fail
  *     captured  what was captured holds, of all carriers, or, after a failure, nothing
  *     begin     one call after the other, in the order of the group, gets its turn; calls that were
- *               gathered get theirs in launch
+ *               gathered get theirs in launch, but for those that have turns among the host's
  *     launch    what must stand in a queue before anything waits
- *     follow    the rest: whoever runs the calls gets them
+ *     follow    the rest: the thread that runs the calls gets them
  *     wait      for calls without a stream, which the calling thread has run
  *
  * Most carriers need only some phases; the others are NULL. Few calls of the host without streams
@@ -146,7 +146,7 @@ struct tt_pending_call {
     bool is_deferred;             /* gets its turn when its stream has come to it (tt_gate) */
     uint64_t capture;             /* of its stream into a CUDA graph (struct tt_capture); 0: none */
     /* of kernels */
-    struct tt_group_exchange *exchange; /* kind EXCHANGE */
+    struct tt_group_exchange *exchange; /* kind EXCHANGE, or gathered into it; else NULL */
     bool is_first;   /* of the calls with the same exchange, one for each stream */
     bool uses_peers; /* its kernel does */
     struct tt_pending_call *next_of_run; /* of the rank's run (struct tt_launch_run) */
@@ -232,7 +232,8 @@ struct tt_carrier_limits {
     size_t slot_bytes, meet_bytes, line_bytes; /* line_bytes: 0: there are no lines */
     size_t slot_setting;                       /* the setting of slot_bytes */
     int nparts;                                /* parts that run side by side; 0: the fabric says */
-    bool of_gpus; /* kernels move the data: other costs, longer pieces */
+    bool of_gpus;     /* kernels move the data: other costs, longer pieces */
+    bool no_meetings; /* only programs without meetings */
     const struct tt_hosts
         *groups; /* the placement of ranks for these programs; NULL: the fabric's */
 };
@@ -261,6 +262,10 @@ struct tt_carrier {
                          const struct tt_call_blocks *blocks);
     /* The program will not be used any more: frees what the carrier has of it. */
     void (*unload)(struct tt_comm_core *core, struct tt_cached *cached);
+    /* Whether a call of the carrier that was issued waits for one of the host that is queued behind
+     * the function which this thread runs in a stream, and calls of the carrier that are issued now
+     * would wait for that one. turns: whether a call of the host with these would. NULL: never. */
+    bool (*is_held_here)(const struct tt_comm_core *core, const _Atomic uint64_t *turns);
 
     /* Around all of the following but `drop`, `look` and `wait`, in the thread: what they need of
      * the driver. core: of the first call. */
@@ -276,6 +281,8 @@ struct tt_carrier {
     /* Calls that will not begin: frees what they have, but for tables of blocks. */
     void (*drop)(struct tt_calls *calls);
     void (*begin)(struct tt_pending_call *call);
+    /* In the place of `begin`, of a call that was gathered, or captured. NULL: nothing is to do. */
+    void (*begin_gathered)(struct tt_pending_call *call);
     void (*launch)(struct tt_calls *calls);
     void (*follow)(struct tt_calls *calls);
     /* After `follow`: the error of a call that has begun, but needs a rank that is gone. */
@@ -292,6 +299,9 @@ struct tt_gate {
      * them are deferred, and waits until the others may get their turns. */
     tt_status (*admit)(struct tt_pending_call *calls, int ncalls, struct tt_comm_core *core);
 };
+
+/* The limits of all calls where ranks are mixed (transport/fabric.h). False: they are not. */
+bool tt_carrier_limits_of_mixed(const struct tt_comm_core *core, struct tt_carrier_limits *limits);
 
 /* `load` of carriers whose calls the host runs. */
 TT_NODISCARD tt_status tt_carrier_load(const struct tt_comm_core *core, struct tt_program *program,

@@ -1,7 +1,7 @@
-/* Finds lost GPUs. Whoever watches deadlines, deaths and aborts must not call the driver, which may
- * wait inside any call for kernels that wait for that thread. So a thread of its own asks the
- * driver, when somebody wants to know: it may hang there, and harms nobody. One thread a process
- * and GPU, which begins with the first user and ends with the last one.
+/* Finds lost GPUs. A thread that watches deadlines, deaths and aborts must not call the driver,
+ * which may wait inside any call for kernels that wait for that thread. So a thread of its own asks
+ * the driver, when somebody wants to know: it may hang there, and harms nobody. One thread a
+ * process and GPU, which begins with the first user and ends with the last one.
  *
  * A lost GPU is found within 2 ms of the first question, if the driver answers; else never, and the
  * deadline of the call ends it. */

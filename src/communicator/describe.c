@@ -173,6 +173,14 @@ static tt_status describe_costs(const struct tt_output *output, tuttiComm_t comm
     return TT_OK;
 }
 
+static const char *way_of_kernels(const struct tt_fabric *fabric, int peer)
+{
+    if (fabric->bridged && tt_fabric_is_relayed(fabric, peer))
+        return "; kernels by a relay over it";
+    if (!fabric->bridged || tt_fabric_is_local(fabric, peer)) return "";
+    return "; kernels by a bridge over it";
+}
+
 /* The communicator's slots and waits, and a line a peer: how messages reach it. */
 static void describe_links_of(tuttiComm_t comm, const struct tt_output *output)
 {
@@ -204,10 +212,7 @@ static void describe_links_of(tuttiComm_t comm, const struct tt_output *output)
         tt_engine_enter(&comm->core.engine);
         tt_fabric_describe_peer(fabric, peer, way, sizeof way);
         tt_engine_leave(&comm->core.engine);
-        tt_say(output, "  to %s: %s%s", name, way,
-               fabric->bridged && !tt_fabric_is_local(fabric, peer)
-                   ? "; kernels by a bridge over it"
-                   : "");
+        tt_say(output, "  to %s: %s%s", name, way, way_of_kernels(fabric, peer));
     }
 }
 

@@ -1,5 +1,6 @@
 /* Decides, when a communicator is made, who carries its calls on the memory of GPUs: kernels, where
- * all ranks can run them (between hosts with TUTTI_DEVICE_BRIDGES), else the host. */
+ * all ranks can run them (with TUTTI_DEVICE_BRIDGES: all that have GPUs, also between hosts), else
+ * the host. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,17 +26,24 @@ static bool has_kernels(const struct tt_making *making)
     return making->comm && making->comm->core.kernel;
 }
 
+/* Kernels of other ranks may run their part of calls; this rank may have them too. */
+static bool takes_part(const struct tt_making *making)
+{
+    return has_kernels(making) || making->has_no_gpu;
+}
+
 /* Whether kernels may run this communicator's calls; if not, no_kernels says why. */
 static bool may_have_kernels(const struct tt_making *making)
 {
     struct tt_comm_core *core = &making->comm->core;
     const size_t size = sizeof core->no_kernels;
+    const bool mixes = tt_fabric_may_mix(core->fabric);
     if (!tt_config_int(TT_CONFIG_DEVICE_KERNELS)) {
         snprintf(core->no_kernels, size, "TUTTI_DEVICE_KERNELS is off on rank %d", core->rank);
         return false;
     }
     for (int r = 0; r < core->nranks; r++)
-        if (making->everyone[tt_making_participant(making, r)].gpu < 0) {
+        if (!mixes && making->everyone[tt_making_participant(making, r)].gpu < 0) {
             snprintf(core->no_kernels, size,
                      "rank %d has none (tuttiConfig_t's device, or a current context at init)", r);
             return false;
@@ -76,7 +84,7 @@ struct answer {
  * looked for in vain, because another rank's answer counts for more. */
 static void examine(const struct tt_making *making, struct answer *mine)
 {
-    if (!mine->amount) return;
+    if (!mine->amount || making->has_no_gpu) return;
     struct tt_comm_core *core = &making->comm->core;
     if (core->nranks <= MOST_PLACED) kernels->measure(core, mine->distances);
     if (!kernels->examine(core)) return;
@@ -102,7 +110,7 @@ static int find_failed(const struct tt_making *making, const struct answer *all,
 }
 
 /* Kernels run no calls because of the answer of the rank. */
-static void drop_kernels(const struct tt_making *making, int rank, const struct answer *answer,
+static void drop_kernels(struct tt_making *making, int rank, const struct answer *answer,
                          const struct answer *mine)
 {
     struct tt_comm_core *core = &making->comm->core;
@@ -116,6 +124,7 @@ static void drop_kernels(const struct tt_making *making, int rank, const struct 
         TT_WARN("communicator %s: kernels run no calls, which go through memory of the host: %s",
                 core->name, mine->fault);
     kernels->close(core);
+    making->has_no_gpu = false;
 }
 
 /* Kernels run for all ranks: which of their GPUs are near to one another. */
@@ -124,7 +133,9 @@ static tt_status place(struct tt_making *making, const struct answer *all)
     struct tt_comm_core *core = &making->comm->core;
     const int n = core->nranks;
     static const char *const plural[] = {"", "s"};
-    if (n > MOST_PLACED || tt_making_several_hosts(making, false)) return TT_OK;
+    if (n > MOST_PLACED || tt_making_several_hosts(making, false) ||
+        tt_fabric_may_mix(core->fabric))
+        return TT_OK;
     uint8_t *distances = malloc((size_t)n * (size_t)n);
     if (!distances) return tt_fail(TT_ERR_SYSTEM, "out of memory for the places of %d ranks", n);
     for (int r = 0; r < n; r++)
@@ -145,14 +156,14 @@ static tt_status agree_on_kernels(struct tt_making *making, bool connected, stru
                                   int32_t *least)
 {
     const struct tt_participants *participants = making->participants;
-    if (!has_kernels(making)) mine->amount = 0;
+    if (!takes_part(making)) mine->amount = 0;
     struct answer *all = calloc((size_t)participants->nparticipants, sizeof *all);
     if (!all) making->status = tt_fail(TT_ERR_SYSTEM, "out of memory for the GPUs of the ranks");
     tt_status status = tt_making_agree(making);
     if (!status && connected) examine(making, mine);
     if (!status) status = participants->allgather(participants->context, mine, all, sizeof *mine);
     const int failed = status ? -1 : find_failed(making, all, least);
-    if (failed >= 0 && has_kernels(making))
+    if (failed >= 0 && takes_part(making))
         drop_kernels(making, failed, &all[tt_making_participant(making, failed)], mine);
     if (!status && connected && has_kernels(making)) making->status = place(making, all);
     free(all);
@@ -245,15 +256,16 @@ static tt_status gather_offers(struct tt_making *making, char *offers, int32_t *
     const struct tt_carried_config config = config_of(making);
     struct answer mine = {.amount = 1};
     int32_t least;
-    if (offers && making->member && may_have_kernels(making) &&
-        kernels->offer(&making->comm->core, &config, offers)) {
+    const bool may = offers && making->member && may_have_kernels(making);
+    making->has_no_gpu = may && making->comm->core.gpu < 0;
+    if (may && kernels->offer(&making->comm->core, &config, offers)) {
         note_failure(making);
         kernels->close(&making->comm->core);
     }
     TT_TRY(agree_on_kernels(making, false, &mine, &least)); /* fails without memory */
     char *all = offers + size, *ours = all + (size_t)participants->nparticipants * size;
     TT_TRY(participants->allgather(participants->context, offers, all, size));
-    if (has_kernels(making)) connect_kernels(making, all, ours, amount);
+    if (takes_part(making)) connect_kernels(making, all, ours, amount);
     return TT_OK;
 }
 
@@ -299,7 +311,7 @@ tt_status tt_making_connect_gpus(struct tt_making *making)
     free(offers);
     if (!status) status = agree_on_kernels(making, true, &mine, &least);
     if (status) return status;
-    if (has_kernels(making)) kernels->agree(&making->comm->core, least);
+    if (takes_part(making)) kernels->agree(&making->comm->core, least);
     if (making->member && !making->status) making->status = do_without_kernels(making);
     if (making->member && !making->status) warn_of_queues(making);
     return tt_making_agree(making);

@@ -24,113 +24,6 @@ void tt_let_go(const struct tt_pending_call *calls, int ncalls, enum tt_call_hol
             tt_comm_end_call(tt_comm_of(calls[i].comm));
 }
 
-static tt_status fail_to_wait(const struct tt_comm_core *core)
-{
-    return tt_fail(TT_ERR_USAGE,
-                   "a call without a stream, on communicator %s, in a function that a stream runs: "
-                   "an earlier call of the communicator is queued in the stream behind that "
-                   "function, and each would wait for the other; give the function's call a "
-                   "stream, or issue it before the other one",
-                   core->name);
-}
-
-tt_status tt_check_may_wait(const struct tt_comm_core *core, const _Atomic uint64_t *turns)
-{
-    return tt_stream_holds_turn(turns) ? fail_to_wait(core) : TT_OK;
-}
-
-/* Messages that kernels carry are not ordered with those that the host carries. */
-static bool has_turns_of_carrier(const struct tt_pending_call *call)
-{
-    return call->kind != TT_CALL_COLLECTIVE && call->carrier->orders_messages;
-}
-
-static const _Atomic uint64_t *turns_of(const struct tt_pending_call *call)
-{
-    const struct tt_engine *engine = &call->comm->engine;
-    return call->kind == TT_CALL_SEND   ? &engine->sends_done[call->peer]
-           : call->kind == TT_CALL_RECV ? &engine->recvs_done[call->peer]
-                                        : &engine->collectives_done;
-}
-
-static bool is_to_itself(const struct tt_pending_call *call)
-{
-    return (call->kind == TT_CALL_SEND || call->kind == TT_CALL_RECV) &&
-           call->peer == call->comm->rank;
-}
-
-/* Numbers the messages of each communicator and kind to the rank itself: a send belongs to the
- * receive with the same number. */
-static void number_messages_to_itself(struct tt_pending_call *calls, int ncalls)
-{
-    for (int i = 0; i < ncalls; i++)
-        if (is_to_itself(&calls[i]))
-            calls[i].to_itself =
-                tt_comm_of(calls[i].comm)->counts.own_messages[calls[i].kind == TT_CALL_SEND]++;
-    for (int i = 0; i < ncalls; i++) {
-        int *own = tt_comm_of(calls[i].comm)->counts.own_messages;
-        own[0] = own[1] = 0;
-    }
-}
-
-tt_status tt_check_own_messages(const struct tt_pending_call *calls, int ncalls)
-{
-    tt_status status = TT_OK;
-    int first = 0;
-    while (first < ncalls && !is_to_itself(&calls[first])) first++;
-    for (int i = first; i < ncalls; i++)
-        if (is_to_itself(&calls[i]))
-            tt_comm_of(calls[i].comm)->counts.own_messages[calls[i].kind == TT_CALL_SEND]++;
-    for (int i = first; i < ncalls; i++) {
-        if (!is_to_itself(&calls[i])) continue;
-        int *own = tt_comm_of(calls[i].comm)->counts.own_messages;
-        if (own[0] != own[1] && !status)
-            status = tt_fail(TT_ERR_USAGE,
-                             "rank %d sends %d messages to itself in the group and receives %d "
-                             "from itself: a send and its receive must be in the same group",
-                             calls[i].comm->rank, own[1], own[0]);
-        own[0] = own[1] = 0;
-    }
-    return status;
-}
-
-/* Whether a call waits for another one of its group, which is queued in a stream. */
-static bool waits_for(const struct tt_pending_call *call, const struct tt_pending_call *queued)
-{
-    if (call->comm != queued->comm) return false;
-    if (queued < call && turns_of(queued) == turns_of(call)) return true;
-    return is_to_itself(call) && is_to_itself(queued) && queued->kind != call->kind &&
-           call->to_itself == queued->to_itself;
-}
-
-static bool goes_behind(const struct tt_pending_call *call)
-{
-    return call->stream && tt_stream_is_here(call->stream);
-}
-
-/* USAGE: a call without a stream waits for one that is, or will be, queued behind the function in
- * which this thread makes the group. */
-static tt_status check_may_wait(struct tt_pending_call *calls, int ncalls)
-{
-    const _Atomic uint64_t *turns = NULL;
-    if (!tt_stream_is_served_here()) return TT_OK;
-    for (int i = 0; i < ncalls; i++) {
-        if (calls[i].stream || has_turns_of_carrier(&calls[i]) || turns_of(&calls[i]) == turns)
-            continue;
-        turns = turns_of(&calls[i]);
-        TT_TRY(tt_check_may_wait(calls[i].comm, turns));
-    }
-    number_messages_to_itself(calls, ncalls);
-    for (int i = 0; i < ncalls; i++) {
-        if (!goes_behind(&calls[i])) continue;
-        for (int k = 0; k < ncalls; k++)
-            if (!calls[k].stream && !has_turns_of_carrier(&calls[k]) &&
-                waits_for(&calls[k], &calls[i]))
-                return fail_to_wait(calls[k].comm);
-    }
-    return TT_OK;
-}
-
 /* ---- Few calls of the host without streams --------------------------------------------------- */
 
 /* Small messages for which there is room, or that have come, are done express. Of the others the
@@ -176,7 +69,7 @@ static tt_status issue_few(struct tt_pending_call *calls, int ncalls, bool only_
         nworks = run_express(calls, ncalls, works);
         tt_engine_leave(engine);
     } else {
-        const tt_status status = check_may_wait(calls, ncalls);
+        const tt_status status = tt_check_calls_may_wait(calls, ncalls);
         if (status) tt_drop_calls(calls, ncalls);
         if (status) tt_let_go(calls, ncalls, hold);
         TT_TRY(status);
@@ -375,7 +268,7 @@ static tt_status reserve(struct issue *issue)
 /* All that can fail. All calls that are to be captured are, or none. */
 static tt_status prepare(struct issue *issue)
 {
-    TT_TRY(check_may_wait(issue->calls, issue->ncalls));
+    TT_TRY(tt_check_calls_may_wait(issue->calls, issue->ncalls));
     TT_TRY(enter(issue));
     TT_TRY(gather(issue));
     tt_status status = capture(issue);
@@ -387,9 +280,13 @@ static tt_status prepare(struct issue *issue)
 
 /* ---- Begin, and run -------------------------------------------------------------------------- */
 
+/* One that was gathered is carried out with others, but its carrier may order it among those of
+ * other carriers. */
 static void begin(struct tt_pending_call *call)
 {
     struct tt_engine *engine = call->comm->gate ? &call->comm->engine : NULL;
+    if (call->is_gone && call->carrier->begin_gathered) call->carrier->begin_gathered(call);
+    if (call->is_gone) return;
     if (engine) tt_engine_enter(engine); /* calls that are issued elsewhere may take a turn */
     call->carrier->begin(call);
     if (engine) tt_engine_leave(engine);
@@ -405,8 +302,7 @@ static void launch(struct issue *issue, bool first)
 /* The calls get their turns, and whoever runs them gets them. */
 static void start(struct issue *issue)
 {
-    for (int i = 0; i < issue->ncalls; i++)
-        if (!issue->calls[i].is_gone) begin(&issue->calls[i]);
+    for (int i = 0; i < issue->ncalls; i++) begin(&issue->calls[i]);
     launch(issue, true);
     launch(issue, false);
     for (struct part *part = NULL; (part = next_part(issue, part));)

@@ -17,10 +17,13 @@ enum tt_call_hold { TT_HOLD_CALL, TT_HOLD_MARK, TT_HOLD_COUNT };
  * their turns. Tables of blocks are the calls' from here on, also when it fails. */
 TT_NODISCARD tt_status tt_issue_calls(struct tt_pending_call *calls, int ncalls,
                                       enum tt_call_hold hold);
-/* USAGE: this thread would wait for ever for a call with these turns (struct tt_work). A call
- * before it is queued in a stream, behind the function that this thread runs. */
+/* may_wait.c. USAGE: this thread would wait for ever for a call with these turns (struct tt_work).
+ * A call before it is queued in a stream, behind the function that this thread runs. */
 TT_NODISCARD tt_status tt_check_may_wait(const struct tt_comm_core *core,
                                          const _Atomic uint64_t *turns);
+/* USAGE: a call of the group, which has no stream, would so wait, for a call before the group or
+ * for one of the group. */
+TT_NODISCARD tt_status tt_check_calls_may_wait(struct tt_pending_call *calls, int ncalls);
 /* USAGE: a message of a rank to itself has no partner among the calls. It would be waited for,
  * since the thread that waits is the one that would make the other call. */
 TT_NODISCARD tt_status tt_check_own_messages(const struct tt_pending_call *calls, int ncalls);

@@ -15,6 +15,7 @@ struct tt_making {
     const struct tt_comm_config *config;
     int rank, nranks;
     bool member;
+    bool has_no_gpu;  /* this rank; kernels of others may run their part of calls */
     tt_status status; /* how far this rank has come */
     tuttiComm_t comm; /* NULL: there is nothing to free yet */
     struct tt_comm_links links;

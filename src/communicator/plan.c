@@ -93,8 +93,11 @@ static tt_status check_shape(const struct tt_algorithm *algorithm, int nranks, i
 static tt_status create_hosts(const int *host_of, int nranks, struct tt_hosts **hosts)
 {
     if (!host_of) return TT_OK;
-    uint64_t *ids = malloc((size_t)nranks * sizeof *ids);
-    if (!ids) return tt_fail(TT_ERR_SYSTEM, "out of memory");
+    const size_t nbytes = (size_t)nranks * sizeof(uint64_t);
+    uint64_t *ids = malloc(nbytes);
+    if (!ids)
+        return tt_fail(TT_ERR_SYSTEM, "out of memory for the hosts of %d ranks (%zu bytes)", nranks,
+                       nbytes);
     for (int r = 0; r < nranks; r++) ids[r] = (uint64_t)host_of[r];
     const tt_status status = tt_hosts_create(ids, nranks, hosts);
     free(ids);
@@ -116,7 +119,7 @@ static tt_status create_plan(tuttiPlan_t *plan, tuttiCollective_t collective, co
     struct tuttiPlan *made = refusal ? NULL : calloc(1, sizeof *made);
     const tt_status status =
         refusal ? tt_fail(TT_ERR_USAGE, "%s:%s %s", tuttiCollectiveName(collective), name, refusal)
-        : !made ? tt_fail(TT_ERR_SYSTEM, "out of memory")
+        : !made ? tt_fail(TT_ERR_SYSTEM, "out of memory for a plan (%zu bytes)", sizeof *made)
                 : tt_handle_add(made, TT_HANDLE_PLAN);
     if (status) {
         tt_hosts_destroy(hosts);

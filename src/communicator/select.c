@@ -32,6 +32,7 @@ static struct tt_setting setting_of(const struct tuttiComm *comm, const struct t
     const struct tt_carrier_limits limits = limits_of(comm, carrier);
     if (!limits.of_gpus) return setting;
     setting.on_device = true;
+    setting.no_meetings = limits.no_meetings;
     setting.oversubscribed = false;
     setting.ranks_per_core = 0;
     setting.slot_bytes = limits.slot_bytes;
@@ -57,10 +58,22 @@ static const struct tt_algorithm *choose(tuttiComm_t comm, const struct tt_selec
     return tt_choices_at(choices, of->nbytes);
 }
 
+static tt_status check_meetings(const struct tuttiComm *comm, const struct tt_carrier *carrier,
+                                const struct tt_algorithm *algorithm)
+{
+    if (!tt_meets(algorithm) || !limits_of(comm, carrier).no_meetings) return TT_OK;
+    return tt_fail(
+        TT_ERR_USAGE,
+        "%s:%s needs meetings, which ranks with a GPU do not have with ranks without one "
+        "(TUTTI_DEVICE_BRIDGES): choose another algorithm",
+        tt_collective_name(algorithm->collective), algorithm->name);
+}
+
 static tt_status load(tuttiComm_t comm, const struct tt_algorithm *algorithm,
                       const struct tt_shape *shape, struct tt_cached *cached)
 {
     struct tt_program *program;
+    TT_TRY(check_meetings(comm, cached->carrier, algorithm));
     TT_TRY(tt_prove_first_use(algorithm, shape, 0, &cached->any_count));
     TT_TRY(tt_program_create(algorithm, shape, comm->core.rank, &program));
     return cached->carrier->load(&comm->core, program, &cached->loaded);
@@ -262,6 +275,7 @@ static tt_status set_algorithm(tuttiComm_t comm, tuttiCollective_t collective, c
     const struct tt_shape shape = shape_of(comm, &tt_carrier_host, kind, 0);
     const char *refusal = algorithm ? tt_refusal(algorithm, &shape) : NULL;
     if (refusal) return tt_fail(TT_ERR_USAGE, "%s:%s %s", tt_collective_name(kind), name, refusal);
+    if (algorithm) TT_TRY(check_meetings(comm, &tt_carrier_host, algorithm));
     TT_TRY(tt_comm_check_order(algorithm, comm->setting.in_rank_order));
     comm->forced[kind] = algorithm;
     for (int i = 0; i < TT_NPROGRAM_KINDS; i++) comm->memos[i][kind].cached = NULL;

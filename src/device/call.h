@@ -105,7 +105,8 @@ static_assert(sizeof(struct tt_device_report) == 128, "two cache lines");
 
 enum {
     TT_DEVICE_MOST_FLOWS = 128, /* of a block */
-    TT_DEVICE_PART_UNIT = 512   /* parts of a message begin at multiples of it */
+    TT_DEVICE_PART_UNIT = 512,  /* parts of a message begin at multiples of it */
+    TT_FLOW_PIECE = 1 << 20     /* bytes that a flow copies in one turn at most: others wait */
 };
 
 /* The signature of the messages of exchanges; no other call has this bit. */

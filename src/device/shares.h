@@ -44,7 +44,7 @@ struct tt_share {
     int nblocks, rank;
     uint64_t opener, communicator;
     pthread_mutex_t lock;
-    pthread_cond_t released; /* who begins an order waits for it: `nholds` */
+    pthread_cond_t released; /* broadcast whenever `nholds` falls */
     /* guarded by lock */
     void *order;        /* event of the last kernel; NULL: one user, without graphs */
     int nholds;         /* no order begins meanwhile */

@@ -48,7 +48,8 @@ TT_NODISCARD tt_status tt_capture_add_record(struct tt_context *context, void *g
 
 /* At most TT_MOST_WORDS words of tt_context_allocate_host. */
 enum { TT_MOST_WORDS = 255 };
-/* A node that stores the value to each word. Who sees it sees all that the graph has done before.
+/* A node that stores the value to each word. A thread that sees it sees all that the graph has done
+ * before.
  */
 TT_NODISCARD tt_status tt_capture_add_stores(struct tt_context *context, void *graph,
                                              void *const *after, size_t nafter,

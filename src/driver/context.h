@@ -149,8 +149,8 @@ TT_NODISCARD tt_status tt_context_stream_follow(struct tt_context *context, void
 /* Queues in the stream a copy between any memory of GPUs and pinned memory. */
 TT_NODISCARD tt_status tt_context_stream_copy(struct tt_context *context, void *stream, void *to,
                                               const void *from, size_t nbytes);
-/* Queues in the stream the store of a value to a word of tt_context_allocate_host. Who sees the
- * value sees all that the stream has done before. */
+/* Queues in the stream the store of a value to a word of tt_context_allocate_host. A thread that
+ * sees the value sees all that the stream has done before. */
 TT_NODISCARD tt_status tt_context_stream_store(struct tt_context *context, void *stream,
                                                uint32_t *word, uint32_t value);
 /* Later work of the stream waits until the word is at least the value, modulo 2^32, and sees what

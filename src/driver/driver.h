@@ -1,6 +1,6 @@
 /* The GPUs of this machine, through CUDA's driver (libcuda.so.1), which is loaded at run time: the
- * library needs neither CUDA's run time nor a GPU. Nothing here includes CUDA's header; who calls
- * the driver itself includes driver/cuda.h.
+ * library needs neither CUDA's run time nor a GPU. Nothing here includes CUDA's header; a file that
+ * calls the driver itself includes driver/cuda.h.
  *
  * Built without CUDA's header, the library finds no GPU. */
 #ifndef TT_DRIVER_DRIVER_H

@@ -28,7 +28,12 @@ uint64_t tt_counts_signature(const size_t *counts, int nranks)
 uint64_t tt_chained_signature(uint64_t call_signature, uint64_t before)
 {
     return mix(call_signature ^ (before + 0x9e3779b97f4a7c15ull)) &
-           ~(1ull << 63 | TT_SIGNATURE_RAW);
+           ~(TT_SIGNATURE_OF_SEND | TT_SIGNATURE_RAW);
+}
+
+uint32_t tt_signature_alone(uint64_t call_signature)
+{
+    return (uint32_t)(call_signature ^ call_signature >> 32) & INT32_MAX;
 }
 
 bool tt_call_is_done_already(const struct tt_call *call)

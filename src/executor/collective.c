@@ -20,8 +20,10 @@ static inline void prepare_steps(struct tt_work *work, struct tt_engine *engine,
     work->turn = turn;
     own->call = call;
     own->binding = call->binding;
-    own->signature = engine->last_signature =
-        tt_chained_signature(call->signature, engine->last_signature);
+    own->signature = engine->fabric->mixed.is_mixed
+                         ? tt_signature_alone(call->signature)
+                         : tt_chained_signature(call->signature, engine->last_signature);
+    engine->last_signature = own->signature;
     own->origin[TT_INPUT] = (uintptr_t)call->input - skipped[TT_INPUT];
     own->origin[TT_OUTPUT] = (uintptr_t)call->output - skipped[TT_OUTPUT];
     own->changes_raw = tt_op_changes_raw(call->reduction.op, call->reduction.type);
@@ -52,7 +54,8 @@ static inline void prepare_work(struct tt_work *work, const struct tt_work_ops *
 static void prepare_rest(struct tt_work *work)
 {
     struct tt_collective_work *own = &work->collective;
-    const bool direct_safe = own->call->loaded->program->direct_safe;
+    const bool direct_safe =
+        own->call->loaded->program->direct_safe && !work->engine->fabric->mixed.is_mixed;
     prepare_work(work, &tt_collective_ops);
     own->is_long = own->references = own->posts = false;
     own->direct[TT_INPUT] = direct_safe && own->call->reduction.op != TT_PREMUL_SUM;
@@ -366,7 +369,8 @@ enum tt_express tt_express_kind(const struct tt_engine *engine, const struct tt_
 {
     const struct tt_program *program = call->loaded->program;
     const struct tt_program_step *steps = tt_program_steps(program);
-    if (call->binding->table_at || call->scalar || engine->fabric->hosts->nhosts > 1)
+    if (call->binding->table_at || call->scalar || engine->fabric->hosts->nhosts > 1 ||
+        engine->fabric->mixed.is_mixed)
         return TT_EXPRESS_NOT;
     if (!is_simple(call)) return TT_EXPRESS_WHOLE;
     if (program->nsteps == 1 && steps->kind == TT_STEP_MEET)

@@ -39,8 +39,8 @@ struct tt_engine {
     /* The name of an algorithm, for messages; NULL, or returns NULL: unknown. */
     const char *(*algorithm_name)(enum tt_collective collective, uint64_t id);
 
-    /* owner: the issuing thread; where others issue replays of graphs, whoever has entered the
-     * engine */
+    /* owner: the issuing thread; where others issue replays of graphs, the thread that has entered
+     * the engine */
     uint64_t collectives_issued;
     /* Of the last collective of the host that was issued, which covers all before: ranks that
      * disagreed on a call in which neither took a message of the other learn it by the next one. 0:
@@ -61,8 +61,8 @@ struct tt_engine {
     /* A thread advances a call of this communicator. Set (acquire) after the last thread has left
      * (release). */
     _Atomic bool busy;
-    /* Another thread drives the wires as long as the communicator lives: who waits does not hold
-     * the engine while it sleeps */
+    /* Another thread drives the wires as long as the communicator lives: a thread that waits does
+     * not hold the engine while it sleeps */
     _Atomic bool is_driven;
 
     /* owner: the thread that holds busy. Channels: those of collectives */

@@ -21,8 +21,8 @@ enum tt_express {
     TT_EXPRESS_MEETING /* brief: a meeting, with a core for each rank */
 };
 
-/* Of a collective like this one. NOT: among ranks of several hosts, with a count for each rank, and
- * with a scalar that is read later. */
+/* Of a collective like this one. NOT: among ranks of several hosts, or mixed ones, with a count for
+ * each rank, and with a scalar that is read later. */
 enum tt_express tt_express_kind(const struct tt_engine *engine, const struct tt_call *call);
 
 /* Gives the call its turn, and does what can be done at once. The caller has entered the engine

@@ -428,14 +428,14 @@ bool tt_stream_is_served_here(void)
     return serving_here;
 }
 
-static bool has_turn(const struct tt_task *task, const _Atomic uint64_t *turns)
+static bool has_turn(const struct tt_task *task, const _Atomic uint64_t *turns, uint64_t turn)
 {
     const struct tt_work *work = task->works;
-    while (work && work->turns != turns) work = work->next;
+    while (work && (work->turns != turns || work->turn >= turn)) work = work->next;
     return work;
 }
 
-bool tt_stream_holds_turn(const _Atomic uint64_t *turns)
+bool tt_stream_holds_turn(const _Atomic uint64_t *turns, uint64_t turn)
 {
     bool holds = false;
     for (const struct serving *at = serving_here; at && !holds; at = at->outer) {
@@ -443,7 +443,7 @@ bool tt_stream_holds_turn(const _Atomic uint64_t *turns)
         if (own->base.process != getpid()) continue; /* its lock may be held for good */
         pthread_mutex_lock(&own->base.lock);
         for (const struct tt_task *task = own->first; task && !holds; task = task->next)
-            holds = has_turn(task, turns);
+            holds = has_turn(task, turns, turn);
         pthread_mutex_unlock(&own->base.lock);
     }
     return holds;

@@ -138,13 +138,15 @@ TT_INLINED void release_messages(struct tt_work *work, const struct tt_program_s
 /* ---- Short messages ------------------------------------------------------------------------- */
 
 /* Whether the step's messages are copied through slots and its spans are one piece each. A raw
- * source of a pre-multiplied sum is nobody else's to change. */
+ * source of a pre-multiplied sum is nobody else's to change, and kernels take none from a slot. */
 static bool is_short(const struct tt_work *work, const struct tt_position *at,
                      const struct tt_program_step *step, const struct tt_spans *spans)
 {
     const struct tt_reduction *reduction = &work->collective.call->reduction;
     if (spans->nbytes >= TT_DIRECT_MIN_BYTES || spans->has_pieces || at->borrows) return false;
-    if (work->collective.changes_raw && reduction->op == TT_PREMUL_SUM) return false;
+    if (work->collective.changes_raw &&
+        (reduction->op == TT_PREMUL_SUM || work->engine->fabric->mixed.is_mixed))
+        return false;
     return step->op != TT_COPY || !step->finish || !tt_op_finishes(reduction->op, reduction->type);
 }
 

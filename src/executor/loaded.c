@@ -6,7 +6,8 @@
 static int count_copies(const struct tt_program *program, const struct tt_fabric *fabric)
 {
     const int most = tt_fabric_nchannels(fabric) / program->nchannels;
-    const int wanted = (int)fabric->peers[fabric->rank].copies;
+    const int wanted = fabric->mixed.is_mixed ? fabric->mixed.nparts / program->nchannels
+                                              : (int)fabric->peers[fabric->rank].copies;
     return wanted < 1 ? 1 : wanted < most ? wanted : most;
 }
 

@@ -8,13 +8,6 @@
 
 enum { REFERENCE_MIN_BYTES = 16384, COPY_BYTES = 1 << 20, LEAST_PIECE_BYTES = 8192, PIECES = 8 };
 
-/* The signature of a point-to-point message is its length: the only thing both sides must agree on.
- */
-static uint64_t length_signature(size_t nbytes)
-{
-    return (uint64_t)nbytes | 1ull << 63;
-}
-
 static bool is_in_portions(const struct tt_work *work)
 {
     return work->portions && work->portions->number > 1;
@@ -37,8 +30,9 @@ static bool publish(struct tt_work *work, const char *data, size_t nbytes, bool 
 {
     struct tt_p2p_work *own = &work->p2p;
     struct tt_link *link = own->link;
-    const uint64_t signature = length_signature(own->nbytes);
+    const uint64_t signature = tt_signature_of_send(own->nbytes);
     if (nbytes >= REFERENCE_MIN_BYTES && !is_in_portions(work) &&
+        !tt_fabric_is_relayed(work->engine->fabric, own->peer) &&
         link->ops->publish_direct(link, &own->memory, data, nbytes, signature)) {
         own->references = true;
     } else {
@@ -91,7 +85,7 @@ static tt_status choose_place_of_send(struct tt_work *work)
     if (!data) return begin_portions(work);
     if (!link->ops->slot(link, 0)) return TT_IN_PROGRESS; /* full, or not connected yet */
     if (!link->ops->gpus->reaches(link, data, own->nbytes)) return begin_portions(work);
-    if (!link->ops->gpus->publish(link, data, own->nbytes, length_signature(own->nbytes)))
+    if (!link->ops->gpus->publish(link, data, own->nbytes, tt_signature_of_send(own->nbytes)))
         return TT_IN_PROGRESS;
     own->published = own->references = true;
     own->offset = own->nbytes;
@@ -109,7 +103,7 @@ static tt_status choose_place_of_recv(struct tt_work *work)
     if (!own->on_device) return begin_portions(work);
     TT_AWAIT(link->ops->peek(link, &message));
     const bool is_reference = !message.data && message.nbytes == own->nbytes &&
-                              message.signature == length_signature(own->nbytes);
+                              message.signature == tt_signature_of_send(own->nbytes);
     own->in_place = is_reference && link->ops->gpus->reaches(link, own->on_device, own->nbytes);
     return own->in_place ? TT_OK : begin_portions(work);
 }
@@ -146,7 +140,7 @@ static tt_status length_mismatch(struct tt_work *work, const struct tt_message *
     tt_fabric_name_rank(fabric, fabric->rank, receiver, sizeof receiver);
     return tt_fabric_fail(fabric, TT_ERR_USAGE,
                           "%s sends %llu bytes, %s receives %zu bytes: give both the same count",
-                          sender, (unsigned long long)(message->signature & ~(1ull << 63)),
+                          sender, (unsigned long long)(message->signature & ~TT_SIGNATURE_OF_SEND),
                           receiver, work->p2p.nbytes);
 }
 
@@ -195,7 +189,7 @@ static tt_status advance_recv(struct tt_work *work)
 {
     struct tt_p2p_work *own = &work->p2p;
     const struct tt_link_ops *ops = own->link->ops;
-    const uint64_t signature = length_signature(own->nbytes);
+    const uint64_t signature = tt_signature_of_send(own->nbytes);
     TT_AWAIT(choose_place_of_recv(work));
     if (own->in_place) return receive_in_place(work);
     do {
@@ -366,7 +360,7 @@ static bool send_now(struct tt_engine *engine, const void *data, size_t nbytes, 
     void *slot = link->ops->slot(link, nbytes);
     if (!slot) return false;
     if (nbytes) tt_store_shared(link->store, slot, data, nbytes);
-    link->ops->publish(link, nbytes, length_signature(nbytes));
+    link->ops->publish(link, nbytes, tt_signature_of_send(nbytes));
     const uint64_t turn = ++engine->sends_issued[peer];
     /* acquire: tt_work_advance */
     atomic_store_explicit(&engine->sends_done[peer], turn, memory_order_release);
@@ -379,7 +373,7 @@ static bool receive_now(struct tt_engine *engine, void *data, size_t nbytes, int
         tt_fabric_rx(engine->fabric, peer, tt_fabric_p2p_channel(engine->fabric));
     struct tt_message message;
     if (tt_peek_for(engine, link, TT_EXPRESS_LOOKS, &message) != TT_OK) return false;
-    if (message.signature != length_signature(nbytes) || message.nbytes != nbytes) return false;
+    if (message.signature != tt_signature_of_send(nbytes) || message.nbytes != nbytes) return false;
     if (!message.data && nbytes) return false;
     if (nbytes) tt_copy_short(data, message.data, nbytes);
     link->ops->release(link);

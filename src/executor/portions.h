@@ -1,6 +1,6 @@
 /* Calls whose buffers pass through other memory in portions, because the host cannot use the
- * caller's memory. Whoever gives a work its portions also copies them; the host's code runs the
- * call on the places of the portions. There are two places:
+ * caller's memory. The carrier that gives a work its portions also copies them; the host's code
+ * runs the call on the places of the portions. There are two places:
  *
  *     place 0   | copy in 0 | run 0     | copy out 0, in 2 | run 2      | copy out 2 ...
  *     place 1               | copy in 1 | run 1            | copy out 1, in 3 | run 3 ...

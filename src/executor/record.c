@@ -92,9 +92,12 @@ static bool is_of_kernels(const struct tt_call_entry *call)
     return call->type & TT_ENTRY_ON_DEVICE;
 }
 
-static bool agree(const struct tt_call_entry *a, const struct tt_call_entry *b)
+/* b: the peer's. Whether kernels carry a call is not asked of ranks of which one has no GPU. */
+static bool agree(const struct tt_fabric *fabric, int peer, const struct tt_call_entry *a,
+                  const struct tt_call_entry *b)
 {
-    return a->collective == b->collective && a->type == b->type && a->op == b->op &&
+    const uint32_t ignored = tt_fabric_is_relayed(fabric, peer) ? TT_ENTRY_ON_DEVICE : 0;
+    return a->collective == b->collective && !((a->type ^ b->type) & ~ignored) && a->op == b->op &&
            a->root == b->root && a->count == b->count && a->algorithm == b->algorithm;
 }
 
@@ -159,7 +162,8 @@ static bool may_explain_itself(struct tt_work *work, int peer)
 {
     struct tt_fabric *fabric = work->engine->fabric;
     const bool local = tt_fabric_is_local(fabric, peer);
-    const bool begins_late = is_of_kernels(&work->collective.call->entry);
+    const bool begins_late =
+        is_of_kernels(&work->collective.call->entry) || tt_fabric_is_relayed(fabric, peer);
     if ((local && !begins_late) || numbered(fabric, peer, work->turn).seq) return false;
     if (!work->collective.mismatch_ns) {
         work->collective.mismatch_ns = tt_deadline_ns(EXPLAIN_MS);
@@ -177,7 +181,7 @@ static void find_difference(const struct tt_fabric *fabric, int peer, struct ent
         const struct entered mine = numbered(fabric, fabric->rank, seq);
         const struct entered theirs = numbered(fabric, peer, seq);
         if (!mine.seq || !theirs.seq) return;
-        if (agree(&mine.call, &theirs.call)) continue;
+        if (agree(fabric, peer, &mine.call, &theirs.call)) continue;
         *own = mine;
         *other = theirs;
         return;
@@ -214,7 +218,8 @@ tt_status tt_collective_mismatch(struct tt_work *work, int peer)
         append_algorithm(work->engine, &own.call, mine, sizeof mine);
         append_algorithm(work->engine, &other.call, theirs, sizeof theirs);
         hint = "; the ranks chose different algorithms: force the same one on all";
-    } else if (other.seq && agree(&own.call, &other.call) && work->collective.binding->table_at) {
+    } else if (other.seq && agree(fabric, peer, &own.call, &other.call) &&
+               work->collective.binding->table_at) {
         hint = "; the counts that they pass for each rank differ";
     }
     return tt_fabric_fail(fabric, TT_ERR_USAGE,
@@ -341,7 +346,7 @@ tt_status tt_collective_check(struct tt_work *work)
     const struct entered own = entered_of(work);
     for (int r = 0; r < fabric->nranks; r++) {
         const struct entered other = numbered(fabric, r, own.seq);
-        if (other.seq == own.seq && !agree(&own.call, &other.call))
+        if (other.seq == own.seq && !agree(fabric, r, &own.call, &other.call))
             return tt_collective_mismatch(work, r);
     }
     return TT_OK;

@@ -6,11 +6,11 @@
  *
  * A wait looks at once again (spins), where there is a core for each rank; then it yields the core
  * between two looks; then it sleeps. It sleeps after a millisecond, and, where other programs use
- * the cores (the machine is crowded), as soon as it has spun: who yields there gives a whole time
- * slice to another program, once for each message, while who sleeps gets the core back as soon as
- * it is woken. Slow yields that follow one another soon show that the machine is crowded. After a
- * while the wait tries yields again; some quick yields in a row show that the machine is no longer
- * crowded. */
+ * the cores (the machine is crowded), as soon as it has spun: there a thread that yields gives a
+ * whole time slice to another program, once for each message, while one that sleeps gets the core
+ * back as soon as it is woken. Slow yields that follow one another soon show that the machine is
+ * crowded. After a while the wait tries yields again; some quick yields in a row show that the
+ * machine is no longer crowded. */
 #include <sched.h>
 #include <stdio.h>
 #include <time.h>

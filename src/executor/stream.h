@@ -121,9 +121,10 @@ void tt_stream_watch(struct tt_stream *stream, int64_t (*idle)(void *arg), void 
  * may be gone. */
 bool tt_stream_is_here(const struct tt_stream *stream);
 bool tt_stream_is_served_here(void);
-/* Whether a call with these turns (struct tt_work) is queued in a stream of which the calling
- * thread runs a task: that call begins when the task has ended, and calls after it later. */
-bool tt_stream_holds_turn(const _Atomic uint64_t *turns);
+/* Whether a call with these turns (struct tt_work), and one before `turn`, is queued in a stream of
+ * which the calling thread runs a task: that call begins when the task has ended, and calls after
+ * it later. */
+bool tt_stream_holds_turn(const _Atomic uint64_t *turns, uint64_t turn);
 /* USAGE: the calling thread runs a task of the stream: it would wait for itself in `function`. */
 TT_NODISCARD tt_status tt_stream_check_outside(const struct tt_stream *stream,
                                                const char *function);

@@ -113,6 +113,7 @@ tt_status tt_work_advance(struct tt_work *work)
     struct tt_engine *engine = work->engine;
     if (tt_work_is_done(work)) return work->status;
     /* release: complete, begin_express of collective.c, send_now of p2p.c, receive_now of p2p.c */
+    /* release: tt_exchange_look_at_turns */
     if (atomic_load_explicit(work->turns, memory_order_acquire) + 1 != work->turn)
         return TT_IN_PROGRESS;
     if (!tt_engine_try_enter(engine)) {

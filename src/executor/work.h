@@ -52,6 +52,17 @@ uint64_t tt_counts_signature(const size_t *counts, int nranks);
  * the first one. */
 uint64_t tt_chained_signature(uint64_t call_signature, uint64_t before);
 
+/* The signature of a call that kernels may carry out, on the links of kernels, and, where ranks are
+ * mixed, on all: without the calls before. 31 bits. */
+uint32_t tt_signature_alone(uint64_t call_signature);
+/* The signature of the messages of a send: its length, the only thing that both ranks must agree
+ * on. */
+#define TT_SIGNATURE_OF_SEND (1ull << 63)
+static inline uint64_t tt_signature_of_send(size_t nbytes)
+{
+    return (uint64_t)nbytes | TT_SIGNATURE_OF_SEND;
+}
+
 /* The entry of calls of `count` elements. Where each rank has a count of its own, `count` is the
  * sum of all of them. */
 struct tt_call_entry tt_call_entry_make(const struct tt_program *program, size_t count,

@@ -17,7 +17,7 @@
 #include "base/arena.h"
 #include "base/status.h"
 
-/* Shared by all who saw the same; copied by who sees more. */
+/* Shared by all ranks that saw the same; a rank that sees more copies it. */
 struct tt_clock {
     int32_t nowners;
     uint32_t at[]; /* of each rank: twice the steps that it has done, and 1 more if it has begun the

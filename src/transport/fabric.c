@@ -138,6 +138,7 @@ static tt_status make_host_room(struct tt_fabric *fabric, const struct tt_fabric
         members[place] = (struct tt_host_member){.rank = rank,
                                                  .pid = peer->pid,
                                                  .same_process = same_process(peer, mine),
+                                                 .process_id = peer->process_id,
                                                  .probe = peer->secret,
                                                  .fd_address = peer->fd_address};
     }
@@ -284,6 +285,13 @@ size_t tt_fabric_bytes(const struct tt_fabric *fabric)
     if (fabric->entries) nbytes += n * fabric->nentries * sizeof *fabric->entries;
     if (fabric->wires) nbytes += tt_wires_bytes(fabric->wires);
     return nbytes;
+}
+
+bool tt_fabric_may_mix(const struct tt_fabric *fabric)
+{
+    int nwith = 0;
+    for (int r = 0; r < fabric->nranks; r++) nwith += fabric->peers[r].gpu >= 0;
+    return fabric->context.nbridges && nwith && nwith < fabric->nranks;
 }
 
 struct tt_rank_record *tt_fabric_record(const struct tt_fabric *fabric, int rank)

@@ -18,6 +18,15 @@
 #include "transport/room.h"
 #include "transport/wires.h"
 
+/* Of a communicator of ranks with a GPU, whose kernels may run their part of a call, and ranks
+ * without one, whose part the host runs. A rank does not know which of the two another rank does:
+ * so all calls are bound alike, on memory of the host too. */
+struct tt_mixed_ranks {
+    bool is_mixed;
+    int nparts;        /* parts of a block at most; 0: not agreed on yet */
+    size_t slot_bytes; /* of the smallest slot of any rank */
+};
+
 /* Owned by the communicator, freed by tt_fabric_destroy. */
 struct tt_fabric {
     /* immutable after create */
@@ -55,7 +64,8 @@ struct tt_fabric {
     /* A rank that has died may have done its part of a collective, and a kernel of this rank not
      * have seen that yet: how long it has for that, 0 without kernels, and since when */
     int64_t death_grace_ns, died_ns;
-    bool bridged; /* kernels of this rank reach ranks of other hosts */
+    bool bridged;                /* kernels of this rank reach ranks of other hosts */
+    struct tt_mixed_ranks mixed; /* immutable after init */
 
     /* atomic */
     /* The failure that this rank's calls see: the communicator's, in the segment, or own_abort */
@@ -63,6 +73,9 @@ struct tt_fabric {
     _Atomic bool aborted; /* by this rank */
     _Atomic bool logged;  /* this rank has logged the communicator's failure */
     _Atomic bool hurries; /* what this rank has sent may be of calls that failed (wires.h) */
+    /* Collectives of CUDA graphs whose messages to other hosts are on their way; writer: who has
+     * entered the engine */
+    _Atomic uint64_t replays_sent;
     _Atomic bool has_own_failure;                             /* own_failure is written */
     _Atomic uint64_t nmessages, nbytes_copied, nbytes_direct; /* counters; one writer at a time */
 };
@@ -140,6 +153,19 @@ static inline int tt_fabric_rank_at(const struct tt_fabric *fabric, int local)
 static inline bool tt_fabric_is_local(const struct tt_fabric *fabric, int rank)
 {
     return fabric->hosts->host_of[rank] == fabric->hosts->host_of[fabric->rank];
+}
+/* What this rank tells ranks of other hosts of its replays, like `replays` of its record: for them
+ * a collective has ended when its messages are on their way, because this process may end before.
+ */
+uint64_t tt_fabric_told_replays(const struct tt_fabric *fabric);
+/* Whether some ranks have a GPU, others have none, and kernels may reach all of them by bridges. */
+bool tt_fabric_may_mix(const struct tt_fabric *fabric);
+/* Whether one of this rank and the peer has a GPU, and kernels of that one may use the links of the
+ * two: nothing goes by reference there. */
+static inline bool tt_fabric_is_relayed(const struct tt_fabric *fabric, int peer)
+{
+    return fabric->mixed.is_mixed &&
+           (fabric->peers[peer].gpu < 0) != (fabric->peers[fabric->rank].gpu < 0);
 }
 /* The record of a rank: in the segment of this host, or the last one that came over the wire. */
 struct tt_rank_record *tt_fabric_record(const struct tt_fabric *fabric, int rank);
@@ -232,8 +258,8 @@ void tt_fabric_begin_kernel(struct tt_fabric *fabric, uint64_t lenders);
 void tt_fabric_end_kernel(struct tt_fabric *fabric);
 /* After begin_kernel: whether a rank of this host still lends its memory to a kernel of collective
  * `seq`: it is here, or has aborted after its part of that and not left yet. seq UINT64_MAX, for
- * all other kernels: whether it is here. A rank of another host lends no memory: whether it has not
- * left before its part of that. */
+ * all other kernels: whether it is here. A rank of another host, or without a GPU, lends no
+ * memory: whether it has not left before its part of that. */
 bool tt_fabric_lends(const struct tt_fabric *fabric, int rank, uint64_t seq);
 /* After a failure, or when this rank has left or aborted: whether kernels of another rank may still
  * use memory of this one. */

@@ -36,9 +36,9 @@ bool tt_fabric_lends(const struct tt_fabric *fabric, int rank, uint64_t seq)
     const struct tt_rank_record *record = tt_fabric_record(fabric, rank);
     /* release: tt_fabric_leave, tt_fabric_abort */
     const uint32_t state = atomic_load_explicit(&record->state, memory_order_acquire);
-    /* A rank of another host says nothing of its state before it leaves, and lends no memory: what
-     * it has sent is here, or on its way. */
-    if (!tt_fabric_is_local(fabric, rank))
+    /* A rank of another host says nothing of its state before it leaves, and lends no memory, as
+     * one without a GPU: what it has sent is here, or on its way. */
+    if (!tt_fabric_is_local(fabric, rank) || tt_fabric_is_relayed(fabric, rank))
         return (state != TT_RANK_LEFT && state != TT_RANK_ABORTED) ||
                atomic_load_explicit(&record->done, memory_order_acquire) >= seq;
     if (state != TT_RANK_ABORTED) return state == TT_RANK_HERE;

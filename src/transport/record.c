@@ -18,6 +18,13 @@ static uint64_t entered(const void *owner)
     return atomic_load_explicit(&fabric->record->entered, memory_order_relaxed);
 }
 
+uint64_t tt_fabric_told_replays(const struct tt_fabric *fabric)
+{
+    const uint64_t replays = atomic_load_explicit(&fabric->record->replays, memory_order_acquire);
+    const uint64_t sent = atomic_load_explicit(&fabric->replays_sent, memory_order_relaxed);
+    return replays / 2 > sent ? 2 * sent + 1 : replays;
+}
+
 static void fill_record(const void *owner, struct tt_wire_record *record)
 {
     const struct tt_fabric *fabric = owner;
@@ -25,7 +32,7 @@ static void fill_record(const void *owner, struct tt_wire_record *record)
     record->seq = entered(fabric);
     const struct tt_entry *entry = tt_fabric_entry(fabric, fabric->rank, record->seq);
     record->done = atomic_load_explicit(&mine->done, memory_order_relaxed);
-    record->replays = (uint32_t)atomic_load_explicit(&mine->replays, memory_order_acquire);
+    record->replays = (uint32_t)tt_fabric_told_replays(fabric);
     record->count = atomic_load_explicit(&entry->count, memory_order_relaxed);
     record->algorithm = atomic_load_explicit(&entry->algorithm, memory_order_relaxed);
     record->collective = atomic_load_explicit(&entry->collective, memory_order_relaxed);

@@ -1,5 +1,6 @@
 /* Windows: allocates memory in memfds, turns existing private pages into windows, and finds the
- * window that holds an address. One process-wide list, guarded by one lock. */
+ * window that holds an address, or has an id. A process-wide list, and lists by id, guarded by one
+ * lock. */
 #include "transport/window.h"
 
 #include <errno.h>
@@ -29,10 +30,13 @@ static struct tt_process_lock moving = TT_PROCESS_LOCK; /* held while pages move
 static struct pin *pins;                                /* guarded by moving */
 static struct tt_process_lock lock = TT_PROCESS_LOCK;
 static struct tt_window *windows; /* guarded by lock */
-static uint32_t counter;          /* guarded by lock */
+/* guarded by lock: the same windows by their ids, which are counted */
+enum { NBUCKETS = 1024 };
+static struct tt_window *by_id[NBUCKETS];
+static uint32_t counter; /* guarded by lock */
 /* Changes of the list so far. Writers hold lock; count_change_locked releases what has changed to
- * tt_window_changes, which takes no lock. */
-static _Atomic uint64_t changes;
+ * tt_window_changes and tt_window_losses, which take no lock. */
+static _Atomic uint64_t changes, losses; /* losses: of them, windows that are gone */
 
 struct tt_mapped_window {
     uint64_t name;
@@ -115,17 +119,37 @@ uint64_t tt_window_changes(void)
     return atomic_load_explicit(&changes, memory_order_acquire); /* of count_change_locked */
 }
 
+uint64_t tt_window_losses(void)
+{
+    return atomic_load_explicit(&losses, memory_order_acquire); /* of withdraw */
+}
+
 static void count_change_locked(void)
 {
     atomic_fetch_add_explicit(&changes, 1, memory_order_release); /* to tt_window_changes */
+}
+
+static struct tt_window **bucket_of(uint64_t id)
+{
+    return &by_id[id % NBUCKETS];
+}
+
+static void forget_id_locked(const struct tt_window *window)
+{
+    struct tt_window **link = bucket_of(window->id);
+    while (*link != window) link = &(*link)->next_by_id;
+    *link = window->next_by_id;
 }
 
 static void enrol(struct tt_window *window)
 {
     tt_process_lock(&lock);
     window->id = (uint64_t)getpid() << 32 | ++counter;
+    struct tt_window **bucket = bucket_of(window->id);
     window->next = windows;
     windows = window;
+    window->next_by_id = *bucket;
+    *bucket = window;
     count_change_locked();
     tt_process_unlock(&lock);
 }
@@ -274,7 +298,9 @@ static struct tt_window *withdraw(void *base, bool registered)
     if (window && registered && --window->users > 0) window = NULL;
     if (window) {
         *link = window->next;
+        forget_id_locked(window);
         count_change_locked();
+        atomic_fetch_add_explicit(&losses, 1, memory_order_release); /* to tt_window_losses */
     }
     tt_process_unlock(&lock);
     return window;
@@ -373,8 +399,8 @@ bool tt_window_find(const void *memory, size_t nbytes, struct tt_window *found)
 bool tt_window_exists(uint64_t id)
 {
     tt_process_lock_shared(&lock);
-    const struct tt_window *window = windows;
-    while (window && window->id != id) window = window->next;
+    const struct tt_window *window = *bucket_of(id);
+    while (window && window->id != id) window = window->next_by_id;
     tt_process_unlock(&lock);
     return window != NULL;
 }

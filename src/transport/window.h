@@ -16,7 +16,7 @@ struct tt_window {
     uint64_t id; /* unique on this host while it lives: pid and a counter */
     int fd;
     int users; /* registrations; 0: from tuttiMemAlloc */
-    struct tt_window *next;
+    struct tt_window *next, *next_by_id;
 };
 
 TT_NODISCARD tt_status tt_window_create(void **memory, size_t nbytes);
@@ -51,7 +51,11 @@ uint64_t tt_window_changes(void);
  * is not to be given back here, and its descriptor not to be had. */
 bool tt_window_is_own(const struct tt_window *window);
 
-/* Whether this process still has window `id`. Any thread. */
+/* Grows whenever the process loses a window: while it is the same, each window that existed still
+ * does. Like tt_window_changes in the rest. */
+uint64_t tt_window_losses(void);
+
+/* Whether this process still has window `id`; a lookup in a table. Any thread. */
 bool tt_window_exists(uint64_t id);
 
 /* The windows of one other rank that are mapped here. A window's name (windows.c) is another number

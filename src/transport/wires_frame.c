@@ -8,7 +8,7 @@
 #include "base/private_fd.h"
 #include "transport/wires_internal.h"
 
-/* How long bytes of a peer that is gone are read for a failure, or for its end. */
+/* How long the bytes that have come from a peer are read for a failure, or for its end. */
 enum { MISSED_MS = 1000 };
 
 /* ---- Records -------------------------------------------------------------------------------- */
@@ -196,11 +196,12 @@ tt_status tt_wire_lost(void *owner, struct tt_tcp *tcp, int error)
 
 void tt_wire_look(struct tt_wire *wire)
 {
+    const struct tt_wires *wires = wire->wires;
     const int64_t deadline_ns = tt_deadline_ns(MISSED_MS);
-    for (int i = 0; i < wire->tcp.nopen; i++) {
-        struct tt_tcp *tcp = &wire->tcp.sockets[i];
-        while (tcp->fd >= 0 && tt_tcp_read(tcp) == TT_OK && !tt_expired(deadline_ns)) continue;
-    }
+    for (int i = 0; i < wire->tcp.nopen; i++)
+        while (!wires->client->check(wires->up->owner) &&
+               tt_tcp_read(&wire->tcp.sockets[i]) == TT_OK && !tt_expired(deadline_ns))
+            continue;
 }
 
 /* Adds the other peers that are gone without having left: one may be gone because of another. */
@@ -219,12 +220,10 @@ static void add_others_lost(const struct tt_wire *wire, char *text, size_t size)
 tt_status tt_wire_missed(struct tt_wire *wire)
 {
     const struct tt_room_context *up = wire->wires->up;
-    const int64_t deadline_ns = tt_deadline_ns(MISSED_MS);
     char text[TT_ERROR_TEXT];
-    /* A failure that the peer sent before its end explains more. */
-    while (!wire->wires->client->check(up->owner) && tt_tcp_read(&wire->tcp.sockets[0]) == TT_OK &&
-           !tt_expired(deadline_ns))
-        continue;
+    /* A failure that the peer sent before its end explains more. Where one socket has ended, the
+     * others may still bring the peer's last record, which says how the peer ends. */
+    tt_wire_look(wire);
     TT_TRY(wire->wires->client->check(up->owner)); /* the communicator has failed already */
     if (may_be_explained(wire)) return TT_IN_PROGRESS;
     if (wire->is_closed_here) return tt_room_fail(up, TT_ERR_USAGE, "%s", wire->gone);

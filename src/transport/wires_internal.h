@@ -218,7 +218,8 @@ extern const struct tt_tcp_owner tt_wire_owner;
 /* The connection has ended; error 0: closed by the peer. Fails the fabric only for forged data
  * (EPROTO): otherwise this rank may not need the peer any more. */
 TT_NODISCARD tt_status tt_wire_lost(void *wire, struct tt_tcp *tcp, int error);
-/* Reads what has come over the sockets: that the peer leaves, or that it is gone. */
+/* Reads what has come over all sockets, the first one first: that the peer leaves, or is gone;
+ * until the communicator fails. Takes a second at most. */
 void tt_wire_look(struct tt_wire *wire);
 /* Fails the fabric: this rank waits for a peer that is gone. */
 TT_NODISCARD tt_status tt_wire_missed(struct tt_wire *wire);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -383,6 +384,34 @@ TEST(nccl_settings, a_file_that_is_missing_or_others_may_write_is_noted_and_fail
     CHECK_MESSAGE(strstr(noted, "WARN ") && strstr(noted, "chmod go-w"), "%s", noted);
     CHECK_EQ(tt_config_int(TT_CONFIG_RDMA_SERVICE_LEVEL), 0);
     CHECK_EQ(tt_config_check(), TT_OK);
+    unlink(path);
+    CHECK_EQ(rmdir(folder), 0);
+    without();
+}
+
+/* Its second line, which has no end, takes more memory than the process has. */
+TEST(nccl_settings, a_file_for_whose_line_there_is_no_memory_says_how_much_and_how_to_mend_that)
+{
+    char folder[] = "/tmp/tutti-nccl-XXXXXX", path[64];
+    struct rlimit before, none = {0};
+    if (tt_test_sanitized()) SKIP("a sanitizer needs address space of its own");
+    REQUIRE(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/nccl.conf", folder);
+    CHECK(make(path, "NCCL_IB_SL=4\n", 0644) && truncate(path, 1 << 26) == 0);
+    setenv("NCCL_CONF_FILE", path, 1);
+    REQUIRE(getrlimit(RLIMIT_AS, &before) == 0);
+    none.rlim_max = before.rlim_max;
+    REQUIRE(setrlimit(RLIMIT_AS, &none) == 0);
+    use();
+    REQUIRE(setrlimit(RLIMIT_AS, &before) == 0);
+    const char *says = strstr(noted, "is not read from line 2 on: no memory for a line of ");
+    size_t nbytes = 0;
+    CHECK_MESSAGE(says && strstr(noted, path) && strstr(says, "shorten it, or give this process"),
+                  "%s", noted);
+    CHECK(says &&
+          sscanf(says, "is not read from line 2 on: no memory for a line of %zu", &nbytes) &&
+          nbytes > 0);
+    CHECK_EQ(tt_config_int(TT_CONFIG_RDMA_SERVICE_LEVEL), 4);
     unlink(path);
     CHECK_EQ(rmdir(folder), 0);
     without();

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "carrier/kernel/exchange.h"
+#include "carrier/kernel/kernel.h"
 #include "executor/calls.h"
 #include "shim.h"
 #include "transport/host/segment.h"
@@ -123,4 +124,20 @@ TEST(kernel_work, a_rank_that_is_gone_after_the_first_part_of_a_message_is_notic
     with_halves(ranks.engines[0].fabric, list_halves);
     with_halves(ranks.engines[0].fabric, leave_halves);
     ranks_close(&ranks);
+}
+
+/* A rank without a GPU has few channels, into which programs are cut everywhere. */
+TEST(kernel_work, channels_of_the_host_do_not_limit_the_messages_of_a_group)
+{
+    struct tt_fabric fabric = {.mixed = {.is_mixed = false}};
+    struct tt_kernel_part part = {.most_blocks = 16};
+    struct tt_comm_core core = {.fabric = &fabric, .kernel = &part};
+    tt_kernel_agree(&core, 8);
+    CHECK_EQ(part.most_blocks, 8);
+    CHECK_EQ(part.exchange_blocks, 8);
+    fabric.mixed.is_mixed = true;
+    tt_kernel_agree(&core, 2);
+    CHECK_EQ(part.most_blocks, 2);
+    CHECK_EQ(part.exchange_blocks, 8);
+    CHECK_EQ(fabric.mixed.nparts, 2);
 }

@@ -66,6 +66,7 @@ for hosts in $of_killed; do
     wrong $hosts killed 1 "rank 0 .*has died"
     wrong $hosts killed_messages 1 "rank 0 .*has died"
 done
+TUTTI_TIMEOUT_MS=10000 TUTTI_SLOTS=2 TUTTI_SLOT_BYTES=1K wrong ab unsent 1 "rank 0 .*has died"
 PROGRAM=$RANDOM_RANK start aab 1 42 1 2 graph
 for rank in 0 1; do
     grep -q "rank 2 .*has died" "$folder/$rank" || fail "a rank that dies before the last replay: rank $rank: $(cat "$folder/$rank")"

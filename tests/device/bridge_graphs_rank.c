@@ -15,6 +15,8 @@
  *   destroy   rank 0 destroys its communicator while a replay runs to which the others never come
  *   missing   rank 0 replays nothing: all learn that, in time
  *   killed    rank 0 kills itself at some moment of many replays; killed_messages: of messages
+ *   unsent    rank 0 is killed after replays whose messages its host could not send, because rank 1
+ *             took none
  *   graphless rank 0 makes the call that the others replay, without a graph; graphed: replays what
  *             the others call without a graph
  *   lengths   rank 0 sends, by a replay, more bytes than rank 1 receives
@@ -29,7 +31,7 @@
 
 #include "graphs.h"
 
-enum { COUNT = 20000, EARLY_US = 200000, LATE_US = 700000, LONG_MS = 60000 };
+enum { COUNT = 8000, EARLY_US = 200000, LATE_US = 700000, LONG_MS = 60000 };
 
 static const char *scene;
 
@@ -375,6 +377,32 @@ static void replay_until_killed(const struct gpu_rank *rank, CUgraphExec graph, 
     print_error(rank);
 }
 
+/* Nothing takes meanwhile what other ranks send. */
+static void stop_for_a_while(void)
+{
+    const pid_t stopped = getpid();
+    if (fork() == 0) {
+        usleep(LATE_US);
+        kill(stopped, SIGCONT);
+        _exit(0);
+    }
+    raise(SIGSTOP);
+}
+
+/* Where rank 1 is late to stop, it misses rank 0 in a later replay. */
+static void die_unsent(const struct gpu_rank *rank, CUgraphExec graph, CUstream stream)
+{
+    enum { AHEAD = 3 };
+    if (!rank->rank) {
+        usleep(EARLY_US);
+        for (int i = 0; i < AHEAD; i++) replay(graph, stream);
+        usleep(EARLY_US); /* hosts tell each other of the replays */
+        kill(getpid(), SIGKILL);
+    }
+    stop_for_a_while();
+    replay_until_killed(rank, graph, stream);
+}
+
 /* Rank 0 sends `extra` elements more than rank 1 receives. */
 static void issue_message(const struct gpu_rank *rank, const struct both *stream, size_t extra)
 {
@@ -436,10 +464,14 @@ static void go_wrong(struct gpu_rank *rank)
         return;
     }
     const bool first = !rank->rank;
-    CUgraphExec graph =
-        capture(rank, &data, &stream, is_scene("killed_messages") ? issue_there : issue_sum);
+    CUgraphExec graph = capture(rank, &data, &stream,
+                                is_scene("killed_messages") ? issue_there
+                                : is_scene("unsent")        ? issue_from_0
+                                                            : issue_sum);
     replay(graph, stream.cuda);
-    if (is_scene("killed") || is_scene("killed_messages")) {
+    if (is_scene("unsent")) {
+        die_unsent(rank, graph, stream.cuda);
+    } else if (is_scene("killed") || is_scene("killed_messages")) {
         replay_until_killed(rank, graph, stream.cuda);
     } else if ((is_scene("abort") || is_scene("abort_own")) && first) {
         if (is_scene("abort_own")) CALL(cuGraphLaunch, graph, stream.cuda);

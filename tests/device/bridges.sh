@@ -83,10 +83,6 @@ all_say "meetings inside hosts" "0 1 2 3" "its meetings are of the ranks of one 
 TUTTI_DEVICE_BRIDGES=0 start ab 1 40 1
 all_say "without bridges" "0 1" "its ranks are on several hosts"
 
-# A rank that has no GPU: calls of all go through memory of the host.
-TUTTI_DEVICE_KERNELS=1 start aabb -2 41 6
-all_end "two of four ranks without a GPU"
-
 start aab 1 42 1 2
 all_say "a process of another host that dies" "0 1" "rank 2 .*has died"
 start abb 1 43 1 0

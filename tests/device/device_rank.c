@@ -4,6 +4,7 @@
  * aborts, before a call of the host behind such a replay to which its stream does not come. RANK
  * `second`: nobody; then the same calls in a communicator that another thread has made.
  * `late`: each rank broadcasts once more, later than the rank before, and leaves.
+ * `order`: ranks 2n and 2n + 1 exchange messages in memory of both kinds in one group.
  * GPUS -N: every second rank has no GPU, the others have one of N; the calls are of every kind.
  * GPUS 0: instead, a program that uses its GPU for itself, and a communicator for memory of the
  * host. */
@@ -169,6 +170,37 @@ static int broadcast_late(const struct gpu_rank *rank)
     return value == 7 ? 0 : 1;
 }
 
+/* Messages of one length in memory of the GPU and of the host in turn: another order is wrong data.
+ */
+static int exchange_in_order(const struct gpu_rank *rank)
+{
+    enum { N = 3000, TIMES = 5 };
+    static int data[N];
+    const int peer = rank->rank ^ 1;
+    char *sent[TIMES], *received[TIMES];
+    int nwrong = 0;
+    if (peer >= rank->nranks) return 0;
+    for (int i = 0; i < TIMES; i++) {
+        const int gpu = i % 2 ? rank->gpu : -1;
+        for (int k = 0; k < N; k++) data[k] = 100 * rank->rank + i;
+        sent[i] = gpu_memory(gpu, sizeof data);
+        received[i] = gpu_memory(gpu, sizeof data);
+        gpu_write(gpu, sent[i], data, sizeof data);
+    }
+    (void)tuttiGroupStart();
+    for (int i = 0; i < TIMES; i++)
+        if (tuttiSend(sent[i], N, tuttiInt32, peer, rank->comm, NULL) ||
+            tuttiRecv(received[i], N, tuttiInt32, peer, rank->comm, NULL))
+            return fail(rank->comm, "message");
+    if (tuttiGroupEnd() != tuttiSuccess) return fail(rank->comm, "group of messages");
+    for (int i = 0; i < TIMES; i++) {
+        gpu_read(i % 2 ? rank->gpu : -1, data, received[i], sizeof data);
+        for (int k = 0; k < N; k++) nwrong += data[k] != 100 * peer + i;
+    }
+    if (nwrong) fprintf(stderr, "%d values in another order\n", nwrong);
+    return nwrong ? 1 : 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 4) return 2;
@@ -188,6 +220,9 @@ int main(int argc, char **argv)
         if (status) return status;
     } else if (argc > 4 && !strcmp(argv[4], "late")) {
         const int status = broadcast_late(&rank);
+        if (status) return status;
+    } else if (argc > 4 && !strcmp(argv[4], "order")) {
+        const int status = exchange_in_order(&rank);
         if (status) return status;
     } else if (argc > 5) {
         const int dies = atoi(argv[4]);

@@ -64,6 +64,11 @@ const char *fault_name(enum fault fault)
     return names[fault];
 }
 
+bool fault_mixes(void)
+{
+    return getenv("TT_FAULT_MIXED") != NULL;
+}
+
 int fault_hosts(void)
 {
     const char *hosts = getenv("TT_FAULT_HOSTS");
@@ -82,7 +87,9 @@ struct plan plan_of(uint64_t seed)
     const bool of_a_process =
         plan.fault == KILLED || plan.fault == OUT_OF_MEMORY || plan.fault >= NO_LAUNCH;
     plan.threads = below(&state, 2) && !of_a_process && fault_hosts() == 1;
-    if (plan.fault == ABANDONED && fault_hosts() > 1) plan.fault = AWAY; /* nothing is captured */
+    if (plan.fault == ABANDONED && (fault_hosts() > 1 || fault_mixes()))
+        plan.fault = AWAY; /* nothing is captured */
+    if (plan.fault >= OUT_OF_MEMORY && fault_mixes()) plan.faulty -= plan.faulty % 2;
     if (of_a_process && plan.fault != KILLED) plan.ngpus = plan.nranks;
     return plan;
 }
@@ -348,7 +355,8 @@ static void make_calls(struct gpu_rank *rank)
 {
     tuttiStream_t stream;
     void *device_stream = gpu_stream(rank->gpu);
-    if (tuttiStreamFromDevice(&stream, rank->gpu, device_stream) != tuttiSuccess) {
+    if (rank->gpu < 0 ? tuttiStreamCreate(&stream)
+                      : tuttiStreamFromDevice(&stream, rank->gpu, device_stream)) {
         says(rank, SAYS_WRONG, "stream: %s", tuttiGetLastError(NULL));
         return;
     }
@@ -357,20 +365,27 @@ static void make_calls(struct gpu_rank *rank)
     (void)tuttiStreamDestroy(stream);
 }
 
+static int gpu_of(const struct plan *plan, int rank)
+{
+    return fault_mixes() && rank % 2 ? -1 : rank % plan->ngpus;
+}
+
 int run_plan(const struct plan *given)
 {
     struct plan plan = *given;
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.timeoutMs = is_late(plan.fault) ? DEADLINE_MS : LONG_MS;
     if (plan.threads) {
-        on_gpus(plan.nranks, plan.ngpus, &config, make_calls, &plan);
+        int gpus[MOST_RANKS];
+        for (int r = 0; r < plan.nranks; r++) gpus[r] = gpu_of(&plan, r);
+        on_devices(plan.nranks, gpus, &config, make_calls, &plan);
         return atomic_load(&status);
     }
     int nranks, local;
     struct gpu_rank rank = {.arg = &plan};
     if (tuttiGetLauncher(&rank.rank, &nranks, &local) != tuttiSuccess) return SAYS_WRONG;
     rank.nranks = nranks;
-    rank.gpu = config.device = local % plan.ngpus;
+    rank.gpu = config.device = gpu_of(&plan, local);
     if (tuttiCommInitEnv(&rank.comm, NULL, &config) != tuttiSuccess) {
         says(&rank, SAYS_WRONG, "init: %s", tuttiGetLastError(NULL));
         return SAYS_WRONG;

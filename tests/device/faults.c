@@ -4,7 +4,8 @@
  * Each seed is a job: ranks as processes or as threads, and a fault of one rank. A job must end in
  * time; no result may be wrong; and each rank that gets an error must find there what went wrong,
  * and with which rank. Prints a table, and each job that did otherwise. faults --job SEED is one
- * process of a job. TT_FAULT_HOSTS: on so many hosts (fault_hosts). */
+ * process of a job. TT_FAULT_HOSTS: on so many hosts (fault_hosts);
+ * TT_FAULT_MIXED: fault_mixes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

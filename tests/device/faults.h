@@ -34,6 +34,8 @@ struct plan {
     int delay_us;
 };
 
+/* Whether every second rank has no GPU, from rank 1 on: TT_FAULT_MIXED. */
+bool fault_mixes(void);
 /* Hosts on which the ranks are, in turn: TT_FAULT_HOSTS, else 1. */
 int fault_hosts(void);
 struct plan plan_of(uint64_t seed);

@@ -440,7 +440,6 @@ TEST(config, json_errors_name_the_line)
         {"[1]", "not a JSON object"},
         {"{\"layers\": \"many\"}", "not a number"},
         {"{\"layers\": \"0x2\"}", "not a number"},
-        {"{\"layers\": null}", "expected a number or a string"},
         {"{\n\"batch\": 99999999999999999999}",
          ":2: \"batch\": 99999999999999999999: out of range"},
         {"{\"batch\": -9223372036854775809}", "-9223372036854775809: out of range"},
@@ -583,4 +582,16 @@ TEST(setup, a_momentum_that_keeps_other_states_than_the_checkpoint_is_refused)
                           "%zu: %s", i, tr_error());
         free(json);
     }
+}
+
+TEST(config, null_is_as_if_the_key_were_not_there_and_equal_values_may_stand_twice)
+{
+    struct tr_config config;
+    tr_config_init(&config);
+    const int64_t layers = config.layers;
+    CHECK_EQ(read_json(&config, "{\"layers\": null, \"zero\": \"1\", \"batch\": 8, "
+                                "\"zero_optimization\": {\"stage\": 1}, "
+                                "\"train_batch_size\": 8.0}"),
+             TR_OK);
+    CHECK(config.layers == layers && config.zero == 1 && config.batch == 8);
 }

@@ -121,8 +121,6 @@ TEST(deepspeed, bad_files_are_named)
          "two numbers"},
         {"{\"optimizer\": {\"type\": 3}}", "expected one of adam"},
         {"{\"optimizer\": {\"type\": \"Adam\\u0000x\"}}", "a zero byte in the text"},
-        {"{\"optimizer\": {\"params\": {\"adam_w_mode\": false, \"weight_decay\": 0.1}}}",
-         "decoupled"},
         {"{\"scheduler\": {\"type\": \"Cosine\"}}", "expected one of WarmupLR"},
         {"{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"cos_min_ratio\": 0.1}}}",
          "the scheduler has no such parameter"},
@@ -274,6 +272,10 @@ TEST(deepspeed, an_option_under_its_own_name_wins_over_what_deepspeed_takes_for_
          "0.25"},
         {"\"start-lr\": 0.25",
          "\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_min_lr\": 0.001}}", ""},
+        {"\"start-lr\": 0",
+         "\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_min_lr\": 0.0}}", "0"},
+        {"\"start-lr\": 0.25",
+         "\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_min_lr\": 0}}", ""},
         {"\"schedule\": \"cosine\"", "\"scheduler\": {\"type\": \"WarmupLR\"}", ""},
         {"\"bucket-kib\": 8", "\"zero_optimization\": {\"reduce_bucket_size\": 1024}", ""},
         {"\"bucket-kib\": 4", "\"zero_optimization\": {\"reduce_bucket_size\": 1024}", "4"},
@@ -335,6 +337,8 @@ TEST(deepspeed, a_value_of_another_type_is_refused_with_what_was_expected)
         {"WarmupLR", "warmup_num_steps", "\"10\"", "a whole number"},
         {"WarmupLR", "warmup_type", "true", "a text"},
         {"WarmupCosineLR", "total_num_steps", "true", "a whole number"},
+        {"WarmupCosineLR", "total_num_steps", "0", "a number of steps, at least 1"},
+        {"WarmupDecayLR", "total_num_steps", "-3", "a number of steps, at least 1"},
         {"OneCycle", "cycle_min_lr", "\"0.0001\"", "a number"},
         {"OneCycle", "cycle_min_lr", "[0.1]", "a number"},
         {"LRRangeTest", "lr_range_test_staircase", "\"true\"", "true or false"},
@@ -360,14 +364,43 @@ TEST(deepspeed, a_value_of_another_type_is_refused_with_what_was_expected)
     }
 }
 
-/* Decay that is left open may be another number than 0. */
-TEST(deepspeed, adam_with_a_decay_that_is_left_open_is_refused)
+/* Decay that is left open is tutti-train's own, 0.1. */
+TEST(deepspeed, adam_with_a_decay_is_refused_and_another_optimizer_is_not)
 {
-    struct tr_config config;
-    CHECK(read_text(&config, "{\"optimizer\": {\"params\": {\"adam_w_mode\": false, "
-                             "\"weight_decay\": \"auto\"}}}") < 0);
-    CHECK(read_text(&config, "{\"optimizer\": {\"params\": {\"adam_w_mode\": false, "
-                             "\"weight_decay\": 0.0}}}") == TR_OK);
+    static const struct {
+        const char *text, *argument;
+        bool is_refused;
+    } cases[] = {
+        {"\"params\": {\"adam_w_mode\": false, \"weight_decay\": 0.1}", NULL, true},
+        {"\"params\": {\"adam_w_mode\": false, \"weight_decay\": \"auto\"}", NULL, true},
+        {"\"params\": {\"adam_w_mode\": false}", NULL, true},
+        {"\"params\": {\"adam_w_mode\": false, \"weight_decay\": 0.0}", NULL, false},
+        {"\"params\": {\"adam_w_mode\": true, \"weight_decay\": 0.1}", NULL, false},
+        {"\"params\": {\"adam_w_mode\": false, \"weight_decay\": 0.1}", "--optimizer=sgd", false},
+        {"\"type\": \"Adam\", \"params\": {\"adam_w_mode\": false, \"weight_decay\": 0.1}", NULL,
+         true},
+        {"\"type\": \"Adam\", \"params\": {\"adam_w_mode\": false, \"weight_decay\": 0.1}",
+         "--optimizer=muon", false},
+        {"\"type\": \"auto\", \"params\": {\"adam_w_mode\": false, \"weight_decay\": 0.1}", NULL,
+         true},
+        {"\"type\": \"AdamW\", \"params\": {\"adam_w_mode\": false, \"weight_decay\": 0.1}", NULL,
+         false},
+        {"\"type\": \"Muon\", \"params\": {\"adam_w_mode\": false, \"weight_decay\": 0.1}", NULL,
+         false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        struct tr_config config;
+        char text[256], program[] = "tutti-train", argument[64];
+        char *argv[] = {program, argument, NULL};
+        snprintf(text, sizeof text, "{\"optimizer\": {%s}}", cases[i].text);
+        snprintf(argument, sizeof argument, "%s", cases[i].argument ? cases[i].argument : "");
+        CHECK_MESSAGE(read_text(&config, text) == TR_OK, "%s: %s", text, tr_error());
+        if (cases[i].argument) CHECK_EQ(tr_config_parse(&config, 2, argv), TR_OK);
+        const bool is_refused = tr_config_check(&config) < 0;
+        CHECK_MESSAGE(is_refused == cases[i].is_refused, "case %zu: %s", i,
+                      is_refused ? tr_error() : "was taken");
+        CHECK(!is_refused || strstr(tr_error(), "decoupled"));
+    }
 }
 
 /* Its default in DeepSpeed is 0; another source may say otherwise later. */
@@ -391,7 +424,6 @@ TEST(deepspeed, adam_without_a_decay_is_taken_and_one_that_comes_from_elsewhere_
         REQUIRE(tr_config_set(&config, "decay", "0", TR_FROM_COMMAND_LINE) == TR_OK);
         CHECK(tr_config_check(&config) == TR_OK);
     }
-    CHECK(read_text(&config, "{\"optimizer\": {\"params\": {\"adam_w_mode\": false}}}") < 0);
 }
 
 static tr_status parse(struct tr_config *config, const char *argument)

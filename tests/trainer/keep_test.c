@@ -1,6 +1,7 @@
 /* Tests of which checkpoints --keep removes, and which one a folder stands for, where a run was set
  * back or has measured its loss on other held-out data. */
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -220,6 +221,7 @@ static struct {
     struct file file;   /* its newest */
     int turns;          /* how often it still writes the next one and removes this one */
     int misses;         /* in so many readings no name of a step from that of `file` on is seen */
+    int entries;        /* > 0: so many entries on the folder cannot be read, once */
 } other_run;
 
 static void write_next(void)
@@ -237,6 +239,10 @@ struct dirent *__wrap_readdir(DIR *folder);
 struct dirent *__wrap_readdir(DIR *folder)
 {
     static bool has_begun;
+    if (other_run.entries > 0 && --other_run.entries == 0) {
+        errno = EIO;
+        return NULL;
+    }
     struct dirent *entry = __real_readdir(folder);
     const bool begins = entry && !has_begun;
     has_begun = entry != NULL;
@@ -294,6 +300,24 @@ TEST(keep, an_older_one_is_not_taken_where_the_newest_always_goes)
     CHECK_MESSAGE(
         strstr(tr_error(), "removes checkpoints (--keep) faster than this folder is read"), "%s",
         tr_error());
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    CHECK(system(command) == 0);
+}
+
+TEST(keep, an_older_one_is_not_taken_where_the_folder_cannot_be_read)
+{
+    static const struct file older = {1, "1", "", "7"}, newest = {5, "1", "", "7"};
+    char folder[] = "/tmp/tutti-keep-XXXXXX", path[PATH_MAX], command[64];
+    REQUIRE(mkdtemp(folder));
+    REQUIRE(write_file(folder, &older) && write_file(folder, &newest));
+    for (int entries = 1; entries <= 15; entries++) { /* three readings of 4 entries and an end */
+        other_run.entries = entries;
+        CHECK_MESSAGE(tr_ckpt_find("resume", folder, path, sizeof path) < 0, "%d", entries);
+        CHECK_MESSAGE(strstr(tr_error(), "cannot be read to its end (Input/output error)"), "%s",
+                      tr_error());
+    }
+    CHECK_EQ(other_run.entries, 0);
+    check_found(folder, 5);
     snprintf(command, sizeof command, "rm -r %s", folder);
     CHECK(system(command) == 0);
 }

@@ -13,6 +13,70 @@
 #include "random.h"
 #include "shim.h"
 
+static double unit(uint32_t high, uint32_t low)
+{
+    return ldexp(high, -32) + ldexp(low >> 11, -53);
+}
+
+/* Box and Muller by the C library; *radius bounds it. */
+static double normal(const struct tr_first_values *v, uint64_t index, double *radius)
+{
+    uint32_t w[4];
+    tr_random_words(v->seed, TR_RANDOM_WEIGHTS, v->stream, index, w);
+    *radius = sqrt(-2 * log(1 - unit(w[0], w[1])));
+    return *radius * cos(2 * acos(-1) * unit(w[2], w[3]));
+}
+
+TEST(initialize, first_values_are_normal_numbers_by_box_and_muller)
+{
+    enum { N = 1 << 20 };
+    const struct tr_first_values v = {
+        .mean = 0.5, .deviation = 2, .seed = 0x123456789abcdefu, .stream = 7};
+    const uint64_t first = UINT64_C(0xffffffff) - N / 2; /* both words of the counter */
+    static float right[N];
+    double sum = 0, squares = 0;
+    int rounded = 0;
+    FOR_EACH_BUILD(ops)
+    {
+        float *x = zeros(N + 1);
+        ops->initialize(x, N, &v, first);
+        CHECK(x[N] == 0);
+        for (int i = 0; i < N && !build_; ++i) {
+            double radius;
+            const double noise = normal(&v, first + (uint64_t)i, &radius);
+            const double value = v.mean + v.deviation * noise;
+            right[i] = (float)value;
+            rounded += x[i] != right[i];
+            CHECK(fabs(x[i] - value) <= fabs(value) * 0x1p-24 + radius * 0x1p-49);
+            sum += noise;
+            squares += noise * noise;
+        }
+        if (!build_) memcpy(right, x, sizeof right);
+        CHECK_MESSAGE(same_bits(x, right, N), "%s", ops->name);
+        /* Any part is the same part of the whole. */
+        for (const long *n = odd_sizes; *n; ++n) {
+            float *part = zeros(*n + 1);
+            ops->initialize(part, (size_t)*n, &v, first + 5);
+            CHECK(same_bits(part, right + 5, *n) && part[*n] == 0);
+        }
+        free_all();
+    }
+    CHECK_MESSAGE(rounded <= 2, "%d of %d numbers are rounded in another way", rounded, N);
+    CHECK(fabs(sum / N) < 0.004 && fabs(squares / N - 1) < 0.006);
+}
+
+TEST(initialize, without_deviation_every_value_is_the_mean)
+{
+    const struct tr_first_values v = {.mean = 1, .seed = 3};
+    FOR_EACH_BUILD(ops)
+    {
+        float *x = zeros(19);
+        ops->initialize(x, 19, &v, 0);
+        for (int i = 0; i < 19; ++i) CHECK(x[i] == 1);
+        free_all();
+    }
+}
+
 struct linear {
     long rows, in, out;
     const float *dy;

@@ -10,6 +10,7 @@
 #include "ops/pool.h"
 #include "peak.h"
 #include "reference.h"
+#include "setup.h"
 #include "shim.h"
 #include "shuffle.h"
 
@@ -47,6 +48,28 @@ TEST(product, the_threads_share_the_one_that_measures_the_peak_evenly)
         CHECK_MESSAGE(n % nthreads == 0, "%d threads share %ld tiles", nthreads, n);
         CHECK_EQ(last.rows * last.columns, first.rows * first.columns);
     }
+}
+
+TEST(product, the_one_that_measures_the_peak_is_in_the_plan_of_a_run_that_measures_it)
+{
+    enum { NTHREADS = 5 };
+    uint64_t needed[2] = {0};
+    double resident[2] = {0};
+    for (int measures = 0; measures < 2; ++measures) {
+        struct tr_config config;
+        struct tr_setup setup;
+        struct tr_resident parts;
+        tr_config_init(&config);
+        REQUIRE(tr_config_set(&config, "threads", "5", TR_FROM_COMMAND_LINE) == TR_OK);
+        if (measures) REQUIRE(tr_config_set(&config, "log", "x", TR_FROM_COMMAND_LINE) == TR_OK);
+        REQUIRE(tr_setup_of(&config, 1, &setup) == TR_OK);
+        REQUIRE(tr_setup_memory(&setup, 0, &needed[measures]) == TR_OK);
+        REQUIRE(tr_setup_resident(&setup, 0, &parts) == TR_OK);
+        resident[measures] = tr_resident_sum(&parts);
+    }
+    CHECK_EQ(needed[1] - needed[0], tr_peak_bytes(NTHREADS));
+    CHECK_EQ(resident[1] - resident[0], tr_peak_bytes(NTHREADS));
+    CHECK(tr_peak_bytes(NTHREADS) >= (size_t)NTHREADS * 5 << 18);
 }
 
 /* Forward, dx and dw of linear layers of a model of width 192 and micro-batches of 1024 tokens, and

@@ -218,6 +218,14 @@ TEST(run, ranks_with_different_options_or_data_are_told_so)
                          "/src/$([ $RANK = 0 ] && echo base || echo schedule)",
                          b.output) != 0);
     CHECK_MESSAGE(count(b.output, "the ranks differ in their data") == 1, "%s", b.output);
+    /* An option that one rank alone is given is compared with what the others have from a file. */
+    char script[256];
+    snprintf(script, sizeof script, "$train --steps=2 --seed=7 --fsdp=2 --checkpoint=%s", b.folder);
+    CHECK(train_by_shell(2, script, b.output) == 0);
+    snprintf(script, sizeof script,
+             "$train --steps=4 --resume=%s $([ $RANK = 1 ] && echo --seed=1)", b.folder);
+    CHECK(train_by_shell(2, script, b.output) != 0);
+    CHECK_MESSAGE(count(b.output, "the ranks differ in their options") == 1, "%s", b.output);
     teardown(&b);
 }
 

@@ -14,6 +14,7 @@ train=${BIN:?}/tutti-train
 model=(--layers=2 --heads=2 --width=64 --context=64 --batch=16 --micro-batch=4 --warmup=5 --lr=0.003 --sample=0 "--data=${SOURCE:?}/include")
 layout=(--fsdp=2)
 steps=400
+[ -z "${SANITIZERS-}" ] || steps=150 # which take as long there: the signals come in time
 failures=0
 
 fail() {
@@ -95,14 +96,44 @@ try_launchers() {
     else skip torchrun "no torchrun (Debian package python3-torch)"; fi
 }
 
+# Prints the process of rank 1 of the Slurm job that writes $work/log.
+slurm_rank() {
+    local pid
+    for pid in $(pgrep -x tutti-train); do
+        tr '\0' '\n' 2>/dev/null <"/proc/$pid/cmdline" | grep -qxF -- "--log=$work/log" &&
+            tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ" | grep -qx SLURM_PROCID=1 && echo "$pid"
+    done
+}
+
+# hold_until_signalled BATCH: rank 1 stands still until Slurm's SIGUSR1 has come to it, for which Slurm takes a minute. The other rank
+# waits for it, and neither computes.
+hold_until_signalled() {
+    local pid pending i
+    for ((i = 0; i < 5000; ++i)); do
+        [ -f "$work/log" ] && [ "$(grep -c loss "$work/log")" -gt 3 ] && break
+        kill -0 "$1" 2>/dev/null || return
+        sleep 0.02
+    done
+    pid=$(slurm_rank)
+    kill -STOP "$pid" || { fail "rank 1 is not one process: '$pid'" && return; }
+    while pending=$(sed -n 's/^ShdPnd:[[:blank:]]*//p' "/proc/$pid/status" 2>/dev/null) && [ -n "$pending" ]; do
+        [ $((0x$pending >> ($(kill -l USR1) - 1) & 1)) -eq 0 ] || break
+        sleep 0.2
+    done
+    kill -CONT "$pid" 2>/dev/null # or Slurm has let it go on
+}
+
 # In a Slurm cluster of its own: how far the job comes until the signal is Slurm's affair, so the rate stays and the unbroken run is as long
 # as the resumed one.
 in_slurm() {
-    local model=("${model[@]}" --schedule=constant --log-every=1000) steps=100000000 run
+    local model=("${model[@]}" --schedule=constant --log-every=1000) steps=100000000 run batch
     case="sbatch --signal=USR1"
     run="srun -N 2 --ntasks-per-node=1 $train ${model[*]} ${layout[*]}"
     sbatch --wait -N 2 --ntasks-per-node=1 --time=1 --signal=USR1@50 "--output=$work/out" \
-        --wrap="$run --steps=$steps --checkpoint=$work/c --log=$work/log" >"$work/sbatch" 2>&1 && fail "code 0: $(cat "$work/sbatch")"
+        --wrap="$run --steps=$steps --checkpoint=$work/c --log=$work/log" >"$work/sbatch" 2>&1 &
+    batch=$!
+    hold_until_signalled $batch
+    wait $batch && fail "code 0: $(cat "$work/sbatch")"
     saved USR1
     sbatch --wait -N 2 --ntasks-per-node=1 "--output=$work/out" \
         --wrap="srun --ntasks-per-node=1 $train --resume=$work/c --steps=$((step + 20)) --log=$work/log --sample=0" >"$work/sbatch" 2>&1 ||
@@ -118,6 +149,14 @@ rank_pid() { pgrep -P "$(pgrep -d, -P "$run")" -x tutti-train | sed -n "$(($1 + 
 losses() { sed -n 's/.*"step": \([0-9]*\), .*"loss": \([^,]*\), .*"norm": \([^,]*\),.*/\1 \2 \3/p' "$1"; }
 [ -z "${SLURM_CONF-}" ] || [ -z "${SIGNALS_WORK-}" ] || in_slurm
 
+# Slurm takes a minute to look at a job's time: meanwhile the rest goes on.
+slurm=''
+if [ -z "${SANITIZERS-}" ]; then
+    mkdir "$work/slurm"
+    SIGNALS_WORK=$work/slurm timeout 400 nice -n 19 "$here/../launchers/with-slurm" --nodes 2 -- "${BASH_SOURCE[0]}" >"$work/slurm.out" 2>&1 </dev/null &
+    slurm=$!
+fi
+
 case=straight
 "$BIN/tutti-run" -n 2 "$train" "${model[@]}" "${layout[@]}" --steps=$steps "--log=$work/straight" >"$work/out" 2>&1 || fail "code $?"
 
@@ -130,14 +169,7 @@ for signal in INT:130 TERM:143 USR1:138; do
     "$BIN/tutti-run" -n 2 "$train" "--resume=$work/c" "--log=$work/log" --sample=0 >"$work/out" 2>&1 || fail "resumed: code $?"
     same_losses $steps
 done
-# Slurm takes a minute to look at a job's time: meanwhile the rest goes on.
-slurm=''
-if [ -z "${SANITIZERS-}" ]; then
-    mkdir "$work/slurm"
-    SIGNALS_WORK=$work/slurm timeout 400 nice -n 19 "$here/../launchers/with-slurm" --nodes 2 -- "${BASH_SOURCE[0]}" >"$work/slurm.out" 2>&1 </dev/null &
-    slurm=$!
-    try_launchers
-fi
+[ -n "${SANITIZERS-}" ] || try_launchers
 
 case="SIGTERM to rank 1 alone"
 begin "$BIN/tutti-run" -n 2

@@ -11,6 +11,8 @@ TEST(epochs, steps_complete_what_is_left_of_them)
     CHECK_EQ(tr_epochs_left(1, 101, 0, 10), 11);
     CHECK_EQ(tr_epochs_left(2.5, 100, 0, 10), 25);
     CHECK_EQ(tr_epochs_left(0.1, 30, 0, 1), 3);
+    CHECK_EQ(tr_epochs_left(1e-9, 30, 0, 10), 1); /* 0 would be without an end */
+    CHECK_EQ(tr_epochs_left(1e-9, 30, 10, 10), 0);
     CHECK_EQ(tr_epochs_left(2, 100, 150, 7), 8);
     CHECK_EQ(tr_epochs_left(2, 100, 200, 7), 0);
     CHECK_EQ(tr_epochs_left(2, 100, 201, 7), 0);

@@ -98,6 +98,32 @@ TEST(fabric, sees_the_death_of_a_process)
     close(channel[1]);
 }
 
+TEST(fabric, sees_the_death_of_the_process_that_is_to_pass_the_segment)
+{
+    struct tt_peer_info infos[2];
+    int sockets[2], channel[2], code = -1;
+    REQUIRE(pipe(channel) == 0);
+    const struct tt_fabric_config config = together_config();
+    const pid_t child = fork();
+    if (child == 0) {
+        if (tt_peer_info_init(&infos[0], &config, &sockets[0])) _exit(4);
+        _exit(write(channel[1], &infos[0], sizeof infos[0]) < 0);
+    }
+    REQUIRE(read(channel[0], &infos[0], sizeof infos[0]) == sizeof infos[0]);
+    REQUIRE(tt_peer_info_init(&infos[1], &config, &sockets[1]) == TT_OK);
+    struct tt_fabric *fabric;
+    REQUIRE(tt_fabric_begin(&fabric, infos, 1, 2, sockets[1], &config) == TT_OK);
+    CHECK_EQ(tt_fabric_attach(fabric, tt_deadline_ns(20000)), TT_ERR_REMOTE);
+    CHECK_MESSAGE(strstr(tt_last_error(), "rank 0 (host ") &&
+                      strstr(tt_last_error(), "has died before it passed the host segment"),
+                  "%s", tt_last_error());
+    tt_fabric_destroy(fabric);
+    waitpid(child, &code, 0);
+    CHECK_EQ(code, 0);
+    close(channel[0]);
+    close(channel[1]);
+}
+
 /* Hundreds of ranks, each as if in a process of its own: more descriptors than are let to be on
  * their way. */
 enum { CROWD = 400 };

@@ -467,6 +467,31 @@ TEST(wires, bring_what_a_rank_has_entered_ahead_of_its_message)
     wired_close(&all);
 }
 
+TEST(wires, tell_of_a_replay_that_it_has_ended_when_its_messages_are_on_their_way)
+{
+    static const struct {
+        uint64_t replays, sent, told; /* replays: twice those that have ended, and 1 for one more */
+    } cases[] = {{1, 0, 1}, {2, 0, 1}, {3, 0, 1}, {3, 1, 3}, {8, 1, 3}, {9, 3, 7}, {9, 4, 9}};
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    REQUIRE(wired_open(&all, 2, &config));
+    struct tt_fabric *fabric = all.ranks.fabrics[0];
+    const struct tt_rank_record *seen = tt_fabric_record(all.ranks.fabrics[1], 0);
+    struct tt_message message;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        atomic_store(&fabric->record->replays, cases[i].replays);
+        atomic_store(&fabric->replays_sent, cases[i].sent);
+        atomic_store(&fabric->record->entered, i + 1); /* told ahead of the next message */
+        REQUIRE(wired_slot(&all, 0, 1, 0, 4));
+        struct tt_link *tx = tt_wires_tx(all.wires[0], 1, 0);
+        tx->ops->publish(tx, 4, 1);
+        REQUIRE(wired_peek(&all, 0, 1, 0, &message));
+        tt_wires_rx(all.wires[1], 0, 0)->ops->release(tt_wires_rx(all.wires[1], 0, 0));
+        CHECK_EQ(atomic_load(&seen->replays), cases[i].told);
+    }
+    wired_close(&all);
+}
+
 TEST(wires, are_flushed_when_nothing_waits_here)
 {
     struct wired all;

@@ -300,6 +300,32 @@ TEST(wires_blame, who_looks_at_the_sockets_of_a_peer_learns_of_its_end)
     }
 }
 
+/* Rank 0 has aborted and closed its first socket; rank 1 has read that one only, and needs rank 0.
+ */
+TEST(wires_blame, an_abort_is_one_also_for_who_has_not_read_all_sockets)
+{
+    struct wired all;
+    uint8_t last[TT_HEAD_BYTES];
+    setenv("TUTTI_SOCKETS", "2", 1);
+    tt_config_reload();
+    REQUIRE(open_all(&all, 2) && connect_ranks(&all, 0, 1));
+    struct tt_wire *wire = all.wires[1]->table[0];
+    struct tt_tcp *first = &wire->tcp.sockets[0];
+    const struct tt_tcp *own = all.wires[0]->table[1]->tcp.sockets;
+    REQUIRE(wire->tcp.nopen == 2);
+    const size_t nbytes = tt_wire_put_record(all.wires[0], last, TT_RANK_ABORTED);
+    for (int i = 1; i >= 0; i--) CHECK_EQ(send(own[i].fd, last, nbytes, MSG_NOSIGNAL), nbytes);
+    shutdown(own[0].fd, SHUT_WR);
+    const int64_t deadline_ns = tt_deadline_ns(20000);
+    while (first->fd >= 0 && !tt_expired(deadline_ns)) tt_ignore(tt_tcp_read(first));
+    CHECK_EQ(tt_fabric_check(all.ranks.fabrics[1]), TT_OK);
+    CHECK_EQ(tt_wire_missed(wire), TT_ERR_REMOTE);
+    check_text(tt_fabric_failure_text(all.ranks.fabrics[1]), "aborted the communicator");
+    close_all(&all);
+    unsetenv("TUTTI_SOCKETS");
+    tt_config_reload();
+}
+
 /* How a rank whose kernels reach the others by bridges learns that rank 0 is gone: it waits for no
  * link of that rank, but its checks look. */
 static const char *bridged_failure_of(struct wired *all, int rank)

@@ -4,6 +4,7 @@
 #ifndef TR_CKPT_H
 #define TR_CKPT_H
 
+#include <dirent.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -121,6 +122,9 @@ TR_NODISCARD tr_status tr_ckpt_path(const char *folder, int64_t step, char *path
 /* Whether a file's name is that of a checkpoint; `rest` is a pattern (fnmatch.h) of what the name
  * has behind that. */
 bool tr_ckpt_is_named(const char *name, const char *rest, long long *step);
+/* The next entry of the folder; NULL at its end, or where it cannot be read: *error is what errno
+ * was then, and else stays. */
+const struct dirent *tr_ckpt_next(DIR *folder, int *error);
 /* Whether a file's name is exactly the one that a run gives the checkpoint of that step: a step has
  * one such name only, but `step-6` and `step-06` name step 6, too. */
 bool tr_ckpt_is_own_name(const char *name, long long *step);

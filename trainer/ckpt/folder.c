@@ -44,6 +44,14 @@ tr_status tr_ckpt_path(const char *folder, int64_t step, char *path, size_t path
     return tr_fail("--checkpoint=%s: the name is too long", folder);
 }
 
+const struct dirent *tr_ckpt_next(DIR *folder, int *error)
+{
+    errno = 0;
+    const struct dirent *entry = readdir(folder);
+    if (!entry && errno) *error = errno;
+    return entry;
+}
+
 bool tr_ckpt_is_named(const char *name, const char *rest, long long *step)
 {
     static const char prefix[] = "step-", suffix[] = ".safetensors";

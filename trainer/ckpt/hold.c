@@ -55,10 +55,10 @@ static int take_lock(int folder, int *lock)
 }
 
 /* The first file of the folder, from *entries on, whose name is a checkpoint's with `rest` behind
- * it; NULL: there is none. */
-static const char *next_file(DIR *entries, const char *rest)
+ * it; NULL: there is none, or *error is what errno was. */
+static const char *next_file(DIR *entries, const char *rest, int *error)
 {
-    for (const struct dirent *entry; (entry = readdir(entries));) {
+    for (const struct dirent *entry; (entry = tr_ckpt_next(entries, error));) {
         long long step;
         if (tr_ckpt_is_named(entry->d_name, rest, &step)) return entry->d_name;
     }
@@ -77,8 +77,9 @@ static DIR *open_entries(int folder)
 static void remove_leftovers(int folder)
 {
     DIR *entries = open_entries(folder);
+    int error = 0;
     if (!entries) return;
-    for (const char *name; (name = next_file(entries, ".+([0-9]).tmp"));)
+    for (const char *name; (name = next_file(entries, ".+([0-9]).tmp", &error));)
         unlinkat(dirfd(entries), name, 0);
     closedir(entries);
 }
@@ -276,13 +277,14 @@ static tr_status check_empty(const char *folder, int descriptor, uint64_t run)
     char path[PATH_MAX], name[NAME_MAX + 1];
     struct tr_state state;
     DIR *entries = open_entries(descriptor);
-    if (!entries)
+    int error = entries ? 0 : errno;
+    const char *found = entries ? next_file(entries, "", &error) : NULL;
+    snprintf(name, sizeof name, "%s", found ? found : "");
+    if (entries) closedir(entries);
+    if (error)
         return tr_fail("--checkpoint=%s: the folder is not the one of the start any more, and "
                        "cannot be read: %s",
-                       folder, strerror(errno));
-    const char *found = next_file(entries, "");
-    snprintf(name, sizeof name, "%s", found ? found : "");
-    closedir(entries);
+                       folder, strerror(error));
     if (!*name) return TR_OK;
     const bool is_readable =
         snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path &&

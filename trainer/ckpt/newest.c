@@ -27,6 +27,7 @@ struct search {
     uint64_t start;    /* latest */
     long long own_end; /* last step of the run's own; -1: none */
     long long gone;    /* last step of the files that went while the folder was read; -1: none */
+    int error;         /* errno where the folder could not be read to its end, or 0 */
 };
 
 static bool is_newer(const struct found *a, const struct found *b)
@@ -57,7 +58,7 @@ static void take_unreadable(struct search *search, const struct found *file)
 static void look(DIR *folder, const char *where, const uint64_t *run, struct search *search)
 {
     rewinddir(folder);
-    for (const struct dirent *entry; (entry = readdir(folder));) {
+    for (const struct dirent *entry; (entry = tr_ckpt_next(folder, &search->error));) {
         char path[PATH_MAX];
         struct tr_state state;
         struct stat st;
@@ -70,7 +71,10 @@ static void look(DIR *folder, const char *where, const uint64_t *run, struct sea
         if (status == TR_OK) status = tr_ckpt_read_state(path, &state);
         if (status < 0) status = tr_ckpt_read_state(path, &state); /* an error that passes */
         if (fstatat(dirfd(folder), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
-            if (errno == ENOENT && file.step > search->gone) search->gone = file.step;
+            if (errno != ENOENT)
+                search->error = errno;
+            else if (file.step > search->gone)
+                search->gone = file.step;
             continue;
         }
         file.written = st.st_mtim;
@@ -88,12 +92,12 @@ static void look(DIR *folder, const char *where, const uint64_t *run, struct sea
 }
 
 /* A sum over the names of the checkpoints, which does not depend on their order. */
-static uint64_t sum_names(DIR *folder)
+static uint64_t sum_names(DIR *folder, int *error)
 {
     uint64_t sum = 0;
     long long step;
     rewinddir(folder);
-    for (const struct dirent *entry; (entry = readdir(folder));) {
+    for (const struct dirent *entry; (entry = tr_ckpt_next(folder, error));) {
         uint64_t hash = 14695981039346656037u; /* FNV-1a */
         if (!tr_ckpt_is_named(entry->d_name, "", &step)) continue;
         for (const char *c = entry->d_name; *c; ++c) hash = (hash ^ (uint8_t)*c) * 1099511628211u;
@@ -110,9 +114,9 @@ static bool look_settles(DIR *folder, const char *where, const uint64_t *run,
                          const struct found *before, struct search *search)
 {
     const struct found *newest = &search->readable;
-    const uint64_t names = sum_names(folder);
+    const uint64_t names = sum_names(folder, &search->error);
     look(folder, where, run, search);
-    if (sum_names(folder) == names) return true;
+    if (sum_names(folder, &search->error) == names) return true;
     return before->name[0] && newest->step > search->gone && is_newer(newest, before);
 }
 
@@ -130,6 +134,10 @@ static tr_status search_folder(const char *option, const char *where, const uint
         if (!folder) return tr_fail("--%s=%s: %s", option, where, strerror(errno));
         const bool is_settled = look_settles(folder, where, run, &before, search);
         closedir(folder);
+        if (search->error)
+            return tr_fail("--%s=%s: the folder cannot be read to its end (%s), so its newest "
+                           "checkpoint is not known: give a file of it, or mend the folder",
+                           option, where, strerror(search->error));
         if (is_settled) return TR_OK;
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
     }

@@ -28,8 +28,9 @@
 #include "tensor_type.h"
 #include "tutti.h"
 
-/* The first values of a tensor: element i is mean + deviation * normal number i of (seed, stream),
- * see random.h. */
+/* The first values of a tensor: element i is mean + deviation * normal number i of (seed, stream).
+ * Normal numbers are Box and Muller's, of the four words of counter i (random.h, for weights):
+ * sqrt(-2 log(1 - u)) cos(2 pi v), with u and v of 53 bits each, in [0, 1). */
 struct tr_first_values {
     double mean, deviation;
     uint64_t seed;

@@ -8,7 +8,6 @@
 #include <sys/mman.h>
 
 #include "../param.h"
-#include "../random.h"
 #include "pool.h"
 
 void tr_host_wait(void)
@@ -60,32 +59,6 @@ void tr_host_clear(void *tensor, size_t nbytes)
 {
     const struct clear clear = {tensor, nbytes};
     tr_pool_run(clear_piece, &clear, tr_ranges((long)nbytes, CLEAR_BYTES));
-}
-
-struct initialize {
-    float *x;
-    size_t n;
-    const struct tr_first_values *values;
-    uint64_t first;
-};
-
-static void initialize_piece(const void *arg, long index)
-{
-    const struct initialize *c = arg;
-    const struct tr_first_values *v = c->values;
-    const struct tr_range part = tr_range_at((long)c->n, TR_PIECE_FLOATS, index);
-    for (long i = part.first; i < part.first + part.n; ++i) {
-        const double noise = v->deviation != 0 ? tr_random_normal(v->seed, TR_RANDOM_WEIGHTS,
-                                                                  v->stream, c->first + (uint64_t)i)
-                                               : 0;
-        c->x[i] = (float)(v->mean + v->deviation * noise);
-    }
-}
-
-void tr_host_initialize(float *x, size_t n, const struct tr_first_values *values, uint64_t first)
-{
-    const struct initialize call = {x, n, values, first};
-    tr_pool_run(initialize_piece, &call, tr_ranges((long)n, TR_PIECE_FLOATS));
 }
 
 /* Several sums at a time, as the processor need not wait for one to begin the next. */

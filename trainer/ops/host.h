@@ -10,7 +10,6 @@ void *tr_host_take(size_t nbytes, bool shared);
 void tr_host_give(void *memory, bool shared);
 void tr_host_copy(void *to, const void *from, size_t nbytes);
 void tr_host_clear(void *tensor, size_t nbytes);
-void tr_host_initialize(float *x, size_t n, const struct tr_first_values *values, uint64_t first);
 uint64_t tr_host_checksum(const void *tensor, size_t nbytes);
 size_t tr_host_find_not_finite(const float *x, size_t n);
 

@@ -5,6 +5,7 @@
 
 #include "simd.h"
 
+void TR_OP(initialize)(float *x, size_t n, const struct tr_first_values *values, uint64_t first);
 void TR_OP(add)(float *y, const float *x, size_t n);
 tuttiResult_t TR_OP(add_on)(tuttiStream_t stream, const struct tr_addition *addition);
 void TR_OP(add_residual)(float *y, const float *residual, const float *b, long rows, long n);

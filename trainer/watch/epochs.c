@@ -6,8 +6,8 @@
 
 int64_t tr_epochs_left(double epochs, uint64_t windows, uint64_t samples, int64_t batch)
 {
-    /* Rounded: 0.1 epochs of 30 sequences are 3, not a bit more. */
-    const double all = ceil(epochs * (double)windows - 1e-6), left = all - (double)samples;
+    /* Rounded: 0.1 epochs of 30 sequences are 3, not a bit more; at least 1. */
+    const double all = fmax(ceil(epochs * (double)windows - 1e-6), 1), left = all - (double)samples;
     return left > 0 ? (int64_t)ceil(left / (double)batch) : 0;
 }
 

@@ -162,11 +162,10 @@ void tr_log_held_out(struct tr_log *log, int64_t step, double loss, double elaps
     printf("step %6lld  held-out loss %.4f  perplexity %.3f\n", (long long)step, loss, exp(loss));
     fflush(stdout);
     if (!log->file) return;
-    fprintf(
-        log->file,
-        "{\"kind\": \"held_out\", \"step\": %lld, \"held_out_loss\": %.17g, \"perplexity\": %.9g, "
-        "\"seconds\": %.3f}\n",
-        (long long)step, loss, exp(loss), elapsed);
+    fprintf(log->file, "{\"kind\": \"held_out\", \"step\": %lld, ", (long long)step);
+    write_number(log->file, "held_out_loss", 17, loss);
+    write_number(log->file, "perplexity", 9, exp(loss));
+    fprintf(log->file, "\"seconds\": %.3f}\n", elapsed);
     end_line(log, step);
 }
 

@@ -2,6 +2,7 @@
 #include <vgpu/ptx/instructions.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Whether the modifier is one of the words of a slot, which end at a blank or '?'. */
@@ -183,10 +184,14 @@ struct vg_opcode_set {
 };
 enum { KNOWN = 1024 };
 
-/* Where the opcode is, or would be; another one may be there. */
+/* Where the opcode is, or would be; another one may be there. The table, of 96 KiB, is not kept
+ * with the module. */
 static struct vg_opcode_set *place_of(struct vg_reader *r, const struct vg_opcode *opcode)
 {
-    if (!r->known) r->known = vg_ptx_alloc(r, KNOWN * sizeof *r->known);
+    if (!r->known) r->known = calloc(KNOWN, sizeof *r->known);
+    if (!r->known)
+        vg_ptx_fail(r, opcode->name.line, "no memory for %zu bytes, expected some",
+                    KNOWN * sizeof *r->known);
     return &r->known[vg_ptx_hash(opcode->name.text, opcode->length) % KNOWN];
 }
 

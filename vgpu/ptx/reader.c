@@ -211,13 +211,23 @@ static void module_read(struct vg_reader *r)
     vg_ptx_debug_finish(r);
 }
 
+/* What is needed while a text is read only. NULL is allowed. */
+static void reader_destroy(struct vg_reader *r)
+{
+    if (!r) return;
+    free(r->known);
+    free(r->units);
+    free(r);
+}
+
 int vg_ptx_read(const char *text, size_t nbytes, struct vg_module **module, char error[256])
 {
     struct vg_arena *arena = vg_ptx_arena_create();
-    struct vg_reader *r = arena ? vg_ptx_arena_alloc(arena, sizeof *r) : NULL;
-    struct vg_module *read = r ? vg_ptx_arena_alloc(arena, sizeof *read) : NULL;
+    struct vg_reader *r = calloc(1, sizeof *r);
+    struct vg_module *read = arena && r ? vg_ptx_arena_alloc(arena, sizeof *read) : NULL;
     if (!read) {
         snprintf(error, ERROR_BYTES, "line 1: no memory to read PTX, expected some");
+        reader_destroy(r);
         vg_ptx_arena_destroy(arena);
         return -1;
     }
@@ -229,13 +239,13 @@ int vg_ptx_read(const char *text, size_t nbytes, struct vg_module **module, char
     r->function = VG_NO_OWNER;
     r->place = UINT32_MAX;
     if (setjmp(r->out) != 0) {
-        free(r->units);
+        reader_destroy(r);
         vg_ptx_arena_destroy(arena);
         return -1;
     }
     vg_ptx_debug_init(r);
     module_read(r);
-    free(r->units);
+    reader_destroy(r);
     *module = read;
     return 0;
 }

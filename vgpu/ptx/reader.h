@@ -131,7 +131,7 @@ struct vg_reader {
     struct vg_routine *routines; /* of each function of the module */
     uint32_t routines_room, functions_room, variables_room, targets_room, constants_room;
     uint32_t fixups_room, places_room, files_room, texts_room;
-    struct vg_opcode_set *known; /* match.c: opcodes that were read */
+    struct vg_opcode_set *known; /* match.c: opcodes that were read; freed with the reader */
     void *constant_table;        /* constants.c: finds a constant that is there already */
     uint32_t constant_table_room, constant_table_used;
     struct vg_shared *shared;

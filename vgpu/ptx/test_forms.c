@@ -332,3 +332,34 @@ TEST(vgpu_ptx_forms, dynamic_shared_memory_follows_the_static_one)
     CHECK_EQ(module->constants[kernel->code[1].src[0] & 0x7fff][31], 0);
     vg_module_destroy(module);
 }
+
+/* What the process has in memory. */
+static size_t resident(void)
+{
+    unsigned long pages = 0, all;
+    FILE *file = fopen("/proc/self/statm", "r");
+    CHECK(file != NULL && fscanf(file, "%lu %lu", &all, &pages) == 2);
+    if (file != NULL) fclose(file);
+    return pages << 12;
+}
+
+/* What the reader knows of the opcodes of a text, and of its names, goes when it has been read. */
+TEST(vgpu_ptx_forms, a_small_module_keeps_little_of_what_its_reader_used)
+{
+    enum { MODULES = 64, MOST_KIB = 64 };
+    static const char text[] =
+        KERNEL "add.s32 %r1, %r2, 5; sub.s32 %r1, %r2, %r3; mul.lo.s32 %r1, %r2, %r3;\n"
+               "and.b32 %r1, %r2, %r3; or.b32 %r1, %r2, %r3; xor.b32 %r1, %r2, %r3;\n"
+               "min.u32 %r1, %r2, %r3; max.u32 %r1, %r2, %r3; shl.b32 %r1, %r2, 3;\n"
+               "add.f32 %f1, %f2, %f3; mul.f32 %f1, %f2, %f3; fma.rn.f32 %f1, %f2, %f3, %f4;\n"
+               "add.f64 %d1, %d2, %d3; mul.f64 %d1, %d2, %d3; mov.u32 %r1, %r2;\n"
+               "setp.gt.u32 %p1, %r1, 9; selp.b32 %r1, %r2, %r3, %p1; cvt.u64.u32 %rd1, %r1;\n" END;
+    struct vg_module *modules[MODULES + 1];
+    if (tt_test_sanitized()) SKIP("a sanitizer has memory of its own beside");
+    modules[MODULES] = vg_test_read(text);
+    const size_t before = resident();
+    for (int i = 0; i < MODULES; i++) modules[i] = vg_test_read(text);
+    const size_t each = (resident() - before) / MODULES;
+    CHECK_MESSAGE(each < MOST_KIB << 10, "%zu KiB stay of each module", each >> 10);
+    for (int i = 0; i <= MODULES; i++) vg_module_destroy(modules[i]);
+}

@@ -13,6 +13,7 @@ struct host_task {
 static void limits(const struct tt_comm_core *core, struct tt_carrier_limits *limits)
 {
     const struct tt_segment_header *header = core->fabric->segment->header;
+    if (tt_carrier_limits_of_mixed(core, limits)) return;
     *limits =
         (struct tt_carrier_limits){.slot_bytes = header->slot_bytes,
                                    .meet_bytes = header->meet_bytes,

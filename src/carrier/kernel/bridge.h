@@ -2,16 +2,17 @@
  * memory of each of the two processes, as kernels know ends (transport/device/end.h), and between
  * them the one ordinary link of the two ranks on the fabric's channel for bridges:
  *
- *   kernel -> slots, head | who moves -> frames -> who moves | slots, head -> kernel
- *          <- tail        |           <- credits <-          | tail        <-
+ *   kernel -> slots, head | proxy -> frames ->  proxy | slots, head -> kernel
+ *          <- tail        |       <- credits <-        | tail        <-
  *
- * Messages are moved, not calls: who moves knows neither programs nor types. A frame has a message
- * or a part of one; its slot at the receiver is free, because a sender may fill slots only as far
- * as the receiver's kernel has released them, which credits say. The first credit says that the
- * receiver has an end: before that the sender's kernel sees no free slot. So a frame never waits at
- * the receiver, and messages of one channel hold up none of another.
+ * The proxy of each rank (proxy.h) moves messages, not calls; it knows neither programs nor types.
+ * A frame has a message or a part of one. Its slot at the receiver is free: a sender fills slots
+ * only as far as the receiver's kernel has released them, which credits say. The first credit says
+ * that the receiver has an end; before that the sender's kernel sees no free slot. So a frame never
+ * waits at the receiver, and messages of one channel hold up none of another.
  *
- * Nothing here waits. One thread at a time: who has entered the engine. */
+ * Nothing here waits. One thread at a time calls these functions: the one that has entered the
+ * engine. */
 #ifndef TT_CARRIER_KERNEL_BRIDGE_H
 #define TT_CARRIER_KERNEL_BRIDGE_H
 
@@ -35,12 +36,14 @@ struct tt_bridge_pair {
     struct tt_link *tx, *rx;
 };
 
-/* Kinds of calls, each with a mark of its own: calls of a kind end one after the other. REPLAYS: of
- * all that have ended, at the end of the process. */
+/* Kinds of calls, each with a mark of its own: calls of a kind end one after the other. REPLAYS:
+ * collectives of replays, which the proxy counts. ALL_REPLAYS: of all that have ended, at the end
+ * of the process. */
 enum tt_bridge_mark {
     TT_BRIDGE_COLLECTIVES,
     TT_BRIDGE_EXCHANGES,
     TT_BRIDGE_REPLAYS,
+    TT_BRIDGE_ALL_REPLAYS,
     TT_BRIDGE_MARKS
 };
 

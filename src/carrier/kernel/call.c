@@ -182,6 +182,8 @@ static tt_status place_blocks(struct tt_kernel_part *on, const struct tt_call *f
     return TT_OK;
 }
 
+static_assert(!(INT32_MAX & TT_DEVICE_EXCHANGE_BIT), "tt_signature_alone leaves the bit clear");
+
 tt_status tt_kernel_fill(const struct tt_pending_call *pending, uint64_t number,
                          struct tt_device_call *call)
 {
@@ -209,7 +211,7 @@ tt_status tt_kernel_fill(const struct tt_pending_call *pending, uint64_t number,
                  .element = (uint32_t)from->binding->element,
                  .nranks = (uint32_t)program->nranks},
         .protocol = protocol_of(on, program, from->binding),
-        .signature = (uint32_t)(from->signature ^ from->signature >> 32) & ~TT_DEVICE_EXCHANGE_BIT,
+        .signature = tt_signature_alone(from->signature),
         .nblocks = (uint32_t)(from->binding->copies * program->nchannels),
         .number = number};
     if (tt_call_is_done_already(from)) call->binding.nrounds = 0;

@@ -233,10 +233,25 @@ static int count_captured(const struct tt_calls *calls)
     return n;
 }
 
+/* The host of a rank without a GPU has its turn in each call, of which replays have none. */
+static tt_status check_mixed(const struct tt_calls *calls)
+{
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next)
+        if (call->capture && call->comm->fabric->mixed.is_mixed)
+            return tt_fail(TT_ERR_USAGE,
+                           "calls of communicator %s cannot be captured into a CUDA graph: some of "
+                           "its ranks have no GPU, and with TUTTI_DEVICE_BRIDGES kernels run the "
+                           "calls of the others; set TUTTI_DEVICE_BRIDGES=0 on all ranks, or "
+                           "capture no calls of it",
+                           call->comm->name);
+    return TT_OK;
+}
+
 tt_status tt_kernel_capture(struct tt_calls *calls, void **out)
 {
     const int n = count_captured(calls);
     if (!n) return TT_OK;
+    TT_TRY(check_mixed(calls));
     struct captured *captured = calloc(1, sizeof *captured + (size_t)n * sizeof captured->taken[0]);
     if (!captured) return tt_fail(TT_ERR_SYSTEM, "out of memory to capture %d calls", n);
     for (struct tt_pending_call *call = calls->first; call; call = call->next)

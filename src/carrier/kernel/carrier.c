@@ -11,6 +11,7 @@
 static void limits(const struct tt_comm_core *comm, struct tt_carrier_limits *limits)
 {
     const struct tt_device_links *links = tt_device_room_links(comm->kernel->room);
+    if (tt_carrier_limits_of_mixed(comm, limits)) return;
     *limits = (struct tt_carrier_limits){.slot_bytes = links->slot_bytes,
                                          .meet_bytes = links->slot_bytes,
                                          .line_bytes = comm->kernel->proxy ? 0 : links->line_bytes,
@@ -244,6 +245,12 @@ static void begin_exchange(struct tt_pending_call *call)
     join_stream(call);
 }
 
+static void begin_gathered(struct tt_pending_call *call)
+{
+    if (call->exchange && call->comm->fabric->mixed.is_mixed)
+        tt_exchange_take_turn(call->exchange, call->comm);
+}
+
 /* Until `follow`, or until the calling thread runs the calls. Refused calls need nobody. */
 static void begin_launching(const struct tt_calls *calls)
 {
@@ -317,6 +324,8 @@ const struct tt_carrier tt_carrier_kernel = {.name = "kernel",
                                              .reserve = reserve,
                                              .drop = drop,
                                              .begin = begin,
+                                             .begin_gathered = begin_gathered,
+                                             .is_held_here = tt_kernel_is_held_here,
                                              .launch = launch,
                                              .follow = follow,
                                              .find_refused = find_refused,

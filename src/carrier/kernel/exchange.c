@@ -58,7 +58,30 @@ static uint32_t after(const struct tt_group_exchange *exchange, const struct tt_
     return i;
 }
 
-/* A message in the host's link from the peer: it was sent from memory of the host. */
+/* Whether the flow's next message waits for an earlier call of this rank. */
+static bool is_behind(const struct tt_group_exchange *exchange, const struct tt_device_flow *flow)
+{
+    bool waits = false;
+    for (int i = 0; i < exchange->ncalls; i++) {
+        const struct tt_exchange_call *call = &exchange->calls[i];
+        if (call->peer != (int)flow->peer || call->sends != (bool)flow->outgoing || !call->turn)
+            continue;
+        if (call->is_granted) return false;
+        waits = true;
+    }
+    return waits;
+}
+
+bool tt_exchange_is_behind(const struct tt_group_exchange *exchange, const struct tt_fabric *fabric)
+{
+    const struct tt_device_flow *flow = next_missing(exchange, fabric, 0);
+    if (!flow) return false;
+    for (; flow; flow = next_missing(exchange, fabric, after(exchange, flow)))
+        if (!is_behind(exchange, flow)) return false;
+    return true;
+}
+
+/* Whether a message is in the host's link from the peer: it was sent from memory of the host. */
 static bool has_sent_on_host(struct tt_fabric *fabric, int peer)
 {
     struct tt_message message;
@@ -77,7 +100,15 @@ void tt_exchange_missing(const struct tt_group_exchange *exchange, struct tt_fab
         char name[128];
         if (n++ >= MOST_LISTED) continue;
         tt_fabric_name_rank(fabric, (int)flow->peer, name, sizeof name);
-        const bool elsewhere = !flow->outgoing && has_sent_on_host(fabric, (int)flow->peer);
+        if (is_behind(exchange, flow)) {
+            used += (size_t)snprintf(text + used, size - used,
+                                     "; its messages %s %s wait for an earlier %s of this rank",
+                                     flow->outgoing ? "to" : "from", name,
+                                     flow->outgoing ? "send" : "receive");
+            continue;
+        }
+        const bool elsewhere = !flow->outgoing && !tt_fabric_is_relayed(fabric, (int)flow->peer) &&
+                               has_sent_on_host(fabric, (int)flow->peer);
         used += (size_t)snprintf(text + used, size - used, "; %s has not yet %s%s", name,
                                  flow->outgoing ? "received all that this rank sends"
                                                 : "sent all that this rank receives",
@@ -130,7 +161,12 @@ tt_status tt_exchange_check(const struct tt_group_exchange *exchange, struct tt_
                             int64_t *gone_ns)
 {
     const struct tt_device_flow *flow = next_missing(exchange, fabric, 0);
-    for (; flow; flow = next_missing(exchange, fabric, after(exchange, flow)))
-        TT_TRY(check_peer(fabric, (int)flow->peer, gone_ns));
+    for (; flow; flow = next_missing(exchange, fabric, after(exchange, flow))) {
+        const int peer = (int)flow->peer;
+        /* What a rank without a GPU has sent stays in its link until the kernel has begun. */
+        const bool has_come =
+            !flow->outgoing && tt_fabric_is_relayed(fabric, peer) && has_sent_on_host(fabric, peer);
+        if (!has_come) TT_TRY(check_peer(fabric, peer, gone_ns));
+    }
     return TT_OK;
 }

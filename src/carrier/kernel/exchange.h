@@ -6,11 +6,16 @@
 #include "carrier/carrier.h"
 #include "device/call.h"
 
+struct tt_proxy;
+
 struct tt_exchange_call {
     char *data;
     size_t nbytes;
     int peer;
     bool sends;
+    /* of messages with a rank without a GPU (mixed.c) */
+    bool is_granted; /* may be moved */
+    uint64_t turn;   /* among those of the host with that rank; 0: none, or the message is moved */
 };
 
 /* Owned by its works together, one for each stream of the group; the last one frees it. */
@@ -19,12 +24,26 @@ struct tt_group_exchange {
     uint64_t number;                  /* of its kernel; 0: a captured one's, or not begun */
     struct tt_device_exchange *table; /* pinned, written by the kernel; NULL: not launched */
     _Atomic uint64_t *held;           /* of the table: 0 is stored when the last work is done */
-    int ncalls;
-    struct tt_exchange_call calls[]; /* in the order of the group */
+    int ncalls, nbegun;               /* nbegun: of the first ones; owner: the issuing thread */
+    /* In the order of the group. Their turns: owner: the issuing thread until the exchange is
+     * launched, then who has entered the engine */
+    struct tt_exchange_call calls[];
 };
 
 /* One of its works is done, or will not be. */
 void tt_exchange_release(struct tt_group_exchange *exchange);
+
+/* The next call of the exchange begins. A message with a rank without a GPU gets a turn among those
+ * of the host with that rank, which the rank takes in the order of the group. By the issuing
+ * thread. */
+void tt_exchange_take_turn(struct tt_group_exchange *exchange, struct tt_comm_core *core);
+/* Lets those be moved that have their turn, and ends the turns of those that are moved. By who has
+ * entered the engine. */
+void tt_exchange_look_at_turns(struct tt_group_exchange *exchange, struct tt_engine *engine,
+                               struct tt_proxy *proxy);
+/* Whether all messages that are missing wait for earlier calls of this rank. */
+bool tt_exchange_is_behind(const struct tt_group_exchange *exchange,
+                           const struct tt_fabric *fabric);
 
 /* "send to 1 (400 bytes)", "group of 3 sends and receives". */
 void tt_exchange_describe(const struct tt_group_exchange *exchange, char *text, size_t size);

@@ -127,8 +127,10 @@ tt_status tt_kernel_gather(struct tt_calls *calls)
         free(made);
         return n;
     }
-    for (struct tt_pending_call *call = calls->first; call; call = call->next)
+    for (struct tt_pending_call *call = calls->first; call; call = call->next) {
         call->is_gone = is_p2p(call);
+        if (call->is_gone) call->exchange = made[find_like(made, n, call, true)].exchange;
+    }
     tt_calls_drop_gone(calls);
     for (int i = 0; i < n; i++) tt_calls_add(calls, &made[i]);
     calls->memory = made;
@@ -157,7 +159,7 @@ static uint64_t parts_of(const struct tt_comm_core *comm, size_t nbytes)
 /* A table while it is filled, or, with `table` NULL, counted. */
 struct filling {
     struct tt_device_exchange *table;
-    struct tt_bridge_use *uses; /* [nflows]: of the flows; NULL: nobody wants to know */
+    struct tt_relay_place *uses; /* [nflows]: of the flows; NULL: nobody wants to know */
     uint32_t nflows, ntransfers;
 };
 
@@ -175,7 +177,7 @@ static void add_flows(struct filling *to, const struct tt_comm_core *comm, int p
     for (uint32_t part = 0; part < nparts; part++, to->nflows++) {
         /* The first part has a channel of its own: short messages do not meet collectives. */
         const uint32_t channel = part ? part - 1 : nchannels - 1;
-        if (to->uses) to->uses[to->nflows] = (struct tt_bridge_use){peer, (int)channel, outgoing};
+        if (to->uses) to->uses[to->nflows] = (struct tt_relay_place){peer, (int)channel, outgoing};
         if (!to->table) continue;
         tt_device_flows(to->table)[to->nflows] = (struct tt_device_flow){
             .peer = (uint32_t)peer,
@@ -200,7 +202,9 @@ static void add_peer(struct filling *to, const struct tt_comm_core *comm,
         const struct tt_exchange_call *call = &exchange->calls[i];
         if (call->peer != peer || call->sends != outgoing) continue;
         struct tt_device_transfer transfer = {
-            .data = call->data, .nbytes = call->nbytes, .nparts = parts_of(comm, call->nbytes)};
+            .data = call->data,
+            .nbytes = call->nbytes,
+            .nparts = tt_fabric_is_relayed(comm->fabric, peer) ? 1 : parts_of(comm, call->nbytes)};
         if (peer == comm->rank) {
             while (exchange->calls[s].peer != peer || !exchange->calls[s].sends) s++;
             transfer.source = exchange->calls[s++].data;
@@ -248,7 +252,7 @@ tt_status tt_kernel_bind_exchange(const struct tt_pending_call *pending)
     struct filling count = {.table = NULL};
     if (!comm->kernel->proxy) return TT_OK;
     add_all(&count, comm, pending->exchange);
-    struct tt_bridge_use *uses = malloc((count.nflows + 1) * sizeof *uses);
+    struct tt_relay_place *uses = malloc((count.nflows + 1) * sizeof *uses);
     if (!uses) return tt_fail(TT_ERR_SYSTEM, "out of memory for %u messages", count.nflows);
     struct filling filling = {.uses = uses};
     add_all(&filling, comm, pending->exchange);
@@ -272,7 +276,7 @@ tt_status tt_kernel_fill_exchange(const struct tt_pending_call *pending,
     uint32_t nblocks = nflows < most ? nflows : most;
     if (nflows > nblocks * TT_DEVICE_MOST_FLOWS)
         nblocks = (nflows + TT_DEVICE_MOST_FLOWS - 1) / TT_DEVICE_MOST_FLOWS;
-    if (nblocks > (uint32_t)on->most_blocks) nblocks = (uint32_t)on->most_blocks;
+    if (nblocks > (uint32_t)on->exchange_blocks) nblocks = (uint32_t)on->exchange_blocks;
     if (nflows > nblocks * TT_DEVICE_MOST_FLOWS)
         return tt_fail(TT_ERR_USAGE,
                        "a group exchanges messages with %u peers and directions; a rank's share of "

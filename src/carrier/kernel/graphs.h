@@ -58,7 +58,7 @@ struct tt_graphs {
     int64_t gone_ns; /* until when that one's kernel may see what a rank did that is gone */
     int64_t lost_ns; /* until when the kernel of a collective (`running`) may see what a rank of
                       * another host did before its connection ended; 0: none has */
-    uint64_t told;   /* what other hosts were told last: struct tt_rank_record's replays */
+    uint64_t told;   /* what other hosts were told last: tt_fabric_told_replays */
     int64_t told_ns; /* when */
     struct tt_call_entry *calls; /* [ncalls]: captured collectives that differ */
     uint32_t ncalls, room;

@@ -1,7 +1,8 @@
 /* Calls that kernels carry out. A communicator whose ranks all have a GPU of one host, or, with
- * TUTTI_DEVICE_BRIDGES, of any, runs the calls on the memory of GPUs so. All calls of a rank run in
- * the order in which they were issued, whatever their streams: an event is recorded after each
- * launch, and a launch on another stream than the last one waits for it (launch.c). */
+ * TUTTI_DEVICE_BRIDGES, of any hosts, runs the calls on the memory of GPUs so; with that, ranks
+ * without a GPU may be among them. All calls of a rank run in the order in which they were issued,
+ * whatever their streams: an event is recorded after each launch, and a launch on another stream
+ * than the last one waits for it (launch.c). */
 #ifndef TT_CARRIER_KERNEL_KERNEL_H
 #define TT_CARRIER_KERNEL_KERNEL_H
 
@@ -63,12 +64,14 @@ struct tt_kernel_part {
     /* immutable after init */
     struct tt_device *device;
     struct tt_device_room *room;
-    struct tt_proxy *proxy;           /* NULL: all ranks are of one host */
+    struct tt_hosts *hosts;           /* of the ranks for the room; NULL: all are of one */
+    struct tt_proxy *proxy;           /* NULL: all ranks have GPUs of one host */
     struct tt_device_state *state;    /* device memory */
     void *stream;                     /* for runs that are not launched on a stream of the user */
     void *last;                       /* the event of the last launch */
     struct tt_share_place place;      /* this rank's share of the GPU */
-    int most_blocks;                  /* of one call: what the least share of any rank has */
+    int most_blocks;                  /* of a collective: what the least share of any rank has */
+    int exchange_blocks;              /* of an exchange */
     uint32_t nthreads;                /* of a block */
     size_t most_line_bytes;           /* messages of a block that go as lines, at most */
     struct tt_attended_queue queue;   /* the calls of the user's streams */
@@ -80,7 +83,9 @@ struct tt_kernel_part {
      * of its own process, without a deadline, and when it has aborted; tests change both */
     int64_t held_ms, abort_ms;
     /* owner: the issuing thread */
-    uint64_t exchanges;               /* of the calls that are issued exchanges: turns */
+    uint64_t exchanges;      /* of the calls that are issued exchanges: turns */
+    uint64_t *message_turns; /* [nranks][2], where ranks are mixed, else NULL: of the last message
+                              * from, and to, each rank without a GPU; 0: there was none */
     struct tt_kernel_refusal refusal; /* once there is one, of all later calls too */
     struct tt_launch_run run;
     struct tt_launches launches;
@@ -107,7 +112,24 @@ TT_NODISCARD tt_status tt_kernel_take_place(struct tt_comm_core *core,
                                             const struct tt_carried_config *config,
                                             const struct tt_device_offer *offers, bool *must_fail);
 
-/* Blocks of threads of one call, at most. */
+/* The hosts of the ranks, where each rank without a GPU counts as alone on its own; NULL: all ranks
+ * have GPUs of one host. Owned by the caller. */
+TT_NODISCARD tt_status tt_kernel_find_hosts(const struct tt_fabric *fabric,
+                                            struct tt_hosts **hosts);
+/* Where ranks may be mixed: they are. slot_bytes: of kernels. SYSTEM: out of memory. */
+TT_NODISCARD tt_status tt_kernel_mix(struct tt_comm_core *comm, size_t slot_bytes);
+/* tt_kernel_mix at a rank without a GPU, where offers are of all ranks. Returns the parts into
+ * which it can cut a block at most. */
+int32_t tt_kernel_mix_without_gpu(struct tt_comm_core *comm, const struct tt_device_offer *offers);
+
+/* All ranks have agreed on the least amount that any of them has. */
+void tt_kernel_agree(struct tt_comm_core *comm, int32_t least);
+/* What the rank has of its GPU, as text. */
+void tt_kernel_describe(const struct tt_comm_core *comm, char *text, size_t size);
+/* As struct tt_carrier has it: where ranks are mixed, kernels wait for the turns of their calls. */
+bool tt_kernel_is_held_here(const struct tt_comm_core *core, const _Atomic uint64_t *turns);
+
+/* Blocks of threads of a collective, at most. */
 int tt_kernel_most_parts(const struct tt_kernel_part *part);
 /* What the kernel gets for a collective. SYSTEM: out of pinned memory. */
 TT_NODISCARD tt_status tt_kernel_fill(const struct tt_pending_call *pending, uint64_t number,

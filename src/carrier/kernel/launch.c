@@ -13,15 +13,15 @@
  * the same calls of all its members.
  *
  * A run whose calls are on one stream of the user is launched on that stream: no other stream
- * waits, so no hardware queue is held up (docs/cuda-measured.md). A run of several streams, or
- * without one, is launched on the rank's own stream, which follows the user's and is followed by
- * them; so is one of several that are not a team and have the same stream, where one kernel would
- * wait behind another that waits for it. Each launch records the rank's event `last`, for which the
- * next launch waits if it is on another stream.
+ * waits, so no hardware queue is held up (docs/cuda-measured.md). Two kinds of runs are launched on
+ * the rank's own stream, which follows the user's streams and is followed by them: a run of several
+ * streams or of none; and each of several runs that have the same stream and are no team, because
+ * there one kernel would wait behind another that waits for it. Each launch records the rank's
+ * event `last`, for which the next launch waits if it is on another stream.
  *
- * A launch begins when all its ranks can, and what follows one of its calls waits for all of them.
- * Ranks share one only where none of them waits because of that for what would wait for it
- * (may_share): so that a kernel never waits for one that cannot run. */
+ * A launch begins when all its ranks can begin, and what follows one of its calls waits for all of
+ * its calls. Ranks share a launch only where that makes no rank wait for work that waits for this
+ * rank (may_share). So a kernel never waits for one that cannot run. */
 #include <unistd.h>
 
 #include "base/clock.h"

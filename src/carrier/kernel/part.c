@@ -68,8 +68,10 @@ static void free_all(struct tt_kernel_part *on)
         tt_context_free_host(context, on->life.report);
         tt_gpu_watch_put(on->life.watch);
     }
+    tt_hosts_destroy(on->hosts);
     tt_device_close(on->device);
     tt_kernel_free_batches(on);
+    free(on->message_turns);
     pthread_mutex_destroy(&on->batches_lock);
     free(on);
 }
@@ -170,6 +172,8 @@ static tt_status offer(struct tt_comm_core *comm, const struct tt_carried_config
                        void *written)
 {
     struct tt_device_offer *mine = written;
+    *mine = (struct tt_device_offer){.gpu = -1};
+    if (comm->gpu < 0) return TT_OK; /* the others may have kernels */
     free_left();
     comm->kernel = calloc(1, sizeof *comm->kernel);
     if (!comm->kernel) return tt_fail(TT_ERR_SYSTEM, "out of memory for a communicator on a GPU");
@@ -178,6 +182,7 @@ static tt_status offer(struct tt_comm_core *comm, const struct tt_carried_config
     comm->kernel->abort_ms = ABORT_MS;
     comm->fabric->death_grace_ns = DEATH_MS * INT64_C(1000000);
     TT_TRY(open_gpu(comm, comm->kernel));
+    TT_TRY(tt_kernel_find_hosts(comm->fabric, &comm->kernel->hosts));
     comm->kernel->nthreads = (uint32_t)given->threads;
     comm->kernel->most_line_bytes = given->most_line_bytes;
     const struct tt_device_room_config config = {
@@ -190,7 +195,7 @@ static tt_status offer(struct tt_comm_core *comm, const struct tt_carried_config
         .line_bytes = (size_t)tt_config_int(TT_CONFIG_DEVICE_LINE_BYTES),
         .process_id = comm->fabric->peers[comm->rank].process_id,
         .id = comm->fabric->segment->id,
-        .hosts = comm->fabric->hosts->nhosts > 1 ? comm->fabric->hosts : NULL,
+        .hosts = comm->kernel->hosts,
         .one_process = is_one_process(comm->fabric)};
     TT_TRY(tt_device_room_offer(&comm->kernel->room, &config, mine));
     mine->capacity = tt_device_capacity(comm->kernel->device);
@@ -205,8 +210,13 @@ static tt_status connect_part(struct tt_comm_core *comm, const struct tt_carried
     const struct tt_device_offer *offers = given;
     struct tt_kernel_part *on = comm->kernel;
     *must_fail = false;
+    if (!on) {
+        *amount = tt_kernel_mix_without_gpu(comm, offers);
+        return TT_OK;
+    }
     TT_TRY(tt_device_room_connect(on->room, offers));
-    if (comm->fabric->hosts->nhosts > 1) TT_TRY(tt_proxy_create(&on->proxy, comm, on->room));
+    TT_TRY(tt_kernel_mix(comm, tt_device_room_links(on->room)->slot_bytes));
+    if (on->hosts) TT_TRY(tt_proxy_create(&on->proxy, comm, on->room));
     on->life.proxy = on->proxy;
     comm->fabric->bridged = on->proxy;
     TT_TRY(tt_kernel_take_place(comm, config, offers, must_fail));
@@ -214,15 +224,14 @@ static tt_status connect_part(struct tt_comm_core *comm, const struct tt_carried
         "communicator %s: rank %d is on GPU %d with %d other ranks; at most %d blocks a call%s%s",
         comm->name, comm->rank, comm->gpu, tt_device_room_sharers(on->room) - 1, on->most_blocks,
         on->place.takes_turns ? ", in turn with other communicators, which have all blocks" : "",
-        on->proxy ? "; to each rank of another host by a bridge, over what reaches that rank" : "");
+        !on->proxy                     ? ""
+        : comm->fabric->mixed.is_mixed ? "; to each rank without a GPU by a relay, to each rank "
+                                         "with one of another host by a bridge"
+                                       : "; to each rank of another host by a bridge, over what "
+                                         "reaches that rank");
     TT_TRY(tt_kernel_probe(comm, false));
     *amount = on->most_blocks;
     return TT_OK;
-}
-
-static void agree(struct tt_comm_core *comm, int32_t least)
-{
-    comm->kernel->most_blocks = least;
 }
 
 /* ---- The end -------------------------------------------------------------------------------- */
@@ -237,13 +246,13 @@ static uint64_t last_done(const struct tt_comm_core *comm)
 }
 
 /* Whether a rank has ended all calls of kernels that this rank has, has left or died; one of
- * another host, which uses no memory of this rank: whether it has taken all messages of this rank,
- * has left or died, or gets nothing because this rank has aborted. */
+ * another host, or without a GPU, which uses no memory of this rank: whether it has taken all
+ * messages of this rank, has left or died, or gets nothing because this rank has aborted. */
 static bool has_done(const struct tt_comm_core *comm, int rank)
 {
     const struct tt_rank_record *record = tt_fabric_record(comm->fabric, rank);
     const uint64_t last = last_done(comm);
-    if (!tt_fabric_is_local(comm->fabric, rank))
+    if (!tt_fabric_is_local(comm->fabric, rank) || tt_fabric_is_relayed(comm->fabric, rank))
         return atomic_load(&comm->fabric->aborted) || tt_proxy_has_ended(comm->kernel->proxy, rank);
     return (atomic_load_explicit(&record->done, memory_order_acquire) >= last &&
             tt_graphs_has_replayed(comm, rank)) ||
@@ -368,14 +377,16 @@ static bool await_own(const struct tt_kernel_part *on)
 static void close_part(struct tt_comm_core *comm)
 {
     struct tt_kernel_part *on = comm->kernel;
-    if (!on) return;
-    tt_launching_close(&on->launching);
-    tt_attended_close(&on->queue);
-    free_all(on);
-    comm->kernel = NULL;
-    comm->context = NULL;
-    comm->fabric->death_grace_ns = 0;
-    comm->fabric->bridged = false;
+    if (on) {
+        tt_launching_close(&on->launching);
+        tt_attended_close(&on->queue);
+        free_all(on);
+        comm->kernel = NULL;
+        comm->context = NULL;
+        comm->fabric->death_grace_ns = 0;
+        comm->fabric->bridged = false;
+    }
+    comm->fabric->mixed = (struct tt_mixed_ranks){.is_mixed = false};
 }
 
 /* Kernels count messages on the GPU: replays have no turns. */
@@ -426,7 +437,8 @@ static bool has_sent_replays(struct tt_comm_core *comm, bool *has_marked)
     if (!on->proxy || !on->graphs || !tt_kernel_has_ended(&on->life)) return true;
     if (tt_fabric_failure(comm->fabric, NULL) || atomic_load(&comm->fabric->aborted)) return true;
     if (!tt_engine_try_enter(&comm->engine)) return false;
-    const bool sent = tt_proxy_has_sent(on->proxy, TT_BRIDGE_REPLAYS, has_marked);
+    const bool sent = tt_proxy_has_sent(on->proxy, TT_BRIDGE_ALL_REPLAYS, has_marked) &&
+                      tt_proxy_has_sent_replays(on->proxy);
     tt_engine_leave(&comm->engine);
     return sent;
 }
@@ -451,19 +463,6 @@ static size_t bytes(const struct tt_comm_core *comm)
     return comm->kernel->proxy ? tt_proxy_bytes(comm->kernel->proxy) : 0;
 }
 
-static void describe(const struct tt_comm_core *comm, char *text, size_t size)
-{
-    const struct tt_kernel_part *on = comm->kernel;
-    char bridges[64] = "";
-    if (on->proxy)
-        snprintf(bridges, sizeof bridges, "; its bridges to other hosts have %.1f MiB, pinned",
-                 (double)tt_proxy_bytes(on->proxy) / (1 << 20));
-    snprintf(text, size,
-             "by kernels of at most %d blocks; its links have %.1f MiB of %d MiB at most%s",
-             on->most_blocks, (double)tt_device_room_bytes(on->room) / (1 << 20),
-             TT_DEVICE_BUDGET >> 20, bridges);
-}
-
 /* Kernels of one host use no device of the network. */
 static void register_memory(struct tt_comm_core *comm, void *memory, size_t nbytes, void **handle)
 {
@@ -481,13 +480,13 @@ const struct tt_carried tt_carried_kernel = {.offer_bytes = sizeof(struct tt_dev
                                              .connect = connect_part,
                                              .examine = tt_kernel_examine,
                                              .measure = tt_kernel_measure,
-                                             .agree = agree,
+                                             .agree = tt_kernel_agree,
                                              .close = close_part,
                                              .end_turns = end_turns,
                                              .leave = leave_part,
                                              .look = tt_graphs_look,
                                              .settle = settle,
                                              .bytes = bytes,
-                                             .describe = describe,
+                                             .describe = tt_kernel_describe,
                                              .register_memory = register_memory,
                                              .deregister = deregister};

@@ -9,6 +9,8 @@ int tt_kernel_absent_rank(const struct tt_comm_core *comm, const struct tt_group
     const int n = exchange ? exchange->ncalls : comm->nranks;
     for (int i = 0; i < n; i++) {
         const int rank = exchange ? exchange->calls[i].peer : i;
+        /* Whether a rank without a GPU had sent what is received the call's checks say. */
+        if (exchange && tt_fabric_is_relayed(comm->fabric, rank)) continue;
         if (!tt_fabric_lends(comm->fabric, rank, turn)) return rank;
     }
     return -1;
@@ -33,7 +35,9 @@ static uint64_t lenders_of(const struct tt_comm_core *comm,
 {
     uint64_t lenders = exchange ? 0 : UINT64_MAX;
     for (int i = 0; exchange && i < exchange->ncalls; i++) {
-        if (!tt_fabric_is_local(comm->fabric, exchange->calls[i].peer)) continue;
+        if (!tt_fabric_is_local(comm->fabric, exchange->calls[i].peer) ||
+            tt_fabric_is_relayed(comm->fabric, exchange->calls[i].peer))
+            continue;
         lenders |= tt_fabric_lender(comm->fabric, exchange->calls[i].peer);
     }
     return lenders;

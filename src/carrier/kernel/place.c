@@ -1,6 +1,7 @@
 /* Which part of its GPU a rank gets: the blocks of threads that it may have there at the same time,
  * and a warning where ranks that share a GPU are slow. */
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -67,6 +68,7 @@ static tt_status find_blocks(const struct tt_comm_core *comm, const struct tt_de
     *nblocks = (flows + TT_DEVICE_MOST_FLOWS - 1) / TT_DEVICE_MOST_FLOWS;
     if (*nblocks < nchannels) *nblocks = nchannels;
     for (int r = 0; r < comm->nranks; r++) {
+        if (offers[r].gpu < 0) continue;
         const struct use use = use_of(offers, comm->nranks, r);
         const int part = use.capacity / use.nranks;
         if (part < TT_DEVICE_MOST_CHANNELS || use.nranks > TT_MOST_KERNELS) {
@@ -148,4 +150,29 @@ tt_status tt_kernel_take_place(struct tt_comm_core *comm, const struct tt_carrie
     TT_TRY(take_share(comm, config, offers, nblocks));
     warn_of_time_slices(comm, config, offers);
     return TT_OK;
+}
+
+/* A rank without a GPU limits programs, which all ranks cut alike. It has no part in how kernels
+ * move messages. */
+void tt_kernel_agree(struct tt_comm_core *comm, int32_t least)
+{
+    struct tt_kernel_part *on = comm->kernel;
+    comm->fabric->mixed.nparts = least;
+    if (!on) return;
+    on->exchange_blocks = comm->fabric->mixed.is_mixed ? on->most_blocks : least;
+    on->most_blocks = least;
+}
+
+void tt_kernel_describe(const struct tt_comm_core *comm, char *text, size_t size)
+{
+    const struct tt_kernel_part *on = comm->kernel;
+    char pinned[96] = "";
+    if (on->proxy)
+        snprintf(pinned, sizeof pinned, "; its %sbridges to other hosts have %.1f MiB, pinned",
+                 comm->fabric->mixed.is_mixed ? "relays to ranks without a GPU and " : "",
+                 (double)tt_proxy_bytes(on->proxy) / (1 << 20));
+    snprintf(text, size,
+             "by kernels of at most %d blocks; its links have %.1f MiB of %d MiB at most%s",
+             on->most_blocks, (double)tt_device_room_bytes(on->room) / (1 << 20),
+             TT_DEVICE_BUDGET >> 20, pinned);
 }

@@ -1,4 +1,4 @@
-/* The thread that moves messages over bridges, and the pinned memory of their ends. */
+/* The thread that moves messages over bridges and relays, and the pinned memory of their ends. */
 #include "carrier/kernel/proxy.h"
 
 #include <pthread.h>
@@ -10,6 +10,7 @@
 #include "base/pause.h"
 #include "base/thread.h"
 #include "carrier/kernel/kernel.h"
+#include "carrier/kernel/relay.h"
 #include "device/call.h"
 #include "driver/context.h"
 #include "program/program.h"
@@ -41,7 +42,10 @@ struct tt_proxy {
     _Atomic size_t nbytes; /* of them; writer: the issuing thread */
     /* owner: who has entered the engine */
     struct tt_bridges *bridges;
+    struct tt_relays *relays; /* NULL: all ranks have GPUs */
     bool ends;
+    bool marks_replays; /* TT_BRIDGE_REPLAYS is set: */
+    uint64_t nmarked;   /* collectives of replays that had ended then */
     /* owner: its thread */
     uint64_t nbegun;  /* kernels that had begun when it last looked at the bridges */
     int64_t moved_ns; /* when it last had something to do */
@@ -73,7 +77,7 @@ static bool awaits(const struct tt_proxy *proxy)
 static bool has_stopped(const struct tt_fabric *fabric)
 {
     return tt_fabric_failure(fabric, NULL) || atomic_load(&fabric->aborted) ||
-           tt_wires_have_left(fabric->wires);
+           (fabric->wires && tt_wires_have_left(fabric->wires));
 }
 
 /* A rank of another host. By who has entered the engine. */
@@ -87,21 +91,40 @@ static bool is_gone(const void *arg, int rank)
            tt_wires_lost_peer(fabric->wires, rank);
 }
 
-/* Whether a rank that is gone is missed the checks of calls say. A connection that the program has
- * closed is a failure at once: what kernels send over it is lost, and no check may say so. */
-static tt_status move_entered(struct tt_proxy *proxy)
+static tt_status move_all(struct tt_proxy *proxy)
 {
-    struct tt_fabric *fabric = proxy->comm->fabric;
-    tt_wires_spare(fabric->wires, true);
-    const tt_status moved = tt_bridges_move(proxy->bridges);
-    tt_wires_spare(fabric->wires, false);
-    if (moved < 0 && !tt_fabric_failure(fabric, NULL))
-        tt_ignore(tt_fabric_fail(fabric, moved, "%s", tt_last_error()));
+    const tt_status bridged = tt_bridges_move(proxy->bridges);
+    const tt_status relayed = proxy->relays && bridged >= 0 ? tt_relays_move(proxy->relays) : TT_OK;
+    return !proxy->relays || bridged < 0 || relayed > 0 ? bridged : relayed;
+}
+
+/* A connection that the program has closed is a failure at once: what kernels send over it is lost,
+ * and no check may say so. */
+static void drive_wires(struct tt_fabric *fabric)
+{
     tt_ignore(tt_wires_progress(fabric->wires));
     const char *closed = tt_wires_closed_here(fabric->wires);
     if (closed) tt_ignore(tt_fabric_fail(fabric, TT_ERR_USAGE, "%s", closed));
+}
+
+/* Whether a rank that is gone is missed the checks of calls say. */
+static tt_status move_entered(struct tt_proxy *proxy)
+{
+    struct tt_fabric *fabric = proxy->comm->fabric;
+    if (fabric->wires) tt_wires_spare(fabric->wires, true);
+    const tt_status moved = move_all(proxy);
+    if (fabric->wires) tt_wires_spare(fabric->wires, false);
+    if (moved < 0 && !tt_fabric_failure(fabric, NULL))
+        tt_ignore(tt_fabric_fail(fabric, moved, "%s", tt_last_error()));
+    if (fabric->wires) drive_wires(fabric);
     if (tt_fabric_failure(fabric, NULL)) tt_fabric_pass_on(fabric);
     return moved;
+}
+
+static bool have_work(const struct tt_proxy *proxy)
+{
+    return tt_bridges_have_work(proxy->bridges) ||
+           (proxy->relays && tt_relays_have_work(proxy->relays));
 }
 
 /* TT_OK: something was moved. *idle: nothing is awaited. */
@@ -112,11 +135,13 @@ static tt_status move(struct tt_proxy *proxy, bool *idle)
     *idle = false;
     proxy->nbegun = count_begun(proxy);
     if (!tt_engine_try_enter(engine)) return moved;
-    if (has_stopped(engine->fabric))
+    if (has_stopped(engine->fabric)) {
         *idle = true;
-    else
+    } else {
         moved = move_entered(proxy);
-    if (!*idle && moved) *idle = !awaits(proxy) && !tt_bridges_have_work(proxy->bridges);
+        (void)tt_proxy_has_sent_replays(proxy);
+    }
+    if (!*idle && moved) *idle = !awaits(proxy) && !have_work(proxy);
     tt_engine_leave(engine);
     return moved;
 }
@@ -196,9 +221,11 @@ tt_status tt_proxy_create(struct tt_proxy **out, struct tt_comm_core *comm,
                                          .nslots = links->nslots,
                                          .slot_bytes = links->slot_bytes},
                                .process = getpid()};
-    const tt_status status =
-        tt_bridges_create(&proxy->bridges, &proxy->shape, is_gone, comm->fabric);
+    tt_status status = tt_bridges_create(&proxy->bridges, &proxy->shape, is_gone, comm->fabric);
+    if (!status && comm->fabric->mixed.is_mixed)
+        status = tt_relays_create(&proxy->relays, &proxy->shape);
     if (status) {
+        tt_bridges_destroy(proxy->bridges);
         free(proxy);
         return status;
     }
@@ -221,29 +248,62 @@ void tt_proxy_wake(struct tt_proxy *proxy)
 
 void tt_proxy_end(struct tt_proxy *proxy)
 {
+    struct tt_wires *wires = proxy->comm->fabric->wires;
     tt_engine_enter(&proxy->comm->engine);
     tt_bridges_end(proxy->bridges);
     proxy->ends = true;
-    /* Of the last replays, too: peers do not miss this rank if it dies while it waits to leave. */
-    (void)tt_wires_send_record(proxy->comm->fabric->wires);
+    (void)tt_proxy_has_sent_replays(proxy);
+    if (wires) (void)tt_wires_send_record(wires);
     tt_engine_leave(&proxy->comm->engine);
     tt_proxy_wake(proxy);
 }
 
+/* Calls end when a relay has moved all of theirs, and nothing is moved without a call. */
 bool tt_proxy_has_ended(struct tt_proxy *proxy, int rank)
 {
+    if (tt_fabric_is_relayed(proxy->comm->fabric, rank)) return true;
     tt_engine_enter(&proxy->comm->engine);
     const bool ended = tt_bridges_has_ended(proxy->bridges, rank);
+    if (ended) (void)tt_proxy_has_sent_replays(proxy); /* for this rank's last record */
     tt_engine_leave(&proxy->comm->engine);
     return ended;
 }
 
 bool tt_proxy_has_sent(struct tt_proxy *proxy, enum tt_bridge_mark mark, bool *has_marked)
 {
+    const struct tt_wires *wires = proxy->comm->fabric->wires;
     if (!*has_marked) tt_bridges_mark(proxy->bridges, mark);
     *has_marked = true;
-    return !tt_wires_closed_here(proxy->comm->fabric->wires) &&
-           tt_bridges_have_sent(proxy->bridges, mark);
+    if (wires && tt_wires_closed_here(wires)) return false;
+    return tt_bridges_have_sent(proxy->bridges, mark) &&
+           (!proxy->relays || tt_relays_have_sent(proxy->relays, mark == TT_BRIDGE_EXCHANGES));
+}
+
+/* After tt_proxy_end: whether no rank needs anything more of this one. */
+static bool all_have_ended(const struct tt_proxy *proxy)
+{
+    const struct tt_fabric *fabric = proxy->comm->fabric;
+    for (int r = 0; proxy->ends && r < fabric->nranks; r++)
+        if (!tt_fabric_is_local(fabric, r) && !tt_bridges_has_ended(proxy->bridges, r))
+            return false;
+    return proxy->ends;
+}
+
+/* The count is read before the mark is set: the messages of these calls are published. At the end
+ * peers are told at once, so that nobody misses this rank if it dies while it waits to leave. */
+bool tt_proxy_has_sent_replays(struct tt_proxy *proxy)
+{
+    struct tt_fabric *fabric = proxy->comm->fabric;
+    const uint64_t nended = tt_read_word(&proxy->comm->kernel->life.report->nreplayed);
+    if (nended == atomic_load_explicit(&fabric->replays_sent, memory_order_relaxed)) return true;
+    const bool are_taken = all_have_ended(proxy);
+    if (are_taken || !proxy->marks_replays) proxy->nmarked = nended;
+    if (!are_taken && !tt_proxy_has_sent(proxy, TT_BRIDGE_REPLAYS, &proxy->marks_replays))
+        return false;
+    proxy->marks_replays = false;
+    atomic_store_explicit(&fabric->replays_sent, proxy->nmarked, memory_order_relaxed);
+    if (proxy->ends && fabric->wires) (void)tt_wires_send_record(fabric->wires);
+    return proxy->nmarked == nended;
 }
 
 size_t tt_proxy_bytes(const struct tt_proxy *proxy)
@@ -273,6 +333,7 @@ void tt_proxy_destroy(struct tt_proxy *proxy, struct tt_context *context)
         free(pinned);
     }
     tt_bridges_destroy(proxy->bridges);
+    tt_relays_destroy(proxy->relays);
     pthread_cond_destroy(&proxy->changed);
     pthread_mutex_destroy(&proxy->lock);
     free(proxy);
@@ -280,25 +341,49 @@ void tt_proxy_destroy(struct tt_proxy *proxy, struct tt_context *context)
 
 /* ---- Binding -------------------------------------------------------------------------------- */
 
-static bool is_new(const struct tt_proxy *proxy, const struct tt_bridge_use *use)
+static bool is_new(const struct tt_proxy *proxy, const struct tt_relay_place *use)
 {
-    return !tt_fabric_is_local(proxy->comm->fabric, use->peer) &&
+    const struct tt_fabric *fabric = proxy->comm->fabric;
+    if (tt_fabric_is_relayed(fabric, use->peer)) return !tt_relays_has(proxy->relays, use);
+    return !tt_fabric_is_local(fabric, use->peer) &&
            !tt_bridges_has(proxy->bridges, use->peer, use->channel, use->outgoing);
 }
 
-/* In the first spare memory, where it stays spare if the end is not bound. Peers hear of the end
- * when kernels can find it. */
-static tt_status bind_end(struct tt_proxy *proxy, const struct tt_bridge_use *use)
+/* With the engine entered. */
+static tt_status bind_bridge(struct tt_proxy *proxy, const struct tt_relay_place *use,
+                             const struct tt_device_end *end)
 {
     struct tt_fabric *fabric = proxy->comm->fabric;
     const int channel = tt_fabric_bridge_channel(fabric);
     const struct tt_bridge_pair pair = {tt_fabric_tx(fabric, use->peer, channel),
                                         tt_fabric_rx(fabric, use->peer, channel)};
+    return tt_bridges_bind(proxy->bridges, use->peer, use->channel, &pair, end);
+}
+
+/* With the engine entered. Kernels have as many channels of collectives as the host, and the last
+ * one too is of sends and receives. */
+static tt_status bind_relay(struct tt_proxy *proxy, const struct tt_relay_place *use,
+                            const struct tt_device_end *end)
+{
+    struct tt_fabric *fabric = proxy->comm->fabric;
+    const bool of_exchanges = (uint32_t)use->channel == proxy->shape.nchannels - 1;
+    const int channel = of_exchanges ? tt_fabric_p2p_channel(fabric) : use->channel;
+    struct tt_link *link = use->outgoing ? tt_fabric_tx(fabric, use->peer, channel)
+                                         : tt_fabric_rx(fabric, use->peer, channel);
+    return tt_relays_bind(proxy->relays, use, link, end);
+}
+
+/* In the first spare memory, where it stays spare if the end is not bound. Peers hear of the end
+ * when kernels can find it. */
+static tt_status bind_end(struct tt_proxy *proxy, const struct tt_relay_place *use)
+{
+    const bool is_relayed = tt_fabric_is_relayed(proxy->comm->fabric, use->peer);
     struct tt_device_end end;
-    tt_bridges_lay(&proxy->shape, use->outgoing, proxy->spare, &end);
+    (is_relayed ? tt_relays_lay : tt_bridges_lay)(&proxy->shape, use->outgoing, proxy->spare, &end);
     TT_TRY(tt_device_room_bind(proxy->room, use->peer, use->channel, &end));
     tt_engine_enter(&proxy->comm->engine);
-    const tt_status status = tt_bridges_bind(proxy->bridges, use->peer, use->channel, &pair, &end);
+    const tt_status status =
+        is_relayed ? bind_relay(proxy, use, &end) : bind_bridge(proxy, use, &end);
     tt_engine_leave(&proxy->comm->engine);
     if (status) return status;
     proxy->spare += tt_bridge_bytes(&proxy->shape);
@@ -327,7 +412,7 @@ static tt_status pin(struct tt_proxy *proxy, size_t nends)
     return TT_OK;
 }
 
-tt_status tt_proxy_bind(struct tt_proxy *proxy, const struct tt_bridge_use *uses, int nuses)
+tt_status tt_proxy_bind(struct tt_proxy *proxy, const struct tt_relay_place *uses, int nuses)
 {
     size_t nnew = 0;
     for (int i = 0; i < nuses; i++) nnew += is_new(proxy, &uses[i]);
@@ -338,7 +423,7 @@ tt_status tt_proxy_bind(struct tt_proxy *proxy, const struct tt_bridge_use *uses
     return start(proxy);
 }
 
-static bool has_use(const struct tt_bridge_use *uses, int nuses, const struct tt_bridge_use *use)
+static bool has_use(const struct tt_relay_place *uses, int nuses, const struct tt_relay_place *use)
 {
     for (int i = 0; i < nuses; i++)
         if (uses[i].peer == use->peer && uses[i].channel == use->channel &&
@@ -352,10 +437,10 @@ tt_status tt_proxy_bind_program(struct tt_proxy *proxy, const struct tt_program 
                                 int copies)
 {
     const struct tt_program_link *links = tt_program_links(program);
-    struct tt_bridge_use uses[TT_DEVICE_MOST_CHANNELS * TT_DEVICE_MOST_ENDS];
+    struct tt_relay_place uses[TT_DEVICE_MOST_CHANNELS * TT_DEVICE_MOST_ENDS];
     int nuses = 0;
     for (uint32_t i = 0; i < program->nlinks; i++) {
-        const struct tt_bridge_use use = {links[i].peer, links[i].channel, links[i].outgoing};
+        const struct tt_relay_place use = {links[i].peer, links[i].channel, links[i].outgoing};
         if (!has_use(uses, nuses, &use)) uses[nuses++] = use;
     }
     for (int copy = 0; copy < copies; copy++) {
@@ -363,4 +448,46 @@ tt_status tt_proxy_bind_program(struct tt_proxy *proxy, const struct tt_program 
         for (int i = 0; i < nuses; i++) uses[i].channel += program->nchannels;
     }
     return TT_OK;
+}
+
+/* ---- Calls that begin ----------------------------------------------------------------------- */
+
+/* The messages of one side of a step, in all rounds. */
+static void grant_links(struct tt_proxy *proxy, const struct tt_program_link *links, uint32_t n,
+                        int channel, uint64_t nrounds)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const struct tt_relay_place place = {links[i].peer, channel, links[i].outgoing};
+        if (tt_fabric_is_relayed(proxy->comm->fabric, place.peer))
+            tt_relays_grant(proxy->relays, &place, nrounds);
+    }
+}
+
+void tt_proxy_grant_program(struct tt_proxy *proxy, const struct tt_program *program,
+                            const struct tt_binding *binding)
+{
+    const struct tt_program_link *links = tt_program_links(program);
+    if (!proxy->relays) return;
+    for (int part = 0; part < binding->copies * program->nchannels; part++) {
+        const int channel = part % program->nchannels;
+        const uint32_t nsteps = tt_program_channel(program, channel)->nsteps;
+        for (uint32_t s = 0; s < nsteps; s++) {
+            const struct tt_program_step *step = tt_program_step(program, channel, s);
+            grant_links(proxy, links + step->recv, step->nrecv, part, binding->nrounds);
+            grant_links(proxy, links + step->send, step->nsend, part, binding->nrounds);
+        }
+    }
+    tt_proxy_wake(proxy); /* its kernel may have ended before: nothing else wakes the proxy */
+}
+
+void tt_proxy_grant_send(struct tt_proxy *proxy, int peer, bool outgoing, size_t nbytes)
+{
+    const struct tt_relay_place place = {peer, (int)proxy->shape.nchannels - 1, outgoing};
+    tt_relays_grant(proxy->relays, &place, tt_relay_messages(&proxy->shape, nbytes));
+}
+
+bool tt_proxy_has_moved(const struct tt_proxy *proxy, int peer, bool outgoing)
+{
+    return tt_relays_have_moved(
+        proxy->relays, &(struct tt_relay_place){peer, (int)proxy->shape.nchannels - 1, outgoing});
 }

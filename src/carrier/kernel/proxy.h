@@ -1,6 +1,6 @@
-/* The proxy: the thread of a communicator on several hosts that moves messages over the bridges of
- * its kernels (bridge.h). It moves only while nobody else has entered the engine, never calls the
- * driver, and looks at no deadline: the attendant does.
+/* The proxy: the thread of a communicator that moves messages over the bridges and relays of its
+ * kernels (bridge.h, relay.h). It moves only while nobody else has entered the engine, never calls
+ * the driver, and looks at no deadline: the attendant does.
  *
  * A bridge's end takes pinned memory when the first call that uses it is issued. The memory stays
  * as long as kernels may run. */
@@ -8,38 +8,45 @@
 #define TT_CARRIER_KERNEL_PROXY_H
 
 #include "carrier/carrier.h"
-#include "carrier/kernel/bridge.h"
+#include "carrier/kernel/relay.h"
 #include "transport/device/device_room.h"
 
 struct tt_proxy;
 
-/* An end of a bridge. */
-struct tt_bridge_use {
-    int peer, channel;
-    bool outgoing;
-};
-
-/* For a communicator whose fabric has a channel for bridges. The room is borrowed. */
+/* For a communicator whose fabric has a channel for bridges, and knows whether its ranks are mixed.
+ * The room is borrowed. */
 TT_NODISCARD tt_status tt_proxy_create(struct tt_proxy **proxy, struct tt_comm_core *comm,
                                        struct tt_device_room *room);
 /* The ends of bridges that so many copies of a program use. By the issuing thread. SYSTEM: out of
  * memory, or of threads. */
 TT_NODISCARD tt_status tt_proxy_bind_program(struct tt_proxy *proxy,
                                              const struct tt_program *program, int copies);
-/* The ends of bridges among these uses, of which no two are equal and some may be of ranks of this
- * host. By the issuing thread. */
-TT_NODISCARD tt_status tt_proxy_bind(struct tt_proxy *proxy, const struct tt_bridge_use *uses,
+/* The ends of bridges and relays among these uses, of which no two are equal and some may be of
+ * ranks that reach this one's device memory. By the issuing thread. */
+TT_NODISCARD tt_status tt_proxy_bind(struct tt_proxy *proxy, const struct tt_relay_place *uses,
                                      int nuses);
+/* A collective has begun, in its turn: what it has on relays may be moved. By who has entered the
+ * engine. */
+void tt_proxy_grant_program(struct tt_proxy *proxy, const struct tt_program *program,
+                            const struct tt_binding *binding);
+/* A message to, or from, a rank without a GPU has its turn, and may be moved. By who has entered
+ * the engine. */
+void tt_proxy_grant_send(struct tt_proxy *proxy, int peer, bool outgoing, size_t nbytes);
+/* Whether all such messages so far are moved. */
+bool tt_proxy_has_moved(const struct tt_proxy *proxy, int peer, bool outgoing);
 /* A call is going to be launched. Any thread. */
 void tt_proxy_wake(struct tt_proxy *proxy);
 /* No call comes any more. */
 void tt_proxy_end(struct tt_proxy *proxy);
-/* After tt_proxy_end: whether the rank, of another host, has taken all that this one has sent, or
- * is gone. */
+/* After tt_proxy_end: whether the rank, of another host or without a GPU, has taken all that this
+ * one has sent, or is gone. */
 bool tt_proxy_has_ended(struct tt_proxy *proxy, int rank);
 /* Whether all that kernels had published is on its way which was marked (bridge.h): at the first
  * look, with *has_marked false. By who has entered the engine. */
 bool tt_proxy_has_sent(struct tt_proxy *proxy, enum tt_bridge_mark mark, bool *has_marked);
+/* Whether all collectives of replays that have ended are on their way: counts in the fabric how
+ * many are, which other hosts are told. By who has entered the engine, while kernels may run. */
+bool tt_proxy_has_sent_replays(struct tt_proxy *proxy);
 /* Bytes of pinned memory held. */
 size_t tt_proxy_bytes(const struct tt_proxy *proxy);
 /* Nothing is moved any more when this returns. NULL is allowed. */

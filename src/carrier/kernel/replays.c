@@ -365,8 +365,7 @@ static void fail_left_locked(const struct tt_graphs *graphs, uint64_t replay)
 static void tell_hosts_locked(struct tt_graphs *graphs, const struct seen *seen)
 {
     struct tt_engine *engine = &graphs->comm->engine;
-    const uint64_t replays =
-        atomic_load_explicit(&engine->fabric->record->replays, memory_order_relaxed);
+    const uint64_t replays = tt_fabric_told_replays(engine->fabric);
     const bool again = replays == graphs->told;
     if (!engine->fabric->wires || (again && !seen->runs) ||
         tt_now_ns() - graphs->told_ns < (again ? TELL_AGAIN_MS : TELL_MS) * INT64_C(1000000))

@@ -114,7 +114,9 @@ static tt_status ready(struct tt_work *work)
 static tt_status start_collective(struct tt_work *work)
 {
     struct tt_wires *wires = work->engine->fabric->wires;
+    struct tt_proxy *proxy = own(work)->life->proxy;
     tt_record_entry(work->engine, work->collective.call, work->turn);
+    if (proxy) tt_proxy_grant_program(proxy, tt_work_program(work), work->collective.binding);
     if (wires) tt_wires_send_record(wires);
     return TT_OK;
 }
@@ -159,6 +161,8 @@ static tt_status advance(struct tt_work *work)
 {
     const struct tt_kernel_work *mine = own(work);
     const struct tt_device_report *report = mine->life->report;
+    if (mine->exchange && work->engine->fabric->mixed.is_mixed)
+        tt_exchange_look_at_turns(mine->exchange, work->engine, mine->life->proxy);
     const bool ended = read_word(&report->ended) >= mine->number;
     const uint32_t failure = __atomic_load_n(&report->failure, __ATOMIC_ACQUIRE);
     if (!ended && !(tells_why(failure) && is_failed(mine))) return TT_IN_PROGRESS;
@@ -214,6 +218,8 @@ static tt_status check_exchange(struct tt_work *work)
 {
     struct tt_kernel_work *mine = own(work);
     TT_TRY(tt_gpu_watch_check(mine->life->watch, work->engine->fabric, work, NULL));
+    /* As a call without its turn: its time begins when the earlier calls of this rank have ended */
+    if (tt_exchange_is_behind(mine->exchange, work->engine->fabric)) work->deadline_ns = 0;
     return mine->refusal ? TT_OK
                          : tt_exchange_check(mine->exchange, work->engine->fabric, &mine->gone_ns);
 }
@@ -281,7 +287,8 @@ static void end_collective(struct tt_work *work, tt_status status)
 {
     if (!status) leave_peers(own(work));
     tt_collective_end(work, status);
-    if (!status && own(work)->life->proxy) tt_wires_send_record(work->engine->fabric->wires);
+    struct tt_wires *wires = work->engine->fabric->wires;
+    if (!status && own(work)->life->proxy && wires) tt_wires_send_record(wires);
 }
 
 static void end_exchange(struct tt_work *work, tt_status status)

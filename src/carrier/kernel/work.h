@@ -16,7 +16,7 @@ struct tt_kernel_life {
     /* immutable after init */
     struct tt_device_report *report; /* pinned host memory */
     struct tt_gpu_watch *watch;      /* whether the GPU is lost */
-    struct tt_proxy *proxy;          /* of the part; NULL: all ranks are of one host */
+    struct tt_proxy *proxy;          /* of the part; NULL: it has none */
     int gpu;
     /* atomic: calls whose kernels may use memory of other ranks (tt_fabric_begin_kernel); those
      * that failed, until no kernel of the rank can */
@@ -41,7 +41,7 @@ struct tt_kernel_refusal {
     uint64_t collectives, exchanges;
 };
 
-/* A call. Owned by a batch, or by who runs it. */
+/* A call. Owned by a batch, or by the thread that runs it. */
 struct tt_kernel_work {
     struct tt_work work; /* first: the address of the work is this one's */
     struct tt_kernel_life *life;

@@ -1,7 +1,7 @@
-/* Queues the copies of portions, in a thread of its own. The driver may hold up a call, for example
- * while another thread waits in cuCtxSynchronize; and who runs calls and watches their deadlines
- * must not wait for it, because the GPU may wait for the end of such a call. So that thread says
- * which copies it wants, and looks whether they have been made.
+/* Queues the copies of portions, in a thread of its own, the copier. The driver may hold up a call,
+ * for example while another thread waits in cuCtxSynchronize. A thread that runs calls and watches
+ * their deadlines must not wait for the driver, because the GPU may wait for the end of such a
+ * call. So that thread says which copies it wants, and looks whether the copier has made them.
  *
  * Lock order: none is taken inside the copier's lock. */
 #ifndef TT_CARRIER_STAGED_COPIES_H

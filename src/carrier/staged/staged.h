@@ -80,7 +80,7 @@ struct tt_stage_portions {
     char *users[2]; /* INPUT, OUTPUT: where element 0 of the global naming would lie; of a message:
                      * both the message */
     const char *kept, *kept_end; /* of the caller's memory: not written */
-    /* changed by who runs the call, who then has the lock of the copier; guarded by that lock */
+    /* changed by the thread that runs the call; guarded by the lock of the copier */
     uint64_t want_in, want_out; /* portions whose copies are wanted */
     /* guarded by the lock of the copier */
     struct tt_staged_work *work; /* NULL: it does not run any more */
@@ -105,7 +105,7 @@ struct tt_stage {
     bool has_told;      /* the store to words->ended is queued: the stream's last one */
     bool captured;      /* its stream was being captured when the call was made */
     bool is_collective; /* the call */
-    bool by_host;       /* who runs the call queues the copies, as `portions` says */
+    bool by_host;       /* the thread that runs the call queues the copies, as `portions` says */
     int position;       /* of a collective among its communicator's in the group */
     /* It uses what an earlier collective of its group writes, or a later one uses what it writes */
     bool is_linked;

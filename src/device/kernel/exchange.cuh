@@ -10,9 +10,6 @@
 
 #include "device/kernel/block.cuh"
 
-/* Bytes that a flow copies in one turn at most: others wait for that. */
-enum { TT_FLOW_PIECE = 1 << 20 };
-
 enum tt_flow_state {
     TT_FLOW_MOVES,  /* `now` is being moved */
     TT_FLOW_DRAINS, /* all is sent, not all is received */

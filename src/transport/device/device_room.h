@@ -24,9 +24,11 @@ struct tt_device_room_config {
     int gpu;
     int rank, nranks, nchannels; /* channels: of two ranks, as end.h counts them */
     size_t nslots, slot_bytes, line_bytes;
-    uint64_t process_id;          /* random, one per process: equal means same address space */
-    uint64_t id;                  /* of the ranks of this host, the same on all of them */
-    const struct tt_hosts *hosts; /* borrowed; NULL: all ranks are of one host */
+    uint64_t process_id; /* random, one per process: equal means same address space */
+    uint64_t id;         /* of the ranks of this host, the same on all of them */
+    /* Borrowed; NULL: all ranks are of one host. A rank without a GPU counts as alone on its host
+     */
+    const struct tt_hosts *hosts;
     bool one_process; /* all ranks are in this process: the memory is not opened to others */
 };
 
@@ -57,7 +59,7 @@ struct tt_device_offer {
 TT_NODISCARD tt_status tt_device_room_offer(struct tt_device_room **room,
                                             const struct tt_device_room_config *config,
                                             struct tt_device_offer *mine);
-/* Opens the memory of all others of this host: offers[nranks], all with a GPU. USAGE: a rank has no
+/* Opens the memory of all others of this host: offers[nranks]. USAGE: a rank of this host has no
  * GPU, two ranks' settings differ (names both), or a GPU cannot access a peer's memory (names
  * both). After a failure only destroy may follow. */
 TT_NODISCARD tt_status tt_device_room_connect(struct tt_device_room *room,

@@ -173,18 +173,21 @@ static bool fit_together(const struct tt_device_offer *a, const struct tt_device
 static tt_status check_offers(const struct tt_device_room *room,
                               const struct tt_device_offer *offers)
 {
-    const struct tt_device_offer *first = &offers[0];
+    int at = 0;
+    while (offers[at].gpu < 0 && !is_local(room, at)) at++;
+    const struct tt_device_offer *first = &offers[at];
     for (int r = 0; r < room->config.nranks; r++) {
         const struct tt_device_offer *offer = &offers[r];
+        if (offer->gpu < 0 && !is_local(room, r)) continue;
         if (offer->gpu < 0) return tt_fail(TT_ERR_USAGE, "rank %d has no GPU", r);
         if (!fit_together(offer, first))
             return tt_fail(
                 TT_ERR_USAGE,
-                "rank 0 has %u channels of %u slots of %u bytes and %u bytes of lines between "
+                "rank %d has %u channels of %u slots of %u bytes and %u bytes of lines between "
                 "GPUs, "
                 "rank %d has %u of %u of %u and %u: give all ranks the same TUTTI_DEVICE_CHANNELS, "
                 "TUTTI_DEVICE_SLOTS, TUTTI_DEVICE_SLOT_BYTES and TUTTI_DEVICE_LINE_BYTES",
-                first->nchannels, first->nslots, first->slot_bytes, first->line_bytes, r,
+                at, first->nchannels, first->nslots, first->slot_bytes, first->line_bytes, r,
                 offer->nchannels, offer->nslots, offer->slot_bytes, offer->line_bytes);
         if (is_local(room, r) && offer->nbytes < tt_device_layout(&room->shape).nbytes)
             return tt_fail(TT_ERR_USAGE,

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/private_fd.h"
 #include "transport/host/cma.h"
+#include "transport/host/watch.h"
 
 tt_status tt_host_init(struct tt_host_room *room, const struct tt_room_context *context,
                        const struct tt_host_config *config, int fd_socket)
@@ -107,6 +108,46 @@ static tt_status pass_rest(struct tt_host_room *room, int64_t deadline_ns)
     }
 }
 
+/* TT_IN_PROGRESS: the descriptor has not come. */
+static tt_status take_segment(struct tt_host_room *room)
+{
+    struct tt_fd_note note;
+    int fd;
+    TT_AWAIT(tt_fdpass_receive(room->fd_socket, room->config.secret, &note, &fd));
+    const tt_status status =
+        note.kind == TT_FD_SEGMENT
+            ? tt_segment_attach(note.id, fd, &room->segment)
+            : tt_fail(TT_ERR_INTERNAL, "expected the segment, got descriptor kind %d",
+                      (int)note.kind);
+    tt_private_fd_close(fd);
+    return status;
+}
+
+/* maker: the watch of the process that passes the segment; NULL: it cannot be watched. */
+static tt_status await_segment(struct tt_host_room *room, struct tt_pid_watch *maker,
+                               int64_t deadline_ns)
+{
+    const int rank = room->config.members[0].rank;
+    for (;;) {
+        const bool dead = maker && tt_pid_watch_is_dead(maker);
+        const tt_status status = take_segment(room); /* after that: it may have passed it before */
+        if (status != TT_IN_PROGRESS) return status;
+        if (dead) {
+            char name[128];
+            tt_room_name(room->context, rank, name, sizeof name);
+            return tt_fail(TT_ERR_REMOTE,
+                           "%s has died before it passed the host segment to rank %d", name,
+                           room->context->rank);
+        }
+        if (tt_expired(deadline_ns))
+            return tt_fail(TT_ERR_TIMEOUT,
+                           "rank %d did not pass the host segment to rank %d in time", rank,
+                           room->context->rank);
+        struct pollfd poll_fd = {.fd = room->fd_socket, .events = POLLIN};
+        poll(&poll_fd, 1, 1);
+    }
+}
+
 /* Ranks in the first rank's process find its mapping; the others wait for the descriptor. */
 static tt_status receive_segment(struct tt_host_room *room, int64_t deadline_ns)
 {
@@ -117,26 +158,12 @@ static tt_status receive_segment(struct tt_host_room *room, int64_t deadline_ns)
                              : tt_fail(TT_ERR_INTERNAL, "rank %d of this process made no segment",
                                        maker->rank);
     }
-    for (;;) {
-        struct tt_fd_note note;
-        int fd;
-        tt_status status = tt_fdpass_receive(room->fd_socket, room->config.secret, &note, &fd);
-        if (status == TT_OK) {
-            status = note.kind == TT_FD_SEGMENT
-                         ? tt_segment_attach(note.id, fd, &room->segment)
-                         : tt_fail(TT_ERR_INTERNAL, "expected the segment, got descriptor kind %d",
-                                   (int)note.kind);
-            tt_private_fd_close(fd);
-            return status;
-        }
-        if (status != TT_IN_PROGRESS) return status;
-        if (tt_expired(deadline_ns))
-            return tt_fail(TT_ERR_TIMEOUT,
-                           "rank %d did not pass the host segment to rank %d in time", maker->rank,
-                           room->context->rank);
-        struct pollfd poll_fd = {.fd = room->fd_socket, .events = POLLIN};
-        poll(&poll_fd, 1, 1);
-    }
+    tt_status status = take_segment(room);
+    if (status != TT_IN_PROGRESS) return status;
+    struct tt_pid_watch *watch = tt_pid_watch_get(maker->pid, maker->process_id);
+    status = await_segment(room, watch, deadline_ns);
+    tt_pid_watch_put(watch);
+    return status;
 }
 
 tt_status tt_host_attach(struct tt_host_room *room, int64_t deadline_ns)

@@ -20,8 +20,9 @@ struct tt_shown_window;
 /* A rank of this host. */
 struct tt_host_member {
     int rank, pid;
-    bool same_process; /* as this rank */
-    uint64_t probe;    /* the value of a word that a rank which may read this one's memory finds */
+    bool same_process;   /* as this rank */
+    uint64_t process_id; /* as tt_pid_watch_get takes it */
+    uint64_t probe; /* the value of a word that a rank which may read this one's memory finds */
     struct tt_fd_address fd_address;
 };
 
@@ -55,6 +56,7 @@ struct tt_host_room {
     uint64_t nreleased;            /* messages that this rank has released */
     struct tt_shown_window *shown; /* [nshown]: windows of this rank, by index */
     uint32_t nshown;
+    uint64_t nlosses;              /* tt_window_losses, when the freed ones were last noted there */
     uint64_t nchanges;             /* tt_window_changes, when these were found: */
     struct tt_memory recent[2];    /* the last two windows that buffers lay in; no bytes: none */
     uint32_t ntaken;               /* the record's nshown when their descriptors were taken */
@@ -103,7 +105,8 @@ TT_NODISCARD tt_status tt_host_init(struct tt_host_room *room,
 TT_NODISCARD tt_status tt_host_create(struct tt_host_room *room,
                                       const struct tt_segment_layout *layout);
 /* Passes the segment to the processes that do not have it yet, or finds or receives it. The ranks
- * of several processes do this at the same time. */
+ * of several processes do this at the same time. TT_ERR_REMOTE: the process has died that passes
+ * it. */
 TT_NODISCARD tt_status tt_host_attach(struct tt_host_room *room, int64_t deadline_ns);
 /* After all have attached: finds out whose memory may be read. */
 void tt_host_finish(struct tt_host_room *room);

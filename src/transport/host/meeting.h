@@ -1,9 +1,9 @@
 /* A meeting: the members put their parts into places that all can read, one after another as often
  * as they like, and take what they need when all parts are in.
  *
- * Each member has two places, used in turn: who puts a part into meeting m + 2 has finished meeting
- * m + 1, into which every member put its part after it had finished meeting m. All memory order of
- * meetings is here; who waits, and what a part means, is the caller's business. */
+ * Each member has two places, used in turn: a member that puts a part into meeting m + 2 has
+ * finished meeting m + 1, into which every member put its part after it had finished meeting m. All
+ * memory order of meetings is here; how a member waits, and what a part means, is the caller's. */
 #ifndef TT_TRANSPORT_HOST_MEETING_H
 #define TT_TRANSPORT_HOST_MEETING_H
 
@@ -28,7 +28,7 @@ struct tt_meeting {
                                    * that one member makes for all */
     struct tt_meeting_area *area; /* arrivals, results */
     struct tt_sleep *sleep;       /* of this rank */
-    /* owner: who runs this rank's work */
+    /* owner: the thread that runs this rank's work */
     uint64_t number; /* meetings finished */
 };
 

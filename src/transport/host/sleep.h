@@ -19,9 +19,10 @@
  * S5 waits, and S3 has to load `nwakes` first. While nobody sleeps a publisher loads one word, with
  * neither a fence nor a system call. tests/model runs this code in all orders.
  *
- * There is one futex for all ranks, so that one system call wakes several. Who is woken first may
- * take the waker's core: with a call for each rank the others would sleep on. The bits of a futex's
- * waiters tell the ranks apart, so that a call for one rank wakes no others.
+ * There is one futex for all ranks, so that one system call wakes several. The rank that is woken
+ * first may take the waker's core: with a system call for each rank the others would go on
+ * sleeping. The bits of a futex's waiters tell the ranks apart, so a call for one rank wakes no
+ * others.
  *
  * S1 and S2 are not repeated for each sleep: on a crowded machine a rank stays counted in `number`
  * until it has published more than TT_SLEEP_PASSES messages and found nobody asleep; elsewhere

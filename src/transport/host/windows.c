@@ -97,14 +97,24 @@ static void take_notes(struct tt_host_room *room)
 
 /* ---- This rank's ---------------------------------------------------------------------------- */
 
-/* The index of a window in the list, or else of an entry that is free; nshown: neither. */
-static uint32_t find_entry(const struct tt_host_room *room, uint64_t id)
+/* The entries of windows that are freed become free. */
+static void note_freed(struct tt_host_room *room)
 {
-    uint32_t at = 0;
-    while (at < room->nshown && room->shown[at].id != id) at++;
-    for (uint32_t i = 0; at == room->nshown && i < room->nshown; i++)
-        if (!room->shown[i].id || !tt_window_exists(room->shown[i].id)) return i;
-    return at;
+    const uint64_t nlosses = tt_window_losses();
+    if (room->nlosses == nlosses) return;
+    room->nlosses = nlosses;
+    for (uint32_t i = 0; i < room->nshown; i++)
+        if (room->shown[i].id && !tt_window_exists(room->shown[i].id)) room->shown[i].id = 0;
+}
+
+/* The index of a window in the list, or else of an entry that is free; nshown: neither. */
+static uint32_t find_entry(struct tt_host_room *room, uint64_t id)
+{
+    uint32_t at = 0, spare = room->nshown;
+    note_freed(room);
+    for (; at < room->nshown && room->shown[at].id != id; at++)
+        if (!room->shown[at].id && spare == room->nshown) spare = at;
+    return at < room->nshown ? at : spare;
 }
 
 static bool add_entry(struct tt_host_room *room)
@@ -180,11 +190,9 @@ static struct tt_shown_window *shown_as(const struct tt_host_room *room, uint64_
 static void list_freed(struct tt_host_room *room, int place, struct tt_fd_note *note)
 {
     int n = 0;
-    for (uint32_t i = 0; i < room->nshown && n < TT_FD_GONE_MAX; i++) {
-        struct tt_shown_window *shown = &room->shown[i];
-        if (shown->id && !tt_window_exists(shown->id)) shown->id = 0;
-        if (!shown->id && shown->known[place]) note->gone[n++] = i + 1;
-    }
+    note_freed(room);
+    for (uint32_t i = 0; i < room->nshown && n < TT_FD_GONE_MAX; i++)
+        if (!room->shown[i].id && room->shown[i].known[place]) note->gone[n++] = i + 1;
 }
 
 /* The note has been sent: the peer will unmap the windows that it lists. */

@@ -170,13 +170,19 @@ tt_status tt_rdma_wire_create(struct tt_rdma_wire **out, struct tt_rdma *rdma, i
 {
     offer->nbytes = 0;
     struct tt_rdma_wire *wire = calloc(1, sizeof *wire);
-    if (!wire) return refuse(rdma, "out of memory");
+    if (!wire)
+        return refuse(rdma, "out of memory for a connection with rank %d (%zu bytes)", peer,
+                      sizeof *wire);
     wire->rdma = rdma;
     wire->peer = peer;
     wire->nchannels = rdma->context->nchannels;
     wire->tx = calloc(2 * (size_t)wire->nchannels, sizeof *wire->tx);
     wire->rx = wire->tx + wire->nchannels;
-    tt_status status = wire->tx ? make_memory(wire) : refuse(rdma, "out of memory");
+    tt_status status =
+        wire->tx
+            ? make_memory(wire)
+            : refuse(rdma, "out of memory for %d links with rank %d (%zu bytes)",
+                     2 * wire->nchannels, peer, 2 * (size_t)wire->nchannels * sizeof *wire->tx);
     for (int i = 0; i < rdma->nports && !status; i++) {
         wire->ends[i] = (struct tt_rdma_route){.wire = wire, .port = &rdma->ports[i]};
         wire->nends++;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/private_fd.h"
@@ -155,6 +156,40 @@ TEST(windows, take_the_indices_of_those_that_are_freed)
     }
     CHECK(all.fabrics[0]->host.nshown <= 2 * MANY);
     destroy(windows + MANY, MANY);
+    together_close(&all);
+}
+
+/* Seconds of the processor that this thread takes to show new windows. */
+static double seconds_of_showing(struct together *all, struct shown *windows, int n)
+{
+    struct timespec begin, end;
+    double seconds = 0;
+    for (int i = 0; i < n; i++) {
+        create(&windows[i], 1);
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+        show(all, &windows[i], 1);
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+        seconds +=
+            (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
+        CHECK_EQ(count_mapped(all, &windows[i], 1), 1);
+    }
+    return seconds;
+}
+
+/* Looking for freed windows among all once for each of them made it 30 times as much and more. */
+TEST(windows, of_many_the_last_cost_about_as_much_as_the_first)
+{
+    enum { NPARTS = 8, EACH = 64 };
+    struct together all;
+    static struct shown windows[NPARTS][EACH];
+    double seconds[NPARTS];
+    REQUIRE(open_apart(&all));
+    for (int part = 0; part < NPARTS; part++)
+        seconds[part] = seconds_of_showing(&all, windows[part], EACH);
+    double least = seconds[0] < seconds[1] ? seconds[0] : seconds[1];
+    CHECK_MESSAGE(seconds[NPARTS - 1] < 8 * least, "%d windows took %.6f s, with %d others %.6f s",
+                  EACH, least, (NPARTS - 1) * EACH, seconds[NPARTS - 1]);
+    for (int part = 0; part < NPARTS; part++) destroy(windows[part], EACH);
     together_close(&all);
 }
 

@@ -22,6 +22,7 @@
  *   lengths   rank 0 sends, by a replay, more bytes than rank 1 receives
  * In the scenes from `left` on, but for a rank 0 that leaves, each rank prints the error that it
  * gets. */
+#include <assert.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -54,7 +55,7 @@ static void expect(const struct gpu_rank *rank, tuttiResult_t result, const char
 /* ---- Calls of which every replay changes what the ranks have -------------------------------- */
 
 /* What a rank has: two halves. Also of the other ranks, to say what must come out. */
-enum { ALL = 2 * COUNT, SUMMED = 100, BROADCAST = 1500 };
+enum { ALL = 2 * COUNT, SUMMED = 100, BROADCAST = 600 };
 struct data {
     unsigned *memory; /* of the GPU: [ALL] */
     unsigned all[MOST_RANKS][ALL];
@@ -171,6 +172,7 @@ static struct data data; /* of the scene */
 static void order(struct gpu_rank *rank)
 {
     enum { ROUNDS = 24, PAUSE_US = 150000 };
+    static_assert(SUMMED + ROUNDS * BROADCAST <= ALL, "each round broadcasts other elements");
     struct both streams[3];
     streams_create(rank, streams, 3);
     data_create(rank, &data);

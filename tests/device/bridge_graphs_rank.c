@@ -22,7 +22,6 @@
  *   lengths   rank 0 sends, by a replay, more bytes than rank 1 receives
  * In the scenes from `left` on, but for a rank 0 that leaves, each rank prints the error that it
  * gets. */
-#include <assert.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -55,7 +54,7 @@ static void expect(const struct gpu_rank *rank, tuttiResult_t result, const char
 /* ---- Calls of which every replay changes what the ranks have -------------------------------- */
 
 /* What a rank has: two halves. Also of the other ranks, to say what must come out. */
-enum { ALL = 2 * COUNT, SUMMED = 100, BROADCAST = 600 };
+enum { ALL = 2 * COUNT, SUMMED = 100, BROADCAST = 300 };
 struct data {
     unsigned *memory; /* of the GPU: [ALL] */
     unsigned all[MOST_RANKS][ALL];
@@ -138,21 +137,28 @@ static void expect_shift(const struct gpu_rank *rank, struct data *data, int fro
                COUNT * sizeof data->all[0][0]);
 }
 
-/* Elements from `at` on. */
-static void issue_broadcast(const struct gpu_rank *rank, const struct data *data, int at, int root,
-                            const struct both *stream)
+/* Of elements from `at` on. */
+struct broadcast {
+    int at, count, root;
+};
+
+static void issue_broadcast(const struct gpu_rank *rank, const struct data *data,
+                            const struct broadcast *of, const struct both *stream)
 {
-    unsigned *memory = data->memory + at;
+    unsigned *memory = data->memory + of->at;
     expect(rank,
-           tuttiBroadcast(memory, memory, BROADCAST, tuttiUint32, root, rank->comm, stream->tutti),
+           tuttiBroadcast(memory, memory, (size_t)of->count, tuttiUint32, of->root, rank->comm,
+                          stream->tutti),
            "broadcast");
 }
 
-static void expect_broadcast(const struct gpu_rank *rank, struct data *data, int at, int root)
+static void expect_broadcast(const struct gpu_rank *rank, struct data *data,
+                             const struct broadcast *of)
 {
     for (int r = 0; r < rank->nranks; r++)
-        if (r != root)
-            memcpy(data->all[r] + at, data->all[root] + at, BROADCAST * sizeof data->all[0][0]);
+        if (r != of->root)
+            memcpy(data->all[r] + of->at, data->all[of->root] + of->at,
+                   (size_t)of->count * sizeof data->all[0][0]);
 }
 
 static CUgraphExec
@@ -172,7 +178,6 @@ static struct data data; /* of the scene */
 static void order(struct gpu_rank *rank)
 {
     enum { ROUNDS = 24, PAUSE_US = 150000 };
-    static_assert(SUMMED + ROUNDS * BROADCAST <= ALL, "each round broadcasts other elements");
     struct both streams[3];
     streams_create(rank, streams, 3);
     data_create(rank, &data);
@@ -180,16 +185,17 @@ static void order(struct gpu_rank *rank)
     CUgraphExec there = capture(rank, &data, &streams[1], issue_there);
     CUgraphExec back = capture(rank, &data, &streams[1], issue_back);
     for (int round = 0; round < ROUNDS; round++) {
-        const int root = round % rank->nranks, at = SUMMED + BROADCAST * round;
+        const struct broadcast broadcast = {SUMMED + BROADCAST * round, BROADCAST,
+                                            round % rank->nranks};
         CALL(cuGraphLaunch, sum, streams[0].cuda);
         CALL(cuGraphLaunch, there, streams[1].cuda);
-        issue_broadcast(rank, &data, at, root, &streams[2]);
+        issue_broadcast(rank, &data, &broadcast, &streams[2]);
         CALL(cuGraphLaunch, sum, streams[0].cuda);
         CALL(cuGraphLaunch, sum, streams[1].cuda);
         CALL(cuGraphLaunch, back, streams[2].cuda);
         expect_sum(rank, &data);
         expect_shift(rank, &data, 0);
-        expect_broadcast(rank, &data, at, root);
+        expect_broadcast(rank, &data, &broadcast);
         expect_sum(rank, &data);
         expect_sum(rank, &data);
         expect_shift(rank, &data, 1);
@@ -271,10 +277,12 @@ static void leave(struct gpu_rank *rank)
     check_data(rank, &data);
 }
 
+static const struct broadcast from_0 = {0, COUNT, 0};
+
 static void issue_from_0(const struct gpu_rank *rank, const struct data *from,
                          const struct both *stream)
 {
-    issue_broadcast(rank, from, 0, 0, stream);
+    issue_broadcast(rank, from, &from_0, stream);
 }
 
 /* `exit` and `early`: a broadcast from rank 0, which the others take when it has gone. */
@@ -289,10 +297,10 @@ static void go_early(struct gpu_rank *rank)
     replay(sum, stream.cuda);
     expect_sum(rank, &data);
     replay(graph, stream.cuda);
-    expect_broadcast(rank, &data, 0, 0);
+    expect_broadcast(rank, &data, &from_0);
     check_data(rank, &data);
-    gpu_fill(rank->gpu, stream.cuda, data.memory, (unsigned)rank->rank + 7, BROADCAST);
-    for (int i = 0; i < BROADCAST; i++) data.all[rank->rank][i] = 7;
+    gpu_fill(rank->gpu, stream.cuda, data.memory, (unsigned)rank->rank + 7, COUNT);
+    for (int i = 0; i < COUNT; i++) data.all[rank->rank][i] = 7;
     if (rank->rank == rank->nranks - 1) usleep(LATE_US);
     replay(graph, stream.cuda);
     check_data(rank, &data);
@@ -326,7 +334,7 @@ static void part(struct gpu_rank *rank)
     replay(graph, stream.cuda);
     if (rank->rank == 1) usleep(3 * LATE_US);
     replay(graph, stream.cuda);
-    expect_broadcast(rank, &data, 0, 0);
+    expect_broadcast(rank, &data, &from_0);
     CALL(cuGraphExecDestroy, sum);
     CALL(cuGraphExecDestroy, graph);
     if (!rank->rank) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Plants mistakes in what moves messages between GPUs of several hosts, one at a time, and says which tests notice each, on virtual GPUs.
+# Plants mistakes in what moves messages between ranks by kernels and the host (bridges, relays), one at a time, and says which tests notice each, on virtual GPUs.
 # usage: tests/device/bridge_mutants.sh BUILD [NAME...]     BUILD: a whole build by gcc; NAME: only these mutants
 # A mutant is a sed script for one file of the library. JOBS mutants are tried at a time; TRIALS: the names of the trials; FILTER: of the
 # units' tests. Logs are in BUILD/bridge_mutants.
@@ -32,12 +32,19 @@ faults() {
         TT_FAULT_HOSTS=2 "$1/tests/device_faults" --first 3 --seeds 14 --limit "$MOST_SECONDS"
 }
 hosts() { unit "$1" test_integration 'hosts.*:fault.*'; }
+# Ranks without a GPU among the others: as threads, and as processes.
+mixed() {
+    program "$1" test_device_mixed && "${limit[@]}" env TUTTI_DEVICE_KERNELS=require TUTTI_DEVICE_BRIDGES=1 VGPU_STALL_MS=60000 VGPU_SEED=1 \
+        "$1/tests/test_device_mixed" --gtest_filter="${FILTER:-*}"
+}
+processes() { library "$@" && "${limit[@]}" env PROGRAM="$1/tests/device_rank" tests/device/mixed.sh; }
 
 # trials_of FILE: those that run it, the quickest first.
 trials_of() {
     case $1 in
     src/base/* | */rdma/*) echo units ;;
     */replays.c) echo graphs ;;
+    */relay.c) echo units mixed processes ;;
     src/transport/*) echo units bridges faults graphs hosts ;;
     *) echo units bridges faults graphs ;;
     esac
@@ -84,7 +91,7 @@ library() {
 # where TRIAL LOG: what noticed.
 where() {
     case $1 in
-    units | hosts) test_of "$2" ;;
+    units | hosts | mixed) test_of "$2" ;;
     *) grep -m1 -vE '^$|: line [0-9]+: ' "$2" | sed -E 's/(: (rank|process|[^:]*\(status)|, (processes|threads) on).*//' | cut -c 1-90 ;;
     esac
 }
@@ -185,6 +192,22 @@ mutant first_copy_is_bound $proxy 's/uses\[i\]\.channel \+= program->nchannels/u
 mutant refused_thread_is_forgotten $proxy 's/return proxy->pinned \? start\(proxy\) : TT_OK;.*/return TT_OK;/'
 mutant waits_hold_the_engine $proxy 's/^    atomic_store_explicit\(&proxy->comm->engine\.is_driven.*//'
 mutant stops_without_waiting $proxy 's/^    pthread_join\(proxy->thread, NULL\);/    pthread_detach(proxy->thread);/'
+
+# Relays to ranks without a GPU.
+relay=src/carrier/kernel/relay.c
+mutant relay_awaits_a_credit $relay 's/^    end->known_tail = 0;//'
+mutant relay_sends_of_later_calls $relay '/^static bool can_send/,/^}/s/return relay->moved != relay->granted &&$/return/'
+mutant relay_takes_of_later_calls $relay '/^static bool can_take/,/^}/s/return relay->moved != relay->granted &&$/return/'
+mutant relay_takes_one_too_many $relay '/^static bool can_take/,/^}/s/ACQUIRE\) <$/ACQUIRE) <=/'
+mutant relay_frees_no_slot $relay '/^static bool send_part/,/^}/s/^    __atomic_store_n\(relay->tail, relay->moved, __ATOMIC_RELEASE\);//'
+mutant relay_signs_all_alike $relay 's/relay->of_exchanges \? tt_signature_of_send\(note->nbytes\) : note->head >> 32\)/note->head >> 32)/'
+mutant relay_head_before_note $relay '/^static void give/,/^}/{s/^    __atomic_store_n\(relay->head, head, .*//; s/^    relay->notes\[/    __atomic_store_n(relay->head, head, __ATOMIC_RELEASE);\n&/}'
+mutant relay_takes_any_length $relay '/^static tt_status take_message/,/^}/s/if \(message->nbytes > relays->shape\.slot_bytes\)/if (false)/'
+mutant relay_takes_references $relay 's/^    if \(message\.is_reference\) return .*//'
+mutant relay_forgets_the_rest $relay '/^static tt_status take_part/,/^}/s/relay->offset = relay->offset \+ length < total \? relay->offset \+ length : 0;/relay->offset = 0;/'
+mutant relay_releases_each_part $relay 's/if \(relay->taken == message->nbytes\) \{/if (true) {/'
+mutant relay_unsent_has_left $relay '/^bool tt_relays_have_sent/,/^}/s/relay->moved != relay->granted \|\| //'
+mutant relay_counts_one_message $relay 's/return nbytes \? nbytes \/ most \+ \(nbytes % most > 0\) : 1;/return nbytes ? nbytes \/ most : 1;/'
 
 # Calls that kernels carry out, where ranks are on several hosts.
 work_c=src/carrier/kernel/work.c part=src/carrier/kernel/part.c

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Plants mistakes in what moves messages between ranks by kernels and the host (bridges, relays), one at a time, and says which tests notice each, on virtual GPUs.
+# Plants mistakes in what moves messages between kernels and other ranks (bridges, relays, and what they need), one at a time, and says which
+# tests notice each, on virtual GPUs.
 # usage: tests/device/bridge_mutants.sh BUILD [NAME...]     BUILD: a whole build by gcc; NAME: only these mutants
 # A mutant is a sed script for one file of the library. JOBS mutants are tried at a time; TRIALS: the names of the trials; FILTER: of the
 # units' tests. Logs are in BUILD/bridge_mutants.
@@ -15,8 +16,9 @@ briefly=(timeout --kill-after=5 "${LIMIT:-90}") limit=(timeout --kill-after=5 "$
 units() {
     case $2 in
     src/base/*) unit "$1" test_base 'private_epoll.*' ;;
-    */kernel/bridge.c) unit "$1" test_carrier 'bridges.*' && unit "$1" test_rdma 'rdma_fake.*' && counts "$1" ;;
-    */kernel/*) unit "$1" test_carrier 'kernel_work.*:relays.*' ;;
+    */kernel/bridge.c) unit "$1" test_carrier 'bridges.*' && unit "$1" test_rdma 'rdma_fake.*' && races "$1" tests/carrier/bridge_counts.c ;;
+    */kernel/relay.c) unit "$1" test_carrier 'relays.*' && races "$1" tests/carrier/relays.c "$1/$2" ;;
+    */kernel/*) unit "$1" test_carrier 'kernel_work.*' ;;
     */rdma/*) unit "$1" test_rdma '*' ;;
     *) unit "$1" test_transport 'wires*:hosts.*:fabric.*' ;;
     esac
@@ -72,11 +74,13 @@ program() {
     run_in_build "$(command_of "tests/$2" | sed -E "s, -o tests/$2 , -o $1/tests/$2 ,; s, lib/libtutti\.a , $1/mutant.o&,")" || exit 3
 }
 
-# counts FOLDER: the test that includes the bridges' code, for ThreadSanitizer too.
-counts() {
-    gcc -std=c17 -D_GNU_SOURCE -O1 -g -fsanitize=thread "-I$1/src" -Isrc -Itests -c tests/carrier/bridge_counts.c -o "$1/counts.o" &&
-        g++ -fsanitize=thread "$1/counts.o" "$build"/lib/libtutti_shim.a "$build/lib/libtutti.a" -lgtest -lsodium -lhwloc -o "$1/tests/counts" || exit 3
-    "${briefly[@]}" "$1/tests/counts" --gtest_filter="${FILTER:-*}"
+# races FOLDER SOURCE...: a test of these files, which ThreadSanitizer looks at.
+races() {
+    local tree=$1
+    shift
+    gcc -std=c17 -D_GNU_SOURCE -O1 -g -w -fsanitize=thread "-I$tree/src" -Isrc -Itests "$@" "$build"/lib/libtutti_shim.a "$build/lib/libtutti.a" \
+        -lgtest -lstdc++ -lsodium -lhwloc -lm -o "$tree/tests/races" || exit 3
+    "${briefly[@]}" "$tree/tests/races" --gtest_filter="${FILTER:-*}"
 }
 
 # library FOLDER FILE: one with the mutant, and programs that find it beside them.
@@ -195,7 +199,6 @@ mutant stops_without_waiting $proxy 's/^    pthread_join\(proxy->thread, NULL\);
 
 # Relays to ranks without a GPU.
 relay=src/carrier/kernel/relay.c
-mutant relay_awaits_a_credit $relay 's/^    end->known_tail = 0;//'
 mutant relay_sends_of_later_calls $relay '/^static bool can_send/,/^}/s/return relay->moved != relay->granted &&$/return/'
 mutant relay_takes_of_later_calls $relay '/^static bool can_take/,/^}/s/return relay->moved != relay->granted &&$/return/'
 mutant relay_takes_one_too_many $relay '/^static bool can_take/,/^}/s/ACQUIRE\) <$/ACQUIRE) <=/'

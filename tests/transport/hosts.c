@@ -89,6 +89,7 @@ static uint64_t tell_replays(struct together *all, uint64_t number)
     const int64_t deadline = tt_deadline_ns(20000);
     struct tt_rank_record *known = tt_fabric_record(all->fabrics[0], 1);
     atomic_store(&all->fabrics[1]->record->replays, number);
+    atomic_store(&all->fabrics[1]->replays_sent, number / 2);
     atomic_store(&known->seen_ns, 0);
     while (!tt_wires_send_record(all->fabrics[1]->wires) && !tt_expired(deadline)) turn(all);
     while (!atomic_load(&known->seen_ns) && !tt_expired(deadline)) turn(all);

@@ -240,6 +240,7 @@ mutant wrong_rank_has_left $replays '/^static void fail_left_locked/,/^}/s/int r
 # Records, ranks that are gone, wires.
 mutant replays_do_not_wrap src/transport/record.c 's/if \(more < UINT32_MAX \/ 2\)/if (lower_half > (uint32_t)before)/'
 mutant old_replays_count src/transport/record.c 's/if \(more < UINT32_MAX \/ 2\)/if (true)/'
+mutant replays_are_told_unsent src/transport/record.c 's/return replays \/ 2 > sent \? .*/return replays;/'
 mutant done_is_not_taken src/transport/record.c '/^    if \(record->done > /,/;$/d'
 mutant left_lends_nothing src/transport/kernels.c 's/\(state != TT_RANK_LEFT && state != TT_RANK_ABORTED\) \|\|$/(state != TT_RANK_LEFT \&\& state != TT_RANK_ABORTED);/; s/^               atomic_load_explicit\(&record->done, memory_order_acquire\) >= seq;$//'
 mutant left_lends_all src/transport/kernels.c 's/return \(state != TT_RANK_LEFT && state != TT_RANK_ABORTED\) \|\|$/return true ||/'

@@ -2,6 +2,7 @@
 #include "base/private_epoll.h"
 
 #include <errno.h>
+#include <fcntl.h>
 
 #include "base/private_fd.h"
 #include "own_epoll.h"
@@ -30,6 +31,17 @@ TEST(private_epoll, marks_come_back_as_they_were_given)
     CHECK(close(number) < 0);
 }
 
+TEST(private_epoll, no_stamp_begins_an_address)
+{
+    struct tt_epoll epolls[8];
+    for (int i = 0; i < 8; i++) {
+        REQUIRE(tt_epoll_open(&epolls[i]) == 0);
+        CHECK(epolls[i].stamp >> 15);
+        for (int k = 0; k < i; k++) CHECK(epolls[i].stamp != epolls[k].stamp);
+    }
+    for (int i = 0; i < 8; i++) tt_epoll_close(&epolls[i]);
+}
+
 TEST(private_epoll, what_an_instance_of_the_program_reports_is_no_mark)
 {
     const uint64_t data[] = {0,
@@ -54,6 +66,11 @@ TEST(private_epoll, what_an_instance_of_the_program_reports_is_no_mark)
         CHECK_EQ(tt_epoll_wait(&epoll, ready, 4, 0), -1);
         tt_epoll_close(&epoll);
         CHECK_MESSAGE(own_epoll_take(number, data[i]), "the program's instance was changed");
+        const int other = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        REQUIRE(dup2(other, number) == number);
+        CHECK(!tt_private_fd_is_lost(number)); /* as it is not the library's */
+        close(number);
+        if (other != number) close(other);
     }
 }
 

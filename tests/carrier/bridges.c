@@ -1,198 +1,5 @@
 /* Bridges between two ranks over links that lie in this test, which also plays the kernels. */
-#include "carrier/kernel/bridge.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-#include "shim.h"
-
-enum { CHANNELS = 3, SLOTS = 4, SLOT_BYTES = 256, ROOM = 3, MOST_LINK_BYTES = 1024 };
-
-static const struct tt_bridge_shape shape = {
-    .nranks = 2, .nchannels = CHANNELS, .nslots = SLOTS, .slot_bytes = SLOT_BYTES};
-
-/* ---- A link: what one end publishes the other one finds ------------------------------------- */
-
-struct fake {
-    struct tt_link link;
-    char slots[ROOM][MOST_LINK_BYTES];
-    size_t nbytes[ROOM];
-    unsigned published, released;
-    bool lies_nowhere; /* messages must be fetched */
-    bool is_busy;      /* never seen flushed */
-    bool is_held;      /* what was sent is with a device, which drops it when the process ends */
-    bool is_closed;    /* its sender is gone: to look for more is a failure */
-};
-
-static struct fake *fake_of(struct tt_link *link)
-{
-    return link->end;
-}
-
-static void *slot(struct tt_link *link, size_t nbytes)
-{
-    struct fake *fake = fake_of(link);
-    CHECK(nbytes <= link->slot_bytes);
-    return fake->published - fake->released < ROOM ? fake->slots[fake->published % ROOM] : NULL;
-}
-
-static void publish(struct tt_link *link, size_t nbytes, uint64_t signature)
-{
-    struct fake *fake = fake_of(link);
-    (void)signature;
-    fake->nbytes[fake->published++ % ROOM] = nbytes;
-}
-
-static tt_status peek(struct tt_link *link, struct tt_message *message)
-{
-    const struct fake *fake = fake_of(link);
-    if (fake->published == fake->released) return fake->is_closed ? TT_ERR_REMOTE : TT_IN_PROGRESS;
-    *message =
-        (struct tt_message){.data = fake->lies_nowhere ? NULL : fake->slots[fake->released % ROOM],
-                            .nbytes = fake->nbytes[fake->released % ROOM]};
-    return TT_OK;
-}
-
-static tt_status fetch(struct tt_link *link, void *to, size_t offset, size_t nbytes)
-{
-    const struct fake *fake = fake_of(link);
-    memcpy(to, fake->slots[fake->released % ROOM] + offset, nbytes);
-    return TT_OK;
-}
-
-static void release(struct tt_link *link)
-{
-    fake_of(link)->released++;
-}
-
-static bool flushed(struct tt_link *link)
-{
-    return !fake_of(link)->is_busy;
-}
-
-static bool delivered(struct tt_link *link)
-{
-    return !fake_of(link)->is_busy && !fake_of(link)->is_held;
-}
-
-static const struct tt_link_ops ops = {.slot = slot,
-                                       .publish = publish,
-                                       .peek = peek,
-                                       .fetch = fetch,
-                                       .release = release,
-                                       .flushed = flushed,
-                                       .delivered = delivered};
-
-static void open_fake(struct fake *fake, size_t slot_bytes)
-{
-    *fake = (struct fake){.link = {.ops = &ops, .end = fake, .slot_bytes = slot_bytes}};
-}
-
-/* ---- Two ranks ------------------------------------------------------------------------------ */
-
-struct pair {
-    struct fake links[2]; /* [the rank that sends] */
-    struct tt_bridges *bridges[2];
-    bool is_gone[2]; /* as the other rank knows */
-    void *memory[2][2 * CHANNELS];
-    struct tt_device_end ends[2][2 * CHANNELS];
-};
-
-static bool is_gone(const void *arg, int rank)
-{
-    return ((const struct pair *)arg)->is_gone[rank];
-}
-
-static void pair_open(struct pair *pair, size_t link_bytes)
-{
-    memset(pair, 0, sizeof *pair);
-    for (int r = 0; r < 2; r++) {
-        open_fake(&pair->links[r], link_bytes);
-        REQUIRE(!tt_bridges_create(&pair->bridges[r], &shape, is_gone, pair));
-    }
-}
-
-static struct tt_device_end *pair_bind(struct pair *pair, int rank, int channel, bool outgoing)
-{
-    const struct tt_bridge_pair links = {&pair->links[rank].link, &pair->links[1 - rank].link};
-    const int at = 2 * channel + outgoing;
-    CHECK(!tt_bridges_has(pair->bridges[rank], 1 - rank, channel, outgoing));
-    pair->memory[rank][at] = aligned_alloc(128, tt_bridge_bytes(&shape));
-    memset(pair->memory[rank][at], 0, tt_bridge_bytes(&shape));
-    tt_bridges_lay(&shape, outgoing, pair->memory[rank][at], &pair->ends[rank][at]);
-    CHECK(!tt_bridges_has(pair->bridges[rank], 1 - rank, channel, outgoing));
-    CHECK(!tt_bridges_bind(pair->bridges[rank], 1 - rank, channel, &links, &pair->ends[rank][at]));
-    CHECK(tt_bridges_has(pair->bridges[rank], 1 - rank, channel, outgoing));
-    return &pair->ends[rank][at];
-}
-
-static void pair_close(struct pair *pair)
-{
-    for (int r = 0; r < 2; r++) {
-        tt_bridges_destroy(pair->bridges[r]);
-        for (int i = 0; i < 2 * CHANNELS; i++) free(pair->memory[r][i]);
-    }
-}
-
-/* Until nothing moves any more. */
-static void pair_move(struct pair *pair)
-{
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (int r = 0; r < 2; r++) {
-            const tt_status status = tt_bridges_move(pair->bridges[r]);
-            CHECK(status >= 0);
-            moved = moved || status == TT_OK;
-        }
-    }
-}
-
-/* ---- Kernels -------------------------------------------------------------------------------- */
-
-static char byte_of(uint32_t number, int channel, size_t i)
-{
-    return (char)(number * 7 + (uint32_t)channel * 31 + i);
-}
-
-static size_t length_of(uint32_t number)
-{
-    return (size_t)number * 37 % (SLOT_BYTES + 1);
-}
-
-/* As a kernel sends. False: no slot is free. */
-static bool kernel_send(struct tt_device_end *end, int channel)
-{
-    end->known_tail = (uint32_t)*end->tail;
-    if (end->count - end->known_tail > SLOTS - 1) return false;
-    const uint32_t at = end->count % SLOTS;
-    const size_t nbytes = length_of(end->count);
-    for (size_t i = 0; i < nbytes; i++)
-        end->slots[at * SLOT_BYTES + i] = byte_of(end->count, channel, i);
-    const uint64_t head = tt_device_head(end->count + 1, 0xabc);
-    end->notes[at] = (struct tt_device_note){.head = head, .nbytes = end->count, .length = nbytes};
-    *end->head = head;
-    end->count++;
-    return true;
-}
-
-/* As a kernel receives; releases if `releases`. False: no message has come. */
-static bool kernel_take(struct tt_device_end *end, int channel, bool releases)
-{
-    if ((uint32_t)*end->head - end->count - 1 >= SLOTS) return false;
-    const uint32_t at = end->count % SLOTS;
-    CHECK_EQ(end->notes[at].head, tt_device_head(end->count + 1, 0xabc));
-    CHECK_EQ(end->notes[at].nbytes, end->count);
-    CHECK_EQ(end->notes[at].reference, 0);
-    bool same = true;
-    for (size_t i = 0; i < length_of(end->count); i++)
-        same = same && end->slots[at * SLOT_BYTES + i] == byte_of(end->count, channel, i);
-    CHECK(same);
-    end->count++;
-    if (releases) *end->tail = end->count;
-    return true;
-}
-
-/* ---- Tests ---------------------------------------------------------------------------------- */
+#include "carrier/two_ranks.h"
 
 TEST(bridges, a_sender_has_no_slot_before_its_receiver_is_bound)
 {
@@ -219,6 +26,37 @@ TEST(bridges, a_credit_that_came_before_the_sender_was_bound_counts)
     (void)pair_bind(&pair, 0, 0, true); /* so that rank 0 reads */
     pair_move(&pair);
     CHECK(kernel_send(pair_bind(&pair, 0, 2, true), 2));
+    pair_close(&pair);
+}
+
+/* Its peer may make no call for long. */
+TEST(bridges, a_mark_waits_for_no_first_credit_that_a_full_link_does_not_take)
+{
+    static struct pair pair;
+    pair_open(&pair, 1024);
+    (void)pair_bind(&pair, 0, 0, false);
+    pair.links[0].published = ROOM;
+    CHECK_EQ(tt_bridges_move(pair.bridges[0]), TT_IN_PROGRESS);
+    tt_bridges_mark(pair.bridges[0], TT_BRIDGE_EXCHANGES);
+    CHECK(tt_bridges_have_sent(pair.bridges[0], TT_BRIDGE_EXCHANGES));
+    pair_close(&pair);
+}
+
+TEST(bridges, a_rank_that_has_only_received_ends_when_its_peer_knows_of_it)
+{
+    static struct pair pair;
+    pair_open(&pair, 1024);
+    struct tt_device_end *out = pair_bind(&pair, 0, 0, true), *in = pair_bind(&pair, 1, 0, false);
+    pair_move(&pair);
+    CHECK(kernel_send(out, 0));
+    pair_move(&pair);
+    CHECK(kernel_take(in, 0, true));
+    tt_bridges_end(pair.bridges[1]);
+    CHECK(!tt_bridges_has_ended(pair.bridges[1], 0));
+    CHECK_EQ(tt_bridges_move(pair.bridges[1]), TT_OK);
+    CHECK(tt_bridges_has_ended(pair.bridges[1], 0));
+    CHECK_EQ(tt_bridges_move(pair.bridges[0]), TT_OK);
+    CHECK_EQ((uint32_t)*out->tail, 1);
     pair_close(&pair);
 }
 
@@ -354,6 +192,8 @@ TEST(bridges, a_rank_that_has_heard_of_the_others_end_may_leave_at_once)
     CHECK(tt_bridges_has_ended(pair.bridges[0], 1) && tt_bridges_has_ended(pair.bridges[1], 0));
     pair.links[1].is_closed = true;
     CHECK_EQ(tt_bridges_move(pair.bridges[0]), TT_IN_PROGRESS);
+    pair.links[0].is_closed = true; /* all that rank 0 sends was taken */
+    CHECK_EQ(tt_bridges_move(pair.bridges[1]), TT_IN_PROGRESS);
     pair_close(&pair);
 }
 
@@ -378,8 +218,27 @@ TEST(bridges, what_kernels_have_published_or_released_is_sent_when_links_have_ha
     CHECK(has_sent(pair.bridges[0]));
     for (int i = 0; i < SLOTS; i++) CHECK(kernel_take(in, 0, true));
     CHECK(!has_sent(pair.bridges[1]));
+    CHECK(tt_bridges_have_work(pair.bridges[1]));
     pair_move(&pair);
     CHECK(has_sent(pair.bridges[1]));
+    CHECK(!tt_bridges_have_work(pair.bridges[1]));
+    pair_close(&pair);
+}
+
+TEST(bridges, a_credit_that_a_full_link_does_not_take_is_sent_later)
+{
+    static struct pair pair;
+    pair_open(&pair, 1024);
+    struct tt_device_end *out = pair_bind(&pair, 0, 0, true), *in = pair_bind(&pair, 1, 0, false);
+    pair_move(&pair);
+    CHECK(kernel_send(out, 0));
+    pair_move(&pair);
+    CHECK(kernel_take(in, 0, true));
+    pair.links[1].published += ROOM;
+    CHECK_EQ(tt_bridges_move(pair.bridges[1]), TT_IN_PROGRESS);
+    pair.links[1].published -= ROOM;
+    pair_move(&pair);
+    CHECK_EQ((uint32_t)*out->tail, 1);
     pair_close(&pair);
 }
 
@@ -508,6 +367,19 @@ TEST(bridges, what_is_no_frame_that_is_expected_is_an_error)
         CHECK_EQ(take_words(&pair, i ? longer : shorter, sizeof longer), TT_ERR_REMOTE);
         pair_close(&pair);
     }
+}
+
+/* Such a frame would overwrite what the kernel has not read. */
+TEST(bridges, a_message_without_a_credit_is_an_error)
+{
+    enum { DATA = 1, WORDS = 8 };
+    static struct pair pair;
+    pair_open(&pair, 1024);
+    (void)pair_bind(&pair, 1, 0, false);
+    for (uint32_t i = 0; i < SLOTS; i++)
+        CHECK_EQ(take_words(&pair, (const uint32_t[WORDS]){DATA, i}, 4 * WORDS), TT_OK);
+    CHECK_EQ(take_words(&pair, (const uint32_t[WORDS]){DATA, SLOTS}, 4 * WORDS), TT_ERR_REMOTE);
+    pair_close(&pair);
 }
 
 TEST(bridges, a_credit_that_no_receiver_gives_is_an_error)

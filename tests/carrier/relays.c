@@ -1,9 +1,13 @@
 /* Relays over links that lie in this test, which plays the kernel and the host behind the link. */
 #include "carrier/kernel/relay.h"
 
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "device/call.h"
 #include "executor/work.h"
 #include "shim.h"
@@ -117,15 +121,20 @@ static void close_one(struct one *one)
     free(one->memory);
 }
 
+static bool has_slot(const struct one *one)
+{
+    return one->count - (uint32_t)__atomic_load_n(one->end.tail, __ATOMIC_ACQUIRE) < SLOTS;
+}
+
 static void kernel_sends(struct one *one, size_t nbytes, int first, uint64_t total)
 {
     const uint32_t at = one->count % SLOTS;
-    CHECK(one->count - (uint32_t)*one->end.tail < SLOTS);
+    CHECK(has_slot(one));
     const uint64_t head = tt_device_head(++one->count, SIGNATURE);
     for (size_t i = 0; i < nbytes; i++)
         one->end.slots[at * SLOT_BYTES + i] = (char)(first + (int)i);
     one->end.notes[at] = (struct tt_device_note){.head = head, .nbytes = total, .length = nbytes};
-    *one->end.head = head;
+    __atomic_store_n(one->end.head, head, __ATOMIC_RELEASE);
 }
 
 /* Takes the next message, which must be this one. */
@@ -136,12 +145,12 @@ static void kernel_takes(struct one *one, size_t nbytes, int first, uint32_t sig
     CHECK_EQ(one->end.notes[at].length, nbytes);
     for (size_t i = 0; i < nbytes; i++)
         CHECK_EQ(one->end.slots[at * SLOT_BYTES + i], (char)(first + (int)i));
-    *one->end.tail = one->count;
+    __atomic_store_n(one->end.tail, one->count, __ATOMIC_RELEASE);
 }
 
 static uint32_t number_of_head(const struct one *one)
 {
-    return (uint32_t)*one->end.head;
+    return (uint32_t)__atomic_load_n(one->end.head, __ATOMIC_ACQUIRE);
 }
 
 /* ---- Tests ---------------------------------------------------------------------------------- */
@@ -253,4 +262,72 @@ TEST(relays, what_a_kernel_cannot_take_is_refused)
         CHECK_EQ(number_of_head(&one), 0u);
         close_one(&one);
     }
+}
+
+/* ---- Kernels that run beside the thread that moves ------------------------------------------ */
+
+enum { MESSAGES = 20000 };
+
+struct kernel {
+    struct one one;
+    _Atomic bool stop, has_ended;
+};
+
+/* False: the kernel waits for the thread that moves. */
+static bool go_on(struct one *one)
+{
+    const size_t nbytes = one->count * 37 % LINK_BYTES;
+    const int first = (int)(one->count % 100);
+    if (one->place.outgoing) {
+        if (!has_slot(one)) return false;
+        kernel_sends(one, nbytes, first, 0);
+    } else {
+        if (number_of_head(one) == one->count) return false;
+        kernel_takes(one, nbytes, first, SIGNATURE);
+    }
+    return true;
+}
+
+static void *run_kernel(void *argument)
+{
+    struct kernel *kernel = argument;
+    while (kernel->one.count < MESSAGES && !atomic_load(&kernel->stop))
+        if (!go_on(&kernel->one)) sched_yield();
+    atomic_store(&kernel->has_ended, true);
+    return NULL;
+}
+
+/* The host of the other rank sends what it has got. */
+static void send_back(struct fake *from, struct fake *to)
+{
+    struct tt_message message;
+    while (to->published - to->released < ROOM && peek(&from->link, &message) == TT_OK) {
+        memcpy(to->slots[to->published % ROOM], message.data, message.nbytes);
+        publish(&to->link, message.nbytes, message.signature);
+        release(&from->link);
+    }
+}
+
+TEST(relays, messages_are_whole_while_kernels_run_beside)
+{
+    static struct kernel kernels[2];
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) {
+        open_one(&kernels[i].one, 0, i == 0);
+        tt_relays_grant(kernels[i].one.relays, &kernels[i].one.place, MESSAGES);
+    }
+    for (int i = 0; i < 2; i++)
+        REQUIRE(!pthread_create(&threads[i], NULL, run_kernel, &kernels[i]));
+    const int64_t deadline_ns = tt_deadline_ns(60000);
+    while (!atomic_load(&kernels[1].has_ended) && !tt_expired(deadline_ns) && !tt_test_failed()) {
+        for (int i = 0; i < 2; i++)
+            if (tt_relays_move(kernels[i].one.relays) != TT_OK) sched_yield();
+        send_back(&kernels[0].one.fake, &kernels[1].one.fake);
+    }
+    CHECK(atomic_load(&kernels[1].has_ended));
+    for (int i = 0; i < 2; i++) {
+        atomic_store(&kernels[i].stop, true);
+        pthread_join(threads[i], NULL);
+    }
+    for (int i = 0; i < 2; i++) close_one(&kernels[i].one);
 }

@@ -42,7 +42,7 @@ for hosts in $ends; do
     right $hosts leave
     right $hosts finalize
 done
-right ab exit
+TUTTI_SLOTS=2 TUTTI_SLOT_BYTES=1K right ab exit
 for way in $ways; do
     TUTTI_ALGORITHM=broadcast:$way right abc early
 done
@@ -50,12 +50,17 @@ TUTTI_ALGORITHM=broadcast:chain start aab parted
 for rank in 1 2; do
     grep -q "^status 0" "$folder/$rank" || fail "a rank that is killed while it leaves: rank $rank: $(cat "$folder/$rank")"
 done
+start abc unneeded
+for rank in 0 1; do
+    grep -q "^status 0" "$folder/$rank" || fail "a rank that is killed and not needed: rank $rank: $(cat "$folder/$rank")"
+done
 wrong abb left "1 2" "rank 0 .*has left"
 wrong aab abort "1 2" "rank 0 .*aborted the communicator"
 wrong ab abort_own 1 "rank 0 .*aborted the communicator"
 export TUTTI_TIMEOUT_MS=3000
 wrong abb destroy "1 2" "rank 0 .*waited 3000 ms in replay number 2.*rank 1 .*has not replayed it; rank 2 .*has not replayed it"
 wrong aab missing "0 1 2" "waited 3000 ms in replay number 2.*; rank 0 .*has not replayed it"
+! grep -q "^rank 1: result .*; .*rank [12] " "$folder/1" || fail "ranks that have begun a replay are missed: $(cat "$folder/1")"
 export TUTTI_TIMEOUT_MS=80000
 for hosts in $of_killed; do
     wrong $hosts killed 1 "rank 0 .*has died"

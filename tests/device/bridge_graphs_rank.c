@@ -8,6 +8,7 @@
  *   early     rank 0 has done its part of a replay, and destroys, before the last rank replays
  *   parted    rank 0 has done its part of a replay, destroys, and is killed while it waits for rank
  *             1 of its host, which replays late; rank 2 waits for rank 1 and does not miss rank 0
+ *   unneeded  rank 2 is killed while rank 1 waits for a message of rank 0, which comes
  *   left      rank 0 has left when the others replay once more
  *   abort     rank 0 aborts its communicator while a replay of all other ranks runs
  *   abort_own rank 0 aborts its communicator while its replay runs, before the others come to it
@@ -136,21 +137,28 @@ static void expect_shift(const struct gpu_rank *rank, struct data *data, int fro
                COUNT * sizeof data->all[0][0]);
 }
 
-/* Elements from `at` on. */
-static void issue_broadcast(const struct gpu_rank *rank, const struct data *data, int at, int root,
-                            const struct both *stream)
+/* Of elements from `at` on. */
+struct broadcast {
+    int at, count, root;
+};
+
+static void issue_broadcast(const struct gpu_rank *rank, const struct data *data,
+                            const struct broadcast *of, const struct both *stream)
 {
-    unsigned *memory = data->memory + at;
+    unsigned *memory = data->memory + of->at;
     expect(rank,
-           tuttiBroadcast(memory, memory, BROADCAST, tuttiUint32, root, rank->comm, stream->tutti),
+           tuttiBroadcast(memory, memory, (size_t)of->count, tuttiUint32, of->root, rank->comm,
+                          stream->tutti),
            "broadcast");
 }
 
-static void expect_broadcast(const struct gpu_rank *rank, struct data *data, int at, int root)
+static void expect_broadcast(const struct gpu_rank *rank, struct data *data,
+                             const struct broadcast *of)
 {
     for (int r = 0; r < rank->nranks; r++)
-        if (r != root)
-            memcpy(data->all[r] + at, data->all[root] + at, BROADCAST * sizeof data->all[0][0]);
+        if (r != of->root)
+            memcpy(data->all[r] + of->at, data->all[of->root] + of->at,
+                   (size_t)of->count * sizeof data->all[0][0]);
 }
 
 static CUgraphExec
@@ -177,16 +185,17 @@ static void order(struct gpu_rank *rank)
     CUgraphExec there = capture(rank, &data, &streams[1], issue_there);
     CUgraphExec back = capture(rank, &data, &streams[1], issue_back);
     for (int round = 0; round < ROUNDS; round++) {
-        const int root = round % rank->nranks, at = SUMMED + BROADCAST * round;
+        const struct broadcast broadcast = {SUMMED + BROADCAST * round, BROADCAST,
+                                            round % rank->nranks};
         CALL(cuGraphLaunch, sum, streams[0].cuda);
         CALL(cuGraphLaunch, there, streams[1].cuda);
-        issue_broadcast(rank, &data, at, root, &streams[2]);
+        issue_broadcast(rank, &data, &broadcast, &streams[2]);
         CALL(cuGraphLaunch, sum, streams[0].cuda);
         CALL(cuGraphLaunch, sum, streams[1].cuda);
         CALL(cuGraphLaunch, back, streams[2].cuda);
         expect_sum(rank, &data);
         expect_shift(rank, &data, 0);
-        expect_broadcast(rank, &data, at, root);
+        expect_broadcast(rank, &data, &broadcast);
         expect_sum(rank, &data);
         expect_sum(rank, &data);
         expect_shift(rank, &data, 1);
@@ -268,10 +277,12 @@ static void leave(struct gpu_rank *rank)
     check_data(rank, &data);
 }
 
+static const struct broadcast from_0 = {0, COUNT, 0};
+
 static void issue_from_0(const struct gpu_rank *rank, const struct data *from,
                          const struct both *stream)
 {
-    issue_broadcast(rank, from, 0, 0, stream);
+    issue_broadcast(rank, from, &from_0, stream);
 }
 
 /* `exit` and `early`: a broadcast from rank 0, which the others take when it has gone. */
@@ -280,16 +291,21 @@ static void go_early(struct gpu_rank *rank)
     struct both stream;
     streams_create(rank, &stream, 1);
     data_create(rank, &data);
+    /* So that rank 0 tells all ranks that it leaves. */
+    CUgraphExec sum = capture(rank, &data, &stream, issue_sum);
     CUgraphExec graph = capture(rank, &data, &stream, issue_from_0);
+    replay(sum, stream.cuda);
+    expect_sum(rank, &data);
     replay(graph, stream.cuda);
-    expect_broadcast(rank, &data, 0, 0);
+    expect_broadcast(rank, &data, &from_0);
     check_data(rank, &data);
-    gpu_fill(rank->gpu, stream.cuda, data.memory, (unsigned)rank->rank + 7, BROADCAST);
-    for (int i = 0; i < BROADCAST; i++) data.all[rank->rank][i] = 7;
+    gpu_fill(rank->gpu, stream.cuda, data.memory, (unsigned)rank->rank + 7, COUNT);
+    for (int i = 0; i < COUNT; i++) data.all[rank->rank][i] = 7;
     if (rank->rank == rank->nranks - 1) usleep(LATE_US);
     replay(graph, stream.cuda);
     check_data(rank, &data);
     if (!rank->rank && is_scene("exit")) exit(0);
+    CALL(cuGraphExecDestroy, sum);
     CALL(cuGraphExecDestroy, graph);
 }
 
@@ -318,7 +334,7 @@ static void part(struct gpu_rank *rank)
     replay(graph, stream.cuda);
     if (rank->rank == 1) usleep(3 * LATE_US);
     replay(graph, stream.cuda);
-    expect_broadcast(rank, &data, 0, 0);
+    expect_broadcast(rank, &data, &from_0);
     CALL(cuGraphExecDestroy, sum);
     CALL(cuGraphExecDestroy, graph);
     if (!rank->rank) {
@@ -408,13 +424,37 @@ static void issue_message(const struct gpu_rank *rank, const struct both *stream
                "receive");
 }
 
+static CUgraphExec capture_message(const struct gpu_rank *rank, const struct both *stream)
+{
+    capture_begin(stream->cuda, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    issue_message(rank, stream, 0);
+    return capture_end(stream->cuda);
+}
+
+static void lose_unneeded(struct gpu_rank *rank)
+{
+    tuttiResult_t result;
+    struct both stream;
+    streams_create(rank, &stream, 1);
+    data_create(rank, &data);
+    CUgraphExec sum = capture(rank, &data, &stream, issue_sum);
+    CUgraphExec graph = capture_message(rank, &stream);
+    replay(sum, stream.cuda);
+    usleep(EARLY_US);
+    if (rank->rank == 2) kill(getpid(), SIGKILL);
+    if (rank->rank == 0) usleep(3 * LATE_US);
+    replay(graph, stream.cuda);
+    CALL(cuGraphExecDestroy, sum);
+    CALL(cuGraphExecDestroy, graph);
+    expect(rank, tuttiCommGetAsyncError(rank->comm, &result), "asynchronous error");
+    expect(rank, result, "replays");
+}
+
 /* Each with a replay: first of the captured lengths, which are alike; then a direct receive of
  * fewer bytes. */
 static void differ_in_length(const struct gpu_rank *rank, const struct both *stream)
 {
-    capture_begin(stream->cuda, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-    issue_message(rank, stream, 0);
-    CUgraphExec graph = capture_end(stream->cuda);
+    CUgraphExec graph = capture_message(rank, stream);
     replay(graph, stream->cuda);
     if (rank->rank == 0)
         issue_message(rank, stream, 20);
@@ -480,6 +520,8 @@ static void run_scene(struct gpu_rank *rank)
         go_early(rank);
     else if (is_scene("parted"))
         part(rank);
+    else if (is_scene("unneeded"))
+        lose_unneeded(rank);
     else
         go_wrong(rank);
 }

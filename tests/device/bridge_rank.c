@@ -9,13 +9,14 @@
  *   part   all reduce to the last rank instead; rank 0 does its part and ends by _exit before the
  *          rank before the last one begins
  *   bytes  instead all reduce to all; each says how many bytes it sends to other hosts
- *   wrong  FILE: rank 0 makes a group that is none, after a message to rank 1 of its host, and
+ *   wrong  FILE: rank 0 makes a group that is none, between two messages to rank 1 of its host, and
  *          leaves; the others stay until it has made the FILE */
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "ranks_on_gpus.h"
@@ -114,16 +115,36 @@ static void close_connections(void)
     }
 }
 
-/* Rank 0 has bound bridges, over which no message goes. */
-static void make_wrong_group(tuttiComm_t comm, int rank, int *memory, const char *path)
+/* From rank 0 to rank 1. */
+static void send_one(tuttiComm_t comm, int rank, int *memory)
 {
     if (rank == 0 && tuttiSend(memory, 1, tuttiInt32, 1, comm, NULL)) fail(comm, "send");
     if (rank == 1 && tuttiRecv(memory, 1, tuttiInt32, 0, comm, NULL)) fail(comm, "receive");
+}
+
+/* Rank 0 has bound bridges, over which no message goes. */
+static void make_wrong_group(tuttiComm_t comm, int rank, int *memory, const char *path)
+{
+    send_one(comm, rank, memory);
+    if (rank == 1) send_one(comm, rank, memory);
     if (rank) return await_file(path);
     if (tuttiGroupStart() || tuttiBroadcast(memory, memory, 1, tuttiInt32, 0, comm, NULL) ||
         tuttiSend(memory, 1, tuttiInt32, 0, comm, NULL))
         fail(comm, "a group");
     if (tuttiGroupEnd() != tuttiInvalidUsage) fail(comm, "a wrong group");
+    send_one(comm, rank, memory);
+}
+
+/* Meanwhile no thread has much to do. */
+static void be_late(void)
+{
+    struct timespec before, after;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    usleep(LATE_US);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    const long used_us =
+        (after.tv_sec - before.tv_sec) * 1000000 + (after.tv_nsec - before.tv_nsec) / 1000;
+    if (used_us > LATE_US / 8) fail(NULL, "a rank that has nothing to do computes");
 }
 
 static void print_line(void *arg, const char *line)
@@ -163,7 +184,7 @@ int main(int argc, char **argv)
         if (!rank) _exit(0);
         return tuttiCommDestroy(comm) ? 2 : 0;
     }
-    if (rank == nranks - 1) usleep(LATE_US);
+    if (rank == nranks - 1) be_late();
     if (!strncmp(scene, "close", strlen("close")) && rank == atoi(scene + strlen("close")))
         close_connections();
     broadcast(comm, 0, rank, 0, memory);

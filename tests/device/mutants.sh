@@ -4,12 +4,9 @@
 # A mutant is a sed script for one file of the kernels, or for their PTX. They have two folds, so that they compile in seconds. JOBS
 # mutants are tried at a time; TRIALS: the names of the trials; SEEDS: of each; FILTER: of their tests. Logs are in BUILD/mutants.
 set -u
-build=$(realpath "$1"); shift
-cd "$(dirname "$0")/../.." || exit 2
-only=("$@") names=()
+. "$(dirname "$0")/planted.sh"
 compiler=("${NVCC:-/usr/local/cuda/bin/nvcc}")
 ! command -v ccache >/dev/null || compiler=(ccache "${compiler[@]}")
-work=$build/mutants; mkdir -p "$work"
 export LD_LIBRARY_PATH=$build/vgpu GTEST_COLOR=no GTEST_FAIL_FAST=1 TT_DEVICE_STUCK=${TT_DEVICE_STUCK:-15}
 
 # ---- Trials, the quickest first. Arguments: the seed, the mutant's folder.
@@ -64,32 +61,14 @@ kernels() {
 
 # plant NAME FILE SED FOLDER: makes its image. Prints why it did not.
 plant() {
-    local tree=$4 before=src/device/kernel/$2 after=$4/device/kernel/$2
+    local tree=$4
     kernels "$tree"
     if [ "$2" = run.ptx ]; then
-        before=$work/run.ptx after=$tree/run.ptx
-        cp "$before" "$after"
+        cp "$work/run.ptx" "$tree/" && change "$tree" run.ptx "$3" || return 1
+    else
+        change "$tree" "device/kernel/$2" "$3" && compile "$tree" || return 1
     fi
-    sed -i -E "$3" "$after"
-    if [ -n "$3" ] && cmp -s "$after" "$before"; then
-        echo "not planted: the sed script changes nothing" && return 1
-    fi
-    [ "$2" = run.ptx ] || compile "$tree" || return 1
     { cat "$tree/run.ptx" && printf '\0'; } >"$tree/image"
-}
-
-# attempt TRIAL SEED FOLDER LOG: ends also with the first report of the virtual GPU.
-attempt() {
-    ("$1" "$2" "$3") >"$4" 2>&1 &
-    local pid=$!
-    while kill -0 $pid 2>/dev/null; do
-        if grep -q '^vgpu: ' "$4"; then
-            sleep 0.2 && pkill -P $pid && wait $pid
-            return 86
-        fi
-        sleep 0.2
-    done
-    wait $pid
 }
 
 # examine NAME FILE SED: the row's second column. Ends at the first test that notices.
@@ -99,14 +78,13 @@ examine() {
     for trial in ${TRIALS:-${trials[@]}}; do
         if [ "$2" = exchange.cuh ] && { [[ pairs/short/wrap/more = *$trial* ]]; }; then continue; fi
         for seed in ${SEEDS:-1 2}; do
-            attempt "$trial" "$seed" "$tree" "$log"
+            attempt '^vgpu: ' "$log" "$trial" "$seed" "$tree"
             status=$?
             [ $status -ne 3 ] || { echo "not tried: $(tail -n 1 "$log")" && return; }
             [ $status -ne 0 ] || continue
             how=$(grep -m1 -oE 'vgpu: (race|fault|deadlock|stall)|not ended after' "$log")
             [ $status -ne 124 ] || how=${how:-does not end}
-            # The first test that failed, or ran when the virtual GPU made its report.
-            where=$(awk '/^\[ RUN/ { name = $4 } /^vgpu: |^\[  FAILED/ { print name; exit }' "$log")
+            where=$(test_of "$log" '^vgpu: ')
             echo "caught: ${how#vgpu: }${how:+, }${where:-$trial}, seed $seed"
             return
         done
@@ -114,27 +92,12 @@ examine() {
     echo "not caught"
 }
 
-# mutant NAME FILE SED
-mutant() {
-    [ ${#only[@]} -eq 0 ] || [[ " ${only[*]} " == *" $1 "* ]] || return
-    names+=("$1")
-    while [ "$(jobs -rp | wc -l)" -ge "${JOBS:-1}" ]; do wait -n; done
-    {
-        echo "| $1 | $(examine "$@") |" >"$work/$1.row"
-        cat "$work/$1.row"
-        rm -rf "${work:?}/$1"
-    } &
-}
-
 # Their PTX is made once.
 if [ ! -e "$work/run.ptx" ] || [ -n "$(find src include -newer "$work/run.ptx" -type f -print -quit)" ]; then
     right=$work/right.$$
     kernels "$right" && compile "$right" && mv "$right/run.ptx" "$work/run.ptx" && rm -r "$right" || exit 3
 fi
-# The kernel without a mistake passes.
-mutant none run.cu ''
-wait
-[ ! -s "$work/none.row" ] || ! grep -q caught: "$work/none.row" || exit 1
+original run.cu
 
 # Orders and scopes of port.cuh: in the PTX, where its instructions stand as they are.
 line_store='\{ \.reg \.b128 q; mov\.b128 q, \{(%rd[0-9]+), (%rd[0-9]+)\}; st\.relaxed\.gpu\.global\.b128 \[(%rd[0-9]+)\], q; \}'
@@ -322,6 +285,4 @@ mutant x_no_barrier_after_looks exchange.cuh 's/if \(!__syncthreads_and\(go\)\) 
 mutant x_moves_one_flow exchange.cuh 's/i < n; i\+\+\)$/i < 1; i++)/'
 mutant x_parts_are_not_skipped exchange.cuh 's/if \(flow->now\.nparts <= given->part\) continue;//'
 
-wait
-names=("${names[@]/%/.row}") names=("${names[@]/#/$work/}")
-echo "caught $(cat "${names[@]}" | grep -c "| caught") of ${#names[@]}"
+sum_up

@@ -1,19 +1,20 @@
 # To be sourced by tests that start ranks on virtual GPUs as processes. PROGRAM: the rank's.
 
-# fail TEXT: the test fails, with that text; it ends with `exit $status`.
+# fail TEXT: the test fails, with that text; it ends with `exit $status`, or, with FIRST_ONLY, at once.
 status=0
 fail() {
     echo "$1" && status=1
+    [ -z "${FIRST_ONLY:-}" ] || exit $status
 }
 
 # start HOSTS ARGUMENTS...: a rank for each letter; the same letter is the same host. Where the array `versions` has a word for the rank,
 # its driver is of that version; where `visible` has one, that is its CUDA_VISIBLE_DEVICES. Their output and status are in $folder. A rank
-# that takes longer than $most_seconds is ended.
+# that takes longer than $most_seconds (MOST_SECONDS) is ended.
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 versions=()
 visible=()
-most_seconds=100
+most_seconds=${MOST_SECONDS:-100}
 start() {
     local hosts=$1 rank pids=()
     local n=${#hosts}

@@ -83,6 +83,35 @@ TEST(hosts, a_rank_that_left_another_host_is_missed_only_when_it_is_awaited)
     tt_fabric_destroy(all.fabrics[0]);
 }
 
+/* What rank 0 knows when it has heard that rank 1 has ended so many replays. */
+static uint64_t tell_replays(struct together *all, uint64_t number)
+{
+    const int64_t deadline = tt_deadline_ns(20000);
+    struct tt_rank_record *known = tt_fabric_record(all->fabrics[0], 1);
+    atomic_store(&all->fabrics[1]->record->replays, number);
+    atomic_store(&all->fabrics[1]->replays_sent, number / 2);
+    atomic_store(&known->seen_ns, 0);
+    while (!tt_wires_send_record(all->fabrics[1]->wires) && !tt_expired(deadline)) turn(all);
+    while (!atomic_load(&known->seen_ns) && !tt_expired(deadline)) turn(all);
+    return atomic_load(&known->replays);
+}
+
+/* A record has the lower half of the number. */
+TEST(hosts, count_replays_on_beyond_2_to_32)
+{
+    static const uint64_t numbers[] = {5,           0x70000000,  0xe0000000,
+                                       0x150000000, 0x1b0000000, 0x210000000};
+    struct together all;
+    const uint64_t host_of[] = {1, 2};
+    REQUIRE(open_hosts(&all, 2, host_of));
+    REQUIRE(connect_ranks(&all, 1, 0));
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        CHECK_EQ(tell_replays(&all, numbers[i]), numbers[i]);
+        CHECK_EQ(tell_replays(&all, numbers[i] - 3), numbers[i]); /* a record that comes late */
+    }
+    together_close(&all);
+}
+
 TEST(hosts, say_how_they_are_reached)
 {
     struct together all;

@@ -369,6 +369,28 @@ TEST(wires_blame, over_bridges_the_failure_of_a_rank_comes_before_its_end)
     fail_and_leave(3);
 }
 
+/* The wire never stood: its links learn of the end too. */
+TEST(wires_blame, a_rank_that_dies_between_two_connections_of_a_wire_is_named)
+{
+    struct wired all;
+    const int64_t deadline_ns = tt_deadline_ns(20000);
+    setenv("TUTTI_SOCKETS", "2", 1);
+    tt_config_reload();
+    REQUIRE(open_all(&all, 2));
+    unsetenv("TUTTI_SOCKETS");
+    tt_config_reload();
+    struct tt_link *tx = tt_wires_tx(all.wires[0], 1, 0);
+    CHECK(!tx->ops->slot(tx, 4));
+    const struct tt_wire *wire = all.wires[0]->table[1];
+    while (!wire->tcp.nopen && !tt_expired(deadline_ns)) REQUIRE(wired_turn(&all));
+    REQUIRE(wire->tcp.nopen == 1 && wire->state == TT_WIRE_MAKING);
+    kill_rank(&all, 1);
+    const char *text = failure_of(&all, 0, 1);
+    check_text(text, "rank 1 (host ");
+    check_text(text, "has died");
+    close_all(&all);
+}
+
 /* Rank 0 has dialled rank 1 and waits for its answer, which rank 1 has not made yet. */
 static struct tt_wire *dial_rank_1(struct wired *all)
 {

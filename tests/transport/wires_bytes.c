@@ -103,13 +103,15 @@ TEST(wires_bytes, still_to_be_sent_by_reference_are_copied_when_the_memory_is_ne
     wired_close(&all);
 }
 
-/* Rank 1 is away, and a message of point to point for it fills the kernel's buffers. */
-TEST(wires_bytes, of_point_to_point_that_nobody_reads_hold_no_collective_up)
+/* Rank 1 is away, and messages for it fill the kernel's buffers, on the last channel but `behind`.
+ */
+static void fill_buffers(int nbridges, int behind)
 {
     static char data[65536];
     struct wired all;
     REQUIRE(open_narrow(&all));
-    struct tt_link *p2p = tt_wires_tx(all.wires[0], 1, TOGETHER_CHANNELS - 1);
+    for (int r = 0; r < 2; r++) all.wires[r]->context.nbridges = nbridges;
+    struct tt_link *p2p = tt_wires_tx(all.wires[0], 1, TOGETHER_CHANNELS - 1 - behind);
     REQUIRE(publish(&all, "x", 1) && receive(&all, "x", 1) && tt_wires_flushed(all.wires[0]));
     for (int i = 0; i < 3; i++)
         REQUIRE(p2p->ops->publish_direct(p2p, &no_memory, data, sizeof data, 1));
@@ -119,6 +121,17 @@ TEST(wires_bytes, of_point_to_point_that_nobody_reads_hold_no_collective_up)
     CHECK(!tt_wires_flushed(all.wires[0])); /* behind them */
     CHECK(receive(&all, "y", 1));
     wired_close(&all);
+}
+
+TEST(wires_bytes, of_point_to_point_that_nobody_reads_hold_no_collective_up)
+{
+    fill_buffers(0, 0);
+    fill_buffers(1, 0);
+}
+
+TEST(wires_bytes, of_bridges_that_nobody_reads_hold_no_collective_up)
+{
+    fill_buffers(1, 1);
 }
 
 TEST(wires_bytes, lent_to_the_kernel_for_another_channel_hold_no_collective_up)

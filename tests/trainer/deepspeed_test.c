@@ -155,6 +155,24 @@ TEST(deepspeed, bad_files_are_named)
     }
 }
 
+/* Longer than any name that it could be compared with, letter by letter. */
+TEST(deepspeed, a_key_of_a_megabyte_is_like_no_other)
+{
+    enum { LETTERS = 1000000 };
+    struct tr_config config;
+    char *text = malloc(LETTERS + 8), *key = text ? text + 2 : NULL;
+    REQUIRE(text);
+    memcpy(text, "{\"", 2);
+    memset(key, 'l', LETTERS);
+    memcpy(key + LETTERS, "\": 1}", 6);
+    CHECK(read_text(&config, text) < 0);
+    CHECK_MESSAGE(strstr(tr_error(), "lll") && !strstr(tr_error(), "did you mean"), "%s",
+                  tr_error());
+    key[LETTERS] = 0;
+    CHECK_EQ(tr_config_distance(key, "layers"), 100);
+    free(text);
+}
+
 TEST(deepspeed, a_file_with_a_zero_byte_is_refused)
 {
     char path[] = "/tmp/tutti-config-XXXXXX";

@@ -358,26 +358,27 @@ tr_status tr_safetensors_finish(struct tr_safetensors_writer *w)
     return TR_OK;
 }
 
-/* Whether the temporary name is still this file's: a process of the same number, in another
- * container, may have taken it for the name of a dead one's. */
-static bool has_own_name(const struct tr_safetensors_writer *w)
+/* Fails where the temporary name is not this file's any more: a process of the same number, in
+ * another container, may have taken it for the name of a dead one's. */
+static tr_status check_name(struct tr_safetensors_writer *w)
 {
     struct stat own, named;
-    return fstat(w->fd, &own) == 0 && lstat(w->temporary, &named) == 0 &&
-           own.st_dev == named.st_dev && own.st_ino == named.st_ino;
+    const bool is_seen = fstat(w->fd, &own) == 0 && lstat(w->temporary, &named) == 0;
+    if (!is_seen && errno != ENOENT)
+        return tr_fail("%s: cannot be looked at: %s", w->temporary, strerror(errno));
+    if (is_seen && own.st_dev == named.st_dev && own.st_ino == named.st_ino) return TR_OK;
+    const tr_status status = tr_fail("%s was removed or replaced while it was written; give "
+                                     "each run a folder of its own",
+                                     w->temporary);
+    w->temporary[0] = 0; /* the other's stays */
+    return status;
 }
 
 static tr_status name_file(struct tr_safetensors_writer *w)
 {
     TR_TRY(tr_safetensors_finish(w));
     if (w->nameless) TR_TRY(give_name(w));
-    if (!has_own_name(w)) {
-        const tr_status status = tr_fail("%s was removed or replaced while it was written; give "
-                                         "each run a folder of its own",
-                                         w->temporary);
-        w->temporary[0] = 0; /* the other's stays */
-        return status;
-    }
+    TR_TRY(check_name(w));
     const int fd = w->fd;
     w->fd = -1;
     if (close(fd) < 0) return tr_fail("%s: %s", w->temporary, strerror(errno));

@@ -14,6 +14,7 @@
 #include "../driver/calls.h"
 #include "calls_on_gpu.h"
 #include "faults.h"
+#include "graphs.h"
 
 enum { MOST_CALLS = 100000, DEADLINE_MS = 3000, LONG_MS = 200000 };
 
@@ -117,12 +118,19 @@ struct plan plan_of(uint64_t seed)
     if ((plan.fault == OUT_OF_MEMORY || fault_spoils_gpu(plan.fault)) && fault_mixes())
         plan.faulty -= plan.faulty % 2;
     if (of_a_process && plan.fault != KILLED) plan.ngpus = plan.nranks;
+    plan.replays = plan.fault == SILENT && !fault_mixes() && below(&state, 2);
     return plan;
 }
 
 static bool is_late(enum fault fault)
 {
     return fault == AWAY || fault == ABANDONED;
+}
+
+/* Whether the network is silent before any rank has connected with one of the other host. */
+static bool is_silent_at_once(const struct plan *plan)
+{
+    return plan->fault == SILENT && !plan->at;
 }
 
 /* The call of this number. */
@@ -239,13 +247,18 @@ static void *kill_later(void *argument)
 }
 
 /* All that with-hosts' bridge has of the rank's host, or for it, vanishes. */
+static void silence(const struct plan *plan)
+{
+    char command[48];
+    snprintf(command, sizeof command, "link loss h%d eth0 100", fault_host_of(plan->faulty));
+    if (system(command)) atomic_store(&status, SAYS_WRONG);
+}
+
 static void *silence_later(void *argument)
 {
     const struct plan *plan = argument;
-    char command[48];
     usleep((unsigned)plan->delay_us);
-    snprintf(command, sizeof command, "link loss h%d eth0 100", fault_host_of(plan->faulty));
-    if (system(command)) atomic_store(&status, SAYS_WRONG);
+    silence(plan);
     return NULL;
 }
 
@@ -303,7 +316,7 @@ static void abandon_capture(const struct gpu_rank *rank, const struct plan *plan
     CUgraph graph = NULL;
     tuttiStream_t captured;
     gpu_use(rank->gpu);
-    CALL(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    capture_begin(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     if (tuttiStreamFromDevice(&captured, rank->gpu, stream) || issue_call(placed, captured) ||
         tuttiStreamDestroy(captured))
         says(rank, SAYS_WRONG, "a captured call: %s", tuttiGetLastError(rank->comm));
@@ -322,7 +335,10 @@ static bool begin_fault(struct gpu_rank *rank, struct plan *plan, const struct p
         if (pthread_create(&thread, NULL, kill_later, plan)) abort();
         return true;
     case SILENT:
-        if (pthread_create(&thread, NULL, silence_later, plan)) abort();
+        if (is_silent_at_once(plan))
+            silence(plan);
+        else if (pthread_create(&thread, NULL, silence_later, plan))
+            abort();
         return true;
     case ABANDONED:
         abandon_capture(rank, plan, placed);
@@ -373,6 +389,29 @@ static void be_aborted(struct gpu_rank *rank, const struct placed *placed, tutti
     rank->comm = NULL;
 }
 
+/* Replays the call until the communicator has failed. */
+static tuttiResult_t replay_call(const struct gpu_rank *rank, const struct placed *placed)
+{
+    CUstream stream = gpu_stream(rank->gpu);
+    tuttiStream_t captured;
+    gpu_use(rank->gpu);
+    capture_begin(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    if (tuttiStreamFromDevice(&captured, rank->gpu, stream)) abort();
+    tuttiResult_t result = issue_call(placed, captured);
+    (void)tuttiStreamDestroy(captured);
+    CUgraphExec graph = capture_end(stream);
+    for (int i = 0; !result && i < MOST_CALLS; i++) {
+        replay(graph, stream);
+        if (tuttiCommGetAsyncError(rank->comm, &result)) abort();
+        if (!result && !is_right(placed)) {
+            says(rank, WRONG_RESULT, "wrong result of a replay of %s", call_text(&placed->call));
+            break;
+        }
+    }
+    CALL(cuGraphExecDestroy, graph);
+    return result;
+}
+
 /* Call `number`. Whether the rank goes on. */
 static bool make_call(struct gpu_rank *rank, int number, tuttiStream_t stream)
 {
@@ -385,6 +424,10 @@ static bool make_call(struct gpu_rank *rank, int number, tuttiStream_t stream)
     if (faulty && !begin_fault(rank, plan, &placed)) return false;
     if (faulty && plan->fault == ABORTED) {
         be_aborted(rank, &placed, stream);
+        return false;
+    }
+    if (plan->replays && number == plan->at) {
+        judge(rank, plan, replay_call(rank, &placed));
         return false;
     }
     const bool on_stream = number % 2 || (faulty && plan->fault == LOST);

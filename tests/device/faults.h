@@ -30,8 +30,9 @@ struct plan {
     enum fault fault;
     bool threads; /* the ranks are threads of one process */
     int nranks, ngpus;
-    int faulty; /* the rank */
-    int at;     /* the number of the call */
+    int faulty;   /* the rank */
+    int at;       /* the number of the call */
+    bool replays; /* that call is captured, and replayed again and again */
     int delay_us;
 };
 

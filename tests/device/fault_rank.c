@@ -16,7 +16,7 @@
 #include "faults.h"
 #include "graphs.h"
 
-enum { MOST_CALLS = 100000, DEADLINE_MS = 3000, LATER_MS = 10000, LONG_MS = 200000 };
+enum { MOST_CALLS = 100000, DEADLINE_MS = 3000, LONG_MS = 200000 };
 
 static atomic_int status;
 
@@ -129,9 +129,7 @@ static bool is_late(enum fault fault)
     return fault == AWAY || fault == ABANDONED;
 }
 
-/* Whether the network is silent before any rank has connected with one of the other host. Who is to
- * be connected with may then wait for its deadline: no connection says that the other one is gone.
- */
+/* Whether the network is silent before any rank has connected with one of the other host. */
 static bool is_silent_at_once(const struct plan *plan)
 {
     return plan->fault == SILENT && !plan->at;
@@ -221,9 +219,7 @@ static void judge(const struct gpu_rank *rank, const struct plan *plan, tuttiRes
         expected = tuttiSystemError;
         right = names_rank(error, plan->faulty) && strstr(error, "is out of memory");
     } else if (plan->fault == SILENT) {
-        const bool waits = is_silent_at_once(plan) && result == tuttiTimeout;
-        if (waits) expected = tuttiTimeout;
-        right = names_other_host(rank, error) && (waits || strstr(error, "TUTTI_NET_TIMEOUT_MS"));
+        right = names_other_host(rank, error) && strstr(error, "TUTTI_NET_TIMEOUT_MS");
     } else if (fault_spoils_gpu(plan->fault)) { /* known when it calls: not a part of it */
         expected =
             !faulty && strstr(error, "has left") ? tuttiRemoteError : tuttiUnhandledDeviceError;
@@ -472,9 +468,7 @@ int run_plan(const struct plan *given)
 {
     struct plan plan = *given;
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-    config.timeoutMs = is_late(plan.fault)        ? DEADLINE_MS
-                       : is_silent_at_once(&plan) ? LATER_MS
-                                                  : LONG_MS;
+    config.timeoutMs = is_late(plan.fault) ? DEADLINE_MS : LONG_MS;
     if (plan.threads) {
         int gpus[MOST_RANKS];
         for (int r = 0; r < plan.nranks; r++) gpus[r] = gpu_of(&plan, r);

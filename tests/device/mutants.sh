@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Plants mistakes in the kernels, one at a time, and says which tests notice each on a virtual GPU.
 # usage: tests/device/mutants.sh BUILD [NAME...]     BUILD: a whole build by gcc; NAME: only these mutants
+#        tests/device/mutants.sh --applies          says which mistakes cannot be planted any more
 # A mutant is a sed script for one file of the kernels, or for their PTX. They have two folds, so that they compile in seconds. JOBS
 # mutants are tried at a time; TRIALS: the names of the trials; SEEDS: of each; FILTER: of their tests. Logs are in BUILD/mutants.
 set -u
@@ -46,6 +47,10 @@ program() {
 }
 
 # ---- A mutant
+
+source_of() {
+    if [ "$1" != run.ptx ]; then echo "src/device/kernel/$1"; elif [ -r "$work/run.ptx" ]; then echo "$work/run.ptx"; fi
+}
 
 # compile FOLDER: its kernels to PTX. Prints why it did not.
 compile() {
@@ -95,7 +100,7 @@ examine() {
 # Their PTX is made once.
 if [ ! -e "$work/run.ptx" ] || [ -n "$(find src include -newer "$work/run.ptx" -type f -print -quit)" ]; then
     right=$work/right.$$
-    kernels "$right" && compile "$right" && mv "$right/run.ptx" "$work/run.ptx" && rm -r "$right" || exit 3
+    kernels "$right" && compile "$right" && mv "$right/run.ptx" "$work/run.ptx" && rm -r "$right" || [ -n "$applies" ] || exit 3
 fi
 original run.cu
 
@@ -282,7 +287,6 @@ mutant x_no_barrier_after_copy exchange.cuh '/^    tt_flows_copy\(flows, n\);/{n
 mutant x_copies_the_first_flow_alone exchange.cuh '/^    tt_flows_copy\(flows, n\);/s/flows, n/flows, 1/'
 mutant x_a_thread_takes_no_part exchange.cuh 's/\+ blockDim\.x - before\) % blockDim\.x/+ blockDim.x - before) % (blockDim.x - 1)/'
 mutant x_no_barrier_after_looks exchange.cuh 's/if \(!__syncthreads_and\(go\)\) return false;/if (!go) return false;/'
-mutant x_moves_one_flow exchange.cuh 's/i < n; i\+\+\)$/i < 1; i++)/'
 mutant x_parts_are_not_skipped exchange.cuh 's/if \(flow->now\.nparts <= given->part\) continue;//'
 
 sum_up

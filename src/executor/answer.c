@@ -39,10 +39,10 @@ static bool look_at(struct tt_engine *engine)
 {
     struct tt_fabric *fabric = engine->fabric;
     if (engine->nbegun || atomic_load(&fabric->aborted)) return false;
-    const bool soon = tt_wires_listen(fabric->wires) == TT_IN_PROGRESS;
+    bool soon = tt_wires_listen(fabric->wires) == TT_IN_PROGRESS;
     if (tt_wires_have_left(fabric->wires)) return false;
     if (!tt_fabric_check(fabric)) {
-        tt_fabric_follow_gone(fabric);
+        soon |= tt_fabric_follow_gone(fabric);
         if (tt_engine_check_gone(engine)) tt_engine_tell_failure(engine);
     }
     tt_fabric_pass_on(fabric);

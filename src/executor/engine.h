@@ -90,6 +90,7 @@ struct tt_engine {
     /* guarded by the lock of answer.c */
     struct tt_engine *answered_next; /* of those that it looks at */
     uint64_t answered;               /* what had ended at its last look */
+    bool is_looked_at;
 };
 
 /* How long a call may take that is issued from now on, and what has no issue of its own: replays of

@@ -14,7 +14,7 @@ enum {
 };
 
 /* How long a call waits, in which nothing moves, before it seeks ranks that are gone. */
-#define SEEK_AFTER_NS INT64_C(5000000000)
+#define SEEK_AFTER_NS INT64_C(3000000000)
 /* The most that counts between two looks at a wait: for longer the process was stopped. */
 #define MOST_PAUSE_NS INT64_C(100000000)
 

@@ -123,3 +123,23 @@ TEST(wires_seek, a_rank_that_is_told_of_another_one_finds_out_itself)
         close_all(&all);
     }
 }
+
+/* A call may end while a rank has refused once. The thread that looks at communicators at rest
+ * looks often only while it seeks. */
+TEST(wires_seek, a_search_that_is_not_gone_on_with_needs_no_more_looks)
+{
+    struct wired all;
+    const int other = 2;
+    const struct tt_missing missing = {.is_missing = is_rank, .arg = &other};
+    const int64_t deadline_ns = tt_deadline_ns(LONG_MS);
+    REQUIRE(open_all(&all, 3));
+    leave(&all, 2);
+    while (!all.wires[0]->seek.nrefused && !tt_expired(deadline_ns)) {
+        const bool soon = tt_wires_seek_gone(all.wires[0], &missing);
+        CHECK_EQ(soon, all.wires[0]->seek.fd >= 0 || all.wires[0]->seek.nrefused);
+        usleep(1000);
+    }
+    CHECK_EQ(all.wires[0]->seek.nrefused, 1);
+    CHECK_EQ(tt_wires_listen(all.wires[0]), TT_OK);
+    close_all(&all);
+}

@@ -419,15 +419,22 @@ static bool has_waited_long(const struct tt_work *work)
     return wait->waited_ns >= SEEK_AFTER_NS;
 }
 
-/* A rank that waits for another one need not notice that a third one is gone. */
+/* A rank that waits for another one need not notice that a third one is gone. The third one may
+ * have ended in the call, after it had sent this rank its part: a connection with it has ended
+ * then. */
 static void seek_gone(const struct tt_work *work)
 {
     struct tt_fabric *fabric = work->engine->fabric;
     const struct tt_missing missing = {.is_missing = is_missing, .arg = work};
     const char *text;
-    if (has_waited_long(work) && needs_all(&work->collective.call->entry) &&
-        tt_fabric_gone(fabric, &text) < 0)
-        tt_wires_seek_gone(fabric->wires, &missing);
+    if (!has_waited_long(work) || !needs_all(&work->collective.call->entry) ||
+        tt_fabric_gone(fabric, &text) >= 0)
+        return;
+    for (int r = 0; r < fabric->nranks; r++) {
+        text = tt_wires_missed_peer(fabric->wires, r);
+        if (text) tt_fabric_note_gone(fabric, r, text);
+    }
+    tt_wires_seek_gone(fabric->wires, &missing);
 }
 
 tt_status tt_collective_check(struct tt_work *work)

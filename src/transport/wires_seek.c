@@ -28,7 +28,7 @@ void tt_seek_hang_up(struct tt_seek *seek)
 bool tt_wires_miss(const struct tt_wires *wires, int peer)
 {
     const struct tt_wire *wire = wires->table[peer];
-    return wire ? wire->is_lost : wires->seek.found == peer;
+    return wire ? wire->is_lost || tt_wire_is_refused(wire) : wires->seek.found == peer;
 }
 
 /* A wire that is being made asks itself; one that is lost does not. */

@@ -14,6 +14,7 @@
 enum {
     PAUSE_NS = 1000000000,     /* between two looks */
     SHORT_PAUSE_NS = 20000000, /* while connections are being made, which take several looks */
+    SHORT_PAUSES = 10,         /* then, as what comes over a new connection comes soon */
 };
 
 static struct tt_process_lock lock = TT_PROCESS_LOCK;
@@ -22,6 +23,7 @@ static struct tt_process_lock lock = TT_PROCESS_LOCK;
 static pid_t process;
 static struct tt_engine *engines;  /* each change is one store */
 static struct tt_engine *next;     /* where the look under way goes on */
+static int nshort;                 /* short pauses that follow */
 static struct tt_stream *answerer; /* whose thread looks; NULL: there is none */
 
 /* Whether no call has ended since the last look: another one follows soon, most likely, and is not
@@ -84,7 +86,11 @@ static int64_t look(void *unused)
         soon |= look_at(engine);
         end(engine);
     }
-    return soon ? SHORT_PAUSE_NS : PAUSE_NS;
+    tt_process_lock(&lock);
+    nshort = soon ? SHORT_PAUSES : nshort - (nshort > 0);
+    const int64_t pause_ns = nshort ? SHORT_PAUSE_NS : PAUSE_NS;
+    tt_process_unlock(&lock);
+    return pause_ns;
 }
 
 /* In a child made by fork: forgets what its parent answers for. */

@@ -32,6 +32,7 @@ struct tt_step_pointers {
 struct tt_long_wait {
     uint64_t turn, progress; /* of the work */
     int64_t looked_ns, waited_ns;
+    bool seeks; /* ranks that are gone: an attempt is under way, or one was refused */
 };
 
 /* Owned by the communicator. Calls are issued by one thread at a time. Each is advanced by the

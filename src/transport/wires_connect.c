@@ -260,6 +260,12 @@ static tt_status try_again(struct tt_dial *dial, int error, const char *what)
     return TT_OK;
 }
 
+bool tt_wire_is_refused(const struct tt_wire *wire)
+{
+    return wire->state == TT_WIRE_MAKING && wire->dial.refused_ns &&
+           tt_now_ns() - wire->dial.refused_ns >= EXPLAIN_NS;
+}
+
 static tt_status begin_attempt(struct tt_dial *dial)
 {
     const struct tt_route *route = route_of(dial);
@@ -300,6 +306,7 @@ static tt_status finish_connect(struct tt_dial *dial)
     socklen_t nbytes = sizeof error;
     if (getsockopt(dial->fd, SOL_SOCKET, SO_ERROR, &error, &nbytes) != 0) error = errno;
     if (error) return try_again(dial, error, "cannot connect");
+    dial->refused_ns = 0;
     dial->state = TT_DIAL_GREETING;
     return tt_wire_watch(dial->wire->wires, dial->fd, dial, false, false);
 }

@@ -192,7 +192,7 @@ tt_status tt_wires_progress(struct tt_wires *wires)
 /* Whether a peer that answers within microseconds may be waiting for this rank. */
 static bool is_connecting(const struct tt_wires *wires)
 {
-    bool connecting = wires->acceptor->npending || wires->seek.fd >= 0 || wires->seek.nrefused;
+    bool connecting = wires->acceptor->npending;
     for (const struct tt_wire *wire = wires->first; wire; wire = wire->following)
         connecting |= wire->state == TT_WIRE_AGREEING ||
                       (wire->state == TT_WIRE_MAKING && wire->dial.fd >= 0 &&

@@ -240,6 +240,9 @@ void tr_config_show(const struct tr_config *config, int id, char out[TR_TEXT_BYT
         snprintf(out, TR_TEXT_BYTES, "%.*g", digits, value);
         if (strtod(out, NULL) == value) break;
     }
+    /* 10 in place of 1e+01 */
+    if (strchr(out, '+') && value == floor(value) && fabs(value) < 1e15)
+        snprintf(out, TR_TEXT_BYTES, "%.0f", value);
 }
 
 tr_status tr_config_parse(struct tr_config *config, int argc, char **argv)

@@ -1,6 +1,5 @@
 /* Decides, when a communicator is made, who carries its calls on the memory of GPUs: kernels, where
- * all ranks can run them (with TUTTI_DEVICE_BRIDGES: all that have GPUs, also between hosts), else
- * the host. */
+ * all ranks that have GPUs can run them, else the host. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 #include "base/log.h"
 #include "carrier/carried.h"
 #include "communicator/making.h"
+#include "device/call.h"
 #include "driver/driver.h"
 
 static const struct tt_carried *const kernels = &tt_carried_kernel;
@@ -32,24 +32,59 @@ static bool takes_part(const struct tt_making *making)
     return has_kernels(making) || making->has_no_gpu;
 }
 
+/* Whether kernels that reach other hosts, or ranks without a GPU, run every algorithm that calls
+ * may have: a forced one, and those that are chosen. Among so many ranks as a step may have peers
+ * they run all but meetings; among twice as many what is chosen where the order of folds is free
+ * (tests/algorithms/choose_bridged.c). */
+static bool bridges_suffice(const struct tt_making *making)
+{
+    struct tt_comm_core *core = &making->comm->core;
+    const size_t size = sizeof core->no_kernels;
+    const struct tt_algorithm *forced = NULL;
+    int most = making->config->deterministic ? TT_DEVICE_MOST_PEERS : TT_DEVICE_MOST_ENDS / 2;
+    for (int i = 0; i < TT_NCOLLECTIVES; i++) {
+        const struct tt_algorithm *algorithm = making->config->forced[i];
+        if (algorithm && (!forced || tt_meets(algorithm))) forced = algorithm;
+    }
+    if (forced) most = TT_DEVICE_MOST_PEERS;
+    if (forced && tt_meets(forced))
+        snprintf(core->no_kernels, size,
+                 "%s:%s is forced, whose ranks meet: those of several hosts, and those with a GPU "
+                 "and without, do not",
+                 tt_collective_name(forced->collective), forced->name);
+    else if (core->nranks > most)
+        snprintf(core->no_kernels, size,
+                 "it has %d ranks; kernels reach other hosts, and ranks without a GPU, among at "
+                 "most %d, or %d where it is deterministic or an algorithm is forced",
+                 core->nranks, TT_DEVICE_MOST_ENDS / 2, TT_DEVICE_MOST_PEERS);
+    else
+        return true;
+    return false;
+}
+
 /* Whether kernels may run this communicator's calls; if not, no_kernels says why. */
 static bool may_have_kernels(const struct tt_making *making)
 {
     struct tt_comm_core *core = &making->comm->core;
     const size_t size = sizeof core->no_kernels;
-    const bool mixes = tt_fabric_may_mix(core->fabric);
-    if (!tt_config_int(TT_CONFIG_DEVICE_KERNELS)) {
-        snprintf(core->no_kernels, size, "TUTTI_DEVICE_KERNELS is off on rank %d", core->rank);
-        return false;
-    }
+    const struct tt_peer_info *peers = core->fabric->peers;
     for (int r = 0; r < core->nranks; r++)
-        if (!mixes && making->everyone[tt_making_participant(making, r)].gpu < 0) {
-            snprintf(core->no_kernels, size,
-                     "rank %d has none (tuttiConfig_t's device, or a current context at init)", r);
+        if (!peers[r].allow_kernels) {
+            snprintf(core->no_kernels, size, "TUTTI_DEVICE_KERNELS is off on rank %d", r);
             return false;
         }
-    if (!tt_making_several_hosts(making, false) || making->links.fabric.nbridges) return true;
-    snprintf(core->no_kernels, size, "its ranks are on several hosts");
+    if (making->links.fabric.nbridges) return bridges_suffice(making);
+    for (int r = 0; r < core->nranks; r++)
+        if (peers[r].gpu < 0) {
+            snprintf(core->no_kernels, size,
+                     "rank %d has none (tuttiConfig_t's device, or a current context at init), and "
+                     "TUTTI_DEVICE_BRIDGES is off",
+                     r);
+            return false;
+        }
+    if (!tt_making_several_hosts(making, false)) return true;
+    snprintf(core->no_kernels, size,
+             "its ranks are on several hosts, and TUTTI_DEVICE_BRIDGES is off");
     return false;
 }
 

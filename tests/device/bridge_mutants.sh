@@ -2,6 +2,7 @@
 # Plants mistakes in what moves messages between kernels and other ranks (bridges, relays, and what they need), one at a time, and says which
 # tests notice each, on virtual GPUs.
 # usage: tests/device/bridge_mutants.sh BUILD [NAME...]     BUILD: a whole build by gcc; NAME: only these mutants
+#        tests/device/bridge_mutants.sh --applies          says which mistakes cannot be planted any more
 # A mutant is a sed script for one file of the library. JOBS mutants are tried at a time; TRIALS: the names of the trials; FILTER: of the
 # units' tests. Logs are in BUILD/bridge_mutants.
 set -u
@@ -30,13 +31,13 @@ graphs() {
     library "$@" && "${limit[@]}" env PROGRAM="$1/tests/device_bridge_graphs_rank" RANDOM_RANK="$1/tests/device_rank" tests/device/bridge_graphs.sh
 }
 faults() {
-    library "$@" && "${limit[@]}" env TUTTI_DEVICE_KERNELS=require TUTTI_DEVICE_BRIDGES=1 TUTTI_DEVICE_SLOT_BYTES=4K TUTTI_DEVICE_LINE_BYTES=2K \
+    library "$@" && "${limit[@]}" env TUTTI_DEVICE_KERNELS=require TUTTI_DEVICE_SLOT_BYTES=4K TUTTI_DEVICE_LINE_BYTES=2K \
         TT_FAULT_HOSTS=2 "$1/tests/device_faults" --first 3 --seeds 14 --limit "$MOST_SECONDS"
 }
 hosts() { unit "$1" test_integration 'hosts.*:fault.*'; }
 # Ranks without a GPU among the others: as threads, and as processes.
 mixed() {
-    program "$1" test_device_mixed && "${limit[@]}" env TUTTI_DEVICE_KERNELS=require TUTTI_DEVICE_BRIDGES=1 VGPU_STALL_MS=60000 VGPU_SEED=1 \
+    program "$1" test_device_mixed && "${limit[@]}" env TUTTI_DEVICE_KERNELS=require VGPU_STALL_MS=60000 VGPU_SEED=1 \
         "$1/tests/test_device_mixed" --gtest_filter="${FILTER:-*}"
 }
 processes() { library "$@" && "${limit[@]}" env PROGRAM="$1/tests/device_rank" tests/device/mixed.sh; }
@@ -54,6 +55,7 @@ trials_of() {
 
 # ---- A mutant
 
+source_of() { echo "$1"; }
 # command_of TARGET: how the build makes it.
 command_of() { ninja -C "$build" -t commands -s "$1"; }
 run_in_build() { (cd "$build" && eval "$1"); }

@@ -48,7 +48,7 @@ TEST(deepspeed, files_that_people_have_set_what_they_say)
          "lr=5e-5 schedule=warmup-decay-lr start-lr=0.2 warmup=70 warmup-type=linear steps=700 "
          "beta1=0.8 beta2=0.99 decay=2e-7 zero=3 clip=0.7 accumulate=2",
          4, 24, 3},
-        {"generator.json", "lr=0.0004 beta1=0.6 beta2=0.99 decay=0", 2, 48, 8},
+        {"generator.json", "lr=0.0004 beta1=0.6 beta2=0.99 decay=0 clip=0", 2, 48, 8},
         {"commented.json",
          "optimizer=muon lr=0.03 momentum=0.9 decay=0.05 adjust-lr=original tp=2 ulysses=2 "
          "layers=3 heads=8",
@@ -272,6 +272,7 @@ TEST(deepspeed, an_option_under_its_own_name_wins_over_what_deepspeed_takes_for_
         {"\"adjust-lr\": \"spectral-unclamped\"", "\"optimizer\": {\"type\": \"Muon\"}",
          "spectral-unclamped"},
         {"\"beta1\": 0.5", "\"optimizer\": {\"type\": \"Adam\"}", "0.5"},
+        {"\"clip\": 0.5", "\"optimizer\": {\"type\": \"Adam\"}", "0.5"},
         {"\"beta1\": 0.5", "\"optimizer\": {\"params\": {\"betas\": [0.5, 0.9]}}", "0.5"},
         {"\"beta1\": 0.5", "\"optimizer\": {\"params\": {\"betas\": [0.9, 0.9]}}", ""},
         {"\"beta2\": 0.5", "\"optimizer\": {\"params\": {\"betas\": [0.9, 0.9]}}", ""},

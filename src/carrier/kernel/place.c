@@ -72,7 +72,8 @@ static tt_status find_blocks(const struct tt_comm_core *comm, const struct tt_de
         const struct use use = use_of(offers, comm->nranks, r);
         const int part = use.capacity / use.nranks;
         if (part < TT_DEVICE_MOST_CHANNELS || use.nranks > TT_MOST_KERNELS) {
-            *must_fail = use.has_mps; /* without, the host does it */
+            /* Else the host carries the calls. */
+            *must_fail = use.has_mps && !comm->kernel->hosts;
             return fail_use(&use, r, offers[r].gpu);
         }
         if (part < *nblocks) *nblocks = part;

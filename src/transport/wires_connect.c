@@ -260,12 +260,6 @@ static tt_status try_again(struct tt_dial *dial, int error, const char *what)
     return TT_OK;
 }
 
-bool tt_wire_is_refused(const struct tt_wire *wire)
-{
-    return wire->state == TT_WIRE_MAKING && wire->dial.refused_ns &&
-           tt_now_ns() - wire->dial.refused_ns >= EXPLAIN_NS;
-}
-
 static tt_status begin_attempt(struct tt_dial *dial)
 {
     const struct tt_route *route = route_of(dial);

@@ -205,8 +205,6 @@ TT_NODISCARD tt_status tt_wires_serve_pending(struct tt_wires *wires);
 
 /* wires_connect.c: prepares to dial (lower rank), or to probe after a while (higher rank). */
 void tt_wire_dial(struct tt_wire *wire);
-/* Whether the peer has refused all attempts for a while, so that nothing listens there any more. */
-bool tt_wire_is_refused(const struct tt_wire *wire);
 TT_NODISCARD tt_status tt_dial_step(struct tt_dial *dial);
 /* Gives up a handshake in which the peer's kernel does not answer any more. Called now and then. */
 TT_NODISCARD tt_status tt_dial_check(struct tt_dial *dial);

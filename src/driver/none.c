@@ -221,9 +221,10 @@ void tt_context_begin_work(void) {}
 
 void tt_context_end_work(void) {}
 
-void tt_context_let_go(struct tt_context *context)
+bool tt_context_let_go(struct tt_context *context)
 {
     (void)context;
+    return true;
 }
 
 tt_status tt_context_export(struct tt_context *context, const void *memory, size_t nbytes, int *fd,

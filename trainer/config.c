@@ -306,6 +306,11 @@ tr_status tr_config_check(const struct tr_config *config)
         return tr_fail("%s: weight decay is decoupled (AdamW) always, and --decay is %g; set "
                        "adam_w_mode to true, or --decay to 0",
                        config->undecayed, config->decay);
+    if (config->coupled[0] && config->optimizer == TR_SGD && config->decay != 0 &&
+        config->momentum != 0)
+        return tr_fail("%s: DeepSpeed's weight decay goes through the momentum, tutti-train's is "
+                       "decoupled, and --decay is %g, --momentum %g; set one of the two to 0",
+                       config->coupled, config->decay, config->momentum);
     if (config->every && !config->checkpoint[0])
         return tr_fail("--every=%lld without --checkpoint=DIR: nowhere to write to",
                        (long long)config->every);

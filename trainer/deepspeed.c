@@ -167,31 +167,7 @@ static tr_status take_micro_batch(const struct leaf *leaf)
     return set_default(leaf, "accumulate", "1");
 }
 
-/* What DeepSpeed takes for a key that the file leaves out (ops/adam, ops/lamb, torch.optim.SGD,
- * runtime/zero/muon). An optimizer without a row is refused: its defaults there are not known. */
-static const struct {
-    const char *optimizer, *key, *option, *value;
-} defaults[] = {
-    {"adamw", "lr", "lr", "1e-3"},
-    {"adamw", "betas", "beta1", "0.9"},
-    {"adamw", "betas", "beta2", "0.999"},
-    {"adamw", "eps", "eps", "1e-8"},
-    {"adamw", "weight_decay", "decay", "0"},
-    {"lamb", "lr", "lr", "1e-3"},
-    {"lamb", "betas", "beta1", "0.9"},
-    {"lamb", "betas", "beta2", "0.999"},
-    {"lamb", "eps", "eps", "1e-8"},
-    {"lamb", "weight_decay", "decay", "0"},
-    {"sgd", "lr", "lr", "1e-3"},
-    {"sgd", "momentum", "momentum", "0"},
-    {"sgd", "weight_decay", "decay", "0"},
-    {"muon", "lr", "lr", "0.02"},
-    {"muon", "momentum", "momentum", "0.95"},
-    {"muon", "betas", "beta1", "0.9"},
-    {"muon", "betas", "beta2", "0.999"},
-    {"muon", "weight_decay", "decay", "0"},
-    {"muon", "adjust_lr", "adjust-lr", "original"},
-};
+#include "deepspeed_defaults.h"
 
 enum { NDEFAULTS = sizeof defaults / sizeof *defaults };
 
@@ -216,10 +192,24 @@ static tr_status fail_no_optimizer(const struct leaf *leaf)
     return fail(leaf, expected);
 }
 
+/* What the optimizer does in DeepSpeed and cannot do here. */
+static tr_status check_optimizer(const struct leaf *leaf, const char *option)
+{
+    if (!strcmp(option, "muon") && !tr_json_find(leaf->json, "optimizer.params.lr") &&
+        !own_key(leaf->json, "lr"))
+        return fail(leaf, "needs optimizer.params.lr: without it DeepSpeed takes 0.02 for matrices "
+                          "and 3e-4 for the rest, and tutti-train has one rate for both");
+    if (!strcmp(option, "sgd"))
+        snprintf(leaf->config->coupled, sizeof leaf->config->coupled, "%s:%d: \"%s\": SGD",
+                 leaf->json->name, tr_json_line(leaf->json, leaf->path), leaf->path);
+    return TR_OK;
+}
+
 static tr_status take_optimizer(const struct leaf *leaf)
 {
     const char *option = optimizer_called(json_object_get_string(leaf->value));
     if (!option) return fail_no_optimizer(leaf);
+    TR_TRY(check_optimizer(leaf, option));
     TR_TRY(set(leaf, "optimizer", option));
     if (!tr_json_find(leaf->json, "gradient_clipping")) TR_TRY(set_default(leaf, "clip", "0"));
     for (int i = 0; i < NDEFAULTS; ++i) {

@@ -257,6 +257,8 @@ int main(int argc, char **argv)
     config.generates = argc > 1 && !strcmp(argv[1], "generate");
     const tr_status parsed =
         tr_config_parse(&config, argc - config.generates, argv + config.generates);
+    /* A reader of the log or of the output that ends must not end the training. */
+    if (!config.generates) signal(SIGPIPE, SIG_IGN);
     struct tr_mesh mesh = {0};
     if (parsed == TR_OK && config.help) {
         tr_config_print_help(stdout);

@@ -307,6 +307,8 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
         TR_TRY(tr_mesh_same(mesh, tr_config_checksum(&t->config), "their options"));
     }
     TR_TRY(tr_mesh_agree(mesh, prepare(t, &setup)));
+    /* Options that follow from which others were given: the batch, for instance. */
+    TR_TRY(tr_mesh_same(mesh, tr_config_checksum(&t->config), "their options"));
     TR_TRY(tr_mesh_same(mesh, t->data_checksum, "their data"));
     TR_TRY(choose_code(t));
     TR_TRY(tr_place_report(mesh));

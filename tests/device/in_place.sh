@@ -3,7 +3,7 @@
 set -uo pipefail
 . "$(dirname "$0")/start_ranks.sh"
 export CUDA_MPS_PIPE_DIRECTORY=/nonexistent # of a daemon that may run here
-export TUTTI_DEVICE_KERNELS=require
+export TUTTI_DEVICE_KERNELS=require TUTTI_DEVICE_IN_PLACE=1
 
 # run WHAT RANKS PROGRAM ARGUMENTS...: the job must succeed.
 run() {

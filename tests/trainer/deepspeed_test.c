@@ -120,6 +120,7 @@ TEST(deepspeed, bad_files_are_named)
         {"{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"betas\": [0.9, null]}}}",
          "two numbers"},
         {"{\"optimizer\": {\"type\": 3}}", "expected one of adam"},
+        {"{\"optimizer\": {\"type\": \"Muon\"}}", "needs optimizer.params.lr"},
         {"{\"optimizer\": {\"type\": \"Adam\\u0000x\"}}", "a zero byte in the text"},
         {"{\"scheduler\": {\"type\": \"Cosine\"}}", "expected one of WarmupLR"},
         {"{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"cos_min_ratio\": 0.1}}}",
@@ -269,8 +270,8 @@ TEST(deepspeed, an_option_under_its_own_name_wins_over_what_deepspeed_takes_for_
          "0.25"},
         {"\"lr\": 0.25", "\"optimizer\": {\"type\": \"Lamb\"}", "0.25"},
         {"\"momentum\": 0.5", "\"optimizer\": {\"type\": \"SGD\"}", "0.5"},
-        {"\"adjust-lr\": \"spectral-unclamped\"", "\"optimizer\": {\"type\": \"Muon\"}",
-         "spectral-unclamped"},
+        {"\"adjust-lr\": \"spectral-unclamped\"",
+         "\"optimizer\": {\"type\": \"Muon\", \"params\": {\"lr\": 0.01}}", "spectral-unclamped"},
         {"\"beta1\": 0.5", "\"optimizer\": {\"type\": \"Adam\"}", "0.5"},
         {"\"clip\": 0.5", "\"optimizer\": {\"type\": \"Adam\"}", "0.5"},
         {"\"beta1\": 0.5", "\"optimizer\": {\"params\": {\"betas\": [0.5, 0.9]}}", "0.5"},
@@ -384,7 +385,7 @@ TEST(deepspeed, a_value_of_another_type_is_refused_with_what_was_expected)
 }
 
 /* Decay that is left open is tutti-train's own, 0.1. */
-TEST(deepspeed, adam_with_a_decay_is_refused_and_another_optimizer_is_not)
+TEST(deepspeed, a_decay_that_is_not_decoupled_is_refused)
 {
     static const struct {
         const char *text, *argument;
@@ -404,8 +405,15 @@ TEST(deepspeed, adam_with_a_decay_is_refused_and_another_optimizer_is_not)
          true},
         {"\"type\": \"AdamW\", \"params\": {\"adam_w_mode\": false, \"weight_decay\": 0.1}", NULL,
          false},
-        {"\"type\": \"Muon\", \"params\": {\"adam_w_mode\": false, \"weight_decay\": 0.1}", NULL,
-         false},
+        {"\"type\": \"Muon\", \"params\": {\"adam_w_mode\": false, \"lr\": 1, \"weight_decay\": "
+         "0.1}",
+         NULL, false},
+        {"\"type\": \"SGD\", \"params\": {\"momentum\": 0.9, \"weight_decay\": 0.1}", NULL, true},
+        {"\"type\": \"SGD\", \"params\": {\"momentum\": 0.9}", NULL, false},
+        {"\"type\": \"SGD\", \"params\": {\"weight_decay\": 0.1}", NULL, false},
+        {"\"type\": \"SGD\", \"params\": {\"weight_decay\": 0.1}", "--momentum=0.9", true},
+        {"\"type\": \"SGD\", \"params\": {\"momentum\": 0.9, \"weight_decay\": 0.1}",
+         "--optimizer=adamw", false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         struct tr_config config;

@@ -103,12 +103,12 @@ static void put_offer(const struct tt_comm_core *comm, const struct range *range
     struct tt_range_offer *offer = offer_of(comm, range->place);
     uint64_t words[TT_RANGE_HANDLE];
     memcpy(words, handle, sizeof words);
-    /* Who reads one of these words sees that the offer before is none any more (look_at). */
-    atomic_thread_fence(memory_order_release);
-    atomic_store_explicit(&offer->base, (uint64_t)(uintptr_t)range->base, memory_order_relaxed);
-    atomic_store_explicit(&offer->nbytes, range->nbytes, memory_order_relaxed);
+    /* Release: who reads one of these words sees that the offer before is none any more (look_at).
+     */
+    atomic_store_explicit(&offer->base, (uint64_t)(uintptr_t)range->base, memory_order_release);
+    atomic_store_explicit(&offer->nbytes, range->nbytes, memory_order_release);
     for (int i = 0; i < TT_RANGE_HANDLE; i++)
-        atomic_store_explicit(&offer->handle[i], words[i], memory_order_relaxed);
+        atomic_store_explicit(&offer->handle[i], words[i], memory_order_release);
     atomic_store_explicit(&offer->seq, range->seq, memory_order_release); /* acquire: look_at */
     tell_change(comm);
 }
@@ -273,11 +273,10 @@ static void look_at(const struct tt_comm_core *comm, int rank, int i)
     if (opened->seq == seq) return;
     close_opened(comm, opened);
     if (!seq) return;
-    const uint64_t base = atomic_load_explicit(&offer->base, memory_order_relaxed);
-    const uint64_t nbytes = atomic_load_explicit(&offer->nbytes, memory_order_relaxed);
+    const uint64_t base = atomic_load_explicit(&offer->base, memory_order_acquire);
+    const uint64_t nbytes = atomic_load_explicit(&offer->nbytes, memory_order_acquire);
     for (int k = 0; k < TT_RANGE_HANDLE; k++)
-        handle[k] = atomic_load_explicit(&offer->handle[k], memory_order_relaxed);
-    atomic_thread_fence(memory_order_acquire);
+        handle[k] = atomic_load_explicit(&offer->handle[k], memory_order_acquire);
     /* It is another one by now, whose change comes. */
     if (atomic_load_explicit(&offer->seq, memory_order_relaxed) != seq) return;
     opened->seq = seq;

@@ -192,24 +192,22 @@ static tr_status fail_no_optimizer(const struct leaf *leaf)
     return fail(leaf, expected);
 }
 
-/* What the optimizer does in DeepSpeed and cannot do here. */
-static tr_status check_optimizer(const struct leaf *leaf, const char *option)
+/* Where the file names an optimizer that may do in DeepSpeed what it cannot do here: whether it
+ * does is known when all options are read. */
+static void note_optimizer(const struct leaf *leaf, const char *option)
 {
-    if (!strcmp(option, "muon") && !tr_json_find(leaf->json, "optimizer.params.lr") &&
-        !own_key(leaf->json, "lr"))
-        return fail(leaf, "needs optimizer.params.lr: without it DeepSpeed takes 0.02 for matrices "
-                          "and 3e-4 for the rest, and tutti-train has one rate for both");
-    if (!strcmp(option, "sgd"))
-        snprintf(leaf->config->coupled, sizeof leaf->config->coupled, "%s:%d: \"%s\": SGD",
-                 leaf->json->name, tr_json_line(leaf->json, leaf->path), leaf->path);
-    return TR_OK;
+    char where[512];
+    snprintf(where, sizeof where, "%s:%d: \"%s\"", leaf->json->name,
+             tr_json_line(leaf->json, leaf->path), leaf->path);
+    snprintf(leaf->config->coupled, sizeof where, "%s", strcmp(option, "sgd") ? "" : where);
+    snprintf(leaf->config->unrated, sizeof where, "%s", strcmp(option, "muon") ? "" : where);
 }
 
 static tr_status take_optimizer(const struct leaf *leaf)
 {
     const char *option = optimizer_called(json_object_get_string(leaf->value));
     if (!option) return fail_no_optimizer(leaf);
-    TR_TRY(check_optimizer(leaf, option));
+    note_optimizer(leaf, option);
     TR_TRY(set(leaf, "optimizer", option));
     if (!tr_json_find(leaf->json, "gradient_clipping")) TR_TRY(set_default(leaf, "clip", "0"));
     for (int i = 0; i < NDEFAULTS; ++i) {

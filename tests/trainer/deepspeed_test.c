@@ -120,7 +120,6 @@ TEST(deepspeed, bad_files_are_named)
         {"{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"betas\": [0.9, null]}}}",
          "two numbers"},
         {"{\"optimizer\": {\"type\": 3}}", "expected one of adam"},
-        {"{\"optimizer\": {\"type\": \"Muon\"}}", "needs optimizer.params.lr"},
         {"{\"optimizer\": {\"type\": \"Adam\\u0000x\"}}", "a zero byte in the text"},
         {"{\"scheduler\": {\"type\": \"Cosine\"}}", "expected one of WarmupLR"},
         {"{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"cos_min_ratio\": 0.1}}}",
@@ -381,6 +380,37 @@ TEST(deepspeed, a_value_of_another_type_is_refused_with_what_was_expected)
         snprintf(says, sizeof says, "%s: expected %s", pair + 1, cases[i].expected);
         CHECK_MESSAGE(read_text(&config, text) < 0, "%s was taken", text);
         CHECK_MESSAGE(strstr(tr_error(), says), "%s: %s, expected %s", text, tr_error(), says);
+    }
+}
+
+/* A rate that the command line, a scheduler or an own key gives is one for all tensors. */
+TEST(deepspeed, muon_without_a_learning_rate_is_refused)
+{
+    static const struct {
+        const char *text, *argument;
+        bool is_refused;
+    } cases[] = {
+        {"}", NULL, true},
+        {", \"params\": {\"lr\": \"auto\"}}", NULL, true},
+        {", \"params\": {\"lr\": 0.01}}", NULL, false},
+        {"}, \"lr\": 0.01", NULL, false},
+        {"}, \"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_max_lr\": 0.01}}", NULL,
+         false},
+        {"}", "--lr=0.02", false},
+        {"}", "--optimizer=adamw", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        struct tr_config config;
+        char text[256], program[] = "tutti-train", argument[64];
+        char *argv[] = {program, argument, NULL};
+        snprintf(text, sizeof text, "{\"optimizer\": {\"type\": \"Muon\"%s}", cases[i].text);
+        snprintf(argument, sizeof argument, "%s", cases[i].argument ? cases[i].argument : "");
+        CHECK_MESSAGE(read_text(&config, text) == TR_OK, "%s: %s", text, tr_error());
+        if (cases[i].argument) CHECK_EQ(tr_config_parse(&config, 2, argv), TR_OK);
+        const bool is_refused = tr_config_check(&config) < 0;
+        CHECK_MESSAGE(is_refused == cases[i].is_refused, "case %zu: %s", i,
+                      is_refused ? tr_error() : "was taken");
+        CHECK(!is_refused || strstr(tr_error(), "Muon without a learning rate"));
     }
 }
 

@@ -262,7 +262,7 @@ TEST(run, ranks_with_different_processors_take_the_code_that_all_can_run)
              b.folder);
     CHECK_MESSAGE(train_by_shell(2, script, b.output) == 0, "%s", b.output);
     CHECK_EQ(count(b.output, "vector code baseline, 1 thread"), 1);
-    CHECK_EQ(count(b.output, "note: all ranks take the vector code baseline"), has_newer);
+    CHECK_EQ(count(b.output, "note: all ranks use the vector code baseline"), has_newer);
     teardown(&b);
 }
 

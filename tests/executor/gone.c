@@ -2,43 +2,21 @@
  * kernel may have done its part. */
 #include <string.h>
 
-#include "algorithms/algorithms.h"
 #include "executor/calls.h"
-#include "program/lower.h"
 #include "shim.h"
 
 enum { NRANKS = 4, COUNT = 64, GONE = 2, LATE = 3 };
 
 struct part {
-    struct tt_loaded *loaded;
-    struct tt_binding binding;
-    struct tt_work work;
+    struct all_reduce call;
     int32_t data[COUNT];
 };
 
 /* An all-reduce in place, which the rank enters. */
 static bool enter(struct ranks *ranks, int rank, struct part *part)
 {
-    struct tt_fabric *fabric = ranks->all.fabrics[rank];
-    const struct tt_segment_header *header = fabric->segment->header;
-    const struct tt_limits limits = {.slot_bytes = header->slot_bytes,
-                                     .meet_bytes = header->meet_bytes};
-    const struct tt_shape shape = {
-        .collective = TT_ALL_REDUCE, .nranks = NRANKS, .hosts = fabric->hosts};
-    struct tt_program *program;
-    if (tt_program_create(tt_algorithm_find(TT_ALL_REDUCE, "ring"), &shape, rank, &program) ||
-        tt_loaded_create(program, fabric, &part->loaded) ||
-        tt_program_bind(program, COUNT, sizeof *part->data, &limits, &part->binding))
-        return false;
-    struct tt_call call = {.loaded = part->loaded,
-                           .binding = &part->binding,
-                           .input = part->data,
-                           .output = part->data,
-                           .reduction = {.type = TT_INT32, .op = TT_SUM, .nranks = NRANKS}};
-    call.signature = tt_call_signature(program, COUNT, &call.reduction);
-    call.entry = tt_call_entry_make(program, COUNT, &call.reduction);
-    tt_work_collective(&part->work, &ranks->engines[rank], &call);
-    return tt_work_advance(&part->work) >= 0;
+    return all_reduce_make(&part->call, ranks, rank, "ring", COUNT, part->data, part->data) &&
+           tt_work_advance(&part->call.work) >= 0;
 }
 
 /* The late rank's GPU; -1: it has none. */
@@ -61,7 +39,7 @@ static tt_status check_with(bool is_mixed, int gpu)
     CHECK(status >= 0 || (strstr(tt_last_error(), "rank 2 is gone; all_reduce number 1") &&
                           strstr(tt_last_error(), "has not been entered by rank 3")));
     fabric->mixed.is_mixed = false;
-    for (int r = 0; r < LATE; r++) tt_loaded_destroy(parts[r].loaded);
+    for (int r = 0; r < LATE; r++) tt_loaded_destroy(parts[r].call.loaded);
     ranks_close(&ranks);
     return status;
 }

@@ -383,6 +383,22 @@ TEST(deepspeed, a_value_of_another_type_is_refused_with_what_was_expected)
     }
 }
 
+/* The file is read. With one more argument (NULL: none) its options are refused with an error that
+ * has `says`; NULL: they are taken. */
+static void check_refusal(const char *text, const char *argument, const char *says)
+{
+    struct tr_config config;
+    char program[] = "tutti-train", copy[64];
+    char *argv[] = {program, copy, NULL};
+    CHECK_MESSAGE(read_text(&config, text) == TR_OK, "%s: %s", text, tr_error());
+    snprintf(copy, sizeof copy, "%s", argument ? argument : "");
+    if (argument) CHECK_EQ(tr_config_parse(&config, 2, argv), TR_OK);
+    const bool is_refused = tr_config_check(&config) < 0;
+    CHECK_MESSAGE(is_refused == (says != NULL), "%s %s: %s", text, copy,
+                  is_refused ? tr_error() : "was taken");
+    CHECK_MESSAGE(!is_refused || !says || strstr(tr_error(), says), "%s", tr_error());
+}
+
 /* A rate that the command line, a scheduler or an own key gives is one for all tensors. */
 TEST(deepspeed, muon_without_a_learning_rate_is_refused)
 {
@@ -400,17 +416,10 @@ TEST(deepspeed, muon_without_a_learning_rate_is_refused)
         {"}", "--optimizer=adamw", false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
-        struct tr_config config;
-        char text[256], program[] = "tutti-train", argument[64];
-        char *argv[] = {program, argument, NULL};
+        char text[256];
         snprintf(text, sizeof text, "{\"optimizer\": {\"type\": \"Muon\"%s}", cases[i].text);
-        snprintf(argument, sizeof argument, "%s", cases[i].argument ? cases[i].argument : "");
-        CHECK_MESSAGE(read_text(&config, text) == TR_OK, "%s: %s", text, tr_error());
-        if (cases[i].argument) CHECK_EQ(tr_config_parse(&config, 2, argv), TR_OK);
-        const bool is_refused = tr_config_check(&config) < 0;
-        CHECK_MESSAGE(is_refused == cases[i].is_refused, "case %zu: %s", i,
-                      is_refused ? tr_error() : "was taken");
-        CHECK(!is_refused || strstr(tr_error(), "Muon without a learning rate"));
+        check_refusal(text, cases[i].argument,
+                      cases[i].is_refused ? "Muon without a learning rate" : NULL);
     }
 }
 
@@ -446,17 +455,9 @@ TEST(deepspeed, a_decay_that_is_not_decoupled_is_refused)
          "--optimizer=adamw", false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
-        struct tr_config config;
-        char text[256], program[] = "tutti-train", argument[64];
-        char *argv[] = {program, argument, NULL};
+        char text[256];
         snprintf(text, sizeof text, "{\"optimizer\": {%s}}", cases[i].text);
-        snprintf(argument, sizeof argument, "%s", cases[i].argument ? cases[i].argument : "");
-        CHECK_MESSAGE(read_text(&config, text) == TR_OK, "%s: %s", text, tr_error());
-        if (cases[i].argument) CHECK_EQ(tr_config_parse(&config, 2, argv), TR_OK);
-        const bool is_refused = tr_config_check(&config) < 0;
-        CHECK_MESSAGE(is_refused == cases[i].is_refused, "case %zu: %s", i,
-                      is_refused ? tr_error() : "was taken");
-        CHECK(!is_refused || strstr(tr_error(), "decoupled"));
+        check_refusal(text, cases[i].argument, cases[i].is_refused ? "decoupled" : NULL);
     }
 }
 

@@ -62,7 +62,7 @@ enum {
     TR_LOSS,
     TR_TOKENS,
     TR_EXTRA,
-    TR_NUM_EXTRA = 6,
+    TR_NUM_EXTRA = 7,
     TR_SQUARES = TR_EXTRA + TR_NUM_EXTRA,
     TR_NUM_SUMS = TR_SQUARES + TR_SUM_DIGITS
 };

@@ -264,10 +264,10 @@ static void count_passes(const struct tr_cost_sizes *s, const struct tr_cost_ran
     }
 }
 
-/* Loss, tokens, six sums of the caller, and the 21 digits of the gradients' squares. */
+/* Loss, tokens, seven sums of the caller, and the 21 digits of the gradients' squares. */
 static void count_world(struct tr_cost *cost)
 {
-    tr_cost_count(cost, TR_WITH_ALL, TR_ALL_REDUCE, 1, (2 + 6 + 21) * 8);
+    tr_cost_count(cost, TR_WITH_ALL, TR_ALL_REDUCE, 1, (2 + 7 + 21) * 8);
 }
 
 /* ---- Memory ------------------------------------------------------------------------------------

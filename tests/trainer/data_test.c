@@ -1,4 +1,5 @@
 /* Tests of the trainer's random numbers, texts and samples. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -285,6 +286,28 @@ TEST(log, a_file_that_another_run_writes_is_refused_and_keeps_its_lines)
     CHECK_MESSAGE(strstr(tr_error(), "expected the name of a file"), "%s", tr_error());
     close(fd);
     unlink(path);
+}
+
+TEST(log, to_a_pipe_that_nobody_reads_is_refused_at_once)
+{
+    char path[] = "/tmp/tutti-log-XXXXXX", line[64] = "";
+    struct tr_log log;
+    REQUIRE(mkdtemp(path));
+    char pipe[64];
+    snprintf(pipe, sizeof pipe, "%s/pipe", path);
+    REQUIRE(mkfifo(pipe, 0600) == 0);
+    CHECK(tr_log_open(&log, true, 1, pipe, true) < 0);
+    CHECK_MESSAGE(strstr(tr_error(), "nobody reads this pipe"), "%s", tr_error());
+    const int reader = open(pipe, O_RDONLY | O_NONBLOCK);
+    REQUIRE(reader >= 0 && tr_log_open(&log, true, 1, pipe, true) == TR_OK);
+    CHECK_EQ(fcntl(fileno(log.file), F_GETFL) & O_NONBLOCK, 0);
+    tr_log_run(&log, 0, "{}");
+    tr_log_close(&log);
+    CHECK(read(reader, line, sizeof line - 1) > 0);
+    CHECK_STR(line, "{}\n");
+    close(reader);
+    unlink(pipe);
+    rmdir(path);
 }
 
 TEST(log, a_perplexity_beyond_all_numbers_is_null)

@@ -26,7 +26,7 @@ fail() {
 # begin COMMAND...: in the background, with signals as a terminal's shell would give them; waits for the first steps.
 begin() {
     rm -rf "$work/c" "$work/log" "$work/out"
-    env --default-signal=INT,TERM,USR1 "$@" "$train" "${model[@]}" "${layout[@]}" "--steps=$steps" "--checkpoint=$work/c" "--log=$work/log" \
+    env --default-signal=INT,TERM,USR1,HUP "$@" "$train" "${model[@]}" "${layout[@]}" "--steps=$steps" "--checkpoint=$work/c" "--log=$work/log" \
         >"$work/out" 2>&1 &
     run=$!
     for ((i = 0; i < 5000; ++i)); do
@@ -171,10 +171,10 @@ for signal in INT:130 TERM:143 USR1:138; do
 done
 [ -n "${SANITIZERS-}" ] || try_launchers
 
-case="SIGTERM to rank 1 alone"
+case="SIGHUP to rank 1 alone"
 begin "$BIN/tutti-run" -n 2
-kill -TERM "$(rank_pid 1)"
-ended 143 TERM
+kill -HUP "$(rank_pid 1)"
+ended 129 HUP
 
 layout=()
 case="SIGINT also ends who reads the output"

@@ -110,7 +110,11 @@ static tr_status read_entry(struct tr_text *text, const char *folder, const char
     char path[PATH_BYTES];
     struct stat st;
     const int length = snprintf(path, sizeof path, "%s/%s", folder, name);
-    if (name[0] != '.' && length < PATH_BYTES && lstat(path, &st) == 0) {
+    if (length >= PATH_BYTES)
+        return tr_fail("%s/%s: the name has more than %d bytes", folder, name, PATH_BYTES - 1);
+    if (name[0] != '.') {
+        if (lstat(path, &st) < 0)
+            return tr_fail("%s: %s; --data gives a folder with it", path, strerror(errno));
         if (S_ISDIR(st.st_mode) && strncmp(name, "build", 5) != 0)
             return read_folder(text, path, depth + 1);
         if (S_ISREG(st.st_mode)) return read_file(text, path, true);

@@ -58,12 +58,9 @@ static off_t whole_lines(int fd, off_t nbytes)
 
 /* Fails where the file has something else than a log's lines. Cuts a line that has no end: the next
  * one would be glued to it. */
-static tr_status look_at(int fd, const char *path)
+static tr_status look_at(int fd, off_t nbytes, const char *path)
 {
     char text[256];
-    struct stat st;
-    if (fstat(fd, &st) < 0) return tr_fail("--log=%s: %s", path, strerror(errno));
-    if (!S_ISREG(st.st_mode)) return TR_OK;
     const ssize_t n = pread(fd, text, sizeof text, 0);
     if (n < 0) return tr_fail("--log=%s: %s", path, strerror(errno));
     if (!is_log(text, (size_t)n))
@@ -72,22 +69,30 @@ static tr_status look_at(int fd, const char *path)
             "which begins with {\"kind\": \"run\", \"version\"; it stays as it is: give "
             "another file, or remove it",
             path);
-    const off_t whole = whole_lines(fd, st.st_size);
-    if (whole < 0 || (whole < st.st_size && truncate(path, whole) < 0))
+    const off_t whole = whole_lines(fd, nbytes);
+    if (whole < 0 || (whole < nbytes && ftruncate(fd, whole) < 0))
         return tr_fail("--log=%s: the last line has no end and cannot be removed: %s", path,
                        strerror(errno));
     return TR_OK;
 }
 
-/* Looks at the file, if there is anything in it to be read. */
-static tr_status look_at_file(const char *path)
+/* Opens the file itself: its name may be another file's by now, or none's. -1: errno says why. */
+static int open_again(int fd)
+{
+    char itself[64];
+    snprintf(itself, sizeof itself, "/proc/self/fd/%d", fd);
+    return open(itself, O_RDWR | O_CLOEXEC);
+}
+
+/* Looks at what is in the regular file. */
+static tr_status look_at_file(int fd, const char *path)
 {
     struct stat st;
-    if (stat(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size == 0) return TR_OK;
-    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0) return tr_fail("--log=%s: %s", path, strerror(errno));
-    const tr_status status = look_at(fd, path);
-    close(fd);
+    if (fstat(fd, &st) == 0 && st.st_size == 0) return TR_OK;
+    const int same = open_again(fd);
+    if (same < 0) return tr_fail("--log=%s: cannot be read: %s", path, strerror(errno));
+    const tr_status status = look_at(same, st.st_size, path);
+    close(same);
     return status;
 }
 
@@ -102,7 +107,7 @@ static tr_status take_file(int fd, const char *path, bool append)
         return tr_fail("--log=%s: another run writes its log there; wait for its end, or give "
                        "another file",
                        path);
-    TR_TRY(look_at_file(path));
+    TR_TRY(look_at_file(fd, path));
     if (!append && ftruncate(fd, 0) < 0)
         return tr_fail("--log=%s: cannot be emptied: %s", path, strerror(errno));
     return TR_OK;
@@ -113,11 +118,15 @@ tr_status tr_log_open(struct tr_log *log, bool speaks, int64_t every, const char
     *log = (struct tr_log){
         .speaks = speaks, .every = every, .path = path, .last_time = tr_clock_seconds()};
     if (!speaks || !path[0]) return TR_OK;
-    const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    /* O_NONBLOCK: a pipe that nobody reads would be waited for without a word. */
+    const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666);
     if (fd < 0)
         return tr_fail("--log=%s: %s%s", path, strerror(errno),
-                       errno == EISDIR ? "; expected the name of a file to write to" : "");
+                       errno == EISDIR  ? "; expected the name of a file to write to"
+                       : errno == ENXIO ? "; nobody reads this pipe: start its reader first"
+                                        : "");
     tr_status status = take_file(fd, path, append);
+    fcntl(fd, F_SETFL, O_APPEND);
     if (status == TR_OK && !(log->file = fdopen(fd, "a")))
         status = tr_fail("--log=%s: %s", path, strerror(errno));
     if (status < 0) close(fd);

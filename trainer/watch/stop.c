@@ -9,7 +9,7 @@
 
 enum { AGAIN_NS = 2000000000 }; /* launchers may deliver one signal twice */
 
-static const int numbers[TR_STOP_SIGNALS] = {SIGINT, SIGTERM, SIGUSR1};
+static const int numbers[TR_STOP_SIGNALS] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 static struct sigaction before[TR_STOP_SIGNALS];
 static bool listens, is_loud;
 
@@ -44,7 +44,8 @@ static void hear(int number)
     static const char *const texts[TR_STOP_SIGNALS] = {
         "\ntutti-train: SIGINT: the run ends after this step; Ctrl-C again, after 2 s, at once\n",
         "\ntutti-train: SIGTERM: the run ends after this step\n",
-        "\ntutti-train: SIGUSR1: the run ends after this step\n"};
+        "\ntutti-train: SIGUSR1: the run ends after this step\n",
+        "\ntutti-train: SIGHUP: the run ends after this step\n"};
     const int error = errno; /* of who was interrupted */
     if (heard < 0) {
         int which = 0;

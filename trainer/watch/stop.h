@@ -1,12 +1,12 @@
-/* Signals that ask a run to end: SIGINT, SIGTERM and SIGUSR1, which Slurm sends ahead of a job's
- * end where it is told to. Between listen and restore they are kept in mind, and the run ends by
- * itself when its step is done. */
+/* Signals that ask a run to end: SIGINT, SIGTERM, SIGUSR1, which Slurm sends ahead of a job's end
+ * where it is told to, and SIGHUP of a terminal that has gone. Between listen and restore they are
+ * kept in mind, and the run ends by itself when its step is done. */
 #ifndef TR_STOP_H
 #define TR_STOP_H
 
 #include <stdbool.h>
 
-enum { TR_STOP_SIGNALS = 3 };
+enum { TR_STOP_SIGNALS = 4 };
 
 /* From now on these signals are heard, but for those that the process was started to ignore. A
  * second SIGINT at least 2 s after the first signal ends the process at once. speaks: what a signal

@@ -118,7 +118,7 @@ tr_status tr_log_open(struct tr_log *log, bool speaks, int64_t every, const char
     *log = (struct tr_log){
         .speaks = speaks, .every = every, .path = path, .last_time = tr_clock_seconds()};
     if (!speaks || !path[0]) return TR_OK;
-    /* O_NONBLOCK: a pipe that nobody reads would be waited for without a word. */
+    /* O_NONBLOCK: open would wait for a reader of a pipe and tell nobody. */
     const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666);
     if (fd < 0)
         return tr_fail("--log=%s: %s%s", path, strerror(errno),

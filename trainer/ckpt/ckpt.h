@@ -44,7 +44,8 @@ struct tr_hold {
     bool is_lost;   /* the lock was given up for that of a folder that was mounted again, and is not
                      * held any more */
     uint64_t owner; /* a number of this process, which saves write into `.lock` */
-    bool is_unsynced; /* the newest checkpoint's name may not be on the disk: the older ones stay */
+    int64_t unsynced; /* step of the newest checkpoint, where its name may not be on the disk: the
+                       * older ones stay; 0: none */
 };
 #define TR_NO_HOLD                                                                                 \
     {                                                                                              \
@@ -110,8 +111,8 @@ void tr_ckpt_give_up(struct tr_save *save);
  * runs, of older versions, of later steps, of steps behind state->after that another start has
  * written, and those that cannot be read are not counted, and stay; so are links, and files whose
  * name is not the run's own for the step that they hold. What cannot be removed is told, and
- * nothing is where the folder is not the one that is held (NULL: any is), or is_unsynced. One rank
- * calls it. */
+ * nothing is where the folder is not the one that is held (NULL: any is), or has an `unsynced` one.
+ * One rank calls it. */
 void tr_ckpt_keep(const char *folder, struct tr_hold *hold, const struct tr_state *state,
                   int64_t keep);
 

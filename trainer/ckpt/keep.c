@@ -115,7 +115,7 @@ void tr_ckpt_keep(const char *folder, struct tr_hold *hold, const struct tr_stat
                   int64_t keep)
 {
     struct list list = {0};
-    if (hold && hold->is_unsynced) return;
+    if (hold && hold->unsynced) return;
     DIR *entries = opendir(folder);
     tr_status status = entries ? TR_OK : tr_fail("%s: %s", folder, strerror(errno));
     if (status == TR_OK && hold) status = tr_ckpt_check_hold(folder, hold);

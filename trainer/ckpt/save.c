@@ -284,7 +284,7 @@ static void end_file(struct tr_save *s)
     if (s->status < 0) return; /* free_save removes the file */
     bool is_named;
     note(s, tr_safetensors_commit(s->writer, &is_named));
-    if (s->hold && is_named) s->hold->is_unsynced = s->status < 0;
+    if (s->hold && is_named) s->hold->unsynced = s->status < 0 ? s->state.step : 0;
     s->writer = NULL;
     if (s->status < 0) return;
     printf("wrote %s\n", s->path);

@@ -167,7 +167,7 @@ static void fit_pipeline(struct tr_config *config, const int size[TR_NUM_AXES])
 /* Where the batch or the micro-batch follows from --accumulate and the other: batch = micro-batch x
  * accumulate x ranks that have sequences of their own. An --accumulate of a file gives way to a
  * command line that gives one of the other two. */
-static tr_status fit_batch(struct tr_config *config, const int size[TR_NUM_AXES])
+static tr_status fit_batch(struct tr_config *config, const int size[TR_NUM_AXES], bool *yields)
 {
     const enum tr_source *source = config->source;
     const bool has_batch = tr_config_given(config, TR_OPTION_batch);
@@ -175,8 +175,9 @@ static tr_status fit_batch(struct tr_config *config, const int size[TR_NUM_AXES]
         tr_config_given(config, TR_OPTION_micro_batch) &&
         (!has_batch || source[TR_OPTION_micro_batch] == source[TR_OPTION_accumulate]);
     const int64_t parts = (int64_t)size[TR_DP] * size[TR_FSDP], passes = config->accumulate;
-    if (!passes || source[TR_OPTION_batch] > source[TR_OPTION_accumulate] ||
-        source[TR_OPTION_micro_batch] > source[TR_OPTION_accumulate]) {
+    *yields = passes && (source[TR_OPTION_batch] > source[TR_OPTION_accumulate] ||
+                         source[TR_OPTION_micro_batch] > source[TR_OPTION_accumulate]);
+    if (!passes || *yields) {
         fit_pipeline(config, size);
         return TR_OK;
     }
@@ -222,7 +223,7 @@ static tr_status derive(const struct tr_config *given, int nranks, struct tr_set
     tr_config_resolve(&config);
     *setup = (struct tr_setup){0};
     TR_TRY(shape_mesh(&config, nranks, setup->size));
-    TR_TRY(fit_batch(&config, setup->size));
+    TR_TRY(fit_batch(&config, setup->size, &setup->yields));
     setup->engine = (struct tr_engine_options){
         .model = {.kind = (enum tr_model_kind)config.model,
                   .layers = (long)config.layers,
@@ -263,6 +264,10 @@ void tr_setup_adopt(struct tr_config *config, const struct tr_setup *setup)
     const int64_t before = config->batch;
     config->batch = setup->engine.batch;
     config->micro_batch = setup->engine.micro_batch;
+    if (setup->yields) {
+        config->accumulate = 0;
+        config->source[TR_OPTION_accumulate] = TR_FROM_DEFAULT;
+    }
     if (config->source[TR_OPTION_batch] == TR_FROM_CHECKPOINT && config->batch != before)
         tr_config_note(config,
                        "note: --accumulate=%lld makes a step of %lld sequences; the checkpoint has "

@@ -12,6 +12,7 @@ struct tr_setup {
     struct tr_engine_options engine;
     bool snapshot;       /* checkpoints are written while training goes on, from a copy */
     bool times_products; /* before the first step, to compare steps with (peak.h) */
+    bool yields;         /* --accumulate of a file gave way to the command line */
 };
 
 /* Errors: axes that do not multiply up to the ranks, ways of sharding that exclude each other,
@@ -21,7 +22,7 @@ TR_NODISCARD tr_status tr_setup_of(const struct tr_config *config, int nranks,
                                    struct tr_setup *setup);
 
 /* Gives the options the setup's batch and micro-batch, and notes a batch that is not the
- * checkpoint's. */
+ * checkpoint's. An --accumulate that gave way has its default. */
 void tr_setup_adopt(struct tr_config *config, const struct tr_setup *setup);
 
 /* Where the stages of a pipeline idle for more than TR_MOST_IDLE percent of a step: a line that

@@ -502,6 +502,7 @@ TEST(config, what_a_resumed_run_does_otherwise_than_its_checkpoint_is_noted)
          "note: --schedule=one-cycle; the checkpoint has cosine\n"},
         {"--steps=9", "{\"micro-batch\": 2, \"data\": \"x\", \"tp\": 2}", ""},
         {"--accumulate=2", "{}", ""},
+        {"--micro-batch=2", "{\"accumulate\": 3}", ""}, /* which gives way */
         {"--accumulate=3", "{}",
          "note: --accumulate=3 makes a step of 24 sequences; the checkpoint has 16\n"},
     };
@@ -519,6 +520,8 @@ TEST(config, what_a_resumed_run_does_otherwise_than_its_checkpoint_is_noted)
         tr_setup_adopt(&config, &setup);
         CHECK_STR(config.notes, cases[i].notes);
         CHECK_EQ(config.batch, setup.engine.batch);
+        CHECK_EQ(tr_config_given(&config, TR_OPTION_accumulate),
+                 !strncmp(cases[i].argument, "--ac", 4));
     }
     free(json);
 }

@@ -157,6 +157,26 @@ TEST(hold, a_folder_that_another_run_has_locked_stays_its_own)
     teardown(&b);
 }
 
+TEST(hold, what_a_failed_save_could_not_remove_goes_before_the_next_one)
+{
+    struct bench b;
+    char left[160];
+    REQUIRE(setup(&b));
+    snprintf(left, sizeof left, "%s/step-00000001.safetensors.%ld.tmp", b.folder, (long)getpid());
+    REQUIRE(write_other(b.file) && rename(b.file, left) == 0);
+    CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
+    CHECK(!is_there(left));
+    /* Where nothing could be locked it may be another run's. */
+    REQUIRE(write_other(b.file) && rename(b.file, left) == 0);
+    close(b.hold.lock);
+    b.hold.lock = -1;
+    REQUIRE(unlink(b.lock) == 0 && mkdir(b.lock, 0777) == 0);
+    CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
+    CHECK(is_there(left));
+    REQUIRE(rmdir(b.lock) == 0 && unlink(left) == 0);
+    teardown(&b);
+}
+
 TEST(hold, a_lock_that_is_gone_or_another_file_is_taken_anew)
 {
     struct bench b;

@@ -73,7 +73,8 @@ static DIR *open_entries(int folder)
     return entries;
 }
 
-/* Removes the temporary files of runs that were killed while several ranks wrote. */
+/* Removes the temporary files of runs that were killed while several ranks wrote, and of saves of
+ * this run that failed and could not remove theirs. The folder is locked, and nobody saves. */
 static void remove_leftovers(int folder)
 {
     DIR *entries = open_entries(folder);
@@ -376,6 +377,7 @@ tr_status tr_ckpt_hold(const char *folder, uint64_t run, struct tr_hold *hold)
     TR_TRY(look(folder, hold, &place));
     if (place == SAME) {
         TR_TRY(renew(folder, hold));
+        if (hold->lock >= 0) remove_leftovers(hold->folder);
         mark(hold);
         return TR_OK;
     }

@@ -99,10 +99,15 @@ struct tr_run {
  * tensor's unit have in common. */
 void tr_param_each_run(const struct tr_params *params, const struct tr_param *param, size_t first,
                        size_t count, void (*visit)(void *arg, struct tr_run run), void *arg);
-/* Copies from the global tensor whole[shape], in the host's memory, to this rank's [first, first +
- * count) of the unit of the tensor; only what both hold. */
-void tr_param_put(const struct tr_params *params, const struct tr_param *param, const float *whole,
-                  float *range, size_t first, size_t count);
+/* Numbers [first, first + count) of a global tensor, in the host's memory. */
+struct tr_piece {
+    const float *values;
+    size_t first, count;
+};
+/* Copies from the piece to this rank's [first, first + count) of the unit of the tensor; only what
+ * both hold. */
+void tr_param_put(const struct tr_params *params, const struct tr_param *param,
+                  const struct tr_piece *piece, float *range, size_t first, size_t count);
 
 /* A 64-bit checksum, for files and for comparing ranks. Not cryptographic. */
 uint64_t tr_checksum(const void *bytes, size_t nbytes);

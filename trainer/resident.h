@@ -20,7 +20,7 @@ uint64_t tr_resident_threads(int nthreads);
  * those of the rank of the other end stage that holds the same tied table; NULL when there is none.
  * All ranks count as ranks of one host, and every message between two of them as read in place:
  * what two ranks do. Larger groups may copy some messages instead, and then have less. The text,
- * and the largest tensor while a checkpoint is read, are not included. */
+ * and 4 MiB while a checkpoint is read, are not included. */
 void tr_resident_of(const int size[TR_NUM_AXES], enum tr_sharding sharding,
                     const struct tr_memory *own, const struct tr_memory *tied,
                     struct tr_resident *resident);

@@ -104,8 +104,13 @@ TEST(layout, put_is_the_reverse_of_get)
         float *given = calloc(total, sizeof *given), *got = calloc(total, sizeof *got);
         tr_params_initialize(&params, 0, given, 0, total, SEED);
         for (int t = 0; t < NTENSORS; ++t) {
-            tr_param_put(&params, &params.items[t], whole[t], got, 0, half);
-            tr_param_put(&params, &params.items[t], whole[t], got + half, half, half);
+            const size_t count = params.items[t].count, cut = count / 3;
+            const struct tr_piece pieces[] = {{whole[t], 0, cut},
+                                              {whole[t] + cut, cut, count - cut}};
+            for (int piece = 0; piece < 2; ++piece) {
+                tr_param_put(&params, &params.items[t], &pieces[piece], got, 0, half);
+                tr_param_put(&params, &params.items[t], &pieces[piece], got + half, half, half);
+            }
         }
         CHECK_EQ(0, memcmp(given, got, total * sizeof *got));
         free(given);

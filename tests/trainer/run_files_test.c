@@ -426,3 +426,30 @@ TEST(run, a_damaged_checkpoint_names_no_older_one_of_another_run)
     CHECK_MESSAGE(strstr(b.output, "No such file or directory\n"), "%s", b.output);
     teardown(&b);
 }
+
+/* Matrices of more numbers than a piece of a checkpoint that is read has (TR_PIECE). */
+TEST(run, tensors_of_several_pieces_are_read_on_another_layout)
+{
+    enum { MATRICES = 60000000 }; /* bytes of the file behind its header */
+    struct bench b;
+    char options[COMMAND];
+    REQUIRE(setup(&b));
+    snprintf(options, sizeof options,
+             SMALL "--width=1056 --hidden=1056 --layers=1 --context=8 --batch=2 --micro-batch=1 "
+                   "--held-out=0 --steps=1 --tp=2 --checkpoint=%s/a",
+             b.folder);
+    int code = train(2, options, b.output);
+    CHECK_MESSAGE(code == 0, "exit code %d:\n%s", code, b.output);
+    snprintf(options, sizeof options,
+             "--resume=%s/a --checkpoint=%s/b --steps=1 --sample=0 --tp=1 --fsdp=2", b.folder,
+             b.folder);
+    code = train(2, options, b.output);
+    CHECK_MESSAGE(code == 0, "exit code %d:\n%s", code, b.output);
+    snprintf(options, sizeof options,
+             "cd %s && tail -c %d a/step-*.safetensors >end && tail -c %d b/step-*.safetensors | "
+             "cmp - end 2>&1 && [ $(stat -c %%s end) -eq %d ]",
+             b.folder, MATRICES, MATRICES, MATRICES);
+    code = run(options, b.output);
+    CHECK_MESSAGE(code == 0, "%s", b.output);
+    teardown(&b);
+}

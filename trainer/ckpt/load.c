@@ -1,5 +1,5 @@
-/* Loads a checkpoint: rank 0 reads one tensor at a time, and each rank takes its part, whatever the
- * layout. */
+/* Loads a checkpoint: rank 0 reads the tensors piece by piece, and each rank takes its part,
+ * whatever the layout. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,30 +9,32 @@
 #include "ckpt.h"
 #include "parts.h"
 
-/* Room for the largest tensor. */
-static tr_status take_room(const struct tr_params *params, float **whole)
+/* Room for a piece of the largest tensor. */
+static tr_status take_room(const struct tr_params *params, float **piece)
 {
     size_t most = 0;
     for (int p = 0; p < params->n; ++p)
         if (params->items[p].count > most) most = params->items[p].count;
-    *whole = malloc(most * sizeof **whole);
-    return *whole ? TR_OK : tr_fail("out of memory for a tensor of %zu numbers", most);
+    if (most > TR_PIECE) most = TR_PIECE;
+    *piece = malloc(most * sizeof **piece);
+    return *piece ? TR_OK : tr_fail("out of memory to read %zu numbers of a checkpoint", most);
 }
 
-/* Every rank takes its part of whole[count], which rank 0 has. */
-static tr_status hand_out(const struct tr_engine *e, struct tr_part_id id, size_t count,
-                          float *whole)
+/* Every rank takes its part of numbers [first, first + count) of a tensor, which rank 0 has. */
+static tr_status hand_out(const struct tr_engine *e, struct tr_part_id id, size_t first,
+                          size_t count, float *values)
 {
     const struct tr_store *store = &e->store;
     const struct tr_part_range range = tr_part_range(store, id);
-    TR_TRY(tr_mesh_check(e->mesh,
-                         tuttiBroadcast(whole, whole, count, tuttiFloat32, 0, e->mesh->world, NULL),
-                         "sharing a tensor of the checkpoint"));
+    const struct tr_piece piece = {values, first, count};
+    TR_TRY(tr_mesh_check(
+        e->mesh, tuttiBroadcast(values, values, count, tuttiFloat32, 0, e->mesh->world, NULL),
+        "sharing a tensor of the checkpoint"));
     if (range.floats && tr_part_is_cut(store, id))
-        tr_param_put(store->params, &store->params->items[id.param], whole, range.floats,
+        tr_param_put(store->params, &store->params->items[id.param], &piece, range.floats,
                      range.first, range.count);
     else if (range.floats)
-        e->backend->write(range.floats, whole, range.count * sizeof *whole);
+        e->backend->write(range.floats + first, values, count * sizeof *values);
     return TR_OK;
 }
 
@@ -163,18 +165,22 @@ tr_status tr_ckpt_read_whole(const char *path, const uint64_t *run)
     return status;
 }
 
-/* Rank 0 reads tensor after tensor, and no rank waits for one that it could not read. */
-static tr_status read_tensors(struct tr_engine *e, const char *option, const char *path,
-                              const struct tr_safetensors *file, const struct tr_parts *parts,
-                              float *whole)
+/* Rank 0 reads piece after piece, and no rank waits for one that it could not read. */
+static tr_status read_tensor(struct tr_engine *e, const char *option, const char *path,
+                             const struct tr_safetensors *file, const struct tr_tensor *tensor,
+                             struct tr_part_id id, float *values)
 {
-    for (int i = 0; i < parts->n; ++i) {
-        tr_status status = TR_OK;
-        if (file) status = tr_safetensors_read(file, &parts->tensors[i], whole);
+    struct tr_safetensors_reading reading;
+    tr_status status = file ? tr_safetensors_begin(file, tensor, &reading) : TR_OK;
+    size_t first = 0;
+    do {
+        const size_t left = tensor->count - first, count = left < TR_PIECE ? left : TR_PIECE;
+        if (file && status == TR_OK) status = tr_safetensors_next(&reading, values, count);
         if (status < 0) status = tr_ckpt_propose_older(option, path, status);
         TR_TRY(tr_mesh_agree(e->mesh, status));
-        TR_TRY(hand_out(e, parts->ids[i], parts->tensors[i].count, whole));
-    }
+        TR_TRY(hand_out(e, id, first, count, values));
+        first += count;
+    } while (first < tensor->count);
     return TR_OK;
 }
 
@@ -189,9 +195,9 @@ tr_status tr_ckpt_load(struct tr_engine *e, const char *option, const struct tr_
                        struct tr_state *state)
 {
     const char *path = file ? tr_safetensors_path(file) : "";
-    float *whole = NULL;
+    float *values = NULL;
     struct tr_parts parts = {0};
-    tr_status status = take_room(e->store.params, &whole);
+    tr_status status = take_room(e->store.params, &values);
     if (status == TR_OK) status = tr_parts_list(&e->store, &parts);
     if (status == TR_OK && file) {
         status = read_state(file, path, state);
@@ -199,10 +205,11 @@ tr_status tr_ckpt_load(struct tr_engine *e, const char *option, const struct tr_
     }
     status = tr_mesh_agree(e->mesh, status);
     if (status == TR_OK) status = tr_store_settle(&e->store);
-    if (status == TR_OK) status = read_tensors(e, option, path, file, &parts, whole);
+    for (int i = 0; i < parts.n && status == TR_OK; ++i)
+        status = read_tensor(e, option, path, file, &parts.tensors[i], parts.ids[i], values);
     if (status == TR_OK) status = share_state(e->mesh, state);
     if (status == TR_OK) status = tr_store_publish(&e->store);
     tr_parts_free(&parts);
-    free(whole);
+    free(values);
     return status;
 }

@@ -96,8 +96,24 @@ bool tr_safetensors_is_sealed(const struct tr_safetensors *file);
 /* The metadata's value; NULL when there is none. Valid until close. */
 const char *tr_safetensors_metadata(const struct tr_safetensors *file, const char *key);
 
-/* data[tensor->count] = the tensor. Fails, naming file and tensor, when it is missing, has another
- * shape, or a wrong checksum or none. */
+/* A tensor that is read in pieces, from its first number on. */
+struct tr_safetensors_reading {
+    const struct tr_safetensors *file;
+    const struct tr_tensor *tensor;
+    size_t place;  /* in the file */
+    size_t number; /* of numbers that were read */
+    uint64_t sum;  /* of these */
+};
+enum { TR_PIECE = 1 << 20 }; /* numbers of a piece, at most, where nobody needs the whole */
+/* Fails, naming file and tensor, when it is missing or has another shape. */
+TR_NODISCARD tr_status tr_safetensors_begin(const struct tr_safetensors *file,
+                                            const struct tr_tensor *tensor,
+                                            struct tr_safetensors_reading *reading);
+/* data[count] = the next piece. The last one fails where the tensor has a wrong checksum or none.
+ */
+TR_NODISCARD tr_status tr_safetensors_next(struct tr_safetensors_reading *reading, float *data,
+                                           size_t count);
+/* data[tensor->count] = the tensor, in one piece. */
 TR_NODISCARD tr_status tr_safetensors_read(const struct tr_safetensors *file,
                                            const struct tr_tensor *tensor, float *data);
 

@@ -257,8 +257,8 @@ static void describe_shape(char *out, size_t nbytes, int ndim, const long *shape
         snprintf(out, nbytes, "[%ld]", ndim ? shape[0] : 1);
 }
 
-tr_status tr_safetensors_read(const struct tr_safetensors *file, const struct tr_tensor *tensor,
-                              float *data)
+tr_status tr_safetensors_begin(const struct tr_safetensors *file, const struct tr_tensor *tensor,
+                               struct tr_safetensors_reading *reading)
 {
     struct json_object *row;
     if (!json_object_object_get_ex(file->header, tensor->name, &row))
@@ -274,42 +274,74 @@ tr_status tr_safetensors_read(const struct tr_safetensors *file, const struct tr
         return tr_fail("%s: tensor %s has shape %s, expected %s", file->path, tensor->name, found,
                        expected);
     }
-    TR_TRY(read_at(file, file->data_at + entry.begin, data, tensor->count * 4));
-    char key[128], sum[32];
-    snprintf(key, sizeof key, "checksum.%s", tensor->name);
-    snprintf(sum, sizeof sum, "%016llx",
-             (unsigned long long)tr_safetensors_sum(0, data, tensor->count));
-    const char *expected = tr_safetensors_metadata(file, key);
-    if (!expected)
-        return tr_fail("%s: has no checksum of tensor %s: the file is corrupted", file->path,
-                       tensor->name);
-    if (strcmp(expected, sum) != 0)
-        return tr_fail("%s: tensor %s has checksum %s, expected %s: the file is corrupted",
-                       file->path, tensor->name, sum, expected);
+    *reading = (struct tr_safetensors_reading){
+        .file = file, .tensor = tensor, .place = file->data_at + entry.begin};
     return TR_OK;
 }
 
+static tr_status check_sum(const struct tr_safetensors_reading *reading)
+{
+    const char *path = reading->file->path, *name = reading->tensor->name;
+    char key[128], sum[32];
+    snprintf(key, sizeof key, "checksum.%s", name);
+    snprintf(sum, sizeof sum, "%016llx", (unsigned long long)reading->sum);
+    const char *expected = tr_safetensors_metadata(reading->file, key);
+    if (!expected)
+        return tr_fail("%s: has no checksum of tensor %s: the file is corrupted", path, name);
+    if (strcmp(expected, sum) != 0)
+        return tr_fail("%s: tensor %s has checksum %s, expected %s: the file is corrupted", path,
+                       name, sum, expected);
+    return TR_OK;
+}
+
+tr_status tr_safetensors_next(struct tr_safetensors_reading *reading, float *data, size_t count)
+{
+    TR_TRY(read_at(reading->file, reading->place + reading->number * 4, data, count * 4));
+    reading->sum += tr_safetensors_sum(reading->number, data, count);
+    reading->number += count;
+    return reading->number == reading->tensor->count ? check_sum(reading) : TR_OK;
+}
+
+tr_status tr_safetensors_read(const struct tr_safetensors *file, const struct tr_tensor *tensor,
+                              float *data)
+{
+    struct tr_safetensors_reading reading;
+    TR_TRY(tr_safetensors_begin(file, tensor, &reading));
+    return tr_safetensors_next(&reading, data, tensor->count);
+}
+
 static tr_status check_tensor(const struct tr_safetensors *file, const char *name,
-                              struct json_object *row)
+                              struct json_object *row, float piece[TR_PIECE])
 {
     struct entry entry;
+    struct tr_safetensors_reading reading;
     TR_TRY(parse_entry(file, name, row, &entry));
     const struct tr_tensor tensor = {.name = name,
                                      .ndim = entry.ndim,
                                      .shape = {entry.shape[0], entry.shape[1]},
                                      .count = (entry.end - entry.begin) / 4};
-    float *data = malloc(tensor.count * sizeof *data);
-    const tr_status status = data ? tr_safetensors_read(file, &tensor, data)
-                                  : tr_fail("%s: out of memory for %s", file->path, name);
-    free(data);
-    return status;
+    TR_TRY(tr_safetensors_begin(file, &tensor, &reading));
+    do {
+        const size_t left = tensor.count - reading.number;
+        TR_TRY(tr_safetensors_next(&reading, piece, left < TR_PIECE ? left : TR_PIECE));
+    } while (reading.number < tensor.count);
+    return TR_OK;
+}
+
+static tr_status check_tensors(const struct tr_safetensors *file, float piece[TR_PIECE])
+{
+    json_object_object_foreach(file->header, name, row)
+    {
+        if (strcmp(name, "__metadata__") != 0) TR_TRY(check_tensor(file, name, row, piece));
+    }
+    return TR_OK;
 }
 
 tr_status tr_safetensors_check(const struct tr_safetensors *file)
 {
-    json_object_object_foreach(file->header, name, row)
-    {
-        if (strcmp(name, "__metadata__") != 0) TR_TRY(check_tensor(file, name, row));
-    }
-    return TR_OK;
+    float *piece = malloc(TR_PIECE * sizeof *piece);
+    const tr_status status =
+        piece ? check_tensors(file, piece) : tr_fail("%s: out of memory to read it", file->path);
+    free(piece);
+    return status;
 }

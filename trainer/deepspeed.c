@@ -203,6 +203,22 @@ static void note_optimizer(const struct leaf *leaf, const char *option)
     snprintf(leaf->config->unrated, sizeof where, "%s", strcmp(option, "muon") ? "" : where);
 }
 
+static bool is_on(const struct tr_json *json, const char *path, bool otherwise)
+{
+    struct json_object *value = tr_json_find(json, path);
+    return value ? json_object_get_boolean(value) : otherwise;
+}
+
+/* torch_adam is torch.optim.AdamW, or without adam_w_mode torch.optim.Adam, which has no decay. */
+static const char *default_of(const struct leaf *leaf, int i)
+{
+    if (strcmp(defaults[i].optimizer, "adamw") != 0 || strcmp(defaults[i].option, "decay") != 0 ||
+        !is_on(leaf->json, "optimizer.params.torch_adam", false))
+        return defaults[i].value;
+    const bool is_adam = !strcasecmp(json_object_get_string(leaf->value), "adam");
+    return is_adam && !is_on(leaf->json, "optimizer.params.adam_w_mode", true) ? "0" : "0.01";
+}
+
 static tr_status take_optimizer(const struct leaf *leaf)
 {
     const char *option = optimizer_called(json_object_get_string(leaf->value));
@@ -214,7 +230,7 @@ static tr_status take_optimizer(const struct leaf *leaf)
         char path[64];
         snprintf(path, sizeof path, "optimizer.params.%s", defaults[i].key);
         if (strcmp(defaults[i].optimizer, option) != 0 || tr_json_find(leaf->json, path)) continue;
-        TR_TRY(set_default(leaf, defaults[i].option, defaults[i].value));
+        TR_TRY(set_default(leaf, defaults[i].option, default_of(leaf, i)));
     }
     return TR_OK;
 }

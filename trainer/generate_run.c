@@ -37,10 +37,25 @@ static tr_status drop_unused(struct tr_config *config)
     return TR_OK;
 }
 
+/* The ranks that the other axes leave to tp; all, where these do not divide them. */
+static int64_t left_to_tp(const struct tr_config *config, int nranks)
+{
+    const int64_t given[] = {config->pp, config->dp, config->fsdp, config->ring, config->ulysses};
+    static const int options[] = {TR_OPTION_pp, TR_OPTION_dp, TR_OPTION_fsdp, TR_OPTION_ring,
+                                  TR_OPTION_ulysses};
+    int64_t left = nranks;
+    for (size_t i = 0; i < sizeof given / sizeof *given; ++i) {
+        if (config->source[options[i]] != TR_FROM_COMMAND_LINE || given[i] < 1) continue;
+        if (left % given[i]) return nranks;
+        left /= given[i];
+    }
+    return left;
+}
+
 tr_status tr_generate_options(struct tr_config *config, int nranks)
 {
-    char ranks[16];
-    snprintf(ranks, sizeof ranks, "%d", nranks);
+    char ranks[24];
+    snprintf(ranks, sizeof ranks, "%lld", (long long)left_to_tp(config, nranks));
     const struct {
         const char *name, *value;
     } all[] = {{"pp", "1"},          {"dp", "1"},        {"fsdp", "1"}, {"ring", "1"},

@@ -67,7 +67,7 @@ static void print_summary(const struct tr_trainer *t, double validation)
     printf("\n%lld steps in %.1f s, %.0f tokens/s", (long long)t->log.nsteps, seconds,
            seconds > 0 ? tokens / seconds : 0);
     if (store->flight_seconds > 0)
-        printf("; the store's collectives were under way for %.2f s, %.2f s of it waited for",
+        printf("; the store's collectives were under way for %.2f s; waiting for them took %.2f s",
                store->flight_seconds, store->waited_seconds);
     if (t->saving_seconds > 0)
         printf("; checkpoints were under way for %.2f s, %.2f s of it waited for",

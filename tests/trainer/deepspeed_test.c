@@ -423,6 +423,29 @@ TEST(deepspeed, muon_without_a_learning_rate_is_refused)
     }
 }
 
+/* As torch.optim.AdamW, Adam and DeepSpeed's own Adam and Lamb have. */
+TEST(deepspeed, torch_adam_has_the_decay_of_torch)
+{
+    static const struct {
+        const char *text;
+        double decay;
+    } cases[] = {
+        {"\"Adam\", \"params\": {\"torch_adam\": true}", 0.01},
+        {"\"AdamW\", \"params\": {\"torch_adam\": true, \"adam_w_mode\": false}", 0.01},
+        {"\"Adam\", \"params\": {\"torch_adam\": true, \"adam_w_mode\": false}", 0},
+        {"\"Adam\", \"params\": {\"torch_adam\": true, \"weight_decay\": 0.5}", 0.5},
+        {"\"Adam\", \"params\": {\"torch_adam\": false}", 0},
+        {"\"Lamb\", \"params\": {\"torch_adam\": true}", 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        struct tr_config config;
+        char text[256];
+        snprintf(text, sizeof text, "{\"optimizer\": {\"type\": %s}}", cases[i].text);
+        CHECK_MESSAGE(read_text(&config, text) == TR_OK, "%s: %s", text, tr_error());
+        CHECK(fabs(config.decay - cases[i].decay) < 1e-12);
+    }
+}
+
 /* Decay that is left open is tutti-train's own, 0.1. */
 TEST(deepspeed, a_decay_that_is_not_decoupled_is_refused)
 {

@@ -30,7 +30,7 @@ refuse() {
 
 write one 1 --prompt=tutti --tokens=200 --temperature=0
 write two 2 --prompt=tutti --tokens=200 --temperature=0
-write pipeline 2 --prompt=tutti --tokens=200 --temperature=0 --pp=2 --tp=1
+write pipeline 2 --prompt=tutti --tokens=200 --temperature=0 --pp=2
 [ "$(wc -c <"$work/one")" -eq 200 ] || fail "one rank wrote $(wc -c <"$work/one") bytes, expected 200"
 cmp "$work/one" "$work/two" || fail "two ranks wrote another text"
 cmp "$work/one" "$work/pipeline" || fail "a pipeline wrote another text"

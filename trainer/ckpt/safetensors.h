@@ -101,8 +101,8 @@ struct tr_safetensors_reading {
     const struct tr_safetensors *file;
     const struct tr_tensor *tensor;
     size_t place;  /* in the file */
-    size_t number; /* of numbers that were read */
-    uint64_t sum;  /* of these */
+    size_t number; /* numbers that were read */
+    uint64_t sum;  /* of the numbers that were read */
 };
 enum { TR_PIECE = 1 << 20 }; /* numbers of a piece, at most, where nobody needs the whole */
 /* Fails, naming file and tensor, when it is missing or has another shape. */

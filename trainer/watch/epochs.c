@@ -22,9 +22,11 @@ void tr_epochs_step(struct tr_epochs *epochs, uint64_t before, uint64_t after, d
 void tr_epochs_print(const struct tr_epochs *epochs, int64_t step)
 {
     if (!epochs->ended) return;
-    printf("epoch %llu ends with step %lld: mean loss %.4f of %lld step%s\n",
-           (unsigned long long)epochs->ended, (long long)step,
-           epochs->loss / (double)epochs->nsteps, (long long)epochs->nsteps,
-           epochs->nsteps == 1 ? "" : "s");
+    printf("epoch %llu ends with step %lld: ", (unsigned long long)epochs->ended, (long long)step);
+    if (epochs->nsteps)
+        printf("mean loss %.4f of %lld step%s\n", epochs->loss / (double)epochs->nsteps,
+               (long long)epochs->nsteps, epochs->nsteps == 1 ? "" : "s");
+    else
+        printf("no loss of its steps is a number\n");
     fflush(stdout);
 }

@@ -223,10 +223,13 @@ static bool take_detour(struct tt_dial *dial, const char *cause)
 static tt_status lose(struct tt_dial *dial, const char *why)
 {
     struct tt_wire *wire = dial->wire;
-    tt_route_describe_failure(route_of(dial), wire->wires->up, wire->peer, why, wire->gone,
+    struct tt_wires *wires = wire->wires;
+    tt_route_describe_failure(route_of(dial), wires->up, wire->peer, why, wire->gone,
                               sizeof wire->gone);
     wire->is_lost = true;
-    tt_wires_seek_first(wire->wires, wire->peer);
+    wire->unheard_ns = tt_now_ns();
+    if (!wires->has_left) tt_wires_ask_others(wires);
+    tt_wires_seek_first(wires, wire->peer);
     tt_ignore(tt_wire_lost(wire, &wire->tcp.sockets[0], ETIMEDOUT));
     return TT_OK;
 }

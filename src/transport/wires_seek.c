@@ -155,7 +155,7 @@ bool tt_wires_seek_gone(struct tt_wires *wires, const struct tt_missing *missing
 {
     struct tt_seek *seek = &wires->seek;
     const int64_t now_ns = tt_now_ns();
-    if (now_ns - seek->called_ns > INTERRUPTED_NS) begin_anew(seek);
+    if (!seek->called_ns || now_ns - seek->called_ns > INTERRUPTED_NS) begin_anew(seek);
     seek->called_ns = now_ns;
     if (seek->fd >= 0)
         look_at_attempt(wires);

@@ -15,8 +15,9 @@ static struct tt_process_lock lock = TT_PROCESS_LOCK;
 static struct tuttiComm *alive;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* How long all engines that are busy are waited for: the thread that tells a failure to other hosts
- * has its engine for microseconds. */
+/* How long all engines that are busy are waited for: besides calls, two threads of the library
+ * enter an engine, for microseconds mostly: one answers other hosts while no call runs
+ * (executor/answer.c), one tells them of a failure (executor/tell.c). */
 enum { BUSY_MS = 20 };
 
 static bool enter(struct tt_engine *engine, int64_t deadline_ns)

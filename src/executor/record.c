@@ -402,11 +402,14 @@ tt_status tt_engine_check_gone(struct tt_engine *engine)
     return TT_OK;
 }
 
+/* A rank that is reported gone is sought too, whatever it has entered. */
 static bool is_missing(const void *arg, int rank)
 {
     const struct tt_work *work = arg;
-    const struct tt_rank_record *record = tt_fabric_record(work->engine->fabric, rank);
-    return atomic_load_explicit(&record->entered, memory_order_relaxed) < work->turn;
+    const struct tt_fabric *fabric = work->engine->fabric;
+    const struct tt_rank_record *record = tt_fabric_record(fabric, rank);
+    return atomic_load_explicit(&record->entered, memory_order_relaxed) < work->turn ||
+           tt_fabric_is_reported(fabric, rank);
 }
 
 /* Whether the call has waited for so long that ranks are sought which may be gone. */
@@ -434,10 +437,9 @@ static void seek_gone(const struct tt_work *work)
     const struct tt_missing missing = {.is_missing = is_missing, .arg = work};
     const char *text;
     if (!has_waited_long(work) || !needs_all(&work->collective.call->entry)) return;
-    for (int r = 0; r < fabric->nranks && tt_fabric_gone(fabric, &text) < 0; r++)
+    for (int r = 0; r < fabric->nranks; r++)
         if ((text = tt_wires_missed_peer(fabric->wires, r))) tt_fabric_note_gone(fabric, r, text);
-    if (tt_fabric_gone(fabric, &text) < 0)
-        wait->seeks = tt_wires_seek_gone(fabric->wires, &missing);
+    wait->seeks = tt_wires_seek_gone(fabric->wires, &missing);
 }
 
 tt_status tt_collective_check(struct tt_work *work)

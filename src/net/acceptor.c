@@ -201,11 +201,6 @@ static void greet(struct tt_acceptor *acceptor, int fd, const struct tt_address 
         close_pending(acceptor, pending);
 }
 
-static bool is_scarcity(int error)
-{
-    return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
-}
-
 /* A few places are each acceptor's own: pending connections of a communicator that no rank uses
  * just now must not keep the ranks of another one out. */
 static bool process_has_room(const struct tt_acceptor *acceptor)
@@ -245,7 +240,7 @@ static tt_status accept_pending(struct tt_acceptor *acceptor)
         } else if (errno == EAGAIN) {
             tt_scarce_has_passed(&acceptor->scarce);
             return TT_OK;
-        } else if (is_scarcity(errno)) {
+        } else if (tt_is_scarcity(errno)) {
             return rest_for_descriptors(acceptor, errno);
         }
         /* All other errors concern a connection that has just ended, not the listener. */

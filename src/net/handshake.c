@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/private_fd.h"
+#include "net/scarce.h"
 
 #define WIRE_MAGIC 0x7475747469626f6full
 enum { BYTE_ORDER_MARK = 0x0102, GREETING_MS = 30000 };
@@ -130,10 +131,10 @@ static const char *describe(int error, char text[128])
     return strerror_r(error, text, 128);
 }
 
-static bool is_scarcity(int error)
+/* Whether to try again will not help. */
+static bool is_refused_here(int error)
 {
-    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM ||
-           error == EACCES || error == EPERM;
+    return tt_is_scarcity(error) || error == EACCES || error == EPERM;
 }
 
 enum tt_attempt tt_handshake_connect(int *fd, const struct tt_address *address, int64_t deadline_ns,
@@ -145,7 +146,7 @@ enum tt_attempt tt_handshake_connect(int *fd, const struct tt_address *address, 
     snprintf(why, TT_WIRE_TEXT, "cannot connect to %s: %s%s", tt_address_format(address, where),
              describe(error, words), error == EMFILE ? " (raise the limit: ulimit -n)" : "");
     if (error == ENETUNREACH || error == EADDRNOTAVAIL) return TT_ATTEMPT_NO_ROUTE;
-    return is_scarcity(error) ? TT_ATTEMPT_BAD : TT_ATTEMPT_EARLY;
+    return is_refused_here(error) ? TT_ATTEMPT_BAD : TT_ATTEMPT_EARLY;
 }
 
 enum tt_attempt tt_handshake_meet(int fd, struct tt_greeting *greeting,

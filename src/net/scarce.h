@@ -3,6 +3,7 @@
 #ifndef TT_NET_SCARCE_H
 #define TT_NET_SCARCE_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -14,6 +15,12 @@ struct tt_scarce {
     int64_t last_ns; /* when the want was last found; 0: it has passed */
     bool was_said;
 };
+
+/* Whether the error says that descriptors or memory are scarce. */
+static inline bool tt_is_scarcity(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
 
 /* True once: the log is to say that there is a want. */
 static inline bool tt_scarce_is_news(struct tt_scarce *scarce)

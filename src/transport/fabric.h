@@ -61,6 +61,7 @@ struct tt_fabric {
     bool exits;                      /* this rank leaves because its process exits */
     int64_t begun_ns;                /* when it was made: earlier failures are no reason */
     struct tt_reason_place place;    /* where it says that its process knows of a failure */
+    uint32_t followed; /* reports of ranks that are gone, one bit each, that this rank knows of */
     int64_t missed_ns; /* since when it waits for a rank that has left; 0: it does not */
     /* A rank that has died may have done its part of a collective, and a kernel of this rank not
      * have seen that yet: how long it has for that, 0 without kernels, and since when */
@@ -280,13 +281,17 @@ const char *tt_fabric_how_dead(const struct tt_fabric *fabric, int rank);
 /* Why a rank of another host is gone, where it has not left and there are bridges, over which no
  * call sees that itself; else NULL. By who has entered the engine. */
 const char *tt_fabric_lost(const struct tt_fabric *fabric, int rank);
-/* A rank is gone, as this rank has found, or one of another host has told: the text says why. Only
- * the first one counts. By who has entered the engine, with wires only, as the next two. */
-void tt_fabric_note_gone(struct tt_fabric *fabric, int rank, const char *text);
-/* That rank, and why it is gone, where this rank has found that itself; -1: none. */
+/* Reports that a rank is gone, as this rank has found, or one of another host has told: the text
+ * says why. Returns the number of the report, also of an earlier one of that rank; -1: it is not
+ * kept, as there are too many. By who has entered the engine, with wires only, as the next three.
+ */
+int tt_fabric_note_gone(struct tt_fabric *fabric, int rank, const char *text);
+/* A rank that is reported gone, as this rank has found too, and why; -1: none. */
 int tt_fabric_gone(const struct tt_fabric *fabric, const char **text);
-/* Called again and again: tells ranks of other hosts what this rank was told of one that is gone,
- * and finds out whether it is. Whether this rank will know soon. */
+/* Whether somebody has reported that the rank is gone. */
+bool tt_fabric_is_reported(const struct tt_fabric *fabric, int rank);
+/* Called again and again: passes all reports on to ranks of other hosts, and finds out whether the
+ * ranks are gone. Whether this rank will know soon of one of them. */
 bool tt_fabric_follow_gone(struct tt_fabric *fabric);
 
 /* TT_ERR_REMOTE where another rank is known to have died (on this host), left or aborted. Does not

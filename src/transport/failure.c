@@ -332,8 +332,8 @@ static bool has_died_here(const struct tt_fabric *fabric, int rank)
 }
 
 /* The one of the dead ranks of this host that is likely to have died first; -1: none has. A process
- * that knew of a failure, of another communicator too, may have ended because of it: the one that
- * knew of none comes first, then the one that has known for longest. */
+ * that knew of a failure, of another communicator too, may have ended because of it: a process that
+ * knew of none comes first, then the one whose latest failure is the oldest. */
 static int find_dead(const struct tt_fabric *fabric)
 {
     int first = -1;
@@ -364,7 +364,8 @@ static void add_dead(const struct tt_fabric *fabric, int except, char *text, siz
     }
     const size_t used = strlen(text);
     if (ndead > MOST)
-        snprintf(text + used, size - used, "; and %d more ranks of its host", ndead - MOST);
+        snprintf(text + used, size - used, "; and %d more ranks of host %s", ndead - MOST,
+                 fabric->peers[fabric->rank].host);
 }
 
 void tt_fabric_add_dead(const struct tt_fabric *fabric, char *text, size_t size)

@@ -16,7 +16,7 @@
 
 static struct tt_process_lock lock = TT_PROCESS_LOCK;
 static char latest[TT_REASON_TEXT];    /* guarded by lock, as the other */
-static int64_t failed_ns;              /* 0: no communicator has failed */
+static int64_t noted_ns;               /* when `latest` was noted; 0: there is none */
 static struct tt_reason_place *places; /* guarded by lock; each change is one store */
 
 /* Where the reason begins that the last of the ranks gave which have left; the whole failure where
@@ -51,23 +51,23 @@ void tt_reason_note(const char *failure)
     if (!length && has_text) return;
     tt_process_lock(&lock);
     snprintf(latest, sizeof latest, "%.*s", (int)length, failure);
-    failed_ns = length ? tt_now_ns() : 0;
+    noted_ns = length ? tt_now_ns() : 0;
     tt_process_unlock(&lock);
 }
 
 bool tt_reason_recent(int64_t since_ns, char text[TT_REASON_TEXT])
 {
     tt_process_lock(&lock);
-    const bool recent = failed_ns && failed_ns >= since_ns && tt_now_ns() - failed_ns < RECENT_NS;
+    const bool recent = noted_ns && noted_ns >= since_ns && tt_now_ns() - noted_ns < RECENT_NS;
     if (recent) snprintf(text, TT_REASON_TEXT, "%s", latest);
     tt_process_unlock(&lock);
     return recent;
 }
 
-void tt_reason_enlist(struct tt_reason_place *place, _Atomic int64_t *failed_at_ns)
+void tt_reason_enlist(struct tt_reason_place *place, _Atomic int64_t *failed_ns)
 {
     tt_process_lock(&lock);
-    *place = (struct tt_reason_place){failed_at_ns, getpid(), places};
+    *place = (struct tt_reason_place){failed_ns, getpid(), places};
     places = place;
     tt_process_unlock(&lock);
 }

@@ -24,7 +24,7 @@ bool tt_reason_recent(int64_t since_ns, char text[TT_REASON_TEXT]);
 /* Where one rank of this process tells the ranks of its host when its process has heard of a
  * failure. Owned by the fabric, from tt_reason_enlist to tt_reason_delist. */
 struct tt_reason_place {
-    _Atomic int64_t *failed_ns; /* of its record; NULL: not listed */
+    _Atomic int64_t *failed_ns; /* of the rank's record (host/segment.h); NULL: not listed */
     pid_t process;
     struct tt_reason_place *next;
 };

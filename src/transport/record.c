@@ -87,9 +87,9 @@ static void add_dead(const void *fabric, char *text, size_t size)
     tt_fabric_add_dead(fabric, text, size);
 }
 
-static void on_gone(void *fabric, int rank, const char *text)
+static int on_gone(void *fabric, int rank, const char *text)
 {
-    tt_fabric_note_gone(fabric, rank, text);
+    return tt_fabric_note_gone(fabric, rank, text);
 }
 
 static tt_status on_missed_left(void *fabric, int peer)

@@ -85,8 +85,9 @@ struct tt_wires_client {
     void (*on_left)(void *owner, int peer, uint32_t state);
     /* Adds the ranks of this host that have died to a text about one of another host. */
     void (*add_dead)(const void *owner, char *text, size_t size);
-    /* A rank of another host is gone, as this rank has found, or a peer has told. */
-    void (*on_gone)(void *owner, int rank, const char *text);
+    /* A rank is gone, as this rank has found, or a peer has told. The number of the report, less
+     * than TT_MOST_GONE; -1: it is not kept. */
+    int (*on_gone)(void *owner, int rank, const char *text);
     /* This rank waits for a peer that has left: fails, and says why. TT_IN_PROGRESS: other ranks
      * may still say so. */
     tt_status (*on_missed_left)(void *owner, int peer);
@@ -155,8 +156,8 @@ bool tt_wires_flushed(struct tt_wires *wires);
 bool tt_wires_send_record(struct tt_wires *wires);
 /* Sends the communicator's failure over all connected wires, once, without waiting. */
 void tt_wires_send_failure(struct tt_wires *wires, int code, const char *text);
-/* Tells all connected peers that a rank is gone, each once; the text stays until then. */
-void tt_wires_send_gone(struct tt_wires *wires, int rank, const char *text);
+/* Tells all connected peers that a rank is gone, each once; the text stays. number: of on_gone. */
+void tt_wires_send_gone(struct tt_wires *wires, int number, int rank, const char *text);
 /* tt_wires_progress while this rank makes no call: a peer that cannot be reached fails nothing.
  * TT_IN_PROGRESS: to be called again soon, as a connection is being made. */
 TT_NODISCARD tt_status tt_wires_listen(struct tt_wires *wires);
@@ -166,13 +167,17 @@ struct tt_missing {
     bool (*is_missing)(const void *arg, int rank);
     const void *arg;
 };
-/* Seeks one of them that is gone, and reports it (on_gone). Called again and again during a long
- * wait; asks two ranks a second. Whether the rank that is asked is not known to live: it answers
+/* Seeks those of them that are gone, and reports each (on_gone). Called again and again during a
+ * long wait; asks two ranks a second, and pauses when it has asked all of them: 0.5 s, twice as
+ * long each time, at most 10 s. Whether the rank that is asked is not known to live: it answers
  * soon. */
 bool tt_wires_seek_gone(struct tt_wires *wires, const struct tt_missing *missing);
+/* The peer may be gone, as this rank has just heard: it is asked next, and the pauses are short
+ * again. */
+void tt_wires_seek_first(struct tt_wires *wires, int peer);
 /* Whether this rank has found that the peer is gone: by seeking it, because it refuses a connection
  * that is being made, or because one has ended, and the peer had not announced its end. */
-bool tt_wires_miss(const struct tt_wires *wires, int peer);
+bool tt_wires_has_found_gone(const struct tt_wires *wires, int peer);
 
 /* The communicator has failed, and no call of this rank runs that would answer its peers.
  * begin_telling: dials a rank of each other host, at most 64 hosts, with which this rank has no

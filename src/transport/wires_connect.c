@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/private_fd.h"
+#include "net/scarce.h"
 #include "transport/wires_internal.h"
 
 #define PROBE_AFTER_NS INT64_C(10000000)   /* before the first probe */
@@ -35,12 +36,9 @@ static const struct tt_route *route_of(const struct tt_dial *dial)
 static tt_status fail(const struct tt_dial *dial, const char *why)
 {
     const struct tt_room_context *up = dial->wire->wires->up;
-    const struct tt_route *route = route_of(dial);
-    char name[128], where[TT_ADDRESS_TEXT];
-    tt_room_name(up, dial->wire->peer, name, sizeof name);
-    return tt_room_fail(up, TT_ERR_REMOTE, "rank %d cannot reach %s at %s (%s) over %s: %s",
-                        up->rank, name, tt_address_format(&route->target, where),
-                        route->their_interface, route->interface, why);
+    char text[TT_ERROR_TEXT];
+    tt_route_describe_failure(route_of(dial), up, dial->wire->peer, why, text, sizeof text);
+    return tt_room_fail(up, TT_ERR_REMOTE, "%s", text);
 }
 
 void tt_dial_hang_up(struct tt_dial *dial)
@@ -184,9 +182,7 @@ static tt_status fail_refused(const struct tt_dial *dial)
     char text[TT_ERROR_TEXT], name[128];
     tt_room_name(wires->up, dial->wire->peer, name, sizeof name);
     if (lost) return tt_room_fail(wires->up, TT_ERR_REMOTE, "%s; %s is gone, too", lost, name);
-    snprintf(text, sizeof text,
-             "nothing listens there any more: it has died, or destroyed or aborted its "
-             "communicator");
+    snprintf(text, sizeof text, "%s", TT_NOTHING_LISTENS);
     for (const struct tt_wire *at = wires->first; at; at = at->following) {
         const size_t used = strlen(text);
         if (at == dial->wire || !at->dial.refused_ns) continue;
@@ -201,11 +197,6 @@ static void set_deadlines(struct tt_dial *dial, int64_t begin_ns)
     const int64_t timeout_ns = dial->wire->wires->timeout_ns;
     dial->deadline_ns = begin_ns + timeout_ns;
     dial->route_ns = begin_ns + (timeout_ns / 4 < ROUTE_NS ? timeout_ns / 4 : ROUTE_NS);
-}
-
-static bool is_scarcity(int error)
-{
-    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
 /* Nothing connects over this route: the next attempt takes another one, if there is one. */
@@ -227,13 +218,30 @@ static bool take_detour(struct tt_dial *dial, const char *cause)
     return true;
 }
 
+/* The peer may have accepted a connection of which this rank has not got the answer, and takes the
+ * two for connected, or has lost that connection. Nothing fails but calls that need the peer. */
+static tt_status lose(struct tt_dial *dial, const char *why)
+{
+    struct tt_wire *wire = dial->wire;
+    struct tt_wires *wires = wire->wires;
+    tt_route_describe_failure(route_of(dial), wires->up, wire->peer, why, wire->gone,
+                              sizeof wire->gone);
+    wire->is_lost = true;
+    wire->unheard_ns = tt_now_ns();
+    if (!wires->has_left) tt_wires_ask_others(wires);
+    tt_wires_seek_first(wires, wire->peer);
+    tt_ignore(tt_wire_lost(wire, &wire->tcp.sockets[0], ETIMEDOUT));
+    return TT_OK;
+}
+
 /* This attempt has failed. Another one follows until the deadline. */
 static tt_status try_again(struct tt_dial *dial, int error, const char *what)
 {
     char why[384], words[128];
     const char *cause = error ? strerror_r(error, words, sizeof words) : "it closed the connection";
     tt_dial_hang_up(dial);
-    if (dial->state == TT_DIAL_CONNECTING && error != ECONNREFUSED && !is_scarcity(error) &&
+    if (error != ECONNREFUSED && !tt_is_scarcity(error)) dial->refused_ns = 0;
+    if (dial->state == TT_DIAL_CONNECTING && error != ECONNREFUSED && !tt_is_scarcity(error) &&
         take_detour(dial, cause))
         return TT_OK;
     if (dial->state != TT_DIAL_CONNECTING && error != ETIMEDOUT &&
@@ -241,6 +249,9 @@ static tt_status try_again(struct tt_dial *dial, int error, const char *what)
         dial->broke_off = true;
         dial->deadline_ns = tt_now_ns() + dial->wire->wires->timeout_ns;
     }
+    if (error == ECONNREFUSED && dial->is_unanswered) /* it listens no more when all have come */
+        return lose(dial, "the network was silent for TUTTI_NET_TIMEOUT_MS in the middle of a "
+                          "handshake, and now nothing listens there any more");
     if (error == ECONNREFUSED && !dial->refused_ns) {
         dial->refused_ns = tt_now_ns();
         tt_wires_ask_others(dial->wire->wires);
@@ -264,22 +275,12 @@ static tt_status begin_attempt(struct tt_dial *dial)
 {
     const struct tt_route *route = route_of(dial);
     struct tt_wires *wires = dial->wire->wires;
+    const char *what;
     dial->state = TT_DIAL_CONNECTING;
     dial->received = 0;
     dial->unresponsive_ns = 0;
-    tt_private_fd_begin();
-    dial->fd = tt_private_fd_end(
-        socket(tt_address_family(&route->target), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (dial->fd < 0) return try_again(dial, errno, "cannot open a socket (ulimit -n)");
-    tt_tcp_tune(dial->fd, wires->timeout_ns);
-    if (route->source.nbytes &&
-        bind(dial->fd, (const struct sockaddr *)route->source.bytes, route->source.nbytes) != 0)
-        return try_again(dial, errno, "cannot use its own address");
-    if (connect(dial->fd, (const struct sockaddr *)route->target.bytes, route->target.nbytes) !=
-            0 &&
-        errno != EINPROGRESS)
-        return try_again(dial, errno, "cannot connect");
-    return tt_wire_watch(wires, dial->fd, dial, true, true);
+    const int error = tt_route_connect(route, wires->timeout_ns, &dial->fd, &what);
+    return error ? try_again(dial, error, what) : tt_wire_watch(wires, dial->fd, dial, true, true);
 }
 
 void tt_wire_dial(struct tt_wire *wire)
@@ -296,9 +297,7 @@ void tt_wire_dial(struct tt_wire *wire)
 
 static tt_status finish_connect(struct tt_dial *dial)
 {
-    int error = 0;
-    socklen_t nbytes = sizeof error;
-    if (getsockopt(dial->fd, SOL_SOCKET, SO_ERROR, &error, &nbytes) != 0) error = errno;
+    const int error = tt_route_connect_error(dial->fd);
     if (error) return try_again(dial, error, "cannot connect");
     dial->refused_ns = 0;
     dial->state = TT_DIAL_GREETING;
@@ -342,6 +341,7 @@ static tt_status receive_answer(struct tt_dial *dial)
         return fail(dial, "its answer does not prove the communicator's key");
     if (dial->answer.status < 0 && dial->answer.failed)
         return tt_room_fail(wire->wires->up, dial->answer.status, "%s", dial->answer.text);
+    if (dial->answer.status == TT_ERR_REMOTE) return lose(dial, dial->answer.text);
     if (dial->answer.status) return fail(dial, dial->answer.text);
     const int fd = dial->fd;
     if (dial->kind == TT_HELLO_PROBE) { /* the peer is alive: another probe later */
@@ -371,6 +371,10 @@ tt_status tt_dial_check(struct tt_dial *dial)
     if (dial->fd < 0 || dial->state == TT_DIAL_CONNECTING) return TT_OK;
     const int64_t timeout_ns = dial->wire->wires->timeout_ns;
     if (!tt_tcp_is_unresponsive(dial->fd, &dial->unresponsive_ns, timeout_ns)) return TT_OK;
+    /* Without a reset the kernel would go on sending the hello, which the peer would accept. */
+    const struct linger now = {.l_onoff = 1};
+    dial->is_unanswered |= dial->state == TT_DIAL_ANSWER;
+    setsockopt(dial->fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
     return try_again(dial, ETIMEDOUT, "the handshake failed");
 }
 
@@ -379,6 +383,8 @@ tt_status tt_wire_attend(struct tt_wire *wire)
     struct tt_dial *dial = &wire->dial;
     const int64_t now = tt_now_ns();
     if (wire->tcp.nopen == wire->tcp.nsockets) return TT_OK; /* the last one failed */
+    if (wire->wires->only_listens)                           /* the next call has its whole time */
+        dial->deadline_ns = now + wire->wires->timeout_ns;
     if (dial->fd < 0) return now >= dial->next_ns ? begin_attempt(dial) : TT_OK;
     if (dial->state != TT_DIAL_CONNECTING || now < dial->route_ns) return TT_OK;
     if (now >= dial->deadline_ns || tt_wire_has_detour(wire, route_index(wire)))
@@ -402,6 +408,15 @@ static bool answer_failure(struct tt_wires *wires, struct tt_answer *answer, int
     return true;
 }
 
+/* Whether this rank has a connection with the rank that connects, or had one, although that rank
+ * has none. The answer to an earlier hello may have been lost. */
+static bool is_connected(const struct tt_wires *wires, const struct tt_hello *hello)
+{
+    const struct tt_wire *wire = wires->table[hello->rank];
+    if (!wire) return false;
+    return hello->kind == TT_HELLO_PROBE ? wire->is_lost : wire->state != TT_WIRE_MAKING;
+}
+
 /* Why a connection with this hello is refused; NULL: it is accepted. */
 static const char *complaint_about(const struct tt_wires *wires, const struct tt_hello *hello)
 {
@@ -415,9 +430,6 @@ static const char *complaint_about(const struct tt_wires *wires, const struct tt
         return "the connection is meant for another rank: the network leads it astray";
     if ((hello->kind == TT_HELLO_LINK) != (hello->rank < up->rank))
         return "the lower rank connects to the higher one, and not the other way round";
-    if (hello->kind == TT_HELLO_PROBE) return NULL;
-    const struct tt_wire *wire = wires->table[hello->rank];
-    if (wire && wire->state != TT_WIRE_MAKING) return "this rank is connected already";
     return NULL;
 }
 
@@ -426,8 +438,14 @@ tt_status tt_wire_on_hello(void *context, struct tt_pending_connection *pending)
     struct tt_wires *wires = context;
     struct tt_answer answer = {.status = TT_OK};
     const char *complaint = complaint_about(wires, &pending->hello);
+    if (complaint) answer.status = TT_ERR_USAGE;
+    if (!complaint && is_connected(wires, &pending->hello)) {
+        answer.status = TT_ERR_REMOTE;
+        complaint =
+            "the two have been connected already, and the connection is lost, as the network "
+            "was silent for TUTTI_NET_TIMEOUT_MS in the middle of a handshake, or ended it";
+    }
     if (complaint) {
-        answer.status = TT_ERR_USAGE;
         snprintf(answer.text, sizeof answer.text, "rank %d of %d refused: %s", pending->hello.rank,
                  pending->hello.nranks, complaint);
         TT_WARN("%s", answer.text);

@@ -79,9 +79,8 @@ static tt_status take_gone(struct tt_wire *wire, const struct tt_tcp *tcp,
     const struct tt_room_context *up = wire->wires->up;
     if (frame->number >= (uint32_t)up->nranks) return tt_tcp_refuse(tcp, "rank", frame->number);
     text[frame->nbytes] = '\0';
-    wire->knows_gone = true;
-    wire->wires->seek.next = (int)frame->number;
-    wire->wires->client->on_gone(up->owner, (int)frame->number, text);
+    const int number = wire->wires->client->on_gone(up->owner, (int)frame->number, text);
+    if (number >= 0) wire->knows_gone |= 1u << number;
     return TT_OK;
 }
 
@@ -199,7 +198,7 @@ tt_status tt_wire_lost(void *owner, struct tt_tcp *tcp, int error)
         if (wire->is_lost && error != EPROTO && may_not_have_known(wire))
             wire->unheard_ns = tt_now_ns();
         if (wire->unheard_ns && !wire->wires->has_left) tt_wires_ask_others(wire->wires);
-        if (wire->is_lost) wire->wires->seek.next = wire->peer; /* likely to be gone */
+        if (wire->is_lost) tt_wires_seek_first(wire->wires, wire->peer);
     }
     tt_tcp_close(tcp);
     tt_dial_hang_up(&wire->dial);

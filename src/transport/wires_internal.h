@@ -3,7 +3,7 @@
  *   wires_open.c     opening: the listener, the rooms and their reports
  *   wires_rank.c     the wires of a rank: creating and driving them, waiting
  *   wires_leave.c    records, failures and the end of a rank, sent over all wires; closing
- *   wires_routes.c   over which addresses two ranks are joined
+ *   wires_routes.c   over which addresses two ranks are joined; connecting over one of them
  *   wires_detour.c   over which others, when an interface leads nowhere
  *   wires_connect.c  connecting a wire: dialling, accepting, probing
  *   wires_frame.c    control frames: records, failures, offers
@@ -68,6 +68,7 @@ struct tt_dial {
     int64_t deadline_ns;     /* of being connected */
     int64_t refused_ns;      /* since when the peer refuses connections; 0: it does not */
     bool broke_off;          /* the peer has ended a handshake */
+    bool is_unanswered;      /* a hello was given up that the peer may have accepted */
     int64_t unresponsive_ns; /* since when the peer's kernel does not answer in one; 0: it does */
     struct tt_greeting greeting;
     struct tt_hello hello;
@@ -92,9 +93,10 @@ struct tt_wire {
     int ndetours;                              /* pairs of addresses that were tried instead */
     struct tt_tcp_end tcp;                     /* its sockets, and the links over them */
     uint64_t told; /* the latest collective that the peer knows this rank has entered */
-    char failure[TT_ERROR_TEXT];     /* text that is being sent */
-    bool is_told;                    /* the peer was answered with the failure */
-    bool knows_gone;                 /* the peer was told of a rank that is gone, or has told it */
+    char failure[TT_ERROR_TEXT]; /* text that is being sent */
+    bool is_told;                /* the peer was answered with the failure */
+    uint32_t knows_gone; /* reports of ranks that are gone, one bit each: the peer was told of them,
+                          * or has told them */
     char gone[TT_ERROR_TEXT];        /* why the peer sends nothing more; "": it may send */
     bool is_closed_here;             /* gone: this process has closed a socket of the wire */
     bool is_lost;                    /* it has ended, and the peer had not announced its end */
@@ -119,16 +121,23 @@ struct tt_transport_use {
     void *self; /* NULL: not allowed, or not available */
 };
 
+/* A rank that finds more of them gone is more likely one whose connections the network refuses. */
+enum { TT_MOST_FOUND = 4 };
+
 /* The search for ranks that are gone: at most one attempt to connect at a time. */
 struct tt_seek {
-    int fd;             /* -1: no attempt is under way */
-    int peer;           /* the rank that is asked, or was last */
-    int next;           /* where the search goes on */
-    int found;          /* the last one that was found to be gone; -1: none */
-    int nrefused;       /* attempts in a row that `peer` has refused */
-    unsigned nattempts; /* also chooses the route */
+    int fd;                   /* -1: no attempt is under way */
+    int peer;                 /* the rank that is asked, or was last */
+    int next;                 /* where the search goes on */
+    int nfound;               /* ranks that were found to be gone */
+    int found[TT_MOST_FOUND]; /* which */
+    int nrefused;             /* attempts in a row that `peer` has refused */
+    int nasked, nmissing;     /* ranks that were asked since the last pause, of so many */
+    unsigned nattempts;       /* also chooses the route */
     struct tt_route route;
-    int64_t next_ns; /* when the next attempt may begin, or the one under way is given up */
+    int64_t next_ns;   /* when the next attempt may begin, or the one under way is given up */
+    int64_t pause_ns;  /* when all missing ranks have been asked */
+    int64_t called_ns; /* when the search was last gone on with */
 };
 
 struct tt_wires {
@@ -179,6 +188,17 @@ int tt_wire_routes(struct tt_route *routes, const struct tt_wires_info *mine,
  * first. False: there are not so many. */
 bool tt_wire_any_route(struct tt_route *route, const struct tt_wires_info *mine,
                        const struct tt_wires_info *theirs, int number);
+
+/* Begins to connect *fd over the route; -1: there is no socket. Returns 0 or an errno, and what has
+ * failed. */
+int tt_route_connect(const struct tt_route *route, int64_t timeout_ns, int *fd, const char **what);
+/* How a connection that is not under way any more has ended: 0, or an errno. */
+int tt_route_connect_error(int fd);
+#define TT_NOTHING_LISTENS                                                                         \
+    "nothing listens there any more: it has died, or destroyed or aborted its communicator"
+/* "rank 0 cannot reach rank 2 (host h, pid 78) at 192.0.2.2:7777 (eth0) over eth1: " and why. */
+void tt_route_describe_failure(const struct tt_route *route, const struct tt_room_context *up,
+                               int peer, const char *why, char *text, size_t size);
 
 /* wires_detour.c: takes another pair of addresses for a route over which nothing connects, of
  * interfaces that were not found to lead nowhere. False: there is none left. */

@@ -47,17 +47,6 @@ static bool push_text(struct tt_tcp *tcp, enum tt_control_kind kind, int code, c
     return true;
 }
 
-bool tt_wires_send_record(struct tt_wires *wires)
-{
-    bool sent = true;
-    for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
-        struct tt_tcp *tcp = &wire->tcp.sockets[0];
-        if (wire->state != TT_WIRE_UP || tcp->fd < 0 || wire->nannounced) continue;
-        sent = !tcp->count && push_record(wire, tcp, TT_RANK_HERE) && sent;
-    }
-    return sent;
-}
-
 /* A connection whose descriptor the program has closed: what is sent would go into its own files.
  * Whether it is one. */
 static bool lose_if_closed(struct tt_wire *wire, struct tt_tcp *tcp)
@@ -73,6 +62,25 @@ static void lose_closed(struct tt_wires *wires)
         for (int i = 0; i < wire->tcp.nopen; i++) lose_if_closed(wire, &wire->tcp.sockets[i]);
 }
 
+/* Whether something may be sent over the first socket, besides the end of this rank. */
+static bool takes_control(struct tt_wire *wire)
+{
+    struct tt_tcp *tcp = &wire->tcp.sockets[0];
+    return wire->state == TT_WIRE_UP && tcp->fd >= 0 && !wire->nannounced &&
+           !lose_if_closed(wire, tcp);
+}
+
+bool tt_wires_send_record(struct tt_wires *wires)
+{
+    bool sent = true;
+    for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
+        struct tt_tcp *tcp = &wire->tcp.sockets[0];
+        if (!takes_control(wire)) continue;
+        sent = !tcp->count && push_record(wire, tcp, TT_RANK_HERE) && sent;
+    }
+    return sent;
+}
+
 void tt_wires_send_failure(struct tt_wires *wires, int code, const char *text)
 {
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
@@ -84,14 +92,13 @@ void tt_wires_send_failure(struct tt_wires *wires, int code, const char *text)
     }
 }
 
-void tt_wires_send_gone(struct tt_wires *wires, int rank, const char *text)
+void tt_wires_send_gone(struct tt_wires *wires, int number, int rank, const char *text)
 {
-    for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
-        struct tt_tcp *tcp = &wire->tcp.sockets[0];
-        if (wire->state != TT_WIRE_UP || tcp->fd < 0 || wire->nannounced || wire->knows_gone)
-            continue;
-        wire->knows_gone = push_text(tcp, TT_FRAME_GONE, rank, text);
-    }
+    const uint32_t bit = 1u << number;
+    for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
+        if (!(wire->knows_gone & bit) && takes_control(wire) &&
+            push_text(&wire->tcp.sockets[0], TT_FRAME_GONE, rank, text))
+            wire->knows_gone |= bit;
 }
 
 /* ---- The end -------------------------------------------------------------------------------- */

@@ -98,7 +98,7 @@ tt_status tt_wires_open(struct tt_wires **out, const struct tt_wires_config *con
     wires->encrypt = made.encrypt;
     wires->timeout_ns = (timeout_ms > 0 ? timeout_ms : 1) * 1000000;
     wires->watched = TT_WATCHED_ACCEPTOR;
-    wires->seek = (struct tt_seek){.fd = -1, .found = -1};
+    wires->seek = (struct tt_seek){.fd = -1};
     tt_status status = tt_epoll_open(&wires->epoll)
                            ? tt_socket_fail(errno, "cannot wait for the ranks of other hosts")
                            : listen_for_peers(&listener, &made);

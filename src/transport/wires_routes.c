@@ -1,7 +1,11 @@
-/* Chooses the pairs of addresses between which two ranks connect. Both ranks compute them from the
- * same two infos and get the same pairs. */
+/* Chooses the pairs of addresses between which two ranks connect, and connects over one of them.
+ * Both ranks compute the pairs from the same two infos and get the same ones. */
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
+#include "base/private_fd.h"
 #include "transport/wires_internal.h"
 
 static const uint8_t *bits_of(const struct tt_address *address)
@@ -118,4 +122,38 @@ bool tt_wire_any_route(struct tt_route *route, const struct tt_wires_info *mine,
                 return true;
             }
     return false;
+}
+
+int tt_route_connect(const struct tt_route *route, int64_t timeout_ns, int *fd, const char **what)
+{
+    const struct tt_address *source = &route->source, *target = &route->target;
+    tt_private_fd_begin();
+    *fd = tt_private_fd_end(
+        socket(tt_address_family(target), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    *what = "cannot open a socket (ulimit -n)";
+    if (*fd < 0) return errno;
+    tt_tcp_tune(*fd, timeout_ns);
+    *what = "cannot use its own address";
+    if (source->nbytes && bind(*fd, (const struct sockaddr *)source->bytes, source->nbytes))
+        return errno;
+    *what = "cannot connect";
+    if (!connect(*fd, (const struct sockaddr *)target->bytes, target->nbytes)) return 0;
+    return errno == EINPROGRESS ? 0 : errno;
+}
+
+int tt_route_connect_error(int fd)
+{
+    int error = 0;
+    socklen_t nbytes = sizeof error;
+    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &nbytes) ? errno : error;
+}
+
+void tt_route_describe_failure(const struct tt_route *route, const struct tt_room_context *up,
+                               int peer, const char *why, char *text, size_t size)
+{
+    char name[128], where[TT_ADDRESS_TEXT];
+    tt_room_name(up, peer, name, sizeof name);
+    snprintf(text, size, "rank %d cannot reach %s at %s (%s) over %s: %s", up->rank, name,
+             tt_address_format(&route->target, where), route->their_interface, route->interface,
+             why);
 }

@@ -2,7 +2,9 @@
  * epoll instance of its own under the number. */
 #include "transport/wired.h"
 
+#include <fcntl.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -79,6 +81,38 @@ TEST(wires_closed, a_rank_whose_communicator_has_failed_leaves_an_instance_of_th
     tt_wires_tell(all.wires[0]);
     wired_close(&all);
     CHECK_MESSAGE(own_epoll_take(number, 8), "the program's instance was changed");
+}
+
+/* What is sent then would go into a file of the program's that has got the number. */
+static void send_over_closed(bool (*sends)(struct tt_wires *wires))
+{
+    struct wired all;
+    int ends[2];
+    char byte;
+    const struct tt_wires_config config = wired_config();
+    REQUIRE(wired_open(&all, 2, &config) && connect_ranks(&all));
+    const int number = all.wires[0]->table[1]->tcp.sockets[0].fd;
+    REQUIRE(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends));
+    REQUIRE(dup2(ends[1], number) == number);
+    sends(all.wires[0]);
+    CHECK_EQ(recv(ends[0], &byte, 1, MSG_DONTWAIT), -1);
+    CHECK(tt_wires_closed_here(all.wires[0]));
+    wired_close(&all);
+    CHECK(fcntl(number, F_GETFD) >= 0); /* the program's file is left alone */
+    close(number);
+    for (int i = 0; i < 2; i++) close(ends[i]);
+}
+
+static bool send_gone(struct tt_wires *wires)
+{
+    tt_wires_send_gone(wires, 0, 1, "rank 1 is gone");
+    return true;
+}
+
+TEST(wires_closed, nothing_is_sent_over_a_connection_that_the_program_has_closed)
+{
+    send_over_closed(send_gone);
+    send_over_closed(tt_wires_send_record);
 }
 
 /* As where RDMA carries the data: nothing is read from the sockets or sent over them. */

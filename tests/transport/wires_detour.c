@@ -137,6 +137,33 @@ TEST(wires_detour, without_another_network_the_error_names_the_setting)
     tt_config_reload();
 }
 
+/* A rank without a call goes on connecting. The next call has its whole time. */
+TEST(wires_detour, time_that_passes_while_a_rank_makes_no_call_does_not_count)
+{
+    struct hole hole;
+    struct wired all;
+    setenv("TUTTI_NET_TIMEOUT_MS", "300", 1);
+    tt_config_reload();
+    dig(&hole);
+    REQUIRE(open_beside(&all, &hole, "hole2", false));
+    REQUIRE(tt_wire_to(all.wires[0], 1));
+    int64_t begin_ns;
+    const int64_t deadline_ns = tt_deadline_ns(20000), listens_until_ns = tt_deadline_ns(900);
+    do {
+        begin_ns = tt_now_ns();
+        REQUIRE(tt_wires_listen(all.wires[0]) >= 0);
+        usleep(1000);
+    } while (!tt_expired(listens_until_ns));
+    while (tt_wires_progress(all.wires[0]) >= 0 && !tt_expired(deadline_ns))
+        tt_wires_wait(all.wires[0], 1000);
+    CHECK(tt_now_ns() - begin_ns >= 300000000);
+    CHECK(strstr(tt_fabric_failure_text(all.ranks.fabrics[0]), "TUTTI_NET_TIMEOUT_MS=300 ms"));
+    wired_close(&all);
+    fill_in(&hole);
+    unsetenv("TUTTI_NET_TIMEOUT_MS");
+    tt_config_reload();
+}
+
 TEST(wires_detour, all_pairs_of_addresses_are_offered_those_of_one_subnet_first)
 {
     struct tt_wires_info mine = {.naddresses = 2}, theirs = {.naddresses = 2};

@@ -2,6 +2,7 @@
  * believes others only what it finds itself. */
 #include "transport/wired.h"
 
+#include <netinet/in.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -82,6 +83,45 @@ TEST(wires_seek, a_rank_that_has_ended_is_found_among_those_that_live)
     close_all(&all);
 }
 
+/* A rank that is stopped does not take the connections out of its listener's queue. */
+TEST(wires_seek, a_rank_that_lives_is_asked_less_and_less_often)
+{
+    enum { NATTEMPTS = 4 };
+    struct wired all;
+    const int other = 1;
+    const struct tt_missing missing = {.is_missing = is_rank, .arg = &other};
+    const int64_t deadline_ns = tt_deadline_ns(LONG_MS);
+    int64_t begun_ns[NATTEMPTS];
+    REQUIRE(open_all(&all, 2));
+    const struct tt_seek *seek = &all.wires[0]->seek;
+    for (unsigned n = 0; n < NATTEMPTS;) {
+        tt_wires_seek_gone(all.wires[0], &missing);
+        if (seek->nattempts > n) begun_ns[n++] = tt_now_ns();
+        REQUIRE(!tt_expired(deadline_ns));
+        usleep(1000);
+    }
+    for (int64_t i = 1, least_ns = 400000000; i < NATTEMPTS; i++, least_ns *= 2)
+        CHECK_MESSAGE(begun_ns[i] - begun_ns[i - 1] >= least_ns, "attempt %d after %lld ns", (int)i,
+                      (long long)(begun_ns[i] - begun_ns[i - 1]));
+    tt_fabric_note_gone(all.ranks.fabrics[0], 1, "rank 1 is gone, somebody says");
+    while (seek->fd >= 0) tt_wires_seek_gone(all.wires[0], &missing);
+    const unsigned before = seek->nattempts;
+    tt_fabric_follow_gone(all.ranks.fabrics[0]); /* hurries: there is news */
+    CHECK_EQ(seek->nattempts, before + 1);
+    close_all(&all);
+}
+
+TEST(wires_seek, a_mistaken_report_does_not_end_the_search)
+{
+    struct wired all;
+    const struct tt_missing missing = {.is_missing = is_any};
+    REQUIRE(open_all(&all, NRANKS));
+    tt_fabric_note_gone(all.ranks.fabrics[0], 1, "the network refuses rank 1");
+    leave(&all, 2);
+    CHECK_EQ(seek(&all, 0, &missing, LONG_MS), 2);
+    close_all(&all);
+}
+
 TEST(wires_seek, only_ranks_that_may_be_waited_for_are_asked)
 {
     struct wired all;
@@ -124,6 +164,21 @@ TEST(wires_seek, a_rank_that_is_told_of_another_one_finds_out_itself)
     }
 }
 
+TEST(wires_seek, a_rank_that_is_told_of_a_second_one_finds_out_that_one_too)
+{
+    struct wired all;
+    REQUIRE(open_all(&all, NRANKS));
+    connect_ranks(&all, 0, 1);
+    struct wired two = all;
+    two.ranks.nranks = 2; /* whose turns are taken */
+    tt_fabric_note_gone(all.ranks.fabrics[0], 2, "the network refuses rank 2");
+    CHECK_EQ(follow(&two, 1, REFUSALS_MS), -1);
+    leave(&all, 3);
+    tt_fabric_note_gone(all.ranks.fabrics[0], 3, "rank 3 has died");
+    CHECK_EQ(follow(&two, 1, LONG_MS), 3);
+    close_all(&all);
+}
+
 /* A call may end while a rank has refused once. The thread that looks at communicators at rest
  * looks often only while it seeks. */
 TEST(wires_seek, a_search_that_is_not_gone_on_with_needs_no_more_looks)
@@ -161,5 +216,31 @@ TEST(wires_seek, a_rank_that_refuses_a_connection_that_is_being_made_is_gone)
     }
     CHECK_EQ(tt_fabric_gone(all.ranks.fabrics[1], &text), 2);
     CHECK_EQ(tt_fabric_check(all.ranks.fabrics[1]), TT_OK);
+    close_all(&all);
+}
+
+static void listen_while_refused(struct wired *all, const struct tt_dial *dial, bool refused)
+{
+    const int64_t deadline_ns = tt_deadline_ns(LONG_MS);
+    while (!dial->refused_ns == refused && !tt_expired(deadline_ns)) {
+        REQUIRE(tt_wires_listen(all->wires[0]) >= 0);
+        usleep(1000);
+    }
+    CHECK_EQ(dial->refused_ns != 0, refused);
+}
+
+/* The network has led to the peer's host, and does not any more: that says nothing of the peer. */
+TEST(wires_seek, a_refusal_counts_only_while_nothing_else_happens)
+{
+    struct wired all;
+    const struct sockaddr_in nobody = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0xc0000201)};
+    REQUIRE(open_all(&all, 2));
+    for (int r = 0; r < 2; r++) all.wires[0]->infos[r].naddresses = 0; /* no detours */
+    leave(&all, 1);
+    struct tt_wire *wire = tt_wire_to(all.wires[0], 1);
+    REQUIRE(wire);
+    listen_while_refused(&all, &wire->dial, true);
+    tt_address_set(&wire->routes[0].source, (const struct sockaddr *)&nobody);
+    listen_while_refused(&all, &wire->dial, false);
     close_all(&all);
 }

@@ -12,7 +12,7 @@
 #include "base/process_lock.h"
 #include "base/write.h"
 
-enum { PAGE = 4096, SEGMENT_VERSION = 10 };
+enum { PAGE = 4096, SEGMENT_VERSION = 11 };
 static const uint64_t segment_magic = 0x7475747469736567u;
 
 /* The segments mapped by this process. A child made by fork may put those that it has inherited. */
@@ -86,10 +86,10 @@ static tt_status check_layout(const struct tt_segment_layout *layout)
 {
     if (layout->nchannels < TT_MIN_CHANNELS || layout->nchannels > TT_MAX_CHANNELS)
         return tt_fail(TT_ERR_USAGE,
-                       "the host segment (%d ranks) has links for %d channels of collectives, "
-                       "expected %d to %d: set TUTTI_CHANNELS",
-                       layout->nlocal, layout->nchannels - 1, TT_MIN_CHANNELS - 1,
-                       TT_MAX_COLLECTIVE_CHANNELS);
+                       "the host segment (%d ranks) has %d channels of two ranks, expected %d to "
+                       "%d: set TUTTI_CHANNELS to %d to %d",
+                       layout->nlocal, layout->nchannels, TT_MIN_CHANNELS, TT_MAX_CHANNELS,
+                       TT_MIN_CHANNELS - 1, TT_MAX_COLLECTIVE_CHANNELS);
     if (layout->nslots >= TT_MIN_SLOTS) return TT_OK;
     return tt_fail(TT_ERR_USAGE,
                    "a link of the host segment (%d ranks) has %zu slots of %zu bytes, expected at "

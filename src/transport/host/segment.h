@@ -72,8 +72,8 @@ struct tt_rank_record {
     _Atomic uint32_t kernels;
     _Atomic uint32_t withdrawn; /* 1: it lends its memory to no kernel that begins later */
     _Atomic uint64_t lenders;
-    /* When its process heard last that a communicator of its own had failed, in this host's clock:
-     * what ends later may end because of that. 0: never */
+    /* When its process last heard that one of the process's communicators had failed, in this
+     * host's clock: the process may end because of that failure. 0: it has heard of none */
     _Atomic int64_t failed_ns;
 };
 
@@ -175,6 +175,9 @@ struct tt_sleepers {
     struct tt_sleeper each[];                        /* [nlocal] */
 };
 
+/* Ranks that are reported gone. Reports may be mistaken, so there may be several. */
+enum { TT_MOST_GONE = 16 };
+
 struct tt_segment_header {
     uint64_t magic;
     uint32_t version;
@@ -183,10 +186,11 @@ struct tt_segment_header {
     _Atomic uint32_t naborted; /* ranks that have aborted; their records say so before */
     _Atomic uint64_t nranges;  /* changes of offers and answers; added after them (release) */
     struct tt_failure failure;
-    struct tt_failure reason; /* for which a rank has left first that gives one
-                               * (transport/reason.h);        its code is not used */
-    struct tt_failure gone;   /* a rank of another host that is gone: its code is the rank, its text
-                               * says why (transport/gone.c) */
+    /* for which a rank has left first that gives one (transport/reason.h); its code is not used */
+    struct tt_failure reason;
+    /* ranks that are reported gone: the code is the rank, the text says why (transport/gone.c).
+     * Made from the first one on */
+    struct tt_failure gone[TT_MOST_GONE];
     struct tt_rank_record records[]; /* [nlocal] */
 };
 

@@ -18,6 +18,7 @@
 #include "base/private_fd.h"
 #include "base/process_lock.h"
 #include "base/thread.h"
+#include "net/scarce.h"
 
 /* Where the kernel has put the program of a process: it draws the places anew at each exec(). 0:
  * not to be seen, as by another user, or of a process that is ending. */
@@ -91,18 +92,13 @@ static bool is_gone_by_path(pid_t pid)
     return ended && count_threads(pid) <= 1;
 }
 
-static bool is_scarcity(int error)
-{
-    return error == EMFILE || error == ENFILE || error == ENOMEM;
-}
-
 static bool is_gone_by_proc(const struct tt_pid_watch *watch)
 {
     struct process now;
     if (kill(watch->pid, 0) != 0 && errno == ESRCH) return true;
     if (!watch->shows_itself) return false;
     const int error = read_stat(watch->pid, &now);
-    if (is_scarcity(error)) return is_gone_by_path(watch->pid);
+    if (tt_is_scarcity(error)) return is_gone_by_path(watch->pid);
     if (error == ENOENT || error == ESRCH) return true;
     if (error) return false;
     const bool ended = now.state == 'X' || (now.state == 'Z' && now.nthreads <= 1);

@@ -114,9 +114,11 @@ TEST(segment, needs_as_many_channels_as_a_setting_allows)
         bad.nchannels = wrong[i];
         CHECK_EQ(tt_segment_create(16, &bad, &segment), TT_ERR_USAGE);
         CHECK(segment == NULL);
-        CHECK_MESSAGE(strstr(tt_last_error(), "expected 2 to 16") &&
-                          strstr(tt_last_error(), "TUTTI_CHANNELS"),
-                      "the error names not the setting: %s", tt_last_error());
+        char value[64];
+        snprintf(value, sizeof value, "has %d channels of two ranks, expected 3 to 18", wrong[i]);
+        CHECK_MESSAGE(strstr(tt_last_error(), value) &&
+                          strstr(tt_last_error(), "set TUTTI_CHANNELS to 2 to 16"),
+                      "'%s' is not in: %s", value, tt_last_error());
         REQUIRE(tt_segment_create(17, &layout, &segment) == TT_OK);
         segment->header->nchannels = wrong[i];
         CHECK_EQ(tt_segment_attach(18, segment->fd, &other), TT_ERR_USAGE);

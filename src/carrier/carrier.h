@@ -151,7 +151,9 @@ struct tt_pending_call {
     bool uses_peers; /* its kernel does */
     struct tt_pending_call *next_of_run; /* of the rank's run (struct tt_launch_run) */
     /* of staged calls */
-    struct tt_stage *stage; /* in which its buffers lie */
+    struct tt_stage *stage; /* its copies */
+    uint32_t bounce;        /* the number of its bounce */
+    bool is_awaited;        /* the calling thread waits for it, and has entered it */
     /* Of collectives, and last: sends and receives leave all of this uninitialised */
     struct tt_call call;
     struct tt_cached *cached; /* whose program the call uses */
@@ -254,9 +256,8 @@ struct tt_carrier {
                       struct tt_loaded **loaded);
     /* Its launches wait for no other rank: they come before those of other carriers in a group. */
     bool launches_first;
-    /* Whether a call with a count for each rank is bound to packed blocks, wherever the caller's
-     * lie. */
-    bool (*packs)(const struct tt_pending_call *pending, size_t nbytes);
+    bool packs; /* a call with a count for each rank is bound to packed blocks, wherever the caller's
+                 * lie */
     /* Gives a call that was bound what it needs. blocks: of collectives, else NULL. */
     tt_status (*prepare)(struct tt_pending_call *call, const struct tt_where *where,
                          const struct tt_call_blocks *blocks);

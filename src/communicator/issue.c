@@ -340,9 +340,11 @@ static void look(void *argument)
 
 static tt_status run_own(struct issue *issue)
 {
-    if (!issue->own) return TT_OK;
-    look(issue);
-    tt_status status = tt_run_and_look(issue->own, look, issue);
+    tt_status status = TT_OK;
+    if (issue->own) {
+        look(issue);
+        status = tt_run_and_look(issue->own, look, issue);
+    }
     for (int i = 0; i < issue->nparts; i++) /* also where look has left all calls */
         if (issue->parts[i].carrier->wait)
             status = issue->parts[i].carrier->wait(&issue->parts[i].calls, status);

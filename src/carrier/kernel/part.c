@@ -463,18 +463,6 @@ static size_t bytes(const struct tt_comm_core *comm)
     return comm->kernel->proxy ? tt_proxy_bytes(comm->kernel->proxy) : 0;
 }
 
-/* Kernels of one host use no device of the network. */
-static void register_memory(struct tt_comm_core *comm, void *memory, size_t nbytes, void **handle)
-{
-    (void)comm, (void)memory, (void)nbytes;
-    *handle = NULL;
-}
-
-static void deregister(struct tt_comm_core *comm, void *handle)
-{
-    (void)comm, (void)handle;
-}
-
 const struct tt_carried tt_carried_kernel = {.offer_bytes = sizeof(struct tt_device_offer),
                                              .offer = offer,
                                              .connect = connect_part,
@@ -487,6 +475,4 @@ const struct tt_carried tt_carried_kernel = {.offer_bytes = sizeof(struct tt_dev
                                              .look = tt_graphs_look,
                                              .settle = settle,
                                              .bytes = bytes,
-                                             .describe = tt_kernel_describe,
-                                             .register_memory = register_memory,
-                                             .deregister = deregister};
+                                             .describe = tt_kernel_describe};

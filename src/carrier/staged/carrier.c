@@ -1,16 +1,26 @@
 /* Staged calls as a carrier: the host carries them out on staging memory. */
 #include <stdio.h>
-#include <stdlib.h>
 
+#include "base/pause.h"
 #include "carrier/gpu_stream.h"
-#include "carrier/staged/graphs.h"
+#include "carrier/gpu_watch.h"
+#include "carrier/staged/staged.h"
 
-/* The calls of a communicator on CUDA streams in a group, for the staging thread. */
-struct tt_staged_task {
-    struct tt_task task;           /* first: the task's address is this one's */
-    struct tt_stage_run *deferred; /* in place of the works; NULL: no call is deferred */
+/* A call of the host that begins when its input is in staging memory. */
+struct staged_work {
+    struct tt_work work;    /* first: the address of the work is this one's */
+    const struct tt_work_ops *host; /* the host's of this kind of call */
+    struct tt_work_ops ops;         /* the same, but for what waits for the stream */
+    const struct tt_bounce *bounce;
+};
+
+/* A bounce, for the staging thread. */
+struct tt_bounce {
+    struct tt_task task; /* first: the task's address is this one's */
+    struct tt_staged_part *part;
+    uint32_t number; /* that the words get */
     int nworks;
-    struct tt_staged_work works[];
+    struct staged_work works[];
 };
 
 /* The rank's program is chosen and bound as for memory of the host. */
@@ -31,54 +41,92 @@ static void leave(struct tt_comm_core *comm)
 
 /* ---- Before a group begins ------------------------------------------------------------------ */
 
-/* Finds which streams of the calls are being captured, and whether a capture forbids the legacy
- * one, which calls without a stream follow; then what the calls, also those that are captured, have
- * to do with one another. */
+/* The host would not see when a graph is launched. */
+static tt_status refuse_capture(const struct tt_pending_call *call)
+{
+    uint64_t capture = 0;
+    TT_TRY(tt_gpu_stream_find_capture(call->comm->context, call->stream, &capture));
+    if (!capture) return TT_OK;
+    return tt_fail(TT_ERR_USAGE,
+                   "communicator %s: a call through memory of the host cannot be captured into a "
+                   "CUDA graph, one by kernels can, and kernels run none here: %s (what brings "
+                   "kernels: TUTTI_DEVICE_KERNELS=1, and TUTTI_DEVICE_BRIDGES=1 for several hosts "
+                   "and ranks without a GPU, on all ranks)",
+                   call->comm->name, call->comm->no_kernels);
+}
+
+/* All inputs of a bounce are copied before any output is written. */
+static tt_status refuse_use(const struct tt_pending_call *call, const struct tt_extent *written)
+{
+    const bool is_collective = call->kind == TT_CALL_COLLECTIVE;
+    if (!tt_extents_overlap(*written, call->stage->in) &&
+        !tt_extents_overlap(*written, call->stage->scalar))
+        return TT_OK;
+    return tt_fail(TT_ERR_USAGE,
+                   "communicator %s: a %s of a group uses what a collective of the group writes, "
+                   "and they go through memory of the host, where all inputs of a group are read "
+                   "first: put them into two groups",
+                   call->comm->name, is_collective ? "collective" : "message");
+}
+
+/* Messages run behind all collectives of their group. */
 static tt_status gather(struct tt_calls *calls)
 {
-    for (struct tt_pending_call *call = calls->first; call; call = call->next) {
-        TT_TRY(tt_gpu_stream_find_capture(call->comm->context, call->stream, &call->capture));
-        if (call->capture && !call->stage->captured)
-            return tt_fail(TT_ERR_USAGE, "the capture of a CUDA stream has begun inside a group, "
-                                         "after a call on that stream: begin it before the group");
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
+        bool is_behind = true;
+        TT_TRY(refuse_capture(call));
+        for (const struct tt_pending_call *of = calls->first; of; of = of->next) {
+            if (of == call) is_behind = call->kind != TT_CALL_COLLECTIVE;
+            if (is_behind && of->comm == call->comm && of->kind == TT_CALL_COLLECTIVE)
+                TT_TRY(refuse_use(call, &of->stage->out));
+        }
     }
-    return tt_staged_link(calls);
+    return TT_OK;
 }
 
 /* Nobody runs the tasks of the staging thread in its place. */
 static tt_status run(struct tt_task *task, bool awaited)
 {
+    struct tt_bounce *bounce = (struct tt_bounce *)task;
     (void)awaited;
-    struct tt_staged_task *mine = (struct tt_staged_task *)task;
-    return mine->deferred ? tt_stage_run(mine->deferred) : tt_run(&mine->works[0].work, true);
+    const tt_status status = tt_run(&bounce->works[0].work, true);
+    /* Also after a failure. acquire: the stream's wait (copy_out of streams.c), wait */
+    __atomic_store_n(&bounce->part->words->done, bounce->number, __ATOMIC_RELEASE);
+    return status;
 }
 
-/* Of the communicator of the first call, of which there is no task yet. */
-static tt_status take_task(struct tt_pending_call *first)
+static tt_status take_bounce(const struct tt_pending_call *first)
 {
     struct tt_staged_part *staged = first->comm->staged;
-    int nworks = 0;
+    size_t n = 0;
     for (const struct tt_pending_call *call = first; call; call = call->next)
-        nworks += call->comm == first->comm && call->stream && !call->is_deferred;
-    struct tt_staged_task *task = (struct tt_staged_task *)tt_task_take(
-        staged->thread, sizeof *task + (size_t)nworks * sizeof task->works[0]);
-    if (!task) return tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", nworks);
-    task->task.run = run;
-    task->nworks = 0;
-    task->deferred = first->is_deferred ? tt_stage_run_make(first) : NULL;
-    staged->task = task;
-    if (first->is_deferred && !task->deferred)
-        return tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", nworks);
+        n += call->comm == first->comm;
+    struct tt_bounce *bounce = (struct tt_bounce *)tt_task_take(
+        staged->thread, sizeof *bounce + n * sizeof bounce->works[0]);
+    if (!bounce) return tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %zu calls", n);
+    bounce->task.run = run;
+    bounce->part = staged;
+    bounce->number = staged->number + (uint32_t)n;
+    bounce->nworks = 0;
+    staged->bounce = bounce;
+    staged->queue = tt_gpu_stream_handle(first->stream);
+    staged->failed = false;
     return TT_OK;
 }
 
+/* The staging thread runs all calls, also those without a stream. */
 static tt_status reserve(struct tt_calls *calls)
 {
     for (struct tt_pending_call *call = calls->first; call; call = call->next) {
-        if (!call->stream) continue;
-        if (!call->comm->staged->task) TT_TRY(take_task(call));
-        struct tt_staged_task *task = call->comm->staged->task;
-        if (!call->is_deferred) call->work = &task->works[task->nworks++].work;
+        struct tt_staged_part *staged = call->comm->staged;
+        if (!staged->bounce) TT_TRY(take_bounce(call));
+        if (!call->stream || tt_gpu_stream_handle(call->stream) != staged->queue)
+            staged->queue = staged->stream;
+        call->work = &staged->bounce->works[staged->bounce->nworks++].work;
+        call->is_awaited = !call->stream;
+        call->bounce = staged->bounce->number;
+        call->stage->stream = call->stream;
+        call->stream = staged->thread;
     }
     return TT_OK;
 }
@@ -87,90 +135,156 @@ static void drop(struct tt_calls *calls)
 {
     for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
         struct tt_staged_part *staged = call->comm->staged;
-        tt_stage_drop(call->stage);
-        if (!staged->task) continue;
-        tt_stage_run_free(staged->task->deferred);
-        tt_task_drop(staged->thread, &staged->task->task);
-        staged->task = NULL;
+        if (call->stage) call->stage->is_used = false;
+        if (staged->bounce) tt_task_drop(staged->thread, &staged->bounce->task);
+        staged->bounce = NULL;
     }
 }
 
 /* ---- Begin ---------------------------------------------------------------------------------- */
 
+static struct staged_work *own(const struct tt_work *work)
+{
+    return (struct staged_work *)(uintptr_t)work;
+}
+
+/* A call begins when its stream has come to it, so that what the stream does before takes nothing
+ * of its time. */
+static tt_status ready(struct tt_work *work)
+{
+    const struct tt_bounce *bounce = own(work)->bounce;
+    /* release: the stream's store (copy_in of streams.c) */
+    const uint32_t in = __atomic_load_n(&bounce->part->words->in, __ATOMIC_ACQUIRE);
+    return (int32_t)(in - bounce->number) >= 0 ? TT_OK : TT_IN_PROGRESS;
+}
+
+/* While the stream is waited for, the GPU may be lost. */
+static tt_status check(struct tt_work *work)
+{
+    struct tt_gpu_watch *watch = own(work)->bounce->part->watch;
+    if (work->state == TT_WORK_ISSUED)
+        TT_TRY(tt_gpu_watch_check(watch, work->engine->fabric, work, NULL));
+    return own(work)->host->check(work);
+}
+
 /* A stream learns of the end of each of its calls. */
 static void begin(struct tt_pending_call *call)
 {
-    if (!call->is_deferred) tt_staged_begin((struct tt_staged_work *)call->work, call);
-    if (!call->stream) return;
-    tt_stream_begin(call->stream);
-    if (!call->is_deferred) call->work->stream = call->stream;
+    struct staged_work *mine = own(call->work);
+    struct tt_work *work = call->work;
+    tt_carrier_host.begin(call);
+    mine->bounce = call->comm->staged->bounce;
+    mine->host = work->ops;
+    mine->ops = *work->ops;
+    mine->ops.ready = ready;
+    mine->ops.check = check;
+    mine->ops.is_woken = false;
+    work->ops = &mine->ops;
+    work->stream = call->stage->stream;
+    if (work->stream) tt_stream_begin(work->stream);
 }
 
 /* The staging threads get the calls. */
-static void push_tasks(struct tt_calls *calls)
+static void push_bounces(const struct tt_calls *calls)
 {
     for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
         struct tt_staged_part *staged = call->comm->staged;
-        struct tt_staged_task *task = staged->task;
-        if (!task) continue;
-        if (task->deferred) tt_stage_run_hold(task->deferred);
-        for (int i = 0; i < task->nworks - 1; i++)
-            task->works[i].work.next = &task->works[i + 1].work;
-        tt_stream_push(staged->thread, &task->task);
-        staged->task = NULL;
+        struct tt_bounce *bounce = staged->bounce;
+        if (!bounce) continue;
+        for (int i = 1; i < bounce->nworks; i++)
+            bounce->works[i - 1].work.next = &bounce->works[i].work;
+        staged->bounce = NULL;
+        tt_stream_push(staged->thread, &bounce->task);
     }
+}
+
+static void launch(struct tt_calls *calls)
+{
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
+        call->comm->staged->number = call->bounce;
+        if (call->is_awaited) tt_core_enter_call(call->comm);
+    }
+    tt_staged_copy_in(calls);
 }
 
 static void follow(struct tt_calls *calls)
 {
-    push_tasks(calls);
+    push_bounces(calls);
     tt_staged_copy_out(calls);
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next)
+        call->stage->is_used = false;
 }
 
 /* ---- Calls without a stream ----------------------------------------------------------------- */
+
+static bool has_run(const struct tt_pending_call *call)
+{
+    /* release: run */
+    const uint32_t done = __atomic_load_n(&call->comm->staged->words->done, __ATOMIC_ACQUIRE);
+    return (int32_t)(done - call->bounce) >= 0;
+}
+
+static tt_status end(const struct tt_pending_call *call)
+{
+    const struct tt_staged_part *staged = call->comm->staged;
+    TT_TRY(tt_fabric_check(call->comm->fabric));
+    const tt_status status = tt_context_stream_synchronize(staged->context, staged->stream);
+    return status ? tt_core_fail_call(call->comm, status) : TT_OK;
+}
+
+/* Leaves the calls that have ended. only_failed: those whose communicator has failed, which needs
+ * no call of the driver. Whether more are waited for. */
+static bool leave_ended(struct tt_calls *calls, bool only_failed)
+{
+    bool waits = false;
+    for (struct tt_pending_call *call = calls->first; call; call = call->next) {
+        if (!call->is_awaited) continue;
+        const bool failed = tt_fabric_failure_text(call->comm->fabric)[0];
+        waits = waits || !has_run(call);
+        if (!has_run(call) || (only_failed && !failed)) continue;
+        const tt_status status = end(call);
+        call->is_awaited = false;
+        tt_core_leave_call(call->comm);
+        if (!status || calls->left) continue;
+        calls->left = status;
+        snprintf(calls->left_text, sizeof calls->left_text, "%s", tt_last_error());
+    }
+    return waits;
+}
 
 /* Who aborts a communicator waits for its staged calls: not longer than they need it, because the
  * others of the group may wait until the same thread aborts theirs. */
 static void look(struct tt_calls *calls)
 {
-    for (struct tt_pending_call *call = calls->first; call; call = call->next) {
-        if (call->stream || !tt_work_is_done(call->work) ||
-            !tt_fabric_failure_text(call->comm->fabric)[0])
-            continue;
-        const tt_status status = tt_staged_give_up(call);
-        call->is_gone = true;
-        if (calls->left) continue;
-        calls->left = status;
-        snprintf(calls->left_text, sizeof calls->left_text, "%s", tt_last_error());
-    }
-    tt_calls_drop_gone(calls);
+    leave_ended(calls, true);
 }
 
 static tt_status wait(struct tt_calls *calls, tt_status status)
 {
-    if (!status && calls->left) {
-        tt_set_last_error(calls->left_text);
-        status = calls->left;
+    struct tt_pause pause = {0};
+    if (status) {
+        calls->left = status;
+        snprintf(calls->left_text, sizeof calls->left_text, "%s", tt_last_error());
     }
-    return tt_staged_finish(calls, status);
+    while (leave_ended(calls, false)) tt_pause(&pause);
+    if (calls->left) tt_set_last_error(calls->left_text);
+    return calls->left;
 }
 
 const struct tt_carrier tt_carrier_staged = {.name = "staged",
-                                             .work_bytes = sizeof(struct tt_staged_work),
+                                             .work_bytes = sizeof(struct staged_work),
                                              .limits = limits,
                                              .load = tt_carrier_load,
                                              .launches_first = true,
-                                             .packs = tt_stage_packs,
+                                             .packs = true,
                                              .prepare = tt_stage_prepare,
                                              .enter = enter,
                                              .leave = leave,
                                              .gather = gather,
-                                             .capture = tt_staged_capture,
-                                             .captured = tt_staged_captured,
                                              .reserve = reserve,
                                              .drop = drop,
                                              .begin = begin,
-                                             .launch = tt_staged_copy_in,
+                                             .launch = launch,
                                              .follow = follow,
                                              .look = look,
                                              .wait = wait};

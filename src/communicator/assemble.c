@@ -129,6 +129,7 @@ static tt_status begin(struct tt_making *making)
     if (!infos) return tt_fail(TT_ERR_SYSTEM, "out of memory for peers");
     for (int r = 0; r < comm->core.nranks; r++)
         infos[r] = making->everyone[tt_making_participant(making, r)];
+    making->links.fabric.nbridges = tt_peers_may_bridge(infos, comm->core.nranks);
     const int fd_socket = making->fd_socket;
     making->fd_socket = -1;
     const tt_status status = tt_fabric_begin(&comm->core.fabric, infos, comm->core.rank,

@@ -1,6 +1,5 @@
 /* Decides, when a communicator is made, who carries its calls on the memory of GPUs: kernels, where
- * all ranks can run them (with TUTTI_DEVICE_BRIDGES: all that have GPUs, also between hosts), else
- * the host. */
+ * all ranks that have GPUs can run them, else the host. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,24 +31,45 @@ static bool takes_part(const struct tt_making *making)
     return has_kernels(making) || making->has_no_gpu;
 }
 
+/* An algorithm that is forced although kernels that reach other hosts, or ranks without a GPU, do
+ * not run it; NULL: there is none. */
+static const struct tt_algorithm *find_forced(const struct tt_making *making)
+{
+    for (int i = 0; making->links.fabric.nbridges && i < TT_NCOLLECTIVES; i++)
+        if (making->config->forced[i] && tt_meets(making->config->forced[i]))
+            return making->config->forced[i];
+    return NULL;
+}
+
 /* Whether kernels may run this communicator's calls; if not, no_kernels says why. */
 static bool may_have_kernels(const struct tt_making *making)
 {
     struct tt_comm_core *core = &making->comm->core;
     const size_t size = sizeof core->no_kernels;
-    const bool mixes = tt_fabric_may_mix(core->fabric);
-    if (!tt_config_int(TT_CONFIG_DEVICE_KERNELS)) {
-        snprintf(core->no_kernels, size, "TUTTI_DEVICE_KERNELS is off on rank %d", core->rank);
-        return false;
-    }
+    const struct tt_peer_info *peers = core->fabric->peers;
     for (int r = 0; r < core->nranks; r++)
-        if (!mixes && making->everyone[tt_making_participant(making, r)].gpu < 0) {
-            snprintf(core->no_kernels, size,
-                     "rank %d has none (tuttiConfig_t's device, or a current context at init)", r);
+        if (!peers[r].allow_kernels) {
+            snprintf(core->no_kernels, size, "TUTTI_DEVICE_KERNELS is off on rank %d", r);
             return false;
         }
-    if (!tt_making_several_hosts(making, false) || making->links.fabric.nbridges) return true;
-    snprintf(core->no_kernels, size, "its ranks are on several hosts");
+    const struct tt_algorithm *forced = find_forced(making);
+    if (forced)
+        snprintf(core->no_kernels, size,
+                 "%s:%s is forced, whose ranks meet: those of several hosts, and those with a GPU "
+                 "and without, do not",
+                 tt_collective_name(forced->collective), forced->name);
+    if (making->links.fabric.nbridges) return !forced;
+    for (int r = 0; r < core->nranks; r++)
+        if (peers[r].gpu < 0) {
+            snprintf(core->no_kernels, size,
+                     "rank %d has none (tuttiConfig_t's device, or a current context at init), and "
+                     "TUTTI_DEVICE_BRIDGES is off",
+                     r);
+            return false;
+        }
+    if (!tt_making_several_hosts(making, false)) return true;
+    snprintf(core->no_kernels, size,
+             "its ranks are on several hosts, and TUTTI_DEVICE_BRIDGES is off");
     return false;
 }
 

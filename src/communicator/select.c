@@ -64,8 +64,8 @@ static tt_status check_meetings(const struct tuttiComm *comm, const struct tt_ca
     if (!tt_meets(algorithm) || !limits_of(comm, carrier).no_meetings) return TT_OK;
     return tt_fail(
         TT_ERR_USAGE,
-        "%s:%s needs meetings, which ranks with a GPU do not have with ranks without one "
-        "(TUTTI_DEVICE_BRIDGES): choose another algorithm",
+        "%s:%s needs meetings, which ranks with a GPU do not have with ranks without one: choose "
+        "another algorithm, or set TUTTI_DEVICE_BRIDGES=0 on all ranks",
         tt_collective_name(algorithm->collective), algorithm->name);
 }
 

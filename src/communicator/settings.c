@@ -226,18 +226,17 @@ tt_status tt_comm_links_init(struct tt_comm_links *out, const struct tt_comm_con
     const size_t nslots = tt_config_int(TT_CONFIG_SLOTS)
                               ? bounded(TT_CONFIG_SLOTS, TT_MIN_SLOTS, TT_MAX_SLOTS, 1)
                               : 0;
-    const int nbridges = tt_config_int(TT_CONFIG_DEVICE_BRIDGES) != 0;
     struct tt_comm_links links = {
         .fabric = {.nslots = nslots ? nslots : TT_SLOTS_INSIDE,
                    .slots_setting = nslots,
                    .slot_bytes =
                        bounded(TT_CONFIG_SLOT_BYTES, TT_MIN_SLOT_BYTES, 4 << 20, TT_CACHE_LINE),
                    .meet_bytes = bounded(TT_CONFIG_MEET_BYTES, 1024, 1 << 20, TT_CACHE_LINE),
-                   .nchannels = nbridges + 1 +
-                                (int)bounded(TT_CONFIG_CHANNELS, TT_MIN_CHANNELS - 1,
-                                             (size_t)(TT_MAX_CHANNELS - 1 - nbridges), 1),
-                   .nbridges = nbridges,
-                   .copies = (int)bounded(TT_CONFIG_COPIES, 1, TT_MAX_CHANNELS - 1, 1),
+                   .nchannels = 1 + (int)bounded(TT_CONFIG_CHANNELS, TT_MIN_CHANNELS - 1,
+                                                 TT_MAX_COLLECTIVE_CHANNELS, 1),
+                   .allow_bridges = tt_config_int(TT_CONFIG_DEVICE_BRIDGES),
+                   .allow_kernels = tt_config_int(TT_CONFIG_DEVICE_KERNELS),
+                   .copies = (int)bounded(TT_CONFIG_COPIES, 1, TT_MAX_COLLECTIVE_CHANNELS, 1),
                    .oversubscribed = config->oversubscribed,
                    .deterministic = config->deterministic,
                    .compute_threads = config->compute_threads,

@@ -75,7 +75,7 @@ static struct tt_segment_layout choose_layout(const struct tt_fabric *fabric,
 {
     const int most = fabric->hosts->most;
     struct tt_segment_layout layout = {.nlocal = fabric->nlocal,
-                                       .nchannels = config->nchannels,
+                                       .nchannels = fabric->context.nchannels,
                                        .nslots = config->nslots,
                                        .slot_bytes = config->slot_bytes,
                                        .meet_bytes = config->meet_bytes};
@@ -201,7 +201,7 @@ tt_status tt_fabric_begin(struct tt_fabric **out, const struct tt_peer_info *inf
                                              .owner = fabric,
                                              .rank = rank,
                                              .nranks = nranks,
-                                             .nchannels = config->nchannels,
+                                             .nchannels = config->nchannels + config->nbridges,
                                              .nbridges = config->nbridges,
                                              .nmessages = &fabric->nmessages,
                                              .nbytes_copied = &fabric->nbytes_copied,

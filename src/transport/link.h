@@ -33,10 +33,14 @@ enum { TT_MIN_SLOTS = 2, TT_MAX_SLOTS = 64, TT_MIN_SLOT_BYTES = 960 };
 enum { TT_SLOTS_INSIDE = 16, TT_SLOTS_BETWEEN = 6 };
 
 /* Channels of two ranks, in each direction: those of collectives, whose number is a setting of the
- * communicator (TUTTI_CHANNELS, 2 to 16), with TUTTI_DEVICE_BRIDGES one for bridges between GPUs
- * (of which there are then one less at most), and the last one, for point to point. At least two
- * are for collectives, because some algorithms have two. */
-enum { TT_MIN_CHANNELS = 2 + 1, TT_MAX_CHANNELS = 16 + 1 };
+ * communicator (TUTTI_CHANNELS, 2 to 16); where kernels reach ranks that have no GPU of their host,
+ * one for bridges (tt_peers_may_bridge); and the last one, for point to point. At least two are for
+ * collectives, because some algorithms have two. */
+enum {
+    TT_MAX_COLLECTIVE_CHANNELS = 16,
+    TT_MIN_CHANNELS = 2 + 1,
+    TT_MAX_CHANNELS = TT_MAX_COLLECTIVE_CHANNELS + 2
+};
 
 /* Messages of at most this many bytes travel in the cache line of their flag. */
 enum { TT_INLINE_BYTES = 32 };

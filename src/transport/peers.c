@@ -44,7 +44,8 @@ tt_status tt_peer_info_init(struct tt_peer_info *info, const struct tt_fabric_co
                                 .slot_bytes = (uint32_t)config->slot_bytes,
                                 .meet_bytes = (uint32_t)config->meet_bytes,
                                 .nchannels = (uint32_t)config->nchannels,
-                                .nbridges = (uint32_t)config->nbridges,
+                                .allow_bridges = config->allow_bridges,
+                                .allow_kernels = config->allow_kernels,
                                 .copies = (uint32_t)config->copies,
                                 .deterministic = config->deterministic,
                                 .costs = config->costs,
@@ -98,16 +99,28 @@ tt_status tt_peers_check_settings(const struct tt_peer_info *infos, int nranks)
             check_setting("TUTTI_SLOT_BYTES", infos, r, infos[r].slot_bytes, infos[0].slot_bytes));
         TT_TRY(
             check_setting("TUTTI_MEET_BYTES", infos, r, infos[r].meet_bytes, infos[0].meet_bytes));
-        TT_TRY(
-            check_setting("TUTTI_DEVICE_BRIDGES", infos, r, infos[r].nbridges, infos[0].nbridges));
-        TT_TRY(check_setting("TUTTI_CHANNELS", infos, r, infos[r].nchannels - infos[r].nbridges - 1,
-                             infos[0].nchannels - infos[0].nbridges - 1));
+        TT_TRY(check_setting("TUTTI_DEVICE_BRIDGES", infos, r, infos[r].allow_bridges,
+                             infos[0].allow_bridges));
+        TT_TRY(check_setting("TUTTI_CHANNELS", infos, r, infos[r].nchannels - 1,
+                             infos[0].nchannels - 1));
         TT_TRY(check_setting("TUTTI_COPIES", infos, r, infos[r].copies, infos[0].copies));
         TT_TRY(check_setting("TUTTI_DETERMINISTIC", infos, r, infos[r].deterministic,
                              infos[0].deterministic));
         TT_TRY(check_costs(infos, r));
     }
     return TT_OK;
+}
+
+bool tt_peers_may_bridge(const struct tt_peer_info *infos, int nranks)
+{
+    bool has_gpu = false, has_others = false;
+    for (int r = 0; r < nranks; r++) {
+        const struct tt_peer_info *info = &infos[r];
+        if (!info->allow_bridges || !info->allow_kernels) return false;
+        has_gpu |= info->gpu >= 0;
+        has_others |= info->gpu < 0 || info->host_id != infos[0].host_id;
+    }
+    return has_gpu && has_others;
 }
 
 tt_status tt_peers_check_hosts(const struct tt_peer_info *infos, const struct tt_hosts *hosts)

@@ -14,8 +14,11 @@
 struct tt_fabric_config {
     size_t nslots, slot_bytes, meet_bytes; /* the same on all ranks, as is nchannels */
     size_t slots_setting; /* TUTTI_SLOTS; 0: nslots is the default, and may become less */
-    int nchannels;        /* of two ranks: TUTTI_CHANNELS, nbridges and the one of point to point */
-    int nbridges;         /* 1: one is for bridges between GPUs (TUTTI_DEVICE_BRIDGES); or 0 */
+    int nchannels;        /* of two ranks: TUTTI_CHANNELS and the one of point to point */
+    bool allow_bridges;   /* TUTTI_DEVICE_BRIDGES */
+    bool allow_kernels;   /* TUTTI_DEVICE_KERNELS; may differ between ranks */
+    int nbridges;         /* 1: two ranks have one more channel, for bridges between GPUs; or 0. As
+                           * tt_peers_may_bridge says of all ranks */
     int copies;           /* of a collective's program that run side by side; 0: as 1 */
     bool oversubscribed;  /* known from a parent communicator */
     bool allow_window, allow_cma;
@@ -36,8 +39,8 @@ struct tt_peer_info {
     int32_t pid;
     int32_t status; /* of getting this far; not TT_OK: the rest does not count */
     uint32_t nslots, slots_setting, slot_bytes, meet_bytes, nchannels, copies, deterministic, costs;
-    uint32_t nbridges;
     int32_t gpu;
+    uint8_t allow_bridges, allow_kernels;
     uint8_t oversubscribed, always_spin, has_fast_rep_movsb; /* as in its config */
     uint64_t most_bytes; /* of a shared file that it may map, by its limits */
     uint64_t cpus[16];   /* CPUs this process may run on, one bit each */
@@ -51,6 +54,10 @@ TT_NODISCARD tt_status tt_peer_info_init(struct tt_peer_info *info,
 /* Rounds and meetings are cut, links numbered and algorithms chosen by these settings: TT_ERR_USAGE
  * names two ranks that differ. */
 TT_NODISCARD tt_status tt_peers_check_settings(const struct tt_peer_info *infos, int nranks);
+
+/* Whether kernels may reach ranks that have no GPU of their host: all ranks allow it, and there is
+ * a rank with a GPU, and one without or on another host. The same answer on every rank. */
+bool tt_peers_may_bridge(const struct tt_peer_info *infos, int nranks);
 
 /* Ranks that say they share a host must share a machine: TT_ERR_USAGE names two that do not. */
 TT_NODISCARD tt_status tt_peers_check_hosts(const struct tt_peer_info *infos,

@@ -22,7 +22,7 @@ wrong() {
 }
 
 export CUDA_MPS_PIPE_DIRECTORY=/nonexistent # of a daemon that may run here
-export TUTTI_DEVICE_KERNELS=require TUTTI_DEVICE_BRIDGES=1
+export TUTTI_DEVICE_KERNELS=require
 export TUTTI_TIMEOUT_MS=80000
 
 # With another number of queues than the default, and with sanitizers: a part of it.

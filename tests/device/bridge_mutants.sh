@@ -30,13 +30,13 @@ graphs() {
     library "$@" && "${limit[@]}" env PROGRAM="$1/tests/device_bridge_graphs_rank" RANDOM_RANK="$1/tests/device_rank" tests/device/bridge_graphs.sh
 }
 faults() {
-    library "$@" && "${limit[@]}" env TUTTI_DEVICE_KERNELS=require TUTTI_DEVICE_BRIDGES=1 TUTTI_DEVICE_SLOT_BYTES=4K TUTTI_DEVICE_LINE_BYTES=2K \
+    library "$@" && "${limit[@]}" env TUTTI_DEVICE_KERNELS=require TUTTI_DEVICE_SLOT_BYTES=4K TUTTI_DEVICE_LINE_BYTES=2K \
         TT_FAULT_HOSTS=2 "$1/tests/device_faults" --first 3 --seeds 14 --limit "$MOST_SECONDS"
 }
 hosts() { unit "$1" test_integration 'hosts.*:fault.*'; }
 # Ranks without a GPU among the others: as threads, and as processes.
 mixed() {
-    program "$1" test_device_mixed && "${limit[@]}" env TUTTI_DEVICE_KERNELS=require TUTTI_DEVICE_BRIDGES=1 VGPU_STALL_MS=60000 VGPU_SEED=1 \
+    program "$1" test_device_mixed && "${limit[@]}" env TUTTI_DEVICE_KERNELS=require VGPU_STALL_MS=60000 VGPU_SEED=1 \
         "$1/tests/test_device_mixed" --gtest_filter="${FILTER:-*}"
 }
 processes() { library "$@" && "${limit[@]}" env PROGRAM="$1/tests/device_rank" tests/device/mixed.sh; }

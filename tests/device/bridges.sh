@@ -13,7 +13,7 @@ all_say() {
 }
 
 export CUDA_MPS_PIPE_DIRECTORY=/nonexistent # of a daemon that may run here
-export TUTTI_DEVICE_KERNELS=require TUTTI_DEVICE_BRIDGES=1
+export TUTTI_DEVICE_KERNELS=require
 
 # Random calls of every kind, each compared with the reference.
 start ab 1 31 12
@@ -79,9 +79,21 @@ done
 
 # What cannot be says why.
 TUTTI_ALGORITHM=all_reduce:meet/ring start aabb 2 38 0 -1
-all_say "meetings inside hosts" "0 1 2 3" "its meetings are of the ranks of one of several hosts"
+all_say "meetings inside hosts, required kernels" "0 1 2 3" "all_reduce:meet/ring is forced, whose ranks meet"
 TUTTI_DEVICE_BRIDGES=0 start ab 1 40 1
-all_say "without bridges" "0 1" "its ranks are on several hosts"
+all_say "without bridges, required kernels" "0 1" "its ranks are on several hosts, and TUTTI_DEVICE_BRIDGES is off"
+
+# Then the host carries the calls.
+export TUTTI_DEVICE_KERNELS=1 TUTTI_LOG=INFO
+TUTTI_ALGORITHM=all_reduce:meet/ring start aabb 2 38 2
+all_end "meetings inside hosts"
+all_say "meetings inside hosts" "0 1 2 3" "through memory of the host: all_reduce:meet/ring is forced"
+TUTTI_DEVICE_BRIDGES=0 start ab 1 40 1
+all_end "without bridges"
+all_say "without bridges" "0 1" "through memory of the host: its ranks are on several hosts"
+TUTTI_MPS=1 VGPU_SMS=1 start aaaaaaaab 1 39 1
+all_end "more clients of MPS than their GPU takes"
+export TUTTI_DEVICE_KERNELS=require TUTTI_LOG=
 
 start aab 1 42 1 2
 all_say "a process of another host that dies" "0 1" "rank 2 .*has died"

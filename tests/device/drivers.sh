@@ -40,7 +40,7 @@ ends "through the host, 12.4" 0 0
 ends "through the host, 12.4" 1 0
 export TUTTI_DEVICE_KERNELS=1
 start_with "12040 13000" ab 2 19 4
-ends "hosts of 12.4 and 13.0" 0 0 "through memory of the host: its ranks are on several hosts"
+ends "hosts of 12.4 and 13.0" 0 0 "to each rank of another host by a bridge"
 ends "hosts of 12.4 and 13.0" 1 0
 
 # Too old: a GPU that the init names cannot be used, and every rank says so; a communicator for memory of the host does without it.

@@ -5,7 +5,7 @@ set -uo pipefail
 . "$(dirname "$0")/start_ranks.sh"
 
 export CUDA_MPS_PIPE_DIRECTORY=/nonexistent # of a daemon that may run here
-export TUTTI_DEVICE_KERNELS=require TUTTI_DEVICE_BRIDGES=1
+export TUTTI_DEVICE_KERNELS=require
 
 # Random calls of every kind, each compared with the reference.
 start aa -1 51 12

@@ -81,7 +81,8 @@ names_the_dead() {
     done
 }
 
-export TUTTI_DEVICE_KERNELS=1 # between hosts
+# Between hosts, without bridges.
+export TUTTI_DEVICE_KERNELS=1 TUTTI_DEVICE_BRIDGES=0
 start aabb 2 17 8
 all_end "four ranks on GPUs of two hosts"
 TUTTI_DEVICE_KERNELS=0 start aabbb -2 18 40

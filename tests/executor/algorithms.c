@@ -200,7 +200,7 @@ TEST(algorithms, run_as_several_copies_on_channels_of_their_own)
     config.nchannels = TT_MAX_CHANNELS;
     config.copies = 100;
     config.oversubscribed = false;
-    run_copies(&config, 3, TT_MAX_CHANNELS - 1);
+    run_copies(&config, 3, TT_MAX_COLLECTIVE_CHANNELS);
 }
 
 TEST(algorithms, of_pre_multiplied_sums_run_as_several_copies)

@@ -50,7 +50,7 @@ try() {
         command=(mpirun --oversubscribe -n "$3" "$tests/build_vgpu_mpi/${name}_perf" "${@:4}")
     elif [ "$1" = hosts ]; then
         command=("$tests/build_vgpu_mpi/${name}_perf" "${@:2}")
-        command=(env TUTTI_DEVICE_BRIDGES=1 TUTTI_DEVICE_KERNELS=require mpirun --oversubscribe
+        command=(env TUTTI_DEVICE_KERNELS=require mpirun --oversubscribe
             -n 1 -x TUTTI_HOST_ID=a "${command[@]}" : -n 1 -x TUTTI_HOST_ID=b "${command[@]}")
     else
         command=("$tests/build_vgpu/${name}_perf" "$@")

@@ -177,3 +177,25 @@ TEST(hosts, of_one_machine_share_its_cores)
     CHECK(tt_peers_oversubscribed(infos, hosts, 0) && !tt_peers_oversubscribed(infos, hosts, 1));
     tt_hosts_destroy(hosts);
 }
+
+/* A letter a rank names its host; capital: it has a GPU. */
+static bool bridges(const char *placement, int without_kernels, int without_bridges)
+{
+    struct tt_peer_info infos[8] = {{.pid = 0}};
+    int n = 0;
+    for (; placement[n]; n++)
+        infos[n] = (struct tt_peer_info){.host_id = (uint64_t)placement[n] | 32,
+                                         .gpu = placement[n] < 'a' ? n : -1,
+                                         .allow_kernels = n != without_kernels,
+                                         .allow_bridges = n != without_bridges};
+    return tt_peers_may_bridge(infos, n);
+}
+
+TEST(hosts, have_bridges_only_where_a_gpu_has_ranks_that_it_does_not_reach)
+{
+    CHECK(bridges("AB", -1, -1) && bridges("AABB", -1, -1) && bridges("Ab", -1, -1));
+    CHECK(bridges("aA", -1, -1) && bridges("aaB", -1, -1));
+    CHECK(!bridges("A", -1, -1) && !bridges("AAA", -1, -1));
+    CHECK(!bridges("a", -1, -1) && !bridges("ab", -1, -1) && !bridges("aabb", -1, -1));
+    for (int r = 0; r < 3; r++) CHECK(!bridges("AbB", r, -1) && !bridges("AbB", -1, r));
+}

@@ -77,9 +77,7 @@ static bool find_link(struct subject *subject, char *problem)
                  asked, names);
     else if (!subject->link->hosts && request->host_of)
         snprintf(problem, COST_PROBLEM,
-                 "--link %s is inside a host: calls of GPUs of several hosts go through memory of "
-                 "the host, and --link takes tcp or dmabuf",
-                 asked);
+                 "--link %s is inside a host: between hosts --link takes tcp or dmabuf", asked);
     else
         return true;
     return false;
@@ -97,9 +95,9 @@ static bool check_numbers(struct subject *subject, char *problem)
                  "--gpus %d: the model takes at most %d GPUs of a host, or hosts, as in 2x8",
                  request->nranks, MOST_GPUS);
     else if (request->host_of && request->nblocks)
-        snprintf(
-            problem, COST_PROBLEM,
-            "--blocks is of kernels, which do not run the calls of several hosts: leave it out");
+        snprintf(problem, COST_PROBLEM,
+                 "--blocks is of kernels, and the model takes calls of several hosts to go through "
+                 "memory of the host: leave it out");
     else if (subject->nblocks < LEAST_BLOCKS || subject->nblocks > MOST_BLOCKS)
         snprintf(problem, COST_PROBLEM, "--blocks takes a number from %d to %d, not '%d'",
                  LEAST_BLOCKS, MOST_BLOCKS, subject->nblocks);
@@ -233,13 +231,15 @@ static void print_staged(FILE *out, const struct subject *subject, const struct 
     fprintf(out, "%s:%s of %zu bytes on %d GPUs of %d hosts over %s: a model, not a measurement\n",
             tt_collective_name(subject->collective), staged->algorithm->name, subject->nbytes,
             subject->request->nranks, hosts->nhosts, subject->link->name);
-    fprintf(out,
-            "staged, as all calls of GPUs of several hosts are today: copied to pinned memory, "
-            "carried out by a thread of the CPU for each GPU, copied back; %s\n",
-            subject->link->each
-                ? "RDMA moves memory of the host (dma-buf serves registered sends, receives and "
-                  "tuttiAlltoAllV only)"
-                : "TCP moves memory of the host");
+    fprintf(
+        out,
+        "staged, as with TUTTI_DEVICE_BRIDGES=0, because the model does not know kernels between "
+        "hosts: copied to pinned memory, carried out by a thread of the CPU for each GPU, "
+        "copied back; %s\n",
+        subject->link->each
+            ? "RDMA moves memory of the host (dma-buf serves registered sends, receives and "
+              "tuttiAlltoAllV only)"
+            : "TCP moves memory of the host");
     fprintf(out, "%9s %12s  %s\n", "us", "bytes", "what");
     print_phase(out, staged->in_us, staged->in_bytes, "copy to memory of the host");
     print_phase(out, staged->words_us, 0, "stream and thread tell one another");

@@ -18,6 +18,11 @@ enum {
                        (int)sizeof(struct tt_binding) - 64
 };
 
+int tt_kernel_most_counts(void)
+{
+    return MOST_TABLE_BYTES / (int)sizeof(struct tt_own_block);
+}
+
 /* ---- Binding -------------------------------------------------------------------------------- */
 
 int tt_kernel_most_parts(const struct tt_kernel_part *on)

@@ -140,14 +140,18 @@ tt_status tt_kernel_gather(struct tt_calls *calls)
 /* ---- The table ------------------------------------------------------------------------------ */
 
 /* Parts into which messages are divided at most, the same on all ranks: as many as there are links
- * between two ranks, and fewer where the flows of an exchange of all with all would not fit. */
+ * between two ranks, and fewer where the flows of an exchange of all with all would not fit, or
+ * where the ends of its bridges would take more pinned memory than links may take of a GPU. */
 static uint64_t most_parts(const struct tt_comm_core *comm)
 {
     const struct tt_kernel_part *on = comm->kernel;
-    const uint64_t nchannels = tt_device_room_links(on->room)->nchannels;
-    const uint64_t fit =
-        (uint64_t)TT_DEVICE_MOST_FLOWS * (uint64_t)on->most_blocks / (2 * (uint64_t)comm->nranks);
-    return fit < 1 ? 1 : fit < nchannels ? fit : nchannels;
+    const struct tt_device_links *links = tt_device_room_links(on->room);
+    const uint64_t nflows = 2 * (uint64_t)comm->nranks;
+    const uint64_t end_bytes = (uint64_t)links->nslots * links->slot_bytes;
+    const uint64_t pinned = on->hosts ? TT_DEVICE_BUDGET / (nflows * end_bytes) : UINT64_MAX;
+    const uint64_t flows = (uint64_t)TT_DEVICE_MOST_FLOWS * (uint64_t)on->most_blocks / nflows;
+    const uint64_t fit = flows < pinned ? flows : pinned;
+    return fit < 1 ? 1 : fit < links->nchannels ? fit : links->nchannels;
 }
 
 static uint64_t parts_of(const struct tt_comm_core *comm, size_t nbytes)

@@ -1,8 +1,7 @@
-/* Calls that kernels carry out. A communicator whose ranks all have a GPU of one host, or, with
- * TUTTI_DEVICE_BRIDGES, of any hosts, runs the calls on the memory of GPUs so; with that, ranks
- * without a GPU may be among them. All calls of a rank run in the order in which they were issued,
- * whatever their streams: an event is recorded after each launch, and a launch on another stream
- * than the last one waits for it (launch.c). */
+/* Calls that kernels carry out: those on the memory of GPUs, in a communicator in which any rank
+ * has a GPU. Where TUTTI_DEVICE_BRIDGES is off all ranks must have GPUs of one host. All calls of a
+ * rank run in the order in which they were issued, whatever their streams: an event is recorded
+ * after each launch, and a launch on another stream than the last one waits for it (launch.c). */
 #ifndef TT_CARRIER_KERNEL_KERNEL_H
 #define TT_CARRIER_KERNEL_KERNEL_H
 
@@ -129,6 +128,8 @@ void tt_kernel_describe(const struct tt_comm_core *comm, char *text, size_t size
 /* As struct tt_carrier has it: where ranks are mixed, kernels wait for the turns of their calls. */
 bool tt_kernel_is_held_here(const struct tt_comm_core *core, const _Atomic uint64_t *turns);
 
+/* Ranks of which a call can have a count each, at most. */
+int tt_kernel_most_counts(void);
 /* Blocks of threads of a collective, at most. */
 int tt_kernel_most_parts(const struct tt_kernel_part *part);
 /* What the kernel gets for a collective. SYSTEM: out of pinned memory. */

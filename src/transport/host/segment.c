@@ -86,7 +86,7 @@ static tt_status check_layout(const struct tt_segment_layout *layout)
                        "the host segment (%d ranks) has links for %d channels of collectives, "
                        "expected %d to %d: set TUTTI_CHANNELS",
                        layout->nlocal, layout->nchannels - 1, TT_MIN_CHANNELS - 1,
-                       TT_MAX_CHANNELS - 1);
+                       TT_MAX_COLLECTIVE_CHANNELS);
     if (layout->nslots >= TT_MIN_SLOTS) return TT_OK;
     return tt_fail(TT_ERR_USAGE,
                    "a link of the host segment (%d ranks) has %zu slots of %zu bytes, expected at "

@@ -8,7 +8,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 build=${1:?the build folder} part=${2:?a part} bin=$1/tests
 export LD_LIBRARY_PATH=$build/vgpu VGPU_DEVICES=2 VGPU_SEED=1
-export TUTTI_DEVICE_CHANNELS=2 TUTTI_DEVICE_THREADS=64 TUTTI_DEVICE_KERNELS=require TUTTI_DEVICE_BRIDGES=1
+export TUTTI_DEVICE_CHANNELS=2 TUTTI_DEVICE_THREADS=64 TUTTI_DEVICE_KERNELS=require
 export TUTTI_TRANSPORT=rdma # alone: it is an error if a pair of ranks cannot use it
 export TUTTI_TIMEOUT_MS=120000 TUTTI_INIT_TIMEOUT_MS=120000 CUDA_MPS_PIPE_DIRECTORY=/nonexistent
 most_seconds=250 # emulated machines are slow

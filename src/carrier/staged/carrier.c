@@ -8,7 +8,7 @@
 
 /* A call of the host that begins when its input is in staging memory. */
 struct staged_work {
-    struct tt_work work;    /* first: the address of the work is this one's */
+    struct tt_work work;            /* first: the address of the work is this one's */
     const struct tt_work_ops *host; /* the host's of this kind of call */
     struct tt_work_ops ops;         /* the same, but for what waits for the stream */
     const struct tt_bounce *bounce;
@@ -110,7 +110,7 @@ static tt_status take_bounce(const struct tt_pending_call *first)
     bounce->nworks = 0;
     staged->bounce = bounce;
     staged->queue = tt_gpu_stream_handle(first->stream);
-    staged->failed = false;
+    staged->failed = staged->has_told = false;
     return TT_OK;
 }
 

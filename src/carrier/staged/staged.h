@@ -58,8 +58,8 @@ struct tt_staged_part {
     struct tt_context *context;     /* of the rank's GPU */
     struct tt_gpu_watch *watch;     /* whether it is lost */
     void *stream;                   /* of the rank */
-    void *order;              /* the event of the last bounce: the next one follows it */
-    struct tt_stream *thread; /* the staging thread */
+    void *order;                    /* the event of the last bounce: the next one follows it */
+    struct tt_stream *thread;       /* the staging thread */
     struct tt_stage_words *words;
     /* owner: the issuing thread */
     uint32_t number; /* calls that were issued */
@@ -72,6 +72,7 @@ struct tt_staged_part {
     struct tt_bounce *bounce; /* NULL: the staging thread has it */
     void *queue;              /* the CUDA stream of its copies */
     bool failed;              /* the driver refused what was to be queued: nothing more is */
+    bool has_told;            /* the store to words->ended is queued */
 };
 
 /* Gives the call staging memory: afterwards its buffers and its scalar lie there, those of a call

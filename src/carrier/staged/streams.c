@@ -52,6 +52,15 @@ static tt_status store(struct tt_staged_part *staged, uint32_t *word)
     return tt_context_stream_store(staged->context, staged->queue, word, staged->number);
 }
 
+/* Once: a second store would come when the memory may be freed. */
+static tt_status tell_ended(struct tt_staged_part *staged)
+{
+    if (staged->has_told) return TT_OK;
+    TT_TRY(store(staged, &staged->words->ended)); /* acquire: has_ended of part.c */
+    staged->has_told = true;
+    return TT_OK;
+}
+
 static tt_status copy_in(const struct tt_pending_call *first)
 {
     struct tt_staged_part *staged = first->comm->staged;
@@ -71,7 +80,7 @@ static tt_status copy_out(const struct tt_pending_call *first)
     for (int messages = 0; messages < 2; messages++)
         for (const struct tt_pending_call *call = first; call; call = next_of_bounce(call))
             if ((call->kind != TT_CALL_COLLECTIVE) == messages) TT_TRY(copy_pieces(call, false));
-    TT_TRY(store(staged, &staged->words->ended)); /* acquire: has_ended of part.c */
+    TT_TRY(tell_ended(staged));
     TT_TRY(tt_context_event_record(staged->context, staged->order, staged->queue));
     return join(first, false);
 }
@@ -88,7 +97,7 @@ static void check(const struct tt_pending_call *first, tt_status status)
     /* The host's part may have ended well before an output is refused. */
     for (const struct tt_pending_call *call = first; call; call = next_of_bounce(call))
         if (call->stage->stream) tt_stream_fail(call->stage->stream, status);
-    tt_ignore(store(staged, &staged->words->ended));
+    tt_ignore(tell_ended(staged));
 }
 
 void tt_staged_copy_in(struct tt_calls *calls)

@@ -10,7 +10,6 @@
  *     gather    sends and receives that are carried out together become one call; calls that may
  *               not be in one group are refused
  *     capture   calls on CUDA streams that are being captured become nodes of a graph
- *     (here the calls wait until they may get their turns: struct tt_gate)
  *     reserve   takes the rest of the memory that the calls need: the last phase that can fail
  *     captured  what was captured holds, of all carriers, or, after a failure, nothing
  *     begin     one call after the other, in the order of the group, gets its turn; calls that were
@@ -34,7 +33,6 @@ struct tt_algorithm;
 struct tt_carrier;
 struct tt_context;
 struct tt_device_program;
-struct tt_gate;
 struct tt_group_exchange;
 struct tt_kernel_part;
 struct tt_stage;
@@ -59,9 +57,6 @@ struct tt_comm_core {
                               * alike, or there are no kernels */
     /* owner: the issuing thread */
     struct tt_engine engine;
-    /* Calls of this communicator get turns that are not issued here: replays of CUDA graphs. NULL:
-     * none */
-    const struct tt_gate *gate;
     /* atomic */
     _Atomic int calls; /* between tt_core_enter_call and tt_core_leave_call */
 };
@@ -143,7 +138,6 @@ struct tt_pending_call {
     int to_itself;                /* of messages to the rank itself: see check_may_wait */
     bool follows;                 /* its group holds one of its communicator and carrier already */
     bool is_gone;                 /* gathered into another call, or captured */
-    bool is_deferred;             /* gets its turn when its stream has come to it (tt_gate) */
     uint64_t capture;             /* of its stream into a CUDA graph (struct tt_capture); 0: none */
     /* of kernels */
     struct tt_group_exchange *exchange; /* kind EXCHANGE, or gathered into it; else NULL */
@@ -256,8 +250,8 @@ struct tt_carrier {
                       struct tt_loaded **loaded);
     /* Its launches wait for no other rank: they come before those of other carriers in a group. */
     bool launches_first;
-    bool packs; /* a call with a count for each rank is bound to packed blocks, wherever the caller's
-                 * lie */
+    bool packs; /* a call with a count for each rank is bound to packed blocks, wherever the
+                 * caller's lie */
     /* Gives a call that was bound what it needs. blocks: of collectives, else NULL. */
     tt_status (*prepare)(struct tt_pending_call *call, const struct tt_where *where,
                          const struct tt_call_blocks *blocks);
@@ -292,13 +286,6 @@ struct tt_carrier {
     void (*look)(struct tt_calls *calls);
     /* status: of the run; returns it, or the first failure here. */
     tt_status (*wait)(struct tt_calls *calls, tt_status status);
-};
-
-/* Gives turns to calls that are issued elsewhere, among those that are issued here. */
-struct tt_gate {
-    /* Before calls of a group begin, some of which are of the gated communicator: decides which of
-     * them are deferred, and waits until the others may get their turns. */
-    tt_status (*admit)(struct tt_pending_call *calls, int ncalls, struct tt_comm_core *core);
 };
 
 /* The limits of all calls where ranks are mixed (transport/fabric.h). False: they are not. */

@@ -52,7 +52,7 @@ static tt_status issue_remembered(const struct tt_request *request, struct tt_st
         memo->call.output = request->output;
     }
     tt_count_call(&comm->counts.collectives[request->collective], memo->payload);
-    if (stream || tt_in_group() || comm->core.gate) return issue_memo(comm, stream, memo);
+    if (stream || tt_in_group()) return issue_memo(comm, stream, memo);
     if (memo->express && tt_engine_enter_if_idle(&comm->core.engine))
         return tt_express_run(&comm->core.engine, &memo->call, memo->express);
     return run_alone(comm, memo);

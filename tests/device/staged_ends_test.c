@@ -371,7 +371,7 @@ TEST(staged_errors, an_abort_waits_until_a_group_that_ends_has_issued_its_calls)
     for (int i = 0; i < 5; i++)
         check_success(
             &rank,
-            tuttiAllReduce(memory, memory, 100, tuttiInt32, tuttiSum, rank.comm, streams.stream),
+            tuttiAllReduce(memory, memory + 50, 50, tuttiInt32, tuttiSum, rank.comm, streams.stream),
             "all-reduce");
     beside.armed = true;
     const tuttiResult_t result = tuttiGroupEnd();

@@ -41,7 +41,7 @@ void tt_comm_free(tuttiComm_t comm)
     note_failure(comm);
     tt_comm_shut(comm, TT_COMM_ENDS | TT_COMM_FREES);
     tt_comm_forget(comm);
-    if (carried) carried->end_turns(&comm->core);
+    if (carried && carried->end_turns) carried->end_turns(&comm->core);
     tt_comm_deregister_all(comm);
     tt_comm_forget_programs(comm);
     if (carried) carried->leave(&comm->core);

@@ -3,59 +3,6 @@
 
 #include "carrier/staged/staged.h"
 
-enum { ALIGNMENT = 64 };
-
-/* ---- Where things lie ----------------------------------------------------------------------- */
-
-/* The buffers of a collective call, in the caller's memory and in staging memory. */
-struct layout {
-    char *input, *output;
-    size_t in_at, out_at;  /* in staging memory */
-    size_t nbytes;         /* of it */
-    struct tt_extent kept; /* of the caller's memory: the call leaves its bytes as they are */
-};
-
-/* Bytes that this rank uses. */
-struct sizes {
-    size_t in, out;
-    size_t before_own; /* this rank's block in staging memory that holds all blocks */
-};
-
-/* The caller's bytes that are both input and output, where nothing is reduced: writing them again
- * would race with who reads them. */
-static struct tt_extent find_kept(const struct tt_where *where, const struct tt_call_blocks *blocks,
-                                  const struct sizes *sizes)
-{
-    const uintptr_t input = (uintptr_t)where->input, output = (uintptr_t)where->output;
-    const struct tt_collective_row *row = tt_collective_row(blocks->collective);
-    if (!sizes->in || !sizes->out || tt_collective_reduces(blocks->collective))
-        return (struct tt_extent){0, 0};
-    const bool gathers = row->output == TT_HOLDS_ALL;
-    const uintptr_t all = gathers ? output : input, block = gathers ? input : output;
-    const bool in_place =
-        row->input == row->output ? input == output : block == all + blocks->before_own;
-    if (!in_place) return (struct tt_extent){0, 0};
-    return (struct tt_extent){block, sizes->in < sizes->out ? sizes->in : sizes->out};
-}
-
-static struct layout lay_out(const struct tt_where *where, const struct tt_call_blocks *blocks,
-                             const struct sizes *sizes)
-{
-    const struct tt_collective_row *row = tt_collective_row(blocks->collective);
-    struct layout layout = {.input = (char *)(uintptr_t)where->input, .output = where->output};
-    if (row->in_place && row->input != row->output && sizes->in && sizes->out) {
-        if (row->input == TT_HOLDS_OWN)
-            layout.in_at = sizes->before_own;
-        else
-            layout.out_at = sizes->before_own;
-    }
-    if (!row->in_place) layout.out_at = (sizes->in + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    const size_t in_end = layout.in_at + sizes->in, out_end = layout.out_at + sizes->out;
-    layout.nbytes = in_end > out_end ? in_end : out_end;
-    layout.kept = find_kept(where, blocks, sizes);
-    return layout;
-}
-
 /* ---- Copies --------------------------------------------------------------------------------- */
 
 /* Pieces that follow one another in both memories become one. */
@@ -78,126 +25,144 @@ static void add_output(struct tt_stage *stage, const struct tt_extent *kept, cha
 {
     const uintptr_t first = (uintptr_t)users, end = first + nbytes;
     const uintptr_t kept_end = kept->first + kept->nbytes;
-    if (!kept->nbytes || kept->first >= end || kept_end <= first) {
-        add(stage, &stage->nout, users, staged, nbytes);
-        return;
-    }
-    const size_t before = kept->first > first ? kept->first - first : 0;
-    const size_t after = end > kept_end ? end - kept_end : 0;
+    const bool apart = !kept->nbytes || kept->first >= end || kept_end <= first;
+    const size_t before = apart ? nbytes : kept->first > first ? kept->first - first : 0;
+    const size_t after = !apart && end > kept_end ? end - kept_end : 0;
     add(stage, &stage->nout, users, staged, before);
     add(stage, &stage->nout, users + (nbytes - after), staged + (nbytes - after), after);
 }
 
 /* One side of a collective. */
 struct side {
-    enum tt_holds holds;
-    int rank, nranks;
+    bool is_input, packs; /* packs: it has a block of each rank, which are packed */
+    int nranks;
     const struct tt_call_blocks *blocks;
     size_t nbytes; /* that this rank uses */
+    char *users;
 };
 
-static struct side side_of(const struct tt_pending_call *pending,
-                           const struct tt_call_blocks *blocks, const struct tt_where *where,
-                           bool input)
+static struct side side_of(const struct tt_pending_call *pending, const struct tt_where *where,
+                           const struct tt_call_blocks *blocks, bool input)
 {
     const struct tt_comm_core *comm = pending->comm;
-    struct side side = {tt_collective_holds(blocks->collective, input, comm->rank == blocks->root),
-                        comm->rank, comm->nranks, blocks,
-                        input ? where->in.nbytes : where->out.nbytes};
-    if (!blocks->counts) return side;
-    size_t count = side.holds == TT_HOLDS_OWN ? blocks->counts[comm->rank] : 0;
-    for (int r = 0; side.holds == TT_HOLDS_ALL && r < comm->nranks; r++) count += blocks->counts[r];
-    side.nbytes = count * blocks->element;
+    const enum tt_holds holds =
+        tt_collective_holds(blocks->collective, input, comm->rank == blocks->root);
+    struct side side = {input,
+                        blocks->counts && holds == TT_HOLDS_ALL,
+                        comm->nranks,
+                        blocks,
+                        input ? where->in.nbytes : where->out.nbytes,
+                        input ? (char *)(uintptr_t)where->input : where->output};
+    if (side.packs) side.nbytes = blocks->total * blocks->element;
     return side;
 }
 
-/* kept: NULL: the input. */
 static void add_side(struct tt_stage *stage, const struct side *side, const struct tt_extent *kept,
-                     char *users, char *staged)
+                     char *staged)
 {
     const struct tt_call_blocks *blocks = side->blocks;
-    const bool all = blocks->counts && side->holds == TT_HOLDS_ALL;
     size_t packed = 0;
-    for (int r = 0; r < (all ? side->nranks : 1); r++) {
-        const size_t nbytes = all ? blocks->counts[r] * blocks->element : side->nbytes;
-        const size_t at = all && blocks->displs ? blocks->displs[r] * blocks->element : packed;
-        if (kept)
-            add_output(stage, kept, users + at, staged + packed, nbytes);
+    for (int r = 0; r < (side->packs ? side->nranks : 1); r++) {
+        const size_t nbytes = side->packs ? blocks->counts[r] * blocks->element : side->nbytes;
+        const bool is_apart = side->packs && blocks->displs;
+        char *users = side->users + (is_apart ? blocks->displs[r] * blocks->element : packed);
+        if (side->is_input)
+            add(stage, &stage->nin, users, staged + packed, nbytes);
         else
-            add(stage, &stage->nin, users + at, staged + packed, nbytes);
+            add_output(stage, kept, users, staged + packed, nbytes);
         packed += nbytes;
     }
 }
 
 /* ---- Calls ---------------------------------------------------------------------------------- */
 
-static tt_status take_stage(struct tt_staged_part *staged, int npieces, struct tt_stage **out)
+static tt_status take(struct tt_pending_call *pending, size_t nbytes, int npieces, char **memory)
 {
+    struct tt_staged_part *staged = pending->comm->staged;
     struct tt_stage *stage = staged->stages;
+    TT_TRY(tt_stage_memory(staged, nbytes, !pending->follows, memory));
     while (stage && (stage->is_used || stage->room < npieces)) stage = stage->next;
     if (!stage) {
-        const size_t nbytes = sizeof *stage + (size_t)npieces * sizeof stage->pieces[0];
-        stage = malloc(nbytes);
+        const size_t size = sizeof *stage + (size_t)npieces * sizeof stage->pieces[0];
+        stage = malloc(size);
         if (!stage) return tt_fail(TT_ERR_SYSTEM, "out of memory for %d copies", npieces);
         stage->room = npieces;
         stage->next = staged->stages;
         staged->stages = stage;
-        staged->held_bytes += nbytes;
+        staged->held_bytes += size;
     }
     stage->is_used = true;
     stage->nin = stage->nout = 0;
     stage->in = stage->out = stage->scalar = (struct tt_extent){0, 0};
-    *out = stage;
+    pending->stage = stage;
     return TT_OK;
 }
 
-static tt_status take(struct tt_pending_call *pending, size_t nbytes, int npieces, char **memory)
+static size_t aligned(size_t nbytes)
 {
-    struct tt_staged_part *staged = pending->comm->staged;
-    TT_TRY(tt_stage_memory(staged, nbytes, !pending->follows, memory));
-    return take_stage(staged, npieces, &pending->stage);
+    return (nbytes + TT_STAGE_ALIGNMENT - 1) / TT_STAGE_ALIGNMENT * TT_STAGE_ALIGNMENT;
+}
+
+/* The caller's bytes that are both input and output, where nothing is reduced: writing them again
+ * would race with who reads them. */
+static struct tt_extent find_kept(const struct tt_call_blocks *blocks, const struct side *in,
+                                  const struct side *out)
+{
+    const struct tt_collective_row *row = tt_collective_row(blocks->collective);
+    const bool gathers = row->output == TT_HOLDS_ALL;
+    const char *all = gathers ? out->users : in->users, *block = gathers ? in->users : out->users;
+    if (row->input != row->output) all += blocks->before_own;
+    if (block != all || !row->in_place || !in->nbytes || !out->nbytes ||
+        tt_collective_reduces(blocks->collective))
+        return (struct tt_extent){0, 0};
+    return (struct tt_extent){(uintptr_t)block,
+                              in->nbytes < out->nbytes ? in->nbytes : out->nbytes};
 }
 
 static tt_status prepare_collective(struct tt_pending_call *pending, const struct tt_where *where,
                                     const struct tt_call_blocks *blocks)
 {
     const struct tt_comm_core *comm = pending->comm;
-    const struct side in = side_of(pending, blocks, where, true);
-    const struct side out = side_of(pending, blocks, where, false);
-    struct sizes sizes = {in.nbytes, out.nbytes, blocks->counts ? 0 : blocks->before_own};
+    const struct tt_collective_row *row = tt_collective_row(blocks->collective);
+    const struct side in = side_of(pending, where, blocks, true);
+    const struct side out = side_of(pending, where, blocks, false);
+    const struct tt_extent kept = find_kept(blocks, &in, &out);
     struct tt_call *call = &pending->call;
+    const size_t scalar = call->scalar ? tt_type_size(call->reduction.type) : 0;
+    size_t own = blocks->counts ? 0 : blocks->before_own, in_at = 0, out_at = 0;
     char *memory;
     for (int r = 0; blocks->counts && r < comm->rank; r++)
-        sizes.before_own += blocks->counts[r] * blocks->element;
-    const struct layout layout = lay_out(where, blocks, &sizes);
-    const size_t scalar_at = (layout.nbytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    const size_t scalar_bytes = call->scalar ? tt_type_size(call->reduction.type) : 0;
+        own += blocks->counts[r] * blocks->element;
+    if (!row->in_place)
+        out_at = aligned(in.nbytes);
+    else if (row->input != row->output && in.nbytes && out.nbytes)
+        *(row->input == TT_HOLDS_OWN ? &in_at : &out_at) = own;
+    const size_t in_end = in_at + in.nbytes, out_end = out_at + out.nbytes;
+    const size_t scalar_at = aligned(in_end > out_end ? in_end : out_end);
     /* the scalar, and the output's part behind what is kept */
-    TT_TRY(take(pending, scalar_at + scalar_bytes, (blocks->counts ? 2 * comm->nranks : 2) + 2,
-                &memory));
+    const int npieces = (in.packs ? comm->nranks : 1) + (out.packs ? comm->nranks : 1) + 2;
+    TT_TRY(take(pending, scalar_at + scalar, npieces, &memory));
     struct tt_stage *stage = pending->stage;
     stage->in = where->in;
     stage->out = where->out;
-    add_side(stage, &in, NULL, layout.input, memory + layout.in_at);
-    if (call->scalar) {
-        stage->scalar = (struct tt_extent){(uintptr_t)call->scalar, scalar_bytes};
-        add(stage, &stage->nin, (char *)(uintptr_t)call->scalar, memory + scalar_at, scalar_bytes);
-        call->scalar = memory + scalar_at;
-    }
-    add_side(stage, &out, &layout.kept, layout.output, memory + layout.out_at);
-    call->input = memory + layout.in_at;
-    call->output = memory + layout.out_at;
+    stage->scalar = (struct tt_extent){(uintptr_t)call->scalar, scalar};
+    add_side(stage, &in, NULL, memory + in_at);
+    add(stage, &stage->nin, (char *)(uintptr_t)call->scalar, memory + scalar_at, scalar);
+    add_side(stage, &out, &kept, memory + out_at);
+    if (scalar) call->scalar = memory + scalar_at;
+    call->input = memory + in_at;
+    call->output = memory + out_at;
     return TT_OK;
 }
 
 tt_status tt_stage_prepare(struct tt_pending_call *pending, const struct tt_where *where,
                            const struct tt_call_blocks *blocks)
 {
+    const bool sends = pending->kind == TT_CALL_SEND;
     char *memory;
     if (blocks) return prepare_collective(pending, where, blocks);
     TT_TRY(take(pending, pending->nbytes, 1, &memory));
     struct tt_stage *stage = pending->stage;
-    const bool sends = pending->kind == TT_CALL_SEND;
     *(sends ? &stage->in : &stage->out) =
         (struct tt_extent){(uintptr_t)pending->data, pending->nbytes};
     add(stage, sends ? &stage->nin : &stage->nout, pending->data, memory, pending->nbytes);

@@ -14,8 +14,7 @@
 
 enum {
     LEAST_BYTES = 256 << 10, /* of staging memory */
-    ALIGNMENT = 64,
-    LEAVE_MS = 1000, /* how long a rank that leaves waits for the user's CUDA streams */
+    LEAVE_MS = 1000,         /* how long a rank that leaves waits for the user's CUDA streams */
 };
 
 /* ---- Staging memory ------------------------------------------------------------------------- */
@@ -51,7 +50,7 @@ static tt_status add_area(struct tt_staged_part *staged, size_t nbytes)
 tt_status tt_stage_memory(struct tt_staged_part *staged, size_t nbytes, bool first, char **memory)
 {
     if (first) staged->used = 0;
-    nbytes = (nbytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    nbytes = (nbytes + TT_STAGE_ALIGNMENT - 1) / TT_STAGE_ALIGNMENT * TT_STAGE_ALIGNMENT;
     if (!staged->areas || nbytes > staged->areas->nbytes - staged->used) {
         TT_TRY(add_area(staged, nbytes));
         staged->used = 0;
@@ -194,11 +193,6 @@ static void leave_part(struct tt_comm_core *comm)
     tt_process_unlock(&left_lock);
 }
 
-static void end_turns(struct tt_comm_core *comm)
-{
-    (void)comm;
-}
-
 static size_t bytes(const struct tt_comm_core *comm)
 {
     return sizeof *comm->staged + comm->staged->held_bytes;
@@ -211,7 +205,6 @@ static void describe(const struct tt_comm_core *comm, char *text, size_t size)
 
 const struct tt_carried tt_carried_staged = {.connect = connect_part,
                                              .close = leave_part,
-                                             .end_turns = end_turns,
                                              .leave = leave_part,
                                              .bytes = bytes,
                                              .describe = describe};

@@ -23,6 +23,8 @@
 #include "carrier/carried.h"
 #include "driver/context.h"
 
+enum { TT_STAGE_ALIGNMENT = 64 };
+
 struct tt_bounce;
 struct tt_stage_area;
 

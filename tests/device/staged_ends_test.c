@@ -175,6 +175,37 @@ TEST(staged_errors, bad_arguments_are_named_and_leave_the_communicator_as_it_was
     on_devices(2, (const int[]){0, -1}, NULL, bad_arguments, NULL);
 }
 
+/* What a captured call says, alone and in a group; the communicator stays as it was. */
+static void is_captured(struct gpu_rank *rank)
+{
+    struct streams streams = make_streams(rank);
+    int *memory = make_ints(rank, 1, 10);
+    gpu_use(rank->gpu);
+    for (int grouped = 0; grouped < 2; grouped++) {
+        gpu_capture(rank->gpu, streams.cuda);
+        if (grouped) check_success(rank, tuttiGroupStart(), "group start");
+        tuttiResult_t result =
+            tuttiAllReduce(memory, memory, 10, tuttiInt32, tuttiSum, rank->comm, streams.stream);
+        if (grouped) result = tuttiGroupEnd();
+        check_error(rank, result, tuttiInvalidUsage, "cannot be captured into a CUDA graph");
+        check_error(rank, result, tuttiInvalidUsage, "TUTTI_DEVICE_KERNELS is off on rank ");
+        check_error(rank, result, tuttiInvalidUsage, "what brings kernels: TUTTI_DEVICE_KERNELS=1");
+        gpu_end_capture(rank->gpu, streams.cuda);
+    }
+    check_success(
+        rank, tuttiAllReduce(memory, memory, 10, tuttiInt32, tuttiSum, rank->comm, streams.stream),
+        "sum");
+    check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
+    check_ints(rank, memory, 2, 10);
+    destroy_streams(rank, &streams);
+    gpu_free(memory);
+}
+
+TEST(staged_errors, a_captured_call_is_refused_and_the_error_says_what_brings_kernels)
+{
+    on_devices(2, (const int[]){0, 1}, NULL, is_captured, NULL);
+}
+
 enum { LONG = 3000 };
 
 /* The root sends on what it has reduced. Only the root's reduce writes its output, so the other
@@ -369,10 +400,10 @@ TEST(staged_errors, an_abort_waits_until_a_group_that_ends_has_issued_its_calls)
     driver->StreamIsCapturing = abort_and_ask;
     CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
     for (int i = 0; i < 5; i++)
-        check_success(
-            &rank,
-            tuttiAllReduce(memory, memory + 50, 50, tuttiInt32, tuttiSum, rank.comm, streams.stream),
-            "all-reduce");
+        check_success(&rank,
+                      tuttiAllReduce(memory, memory + 50, 50, tuttiInt32, tuttiSum, rank.comm,
+                                     streams.stream),
+                      "all-reduce");
     beside.armed = true;
     const tuttiResult_t result = tuttiGroupEnd();
     CHECK(beside.goes_on);

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "carrier/carried.h"
 #include "communicator/making.h"
+#include "device/call.h"
 #include "driver/driver.h"
 
 static const struct tt_carried *const kernels = &tt_carried_kernel;
@@ -31,14 +32,34 @@ static bool takes_part(const struct tt_making *making)
     return has_kernels(making) || making->has_no_gpu;
 }
 
-/* An algorithm that is forced although kernels that reach other hosts, or ranks without a GPU, do
- * not run it; NULL: there is none. */
-static const struct tt_algorithm *find_forced(const struct tt_making *making)
+/* Whether kernels that reach other hosts, or ranks without a GPU, run every algorithm that calls
+ * may have: a forced one, and those that are chosen. Among so many ranks as a step may have peers
+ * they run all but meetings; among twice as many what is chosen where the order of folds is free
+ * (tests/algorithms/choose_bridged.c). */
+static bool bridges_suffice(const struct tt_making *making)
 {
-    for (int i = 0; making->links.fabric.nbridges && i < TT_NCOLLECTIVES; i++)
-        if (making->config->forced[i] && tt_meets(making->config->forced[i]))
-            return making->config->forced[i];
-    return NULL;
+    struct tt_comm_core *core = &making->comm->core;
+    const size_t size = sizeof core->no_kernels;
+    const struct tt_algorithm *forced = NULL;
+    int most = making->config->deterministic ? TT_DEVICE_MOST_PEERS : TT_DEVICE_MOST_ENDS / 2;
+    for (int i = 0; i < TT_NCOLLECTIVES; i++) {
+        const struct tt_algorithm *algorithm = making->config->forced[i];
+        if (algorithm && (!forced || tt_meets(algorithm))) forced = algorithm;
+    }
+    if (forced) most = TT_DEVICE_MOST_PEERS;
+    if (forced && tt_meets(forced))
+        snprintf(core->no_kernels, size,
+                 "%s:%s is forced, whose ranks meet: those of several hosts, and those with a GPU "
+                 "and without, do not",
+                 tt_collective_name(forced->collective), forced->name);
+    else if (core->nranks > most)
+        snprintf(core->no_kernels, size,
+                 "it has %d ranks; kernels reach other hosts, and ranks without a GPU, among at "
+                 "most %d, or %d where it is deterministic or an algorithm is forced",
+                 core->nranks, TT_DEVICE_MOST_ENDS / 2, TT_DEVICE_MOST_PEERS);
+    else
+        return true;
+    return false;
 }
 
 /* Whether kernels may run this communicator's calls; if not, no_kernels says why. */
@@ -52,13 +73,7 @@ static bool may_have_kernels(const struct tt_making *making)
             snprintf(core->no_kernels, size, "TUTTI_DEVICE_KERNELS is off on rank %d", r);
             return false;
         }
-    const struct tt_algorithm *forced = find_forced(making);
-    if (forced)
-        snprintf(core->no_kernels, size,
-                 "%s:%s is forced, whose ranks meet: those of several hosts, and those with a GPU "
-                 "and without, do not",
-                 tt_collective_name(forced->collective), forced->name);
-    if (making->links.fabric.nbridges) return !forced;
+    if (making->links.fabric.nbridges) return bridges_suffice(making);
     for (int r = 0; r < core->nranks; r++)
         if (peers[r].gpu < 0) {
             snprintf(core->no_kernels, size,

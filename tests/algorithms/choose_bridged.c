@@ -32,6 +32,46 @@ static void check_runs(const struct tt_algorithm *algorithm, const struct tt_sha
         }
 }
 
+/* What kernels are given of many ranks: the first, the last, and ranks of other hosts, from the
+ * first root. */
+static void check_runs_somewhere(const struct tt_algorithm *algorithm, const struct tt_shape *shape)
+{
+    const int n = shape->nranks, ranks[] = {0, 1, n / 2, n - 1};
+    for (int i = 0; i < 4; i++) {
+        struct tt_program *program;
+        REQUIRE(!tt_program_create(algorithm, shape, ranks[i], &program));
+        const char *refusal = tt_device_refusal(program);
+        CHECK_MESSAGE(!refusal, "%s:%s, rank %d of %d: %s", tt_collective_name(shape->collective),
+                      algorithm->name, ranks[i], n, refusal);
+        free(program);
+    }
+}
+
+/* Up to as many ranks as communicator/gpus.c lets have bridges, where the order of folds is free.
+ */
+TEST(choose, on_gpus_of_many_hosts_there_is_something_that_kernels_run)
+{
+    static const int nranks[] = {66, 128}, of_a_host[] = {1, 8, 128};
+    enum { WAYS = 10 };
+    for (size_t n = 0; n < 2 * 3 * TT_NCOLLECTIVES * WAYS; n++) {
+        const size_t way = n % WAYS, placement = n / WAYS / TT_NCOLLECTIVES;
+        uint64_t ids[TT_DEVICE_MOST_ENDS / 2];
+        struct tt_hosts *hosts;
+        for (int r = 0; r < TT_DEVICE_MOST_ENDS / 2; r++)
+            ids[r] = (uint64_t)(1 + r / of_a_host[placement % 3]);
+        REQUIRE(!tt_hosts_create(ids, nranks[placement / 3], &hosts));
+        const enum tt_collective collective = (enum tt_collective)(n / WAYS % TT_NCOLLECTIVES);
+        const struct tt_shape shape = {collective, hosts->nranks, 0, hosts};
+        struct tt_setting setting = {.on_device = true, .nparts = 32, .slot_bytes = 128 << 10};
+        setting.uneven = way % 2 && may_be_uneven(collective);
+        setting.no_meetings = hosts->one_host; /* some ranks have no GPU */
+        const struct tt_algorithm *algorithm =
+            tt_choose(&shape, &setting, (size_t)8 << way / 2 * 6);
+        check_runs_somewhere(algorithm, &shape);
+        tt_hosts_destroy(hosts);
+    }
+}
+
 /* Over bridges (TUTTI_DEVICE_BRIDGES). */
 TEST(choose, on_gpus_of_several_hosts_there_is_something_that_kernels_run)
 {

@@ -91,7 +91,7 @@ all_say "meetings inside hosts" "0 1 2 3" "through memory of the host: all_reduc
 TUTTI_DEVICE_BRIDGES=0 start ab 1 40 1
 all_end "without bridges"
 all_say "without bridges" "0 1" "through memory of the host: its ranks are on several hosts"
-TUTTI_MPS=1 VGPU_SMS=1 start aaaaaaaab 1 39 1
+TUTTI_MPS=1 VGPU_SMS=1 start aab 1 39 1
 all_end "more clients of MPS than their GPU takes"
 export TUTTI_DEVICE_KERNELS=require TUTTI_LOG=
 

@@ -18,11 +18,6 @@ enum {
                        (int)sizeof(struct tt_binding) - 64
 };
 
-int tt_kernel_most_counts(void)
-{
-    return MOST_TABLE_BYTES / (int)sizeof(struct tt_own_block);
-}
-
 /* ---- Binding -------------------------------------------------------------------------------- */
 
 int tt_kernel_most_parts(const struct tt_kernel_part *on)

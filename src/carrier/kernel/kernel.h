@@ -128,8 +128,6 @@ void tt_kernel_describe(const struct tt_comm_core *comm, char *text, size_t size
 /* As struct tt_carrier has it: where ranks are mixed, kernels wait for the turns of their calls. */
 bool tt_kernel_is_held_here(const struct tt_comm_core *core, const _Atomic uint64_t *turns);
 
-/* Ranks of which a call can have a count each, at most. */
-int tt_kernel_most_counts(void);
 /* Blocks of threads of a collective, at most. */
 int tt_kernel_most_parts(const struct tt_kernel_part *part);
 /* What the kernel gets for a collective. SYSTEM: out of pinned memory. */

@@ -81,25 +81,6 @@ static tt_status find_blocks(const struct tt_comm_core *comm, const struct tt_de
     return TT_OK;
 }
 
-/* Among ranks of one host a call that needs more fails alone; of the many that several hosts have
- * the host carries all calls. */
-static tt_status check_ranks(const struct tt_comm_core *comm)
-{
-    const struct tt_kernel_part *on = comm->kernel;
-    const int most_flows = on->most_blocks * TT_DEVICE_MOST_FLOWS;
-    const int most_counts = tt_kernel_most_counts();
-    if (!on->hosts) return TT_OK;
-    if (2 * comm->nranks > most_flows)
-        return tt_fail(TT_ERR_USAGE,
-                       "a rank that exchanges messages with all %d ranks has %d flows; its share "
-                       "of GPU %d, %d blocks of threads, takes %d",
-                       comm->nranks, 2 * comm->nranks, comm->gpu, on->most_blocks, most_flows);
-    if (comm->nranks > most_counts)
-        return tt_fail(TT_ERR_USAGE, "kernels take a count for each of at most %d ranks, not %d",
-                       most_counts, comm->nranks);
-    return TT_OK;
-}
-
 /* The share that the same rank has in the communicator from which this one is split. */
 static struct tt_share *share_of_parent(const struct tt_comm_core *comm,
                                         const struct tt_carried_config *config)
@@ -168,7 +149,6 @@ tt_status tt_kernel_take_place(struct tt_comm_core *comm, const struct tt_carrie
     int nblocks;
     TT_TRY(find_blocks(comm, offers, &nblocks, must_fail));
     TT_TRY(take_share(comm, config, offers, nblocks));
-    TT_TRY(check_ranks(comm));
     warn_of_time_slices(comm, config, offers);
     return TT_OK;
 }

@@ -145,7 +145,7 @@ struct tt_pending_call {
     bool uses_peers; /* its kernel does */
     struct tt_pending_call *next_of_run; /* of the rank's run (struct tt_launch_run) */
     /* of staged calls */
-    struct tt_stage *stage; /* its copies */
+    struct tt_stage *stage; /* its copies; memory of the call's own, by malloc */
     uint32_t bounce;        /* the number of its bounce */
     bool is_awaited;        /* the calling thread waits for it, and has entered it */
     /* Of collectives, and last: sends and receives leave all of this uninitialised */
@@ -186,6 +186,10 @@ static inline bool tt_call_has_table(const struct tt_pending_call *call)
 {
     return call->kind == TT_CALL_COLLECTIVE && call->call.binding->table_at;
 }
+
+/* Frees what is memory of the call's own, where it will not begin: its table of blocks, its stage.
+ * Its communicator may be gone. */
+void tt_call_free_own(struct tt_pending_call *call);
 
 /* ---- Arguments ------------------------------------------------------------------------------ */
 
@@ -273,7 +277,7 @@ struct tt_carrier {
     void (*captured)(void *captured, bool holds);
     /* Of calls without a stream, `work` is set before. */
     tt_status (*reserve)(struct tt_calls *calls);
-    /* Calls that will not begin: frees what they have, but for tables of blocks. */
+    /* Calls that will not begin: frees what they have, but for memory of their own. */
     void (*drop)(struct tt_calls *calls);
     void (*begin)(struct tt_pending_call *call);
     /* In the place of `begin`, of a call that was gathered, or captured. NULL: nothing is to do. */

@@ -87,7 +87,7 @@ static tt_status hold_calls(struct list *list)
             nheld++;
             continue;
         }
-        if (tt_call_has_table(&calls[i])) free((void *)(uintptr_t)calls[i].call.binding);
+        tt_call_free_own(&calls[i]);
         if (first) continue;
         first = status;
         snprintf(text, sizeof text, "a communicator of the group ended before the group: %s",

@@ -143,7 +143,7 @@ static struct part *next_part(struct issue *issue, struct part *part)
     return part < end ? part : NULL;
 }
 
-/* Tables of blocks, and what the carriers have for the calls. Keeps the last error. */
+/* What calls have of their own, and what the carriers have for them. Keeps the last error. */
 static void drop(struct issue *issue)
 {
     char text[TT_ERROR_TEXT];
@@ -151,8 +151,7 @@ static void drop(struct issue *issue)
     for (struct part *part = NULL; (part = next_part(issue, part));)
         if (part->carrier->drop) part->carrier->drop(&part->calls);
     for (int i = 0; i < issue->ncalls; i++)
-        if (!issue->calls[i].is_gone && tt_call_has_table(&issue->calls[i]))
-            free((void *)(uintptr_t)issue->calls[i].call.binding);
+        if (!issue->calls[i].is_gone) tt_call_free_own(&issue->calls[i]);
     tt_set_last_error(text);
 }
 

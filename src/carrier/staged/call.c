@@ -78,22 +78,10 @@ static void add_side(struct tt_stage *stage, const struct side *side, const stru
 
 static tt_status take(struct tt_pending_call *pending, size_t nbytes, int npieces, char **memory)
 {
-    struct tt_staged_part *staged = pending->comm->staged;
-    struct tt_stage *stage = staged->stages;
-    TT_TRY(tt_stage_memory(staged, nbytes, !pending->follows, memory));
-    while (stage && (stage->is_used || stage->room < npieces)) stage = stage->next;
-    if (!stage) {
-        const size_t size = sizeof *stage + (size_t)npieces * sizeof stage->pieces[0];
-        stage = malloc(size);
-        if (!stage) return tt_fail(TT_ERR_SYSTEM, "out of memory for %d copies", npieces);
-        stage->room = npieces;
-        stage->next = staged->stages;
-        staged->stages = stage;
-        staged->held_bytes += size;
-    }
-    stage->is_used = true;
-    stage->nin = stage->nout = 0;
-    stage->in = stage->out = stage->scalar = (struct tt_extent){0, 0};
+    struct tt_stage *stage = NULL;
+    TT_TRY(tt_stage_memory(pending->comm->staged, nbytes, !pending->follows, memory));
+    stage = calloc(1, sizeof *stage + (size_t)npieces * sizeof stage->pieces[0]);
+    if (!stage) return tt_fail(TT_ERR_SYSTEM, "out of memory for %d copies", npieces);
     pending->stage = stage;
     return TT_OK;
 }

@@ -1,10 +1,12 @@
 /* Staged calls as a carrier: the host carries them out on staging memory. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/pause.h"
 #include "carrier/gpu_stream.h"
 #include "carrier/gpu_watch.h"
 #include "carrier/staged/staged.h"
+#include "driver/capture.h"
 
 /* A call of the host that begins when its input is in staging memory. */
 struct staged_work {
@@ -90,7 +92,7 @@ static tt_status run(struct tt_task *task, bool awaited)
     struct tt_bounce *bounce = (struct tt_bounce *)task;
     (void)awaited;
     const tt_status status = tt_run(&bounce->works[0].work, true);
-    /* Also after a failure. acquire: the stream's wait (copy_out of streams.c), wait */
+    /* Also after a failure. acquire: the stream's wait (copy_out), wait */
     __atomic_store_n(&bounce->part->words->done, bounce->number, __ATOMIC_RELEASE);
     return status;
 }
@@ -135,7 +137,6 @@ static void drop(struct tt_calls *calls)
 {
     for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
         struct tt_staged_part *staged = call->comm->staged;
-        if (call->stage) call->stage->is_used = false;
         if (staged->bounce) tt_task_drop(staged->thread, &staged->bounce->task);
         staged->bounce = NULL;
     }
@@ -153,7 +154,7 @@ static struct staged_work *own(const struct tt_work *work)
 static tt_status ready(struct tt_work *work)
 {
     const struct tt_bounce *bounce = own(work)->bounce;
-    /* release: the stream's store (copy_in of streams.c) */
+    /* release: the stream's store (copy_in) */
     const uint32_t in = __atomic_load_n(&bounce->part->words->in, __ATOMIC_ACQUIRE);
     return (int32_t)(in - bounce->number) >= 0 ? TT_OK : TT_IN_PROGRESS;
 }
@@ -170,10 +171,12 @@ static tt_status check(struct tt_work *work)
 /* A stream learns of the end of each of its calls. */
 static void begin(struct tt_pending_call *call)
 {
+    struct tt_bounce *bounce = call->comm->staged->bounce;
     struct staged_work *mine = own(call->work);
     struct tt_work *work = call->work;
     tt_carrier_host.begin(call);
-    mine->bounce = call->comm->staged->bounce;
+    if (mine != bounce->works) mine[-1].work.next = work;
+    mine->bounce = bounce;
     mine->host = work->ops;
     mine->ops = *work->ops;
     mine->ops.ready = ready;
@@ -184,35 +187,129 @@ static void begin(struct tt_pending_call *call)
     if (work->stream) tt_stream_begin(work->stream);
 }
 
-/* The staging threads get the calls. */
-static void push_bounces(const struct tt_calls *calls)
+/* ---- What CUDA streams do ----------------------------------------------------------------------
+ */
+
+/* The next call of the same communicator, behind `call` in the list. */
+static const struct tt_pending_call *next_of_bounce(const struct tt_pending_call *call)
 {
-    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
-        struct tt_staged_part *staged = call->comm->staged;
-        struct tt_bounce *bounce = staged->bounce;
-        if (!bounce) continue;
-        for (int i = 1; i < bounce->nworks; i++)
-            bounce->works[i - 1].work.next = &bounce->works[i].work;
-        staged->bounce = NULL;
-        tt_stream_push(staged->thread, &bounce->task);
+    const struct tt_pending_call *next = call->next;
+    while (next && next->comm != call->comm) next = next->next;
+    return next;
+}
+
+static bool is_first(const struct tt_calls *calls, const struct tt_pending_call *of)
+{
+    const struct tt_pending_call *call = calls->first;
+    while (call->comm != of->comm) call = call->next;
+    return call == of;
+}
+
+/* The bounce follows the streams of its calls, or (`before` is false) they follow it. */
+static tt_status join(const struct tt_pending_call *first, bool before)
+{
+    const struct tt_staged_part *staged = first->comm->staged;
+    if (staged->queue != staged->stream) return TT_OK; /* the stream of all of its calls */
+    for (const struct tt_pending_call *call = first; call; call = next_of_bounce(call)) {
+        void *users = tt_gpu_stream_handle(call->stage->stream);
+        if (before)
+            TT_TRY(tt_context_stream_follow(staged->context, staged->queue, users));
+        else if (call->stage->stream)
+            TT_TRY(tt_context_stream_follow(staged->context, users, staged->queue));
     }
+    return TT_OK;
+}
+
+static tt_status copy_pieces(const struct tt_pending_call *call, bool in)
+{
+    const struct tt_staged_part *staged = call->comm->staged;
+    const struct tt_stage *stage = call->stage;
+    const struct tt_stage_piece *piece = stage->pieces + (in ? 0 : stage->nin);
+    for (int n = in ? stage->nin : stage->nout; n > 0; n--, piece++)
+        TT_TRY(tt_context_stream_copy(staged->context, staged->queue,
+                                      in ? piece->staged : piece->users,
+                                      in ? piece->users : piece->staged, piece->nbytes));
+    return TT_OK;
+}
+
+static tt_status store(struct tt_staged_part *staged, uint32_t *word)
+{
+    return tt_context_stream_store(staged->context, staged->queue, word, staged->number);
+}
+
+/* Once: a second store would come when the memory may be freed. */
+static tt_status tell_ended(struct tt_staged_part *staged)
+{
+    if (staged->has_told) return TT_OK;
+    TT_TRY(store(staged, &staged->words->ended)); /* acquire: has_ended of part.c */
+    staged->has_told = true;
+    return TT_OK;
+}
+
+static tt_status copy_in(const struct tt_pending_call *first)
+{
+    struct tt_staged_part *staged = first->comm->staged;
+    TT_TRY(join(first, true));
+    TT_TRY(tt_context_event_wait(staged->context, staged->order, staged->queue));
+    for (const struct tt_pending_call *call = first; call; call = next_of_bounce(call))
+        TT_TRY(copy_pieces(call, true));
+    return store(staged, &staged->words->in); /* acquire: ready of carrier.c */
+}
+
+/* Messages run behind collectives, as by kernels. */
+static tt_status copy_out(const struct tt_pending_call *first)
+{
+    struct tt_staged_part *staged = first->comm->staged;
+    TT_TRY(tt_context_stream_await(staged->context, staged->queue, &staged->words->done,
+                                   staged->number));
+    for (int messages = 0; messages < 2; messages++)
+        for (const struct tt_pending_call *call = first; call; call = next_of_bounce(call))
+            if ((call->kind != TT_CALL_COLLECTIVE) == messages) TT_TRY(copy_pieces(call, false));
+    TT_TRY(tell_ended(staged));
+    TT_TRY(tt_context_event_record(staged->context, staged->order, staged->queue));
+    return join(first, false);
+}
+
+/* The driver refused what was to be queued for a bounce, so its communicator fails. What the stream
+ * has got may use staging memory: it tells when it has done that. If the driver refuses that too,
+ * the staging memory is never freed. */
+static void check_queued(const struct tt_pending_call *first, tt_status status)
+{
+    struct tt_staged_part *staged = first->comm->staged;
+    if (!status) return;
+    staged->failed = true;
+    tt_ignore(tt_core_fail_call(first->comm, status));
+    /* The host's part may have ended well before an output is refused. */
+    for (const struct tt_pending_call *call = first; call; call = next_of_bounce(call))
+        if (call->stage->stream) tt_stream_fail(call->stage->stream, status);
+    tt_ignore(tell_ended(staged));
 }
 
 static void launch(struct tt_calls *calls)
 {
+    tt_context_begin_work();
     for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
         call->comm->staged->number = call->bounce;
         if (call->is_awaited) tt_core_enter_call(call->comm);
+        if (is_first(calls, call)) check_queued(call, copy_in(call));
     }
-    tt_staged_copy_in(calls);
+    tt_context_end_work();
 }
 
+/* The staging threads get the bounces, so that a stream that is full gets room. All that a stream
+ * waits for stands before its wait, also where streams share a hardware queue. */
 static void follow(struct tt_calls *calls)
 {
-    push_bounces(calls);
-    tt_staged_copy_out(calls);
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
+        struct tt_staged_part *staged = call->comm->staged;
+        if (staged->bounce) tt_stream_push(staged->thread, &staged->bounce->task);
+        staged->bounce = NULL;
+    }
     for (const struct tt_pending_call *call = calls->first; call; call = call->next)
-        call->stage->is_used = false;
+        if (is_first(calls, call) && !call->comm->staged->failed)
+            check_queued(call, copy_out(call));
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next)
+        free(call->stage);
 }
 
 /* ---- Calls without a stream ----------------------------------------------------------------- */

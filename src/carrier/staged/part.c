@@ -19,43 +19,37 @@ enum {
 
 /* ---- Staging memory ------------------------------------------------------------------------- */
 
-/* Pinned memory. Those that have become too small stay: calls may use them. */
+/* Pinned memory, which begins with this. Areas that have become too small stay: calls may use
+ * them. */
 struct tt_stage_area {
-    char *memory;
-    size_t nbytes;
     struct tt_stage_area *next;
+    size_t nbytes; /* with this */
 };
 
 /* At least twice as large as the one before, so that all together are at most twice the last one,
  * however slowly the calls grow. */
 static tt_status add_area(struct tt_staged_part *staged, size_t nbytes)
 {
-    const size_t before = staged->areas ? staged->areas->nbytes : LEAST_BYTES / 2;
-    struct tt_stage_area *area = malloc(sizeof *area);
+    const size_t twice = staged->areas ? 2 * staged->areas->nbytes : LEAST_BYTES;
     void *memory;
-    if (!area) return tt_fail(TT_ERR_SYSTEM, "out of memory for an entry of staging memory");
-    area->nbytes = nbytes > 2 * before ? nbytes : 2 * before;
-    const tt_status status = tt_context_allocate_lasting(staged->context, area->nbytes, &memory);
-    if (status) {
-        free(area);
-        return status;
-    }
-    area->memory = memory;
-    area->next = staged->areas;
+    nbytes = nbytes > twice ? nbytes : twice;
+    TT_TRY(tt_context_allocate_lasting(staged->context, nbytes, &memory));
+    struct tt_stage_area *area = memory;
+    *area = (struct tt_stage_area){staged->areas, nbytes};
     staged->areas = area;
-    staged->held_bytes += sizeof *area + area->nbytes;
+    staged->held_bytes += nbytes;
     return TT_OK;
 }
 
 tt_status tt_stage_memory(struct tt_staged_part *staged, size_t nbytes, bool first, char **memory)
 {
-    if (first) staged->used = 0;
+    if (first) staged->used = TT_STAGE_ALIGNMENT;
     nbytes = (nbytes + TT_STAGE_ALIGNMENT - 1) / TT_STAGE_ALIGNMENT * TT_STAGE_ALIGNMENT;
     if (!staged->areas || nbytes > staged->areas->nbytes - staged->used) {
-        TT_TRY(add_area(staged, nbytes));
-        staged->used = 0;
+        TT_TRY(add_area(staged, nbytes + TT_STAGE_ALIGNMENT));
+        staged->used = TT_STAGE_ALIGNMENT;
     }
-    *memory = staged->areas->memory + staged->used;
+    *memory = (char *)staged->areas + staged->used;
     staged->used += nbytes;
     return TT_OK;
 }
@@ -67,13 +61,7 @@ static void free_all(struct tt_staged_part *staged)
     while (staged->areas) {
         struct tt_stage_area *area = staged->areas;
         staged->areas = area->next;
-        tt_context_free_host(staged->context, area->memory);
-        free(area);
-    }
-    while (staged->stages) {
-        struct tt_stage *stage = staged->stages;
-        staged->stages = stage->next;
-        free(stage);
+        tt_context_free_host(staged->context, area);
     }
     tt_context_free_host(staged->context, staged->words);
     if (staged->stream) tt_context_stream_destroy(staged->context, staged->stream);
@@ -87,7 +75,7 @@ static void free_all(struct tt_staged_part *staged)
 /* CUDA streams do not use it any more. */
 static bool has_ended(const struct tt_staged_part *staged)
 {
-    /* release: the stream's store (end_bounce of streams.c) */
+    /* release: the stream's store (tell_ended of carrier.c) */
     return __atomic_load_n(&staged->words->ended, __ATOMIC_ACQUIRE) == staged->number ||
            tt_context_is_reset(staged->context);
 }
@@ -97,18 +85,13 @@ static struct tt_process_lock left_lock = TT_PROCESS_LOCK;
 static struct tt_staged_part *left;
 static pid_t left_by; /* this process, or its parent */
 
-/* In a child made by fork they are the parent's: their memory is not there, and a thread that the
- * child does not have may hold their locks. */
-static void forget_inherited_locked(void)
-{
-    if (left_by != getpid()) left = NULL;
-    left_by = getpid();
-}
-
 static void free_left(void)
 {
     tt_process_lock(&left_lock);
-    forget_inherited_locked();
+    /* In a child made by fork they are the parent's: their memory is not there, and a thread that
+     * the child does not have may hold their locks. */
+    if (left_by != getpid()) left = NULL;
+    left_by = getpid();
     for (struct tt_staged_part **at = &left; *at;) {
         struct tt_staged_part *staged = *at;
         if (!has_ended(staged)) {

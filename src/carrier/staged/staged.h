@@ -42,14 +42,12 @@ struct tt_stage_piece {
     size_t nbytes;
 };
 
-/* The copies of one call, until they are queued. Owned by the part; used again and again. */
+/* The copies of one call, until they are queued. Owned by the call. */
 struct tt_stage {
-    struct tt_stage *next; /* of all */
-    bool is_used;
     struct tt_stream *stream;         /* of the call; NULL: it has none */
     struct tt_extent in, out, scalar; /* of the caller's memory */
-    int room, nin, nout;              /* pieces of the input, then those of the output */
-    struct tt_stage_piece pieces[];   /* [room] */
+    int nin, nout;                    /* pieces of the input, then those of the output */
+    struct tt_stage_piece pieces[];
 };
 
 /* What a communicator has for such calls. Owned by the communicator. */
@@ -64,8 +62,7 @@ struct tt_staged_part {
     struct tt_stream *thread;       /* the staging thread */
     struct tt_stage_words *words;
     /* owner: the issuing thread */
-    uint32_t number; /* calls that were issued */
-    struct tt_stage *stages;
+    uint32_t number;             /* calls that were issued */
     struct tt_stage_area *areas; /* the first is the one in use */
     size_t used;                 /* bytes of it that the calls of the open group have */
     size_t held_bytes;
@@ -86,13 +83,5 @@ TT_NODISCARD tt_status tt_stage_prepare(struct tt_pending_call *pending,
  */
 TT_NODISCARD tt_status tt_stage_memory(struct tt_staged_part *staged, size_t nbytes, bool first,
                                        char **memory);
-
-/* Queues what the streams do before these calls, after they have begun. Failures are the
- * communicators'. */
-void tt_staged_copy_in(struct tt_calls *calls);
-/* Queues what they do afterwards: when the streams of all bounces have got what they do before, and
- * the staging threads have the calls. So all that a stream waits for stands before it, also where
- * streams share a hardware queue, and a stream that is full gets room. */
-void tt_staged_copy_out(struct tt_calls *calls);
 
 #endif

@@ -295,12 +295,12 @@ TUTTI_API tuttiResult_t tuttiDeviceMemAlloc(void **memory, size_t nbytes, int de
  * for all kernels of the process on that GPU. */
 TUTTI_API tuttiResult_t tuttiMemFree(void *memory);
 
-/* Makes memory usable in place. The host's, by the other ranks of this host, as tuttiMemAlloc's is:
+/* Makes memory of the host usable in place by the other ranks of this host, as tuttiMemAlloc's is:
  * the pages wholly inside it move to shared memory at the same addresses; no thread may touch it
- * meanwhile, and a child forked later shares it with its parent. The rank's GPU's, by RDMA devices,
- * for sends and receives between hosts (dma-buf). Memory that cannot be (stacks, files) works as
- * before. Before you free the memory, deregister it, or destroy `comm`, which deregisters the rest;
- * no call of any communicator may use it then. Not collective. */
+ * meanwhile, and a child forked later shares it with its parent. Memory that cannot be (stacks,
+ * files) works as before; that of a GPU stays as it is. Before you free the memory, deregister it,
+ * or destroy `comm`, which deregisters the rest; no call of any communicator may use it then. Not
+ * collective. */
 TUTTI_API tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void *memory, size_t nbytes,
                                           void **handle);
 TUTTI_API tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle);

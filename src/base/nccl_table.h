@@ -77,7 +77,7 @@ N(CUMEM_ENABLE,             NONE,   "memory of GPUs is shared as the driver allo
 N(CUMEM_HOST_ENABLE,        NONE,   "ranks of a host share memory of their own (memfd)")
 N(NET_GDR_LEVEL,            NONE,   "RDMA devices use memory of the host only")
 N(NET_GDR_C2C,              NONE,   "see NCCL_NET_GDR_LEVEL")
-N(NET_GDR_READ,             NONE,   "a registered buffer is both read and written in place")
+N(NET_GDR_READ,             NONE,   "see NCCL_NET_GDR_LEVEL")
 N(NET_SHARED_BUFFERS,       NONE,   "each pair of ranks has slots of its own")
 N(NET_SHARED_COMMS,         NONE,   "each communicator has connections of its own")
 N(IGNORE_NET_MISMATCH,      NONE,   "two ranks agree on what both have")

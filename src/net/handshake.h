@@ -18,7 +18,7 @@
 #include "net/socket.h"
 
 enum {
-    TT_WIRE_VERSION = 7,
+    TT_WIRE_VERSION = 8,
     TT_ID_VERSION = 2,
     TT_NONCE_BYTES = 32,
     TT_MAC_BYTES = 32,

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "graphs.h"
@@ -560,4 +561,16 @@ static void one_aborts(struct gpu_rank *rank)
 TEST(mixed_errors, an_abort_ends_the_calls_of_all_ranks)
 {
     with_each_other(one_aborts, NULL);
+}
+
+/* 65 to 128 need that no algorithm is forced, nor the order of folds. */
+TEST(mixed_errors, more_ranks_than_kernels_reach_have_none)
+{
+    enum { MANY = 129 };
+    tuttiComm_t comms[MANY];
+    int gpus[MANY];
+    for (int r = 0; r < MANY; r++) gpus[r] = r ? -1 : 0;
+    CHECK_EQ(tuttiCommInitAll(comms, MANY, gpus), tuttiInvalidUsage);
+    CHECK_MESSAGE(strstr(tuttiGetLastError(NULL), "it has 129 ranks; kernels reach"), "%s",
+                  tuttiGetLastError(NULL));
 }

@@ -105,8 +105,8 @@ struct tt_cached {
     const struct tt_algorithm *algorithm;
     const struct tt_carrier *carrier; /* whose call it was made for; unloads it */
     struct tt_loaded *loaded;
-    bool any_count;    /* its proof holds for every count */
-    _Atomic int nheld; /* calls in open groups, in CUDA graphs or without a turn that will use it */
+    bool any_count;     /* its proof holds for every count */
+    _Atomic int nheld;  /* calls in open groups that will use it */
     uint64_t last_turn; /* of the last call that uses it and did not go express */
     struct tt_bound bound[TT_BINDINGS_KEPT];
     int oldest; /* index of the binding that the next one takes the place of */

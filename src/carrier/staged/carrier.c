@@ -86,13 +86,13 @@ static tt_status gather(struct tt_calls *calls)
     return TT_OK;
 }
 
-/* Nobody runs the tasks of the staging thread in its place. */
+/* Nobody runs the tasks of the staging thread in its place. Streams go on also after a failure. */
 static tt_status run(struct tt_task *task, bool awaited)
 {
     struct tt_bounce *bounce = (struct tt_bounce *)task;
     (void)awaited;
     const tt_status status = tt_run(&bounce->works[0].work, true);
-    /* Also after a failure. acquire: the stream's wait (copy_out), wait */
+    /* acquire: the stream's wait (copy_out), has_run */
     __atomic_store_n(&bounce->part->words->done, bounce->number, __ATOMIC_RELEASE);
     return status;
 }
@@ -154,7 +154,7 @@ static struct staged_work *own(const struct tt_work *work)
 static tt_status ready(struct tt_work *work)
 {
     const struct tt_bounce *bounce = own(work)->bounce;
-    /* release: the stream's store (copy_in) */
+    /* release: the stream's store (store) */
     const uint32_t in = __atomic_load_n(&bounce->part->words->in, __ATOMIC_ACQUIRE);
     return (int32_t)(in - bounce->number) >= 0 ? TT_OK : TT_IN_PROGRESS;
 }
@@ -253,7 +253,7 @@ static tt_status copy_in(const struct tt_pending_call *first)
     TT_TRY(tt_context_event_wait(staged->context, staged->order, staged->queue));
     for (const struct tt_pending_call *call = first; call; call = next_of_bounce(call))
         TT_TRY(copy_pieces(call, true));
-    return store(staged, &staged->words->in); /* acquire: ready of carrier.c */
+    return store(staged, &staged->words->in); /* acquire: ready */
 }
 
 /* Messages run behind collectives, as by kernels. */

@@ -75,7 +75,7 @@ static void free_all(struct tt_staged_part *staged)
 /* CUDA streams do not use it any more. */
 static bool has_ended(const struct tt_staged_part *staged)
 {
-    /* release: the stream's store (tell_ended of carrier.c) */
+    /* release: the stream's store (store of carrier.c) */
     return __atomic_load_n(&staged->words->ended, __ATOMIC_ACQUIRE) == staged->number ||
            tt_context_is_reset(staged->context);
 }

@@ -197,7 +197,7 @@ TEST(algorithms, run_as_several_copies_on_channels_of_their_own)
         config.oversubscribed = config.copies % 3 == 0;
         run_copies(&config, sizes[config.copies % 4], config.copies);
     }
-    config.nchannels = TT_MAX_CHANNELS;
+    config.nchannels = TT_MAX_COLLECTIVE_CHANNELS + 1;
     config.copies = 100;
     config.oversubscribed = false;
     run_copies(&config, 3, TT_MAX_COLLECTIVE_CHANNELS);

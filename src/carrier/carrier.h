@@ -16,7 +16,7 @@
  *               gathered get theirs in launch, but for those that have turns among the host's
  *     launch    what must stand in a queue before anything waits
  *     follow    the rest: the thread that runs the calls gets them
- *     wait      for calls without a stream, which the calling thread has run
+ *     wait      for calls without a stream, when the calling thread has run what it runs
  *
  * Most carriers need only some phases; the others are NULL. Few calls of the host without streams
  * need `begin` at most, and skip the rest (issue_few of communicator/issue.c); one of them alone,

@@ -297,10 +297,10 @@ TUTTI_API tuttiResult_t tuttiMemFree(void *memory);
 
 /* Makes memory of the host usable in place by the other ranks of this host, as tuttiMemAlloc's is:
  * the pages wholly inside it move to shared memory at the same addresses; no thread may touch it
- * meanwhile, and a child forked later shares it with its parent. Memory that cannot be (stacks,
- * files) works as before; that of a GPU stays as it is. Before you free the memory, deregister it,
- * or destroy `comm`, which deregisters the rest; no call of any communicator may use it then. Not
- * collective. */
+ * meanwhile, and a child forked later shares it with its parent. The rank's GPU's, by kernels of
+ * the other ranks of this host. Memory that cannot be works as before.
+ * Before you free the memory, deregister it, or destroy `comm`, which deregisters the rest;
+ * no call of any communicator may use it then. Not collective. */
 TUTTI_API tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void *memory, size_t nbytes,
                                           void **handle);
 TUTTI_API tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle);

@@ -72,9 +72,12 @@ int tr_config_find(const char *name)
     return -1;
 }
 
+enum { LONG_NAME = 100 }; /* letters: too many to be a misspelt name */
+
 int tr_config_distance(const char *a, const char *b)
 {
     int row[33];
+    if (strnlen(a, LONG_NAME) == LONG_NAME) return LONG_NAME;
     const int nb = (int)strnlen(b, 32);
     for (int j = 0; j <= nb; ++j) row[j] = j;
     for (int i = 1; a[i - 1]; ++i) {
@@ -94,7 +97,7 @@ int tr_config_distance(const char *a, const char *b)
 
 int tr_config_tolerance(const char *name)
 {
-    return (int)strlen(name) * 2 / 5;
+    return (int)strnlen(name, LONG_NAME) * 2 / 5;
 }
 
 /* Names the most similar option, if one is similar. */
@@ -237,6 +240,9 @@ void tr_config_show(const struct tr_config *config, int id, char out[TR_TEXT_BYT
         snprintf(out, TR_TEXT_BYTES, "%.*g", digits, value);
         if (strtod(out, NULL) == value) break;
     }
+    /* 10 in place of 1e+01 */
+    if (strchr(out, '+') && value == floor(value) && fabs(value) < 1e15)
+        snprintf(out, TR_TEXT_BYTES, "%.0f", value);
 }
 
 tr_status tr_config_parse(struct tr_config *config, int argc, char **argv)

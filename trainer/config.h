@@ -60,7 +60,7 @@ enum { TR_CONTIGUOUS, TR_ZIGZAG };
 int tr_config_find(const char *name);
 
 /* Letters to add, take away or change to make one name the other (Levenshtein), over at most 32
- * letters of b. */
+ * letters of b; 100 for an a of as many letters or more. */
 int tr_config_distance(const char *a, const char *b);
 
 /* How many letters (tr_config_distance) a misspelt name may be away from one that is proposed: two

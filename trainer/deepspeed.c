@@ -221,6 +221,7 @@ static tr_status take_optimizer(const struct leaf *leaf)
     const char *option = optimizer_called(json_object_get_string(leaf->value));
     if (!option) return fail_no_optimizer(leaf);
     TR_TRY(set(leaf, "optimizer", option));
+    if (!tr_json_find(leaf->json, "gradient_clipping")) TR_TRY(set_default(leaf, "clip", "0"));
     for (int i = 0; i < NDEFAULTS; ++i) {
         char path[64];
         snprintf(path, sizeof path, "optimizer.params.%s", defaults[i].key);

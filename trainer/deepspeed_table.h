@@ -85,6 +85,7 @@ IDLE(  "torch_autocast.*",                          "training is in 32 bits")
 ONLY(  "data_types.grad_accum_dtype",   "fp32",     "gradients are added in 32 bits")
 ONLY(  "communication_data_type",       "fp32",     "gradients travel in 32 bits")
 ONLY(  "seq_parallel_communication_data_type", "fp32", "activations travel in 32 bits")
+ONLY(  "seq_parallel_comm_data_type",   "fp32",     "activations travel in 32 bits")
 IDLE(  "fp32_allreduce",                            "gradients travel in 32 bits always")
 
 OPTION("zero_optimization.stage",                   "zero")

@@ -264,7 +264,7 @@ int main(int argc, char **argv)
     }
     if (parsed == TR_OK && (config.plan || config.plot_logs[0]))
         return plan_or_draw(&config) < 0 ? failed(&mesh, TR_FAILED) : EXIT_SUCCESS;
-    struct tr_trainer trainer = {.hold = TR_NO_HOLD, .resumed = -1, .asked = -1};
+    struct tr_trainer trainer = {.hold = TR_NO_HOLD, .asked = -1};
     /* Bad options are agreed on as any other failure, so that one rank tells and none is left
      * waiting. */
     tr_status status = tr_mesh_init(&mesh, NULL);

@@ -70,6 +70,10 @@ static tr_status read_logs(struct tr_plot *plot, const struct tr_config *config)
     char names[TR_TEXT_BYTES], *rest = names;
     strcpy(names, config->plot_logs);
     for (const char *name; (name = strsep(&rest, ","));) {
+        if (!name[0])
+            return tr_fail("--plot-logs=%s: one of the names is empty; expected files of --log, "
+                           "separated by commas",
+                           config->plot_logs);
         if (!strcmp(name, config->plot))
             return tr_fail("--plot=%s is one of --plot-logs, which it would replace; give another "
                            "file",

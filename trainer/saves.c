@@ -72,8 +72,9 @@ static int64_t find_next(const struct tr_trainer *t)
 static tr_status warn(const struct tr_trainer *t, tr_status status, bool ends)
 {
     if (status == TR_AGREED) {
-        fprintf(stderr, "tutti-train: rank %d: %s; there is no checkpoint of step %lld",
-                t->mesh->rank, tr_error(), (long long)t->saved.step);
+        fprintf(stderr, "tutti-train: rank %d: %s; there %s no checkpoint of step %lld",
+                t->mesh->rank, tr_error(), t->hold.is_unsynced ? "may be" : "is",
+                (long long)t->saved.step);
         if (!ends)
             fprintf(stderr, ", the training goes on, and the next one is due after step %lld",
                     (long long)find_next(t));

@@ -45,6 +45,12 @@ static tr_status take_folder(struct tr_trainer *t)
     return tr_ckpt_lock(folder, &t->hold);
 }
 
+static void close_resumed(struct tr_trainer *t)
+{
+    tr_safetensors_close(t->resumed);
+    t->resumed = NULL;
+}
+
 /* Finds and opens the checkpoint, path[PATH_MAX], and reads its options. A run that writes to the
  * folder may remove it at any moment for a newer one, which is found then. */
 static tr_status find_options(struct tr_trainer *t, char *path, char **options)
@@ -52,9 +58,9 @@ static tr_status find_options(struct tr_trainer *t, char *path, char **options)
     enum { TRIES = 100 };
     for (int tries = 1;; ++tries) {
         TR_TRY(tr_ckpt_find(source(t), t->config.resume, path, PATH_MAX));
-        if (t->resumed >= 0) close(t->resumed);
-        t->resumed = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-        const tr_status status = tr_ckpt_read_options(path, options);
+        close_resumed(t);
+        tr_status status = tr_ckpt_open(path, &t->resumed);
+        if (status == TR_OK) status = tr_ckpt_read_options(t->resumed, options);
         if (status == TR_OK || tries == TRIES || !is_gone(path)) return status;
     }
 }
@@ -126,6 +132,24 @@ static tr_status prepare(struct tr_trainer *t, struct tr_setup *setup)
     return TR_OK;
 }
 
+/* All ranks take the newest vector code that each can run. Replicas compute the same update, which
+ * has other bits by code that rounds products before it adds them. */
+static tr_status choose_code(struct tr_trainer *t)
+{
+    const int own = tr_backend_level(t->backend);
+    int32_t levels[] = {own, -own};
+    TR_TRY(tr_mesh_check(
+        t->mesh, tuttiAllReduce(levels, levels, 2, tuttiInt32, tuttiMin, t->mesh->world, NULL),
+        "choosing the vector code"));
+    t->backend = tr_backend_at(levels[0]);
+    if (t->mesh->rank == 0 && levels[0] < -levels[1])
+        printf(
+            "note: all ranks take the vector code %s, since some can run, or were given (--cpu), "
+            "no newer one\n",
+            t->backend->name);
+    return TR_OK;
+}
+
 /* After all that can fail: opening empties the file, which may hold the lines of an earlier run and
  * be part of the data. */
 static tr_status open_log(struct tr_trainer *t)
@@ -194,24 +218,15 @@ static void print_all_done(const struct tr_trainer *t)
                (long long)t->total_steps);
 }
 
-/* Loads the file that was opened, also where its name has gone since. */
-static tr_status load_file(struct tr_trainer *t, const char *path)
-{
-    char opened[64];
-    snprintf(opened, sizeof opened, "/proc/self/fd/%d", t->resumed);
-    const bool is_removed = t->resumed >= 0 && is_gone(path);
-    return tr_ckpt_load(&t->engine, source(t), is_removed ? opened : path, &t->loaded);
-}
-
 /* Whether the folder of checkpoints has the loaded file under the name that the run would give it,
  * on every rank. */
-static tr_status look_for_loaded(struct tr_trainer *t, const char *path)
+static tr_status look_for_loaded(struct tr_trainer *t)
 {
     char own[PATH_MAX];
     int32_t is_there = 0;
     if (t->mesh->rank == 0 && t->config.checkpoint[0] &&
         tr_ckpt_path(t->config.checkpoint, t->step, own, sizeof own) == TR_OK)
-        is_there = is_same_file(own, path);
+        is_there = tr_safetensors_is_at(t->resumed, own);
     TR_TRY(tr_mesh_check(
         t->mesh, tuttiBroadcast(&is_there, &is_there, 1, tuttiInt32, 0, t->mesh->world, NULL),
         "looking for the loaded checkpoint"));
@@ -221,14 +236,14 @@ static tr_status look_for_loaded(struct tr_trainer *t, const char *path)
 
 static tr_status load(struct tr_trainer *t, const char *path)
 {
-    TR_TRY(load_file(t, path));
+    TR_TRY(tr_ckpt_load(&t->engine, source(t), t->resumed, &t->loaded));
     const struct tr_state state = t->loaded;
     t->step = t->after = state.step;
     t->samples = state.samples;
     if (state.run) t->run = state.run;
     t->start = state.start;
     t->held_out = state.held_out;
-    TR_TRY(look_for_loaded(t, path));
+    TR_TRY(look_for_loaded(t));
     t->spikes = state.spikes;
     count_steps(t);
     if (t->mesh->rank == 0) {
@@ -281,7 +296,6 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
                              .hold = TR_NO_HOLD,
                              .run = tr_ckpt_new_number(),
                              .held_out = NAN,
-                             .resumed = -1,
                              .asked = -1};
     struct tr_setup setup;
     char path[PATH_MAX] = "";
@@ -294,6 +308,7 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
     }
     TR_TRY(tr_mesh_agree(mesh, prepare(t, &setup)));
     TR_TRY(tr_mesh_same(mesh, t->data_checksum, "their data"));
+    TR_TRY(choose_code(t));
     TR_TRY(tr_place_report(mesh));
     TR_TRY(share_host(t, &setup));
     TR_TRY(tr_engine_init(&t->engine, mesh, t->backend, &setup.engine));
@@ -302,8 +317,9 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
         status = tr_ckpt_check_space(t->config.checkpoint, &t->engine.store);
     if (status == TR_OK && t->config.every) status = take_snapshot(t);
     TR_TRY(tr_mesh_agree(mesh, status));
-    if (t->config.generates) return load_file(t, path);
+    if (t->config.generates) return tr_ckpt_load(&t->engine, source(t), t->resumed, &t->loaded);
     if (t->config.resume[0]) TR_TRY(load(t, path));
+    close_resumed(t);
     if (t->config.checkpoint[0] && mesh->rank == 0) survey(t);
     TR_TRY(open_log(t));
     tr_picture_open(t);
@@ -321,7 +337,7 @@ void tr_trainer_fini(struct tr_trainer *t)
     tr_log_close(&t->log);
     tr_text_fini(&t->text);
     tr_ckpt_release(&t->hold);
-    if (t->resumed >= 0) close(t->resumed);
+    tr_safetensors_close(t->resumed);
 }
 
 /* ---- What is run ------------------------------------------------------------------------------

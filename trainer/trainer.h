@@ -30,12 +30,12 @@ struct tr_trainer {
     struct tr_plot plot; /* rank 0 */
     int64_t step;        /* done */
     struct tr_spikes spikes;
-    uint64_t samples;       /* taken by all ranks together */
-    uint64_t run;           /* as tr_state has it; rank 0 */
-    struct tr_state loaded; /* of the checkpoint that the run goes on from */
-    int resumed;            /* descriptor of that file, on rank 0; -1: none */
-    bool has_loaded;        /* the folder of checkpoints has that file as the one of its step */
-    uint64_t start;         /* rank 0; this and the next as tr_state has them */
+    uint64_t samples;               /* taken by all ranks together */
+    uint64_t run;                   /* as tr_state has it; rank 0 */
+    struct tr_state loaded;         /* of the checkpoint that the run goes on from */
+    struct tr_safetensors *resumed; /* that file, on rank 0; NULL: none */
+    bool has_loaded; /* the folder of checkpoints has that file as the one of its step */
+    uint64_t start;  /* rank 0; this and the next as tr_state has them */
     int64_t after;
     double held_out;          /* loss after the last step; NaN: not known */
     struct tr_arena snapshot; /* of what is saved while training goes on */

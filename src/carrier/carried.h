@@ -41,6 +41,10 @@ struct tt_carried {
     size_t (*bytes)(const struct tt_comm_core *core);
     /* "by kernels". */
     void (*describe)(const struct tt_comm_core *core, char *text, size_t size);
+    /* Lets other ranks of the host use memory of the rank's GPU in place. NULL: they never can.
+     * *handle: NULL: they cannot, or need not. */
+    void (*register_memory)(struct tt_comm_core *core, void *memory, size_t nbytes, void **handle);
+    void (*deregister)(struct tt_comm_core *core, void *handle);
 };
 
 extern const struct tt_carried tt_carried_kernel, tt_carried_staged;

@@ -251,12 +251,13 @@ struct tt_registration {
     const void *memory;
     size_t nbytes;
     void *adopted; /* pages that became a window; NULL: none */
+    void *carried; /* what the communicator's carrier of calls on GPUs has of it; NULL: nothing */
     struct tt_registration *next;
 };
 /* The registration is the first of the communicator's then. */
 TT_NODISCARD tt_status tt_comm_register(tuttiComm_t comm, void *memory, size_t nbytes);
 /* *link: one of the communicator's. */
-void tt_comm_deregister(struct tt_registration **link);
+void tt_comm_deregister(tuttiComm_t comm, struct tt_registration **link);
 /* Gives back all memory that is still registered. */
 void tt_comm_deregister_all(tuttiComm_t comm);
 

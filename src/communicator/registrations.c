@@ -1,6 +1,7 @@
 /* Registrations: memory of the user that peers use in place. */
 #include <stdlib.h>
 
+#include "carrier/carried.h"
 #include "communicator/communicator.h"
 #include "driver/driver.h"
 
@@ -19,20 +20,27 @@ tt_status tt_comm_register(tuttiComm_t comm, void *memory, size_t nbytes)
         free(made);
         return status;
     }
+    const struct tt_carried *carried = tt_carried_of(&comm->core);
+    if (carried && carried->register_memory && found.kind == TT_POINTER_DEVICE &&
+        found.gpu == comm->core.gpu)
+        carried->register_memory(&comm->core, memory, nbytes, &made->carried);
     made->next = comm->registrations;
     comm->registrations = made;
     return TT_OK;
 }
 
-void tt_comm_deregister(struct tt_registration **link)
+/* In a child made by fork what the carrier has of the memory stays: it is the parent's. */
+void tt_comm_deregister(tuttiComm_t comm, struct tt_registration **link)
 {
     struct tt_registration *gone = *link;
     *link = gone->next;
+    if (gone->carried && !tt_comm_is_inherited(comm))
+        tt_carried_of(&comm->core)->deregister(&comm->core, gone->carried);
     tt_window_release(gone->adopted);
     free(gone);
 }
 
 void tt_comm_deregister_all(tuttiComm_t comm)
 {
-    while (comm->registrations) tt_comm_deregister(&comm->registrations);
+    while (comm->registrations) tt_comm_deregister(comm, &comm->registrations);
 }

@@ -112,12 +112,17 @@ enum {
 /* The signature of the messages of exchanges; no other call has this bit. */
 #define TT_DEVICE_EXCHANGE_BIT (1u << 31)
 
+/* In place of what is added to an address: the peer has not opened that memory. */
+#define TT_NOT_OPENED UINT64_MAX
+
 /* A send, a receive, or both: a message to oneself. */
 struct tt_device_transfer {
     char *data;         /* what is sent, or where it goes */
     const char *source; /* of a message to oneself: what is sent; else NULL */
     uint64_t nbytes;
     uint64_t nparts; /* the same at both ends, if nbytes is: >= 1 */
+    uint64_t opened; /* of a send: plus the address at which it lies, that at which the peer reads
+                      * it; or TT_NOT_OPENED */
 };
 
 struct tt_device_flow {
@@ -169,6 +174,8 @@ struct tt_device_call {
     struct tt_binding binding;         /* with a table of blocks: as if that lay right behind it */
     const struct tt_own_block *blocks; /* the table, memory that the device can read; NULL: none */
     char *origin[3]; /* INPUT, OUTPUT: where element 0 of the global naming would lie; SCRATCH */
+    /* INPUT, OUTPUT: as a transfer's `opened`, for each rank; device memory. NULL: for nobody */
+    const uint64_t *opened[2];
     struct tt_device_exchange *exchange; /* NULL: the call has a program; else it has none */
     struct tt_device_links links;
     struct tt_device_state *state;

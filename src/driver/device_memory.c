@@ -2,6 +2,7 @@
  * process, by a handle of the driver's in others. */
 #include "driver/device_memory.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/process_lock.h"
@@ -16,6 +17,7 @@ struct user_memory {
 
 static struct tt_process_lock lock = TT_PROCESS_LOCK;
 static struct user_memory *first; /* guarded by lock */
+static _Atomic uint64_t changes;
 
 /* In the context. What the library itself keeps and does not use goes back to the driver first. */
 static tt_status allocate(struct tt_context *context, size_t nbytes, void **memory)
@@ -69,6 +71,7 @@ tt_status tt_driver_allocate(int gpu, size_t nbytes, void **memory)
     tt_process_lock(&lock);
     user->next = first;
     first = user;
+    atomic_fetch_add_explicit(&changes, 1, memory_order_relaxed);
     tt_process_unlock(&lock);
     return TT_OK;
 }
@@ -89,11 +92,18 @@ bool tt_driver_find_memory(const void *memory, size_t *nbytes)
     return user;
 }
 
+/* Relaxed: threads that share memory have an order of their own. */
+uint64_t tt_driver_memory_changes(void)
+{
+    return atomic_load_explicit(&changes, memory_order_relaxed);
+}
+
 tt_status tt_driver_free(void *memory)
 {
     tt_process_lock(&lock);
     struct user_memory **at = find_locked(memory), *user = *at;
     if (user) *at = user->next;
+    atomic_fetch_add_explicit(&changes, 1, memory_order_relaxed);
     tt_process_unlock(&lock);
     if (!user)
         return tt_fail(TT_ERR_ARGUMENT,

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/status.h"
 
@@ -14,6 +15,8 @@
 TT_NODISCARD tt_status tt_driver_allocate(int gpu, size_t nbytes, void **memory);
 /* Whether create has given exactly this address. */
 bool tt_driver_find_memory(const void *memory, size_t *nbytes);
+/* How often memory was given or given back so far. */
+uint64_t tt_driver_memory_changes(void);
 /* Gives it back to the driver at once: waits until no kernel of the context runs. ARGUMENT: not
  * given by create, or freed already. */
 TT_NODISCARD tt_status tt_driver_free(void *memory);

@@ -341,10 +341,11 @@ tt_status tt_context_share(struct tt_context *context, void *memory,
                            uint8_t handle[TT_CONTEXT_HANDLE])
 {
     CUipcMemHandle made;
+    CUstreamCaptureMode mode;
     _Static_assert(sizeof made == TT_CONTEXT_HANDLE, "a handle is the driver's");
-    TT_TRY(tt_context_enter(context));
+    TT_TRY(tt_context_enter_aside(context, &mode));
     const CUresult result = context->cu->IpcGetMemHandle(&made, (CUdeviceptr)(uintptr_t)memory);
-    tt_context_leave(context);
+    tt_context_leave_aside(context, mode);
     if (result != CUDA_SUCCESS) return tt_cuda_fail(result, "cuIpcGetMemHandle");
     memcpy(handle, &made, sizeof made);
     return TT_OK;
@@ -437,10 +438,11 @@ tt_status tt_context_open_shared(struct tt_context *context,
     if (!held)
         return tt_fail(TT_ERR_SYSTEM, "out of memory for an entry of %zu bytes", sizeof *held);
     *held = (struct tt_held){.kind = OF_OTHERS, .is_used = true};
-    tt_status status = tt_context_enter(context);
+    CUstreamCaptureMode mode;
+    tt_status status = tt_context_enter_aside(context, &mode);
     if (!status) {
         status = open_shared(context, handle, &held->memory);
-        tt_context_leave(context);
+        tt_context_leave_aside(context, mode);
     }
     if (status) {
         free(held);

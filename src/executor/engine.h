@@ -32,6 +32,7 @@ struct tt_step_pointers {
 struct tt_long_wait {
     uint64_t turn, progress; /* of the work */
     int64_t looked_ns, waited_ns;
+    bool seeks; /* ranks that are gone: an attempt is under way, or one was refused */
 };
 
 /* Owned by the communicator. Calls are issued by one thread at a time. Each is advanced by the
@@ -90,6 +91,7 @@ struct tt_engine {
     /* guarded by the lock of answer.c */
     struct tt_engine *answered_next; /* of those that it looks at */
     uint64_t answered;               /* what had ended at its last look */
+    bool is_looked_at;
 };
 
 /* How long a call may take that is issued from now on, and what has no issue of its own: replays of

@@ -14,7 +14,7 @@ enum {
 };
 
 /* How long a call waits, in which nothing moves, before it seeks ranks that are gone. */
-#define SEEK_AFTER_NS INT64_C(5000000000)
+#define SEEK_AFTER_NS INT64_C(3000000000)
 /* The most that counts between two looks at a wait: for longer the process was stopped. */
 #define MOST_PAUSE_NS INT64_C(100000000)
 
@@ -411,23 +411,30 @@ static bool has_waited_long(const struct tt_work *work)
 {
     struct tt_long_wait *wait = &work->engine->long_wait;
     const int64_t now_ns = tt_now_ns(), since_ns = now_ns - wait->looked_ns;
-    if (wait->turn != work->turn || wait->progress != work->progress)
-        *wait = (struct tt_long_wait){.turn = work->turn, .progress = work->progress};
+    const bool is_same = wait->turn == work->turn;
+    if (!is_same || wait->progress != work->progress)
+        *wait = (struct tt_long_wait){
+            .turn = work->turn, .progress = work->progress, .seeks = is_same && wait->seeks};
     else
         wait->waited_ns += since_ns < MOST_PAUSE_NS ? since_ns : MOST_PAUSE_NS;
     wait->looked_ns = now_ns;
-    return wait->waited_ns >= SEEK_AFTER_NS;
+    return wait->seeks || wait->waited_ns >= SEEK_AFTER_NS;
 }
 
-/* A rank that waits for another one need not notice that a third one is gone. */
+/* A rank that waits for another one need not notice that a third one is gone. The third one may
+ * have ended in the call, after it had sent this rank its part: a connection with it has ended
+ * then. */
 static void seek_gone(const struct tt_work *work)
 {
+    struct tt_long_wait *wait = &work->engine->long_wait;
     struct tt_fabric *fabric = work->engine->fabric;
     const struct tt_missing missing = {.is_missing = is_missing, .arg = work};
     const char *text;
-    if (has_waited_long(work) && needs_all(&work->collective.call->entry) &&
-        tt_fabric_gone(fabric, &text) < 0)
-        tt_wires_seek_gone(fabric->wires, &missing);
+    if (!has_waited_long(work) || !needs_all(&work->collective.call->entry)) return;
+    for (int r = 0; r < fabric->nranks && tt_fabric_gone(fabric, &text) < 0; r++)
+        if ((text = tt_wires_missed_peer(fabric->wires, r))) tt_fabric_note_gone(fabric, r, text);
+    if (tt_fabric_gone(fabric, &text) < 0)
+        wait->seeks = tt_wires_seek_gone(fabric->wires, &missing);
 }
 
 tt_status tt_collective_check(struct tt_work *work)

@@ -286,8 +286,8 @@ void tt_fabric_note_gone(struct tt_fabric *fabric, int rank, const char *text);
 /* That rank, and why it is gone, where this rank has found that itself; -1: none. */
 int tt_fabric_gone(const struct tt_fabric *fabric, const char **text);
 /* Called again and again: tells ranks of other hosts what this rank was told of one that is gone,
- * and finds out whether it is. */
-void tt_fabric_follow_gone(struct tt_fabric *fabric);
+ * and finds out whether it is. Whether this rank will know soon. */
+bool tt_fabric_follow_gone(struct tt_fabric *fabric);
 
 /* TT_ERR_REMOTE where another rank is known to have died (on this host), left or aborted. Does not
  * fail the communicator. Any thread; system calls. */

@@ -47,12 +47,13 @@ static bool is_rank(const void *arg, int rank)
     return rank == *(const int *)arg;
 }
 
-void tt_fabric_follow_gone(struct tt_fabric *fabric)
+bool tt_fabric_follow_gone(struct tt_fabric *fabric)
 {
     const struct tt_failure *gone = told(fabric);
-    if (!gone) return;
+    if (!gone) return false;
     const int rank = gone->code;
     tt_wires_send_gone(fabric->wires, rank, gone->text);
-    if (tt_fabric_is_local(fabric, rank) || has_found(fabric, rank)) return;
-    tt_wires_seek_gone(fabric->wires, &(struct tt_missing){.is_missing = is_rank, .arg = &rank});
+    if (tt_fabric_is_local(fabric, rank) || has_found(fabric, rank)) return false;
+    const struct tt_missing missing = {.is_missing = is_rank, .arg = &rank};
+    return tt_wires_seek_gone(fabric->wires, &missing);
 }

@@ -167,10 +167,11 @@ struct tt_missing {
     const void *arg;
 };
 /* Seeks one of them that is gone, and reports it (on_gone). Called again and again during a long
- * wait; asks two ranks a second. */
-void tt_wires_seek_gone(struct tt_wires *wires, const struct tt_missing *missing);
-/* Whether this rank has found that the peer is gone: by seeking it, or because their connection has
- * ended, and the peer had not announced its end. */
+ * wait; asks two ranks a second. Whether the rank that is asked is not known to live: it answers
+ * soon. */
+bool tt_wires_seek_gone(struct tt_wires *wires, const struct tt_missing *missing);
+/* Whether this rank has found that the peer is gone: by seeking it, because it refuses a connection
+ * that is being made, or because one has ended, and the peer had not announced its end. */
 bool tt_wires_miss(const struct tt_wires *wires, int peer);
 
 /* The communicator has failed, and no call of this rank runs that would answer its peers.

@@ -236,7 +236,7 @@ static tt_status try_again(struct tt_dial *dial, int error, const char *what)
     if (dial->state == TT_DIAL_CONNECTING && error != ECONNREFUSED && !is_scarcity(error) &&
         take_detour(dial, cause))
         return TT_OK;
-    if (dial->state != TT_DIAL_CONNECTING &&
+    if (dial->state != TT_DIAL_CONNECTING && error != ETIMEDOUT &&
         !dial->broke_off) { /* the peer is alive: its time begins again */
         dial->broke_off = true;
         dial->deadline_ns = tt_now_ns() + dial->wire->wires->timeout_ns;
@@ -266,6 +266,7 @@ static tt_status begin_attempt(struct tt_dial *dial)
     struct tt_wires *wires = dial->wire->wires;
     dial->state = TT_DIAL_CONNECTING;
     dial->received = 0;
+    dial->unresponsive_ns = 0;
     tt_private_fd_begin();
     dial->fd = tt_private_fd_end(
         socket(tt_address_family(&route->target), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -299,6 +300,7 @@ static tt_status finish_connect(struct tt_dial *dial)
     socklen_t nbytes = sizeof error;
     if (getsockopt(dial->fd, SOL_SOCKET, SO_ERROR, &error, &nbytes) != 0) error = errno;
     if (error) return try_again(dial, error, "cannot connect");
+    dial->refused_ns = 0;
     dial->state = TT_DIAL_GREETING;
     return tt_wire_watch(dial->wire->wires, dial->fd, dial, false, false);
 }
@@ -361,6 +363,15 @@ tt_status tt_dial_step(struct tt_dial *dial)
     else
         status = dial->state == TT_DIAL_GREETING ? answer_greeting(dial) : receive_answer(dial);
     return status < 0 ? status : TT_OK;
+}
+
+/* The kernel's keepalives do not say that while the hello is not acknowledged. */
+tt_status tt_dial_check(struct tt_dial *dial)
+{
+    if (dial->fd < 0 || dial->state == TT_DIAL_CONNECTING) return TT_OK;
+    const int64_t timeout_ns = dial->wire->wires->timeout_ns;
+    if (!tt_tcp_is_unresponsive(dial->fd, &dial->unresponsive_ns, timeout_ns)) return TT_OK;
+    return try_again(dial, ETIMEDOUT, "the handshake failed");
 }
 
 tt_status tt_wire_attend(struct tt_wire *wire)

@@ -68,6 +68,7 @@ struct tt_dial {
     int64_t deadline_ns;     /* of being connected */
     int64_t refused_ns;      /* since when the peer refuses connections; 0: it does not */
     bool broke_off;          /* the peer has ended a handshake */
+    int64_t unresponsive_ns; /* since when the peer's kernel does not answer in one; 0: it does */
     struct tt_greeting greeting;
     struct tt_hello hello;
     struct tt_answer answer;
@@ -205,6 +206,8 @@ TT_NODISCARD tt_status tt_wires_serve_pending(struct tt_wires *wires);
 /* wires_connect.c: prepares to dial (lower rank), or to probe after a while (higher rank). */
 void tt_wire_dial(struct tt_wire *wire);
 TT_NODISCARD tt_status tt_dial_step(struct tt_dial *dial);
+/* Gives up a handshake in which the peer's kernel does not answer any more. Called now and then. */
+TT_NODISCARD tt_status tt_dial_check(struct tt_dial *dial);
 /* Begins attempts and probes that are due, and checks deadlines. Called now and then while the wire
  * is being connected. */
 TT_NODISCARD tt_status tt_wire_attend(struct tt_wire *wire);

@@ -116,8 +116,9 @@ static tt_status lose_if_unusable(struct tt_wire *wire, struct tt_tcp *tcp)
 {
     if (tcp->fd < 0) return TT_OK;
     if (tt_private_fd_is_lost(tcp->fd)) return tt_wire_lost(wire, tcp, EBADF);
-    return tt_tcp_is_unresponsive(tcp, wire->wires->timeout_ns) ? tt_wire_lost(wire, tcp, ETIMEDOUT)
-                                                                : TT_OK;
+    if (!tt_tcp_is_unresponsive(tcp->fd, &tcp->unresponsive_ns, wire->wires->timeout_ns))
+        return TT_OK;
+    return tt_wire_lost(wire, tcp, ETIMEDOUT);
 }
 
 static tt_status lose_unusable_sockets(struct tt_wires *wires)
@@ -125,11 +126,13 @@ static tt_status lose_unusable_sockets(struct tt_wires *wires)
     const int64_t now = tt_now_ns();
     if (now < wires->check_ns) return TT_OK;
     wires->check_ns = now + CHECK_NS;
-    for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
+    for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
+        TT_TRY(tt_dial_check(&wire->dial));
         for (int i = 0; i < wire->tcp.nopen; i++) {
             const tt_status status = lose_if_unusable(wire, &wire->tcp.sockets[i]);
             if (status < 0) return status;
         }
+    }
     return TT_OK;
 }
 
@@ -189,7 +192,7 @@ tt_status tt_wires_progress(struct tt_wires *wires)
 /* Whether a peer that answers within microseconds may be waiting for this rank. */
 static bool is_connecting(const struct tt_wires *wires)
 {
-    bool connecting = wires->acceptor->npending || wires->seek.fd >= 0 || wires->seek.nrefused;
+    bool connecting = wires->acceptor->npending;
     for (const struct tt_wire *wire = wires->first; wire; wire = wire->following)
         connecting |= wire->state == TT_WIRE_AGREEING ||
                       (wire->state == TT_WIRE_MAKING && wire->dial.fd >= 0 &&

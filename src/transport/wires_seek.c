@@ -14,9 +14,11 @@
 #include "base/private_fd.h"
 #include "transport/wires_internal.h"
 
-enum { REFUSALS = 2 };            /* so many in a row are no accident */
-#define ASK_NS INT64_C(500000000) /* between two attempts */
-#define ANSWER_NS (4 * ASK_NS)    /* most that an attempt may take */
+enum { REFUSALS = 2 };                /* so many in a row are no accident */
+#define ASK_NS INT64_C(500000000)     /* between two attempts */
+#define AGAIN_NS INT64_C(100000000)   /* between two attempts with a rank that has refused one */
+#define ANSWER_NS (4 * ASK_NS)        /* most that an attempt may take */
+#define REFUSED_NS INT64_C(300000000) /* for so long is no accident */
 
 void tt_seek_hang_up(struct tt_seek *seek)
 {
@@ -24,10 +26,17 @@ void tt_seek_hang_up(struct tt_seek *seek)
     seek->fd = -1;
 }
 
+/* Whether all attempts to make the wire are refused, so that nothing listens there any more. */
+static bool is_refused(const struct tt_wire *wire)
+{
+    return wire->state == TT_WIRE_MAKING && wire->dial.refused_ns &&
+           tt_now_ns() - wire->dial.refused_ns >= REFUSED_NS;
+}
+
 bool tt_wires_miss(const struct tt_wires *wires, int peer)
 {
     const struct tt_wire *wire = wires->table[peer];
-    return wire ? wire->is_lost : wires->seek.found == peer;
+    return wire ? wire->is_lost || is_refused(wire) : wires->seek.found == peer;
 }
 
 /* A wire that is being made asks itself; one that is lost does not. */
@@ -68,9 +77,10 @@ static void end_attempt(struct tt_wires *wires, int error)
 {
     struct tt_seek *seek = &wires->seek;
     tt_seek_hang_up(seek);
-    seek->next_ns = tt_now_ns() + ASK_NS;
     seek->nrefused = error == ECONNREFUSED ? seek->nrefused + 1 : 0;
-    if (seek->nrefused && seek->nrefused < REFUSALS) return; /* the same rank again */
+    const bool again = seek->nrefused && seek->nrefused < REFUSALS; /* the same rank */
+    seek->next_ns = tt_now_ns() + (again ? AGAIN_NS : ASK_NS);
+    if (again) return;
     if (seek->next == seek->peer) seek->next = (seek->peer + 1) % wires->up->nranks;
     if (seek->nrefused) {
         seek->found = seek->peer;
@@ -121,10 +131,11 @@ static void look_at_attempt(struct tt_wires *wires)
         end_attempt(wires, ETIMEDOUT);
 }
 
-void tt_wires_seek_gone(struct tt_wires *wires, const struct tt_missing *missing)
+bool tt_wires_seek_gone(struct tt_wires *wires, const struct tt_missing *missing)
 {
     if (wires->seek.fd >= 0)
         look_at_attempt(wires);
     else if (tt_expired(wires->seek.next_ns))
         begin_attempt(wires, missing);
+    return wires->seek.fd >= 0 || wires->seek.nrefused;
 }

@@ -8,85 +8,20 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "carrier/fake_link.h"
 #include "device/call.h"
 #include "executor/work.h"
 #include "shim.h"
 
-enum { CHANNELS = 2, SLOTS = 2, SLOT_BYTES = 256, ROOM = 8, LINK_BYTES = 100, SIGNATURE = 77 };
+enum { CHANNELS = 2, SLOTS = 2, SLOT_BYTES = 256, LINK_BYTES = 100, SIGNATURE = 77 };
 
 static const struct tt_bridge_shape shape = {
     .nranks = 2, .nchannels = CHANNELS, .nslots = SLOTS, .slot_bytes = SLOT_BYTES};
 
-/* ---- A link: what is published is found ----------------------------------------------------- */
-
-struct fake {
-    struct tt_link link;
-    char slots[ROOM][SLOT_BYTES + 1];
-    size_t nbytes[ROOM];
-    uint64_t signatures[ROOM];
-    unsigned published, released;
-    bool is_reference;
-    bool is_posted; /* but lost if the process ended now */
-};
-
-static struct fake *fake_of(struct tt_link *link)
-{
-    return link->end;
-}
-
-static void *slot(struct tt_link *link, size_t nbytes)
-{
-    struct fake *fake = fake_of(link);
-    CHECK(nbytes <= link->slot_bytes);
-    return fake->published - fake->released < ROOM ? fake->slots[fake->published % ROOM] : NULL;
-}
-
-static void publish(struct tt_link *link, size_t nbytes, uint64_t signature)
-{
-    struct fake *fake = fake_of(link);
-    fake->signatures[fake->published % ROOM] = signature;
-    fake->nbytes[fake->published++ % ROOM] = nbytes;
-}
-
-static tt_status peek(struct tt_link *link, struct tt_message *message)
-{
-    const struct fake *fake = fake_of(link);
-    const unsigned at = fake->released % ROOM;
-    if (fake->published == fake->released) return TT_IN_PROGRESS;
-    *message = (struct tt_message){.data = fake->slots[at],
-                                   .nbytes = fake->nbytes[at],
-                                   .signature = fake->signatures[at],
-                                   .is_reference = fake->is_reference};
-    return TT_OK;
-}
-
-static void release(struct tt_link *link)
-{
-    fake_of(link)->released++;
-}
-
-static bool flushed(struct tt_link *link)
-{
-    (void)link;
-    return true;
-}
-
-static bool delivered(struct tt_link *link)
-{
-    return !fake_of(link)->is_posted;
-}
-
-static const struct tt_link_ops ops = {.slot = slot,
-                                       .publish = publish,
-                                       .peek = peek,
-                                       .release = release,
-                                       .flushed = flushed,
-                                       .delivered = delivered};
-
 /* The host of the other rank sends bytes that count on from `first`. */
 static void host_sends(struct fake *fake, size_t nbytes, int first, uint64_t signature)
 {
-    char *to = fake->slots[fake->published % ROOM];
+    char *to = fake->slots[place_in(fake, fake->published)];
     for (size_t i = 0; i < nbytes; i++) to[i] = (char)(first + (int)i);
     publish(&fake->link, nbytes, signature);
 }
@@ -105,7 +40,7 @@ struct one {
 static void open_one(struct one *one, int channel, bool outgoing)
 {
     *one = (struct one){.place = {.peer = 1, .channel = channel, .outgoing = outgoing}};
-    one->fake.link = (struct tt_link){.ops = &ops, .end = &one->fake, .slot_bytes = LINK_BYTES};
+    open_fake(&one->fake, LINK_BYTES, MOST_ROOM);
     REQUIRE(!tt_relays_create(&one->relays, &shape));
     one->memory = aligned_alloc(128, tt_bridge_bytes(&shape));
     memset(one->memory, 0, tt_bridge_bytes(&shape));
@@ -183,10 +118,10 @@ TEST(relays, a_message_has_left_when_it_arrives_without_this_process)
     open_one(&one, 0, true);
     tt_relays_grant(one.relays, &one.place, 1);
     kernel_sends(&one, 10, 1, 0);
-    one.fake.is_posted = true;
+    one.fake.is_held = true;
     CHECK_EQ(tt_relays_move(one.relays), TT_OK);
     CHECK(!tt_relays_have_sent(one.relays, false) && tt_relays_have_work(one.relays));
-    one.fake.is_posted = false;
+    one.fake.is_held = false;
     CHECK(tt_relays_have_sent(one.relays, false) && !tt_relays_have_work(one.relays));
     close_one(&one);
 }
@@ -301,8 +236,8 @@ static void *run_kernel(void *argument)
 static void send_back(struct fake *from, struct fake *to)
 {
     struct tt_message message;
-    while (to->published - to->released < ROOM && peek(&from->link, &message) == TT_OK) {
-        memcpy(to->slots[to->published % ROOM], message.data, message.nbytes);
+    while (to->published - to->released < to->room && peek(&from->link, &message) == TT_OK) {
+        memcpy(to->slots[place_in(to, to->published)], message.data, message.nbytes);
         publish(&to->link, message.nbytes, message.signature);
         release(&from->link);
     }

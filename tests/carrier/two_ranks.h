@@ -6,92 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "carrier/fake_link.h"
 #include "carrier/kernel/bridge.h"
 #include "shim.h"
 
-enum { CHANNELS = 3, SLOTS = 4, SLOT_BYTES = 256, ROOM = 3, MOST_LINK_BYTES = 1024 };
+enum { CHANNELS = 3, SLOTS = 4, SLOT_BYTES = 256, ROOM = 3 };
 
 static const struct tt_bridge_shape shape = {
     .nranks = 2, .nchannels = CHANNELS, .nslots = SLOTS, .slot_bytes = SLOT_BYTES};
-
-/* ---- A link: what one end publishes the other one finds ------------------------------------- */
-
-struct fake {
-    struct tt_link link;
-    char slots[ROOM][MOST_LINK_BYTES];
-    size_t nbytes[ROOM];
-    unsigned published, released;
-    bool lies_nowhere; /* messages must be fetched */
-    bool is_busy;      /* never seen flushed */
-    bool is_held;      /* what was sent is with a device, which drops it when the process ends */
-    bool is_closed;    /* its sender is gone: to look for more is a failure */
-};
-
-static inline struct fake *fake_of(struct tt_link *link)
-{
-    return link->end;
-}
-
-static inline void *slot(struct tt_link *link, size_t nbytes)
-{
-    struct fake *fake = fake_of(link);
-    CHECK(nbytes <= link->slot_bytes);
-    return fake->published - fake->released < ROOM ? fake->slots[fake->published % ROOM] : NULL;
-}
-
-static inline void publish(struct tt_link *link, size_t nbytes, uint64_t signature)
-{
-    struct fake *fake = fake_of(link);
-    (void)signature;
-    fake->nbytes[fake->published++ % ROOM] = nbytes;
-}
-
-static inline tt_status peek(struct tt_link *link, struct tt_message *message)
-{
-    const struct fake *fake = fake_of(link);
-    if (fake->published == fake->released) return fake->is_closed ? TT_ERR_REMOTE : TT_IN_PROGRESS;
-    *message =
-        (struct tt_message){.data = fake->lies_nowhere ? NULL : fake->slots[fake->released % ROOM],
-                            .nbytes = fake->nbytes[fake->released % ROOM]};
-    return TT_OK;
-}
-
-static inline tt_status fetch(struct tt_link *link, void *to, size_t offset, size_t nbytes)
-{
-    const struct fake *fake = fake_of(link);
-    memcpy(to, fake->slots[fake->released % ROOM] + offset, nbytes);
-    return TT_OK;
-}
-
-/* The sender may write there again at once. */
-static inline void release(struct tt_link *link)
-{
-    struct fake *fake = fake_of(link);
-    memset(fake->slots[fake->released++ % ROOM], 0xee, MOST_LINK_BYTES);
-}
-
-static inline bool flushed(struct tt_link *link)
-{
-    return !fake_of(link)->is_busy;
-}
-
-static inline bool delivered(struct tt_link *link)
-{
-    return !fake_of(link)->is_busy && !fake_of(link)->is_held;
-}
-
-static const struct tt_link_ops ops = {.slot = slot,
-                                       .publish = publish,
-                                       .peek = peek,
-                                       .fetch = fetch,
-                                       .release = release,
-                                       .flushed = flushed,
-                                       .delivered = delivered};
-
-static inline void open_fake(struct fake *fake, size_t slot_bytes)
-{
-    *fake = (struct fake){.link = {.ops = &ops, .end = fake, .slot_bytes = slot_bytes}};
-}
 
 /* ---- Two ranks ------------------------------------------------------------------------------ */
 
@@ -112,7 +34,7 @@ static inline void pair_open(struct pair *pair, size_t link_bytes)
 {
     memset(pair, 0, sizeof *pair);
     for (int r = 0; r < 2; r++) {
-        open_fake(&pair->links[r], link_bytes);
+        open_fake(&pair->links[r], link_bytes, ROOM);
         REQUIRE(!tt_bridges_create(&pair->bridges[r], &shape, is_gone, pair));
     }
 }

@@ -2,6 +2,7 @@
 # Plants mistakes in what moves messages between kernels and other ranks (bridges, relays, and what they need), one at a time, and says which
 # tests notice each, on virtual GPUs.
 # usage: tests/device/bridge_mutants.sh BUILD [NAME...]     BUILD: a whole build by gcc; NAME: only these mutants
+#        tests/device/bridge_mutants.sh --applies          says which mistakes cannot be planted any more
 # A mutant is a sed script for one file of the library. JOBS mutants are tried at a time; TRIALS: the names of the trials; FILTER: of the
 # units' tests. Logs are in BUILD/bridge_mutants.
 set -u
@@ -54,6 +55,7 @@ trials_of() {
 
 # ---- A mutant
 
+source_of() { echo "$1"; }
 # command_of TARGET: how the build makes it.
 command_of() { ninja -C "$build" -t commands -s "$1"; }
 run_in_build() { (cd "$build" && eval "$1"); }

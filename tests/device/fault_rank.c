@@ -14,6 +14,7 @@
 #include "../driver/calls.h"
 #include "calls_on_gpu.h"
 #include "faults.h"
+#include "graphs.h"
 
 enum { MOST_CALLS = 100000, DEADLINE_MS = 3000, LONG_MS = 200000 };
 
@@ -58,9 +59,10 @@ static int below(uint64_t *state, int n)
 const char *fault_name(enum fault fault)
 {
     static const char *const names[] = {
-        "killed",     "aborted",         "never calls",  "abandons a capture", "other count",
-        "other type", "other operation", "other root",   "other call",         "other algorithm",
-        "destroyed",  "out of memory",   "launch fails", "kernel is lost",     "no fault"};
+        "killed",       "aborted",         "never calls",       "abandons a capture",
+        "other count",  "other type",      "other operation",   "other root",
+        "other call",   "other algorithm", "destroyed",         "out of memory",
+        "launch fails", "kernel is lost",  "network is silent", "no fault"};
     return names[fault];
 }
 
@@ -75,28 +77,62 @@ int fault_hosts(void)
     return hosts ? atoi(hosts) : 1;
 }
 
+bool fault_has_network(void)
+{
+    return getenv("TT_FAULT_NETWORK") != NULL;
+}
+
+int fault_host_of(int rank)
+{
+    return rank % fault_hosts();
+}
+
+bool fault_spoils_gpu(enum fault fault)
+{
+    return fault == NO_LAUNCH || fault == LOST;
+}
+
+/* TT_FAULT_ONLY: all jobs have the fault of this name. */
+static enum fault fault_of(uint64_t seed)
+{
+    const char *only = getenv("TT_FAULT_ONLY");
+    for (int i = 0; only && i < NFAULTS; i++)
+        if (!strcmp(only, fault_name((enum fault)i))) return (enum fault)i;
+    return (enum fault)(seed % (fault_has_network() ? NFAULTS : SILENT));
+}
+
 struct plan plan_of(uint64_t seed)
 {
     uint64_t state = seed;
-    struct plan plan = {.seed = seed, .fault = (enum fault)(seed % NFAULTS)};
+    struct plan plan = {.seed = seed, .fault = fault_of(seed)};
     plan.nranks = 2 + below(&state, 3);
     plan.ngpus = 1 + below(&state, 2);
     plan.faulty = below(&state, plan.nranks);
     plan.at = below(&state, 4);
     plan.delay_us = below(&state, 20000);
     const bool of_a_process =
-        plan.fault == KILLED || plan.fault == OUT_OF_MEMORY || plan.fault >= NO_LAUNCH;
+        plan.fault == KILLED || plan.fault == OUT_OF_MEMORY || fault_spoils_gpu(plan.fault);
     plan.threads = below(&state, 2) && !of_a_process && fault_hosts() == 1;
     if (plan.fault == ABANDONED && (fault_hosts() > 1 || fault_mixes()))
         plan.fault = AWAY; /* nothing is captured */
-    if (plan.fault >= OUT_OF_MEMORY && fault_mixes()) plan.faulty -= plan.faulty % 2;
+    if ((plan.fault == OUT_OF_MEMORY || fault_spoils_gpu(plan.fault)) && fault_mixes())
+        plan.faulty -= plan.faulty % 2;
     if (of_a_process && plan.fault != KILLED) plan.ngpus = plan.nranks;
+    /* While a thread waits in the driver nothing can be captured. */
+    plan.replays =
+        plan.fault == SILENT && !fault_mixes() && !getenv("TT_FAULT_HELD") && below(&state, 2);
     return plan;
 }
 
 static bool is_late(enum fault fault)
 {
     return fault == AWAY || fault == ABANDONED;
+}
+
+/* Whether the network is silent before any rank has connected with one of the other host. */
+static bool is_silent_at_once(const struct plan *plan)
+{
+    return plan->fault == SILENT && !plan->at;
 }
 
 /* The call of this number. */
@@ -159,6 +195,13 @@ static bool shows_call_twice(const char *text, int number)
     return strstr(text, "ranks disagree") && at && strstr(at + 1, name);
 }
 
+static bool names_other_host(const struct gpu_rank *rank, const char *text)
+{
+    for (int r = 0; r < rank->nranks; r++)
+        if (fault_host_of(r) != fault_host_of(rank->rank) && names_rank(text, r)) return true;
+    return false;
+}
+
 static void judge(const struct gpu_rank *rank, const struct plan *plan, tuttiResult_t result)
 {
     const bool faulty = rank->rank == plan->faulty;
@@ -175,7 +218,9 @@ static void judge(const struct gpu_rank *rank, const struct plan *plan, tuttiRes
     } else if (plan->fault == OUT_OF_MEMORY) { /* the others get the same text */
         expected = tuttiSystemError;
         right = names_rank(error, plan->faulty) && strstr(error, "is out of memory");
-    } else if (plan->fault >= NO_LAUNCH) { /* known when it calls: that call has no part in it */
+    } else if (plan->fault == SILENT) {
+        right = names_other_host(rank, error) && strstr(error, "TUTTI_NET_TIMEOUT_MS");
+    } else if (fault_spoils_gpu(plan->fault)) { /* known when it calls: not a part of it */
         expected =
             !faulty && strstr(error, "has left") ? tuttiRemoteError : tuttiUnhandledDeviceError;
         right = right && (!faulty || strstr(error, "ILLEGAL_ADDRESS"));
@@ -200,6 +245,22 @@ static void *kill_later(void *argument)
     const struct plan *plan = argument;
     usleep((unsigned)plan->delay_us);
     kill(getpid(), SIGKILL);
+    return NULL;
+}
+
+/* All that with-hosts' bridge has of the rank's host, or for it, vanishes. */
+static void silence(const struct plan *plan)
+{
+    char command[48];
+    snprintf(command, sizeof command, "link loss h%d eth0 100", fault_host_of(plan->faulty));
+    if (system(command)) atomic_store(&status, SAYS_WRONG);
+}
+
+static void *silence_later(void *argument)
+{
+    const struct plan *plan = argument;
+    usleep((unsigned)plan->delay_us);
+    silence(plan);
     return NULL;
 }
 
@@ -257,7 +318,7 @@ static void abandon_capture(const struct gpu_rank *rank, const struct plan *plan
     CUgraph graph = NULL;
     tuttiStream_t captured;
     gpu_use(rank->gpu);
-    CALL(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    capture_begin(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     if (tuttiStreamFromDevice(&captured, rank->gpu, stream) || issue_call(placed, captured) ||
         tuttiStreamDestroy(captured))
         says(rank, SAYS_WRONG, "a captured call: %s", tuttiGetLastError(rank->comm));
@@ -274,6 +335,12 @@ static bool begin_fault(struct gpu_rank *rank, struct plan *plan, const struct p
     switch (plan->fault) {
     case KILLED:
         if (pthread_create(&thread, NULL, kill_later, plan)) abort();
+        return true;
+    case SILENT:
+        if (is_silent_at_once(plan))
+            silence(plan);
+        else if (pthread_create(&thread, NULL, silence_later, plan))
+            abort();
         return true;
     case ABANDONED:
         abandon_capture(rank, plan, placed);
@@ -324,6 +391,29 @@ static void be_aborted(struct gpu_rank *rank, const struct placed *placed, tutti
     rank->comm = NULL;
 }
 
+/* Replays the call until the communicator has failed. */
+static tuttiResult_t replay_call(const struct gpu_rank *rank, const struct placed *placed)
+{
+    CUstream stream = gpu_stream(rank->gpu);
+    tuttiStream_t captured;
+    gpu_use(rank->gpu);
+    capture_begin(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    if (tuttiStreamFromDevice(&captured, rank->gpu, stream)) abort();
+    tuttiResult_t result = issue_call(placed, captured);
+    (void)tuttiStreamDestroy(captured);
+    CUgraphExec graph = capture_end(stream);
+    for (int i = 0; !result && i < MOST_CALLS; i++) {
+        replay(graph, stream);
+        if (tuttiCommGetAsyncError(rank->comm, &result)) abort();
+        if (!result && !is_right(placed)) {
+            says(rank, WRONG_RESULT, "wrong result of a replay of %s", call_text(&placed->call));
+            break;
+        }
+    }
+    CALL(cuGraphExecDestroy, graph);
+    return result;
+}
+
 /* Call `number`. Whether the rank goes on. */
 static bool make_call(struct gpu_rank *rank, int number, tuttiStream_t stream)
 {
@@ -338,6 +428,10 @@ static bool make_call(struct gpu_rank *rank, int number, tuttiStream_t stream)
         be_aborted(rank, &placed, stream);
         return false;
     }
+    if (plan->replays && number == plan->at) {
+        judge(rank, plan, replay_call(rank, &placed));
+        return false;
+    }
     const bool on_stream = number % 2 || (faulty && plan->fault == LOST);
     tuttiResult_t result = issue_call(&placed, on_stream ? stream : NULL);
     if (faulty && plan->fault == LOST) spoil_context(rank);
@@ -346,7 +440,7 @@ static bool make_call(struct gpu_rank *rank, int number, tuttiStream_t stream)
         judge(rank, plan, result);
         return false;
     }
-    if (faulty && plan->fault >= NO_LAUNCH) return true; /* its memory cannot be read */
+    if (faulty && fault_spoils_gpu(plan->fault)) return true; /* its memory cannot be read */
     if (!check_call(&placed)) says(rank, WRONG_RESULT, "wrong result of %s", call_text(&call));
     return !atomic_load(&status);
 }

@@ -5,10 +5,12 @@
  * time; no result may be wrong; and each rank that gets an error must find there what went wrong,
  * and with which rank. Prints a table, and each job that did otherwise. faults --job SEED is one
  * process of a job. TT_FAULT_HOSTS: on so many hosts (fault_hosts);
- * TT_FAULT_MIXED: fault_mixes. */
+ * TT_FAULT_MIXED: fault_mixes; TT_FAULT_NETWORK: fault_has_network; TT_FAULT_ONLY: the name of a
+ * fault, which all jobs have. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +41,30 @@ static void set_number(const char *name, int value)
     setenv(name, text, 1);
 }
 
+/* Into the network of a host of with-hosts, and its name. */
+static void enter_host(int host)
+{
+    static const char *const kinds[] = {"net", "uts"};
+    char path[64], pid[16] = "";
+    snprintf(path, sizeof path, "/run/hosts/h%d", host);
+    FILE *file = fopen(path, "r");
+    if (!file || fscanf(file, "%15[0-9]", pid) != 1) {
+        fprintf(stderr, "%s: %s: TT_FAULT_NETWORK needs tests/hosts/with-hosts\n", path,
+                strerror(errno));
+        _exit(1);
+    }
+    fclose(file);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "/proc/%s/ns/%s", pid, kinds[i]);
+        const int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0 || setns(fd, 0)) {
+            fprintf(stderr, "%s: %s\n", path, strerror(errno));
+            _exit(1);
+        }
+        close(fd);
+    }
+}
+
 static _Noreturn void become(const char *self, const struct plan *plan, int rank)
 {
     char seed[24], method[64], path[64];
@@ -51,11 +77,13 @@ static _Noreturn void become(const char *self, const struct plan *plan, int rank
     set_number("WORLD_SIZE", plan->nranks);
     set_number("LOCAL_WORLD_SIZE", plan->nranks);
     set_number("VGPU_DEVICES", plan->ngpus);
-    if (fault_hosts() > 1) set_number("TUTTI_HOST_ID", rank % fault_hosts());
+    if (fault_hosts() > 1) set_number("TUTTI_HOST_ID", fault_host_of(rank));
+    if (fault_has_network()) enter_host(fault_host_of(rank));
     setenv("TUTTI_INIT_METHOD", method, 1);
     setenv("VGPU_SEED", seed, 1);
-    if (plan->fault >= NO_LAUNCH) setenv("VGPU_EXIT", "0", 1); /* the report is planned */
+    if (fault_spoils_gpu(plan->fault)) setenv("VGPU_EXIT", "0", 1); /* the report is planned */
     if (plan->fault == OUT_OF_MEMORY) setenv("VGPU_MEMORY", "512M", 1);
+    if (plan->fault == SILENT) setenv("TUTTI_NET_TIMEOUT_MS", "2000", 1);
     const int log = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     if (log < 0 || dup2(log, 2) < 0) _exit(1);
     execl(self, self, "--job", seed, (char *)NULL);
@@ -122,6 +150,11 @@ static void run_job(const char *self, uint64_t seed, struct outcome *outcome)
                plan.threads ? "threads" : "processes", plan.ngpus, i,
                status == -1 ? "did not end" : "failed", (unsigned)status);
         show(i);
+    }
+    if (plan.fault == SILENT) {
+        char command[48];
+        snprintf(command, sizeof command, "link loss h%d eth0 0", fault_host_of(plan.faulty));
+        if (system(command)) abort();
     }
     outcome->njobs++;
     outcome->nhangs += hangs;

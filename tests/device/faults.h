@@ -20,6 +20,7 @@ enum fault {
     OUT_OF_MEMORY, /* the rank's GPU has no memory left */
     NO_LAUNCH,     /* a kernel of the user has spoilt the GPU's context */
     LOST,          /* a kernel of the user spoils it while the rank's kernel runs */
+    SILENT,        /* no packet leaves or reaches the rank's host any more: no FIN, no RST */
     NFAULTS
 };
 
@@ -29,8 +30,9 @@ struct plan {
     enum fault fault;
     bool threads; /* the ranks are threads of one process */
     int nranks, ngpus;
-    int faulty; /* the rank */
-    int at;     /* the number of the call */
+    int faulty;   /* the rank */
+    int at;       /* the number of the call */
+    bool replays; /* that call is captured, and replayed again and again */
     int delay_us;
 };
 
@@ -38,6 +40,13 @@ struct plan {
 bool fault_mixes(void);
 /* Hosts on which the ranks are, in turn: TT_FAULT_HOSTS, else 1. */
 int fault_hosts(void);
+/* Whether the hosts are those of tests/hosts/with-hosts, whose network can go: TT_FAULT_NETWORK.
+ * Without that no job has SILENT. */
+bool fault_has_network(void);
+/* The host of a rank. */
+int fault_host_of(int rank);
+/* Whether the fault is a kernel of the user that spoils the GPU. */
+bool fault_spoils_gpu(enum fault fault);
 struct plan plan_of(uint64_t seed);
 const char *fault_name(enum fault fault);
 

@@ -105,14 +105,15 @@ static void await_bytes(const char *memory)
 
 /* Rank 1 reads the input of rank 0, which is aborted while it waits for rank 2. As soon as the call
  * of rank 0 has ended, its user writes the memory: a race if rank 1 may still read. */
-TEST(run, a_rank_that_is_aborted_waits_for_who_reads_its_memory)
+static void a_rank_that_is_aborted_waits_for_who_reads_its_memory(bool opens)
 {
     struct world world;
     struct world_run run;
     struct job job;
     void *output = NULL;
     const struct world_call call = call_of(&job, "direct", 3, 1);
-    const struct world_config config = {.nranks = 3, .nslots = 4, .reaches = true};
+    const struct world_config config = {
+        .nranks = 3, .nslots = 4, .reaches = true, .opens = opens, .system = opens};
     REQUIRE(world_open(&world, &config));
     place(&world, &call, &run);
     CHECK_EQ(world.cu->MemHostAlloc(&output, sizeof ones,
@@ -131,14 +132,21 @@ TEST(run, a_rank_that_is_aborted_waits_for_who_reads_its_memory)
     end(&world, &run, &job);
 }
 
+TEST(run, a_rank_that_is_aborted_waits_for_who_reads_its_memory)
+{
+    a_rank_that_is_aborted_waits_for_who_reads_its_memory(false);
+    a_rank_that_is_aborted_waits_for_who_reads_its_memory(true);
+}
+
 /* Rank 1 comes when the call of rank 0 has ended by an abort. */
-TEST(run, a_message_of_a_rank_that_was_aborted_is_not_read)
+static void a_message_of_a_rank_that_was_aborted_is_not_read(bool opens)
 {
     struct world world;
     struct world_run run;
     struct job job;
     const struct world_call call = call_of(&job, "direct", 3, 1);
-    const struct world_config config = {.nranks = 3, .nslots = 4, .reaches = true};
+    const struct world_config config = {
+        .nranks = 3, .nslots = 4, .reaches = true, .opens = opens, .system = opens};
     REQUIRE(world_open(&world, &config));
     place(&world, &call, &run);
     launch(&world, &call, &run, 1);
@@ -156,15 +164,22 @@ TEST(run, a_message_of_a_rank_that_was_aborted_is_not_read)
     end(&world, &run, &job);
 }
 
+TEST(run, a_message_of_a_rank_that_was_aborted_is_not_read)
+{
+    a_message_of_a_rank_that_was_aborted_is_not_read(false);
+    a_message_of_a_rank_that_was_aborted_is_not_read(true);
+}
+
 /* Rank 1 has taken the first three messages, which were references, and takes no more. The next
  * three are lines, whose slots have the notes of the first ones; then comes a reference. */
-TEST(run, a_rank_that_is_aborted_does_not_wait_for_messages_of_earlier_calls)
+static void a_rank_that_is_aborted_does_not_wait_for_messages_of_earlier_calls(bool opens)
 {
     enum { TIMES = 3 };
     struct world world;
     struct world_run runs[2];
     struct job jobs[2];
-    const struct world_config config = {.nranks = 2, .nslots = 4, .reaches = true};
+    const struct world_config config = {
+        .nranks = 2, .nslots = 4, .reaches = true, .opens = opens, .system = opens};
     const struct world_call references = call_of(&jobs[0], "direct", 2, 1);
     struct world_call lines = references;
     jobs[1] = jobs[0];
@@ -189,6 +204,12 @@ TEST(run, a_rank_that_is_aborted_does_not_wait_for_messages_of_earlier_calls)
     world_remove(&world, &runs[1]);
     job_clear(&jobs[1]);
     end(&world, &runs[0], &jobs[0]);
+}
+
+TEST(run, a_rank_that_is_aborted_does_not_wait_for_messages_of_earlier_calls)
+{
+    a_rank_that_is_aborted_does_not_wait_for_messages_of_earlier_calls(false);
+    a_rank_that_is_aborted_does_not_wait_for_messages_of_earlier_calls(true);
 }
 
 /* The host aborts, and then looks whether the call has begun: if not, it never uses its buffers. */
@@ -253,9 +274,10 @@ static void *pinned(struct world *world, size_t nbytes)
     return memory;
 }
 
-static void open_exchanges(struct exchanges *e)
+static void open_exchanges(struct exchanges *e, bool opens)
 {
-    const struct world_config config = {.nranks = 3, .nslots = 4, .reaches = true};
+    const struct world_config config = {
+        .nranks = 3, .nslots = 4, .reaches = true, .opens = opens, .system = opens};
     e->call = call_of(&e->job, "direct", 3, 1);
     REQUIRE(world_open(&e->world, &config));
     place(&e->world, &e->call, &e->run);
@@ -315,7 +337,7 @@ static void close_exchanges(struct exchanges *e)
 TEST(run, a_receive_that_is_aborted_is_reported)
 {
     struct exchanges e;
-    open_exchanges(&e);
+    open_exchanges(&e, false);
     plan_one(&e);
     launch(&e.world, &e.call, &e.run, 2);
     await_begin(&e.world, 1);
@@ -330,7 +352,7 @@ TEST(run, a_receive_that_is_aborted_is_reported)
 TEST(run, a_receive_of_a_message_of_another_call_is_a_mismatch)
 {
     struct exchanges e;
-    open_exchanges(&e);
+    open_exchanges(&e, false);
     plan_one(&e);
     e.run.batch.calls[0].signature++;
     launch(&e.world, &e.call, &e.run, 3);
@@ -342,10 +364,10 @@ TEST(run, a_receive_of_a_message_of_another_call_is_a_mismatch)
 }
 
 /* As of a broadcast. */
-TEST(run, a_send_that_is_aborted_waits_for_who_reads_its_memory)
+static void a_send_that_is_aborted_waits_for_who_reads_its_memory(bool opens)
 {
     struct exchanges e;
-    open_exchanges(&e);
+    open_exchanges(&e, opens);
     plan_one(&e);
     launch(&e.world, &e.call, &e.run, 3);
     await_bytes(e.output);
@@ -354,10 +376,16 @@ TEST(run, a_send_that_is_aborted_waits_for_who_reads_its_memory)
     close_exchanges(&e);
 }
 
-TEST(run, a_message_of_a_send_that_was_aborted_is_not_read)
+TEST(run, a_send_that_is_aborted_waits_for_who_reads_its_memory)
+{
+    a_send_that_is_aborted_waits_for_who_reads_its_memory(false);
+    a_send_that_is_aborted_waits_for_who_reads_its_memory(true);
+}
+
+static void a_message_of_a_send_that_was_aborted_is_not_read(bool opens)
 {
     struct exchanges e;
-    open_exchanges(&e);
+    open_exchanges(&e, opens);
     plan_one(&e);
     launch(&e.world, &e.call, &e.run, 1);
     await_begin(&e.world, 0);
@@ -374,11 +402,17 @@ TEST(run, a_message_of_a_send_that_was_aborted_is_not_read)
     close_exchanges(&e);
 }
 
+TEST(run, a_message_of_a_send_that_was_aborted_is_not_read)
+{
+    a_message_of_a_send_that_was_aborted_is_not_read(false);
+    a_message_of_a_send_that_was_aborted_is_not_read(true);
+}
+
 /* Rank 1 has taken the message of rank 0 when it finds that rank 2 sends another length. */
-TEST(run, a_rank_that_fails_lets_go_whose_message_it_has_taken)
+static void a_rank_that_fails_lets_go_whose_message_it_has_taken(bool opens)
 {
     struct exchanges e;
-    open_exchanges(&e);
+    open_exchanges(&e, opens);
     plan(&e, 0, &(struct message){1, true, input_of(&e), SENT}, 1);
     plan(&e, 2, &(struct message){1, true, input_of(&e), 10}, 1);
     plan(&e, 1, (struct message[]){{0, false, e.output, SENT}, {2, false, e.output, 20}}, 2);
@@ -390,4 +424,10 @@ TEST(run, a_rank_that_fails_lets_go_whose_message_it_has_taken)
     wait_for(&e.world, 1);
     CHECK_EQ(e.world.reports[1]->failure, TT_DEVICE_MISMATCH);
     close_exchanges(&e);
+}
+
+TEST(run, a_rank_that_fails_lets_go_whose_message_it_has_taken)
+{
+    a_rank_that_fails_lets_go_whose_message_it_has_taken(false);
+    a_rank_that_fails_lets_go_whose_message_it_has_taken(true);
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Plants mistakes in the kernels, one at a time, and says which tests notice each on a virtual GPU.
 # usage: tests/device/mutants.sh BUILD [NAME...]     BUILD: a whole build by gcc; NAME: only these mutants
+#        tests/device/mutants.sh --applies          says which mistakes cannot be planted any more
 # A mutant is a sed script for one file of the kernels, or for their PTX. They have two folds, so that they compile in seconds. JOBS
 # mutants are tried at a time; TRIALS: the names of the trials; SEEDS: of each; FILTER: of their tests. Logs are in BUILD/mutants.
 set -u
@@ -46,6 +47,10 @@ program() {
 }
 
 # ---- A mutant
+
+source_of() {
+    if [ "$1" != run.ptx ]; then echo "src/device/kernel/$1"; elif [ -r "$work/run.ptx" ]; then echo "$work/run.ptx"; fi
+}
 
 # compile FOLDER: its kernels to PTX. Prints why it did not.
 compile() {
@@ -95,7 +100,7 @@ examine() {
 # Their PTX is made once.
 if [ ! -e "$work/run.ptx" ] || [ -n "$(find src include -newer "$work/run.ptx" -type f -print -quit)" ]; then
     right=$work/right.$$
-    kernels "$right" && compile "$right" && mv "$right/run.ptx" "$work/run.ptx" && rm -r "$right" || exit 3
+    kernels "$right" && compile "$right" && mv "$right/run.ptx" "$work/run.ptx" && rm -r "$right" || [ -n "$applies" ] || exit 3
 fi
 original run.cu
 
@@ -157,7 +162,7 @@ mutant releases_rarely_with_two block.cuh 's/nslots > 2 \? 2 : 1/nslots > 2 ? 2 
 mutant no_release_at_end run.cu '/^static __device__ bool end_walk/,/^}/s/^.* tt_tell\(1\);//'
 mutant no_wait_at_end run.cu 's/go = go && tt_wait_for_release\(tt_end\(e\), &watch, 0\);/;/'
 mutant publishes_before_note step.cuh '/struct tt_device_note \*note/s/^/        tt_publish(end, message->head);\n/'
-mutant note_keeps_reference step.cuh 's/note->reference = refers \? reference : 0;/if (refers) note->reference = reference;/'
+mutant note_keeps_reference step.cuh 's/^        note->reference =$/        if (refers) note->reference =/'
 mutant note_has_no_head step.cuh 's/note->head = message->head;//'
 mutant no_signature_in_slots step.cuh 's/if \(head != message->head\)/if (false)/'
 mutant no_signature_in_lines port.cuh 's/if \(\(uint32_t\)\*flag == \(uint32_t\)wanted \|\| !tt_watch\(watch\)\) return false;/if ((uint32_t)*flag == (uint32_t)wanted) return true;\n        if (!tt_watch(watch)) return false;/'
@@ -218,13 +223,26 @@ mutant releases_one_too_few block.cuh 's/\{end->tail, end->count\}/{end->tail, e
 mutant publishes_the_next_head block.cuh 's/tt_device_head\(end->count, /tt_device_head(end->count + 1, /'
 mutant publishes_nothing_on_last_link step.cuh 's/ end->due = 1;/ end->due = message == block.out \&\& block.round == 0;/'
 mutant refers_is_not_kept step.cuh 's/if \(refers\) end->refers = 1;//'
-mutant reference_without_reach step.cuh 's/const bool refers = reference && end->reaches;/const bool refers = reference;/'
-mutant reference_is_not_marked port.cuh '/^static __device__ uint64_t tt_take_reference/,/^}/s/tt_mark_reference\(note, TT_REFERENCE_TAKEN, system\)/tt_mark_reference(note, 0, system)/'
+mutant reference_without_reach step.cuh 's/return reaches \? \(uint64_t\)reference : 0;/return (uint64_t)reference;/'
+mutant reference_is_not_marked port.cuh '/^static __device__ uint64_t tt_take_reference/,/^}/s/tt_mark_reference\(note, TT_REFERENCE_TAKEN, end->system\)/tt_mark_reference(note, 0, end->system)/'
 mutant reads_what_is_withdrawn step.cuh 's/while \(withdrawn\)/while (false)/'
 mutant left_is_not_said run.cu 's/TT_TAIL_LEFT \| tt_end\(e\)->known_tail/tt_end(e)->known_tail/'
 mutant withdraw_does_not_wait port.cuh '/^static __device__ void tt_withdraw\(/,/^}/s/\(int32_t\)\(ntaken - \(uint32_t\)tail\) > 0/false/'
 mutant keeps_no_withdrawal run.cu '/^            tt_withdraw\(/,/;$/{s/.*;$/            ;/;t;d}'
 mutant withdraws_older_messages port.cuh 's/\(int32_t\)\(first - \(uint32_t\)tail\) > 0 \? first : //'
+# Memory that peers open.
+mutant opened_reads_without_fence port.cuh '/ bool tt_begin_reading/,/^}/s/tt_fence_sc\(\);//'
+mutant opened_says_no_reading port.cuh '/ bool tt_begin_reading/,/^}/s/tt_store_count\(.*\);//'
+mutant opened_reads_what_is_withdrawn port.cuh '/ bool tt_begin_reading/,/^}/s/!tt_load_sys\(end->head \+ 1\)/true/'
+mutant opened_asks_once port.cuh '/ bool tt_begin_reading/,/^}/s/^    if \(!end->refers\) \{/    if (end->refers) return true;\n    {/'
+mutant opened_withdraws_without_fence port.cuh '/ void tt_withdraw_opened/,/^}/s/tt_fence_sc\(\);//'
+mutant opened_withdraws_nothing port.cuh '/ void tt_withdraw_opened/,/^}/s/tt_store_count\(.*\);//'
+mutant opened_withdraw_does_not_wait port.cuh '/ void tt_withdraw_opened/,/^}/s/^    if \(!reading \|\| .*/    return;/'
+mutant opened_withdraw_waits_for_older port.cuh '/ void tt_withdraw_opened/,/^}/s/ \|\| \(int32_t\)\(\(uint32_t\)reading - first\) < 0//'
+mutant opened_withdraw_ignores_leavers port.cuh '/ void tt_withdraw_opened/,/^}/s/ \|\| \(tail & TT_TAIL_LEFT\)//'
+mutant opened_is_not_asked step.cuh 's/return from == TT_NOT_OPENED \? 0 : /return /'
+mutant opened_is_asked_of_nobody step.cuh 's/const uint64_t from = opened \? opened\[peer\] : TT_NOT_OPENED;/const uint64_t from = opened ? 0 : TT_NOT_OPENED;/'
+mutant x_opened_is_not_asked exchange.cuh 's/opens \? flow->now\.opened != TT_NOT_OPENED : end->reaches/end->reaches/'
 mutant withdraws_no_message port.cuh 's/\(int32_t\)\(first - \(uint32_t\)tail\) > 0 \? first : \(uint32_t\)tail/end->count/'
 mutant ended_is_not_counted_on port.cuh 's/^    state->nended = nended;//'
 mutant renews_nothing port.cuh 's/^    if \(tt_device_renews\(.*\)\) tt_renew\(.*\);//'
@@ -269,8 +287,8 @@ mutant x_note_keeps_reference exchange.cuh 's/^    note->reference = \(uint64_t\
 mutant x_note_has_no_length exchange.cuh 's/^    note->nbytes = flow->now\.nbytes;//'
 mutant x_note_has_no_head exchange.cuh 's/^    note->head = head;//'
 mutant x_refers_is_not_kept exchange.cuh 's/if \(flow->reference\) end->refers = 1;//'
-mutant x_refers_in_the_middle exchange.cuh 's/flow->fresh && end->reaches/end->reaches/'
-mutant x_refers_without_reach exchange.cuh 's/flow->fresh && end->reaches && flow->left/flow->fresh \&\& flow->left/'
+mutant x_refers_in_the_middle exchange.cuh 's/flow->fresh && reaches/reaches/'
+mutant x_refers_without_reach exchange.cuh 's/flow->fresh && reaches && flow->left/flow->fresh \&\& flow->left/'
 mutant x_reads_what_is_withdrawn exchange.cuh 's/if \(withdrawn\) flow->state = TT_FLOW_STUCK;//'
 mutant x_left_is_not_said exchange.cuh 's/TT_TAIL_LEFT \| flows\[i\]\.end\.known_tail/flows[i].end.known_tail/'
 mutant x_keeps_no_withdrawal exchange.cuh '/^            tt_withdraw\(/,/;$/{s/.*;$/            ;/;t;d}'
@@ -282,7 +300,6 @@ mutant x_no_barrier_after_copy exchange.cuh '/^    tt_flows_copy\(flows, n\);/{n
 mutant x_copies_the_first_flow_alone exchange.cuh '/^    tt_flows_copy\(flows, n\);/s/flows, n/flows, 1/'
 mutant x_a_thread_takes_no_part exchange.cuh 's/\+ blockDim\.x - before\) % blockDim\.x/+ blockDim.x - before) % (blockDim.x - 1)/'
 mutant x_no_barrier_after_looks exchange.cuh 's/if \(!__syncthreads_and\(go\)\) return false;/if (!go) return false;/'
-mutant x_moves_one_flow exchange.cuh 's/i < n; i\+\+\)$/i < 1; i++)/'
 mutant x_parts_are_not_skipped exchange.cuh 's/if \(flow->now\.nparts <= given->part\) continue;//'
 
 sum_up

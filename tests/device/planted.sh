@@ -1,10 +1,19 @@
 # To be sourced by scripts that plant mistakes, one at a time, and say which tests notice each: SCRIPT BUILD [NAME...]. The names are those of
 # the only mutants that are tried; JOBS are tried at a time. The script defines `examine NAME FILE SED`, which makes the mutant in the folder
-# $work/NAME, tries it, and prints the row's second column: "caught: ..." or why not.
-build=$(realpath "$1"); shift
+# $work/NAME, tries it, and prints the row's second column: "caught: ..." or why not. It also defines `source_of FILE`, the path of a mutant's
+# file, empty where it is not here. SCRIPT --applies tries nothing: it says which mistakes cannot be planted any more, and exits 1 where there are some.
+applies='' names=() stale=0
+if [ "$1" = --applies ]; then
+    applies=1 build=/nowhere work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    shift
+else
+    build=$(realpath "$1") work=$(realpath "$1")/$(basename "$0" .sh)
+    mkdir -p "$work"
+    shift
+fi
 cd "$(dirname "$0")/../.." || exit 2
-only=("$@") names=()
-work=$build/$(basename "$0" .sh); mkdir -p "$work"
+only=("$@")
 
 # change FOLDER FILE SED: the file, a copy, changed in place. Prints why it is not.
 change() {
@@ -35,9 +44,31 @@ test_of() {
     awk -v pattern="^\\[  FAILED${2:+|$2}" '/^\[ RUN/ { name = $4 } $0 ~ pattern { print name; done = 1; exit } END { if (!done) print name }' "$1"
 }
 
+# is_stale WHAT: counts and says it.
+is_stale() {
+    echo "$1"
+    stale=$((stale + 1))
+}
+
+# look_at NAME FILE SED: whether the mistake can be planted, and has a name of its own.
+look_at() {
+    local file
+    file=$(source_of "$2")
+    [ -n "$file" ] || return
+    [[ " ${names[*]} " != *" $1 "* ]] || is_stale "$1: two mistakes have this name"
+    names+=("$1")
+    [ -r "$file" ] || { is_stale "$1: $2 is not there"; return; }
+    sed -E "$3" "$file" >"$work/planted" 2>&1 || { is_stale "$1: the sed script is wrong: $(head -n 1 "$work/planted")"; return; }
+    ! cmp -s "$work/planted" "$file" || is_stale "$1: the sed script changes nothing in $2"
+}
+
 # mutant NAME FILE SED
 mutant() {
     [ ${#only[@]} -eq 0 ] || [[ " ${only[*]} " == *" $1 "* ]] || return
+    if [ -n "$applies" ]; then
+        look_at "$@"
+        return
+    fi
     names+=("$1")
     while [ "$(jobs -rp | wc -l)" -ge "${JOBS:-1}" ]; do wait -n; done
     {
@@ -49,6 +80,7 @@ mutant() {
 
 # original FILE: the library without a mistake passes; else the script ends.
 original() {
+    [ -z "$applies" ] || return
     rm -f "$work/none.row"
     mutant none "$1" ''
     wait
@@ -58,6 +90,10 @@ original() {
 
 # sum_up: after the last mutant.
 sum_up() {
+    if [ -n "$applies" ]; then
+        echo "$((${#names[@]} - stale)) of ${#names[@]} mistakes can be planted"
+        exit $((stale > 0))
+    fi
     wait
     [ ${#names[@]} -gt 0 ] || exit 0
     names=("${names[@]/%/.row}") names=("${names[@]/#/$work/}")

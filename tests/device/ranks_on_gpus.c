@@ -109,22 +109,69 @@ static bool is_of_host_locked(void *memory)
     return false;
 }
 
-char *gpu_memory(int gpu, size_t nbytes)
+/* With TT_ONE_MEMORY all memory of a GPU is of one tuttiDeviceMemAlloc, which peers open once. What
+ * is freed is used again when all is. */
+enum { MOST_GPUS = 16, ONE_MEMORY = 256 << 20, ONE_ALIGNMENT = 512 };
+static struct {
+    pthread_mutex_t lock;
+    char *memory[MOST_GPUS];
+    size_t used[MOST_GPUS];
+    int nlive[MOST_GPUS];
+} one = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static CUdeviceptr take_of_one(int gpu, size_t nbytes)
+{
+    void *memory = NULL;
+    pthread_mutex_lock(&one.lock);
+    if (!one.memory[gpu]) {
+        if (tuttiDeviceMemAlloc(&memory, ONE_MEMORY, gpu)) abort();
+        one.memory[gpu] = memory;
+    }
+    if (!one.nlive[gpu]++) one.used[gpu] = 0;
+    char *taken = one.memory[gpu] + one.used[gpu];
+    one.used[gpu] += (nbytes + ONE_ALIGNMENT) / ONE_ALIGNMENT * ONE_ALIGNMENT;
+    if (one.used[gpu] > ONE_MEMORY) abort();
+    pthread_mutex_unlock(&one.lock);
+    return (CUdeviceptr)taken;
+}
+
+static bool give_to_one(const char *memory)
+{
+    bool is_one = false;
+    pthread_mutex_lock(&one.lock);
+    for (int gpu = 0; gpu < MOST_GPUS && !is_one; gpu++) {
+        is_one =
+            one.memory[gpu] && memory >= one.memory[gpu] && memory < one.memory[gpu] + ONE_MEMORY;
+        if (is_one) one.nlive[gpu]--;
+    }
+    pthread_mutex_unlock(&one.lock);
+    return is_one;
+}
+
+static CUdeviceptr allocate(int gpu, size_t nbytes)
 {
     CUdeviceptr memory = 0;
-    void *filled = malloc(nbytes);
-    memset(filled, 0xa5, nbytes);
-    if (gpu < 0) return keep_host(filled);
+    if (getenv("TT_ONE_MEMORY")) return take_of_one(gpu, nbytes);
     enter(gpu);
     CALL(cuMemAlloc_v2, &memory, nbytes ? nbytes : 1);
     leave();
-    gpu_write(gpu, (void *)memory, filled, nbytes);
+    return memory;
+}
+
+char *gpu_memory(int gpu, size_t nbytes)
+{
+    void *filled = malloc(nbytes);
+    memset(filled, 0xa5, nbytes);
+    if (gpu < 0) return keep_host(filled);
+    char *memory = (char *)allocate(gpu, nbytes);
+    gpu_write(gpu, memory, filled, nbytes);
     free(filled);
-    return (char *)memory;
+    return memory;
 }
 
 void gpu_free(void *memory)
 {
+    if (give_to_one(memory)) return;
     pthread_mutex_lock(&garbage.lock);
     if (is_of_host_locked(memory))
         free(memory);

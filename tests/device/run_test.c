@@ -137,6 +137,7 @@ static bool open_some(struct world *world, int nranks, uint64_t *numbers)
     const struct world_config config = {.nranks = nranks,
                                         .nslots = next(numbers) % 2 ? 4 : 2,
                                         .reaches = next(numbers) % 4 != 0,
+                                        .opens = next(numbers) % 3 == 0,
                                         .system = next(numbers) % 4 == 0,
                                         .narrow = next(numbers) % 4 == 0};
     return world_open(world, &config);

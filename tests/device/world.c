@@ -36,7 +36,7 @@ static void *function(const char *name)
 
 /* What a rank receives from one peer over one channel; its tails to one; both in its memory. */
 struct area {
-    uint64_t head, tail, unused[14];
+    uint64_t head[2], tail[2], unused[12];
     struct tt_device_note notes[WORLD_SLOTS];
     _Alignas(16) char slots[WORLD_SLOTS * WORLD_SLOT_BYTES];
     char lines[WORLD_SLOTS * WORLD_LINE_BYTES];
@@ -72,7 +72,9 @@ static struct tt_device_end end_of(const struct world *world, int rank, int peer
         .notes = (struct tt_device_note *)(in + offsetof(struct area, notes)),
         .places = own + offsetof(struct area, places),
         .outgoing = outgoing,
-        .reaches = world->config.reaches || from % 2 == 0,
+        .reaches = world->config.opens                      ? TT_REACHES_OPENED
+                   : world->config.reaches || from % 2 == 0 ? TT_REACHES_ALL
+                                                            : TT_REACHES_NOTHING,
         .system = world->config.system,
     };
 }
@@ -323,6 +325,19 @@ static void place_buffers(struct world *world, const struct world_call *call, in
     run->outputs[r] = memory + binding->skipped[1] - first;
 }
 
+/* Who has opened the buffers of the rank, at the same addresses. */
+static void place_opened(struct world *world, struct world_run *run, int rank,
+                         struct tt_device_call *out)
+{
+    uint64_t row[JOB_MOST_RANKS] = {0};
+    const int nranks = world->config.nranks;
+    if (!world->config.opens) return;
+    for (int peer = 0; peer < nranks; peer++)
+        if (!world->config.reaches && rank % 2 && peer % 2) row[peer] = TT_NOT_OPENED;
+    out->opened[TT_INPUT] = upload(world, run, row, (size_t)nranks * sizeof *row);
+    out->opened[TT_OUTPUT] = out->opened[TT_INPUT];
+}
+
 static void place_rank(struct world *world, const struct world_call *call, int r, const char *input,
                        struct world_run *run, struct tt_device_call *out)
 {
@@ -366,6 +381,7 @@ static void place_rank(struct world *world, const struct world_call *call, int r
         out->blocks = upload(world, run, tt_binding_own_block(binding, 0), out->table_bytes);
         out->binding.table_at = sizeof out->binding;
     }
+    place_opened(world, run, r, out);
     free(memory);
 }
 

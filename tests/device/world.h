@@ -22,6 +22,7 @@ struct world_config {
     int nranks;
     unsigned nslots;
     bool reaches; /* receivers can read the senders' memory; else only those of even senders */
+    bool opens;   /* that memory is opened: by all peers, or by even ones */
     bool system;  /* ordering accesses of scope .sys */
     bool narrow;  /* programs do not fit in shared memory */
     int ngpus;    /* 2: rank r is on GPU r % 2, and `system` must be set; buffers are on GPU 0 */

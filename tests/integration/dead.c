@@ -48,7 +48,7 @@ static void check_idle(const char *hosts, const char *how)
 {
     const int last = (int)strlen(hosts) - 1;
     REQUIRE(start(hosts, how));
-    usleep(100000); /* the others wait in their call, most likely */
+    usleep(500000); /* the others wait in their call, most likely */
     REQUIRE(kill(job.ranks[last].pid, SIGKILL) == 0);
     for (int r = 1; r < last; r++)
         CHECK_MESSAGE(ends(r), "%s %s: rank %d waits for ever", hosts, how, r);
@@ -70,6 +70,18 @@ TEST(dead, a_rank_of_the_host_of_the_one_that_makes_no_call_is_named)
 TEST(dead, a_rank_is_named_with_which_nobody_has_had_a_connection)
 {
     check_idle("abc", "cold");
+}
+
+TEST(dead, a_rank_that_dies_in_the_call_of_those_that_wait_for_one_that_makes_none_is_named)
+{
+    static const char *const hosts[] = {"abc", "aab", "aba", "abcd"};
+    for (int i = 0; i < 4; i++) check_idle(hosts[i], "inside");
+}
+
+TEST(dead, a_rank_that_dies_in_the_first_call_while_another_one_makes_none_is_named)
+{
+    check_idle("abc", "first");
+    check_idle("aba", "first");
 }
 
 static void check_right(const char *hosts, const char *how, int continues)

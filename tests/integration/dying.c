@@ -27,12 +27,13 @@ static const char *sum_ranks(tuttiComm_t comm, tuttiResult_t *result)
     return *result == tuttiSuccess && sum != nranks * (nranks + 1) / 2 ? "a wrong sum" : NULL;
 }
 
-static const char *wait_for_idle(tuttiComm_t comm, bool warm, tuttiResult_t *result)
+/* inside: the last rank makes the call, too. */
+static const char *wait_for_idle(tuttiComm_t comm, bool warm, bool inside, tuttiResult_t *result)
 {
     if (warm && sum_ranks(comm, result)) return "a wrong sum before";
     if (warm && *result != tuttiSuccess) return "the call before has failed";
     say_ready();
-    if (rank == 0 || rank == nranks - 1)
+    if (rank == 0 || (rank == nranks - 1 && !inside))
         for (;;) pause();
     return sum_ranks(comm, result);
 }
@@ -134,8 +135,10 @@ static const char *hear_elsewhere(tuttiComm_t comm, tuttiResult_t *result)
 const char *dying(tuttiComm_t comm, const char *how, tuttiResult_t *result)
 {
     if (tuttiCommUserRank(comm, &rank) || tuttiCommCount(comm, &nranks)) return "no rank";
-    if (!strcmp(how, "idle")) return wait_for_idle(comm, true, result);
-    if (!strcmp(how, "cold")) return wait_for_idle(comm, false, result);
+    if (!strcmp(how, "idle")) return wait_for_idle(comm, true, false, result);
+    if (!strcmp(how, "cold")) return wait_for_idle(comm, false, false, result);
+    if (!strcmp(how, "inside")) return wait_for_idle(comm, true, true, result);
+    if (!strcmp(how, "first")) return wait_for_idle(comm, false, true, result);
     if (!strcmp(how, "late")) return come_late(comm, result);
     if (!strcmp(how, "root")) return reduce_to_one(comm, result);
     if (!strcmp(how, "stopped")) return stop_in_the_middle(comm, result);

@@ -8,6 +8,8 @@
  *   idle     after a call of all, rank 0 makes no call, and the last rank waits to be killed; the
  *            others make a call of all
  *   cold     the same without a call before
+ *   inside   like idle, but the last rank makes the call, too, and is killed in it
+ *   first    like inside, without a call before
  *   late     rank 0 and the last rank come to the call only after 8 s, and the result is right
  *   root     rank 1 waits for its sum; the last rank has done its part and exits at once; rank 0
  *            comes after 8 s, and the result is right

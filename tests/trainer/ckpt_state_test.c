@@ -28,7 +28,7 @@ static tr_status write_state(char *path, const char *step, const char *skipped)
     close(fd);
     TR_TRY(tr_safetensors_create(&writer, path, &tensor, 1, rows, 6, false));
     const tr_status status = tr_safetensors_put(writer, 0, 0, numbers, 2);
-    if (status == TR_OK) return tr_safetensors_commit(writer);
+    if (status == TR_OK) return tr_safetensors_commit(writer, &(bool){false});
     tr_safetensors_discard(writer);
     return status;
 }

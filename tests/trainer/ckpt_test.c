@@ -27,7 +27,7 @@ static tr_status write_file(const struct bench *b, const char *path)
     TR_TRY(tr_safetensors_create(&writer, path, b->tensors, 2, notes, 2, false));
     tr_status status = tr_safetensors_put(writer, 0, 0, b->a, 6);
     if (status == TR_OK) status = tr_safetensors_put(writer, 1, 0, b->b, 5);
-    if (status == TR_OK) return tr_safetensors_commit(writer);
+    if (status == TR_OK) return tr_safetensors_commit(writer, &(bool){false});
     tr_safetensors_discard(writer);
     return status;
 }
@@ -285,7 +285,7 @@ TEST(safetensors, a_file_that_is_not_complete_leaves_the_old_one)
     const float other[6] = {1, 2, 3, 4, 5, 6};
     REQUIRE(tr_safetensors_create(&writer, b.path, b.tensors, 2, notes, 2, false) == TR_OK);
     CHECK(tr_safetensors_put(writer, 0, 0, other, 6) == TR_OK);
-    CHECK(tr_safetensors_commit(writer) < 0);
+    CHECK(tr_safetensors_commit(writer, &(bool){false}) < 0);
     CHECK_MESSAGE(strstr(tr_error(), "0 of 5 numbers of second.bias"), "%s", tr_error());
     CHECK(access(b.temporary, F_OK) != 0);
     float x[6], y[5];
@@ -334,7 +334,7 @@ TEST(safetensors, a_file_whose_temporary_name_was_taken_gets_no_name)
     REQUIRE(tr_safetensors_put(writer, 1, 0, b.b, 5) == TR_OK);
     REQUIRE(unlink(b.temporary) == 0);
     write_bytes(b.temporary, (const unsigned char *)"other", 5);
-    CHECK(tr_safetensors_commit(writer) < 0);
+    CHECK(tr_safetensors_commit(writer, &(bool){false}) < 0);
     CHECK_MESSAGE(strstr(tr_error(), "was removed or replaced while it was written"), "%s",
                   tr_error());
     CHECK_EQ(access(b.temporary, F_OK), 0);

@@ -265,6 +265,28 @@ TEST(log, text_of_any_language_is_shown_and_what_no_terminal_should_get_is_not)
     }
 }
 
+TEST(log, a_file_that_another_run_writes_is_refused_and_keeps_its_lines)
+{
+    char path[] = "/tmp/tutti-log-XXXXXX", line[64] = "";
+    const int fd = mkstemp(path);
+    struct tr_log log, other;
+    REQUIRE(fd >= 0 && tr_log_open(&log, true, 1, path, false) == TR_OK);
+    tr_log_run(&log, 0, "{\"kind\": \"run\", \"version\": 1}");
+    for (int append = 0; append < 2; ++append) {
+        CHECK(tr_log_open(&other, true, 1, path, append) < 0);
+        CHECK_MESSAGE(strstr(tr_error(), "another run writes its log there"), "%s", tr_error());
+    }
+    tr_log_close(&log);
+    CHECK(read(fd, line, sizeof line - 1) > 0);
+    CHECK_STR(line, "{\"kind\": \"run\", \"version\": 1}\n");
+    CHECK(tr_log_open(&other, true, 1, path, true) == TR_OK);
+    tr_log_close(&other);
+    CHECK(tr_log_open(&other, true, 1, "/tmp", true) < 0);
+    CHECK_MESSAGE(strstr(tr_error(), "expected the name of a file"), "%s", tr_error());
+    close(fd);
+    unlink(path);
+}
+
 TEST(log, a_perplexity_beyond_all_numbers_is_null)
 {
     char path[] = "/tmp/tutti-log-XXXXXX", line[256] = "";

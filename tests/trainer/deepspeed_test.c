@@ -48,7 +48,7 @@ TEST(deepspeed, files_that_people_have_set_what_they_say)
          "lr=5e-5 schedule=warmup-decay-lr start-lr=0.2 warmup=70 warmup-type=linear steps=700 "
          "beta1=0.8 beta2=0.99 decay=2e-7 zero=3 clip=0.7 accumulate=2",
          4, 24, 3},
-        {"generator.json", "lr=0.0004 beta1=0.6 beta2=0.99 decay=0", 2, 48, 8},
+        {"generator.json", "lr=0.0004 beta1=0.6 beta2=0.99 decay=0 clip=0", 2, 48, 8},
         {"commented.json",
          "optimizer=muon lr=0.03 momentum=0.9 decay=0.05 adjust-lr=original tp=2 ulysses=2 "
          "layers=3 heads=8",
@@ -155,6 +155,24 @@ TEST(deepspeed, bad_files_are_named)
     }
 }
 
+/* Longer than any name that it could be compared with, letter by letter. */
+TEST(deepspeed, a_key_of_a_megabyte_is_like_no_other)
+{
+    enum { LETTERS = 1000000 };
+    struct tr_config config;
+    char *text = malloc(LETTERS + 8), *key = text ? text + 2 : NULL;
+    REQUIRE(text);
+    memcpy(text, "{\"", 2);
+    memset(key, 'l', LETTERS);
+    memcpy(key + LETTERS, "\": 1}", 6);
+    CHECK(read_text(&config, text) < 0);
+    CHECK_MESSAGE(strstr(tr_error(), "lll") && !strstr(tr_error(), "did you mean"), "%s",
+                  tr_error());
+    key[LETTERS] = 0;
+    CHECK_EQ(tr_config_distance(key, "layers"), 100);
+    free(text);
+}
+
 TEST(deepspeed, a_file_with_a_zero_byte_is_refused)
 {
     char path[] = "/tmp/tutti-config-XXXXXX";
@@ -254,6 +272,7 @@ TEST(deepspeed, an_option_under_its_own_name_wins_over_what_deepspeed_takes_for_
         {"\"adjust-lr\": \"spectral-unclamped\"", "\"optimizer\": {\"type\": \"Muon\"}",
          "spectral-unclamped"},
         {"\"beta1\": 0.5", "\"optimizer\": {\"type\": \"Adam\"}", "0.5"},
+        {"\"clip\": 0.5", "\"optimizer\": {\"type\": \"Adam\"}", "0.5"},
         {"\"beta1\": 0.5", "\"optimizer\": {\"params\": {\"betas\": [0.5, 0.9]}}", "0.5"},
         {"\"beta1\": 0.5", "\"optimizer\": {\"params\": {\"betas\": [0.9, 0.9]}}", ""},
         {"\"beta2\": 0.5", "\"optimizer\": {\"params\": {\"betas\": [0.9, 0.9]}}", ""},

@@ -82,7 +82,7 @@ static bool write_other(const char *path)
     struct tr_safetensors_writer *writer;
     if (tr_safetensors_create(&writer, path, &tensor, 1, rows, 5, false) < 0) return false;
     if (tr_safetensors_put(writer, 0, 0, &zero, 1) == TR_OK)
-        return tr_safetensors_commit(writer) == TR_OK;
+        return tr_safetensors_commit(writer, &(bool){false}) == TR_OK;
     tr_safetensors_discard(writer);
     return false;
 }

@@ -44,7 +44,7 @@ static bool write_file(const char *folder, const struct file *file)
     if (tr_safetensors_create(&writer, path, &tensor, 1, rows, file->loss[0] ? 8 : 7, false) < 0)
         return false;
     if (tr_safetensors_put(writer, 0, 0, &zero, 1) == TR_OK)
-        return tr_safetensors_commit(writer) == TR_OK;
+        return tr_safetensors_commit(writer, &(bool){false}) == TR_OK;
     tr_safetensors_discard(writer);
     return false;
 }
@@ -318,6 +318,32 @@ TEST(keep, an_older_one_is_not_taken_where_the_folder_cannot_be_read)
     }
     CHECK_EQ(other_run.entries, 0);
     check_found(folder, 5);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    CHECK(system(command) == 0);
+}
+
+TEST(keep, nothing_is_removed_or_proposed_where_the_folder_cannot_be_read)
+{
+    static const struct file files[] = {
+        {1, "1", "", "7"}, {5, "1", "", "7"}, {9, "1", "", "7"}, {12, "1", "", "7"}};
+    const struct tr_state now = {.run = 1, .start = 1, .step = 12};
+    char folder[] = "/tmp/tutti-keep-XXXXXX", path[PATH_MAX], command[64];
+    REQUIRE(mkdtemp(folder));
+    for (int i = 0; i < 4; i++) REQUIRE(write_file(folder, &files[i]));
+    for (int entries = 1; entries <= 7; entries++) { /* a reading of 6 entries and an end */
+        other_run.entries = entries;
+        tr_ckpt_keep(folder, NULL, &now, 1);
+        CHECK_EQ(other_run.entries, 0);
+        for (int i = 0; i < 4; i++) {
+            path_of(folder, files[i].step, path);
+            CHECK_MESSAGE(access(path, F_OK) == 0, "%d: %s", entries, path);
+        }
+        other_run.entries = entries;
+        CHECK(tr_ckpt_propose_older("resume", path, tr_fail("a wrong checksum")) < 0);
+        CHECK_MESSAGE(strstr(tr_error(), "a wrong checksum; older ones cannot be looked for") &&
+                          strstr(tr_error(), "to its end (Input/output error)"),
+                      "%s", tr_error());
+    }
     snprintf(command, sizeof command, "rm -r %s", folder);
     CHECK(system(command) == 0);
 }

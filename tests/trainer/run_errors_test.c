@@ -229,6 +229,24 @@ TEST(run, ranks_with_different_options_or_data_are_told_so)
     teardown(&b);
 }
 
+/* As on hosts whose processors differ: replicas that compute with other code drift apart, and the
+ * checkpoint, which tells, would be refused. */
+TEST(run, ranks_with_different_processors_take_the_code_that_all_can_run)
+{
+    struct bench b;
+    char script[256];
+    REQUIRE(setup(&b));
+    CHECK(train_by_shell(1, "$train --steps=1", b.output) == 0);
+    const int has_newer = count(b.output, "vector code baseline") == 0;
+    snprintf(script, sizeof script,
+             "$train --steps=4 --dp=2 --checkpoint=%s $([ $RANK = 1 ] && echo --cpu=baseline)",
+             b.folder);
+    CHECK_MESSAGE(train_by_shell(2, script, b.output) == 0, "%s", b.output);
+    CHECK_EQ(count(b.output, "vector code baseline, 1 thread"), 1);
+    CHECK_EQ(count(b.output, "note: all ranks take the vector code baseline"), has_newer);
+    teardown(&b);
+}
+
 /* Rank 1 kills itself when its first steps are logged; the others must end, and say who died. */
 static void check_killed(const char *layout)
 {

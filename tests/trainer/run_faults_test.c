@@ -39,6 +39,26 @@ TEST(run, no_training_goes_on_after_the_last_step)
     teardown(&b);
 }
 
+/* Its name may be gone after a crash of the host, and so may that of the one before. */
+TEST(run, nothing_is_removed_for_a_checkpoint_whose_folder_is_not_synced)
+{
+    struct bench b;
+    char path[64];
+    REQUIRE(setup(&b));
+    train_with(&b, "folder:2-3", "--steps=4 --every=1 --keep=1");
+    CHECK_EQ(count(b.output, "cannot be synced (No space left on device)"), 2);
+    CHECK_EQ(count(b.output, "there may be no checkpoint of step 2"), 1);
+    CHECK_EQ(count(b.output, "there may be no checkpoint of step 3"), 1);
+    const char *removed = strstr(b.output, "removed ");
+    const char *last = strstr(b.output, "step-00000004.safetensors");
+    CHECK_MESSAGE(last && removed > last, "%s", b.output); /* all three, when it is synced again */
+    for (int step = 1; step <= 4; ++step) {
+        snprintf(path, sizeof path, "%s/step-%08d.safetensors", b.folder, step);
+        CHECK_EQ(access(path, F_OK), step == 4 ? 0 : -1);
+    }
+    teardown(&b);
+}
+
 /* Three saves of five find no room. */
 TEST(run, no_more_of_a_save_is_waited_for_than_is_under_way)
 {

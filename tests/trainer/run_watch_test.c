@@ -158,5 +158,8 @@ TEST(run, a_log_that_was_cut_in_a_line_goes_on_behind_the_last_whole_one)
     CHECK_STR(b.output, "5\n5\n");
     snprintf(command, sizeof command, "--plot=%s/p.svg --plot-logs=%s/log", b.folder, b.folder);
     CHECK_MESSAGE(train(1, command, b.output) == 0, "%s", b.output);
+    snprintf(command, sizeof command, "--plot=%s/p.svg --plot-logs=%s/log,", b.folder, b.folder);
+    CHECK(train(1, command, b.output) == 1);
+    CHECK_MESSAGE(count(b.output, "one of the names is empty") == 1, "%s", b.output);
     teardown(&b);
 }

@@ -166,7 +166,11 @@ static tr_status train(struct tr_engine *e, const struct layout *l)
     /* What one rank wrote before, and again from this layout. */
     snprintf(path, sizeof path, "%.*s/%s1/step-00000002.safetensors",
              (int)(strrchr(l->folder, '/') - l->folder), l->folder, l->llama ? "llama" : "gpt2");
-    TR_TRY(tr_ckpt_load(e, "resume", path, &state));
+    struct tr_safetensors *file = NULL;
+    if (e->mesh->rank == 0) TR_TRY(tr_ckpt_open(path, &file));
+    const tr_status status = tr_ckpt_load(e, "resume", file, &state);
+    tr_safetensors_close(file);
+    TR_TRY(status);
     state.step = 3;
     return save(e, l->folder, &state);
 }

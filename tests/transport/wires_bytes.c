@@ -267,7 +267,8 @@ TEST(wires_bytes, that_wait_do_not_keep_back_credits)
     for (int i = 0; i < 3; i++) {
         struct tt_message message;
         REQUIRE(wired_peek(&all, 0, 1, 0, &message));
-        if (i == 0) REQUIRE(back->ops->publish_direct(back, &no_memory, data, sizeof data, 1));
+        for (int n = 0; i == 0 && n < 2; n++) /* more than the kernel ever takes at once */
+            REQUIRE(back->ops->publish_direct(back, &no_memory, data, sizeof data, 1));
         if (i == 0) CHECK(!tt_wires_flushed(all.wires[1]));
         rx->ops->release(rx);
     }

@@ -123,3 +123,43 @@ TEST(wires_seek, a_rank_that_is_told_of_another_one_finds_out_itself)
         close_all(&all);
     }
 }
+
+/* A call may end while a rank has refused once. The thread that looks at communicators at rest
+ * looks often only while it seeks. */
+TEST(wires_seek, a_search_that_is_not_gone_on_with_needs_no_more_looks)
+{
+    struct wired all;
+    const int other = 2;
+    const struct tt_missing missing = {.is_missing = is_rank, .arg = &other};
+    const int64_t deadline_ns = tt_deadline_ns(LONG_MS);
+    REQUIRE(open_all(&all, 3));
+    leave(&all, 2);
+    while (!all.wires[0]->seek.nrefused && !tt_expired(deadline_ns)) {
+        const bool soon = tt_wires_seek_gone(all.wires[0], &missing);
+        CHECK_EQ(soon, all.wires[0]->seek.fd >= 0 || all.wires[0]->seek.nrefused);
+        usleep(1000);
+    }
+    CHECK_EQ(all.wires[0]->seek.nrefused, 1);
+    CHECK_EQ(tt_wires_listen(all.wires[0]), TT_OK);
+    close_all(&all);
+}
+
+/* A rank without a call connects for as long as its peer does not answer. */
+TEST(wires_seek, a_rank_that_refuses_a_connection_that_is_being_made_is_gone)
+{
+    struct wired all;
+    const int64_t deadline_ns = tt_deadline_ns(LONG_MS);
+    const char *text;
+    REQUIRE(open_all(&all, 3));
+    leave(&all, 2);
+    REQUIRE(tt_wire_to(all.wires[1], 2));
+    tt_fabric_note_gone(all.ranks.fabrics[1], 2, "rank 0 says so");
+    CHECK_EQ(tt_fabric_gone(all.ranks.fabrics[1], &text), -1);
+    while (tt_fabric_gone(all.ranks.fabrics[1], &text) < 0 && !tt_expired(deadline_ns)) {
+        REQUIRE(tt_wires_listen(all.wires[1]) >= 0);
+        usleep(1000);
+    }
+    CHECK_EQ(tt_fabric_gone(all.ranks.fabrics[1], &text), 2);
+    CHECK_EQ(tt_fabric_check(all.ranks.fabrics[1]), TT_OK);
+    close_all(&all);
+}

@@ -11,6 +11,7 @@
 #include "../config.h"
 #include "../engine.h"
 #include "../watch/spikes.h"
+#include "safetensors.h"
 
 /* What a checkpoint holds beside tensors and options. */
 struct tr_state {
@@ -43,6 +44,7 @@ struct tr_hold {
     bool is_lost;   /* the lock was given up for that of a folder that was mounted again, and is not
                      * held any more */
     uint64_t owner; /* a number of this process, which saves write into `.lock` */
+    bool is_unsynced; /* the newest checkpoint's name may not be on the disk: the older ones stay */
 };
 #define TR_NO_HOLD                                                                                 \
     {                                                                                              \
@@ -108,7 +110,8 @@ void tr_ckpt_give_up(struct tr_save *save);
  * runs, of older versions, of later steps, of steps behind state->after that another start has
  * written, and those that cannot be read are not counted, and stay; so are links, and files whose
  * name is not the run's own for the step that they hold. What cannot be removed is told, and
- * nothing is where the folder is not the one that is held (NULL: any is). One rank calls it. */
+ * nothing is where the folder is not the one that is held (NULL: any is), or is_unsynced. One rank
+ * calls it. */
 void tr_ckpt_keep(const char *folder, struct tr_hold *hold, const struct tr_state *state,
                   int64_t keep);
 
@@ -154,12 +157,16 @@ void tr_ckpt_survey(const char *folder, uint64_t run, uint64_t *start, char *nam
  * `status`. */
 tr_status tr_ckpt_propose_older(const char *option, const char *path, tr_status status);
 
-/* The options the checkpoint was written with, as JSON; free() it. */
-TR_NODISCARD tr_status tr_ckpt_read_options(const char *path, char **options);
+/* Opens a checkpoint of tutti-train; tr_safetensors_close it. What is read of it is of this file,
+ * also where its name becomes another one's, or goes. */
+TR_NODISCARD tr_status tr_ckpt_open(const char *path, struct tr_safetensors **file);
 
-/* Fills the store and the state from the file, which rank 0 reads. The error of a damaged file
- * proposes an older one, as a value of the option. Collective. */
-TR_NODISCARD tr_status tr_ckpt_load(struct tr_engine *engine, const char *option, const char *path,
-                                    struct tr_state *state);
+/* The options the checkpoint was written with, as JSON; free() it. */
+TR_NODISCARD tr_status tr_ckpt_read_options(const struct tr_safetensors *file, char **options);
+
+/* Fills the store and the state from the file of rank 0; others pass NULL. The error of a damaged
+ * file proposes an older one, as a value of the option. Collective. */
+TR_NODISCARD tr_status tr_ckpt_load(struct tr_engine *engine, const char *option,
+                                    const struct tr_safetensors *file, struct tr_state *state);
 
 #endif

@@ -55,7 +55,8 @@ static bool is_written(DIR *entries, const char *name)
 static tr_status find_own(DIR *entries, const char *folder, const struct tr_state *now,
                           struct list *list)
 {
-    for (const struct dirent *entry; (entry = readdir(entries));) {
+    int error = 0;
+    for (const struct dirent *entry; (entry = tr_ckpt_next(entries, &error));) {
         char path[PATH_MAX];
         struct tr_state state;
         long long step;
@@ -67,7 +68,8 @@ static tr_status find_own(DIR *entries, const char *folder, const struct tr_stat
         if (!append(list, entry->d_name, &state))
             return tr_fail("out of memory for the list of checkpoints");
     }
-    return TR_OK;
+    return error ? tr_fail("%s: the folder cannot be read to its end (%s)", folder, strerror(error))
+                 : TR_OK;
 }
 
 static int newest_first(const void *a, const void *b)
@@ -113,6 +115,7 @@ void tr_ckpt_keep(const char *folder, struct tr_hold *hold, const struct tr_stat
                   int64_t keep)
 {
     struct list list = {0};
+    if (hold && hold->is_unsynced) return;
     DIR *entries = opendir(folder);
     tr_status status = entries ? TR_OK : tr_fail("%s: %s", folder, strerror(errno));
     if (status == TR_OK && hold) status = tr_ckpt_check_hold(folder, hold);

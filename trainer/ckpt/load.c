@@ -36,7 +36,7 @@ static tr_status hand_out(const struct tr_engine *e, struct tr_part_id id, size_
     return TR_OK;
 }
 
-static tr_status open_checked(const char *path, struct tr_safetensors **file)
+tr_status tr_ckpt_open(const char *path, struct tr_safetensors **file)
 {
     TR_TRY(tr_safetensors_open(file, path));
     const char *version = tr_safetensors_metadata(*file, TR_CKPT_KEY);
@@ -53,16 +53,13 @@ static tr_status open_checked(const char *path, struct tr_safetensors **file)
     return status;
 }
 
-tr_status tr_ckpt_read_options(const char *path, char **options)
+tr_status tr_ckpt_read_options(const struct tr_safetensors *file, char **options)
 {
-    struct tr_safetensors *file;
-    TR_TRY(open_checked(path, &file));
     const char *text = tr_safetensors_metadata(file, "options");
     *options = text ? strdup(text) : NULL;
-    const tr_status status =
-        *options ? TR_OK : tr_fail("%s: does not say the options it was written with", path);
-    tr_safetensors_close(file);
-    return status;
+    return *options ? TR_OK
+                    : tr_fail("%s: does not say the options it was written with",
+                              tr_safetensors_path(file));
 }
 
 static tr_status read_number(const struct tr_safetensors *file, const char *path, const char *key,
@@ -142,7 +139,7 @@ static tr_status read_state(const struct tr_safetensors *file, const char *path,
 tr_status tr_ckpt_read_state(const char *path, struct tr_state *state)
 {
     struct tr_safetensors *file;
-    TR_TRY(open_checked(path, &file));
+    TR_TRY(tr_ckpt_open(path, &file));
     const tr_status status = read_state(file, path, state);
     tr_safetensors_close(file);
     return status;
@@ -152,7 +149,7 @@ tr_status tr_ckpt_read_whole(const char *path, const uint64_t *run)
 {
     struct tr_safetensors *file;
     struct tr_state state;
-    TR_TRY(open_checked(path, &file));
+    TR_TRY(tr_ckpt_open(path, &file));
     tr_status status = read_state(file, path, &state);
     if (status == TR_OK && run && state.run != *run)
         status = tr_fail("%s: run %016llx, expected %016llx", path, (unsigned long long)state.run,
@@ -188,17 +185,16 @@ static tr_status share_state(const struct tr_mesh *mesh, struct tr_state *state)
         "sharing what the checkpoint holds beside tensors");
 }
 
-tr_status tr_ckpt_load(struct tr_engine *e, const char *option, const char *path,
+tr_status tr_ckpt_load(struct tr_engine *e, const char *option, const struct tr_safetensors *file,
                        struct tr_state *state)
 {
-    struct tr_safetensors *file = NULL;
+    const char *path = file ? tr_safetensors_path(file) : "";
     float *whole = NULL;
     struct tr_parts parts = {0};
     tr_status status = take_room(e->store.params, &whole);
     if (status == TR_OK) status = tr_parts_list(&e->store, &parts);
-    if (status == TR_OK && e->mesh->rank == 0) {
-        status = open_checked(path, &file);
-        if (status == TR_OK) status = read_state(file, path, state);
+    if (status == TR_OK && file) {
+        status = read_state(file, path, state);
         if (status < 0) status = tr_ckpt_propose_older(option, path, status);
     }
     status = tr_mesh_agree(e->mesh, status);
@@ -206,7 +202,6 @@ tr_status tr_ckpt_load(struct tr_engine *e, const char *option, const char *path
     if (status == TR_OK) status = read_tensors(e, option, path, file, &parts, whole);
     if (status == TR_OK) status = share_state(e->mesh, state);
     if (status == TR_OK) status = tr_store_publish(&e->store);
-    tr_safetensors_close(file);
     tr_parts_free(&parts);
     free(whole);
     return status;

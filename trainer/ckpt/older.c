@@ -31,13 +31,16 @@ static bool is_older(const struct older *a, const struct older *b)
 }
 
 /* The newest that is older than *last and of a step before `step`, and of that run (NULL: any),
- * which becomes *last. False where there is none. */
-static bool find_older(const char *where, long long step, const uint64_t *run, struct older *last)
+ * which becomes *last. False where there is none; *error is 0, or what errno was where the folder
+ * cannot be read to its end. */
+static bool find_older(const char *where, long long step, const uint64_t *run, struct older *last,
+                       int *error)
 {
     struct older newest = {.path = ""}, file;
     DIR *folder = opendir(where);
+    *error = folder ? 0 : errno;
     if (!folder) return false;
-    for (const struct dirent *entry; (entry = readdir(folder));) {
+    for (const struct dirent *entry; (entry = tr_ckpt_next(folder, error));) {
         struct tr_state state;
         if (!tr_ckpt_is_named(entry->d_name, "", &file.step) || file.step >= step) continue;
         if (snprintf(file.path, sizeof file.path, "%s/%s", where, entry->d_name) >=
@@ -48,6 +51,7 @@ static bool find_older(const char *where, long long step, const uint64_t *run, s
         if (is_older(&file, last) && (!newest.path[0] || is_older(&newest, &file))) newest = file;
     }
     closedir(folder);
+    if (*error) return false;
     if (newest.path[0]) *last = newest;
     return newest.path[0];
 }
@@ -61,7 +65,8 @@ static tr_status propose(const char *option, const char *path, const char *folde
     /* older versions' files name none */
     const bool has_run = tr_ckpt_read_state(path, &damaged) == TR_OK && damaged.run;
     const uint64_t *run = has_run ? &damaged.run : NULL;
-    while (find_older(folder, step, run, &older)) {
+    int error;
+    while (find_older(folder, step, run, &older, &error)) {
         if (tr_ckpt_read_whole(older.path, run) < 0) continue;
         const char *doubt = !has_run                       ? ", perhaps of another run"
                             : older.start != damaged.start ? ", of another start"
@@ -69,6 +74,9 @@ static tr_status propose(const char *option, const char *path, const char *folde
         return tr_fail("%s; an older checkpoint that is whole is that of step %lld%s: --%s=%s",
                        story, older.step, doubt, option, older.path);
     }
+    if (error)
+        return tr_fail("%s; older ones cannot be looked for: %s cannot be read to its end (%s)",
+                       story, folder, strerror(error));
     return tr_fail("%s; no older checkpoint there is whole%s", story,
                    has_run ? " and of this run" : "");
 }

@@ -71,8 +71,9 @@ TR_NODISCARD tr_status tr_safetensors_sync(struct tr_safetensors_writer *writer)
  * the disk has it: commit, which does that else, has but to name it. */
 TR_NODISCARD tr_status tr_safetensors_finish(struct tr_safetensors_writer *writer);
 /* Ends a file that this process has created, of which every number was put. Failed or not, the
- * writer is gone; failed, so is the temporary file. */
-TR_NODISCARD tr_status tr_safetensors_commit(struct tr_safetensors_writer *writer);
+ * writer is gone; failed, so is the temporary file. *is_named: the file has its name, also where
+ * this fails because the folder cannot be synced. */
+TR_NODISCARD tr_status tr_safetensors_commit(struct tr_safetensors_writer *writer, bool *is_named);
 /* Frees the writer (may be NULL) of a process that joined; the file stays. */
 void tr_safetensors_leave(struct tr_safetensors_writer *writer);
 /* Removes the temporary file and the writer (may be NULL). */
@@ -83,6 +84,10 @@ struct tr_safetensors; /* an open file; owned by the opener */
 /* Reads and checks the whole header: its checksum (files of other programs have none), lengths,
  * types, shapes, ranges, no holes and no overlaps. */
 TR_NODISCARD tr_status tr_safetensors_open(struct tr_safetensors **file, const char *path);
+/* The path that it was opened by. */
+const char *tr_safetensors_path(const struct tr_safetensors *file);
+/* Whether the path is the file's now. */
+bool tr_safetensors_is_at(const struct tr_safetensors *file, const char *path);
 void tr_safetensors_close(struct tr_safetensors *file);
 
 /* Whether the header has a checksum, which was right. */

@@ -223,6 +223,18 @@ void tr_safetensors_close(struct tr_safetensors *file)
     free(file);
 }
 
+const char *tr_safetensors_path(const struct tr_safetensors *file)
+{
+    return file->path;
+}
+
+bool tr_safetensors_is_at(const struct tr_safetensors *file, const char *path)
+{
+    struct stat own, found;
+    return fstat(file->fd, &own) == 0 && stat(path, &found) == 0 && own.st_dev == found.st_dev &&
+           own.st_ino == found.st_ino;
+}
+
 bool tr_safetensors_is_sealed(const struct tr_safetensors *file)
 {
     return file->is_sealed;

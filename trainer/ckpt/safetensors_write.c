@@ -326,15 +326,20 @@ tr_status tr_safetensors_sync(struct tr_safetensors_writer *w)
     return fsync(w->fd) == 0 ? TR_OK : tr_fail("%s: %s", w->temporary, strerror(errno));
 }
 
-/* The new name itself must reach the disk, too. */
-static void sync_folder_of(const char *path)
+/* The new name itself must reach the disk, too. Some file systems cannot write a folder alone
+ * (EINVAL), and a folder that this user cannot read cannot be opened. */
+static tr_status sync_folder_of(const char *path)
 {
     char folder[PATH_MAX];
     folder_of(path, folder);
     const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return;
-    fsync(fd);
-    close(fd);
+    if (fd < 0 && errno == EACCES) return TR_OK;
+    const int error = fd < 0 || fsync(fd) < 0 ? errno : 0;
+    if (fd >= 0) close(fd);
+    if (!error || error == EINVAL || error == ENOTSUP) return TR_OK;
+    return tr_fail("%s is written, but %s cannot be synced (%s): a crash of the host may lose the "
+                   "name",
+                   path, folder, strerror(error));
 }
 
 /* Fails unless each number of each tensor was put once. */
@@ -358,26 +363,28 @@ tr_status tr_safetensors_finish(struct tr_safetensors_writer *w)
     return TR_OK;
 }
 
-/* Whether the temporary name is still this file's: a process of the same number, in another
- * container, may have taken it for the name of a dead one's. */
-static bool has_own_name(const struct tr_safetensors_writer *w)
+/* Fails where the temporary name is not this file's any more: a process of the same number, in
+ * another container, may have taken it for the name of a dead one's. */
+static tr_status check_name(struct tr_safetensors_writer *w)
 {
     struct stat own, named;
-    return fstat(w->fd, &own) == 0 && lstat(w->temporary, &named) == 0 &&
-           own.st_dev == named.st_dev && own.st_ino == named.st_ino;
+    const bool is_seen = fstat(w->fd, &own) == 0 && lstat(w->temporary, &named) == 0;
+    if (!is_seen && errno != ENOENT)
+        return tr_fail("%s: cannot be looked at: %s", w->temporary, strerror(errno));
+    if (is_seen && own.st_dev == named.st_dev && own.st_ino == named.st_ino) return TR_OK;
+    const tr_status status = tr_fail("%s was removed or replaced while it was written; give "
+                                     "each run a folder of its own",
+                                     w->temporary);
+    w->temporary[0] = 0; /* the other's stays */
+    return status;
 }
 
-static tr_status name_file(struct tr_safetensors_writer *w)
+static tr_status name_file(struct tr_safetensors_writer *w, bool *is_named)
 {
+    *is_named = false;
     TR_TRY(tr_safetensors_finish(w));
     if (w->nameless) TR_TRY(give_name(w));
-    if (!has_own_name(w)) {
-        const tr_status status = tr_fail("%s was removed or replaced while it was written; give "
-                                         "each run a folder of its own",
-                                         w->temporary);
-        w->temporary[0] = 0; /* the other's stays */
-        return status;
-    }
+    TR_TRY(check_name(w));
     const int fd = w->fd;
     w->fd = -1;
     if (close(fd) < 0) return tr_fail("%s: %s", w->temporary, strerror(errno));
@@ -385,14 +392,14 @@ static tr_status name_file(struct tr_safetensors_writer *w)
         return tr_fail("%s: %s%s", w->path, strerror(errno),
                        errno == EISDIR ? ", where the checkpoint is to be: rename or remove it"
                                        : "");
-    sync_folder_of(w->path);
     w->temporary[0] = 0;
-    return TR_OK;
+    *is_named = true;
+    return sync_folder_of(w->path);
 }
 
-tr_status tr_safetensors_commit(struct tr_safetensors_writer *w)
+tr_status tr_safetensors_commit(struct tr_safetensors_writer *w, bool *is_named)
 {
-    const tr_status status = name_file(w);
+    const tr_status status = name_file(w, is_named);
     tr_safetensors_discard(w);
     return status;
 }

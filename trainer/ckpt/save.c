@@ -282,7 +282,9 @@ static void end_file(struct tr_save *s)
     note(s, tr_safetensors_finish(s->writer));
     if (s->status == TR_OK && s->hold) note(s, tr_ckpt_check_hold(s->folder, s->hold));
     if (s->status < 0) return; /* free_save removes the file */
-    note(s, tr_safetensors_commit(s->writer));
+    bool is_named;
+    note(s, tr_safetensors_commit(s->writer, &is_named));
+    if (s->hold && is_named) s->hold->is_unsynced = s->status < 0;
     s->writer = NULL;
     if (s->status < 0) return;
     printf("wrote %s\n", s->path);

@@ -28,14 +28,15 @@ static void update_part(const struct tr_optimizer *how, const struct tr_tensor_p
     float *w = piece->w, *m = piece->states[0], *v = piece->states[1];
     const float *g = (const float *)piece->g;
     const float scale = (float)piece->scale, lr = (float)how->lr, eps = (float)how->eps;
-    const float beta1 = (float)how->beta1, beta2 = (float)how->beta2;
+    const float keep1 = (float)how->beta1, take1 = (float)(1 - how->beta1);
+    const float keep2 = (float)how->beta2, take2 = (float)(1 - how->beta2);
     const float correct1 = (float)(1 / (1 - pow(how->beta1, (double)how->t)));
     const float correct2 = (float)(1 / (1 - pow(how->beta2, (double)how->t)));
     const float shrink = 1 - lr * (float)piece->decay;
     for (size_t i = 0; i < n; ++i) {
         const float gradient = g[i] * scale;
-        m[i] = beta1 * m[i] + (1 - beta1) * gradient;
-        v[i] = beta2 * v[i] + (1 - beta2) * gradient * gradient;
+        m[i] = keep1 * m[i] + take1 * gradient;
+        v[i] = keep2 * v[i] + take2 * gradient * gradient;
         const float mean = m[i] * correct1, square = v[i] * correct2;
         w[i] = shrink * w[i] - lr * mean / (sqrtf(square) + eps);
     }

@@ -219,6 +219,10 @@ struct tr_backend {
 /* The best table this processor can run, or the one called `name`; NULL when there is none of that
  * name or the processor cannot run it. */
 const struct tr_backend *tr_backend_choose(const char *name);
+/* Which vector code such a table has, newer ones have higher numbers from 0 on; and the table of a
+ * number. A processor that runs one runs all below. */
+int tr_backend_level(const struct tr_backend *backend);
+const struct tr_backend *tr_backend_at(int level);
 
 /* Queries and keys that attention takes at a time, and the floats of scratch that a call of this
  * shape needs (it grows with the keys, up to TR_ATTENTION_KEYS, and with nothing else). */

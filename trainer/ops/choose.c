@@ -32,6 +32,9 @@ static int runs_v4(void)
            __builtin_cpu_supports("avx512vl");
 }
 
+static const struct tr_backend *const backends[] = {&tr_backend_baseline, &tr_backend_v3,
+                                                    &tr_backend_v4};
+
 const struct tr_backend *tr_backend_choose(const char *name)
 {
     const int any = !name[0];
@@ -41,8 +44,22 @@ const struct tr_backend *tr_backend_choose(const char *name)
     return NULL;
 }
 #else
+static const struct tr_backend *const backends[] = {&tr_backend_baseline};
+
 const struct tr_backend *tr_backend_choose(const char *name)
 {
     return !name[0] || !strcmp(name, "baseline") ? &tr_backend_baseline : NULL;
 }
 #endif
+
+int tr_backend_level(const struct tr_backend *backend)
+{
+    int level = 0;
+    while (backends[level] != backend) ++level;
+    return level;
+}
+
+const struct tr_backend *tr_backend_at(int level)
+{
+    return backends[level];
+}

@@ -53,14 +53,15 @@ static void measure(const struct tr_optimizer *how, const struct tr_tensor_piece
 {
     const struct terms terms = terms_of(how, piece);
     const float scale = (float)piece->scale;
-    const float beta1 = (float)how->beta1, beta2 = (float)how->beta2;
+    const float keep1 = (float)how->beta1, take1 = (float)(1 - how->beta1);
+    const float keep2 = (float)how->beta2, take2 = (float)(1 - how->beta2);
     const float *w = piece->w, *g = (const float *)piece->g;
     float *m = piece->states[0], *v = piece->states[1];
     double weights[LANES_OF_SUMS] = {0}, directions[LANES_OF_SUMS] = {0};
     for (size_t i = 0; i < piece->count; ++i) {
         const float gradient = g[i] * scale;
-        m[i] = beta1 * m[i] + (1 - beta1) * gradient;
-        v[i] = beta2 * v[i] + (1 - beta2) * gradient * gradient;
+        m[i] = keep1 * m[i] + take1 * gradient;
+        v[i] = keep2 * v[i] + take2 * gradient * gradient;
         const double u = (double)direction(w[i], m[i], v[i], terms);
         weights[i % LANES_OF_SUMS] += (double)w[i] * (double)w[i];
         directions[i % LANES_OF_SUMS] += u * u;

@@ -39,7 +39,8 @@ static void prepare_part(const struct tr_optimizer *how, const struct tr_tensor_
                          const double *sums)
 {
     (void)sums;
-    const float scale = (float)piece->scale, keep = (float)how->momentum, take = 1 - keep;
+    const float scale = (float)piece->scale;
+    const float keep = (float)how->momentum, take = (float)(1 - how->momentum);
     float *g = (float *)piece->g, *m = piece->states[0];
     for (size_t i = 0; i < piece->count; ++i) {
         const float gradient = g[i] * scale;

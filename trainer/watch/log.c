@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -90,15 +91,37 @@ static tr_status look_at_file(const char *path)
     return status;
 }
 
+/* Locks the file, so that no other run writes to it, and makes it ready for the first line. The
+ * lock goes with the descriptor. File systems without locks have none. */
+static tr_status take_file(int fd, const char *path, bool append)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0) return tr_fail("--log=%s: %s", path, strerror(errno));
+    if (!S_ISREG(st.st_mode)) return TR_OK;
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+        return tr_fail("--log=%s: another run writes its log there; wait for its end, or give "
+                       "another file",
+                       path);
+    TR_TRY(look_at_file(path));
+    if (!append && ftruncate(fd, 0) < 0)
+        return tr_fail("--log=%s: cannot be emptied: %s", path, strerror(errno));
+    return TR_OK;
+}
+
 tr_status tr_log_open(struct tr_log *log, bool speaks, int64_t every, const char *path, bool append)
 {
     *log = (struct tr_log){
         .speaks = speaks, .every = every, .path = path, .last_time = tr_clock_seconds()};
     if (!speaks || !path[0]) return TR_OK;
-    TR_TRY(look_at_file(path));
-    log->file = fopen(path, append ? "a" : "w");
-    if (!log->file) return tr_fail("--log=%s: %s", path, strerror(errno));
-    return TR_OK;
+    const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return tr_fail("--log=%s: %s%s", path, strerror(errno),
+                       errno == EISDIR ? "; expected the name of a file to write to" : "");
+    tr_status status = take_file(fd, path, append);
+    if (status == TR_OK && !(log->file = fdopen(fd, "a")))
+        status = tr_fail("--log=%s: %s", path, strerror(errno));
+    if (status < 0) close(fd);
+    return status;
 }
 
 void tr_log_close(struct tr_log *log)

@@ -275,7 +275,7 @@ static tt_status receive(const struct tt_bridges *bridges, struct peer *peer)
     tt_status result = TT_IN_PROGRESS;
     for (int n = 0; n < MOST_TAKEN && peer->may_send && !peer->has_said_end; n++, result = TT_OK) {
         struct tt_message message;
-        const char *bytes;
+        const char *bytes = NULL;
         tt_status status = rx->ops->peek(rx, &message);
         if (!status) status = find_bytes(peer, &message, &bytes);
         if (status == TT_IN_PROGRESS) return result;

@@ -10,6 +10,7 @@
 #include "carrier/kernel/kernel.h"
 #include "device/device.h"
 #include "device/tables.h"
+#include "program/resolve.h"
 
 /* A kernel has room for all ends of a channel, the binding and this. */
 enum {
@@ -184,6 +185,20 @@ static tt_status place_blocks(struct tt_kernel_part *on, const struct tt_call *f
 
 static_assert(!(INT32_MAX & TT_DEVICE_EXCHANGE_BIT), "tt_signature_alone leaves the bit clear");
 
+/* The row of the memory that the call's kernel may send from; origin: as in the device's call.
+ * number: 0: a captured call, whose replays do not look at whether peers still have it open. */
+static const uint64_t *opened_of(const struct tt_pending_call *pending, uint64_t number, int buffer,
+                                 const char *origin)
+{
+    const struct tt_call *from = &pending->call;
+    const struct tt_program *program = from->loaded->program;
+    struct tt_footprint at;
+    if (!pending->comm->kernel->ranges || !number || !program->held[buffer].number) return NULL;
+    tt_footprint_of(program, from->binding, &at);
+    return tt_ranges_row(pending->comm, origin + at.begin[buffer],
+                         at.end[buffer] - at.begin[buffer]);
+}
+
 tt_status tt_kernel_fill(const struct tt_pending_call *pending, uint64_t number,
                          struct tt_device_call *call)
 {
@@ -214,6 +229,8 @@ tt_status tt_kernel_fill(const struct tt_pending_call *pending, uint64_t number,
         .signature = tt_signature_alone(from->signature),
         .nblocks = (uint32_t)(from->binding->copies * program->nchannels),
         .number = number};
+    for (int buffer = TT_INPUT; buffer <= TT_OUTPUT; buffer++)
+        call->opened[buffer] = opened_of(pending, number, buffer, call->origin[buffer]);
     if (tt_call_is_done_already(from)) call->binding.nrounds = 0;
     call->binding.table_at = blocks ? sizeof call->binding : 0;
     memcpy(&call->fold.scalar, from->reduction.scalar, sizeof call->fold.scalar);

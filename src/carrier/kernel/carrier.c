@@ -151,8 +151,10 @@ static tt_status reserve(struct tt_calls *calls)
     for (const struct tt_pending_call *call = calls->first; call; call = call->next)
         if (call->stream && !call->comm->kernel->batch)
             TT_TRY(make_batch(call->comm->kernel, count_on_streams(calls, call->comm)));
-    for (const struct tt_pending_call *call = calls->first; call; call = call->next)
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
         if (call->exchange) TT_TRY(tt_kernel_bind_exchange(call));
+        TT_TRY(tt_ranges_prepare(call));
+    }
     return TT_OK;
 }
 

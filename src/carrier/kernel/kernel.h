@@ -9,6 +9,7 @@
 #include "carrier/kernel/launching.h"
 #include "carrier/kernel/proxy.h"
 #include "carrier/kernel/attendant.h"
+#include "carrier/kernel/ranges.h"
 #include "carrier/kernel/ring.h"
 #include "carrier/kernel/work.h"
 #include "device/shares.h"
@@ -63,18 +64,19 @@ struct tt_kernel_part {
     /* immutable after init */
     struct tt_device *device;
     struct tt_device_room *room;
-    struct tt_hosts *hosts;           /* of the ranks for the room; NULL: all are of one */
-    struct tt_proxy *proxy;           /* NULL: all ranks have GPUs of one host */
-    struct tt_device_state *state;    /* device memory */
-    void *stream;                     /* for runs that are not launched on a stream of the user */
-    void *last;                       /* the event of the last launch */
-    struct tt_share_place place;      /* this rank's share of the GPU */
-    int most_blocks;                  /* of a collective: what the least share of any rank has */
-    int exchange_blocks;              /* of an exchange */
-    uint32_t nthreads;                /* of a block */
-    size_t most_line_bytes;           /* messages of a block that go as lines, at most */
-    struct tt_attended_queue queue;   /* the calls of the user's streams */
-    struct tt_launching launching;    /* while the issuing thread is in the driver */
+    struct tt_hosts *hosts;         /* of the ranks for the room; NULL: all are of one */
+    struct tt_proxy *proxy;         /* NULL: all ranks have GPUs of one host */
+    struct tt_ranges *ranges;       /* NULL: nothing is read in place. Owner: the issuing thread */
+    struct tt_device_state *state;  /* device memory */
+    void *stream;                   /* for runs that are not launched on a stream of the user */
+    void *last;                     /* the event of the last launch */
+    struct tt_share_place place;    /* this rank's share of the GPU */
+    int most_blocks;                /* of a collective: what the least share of any rank has */
+    int exchange_blocks;            /* of an exchange */
+    uint32_t nthreads;              /* of a block */
+    size_t most_line_bytes;         /* messages of a block that go as lines, at most */
+    struct tt_attended_queue queue; /* the calls of the user's streams */
+    struct tt_launching launching;  /* while the issuing thread is in the driver */
     struct tt_graphs *_Atomic graphs; /* graphs.h; NULL: no call was captured */
     _Atomic uint64_t issued;          /* calls, but for captured ones; writer: the issuing thread */
     _Atomic uint64_t last_turn;       /* of the collectives among them; writer: the same */

@@ -49,6 +49,8 @@ static void free_memory(struct tt_kernel_part *on)
     tt_device_ring_free(&on->ring, context);
     tt_proxy_destroy(on->proxy, context);
     on->proxy = on->life.proxy = NULL;
+    tt_ranges_destroy(on->ranges, context);
+    on->ranges = NULL;
     tt_device_room_destroy(on->room);
     on->room = NULL;
 }
@@ -216,6 +218,7 @@ static tt_status connect_part(struct tt_comm_core *comm, const struct tt_carried
     }
     TT_TRY(tt_device_room_connect(on->room, offers));
     TT_TRY(tt_kernel_mix(comm, tt_device_room_links(on->room)->slot_bytes));
+    TT_TRY(tt_ranges_create(comm, &on->ranges));
     if (on->hosts) TT_TRY(tt_proxy_create(&on->proxy, comm, on->room));
     on->life.proxy = on->proxy;
     comm->fabric->bridged = on->proxy;
@@ -475,4 +478,6 @@ const struct tt_carried tt_carried_kernel = {.offer_bytes = sizeof(struct tt_dev
                                              .look = tt_graphs_look,
                                              .settle = settle,
                                              .bytes = bytes,
-                                             .describe = tt_kernel_describe};
+                                             .describe = tt_kernel_describe,
+                                             .register_memory = tt_ranges_register,
+                                             .deregister = tt_ranges_deregister};

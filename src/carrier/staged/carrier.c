@@ -57,30 +57,38 @@ static tt_status refuse_capture(const struct tt_pending_call *call)
                    call->comm->name, call->comm->no_kernels);
 }
 
-/* All inputs of a bounce are copied before any output is written. */
-static tt_status refuse_use(const struct tt_pending_call *call, const struct tt_extent *written)
+/* All inputs of a group are copied before any output is written. */
+static tt_status refuse_use(const struct tt_pending_call *call, const struct tt_pending_call *of)
 {
-    const bool is_collective = call->kind == TT_CALL_COLLECTIVE;
-    if (!tt_extents_overlap(*written, call->stage->in) &&
-        !tt_extents_overlap(*written, call->stage->scalar))
+    const bool collects = call->kind == TT_CALL_COLLECTIVE, wrote = of->kind == TT_CALL_COLLECTIVE;
+    if (!tt_extents_overlap(of->stage->out, call->stage->in) &&
+        !tt_extents_overlap(of->stage->out, call->stage->scalar))
         return TT_OK;
     return tt_fail(TT_ERR_USAGE,
-                   "communicator %s: a %s of a group uses what a collective of the group writes, "
+                   "communicator %s: a %s of a group uses what a %s of the group writes, "
                    "and they go through memory of the host, where all inputs of a group are read "
                    "first: put them into two groups",
-                   call->comm->name, is_collective ? "collective" : "message");
+                   call->comm->name, collects ? "collective" : "message",
+                   wrote ? "collective" : "message");
 }
 
-/* Messages run behind all collectives of their group. */
+/* Messages run behind all collectives of their communicator in the group, and those of another
+ * communicator in the order of the group, as on one stream. */
 static tt_status gather(struct tt_calls *calls)
 {
-    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
-        bool is_behind = true;
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next)
         TT_TRY(refuse_capture(call));
-        for (const struct tt_pending_call *of = calls->first; of; of = of->next) {
-            if (of == call) is_behind = call->kind != TT_CALL_COLLECTIVE;
-            if (is_behind && of->comm == call->comm && of->kind == TT_CALL_COLLECTIVE)
-                TT_TRY(refuse_use(call, &of->stage->out));
+    for (const struct tt_pending_call *of = calls->first; of; of = of->next) {
+        const bool collects = of->kind == TT_CALL_COLLECTIVE;
+        bool is_behind = false;
+        if (!of->stage->out.nbytes) continue;
+        for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
+            const bool is_of_one = call->comm == of->comm;
+            const bool sends = call->kind != TT_CALL_COLLECTIVE;
+            if (call == of)
+                is_behind = true;
+            else if (is_of_one ? collects && (is_behind || sends) : is_behind)
+                TT_TRY(refuse_use(call, of));
         }
     }
     return TT_OK;

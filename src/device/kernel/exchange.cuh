@@ -117,9 +117,11 @@ static __device__ void tt_flow_look_for_slot(struct tt_flow *flow)
     struct tt_device_end *end = &flow->end;
     if (!tt_flow_may_fill(flow, links->nslots - 1)) return;
     const char *from = flow->now.data + flow->at;
+    const bool opens = end->reaches == TT_REACHES_OPENED;
+    const bool reaches = opens ? flow->now.opened != TT_NOT_OPENED : end->reaches;
     const bool refers =
-        flow->fresh && end->reaches && flow->left && flow->left >= block.call.reference_bytes;
-    flow->reference = refers ? from : NULL;
+        flow->fresh && reaches && flow->left && flow->left >= block.call.reference_bytes;
+    flow->reference = !refers ? NULL : opens ? from + flow->now.opened : from;
     char *slot = end->slots + (size_t)(end->count % links->nslots) * links->slot_bytes;
     tt_flow_piece(flow, from, slot, refers ? 0 : min(flow->left, tt_flow_most(links)));
 }
@@ -142,7 +144,7 @@ static __device__ bool tt_flow_take(struct tt_flow *flow, uint64_t head)
     }
     bool withdrawn = false;
     const char *data = end->slots + (size_t)slot * links->slot_bytes;
-    const uint64_t reference = end->reaches ? tt_take_reference(note, end->system, &withdrawn) : 0;
+    const uint64_t reference = end->reaches ? tt_take_reference(end, note, &withdrawn) : 0;
     flow->message = reference ? (const char *)reference : data;
     flow->message_left = reference ? flow->left : min(flow->left, tt_flow_most(links));
     if (withdrawn) flow->state = TT_FLOW_STUCK;
@@ -276,7 +278,7 @@ static __device__ void tt_exchange_leave(struct tt_flow *flows, uint32_t n)
         if (!tt_flow_is_local(&flows[i]) && !flows[i].own.outgoing && flows[i].end.reaches)
             tt_release(&flows[i].end, TT_TAIL_LEFT | flows[i].end.known_tail);
     for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
-        if (flows[i].end.refers)
+        if (flows[i].own.outgoing && flows[i].end.refers)
             tt_withdraw(&flows[i].end, block.call.links.ends[flows[i].own.end].count,
                         block.call.links.nslots, block.call.report);
     __syncthreads();

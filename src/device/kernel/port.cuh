@@ -17,6 +17,9 @@
  *      all by one thread (tt_tell); of an exchange each is a release
  *   S  nbegun and abort, closed: fence.sc.sys between the store of one and the load of the other,
  *      as on the host: the host sees that the call has begun, or its first block sees the abort
+ *   W  head[1] and tail[1] of memory that peers open: fence.sc.sys between the store of one and the
+ *      load of the other: the sender sees that the receiver reads, or the receiver sees that the
+ *      sender has failed
  *   B  bar.sync orders the threads of a block: what any thread did before is before what the
  *      thread that releases does after, and releases are cumulative; acquires likewise
  *
@@ -55,6 +58,8 @@ enum { TT_WATCH_TURNS = 64, TT_WATCH_WARPS = 8 };
 #define TT_REFERENCE_WITHDRAWN (1ull << 62) /* the receiver must not begin to */
 #define TT_REFERENCE_RAW (1ull << 61)       /* the message is a raw source (struct tt_sources) */
 #define TT_TAIL_LEFT (1ull << 63)           /* the receiver reads nothing any more */
+/* Of tail[1]: the lower half says a message. */
+#define TT_READING (1ull << 63)
 
 /* ---- Barriers ------------------------------------------------------------------------------- */
 
@@ -214,6 +219,12 @@ static __device__ __noinline__ void tt_report_failure(const struct tt_device_cal
 
 /* ---- Begin and end of a call ---------------------------------------------------------------- */
 
+/* S, W. */
+static __device__ void tt_fence_sc(void)
+{
+    asm volatile("fence.sc.sys;" ::: "memory");
+}
+
 /* Of a call of a graph. Once all are closed, the table of an exchange may be gone. */
 static __device__ bool tt_is_closed(const struct tt_device_call *call, uint64_t closed)
 {
@@ -231,7 +242,7 @@ static __device__ bool tt_ask_host(const struct tt_device_call *call, uint64_t n
     tt_store_count(&report->captured, call->captured);
     if (call->number) tt_store_count(&report->begun, call->number);
     tt_store_count(&report->nbegun, number);
-    asm volatile("fence.sc.sys;" ::: "memory"); /* S */
+    tt_fence_sc(); /* S */
     const uint64_t aborted = tt_load_abort(report);
     const uint64_t closed = call->captured ? tt_load_sys(&report->closed) : 0;
     return !aborted && !(call->captured && tt_is_closed(call, closed));
@@ -363,7 +374,12 @@ static __device__ bool tt_wait_for_line(const char *line, uint64_t wanted, struc
  * A message by reference is taken by an atomic on its note, and a sender that fails withdraws the
  * messages that are not taken by an atomic too; then it waits for the readers of the others. So
  * nobody reads memory of a call that has ended. The atomics are relaxed: order comes from R1/A1
- * and, for readers that have left, from R2/A2. */
+ * and, for readers that have left, from R2/A2.
+ *
+ * Between GPUs atomics may not work in the other's memory. There (TT_REACHES_OPENED) the receiver
+ * says once in a call, for each link, that it takes references, and the sender says that it has
+ * failed. Each then looks at the word of the other (W). A sender that sees that the receiver takes
+ * references waits until it has released all messages, or has left. */
 
 /* Sets bits of the note's reference. Returns what it was. */
 static __device__ uint64_t tt_mark_reference(struct tt_device_note *note, uint64_t bits,
@@ -383,11 +399,28 @@ static __device__ uint64_t tt_mark_reference(struct tt_device_note *note, uint64
     return before;
 }
 
-/* Returns the address, or 0: the message is in its slot. *withdrawn: the sender has failed. */
-static __device__ uint64_t tt_take_reference(struct tt_device_note *note, bool system,
+/* OPENED: message end->count is taken by reference. Whether it may be read. */
+static __device__ bool tt_begin_reading(struct tt_device_end *end)
+{
+    if (!end->refers) {
+        tt_store_count(end->tail + 1, TT_READING | end->count);
+        tt_fence_sc(); /* W */
+        end->refers = 1;
+    }
+    return !tt_load_sys(end->head + 1);
+}
+
+/* Of message end->count. Returns the address, or 0: the message is in its slot. *withdrawn: the
+ * sender has failed. */
+static __device__ uint64_t tt_take_reference(struct tt_device_end *end, struct tt_device_note *note,
                                              bool *withdrawn)
 {
-    const uint64_t before = tt_mark_reference(note, TT_REFERENCE_TAKEN, system);
+    if (end->reaches == TT_REACHES_OPENED) {
+        const uint64_t reference = note->reference;
+        *withdrawn = reference && !tt_begin_reading(end);
+        return reference;
+    }
+    const uint64_t before = tt_mark_reference(note, TT_REFERENCE_TAKEN, end->system);
     *withdrawn = before & TT_REFERENCE_WITHDRAWN;
     return before;
 }
@@ -396,6 +429,21 @@ static __device__ uint64_t tt_take_reference(struct tt_device_note *note, bool s
 static __device__ bool tt_withdraw_reference(struct tt_device_note *note, bool system)
 {
     return tt_mark_reference(note, TT_REFERENCE_WITHDRAWN, system) & TT_REFERENCE_TAKEN;
+}
+
+/* tt_withdraw where the receiver opens memory. */
+static __device__ void tt_withdraw_opened(struct tt_device_end *end, uint32_t first,
+                                          const struct tt_device_report *report)
+{
+    tt_store_count(end->head + 1, 1);
+    tt_fence_sc(); /* W */
+    const uint64_t reading = tt_load_sys(end->tail + 1);
+    if (!reading || (int32_t)((uint32_t)reading - first) < 0) return;
+    for (uint32_t turns = 1;; turns++) {
+        const uint64_t tail = tt_load_acquire(end->tail, end->system);
+        if ((uint32_t)tail == end->count || (tail & TT_TAIL_LEFT)) return;
+        if (turns % TT_WATCH_TURNS == 0 && tt_load_abort(report) > 1) return;
+    }
 }
 
 /* After a failure: until nobody reads what this call has sent by reference over this link: its
@@ -409,6 +457,7 @@ static __device__ bool tt_withdraw_reference(struct tt_device_note *note, bool s
 static __device__ void tt_withdraw(struct tt_device_end *end, uint32_t first, uint32_t nslots,
                                    const struct tt_device_report *report)
 {
+    if (end->reaches == TT_REACHES_OPENED) return tt_withdraw_opened(end, first, report);
     uint64_t tail = tt_load_acquire(end->tail, end->system);
     uint32_t ntaken = (uint32_t)tail; /* messages up to the last one that is taken */
     uint32_t n = (int32_t)(first - (uint32_t)tail) > 0 ? first : (uint32_t)tail;

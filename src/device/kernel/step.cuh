@@ -80,8 +80,8 @@ static __device__ void tt_advance(void)
 /* ---- Waiting -------------------------------------------------------------------------------- */
 
 /* The message is there: where it lies; says whether it is raw. NULL: there is no hope. */
-static __device__ char *tt_find_message(const struct tt_device_end *end,
-                                        struct tt_block_message *message, uint64_t head)
+static __device__ char *tt_find_message(struct tt_device_end *end, struct tt_block_message *message,
+                                        uint64_t head)
 {
     const uint32_t slot = end->count % block.call.links.nslots;
     if ((uint32_t)head != (uint32_t)message->head) head = end->notes[slot].head;
@@ -93,7 +93,7 @@ static __device__ char *tt_find_message(const struct tt_device_end *end,
     bool withdrawn;
     message->raw = false;
     if (!end->reaches) return data;
-    const uint64_t reference = tt_take_reference(&end->notes[slot], end->system, &withdrawn);
+    const uint64_t reference = tt_take_reference(end, &end->notes[slot], &withdrawn);
     struct tt_watch watch = tt_watch_begin();
     while (withdrawn)
         if (!tt_watch(&watch)) {
@@ -105,7 +105,7 @@ static __device__ char *tt_find_message(const struct tt_device_end *end,
 }
 
 /* SLOTS, one thread: waits until the message is there. */
-static __device__ bool tt_prepare_message(const struct tt_device_end *end,
+static __device__ bool tt_prepare_message(struct tt_device_end *end,
                                           struct tt_block_message *message)
 {
     const struct tt_device_links *links = &block.call.links;
@@ -116,8 +116,20 @@ static __device__ bool tt_prepare_message(const struct tt_device_end *end,
     return message->at;
 }
 
+/* Where the peer reads what the step sends, which lies at `reference`; 0: it cannot. */
+static __device__ uint64_t tt_reference_to(const struct tt_program_step *step, uint32_t reaches,
+                                           int32_t peer, const char *reference)
+{
+    if (!reference || reaches != TT_REACHES_OPENED) return reaches ? (uint64_t)reference : 0;
+    const uint32_t buffer = step->dst.number ? step->dst.buffer : step->local.buffer;
+    const uint64_t *opened = block.call.opened[buffer];
+    const uint64_t from = opened ? opened[peer] : TT_NOT_OPENED;
+    return from == TT_NOT_OPENED ? 0 : (uint64_t)reference + from;
+}
+
 /* One thread: a slot for a message that the step sends. */
-static __device__ bool tt_prepare_slot(struct tt_device_end *end, struct tt_block_message *message,
+static __device__ bool tt_prepare_slot(const struct tt_program_step *step,
+                                       struct tt_device_end *end, struct tt_block_message *message,
                                        const char *reference)
 {
     const struct tt_device_links *links = &block.call.links;
@@ -125,7 +137,7 @@ static __device__ bool tt_prepare_slot(struct tt_device_end *end, struct tt_bloc
     if (!tt_wait_for_release(end, &watch, links->nslots - 1)) return tt_fail_wait(message->peer);
     if (block.call.protocol == TT_PROTOCOL_LINES)
         message->at = tt_lines_of(end);
-    else if (reference && end->reaches)
+    else if (tt_reference_to(step, end->reaches, message->peer, reference))
         message->at = NULL;
     else
         message->at = end->slots + (size_t)(end->count % links->nslots) * links->slot_bytes;
@@ -148,7 +160,7 @@ static __device__ bool tt_prepare(const struct tt_program_step *step, const char
         message->peer = tt_program_links(block.program)[link].peer;
         message->head = tt_device_head(end->count + 1, block.call.signature);
         if (!comes)
-            go = go && tt_prepare_slot(end, message, reference);
+            go = go && tt_prepare_slot(step, end, message, reference);
         else if (block.call.protocol == TT_PROTOCOL_LINES)
             block.pass.sources[s] = tt_lines_of(end);
         else
@@ -157,16 +169,17 @@ static __device__ bool tt_prepare(const struct tt_program_step *step, const char
     return __syncthreads_and(go);
 }
 
-/* One thread: the message is in its slot, or in lines. reference: as in a note, if the receiver
- * reaches that memory. */
-static __device__ void tt_finish_slot(struct tt_device_end *end,
-                                      const struct tt_block_message *message, uint64_t reference)
+/* One thread: the message is in its slot, in lines, or a reference, with the bits `mark`. */
+static __device__ void tt_finish_slot(const struct tt_program_step *step, struct tt_device_end *end,
+                                      const struct tt_block_message *message, const char *reference,
+                                      uint64_t mark)
 {
     const bool lines = block.call.protocol == TT_PROTOCOL_LINES;
     if (!lines) {
-        const bool refers = reference && end->reaches;
+        const bool refers = !message->at;
         struct tt_device_note *note = &end->notes[end->count % block.call.links.nslots];
-        note->reference = refers ? reference : 0;
+        note->reference =
+            refers ? tt_reference_to(step, end->reaches, message->peer, reference) | mark : 0;
         note->head = message->head;
         if (!end->lines) note->length = block.length;
         if (refers) end->refers = 1; /* the call ends when the receiver has read */
@@ -180,13 +193,13 @@ static __device__ void tt_finish_slot(struct tt_device_end *end,
 static __device__ void tt_finish_step(const struct tt_program_step *step, const char *reference)
 {
     const bool raw = reference && !step->dst.number && tt_is_raw(step);
-    const uint64_t marked = (uint64_t)reference | (raw ? TT_REFERENCE_RAW : 0);
     for (uint32_t i = threadIdx.x; i < step->nrecv + step->nsend; i += blockDim.x) {
         if (i < step->nrecv) {
             tt_count_read(tt_end(block.in[i].end), &block.call.links);
         } else {
             const struct tt_block_message *message = &block.out[i - step->nrecv];
-            tt_finish_slot(tt_end(message->end), message, marked);
+            tt_finish_slot(step, tt_end(message->end), message, reference,
+                           raw ? TT_REFERENCE_RAW : 0);
         }
     }
     if (threadIdx.x == blockDim.x - 1) tt_advance();

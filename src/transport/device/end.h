@@ -34,9 +34,18 @@ enum { TT_LINE_DATA = 8, TT_LINE_BYTES = 16 };
 /* Shorter messages are copied: for a reference the sender waits at the end. */
 enum { TT_REFERENCE_BYTES = 8192 };
 
+/* Which memory of the sender the receiver of a link can read in place. */
+enum tt_reach {
+    TT_REACHES_NOTHING,
+    TT_REACHES_ALL,   /* all of its device memory, at the sender's addresses; the atomics of both
+                       * work there */
+    TT_REACHES_OPENED /* what it has opened, where it has that (tt_device_call's `opened`) */
+};
+
 /* What the sender of a message in `slots` says beside it, before it publishes the message. */
 struct tt_device_note {
-    uint64_t reference; /* where the message lies; 0: in its slot. Only where end->reaches */
+    uint64_t reference; /* where the receiver finds the message; 0: in its slot. Only where
+                         * end->reaches */
     uint64_t head;      /* of this message: a receiver may find the head of a later one */
     uint64_t nbytes;    /* of the send of which this message is a part; other calls do not say it */
     uint64_t length;    /* bytes of the message in its slot; said only where end->lines is NULL */
@@ -47,19 +56,22 @@ struct tt_device_end {
     char *slots;    /* [nslots][slot_bytes]: memory of the receiver; 16-byte aligned */
     char *lines;    /* [nslots][line_bytes]: memory of the receiver; 16-byte aligned. NULL: the end
                      * of a bridge, which takes messages in slots only */
-    uint64_t *head; /* memory of the receiver, written by the sender: tt_device_head() */
+    uint64_t *head; /* memory of the receiver, written by the sender: tt_device_head(); head[1],
+                     * OPENED: not 0: the sender has failed */
     uint64_t *tail; /* memory of the sender, written by the receiver: messages released, in the
-                     * lower half */
+                     * lower half; tail[1], OPENED: which message it took first by reference in its
+                     * last call that took one */
     struct tt_device_note *notes; /* [nslots], memory of the receiver, written by the sender */
     char *places; /* [nslots][slot_bytes]: memory of the sender: what it puts into meetings on this
                    * channel; all its peers read it; 16-byte aligned */
     uint8_t outgoing; /* 1: this rank sends */
-    uint8_t reaches;  /* 1: the receiver can read the sender's device memory at its address */
+    uint8_t reaches;  /* enum tt_reach */
     uint8_t system;   /* 1: ordering accesses need scope .sys: the peer is on another GPU, in
                        * another process, or on the host */
     /* owner: the block that runs this link's channel */
     uint8_t due;     /* 1: messages are counted that no head says yet; in device memory 0 */
-    uint32_t refers; /* 1: this call has sent a reference; in device memory 0 */
+    uint32_t refers; /* 1: this call has sent a reference, or, incoming and OPENED, taken one; in
+                      * device memory 0 */
     /* kept from call to call, stored together */
     uint32_t count;      /* messages sent or taken */
     uint32_t known_tail; /* sender: the tail as last read; receiver: as last written */

@@ -236,7 +236,8 @@ static tt_status reach(struct tt_device_room *room, const struct tt_device_offer
                          : (int)tt_driver_distance(room->config.gpu, number_of(offer->uuid));
     const tt_status status = open_memory(room, offer, peer);
     if (!status) {
-        /* Of another GPU it could read what cuMemAlloc gave, but not all virtual memory. */
+        /* Of another GPU it could read what cuMemAlloc gave, but not all virtual memory: it opens
+         * what is offered. */
         peer->reached_by = peer->same_process && peer->same_gpu;
         return TT_OK;
     }
@@ -264,7 +265,7 @@ static void fill_ends(const struct tt_device_room *room, int rank, struct tt_dev
                 &ends[tt_device_end_at(shape->nchannels, (uint32_t)rank, channel, outgoing)];
             *end = tt_device_end_between(shape, &mine, &theirs, channel, outgoing);
             if (self) continue;
-            end->reaches = peer->reached_by;
+            end->reaches = peer->reached_by ? TT_REACHES_ALL : TT_REACHES_OPENED;
             end->system = !(peer->same_process && peer->same_gpu);
         }
 }

@@ -12,7 +12,7 @@
 #include "base/process_lock.h"
 #include "base/write.h"
 
-enum { PAGE = 4096, SEGMENT_VERSION = 9 };
+enum { PAGE = 4096, SEGMENT_VERSION = 10 };
 static const uint64_t segment_magic = 0x7475747469736567u;
 
 /* The segments mapped by this process. A child made by fork may put those that it has inherited. */
@@ -47,7 +47,10 @@ static void lay_out(struct tt_segment *segment, const struct tt_segment_layout *
     segment->meeting_stride =
         sizeof(struct tt_meeting_area) + 2 * (nlocal + 1) * segment->meet_stride;
     const size_t nmeetings = (size_t)layout->nchannels - 1; /* point to point has none */
-    segment->links_at = round_up(segment->meeting_at + nmeetings * segment->meeting_stride, PAGE);
+    const size_t of_rank =
+        TT_MOST_RANGES * (sizeof(struct tt_range_offer) + nlocal * sizeof(struct tt_range_answer));
+    segment->ranges_at = round_up(segment->meeting_at + nmeetings * segment->meeting_stride, PAGE);
+    segment->links_at = round_up(segment->ranges_at + nlocal * of_rank, PAGE);
     segment->link_stride = link_stride(layout);
     segment->nbytes =
         segment->links_at + nlocal * nlocal * (size_t)layout->nchannels * segment->link_stride;
@@ -246,6 +249,22 @@ _Atomic uint8_t *tt_segment_may_read(const struct tt_segment *segment, int reade
     const size_t nlocal = (size_t)segment->header->nlocal;
     return (_Atomic uint8_t *)&segment->header->records[nlocal] + (size_t)reader * nlocal +
            (size_t)owner;
+}
+
+struct tt_range_offer *tt_segment_offer(const struct tt_segment *segment, int owner, int i)
+{
+    struct tt_range_offer *offers =
+        (struct tt_range_offer *)((char *)segment->header + segment->ranges_at);
+    return offers + (size_t)owner * TT_MOST_RANGES + (size_t)i;
+}
+
+struct tt_range_answer *tt_segment_answer(const struct tt_segment *segment, int reader, int owner,
+                                          int i)
+{
+    const int nlocal = segment->header->nlocal;
+    struct tt_range_answer *answers =
+        (struct tt_range_answer *)tt_segment_offer(segment, nlocal, 0);
+    return answers + ((size_t)reader * (size_t)nlocal + (size_t)owner) * TT_MOST_RANGES + (size_t)i;
 }
 
 struct tt_sleepers *tt_segment_sleepers(const struct tt_segment *segment)

@@ -4,9 +4,9 @@
  * places and the links of every pair. Pages cost nothing until they are touched. Positions in the
  * segment are stored as offsets. An address in it (of a probe, of a reference, of a post) is used
  * by its own process only, or by process_vm_readv. Every word has one writer, except `naborted`,
- * `failure.state` and those of `reason` and `gone`, the state of a post, the meeting's `arrived`
- * and the words of sleepers (atomic read-modify-write), and `published` with the result beside it,
- * which the last to arrive writes.
+ * `failure.state` and those of `reason` and `gone`, `nranges`, the state of a post, the meeting's
+ * `arrived` and the words of sleepers (atomic read-modify-write), and `published` with the result
+ * beside it, which the last to arrive writes.
  */
 #ifndef TT_TRANSPORT_SEGMENT_H
 #define TT_TRANSPORT_SEGMENT_H
@@ -18,6 +18,23 @@
 
 #include "base/status.h"
 #include "transport/link.h"
+
+enum { TT_MOST_RANGES = 16, TT_RANGE_HANDLE = 8 };
+
+/* Memory of a rank's GPU that the other ranks may open (carrier/kernel/ranges.h). Writer: that
+ * rank. */
+struct tt_range_offer {
+    _Alignas(TT_CACHE_LINE) _Atomic uint64_t seq; /* of the offers of the rank, from 1; 0: none.
+                                                   * Written last (release), and 0 first */
+    _Atomic uint64_t base, nbytes;
+    _Atomic uint64_t handle[TT_RANGE_HANDLE]; /* what another process needs */
+};
+
+/* What a rank has opened of an offer. Writer: that rank. */
+struct tt_range_answer {
+    _Atomic uint64_t seq;     /* of the offer; written last (release) */
+    _Atomic uint64_t address; /* of its base, as the rank's GPU uses it; 0: it cannot be opened */
+};
 
 enum tt_rank_state { TT_RANK_ABSENT, TT_RANK_HERE, TT_RANK_LEFT, TT_RANK_ABORTED };
 
@@ -164,6 +181,7 @@ struct tt_segment_header {
     int32_t nlocal, nchannels;
     uint32_t nslots, slot_bytes, meet_bytes;
     _Atomic uint32_t naborted; /* ranks that have aborted; their records say so before */
+    _Atomic uint64_t nranges;  /* changes of offers and answers; added after them (release) */
     struct tt_failure failure;
     struct tt_failure reason; /* for which a rank has left first that gives one
                                * (transport/reason.h);        its code is not used */
@@ -182,7 +200,8 @@ struct tt_segment {
     struct tt_segment *next;
     size_t nentries; /* that each rank keeps */
     /* layout; meeting_stride: of a channel's meeting place, meet_stride: of a part in it */
-    size_t sleepers_at, entries_at, meeting_at, meeting_stride, meet_stride, links_at, link_stride;
+    size_t sleepers_at, entries_at, meeting_at, meeting_stride, meet_stride, ranges_at, links_at,
+        link_stride;
 };
 
 struct tt_segment_layout {
@@ -223,6 +242,11 @@ static inline struct tt_entry *tt_segment_entry(const struct tt_segment *segment
 
 /* 1: local rank `reader` may read the memory of local rank `owner`. Writer: the reader. */
 _Atomic uint8_t *tt_segment_may_read(const struct tt_segment *segment, int reader, int owner);
+
+/* The i-th offer of local rank `owner`, and what `reader` has opened of it. */
+struct tt_range_offer *tt_segment_offer(const struct tt_segment *segment, int owner, int i);
+struct tt_range_answer *tt_segment_answer(const struct tt_segment *segment, int reader, int owner,
+                                          int i);
 
 struct tt_sleepers *tt_segment_sleepers(const struct tt_segment *segment);
 

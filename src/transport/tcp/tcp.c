@@ -305,20 +305,19 @@ tt_status tt_tcp_flush(struct tt_tcp *tcp)
     return TT_OK;
 }
 
-bool tt_tcp_is_unresponsive(struct tt_tcp *tcp, int64_t timeout_ns)
+bool tt_tcp_is_unresponsive(int fd, int64_t *unresponsive_ns, int64_t timeout_ns)
 {
     struct tcp_info info;
     socklen_t nbytes = sizeof info;
-    if (tcp->fd < 0 || getsockopt(tcp->fd, IPPROTO_TCP, TCP_INFO, &info, &nbytes) != 0)
-        return false;
+    if (fd < 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &nbytes) != 0) return false;
     const int64_t now = tt_now_ns(), heard_ns = now - info.tcpi_last_ack_recv * INT64_C(1000000);
     /* One probe of a closed window may stay unanswered: Linux limits their rate. */
     const bool unanswered =
         info.tcpi_probes > 1 ||
         (info.tcpi_retransmits && info.tcpi_last_ack_recv > info.tcpi_last_data_sent);
-    if (!unanswered || !tcp->unresponsive_ns || heard_ns > tcp->unresponsive_ns)
-        tcp->unresponsive_ns = unanswered ? now : 0;
-    return unanswered && now - tcp->unresponsive_ns >= timeout_ns;
+    if (!unanswered || !*unresponsive_ns || heard_ns > *unresponsive_ns)
+        *unresponsive_ns = unanswered ? now : 0;
+    return unanswered && now - *unresponsive_ns >= timeout_ns;
 }
 
 size_t tt_tcp_unsent(const struct tt_tcp *tcp)

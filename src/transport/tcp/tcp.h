@@ -117,9 +117,10 @@ struct tt_outgoing *tt_tcp_push(struct tt_tcp *tcp);
 tt_status tt_tcp_flush(struct tt_tcp *tcp);
 /* Reads the available bytes with one system call. TT_IN_PROGRESS: there were none. */
 TT_NODISCARD tt_status tt_tcp_read(struct tt_tcp *tcp);
-/* Whether the peer's kernel has not answered for timeout_ns although it was asked: the peer's host
- * or the network is down. Called now and then. */
-bool tt_tcp_is_unresponsive(struct tt_tcp *tcp, int64_t timeout_ns);
+/* Whether the peer's kernel has not answered on this socket for timeout_ns although it was asked:
+ * the peer's host or the network is down. Called now and then; *unresponsive_ns: since when it does
+ * not answer, 0 at first. */
+bool tt_tcp_is_unresponsive(int fd, int64_t *unresponsive_ns, int64_t timeout_ns);
 /* Whether the kernel no longer reads any memory that was lent to it. */
 bool tt_tcp_returned(struct tt_tcp *tcp);
 /* Whether the kernel no longer reads the memory of one channel's messages that was lent to it. */

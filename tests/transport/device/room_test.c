@@ -108,7 +108,8 @@ static void check_end(const struct scene *scene, int rank, int peer,
         CHECK(!end->outgoing || end->places);
         return;
     }
-    CHECK_EQ(end->reaches, mine->process == theirs->process && mine->gpu == theirs->gpu);
+    const bool here = mine->process == theirs->process && mine->gpu == theirs->gpu;
+    CHECK_EQ(end->reaches, here ? TT_REACHES_ALL : TT_REACHES_OPENED);
     CHECK_EQ(end->system, mine->process != theirs->process || mine->gpu != theirs->gpu);
     CHECK(end->count == 0 && end->known_tail == 0);
 }

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Processes whose memory their peers read in place. BIN: the build's bin; PROGRAM: device_in_place; RANK_PROGRAM: device_rank.
+set -uo pipefail
+. "$(dirname "$0")/start_ranks.sh"
+export CUDA_MPS_PIPE_DIRECTORY=/nonexistent # of a daemon that may run here
+export TUTTI_DEVICE_KERNELS=require
+
+# run WHAT RANKS PROGRAM ARGUMENTS...: the job must succeed.
+run() {
+    local what=$1 ranks=$2
+    shift 2
+    output=$("$BIN/tutti-run" -n "$ranks" --timeout 100 "$@" 2>&1) || fail "$what: status $?: $output"
+}
+
+# Lines only for short messages: all of these are in place. The memory model changes no count.
+export VGPU_MODEL=0 TUTTI_DEVICE_CHANNELS=32 TUTTI_DEVICE_LINE_BYTES=4K
+run "all-gather of 1 MiB among four processes" 4 env TUTTI_ALGORITHM=all_gather:ring "$PROGRAM" 4 traffic
+TUTTI_DEVICE_IN_PLACE=0 run "the same by copies" 2 env TUTTI_ALGORITHM=all_gather:ring "$PROGRAM" 2 memory
+grep -q . <<<"$output" && fail "by copies: $output"
+unset VGPU_MODEL TUTTI_DEVICE_LINE_BYTES
+export TUTTI_DEVICE_CHANNELS=2
+run "memory that comes and goes" 3 env TUTTI_ALGORITHM=all_gather:ring "$PROGRAM" 2 memory
+run "memory that is freed while it is registered" 2 "$PROGRAM" 2 freed 1
+grep -q "rank 1: .*were freed while they were registered with communicator .*: call tuttiCommDeregister before you free memory" <<<"$output" ||
+    fail "the error does not name the freed memory: $output"
+
+# Calls at random, whose buffers are all in memory that peers have opened.
+export TT_ONE_MEMORY=1 VGPU_BLOCK_ORDER=shuffled VGPU_VECTOR=strict
+run "four processes on two GPUs" 4 "$RANK_PROGRAM" 2 12 16
+run "three processes on three GPUs" 3 "$RANK_PROGRAM" 3 13 16
+run "three processes on one GPU" 3 "$RANK_PROGRAM" 1 11 16
+run "captured calls of three processes on two GPUs" 3 "$RANK_PROGRAM" 2 17 4 -1 graph
+PROGRAM=$RANK_PROGRAM start aaa 2 18 8 2
+for rank in 0 1; do
+    grep -q "rank $rank: .*rank 2 .*has died" "$folder/$rank" || fail "rank $rank does not name rank 2, which died: $(cat "$folder/$rank")"
+done
+exit $status

@@ -1,0 +1,175 @@
+/* A rank of a job of processes whose memory their peers read in place: device_in_place GPUS WHAT
+ * [RANK].
+ *
+ * `traffic`: the bytes that a rank loads and stores in an all-gather, once its peers have opened
+ * the memory; without TUTTI_DEVICE_IN_PLACE there would be twice as many. `memory`: registrations,
+ * allocations and frees between calls: no call gets old bytes. `freed`: RANK registers memory,
+ * frees it, and uses what is allocated there since: the error names it. */
+#include <cuda.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <vgpu/traffic.h>
+
+#include "../driver/calls.h"
+#include "ranks_on_gpus.h"
+#include "shim.h"
+
+enum { COUNT = 1 << 16, MOST_PROCESSES = 8, MEMORY = 2 << 20, TIMES = 12, MOST_FREED = 1100 };
+
+static int fail(tuttiComm_t comm, const char *what)
+{
+    fprintf(stderr, "%s: %s\n", what, tuttiGetLastError(comm));
+    return 2;
+}
+
+static uint32_t value_of(int rank, int turn, int i)
+{
+    return (uint32_t)(rank * 1000003 + turn * 7919 + i);
+}
+
+/* An all-gather of COUNT words of each rank. 0: all came as they were sent. */
+static int gather(const struct gpu_rank *rank, char *in, char *out, int turn)
+{
+    static uint32_t data[MOST_PROCESSES * COUNT];
+    int nwrong = 0;
+    for (int i = 0; i < COUNT; i++) data[i] = value_of(rank->rank, turn, i);
+    gpu_write(rank->gpu, in, data, COUNT * sizeof *data);
+    if (tuttiAllGather(in, out, COUNT, tuttiUint32, rank->comm, NULL))
+        return fail(rank->comm, "all-gather");
+    gpu_read(rank->gpu, data, out, (size_t)rank->nranks * COUNT * sizeof *data);
+    for (int r = 0; r < rank->nranks; r++)
+        for (int i = 0; i < COUNT; i++) nwrong += data[r * COUNT + i] != value_of(r, turn, i);
+    if (nwrong) fprintf(stderr, "turn %d: %d words are wrong\n", turn, nwrong);
+    return nwrong ? 1 : 0;
+}
+
+static char *allocate(const struct gpu_rank *rank, size_t nbytes)
+{
+    void *memory;
+    if (tuttiDeviceMemAlloc(&memory, nbytes, rank->gpu)) exit(fail(NULL, "allocation"));
+    return memory;
+}
+
+static struct vgpu_traffic traffic_on(int gpu)
+{
+    struct vgpu_traffic traffic = {0};
+    __typeof__(vgpu_traffic) *function;
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    void *symbol = library ? dlsym(library, "vgpu_traffic") : NULL;
+    if (!symbol) exit(fail(NULL, "no vgpu_traffic"));
+    memcpy(&function, &symbol, sizeof function);
+    if (function(gpu, &traffic)) exit(2);
+    return traffic;
+}
+
+static int measure(const struct gpu_rank *rank)
+{
+    char *in = allocate(rank, COUNT * sizeof(uint32_t));
+    char *out = allocate(rank, (size_t)rank->nranks * COUNT * sizeof(uint32_t));
+    /* The first call offers the memory, the second opens that of the others. */
+    for (int turn = 0; turn < 2; turn++) {
+        const int status = gather(rank, in, out, turn);
+        if (status) return status;
+    }
+    const struct vgpu_traffic before = traffic_on(rank->gpu);
+    const int status = gather(rank, in, out, 2);
+    const struct vgpu_traffic after = traffic_on(rank->gpu);
+    const double all = (double)rank->nranks * COUNT * sizeof(uint32_t);
+    const double loaded = (double)(after.weak_loaded + after.strong_loaded - after.waited) -
+                          (double)(before.weak_loaded + before.strong_loaded - before.waited);
+    const double stored = (double)(after.weak_stored + after.strong_stored) -
+                          (double)(before.weak_stored + before.strong_stored);
+    printf("rank %d: loads %.3f, stores %.3f of what all ranks have\n", rank->rank, loaded / all,
+           stored / all);
+    if (status) return status;
+    return loaded > 0.99 * all && loaded < 1.1 * all && stored > 0.99 * all && stored < 1.1 * all
+               ? 0
+               : 1;
+}
+
+/* What comes to lie where freed memory was is not what peers have open. */
+static int change_memory(const struct gpu_rank *rank)
+{
+    char *in = allocate(rank, MEMORY), *out = NULL, *registered = gpu_memory(rank->gpu, MEMORY);
+    void *handle = NULL;
+    int status = 0;
+    out = allocate(rank, MEMORY);
+    for (int turn = 0; turn < TIMES && !status; turn++) {
+        /* Each rank at other turns than the next one. */
+        const int what = (turn + rank->rank) % 4;
+        if (what == 0) {
+            if (tuttiMemFree(in)) return fail(rank->comm, "free");
+            in = allocate(rank, MEMORY);
+        } else if (what == 1 && !handle) {
+            if (tuttiCommRegister(rank->comm, registered, MEMORY, &handle))
+                return fail(rank->comm, "register");
+        } else if (what == 2 && handle) {
+            if (tuttiCommDeregister(rank->comm, handle)) return fail(rank->comm, "deregister");
+            handle = NULL;
+            gpu_free(registered);
+            gpu_free_all();
+            registered = gpu_memory(rank->gpu, MEMORY);
+        }
+        for (int i = 0; i < 3 && !status; i++)
+            status = gather(rank, handle ? registered : in, out, 10 * turn + i);
+    }
+    return status;
+}
+
+/* Other memory at an address, a multiple of MEMORY, that was freed. */
+static char *map_at(int gpu, CUdeviceptr address)
+{
+    const CUmemAllocationProp what = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, gpu}};
+    const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, gpu},
+                                    CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUdeviceptr at = 0;
+    CUmemGenericAllocationHandle memory = 0;
+    gpu_use(gpu);
+    /* The virtual GPU does not give addresses again that were freed lately. */
+    for (int i = 0; i < MOST_FREED; i++) {
+        CALL(cuMemAlloc_v2, &at, 1);
+        CALL(cuMemFree_v2, at);
+    }
+    CALL(cuMemAddressReserve, &at, MEMORY, MEMORY, address, 0);
+    CALL(cuMemCreate, &memory, MEMORY, &what, 0);
+    CALL(cuMemMap, at, MEMORY, 0, memory, 0);
+    CALL(cuMemSetAccess, at, MEMORY, &access, 1);
+    return (char *)at;
+}
+
+static int use_freed(const struct gpu_rank *rank, bool frees)
+{
+    char *out = allocate(rank, MEMORY), *in = gpu_memory(rank->gpu, 3 * MEMORY);
+    void *handle;
+    int status = 0;
+    if (tuttiCommRegister(rank->comm, in, 3 * MEMORY, &handle)) return fail(rank->comm, "register");
+    for (int turn = 0; turn < 3 && !status; turn++) status = gather(rank, in, out, turn);
+    if (status || !frees) return status;
+    gpu_free(in);
+    gpu_free_all();
+    const CUdeviceptr address = ((CUdeviceptr)in + MEMORY - 1) / MEMORY * MEMORY;
+    in = map_at(rank->gpu, address);
+    if ((CUdeviceptr)in != address) return fail(NULL, "the driver gives another address");
+    const tuttiResult_t result = tuttiAllGather(in, out, COUNT, tuttiUint32, rank->comm, NULL);
+    printf("rank %d: %s\n", rank->rank, tuttiGetLastError(rank->comm));
+    return result == tuttiInvalidArgument ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    int launched, nranks, local, status = 2;
+    if (argc < 3 || tuttiGetLauncher(&launched, &nranks, &local) || nranks > MOST_PROCESSES)
+        return 2;
+    struct gpu_rank rank = {.rank = launched, .nranks = nranks, .gpu = local % atoi(argv[1])};
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.device = rank.gpu;
+    if (tuttiCommInitEnv(&rank.comm, NULL, &config)) return fail(NULL, "init");
+    if (!strcmp(argv[2], "traffic")) status = measure(&rank);
+    if (!strcmp(argv[2], "memory")) status = change_memory(&rank);
+    if (!strcmp(argv[2], "freed") && argc > 3) status = use_freed(&rank, atoi(argv[3]) == launched);
+    if (tuttiCommDestroy(rank.comm)) return fail(NULL, "destroy");
+    return status;
+}

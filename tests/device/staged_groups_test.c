@@ -100,6 +100,39 @@ TEST(staged_errors, a_collective_of_what_an_earlier_one_of_its_group_writes_is_r
     on_devices(2, (const int[]){0, 1}, NULL, collective_of_output, NULL);
 }
 
+/* The same of two communicators: refused where the one that writes comes first. */
+static void call_of_output_of_another(struct gpu_rank *rank)
+{
+    struct streams streams = make_streams(rank);
+    int *memory = make_ints(rank, 1, 3 * LONG);
+    tuttiComm_t comms[2] = {rank->comm};
+    check_success(rank, tuttiCommSplit(rank->comm, 0, rank->rank, &comms[1], NULL), "split");
+    for (int first = 0; first < 2; first++) {
+        check_success(rank, tuttiGroupStart(), "group start");
+        for (int i = 0; i < 2; i++) {
+            int *const in = memory + (i == first) * LONG;
+            check_success(
+                rank,
+                tuttiAllReduce(in, in + LONG, LONG, tuttiInt32, tuttiSum, comms[i], streams.stream),
+                "sum");
+        }
+        if (first)
+            check_error(rank, tuttiGroupEnd(), tuttiInvalidUsage, "put them into two groups");
+        else
+            check_success(rank, tuttiGroupEnd(), "group");
+        check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
+    }
+    check_ints(rank, memory + LONG, 2, 2 * LONG);
+    check_success(rank, tuttiCommDestroy(comms[1]), "destroy");
+    destroy_streams(rank, &streams);
+    gpu_free(memory);
+}
+
+TEST(staged_errors, a_call_of_what_one_of_another_communicator_writes_before_it_is_refused)
+{
+    on_devices(2, (const int[]){0, 1}, NULL, call_of_output_of_another, NULL);
+}
+
 /* A sum whose input a receive of its group writes adds the values from before the group. */
 static void message_of_input(struct gpu_rank *rank)
 {

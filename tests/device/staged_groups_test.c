@@ -100,7 +100,8 @@ TEST(staged_errors, a_collective_of_what_an_earlier_one_of_its_group_writes_is_r
     on_devices(2, (const int[]){0, 1}, NULL, collective_of_output, NULL);
 }
 
-/* The same of two communicators: refused where the one that writes comes first. */
+/* A collective that reads what one of another communicator writes is refused where that one comes
+ * first. */
 static void call_of_output_of_another(struct gpu_rank *rank)
 {
     struct streams streams = make_streams(rank);

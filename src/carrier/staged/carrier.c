@@ -100,6 +100,7 @@ static tt_status run(struct tt_task *task, bool awaited)
     struct tt_bounce *bounce = (struct tt_bounce *)task;
     (void)awaited;
     const tt_status status = tt_run(&bounce->works[0].work, true);
+    if (status) bounce->part->has_failed = true; /* before `done` */
     /* acquire: the stream's wait (copy_out), has_run */
     __atomic_store_n(&bounce->part->words->done, bounce->number, __ATOMIC_RELEASE);
     return status;
@@ -332,7 +333,8 @@ static bool has_run(const struct tt_pending_call *call)
 static tt_status end(const struct tt_pending_call *call)
 {
     const struct tt_staged_part *staged = call->comm->staged;
-    TT_TRY(tt_fabric_check(call->comm->fabric));
+    /* A communicator may have failed in a later call of another rank. */
+    if (staged->failed || staged->has_failed) TT_TRY(tt_fabric_check(call->comm->fabric));
     const tt_status status = tt_context_stream_synchronize(staged->context, staged->stream);
     return status ? tt_core_fail_call(call->comm, status) : TT_OK;
 }

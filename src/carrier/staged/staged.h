@@ -66,6 +66,7 @@ struct tt_staged_part {
     struct tt_stage_area *areas; /* the first is the one in use */
     size_t used;                 /* bytes of it that the calls of the open group have */
     size_t held_bytes;
+    bool has_failed;                  /* a bounce has; by the staging thread, before words->done */
     struct tt_staged_part *next_left; /* of those whose communicators are gone */
     /* of the bounce that is being issued */
     struct tt_bounce *bounce; /* NULL: the staging thread has it */

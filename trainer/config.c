@@ -306,6 +306,18 @@ tr_status tr_config_check(const struct tr_config *config)
         return tr_fail("%s: weight decay is decoupled (AdamW) always, and --decay is %g; set "
                        "adam_w_mode to true, or --decay to 0",
                        config->undecayed, config->decay);
+    if (config->coupled[0] && config->optimizer == TR_SGD && config->decay != 0 &&
+        config->momentum != 0)
+        return tr_fail(
+            "%s: SGD: DeepSpeed's weight decay goes through the momentum, tutti-train's is "
+            "decoupled, and --decay is %g, --momentum %g; set one of the two to 0",
+            config->coupled, config->decay, config->momentum);
+    if (config->unrated[0] && config->optimizer == TR_MUON &&
+        config->source[TR_OPTION_lr] == TR_FROM_DEFAULT)
+        return tr_fail("%s: Muon without a learning rate: DeepSpeed takes 0.02 for matrices and "
+                       "3e-4 for the rest, tutti-train has one for both; give "
+                       "optimizer.params.lr, or --lr",
+                       config->unrated);
     if (config->every && !config->checkpoint[0])
         return tr_fail("--every=%lld without --checkpoint=DIR: nowhere to write to",
                        (long long)config->every);
@@ -371,7 +383,8 @@ void tr_config_resolve(struct tr_config *config)
     if (config->tied == TR_TIED_AUTO) config->tied = architecture->tied ? TR_TIED_ON : TR_TIED_OFF;
 }
 
-/* Each rank may have its own: where it reads and writes, and how it computes. */
+/* Each rank may have its own: where it reads and writes, and on what (of the vector codes that
+ * ranks are given all take the oldest). */
 static bool may_differ(int id)
 {
     static const int ids[] = {TR_OPTION_cpu,        TR_OPTION_threads, TR_OPTION_data,

@@ -41,6 +41,10 @@ struct tr_config {
 #include "config_table.h"
     enum tr_source source[TR_NUM_OPTIONS];
     struct tr_share_rate start_rate, min_rate; /* of start_lr and min_lr */
+    char coupled[512];                         /* begins the error of a decay of SGD with momentum;
+                                                * "": any decay is one */
+    char unrated[512];                         /* begins the error of Muon without a learning rate;
+                                                * "": the default is one */
     char undecayed[512];                       /* begins the error of a decay of AdamW that is not
                                                 * 0; "": any decay is one */
     bool help;                                 /* --help was given */

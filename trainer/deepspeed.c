@@ -167,31 +167,7 @@ static tr_status take_micro_batch(const struct leaf *leaf)
     return set_default(leaf, "accumulate", "1");
 }
 
-/* What DeepSpeed takes for a key that the file leaves out (ops/adam, ops/lamb, torch.optim.SGD,
- * runtime/zero/muon). An optimizer without a row is refused: its defaults there are not known. */
-static const struct {
-    const char *optimizer, *key, *option, *value;
-} defaults[] = {
-    {"adamw", "lr", "lr", "1e-3"},
-    {"adamw", "betas", "beta1", "0.9"},
-    {"adamw", "betas", "beta2", "0.999"},
-    {"adamw", "eps", "eps", "1e-8"},
-    {"adamw", "weight_decay", "decay", "0"},
-    {"lamb", "lr", "lr", "1e-3"},
-    {"lamb", "betas", "beta1", "0.9"},
-    {"lamb", "betas", "beta2", "0.999"},
-    {"lamb", "eps", "eps", "1e-8"},
-    {"lamb", "weight_decay", "decay", "0"},
-    {"sgd", "lr", "lr", "1e-3"},
-    {"sgd", "momentum", "momentum", "0"},
-    {"sgd", "weight_decay", "decay", "0"},
-    {"muon", "lr", "lr", "0.02"},
-    {"muon", "momentum", "momentum", "0.95"},
-    {"muon", "betas", "beta1", "0.9"},
-    {"muon", "betas", "beta2", "0.999"},
-    {"muon", "weight_decay", "decay", "0"},
-    {"muon", "adjust_lr", "adjust-lr", "original"},
-};
+#include "deepspeed_defaults.h"
 
 enum { NDEFAULTS = sizeof defaults / sizeof *defaults };
 
@@ -216,10 +192,22 @@ static tr_status fail_no_optimizer(const struct leaf *leaf)
     return fail(leaf, expected);
 }
 
+/* Where the file names an optimizer that may do in DeepSpeed what it cannot do here: whether it
+ * does is known when all options are read. */
+static void note_optimizer(const struct leaf *leaf, const char *option)
+{
+    char where[512];
+    snprintf(where, sizeof where, "%s:%d: \"%s\"", leaf->json->name,
+             tr_json_line(leaf->json, leaf->path), leaf->path);
+    snprintf(leaf->config->coupled, sizeof where, "%s", strcmp(option, "sgd") ? "" : where);
+    snprintf(leaf->config->unrated, sizeof where, "%s", strcmp(option, "muon") ? "" : where);
+}
+
 static tr_status take_optimizer(const struct leaf *leaf)
 {
     const char *option = optimizer_called(json_object_get_string(leaf->value));
     if (!option) return fail_no_optimizer(leaf);
+    note_optimizer(leaf, option);
     TR_TRY(set(leaf, "optimizer", option));
     if (!tr_json_find(leaf->json, "gradient_clipping")) TR_TRY(set_default(leaf, "clip", "0"));
     for (int i = 0; i < NDEFAULTS; ++i) {

@@ -50,6 +50,7 @@ tr_status tr_generate_options(struct tr_config *config, int nranks)
         return tr_fail(
             "generate needs --from=CHECKPOINT, a file or a folder whose newest is taken");
     TR_TRY(drop_unused(config));
+    config->coupled[0] = config->unrated[0] = config->undecayed[0] = 0; /* nothing is trained */
     strcpy(config->resume, config->from);
     for (size_t i = 0; i < sizeof all / sizeof *all; ++i)
         TR_TRY(tr_config_set(config, all[i].name, all[i].value, TR_FROM_FILE));

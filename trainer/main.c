@@ -20,8 +20,9 @@
 static tr_status check_output(void)
 {
     if (fflush(stdout) == 0 && !ferror(stdout)) return TR_OK;
-    return tr_fail("standard output cannot be written (is its disk full?): what was printed is "
-                   "lost in part");
+    return tr_fail(
+        "standard output cannot be written (is its disk full, or has its reader ended?): "
+        "what was printed is lost in part");
 }
 
 static int failed(const struct tr_mesh *mesh, tr_status status)
@@ -264,6 +265,8 @@ int main(int argc, char **argv)
     }
     if (parsed == TR_OK && (config.plan || config.plot_logs[0]))
         return plan_or_draw(&config) < 0 ? failed(&mesh, TR_FAILED) : EXIT_SUCCESS;
+    /* A reader of the log or of the output that ends must not end the training. */
+    if (!config.generates) signal(SIGPIPE, SIG_IGN);
     struct tr_trainer trainer = {.hold = TR_NO_HOLD, .asked = -1};
     /* Bad options are agreed on as any other failure, so that one rank tells and none is left
      * waiting. */

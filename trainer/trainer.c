@@ -143,10 +143,9 @@ static tr_status choose_code(struct tr_trainer *t)
         "choosing the vector code"));
     t->backend = tr_backend_at(levels[0]);
     if (t->mesh->rank == 0 && levels[0] < -levels[1])
-        printf(
-            "note: all ranks take the vector code %s, since some can run, or were given (--cpu), "
-            "no newer one\n",
-            t->backend->name);
+        printf("note: all ranks use the vector code %s: some processors, or a --cpu, allow no "
+               "newer one\n",
+               t->backend->name);
     return TR_OK;
 }
 
@@ -307,6 +306,8 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
         TR_TRY(tr_mesh_same(mesh, tr_config_checksum(&t->config), "their options"));
     }
     TR_TRY(tr_mesh_agree(mesh, prepare(t, &setup)));
+    /* Options that follow from which others were given: the batch, for instance. */
+    TR_TRY(tr_mesh_same(mesh, tr_config_checksum(&t->config), "their options"));
     TR_TRY(tr_mesh_same(mesh, t->data_checksum, "their data"));
     TR_TRY(choose_code(t));
     TR_TRY(tr_place_report(mesh));

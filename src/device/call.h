@@ -112,7 +112,7 @@ enum {
 /* The signature of the messages of exchanges; no other call has this bit. */
 #define TT_DEVICE_EXCHANGE_BIT (1u << 31)
 
-/* In place of what is added to an address: the peer has not opened that memory. */
+/* Stands where the distance to the peer's address would: the peer has not opened that memory. */
 #define TT_NOT_OPENED UINT64_MAX
 
 /* A send, a receive, or both: a message to oneself. */

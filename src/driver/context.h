@@ -91,8 +91,9 @@ void tt_context_unlist_user(struct tt_context *context, const struct tt_context_
 void tt_context_begin_work(void);
 void tt_context_end_work(void);
 /* Gives up the memory of other processes that was closed, before the last close of the context,
- * unless a user has work, or a thread begins some. Waits for other kernels of the context. */
-void tt_context_let_go(struct tt_context *context);
+ * unless a user has work, or a thread begins some. Waits for other kernels of the context. Whether
+ * all is given up. */
+bool tt_context_let_go(struct tt_context *context);
 
 /* Exports the whole host pages that hold [memory, memory + nbytes), with what else lies in them, so
  * that other devices can use them in place (dma-buf): *fd, close-on-exec, which the caller closes;

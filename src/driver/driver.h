@@ -69,6 +69,7 @@ struct tt_pointer {
     void *base;           /* of the allocation; HOST: NULL */
     size_t nbytes;        /* of the allocation; HOST: 0 */
     void *device_address; /* at which GPUs access the pointer's byte; HOST: NULL */
+    bool has_handle;      /* tt_context_share makes one of the allocation */
 };
 
 /* Asks the driver whose memory the pointer is; without a driver every pointer is the host's. The

@@ -99,7 +99,7 @@ tt_status tt_driver_pointer(const void *pointer, struct tt_pointer *result)
 {
     const struct tt_cuda *cu = tt_cuda_load();
     CUmemorytype type = 0;
-    unsigned managed = 0;
+    unsigned managed = 0, legacy = 0;
     int ordinal = -1;
     unsigned long long id = 0;
     CUdeviceptr base = 0, address = 0;
@@ -108,8 +108,8 @@ tt_status tt_driver_pointer(const void *pointer, struct tt_pointer *result)
         CU_POINTER_ATTRIBUTE_MEMORY_TYPE,      CU_POINTER_ATTRIBUTE_IS_MANAGED,
         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,   CU_POINTER_ATTRIBUTE_BUFFER_ID,
         CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
-        CU_POINTER_ATTRIBUTE_DEVICE_POINTER};
-    void *answers[] = {&type, &managed, &ordinal, &id, &base, &nbytes, &address};
+        CU_POINTER_ATTRIBUTE_DEVICE_POINTER,   CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
+    void *answers[] = {&type, &managed, &ordinal, &id, &base, &nbytes, &address, &legacy};
     /* Succeeds with type 0 for memory that CUDA does not know. */
     const CUresult answer = cu ? cu->PointerGetAttributes(sizeof what / sizeof *what, what, answers,
                                                           (CUdeviceptr)(uintptr_t)pointer)
@@ -129,7 +129,8 @@ tt_status tt_driver_pointer(const void *pointer, struct tt_pointer *result)
                                   .allocation = id,
                                   .base = (void *)(uintptr_t)base,
                                   .nbytes = nbytes,
-                                  .device_address = (void *)(uintptr_t)address};
+                                  .device_address = (void *)(uintptr_t)address,
+                                  .has_handle = legacy != 0};
     if (result->kind == TT_POINTER_DEVICE) result->gpu = ordinal;
     return TT_OK;
 }

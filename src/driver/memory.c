@@ -5,7 +5,8 @@
  * kernel may wait for a rank that the calling thread has yet to serve. So memory that was freed is
  * kept and used again; the driver gets it back with the context's last user, or when it has no
  * other memory. Memory of other processes, which nobody can use again, is closed earlier: when a
- * communicator begins or ends and no work of the library is on the GPU (tt_context_let_go). */
+ * communicator begins or ends, or a peer has taken back what it offered, and no work of the library
+ * is on the GPU (tt_context_let_go). */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -396,15 +397,18 @@ void tt_context_end_work(void)
     tt_process_unlock(&work_lock);
 }
 
-void tt_context_let_go(struct tt_context *context)
+bool tt_context_let_go(struct tt_context *context)
 {
     CUstreamCaptureMode mode;
-    if (!has_unused_of_others(context) || !tt_process_try_lock(&work_lock)) return;
-    if (!any_has_work(context) && !tt_context_enter_aside(context, &mode)) {
+    if (!has_unused_of_others(context)) return true;
+    if (!tt_process_try_lock(&work_lock)) return false;
+    const bool may_wait = !any_has_work(context) && !tt_context_enter_aside(context, &mode);
+    if (may_wait) {
         release(context, UNUSED_OF_OTHERS);
         tt_context_leave_aside(context, mode);
     }
     tt_process_unlock(&work_lock);
+    return may_wait;
 }
 
 /* In the context. */

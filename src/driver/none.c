@@ -76,6 +76,11 @@ tt_status tt_driver_allocate(int gpu, size_t nbytes, void **memory)
     return tt_fail(TT_ERR_ARGUMENT, "GPU %d does not exist: %s", gpu, reason);
 }
 
+uint64_t tt_driver_memory_changes(void)
+{
+    return 0;
+}
+
 bool tt_driver_find_memory(const void *memory, size_t *nbytes)
 {
     (void)memory, (void)nbytes;
@@ -221,9 +226,10 @@ void tt_context_begin_work(void) {}
 
 void tt_context_end_work(void) {}
 
-void tt_context_let_go(struct tt_context *context)
+bool tt_context_let_go(struct tt_context *context)
 {
     (void)context;
+    return true;
 }
 
 tt_status tt_context_export(struct tt_context *context, const void *memory, size_t nbytes, int *fd,

@@ -370,10 +370,11 @@ static int last_here(const struct tt_fabric *fabric, uint64_t *entered)
     return last;
 }
 
-/* A kernel may be ahead of what its rank has entered: of this rank, while a call is issued and not
- * done; what another one has issued is not known. */
+/* Whether a kernel may have done the rank's part of a call that the rank has not entered: of this
+ * rank, while a call is issued and not done; what another one has issued is not known. */
 static bool may_run_kernels(const struct tt_engine *engine, int rank)
 {
+    if (engine->fabric->peers[rank].gpu < 0) return false;
     return rank != engine->fabric->rank ||
            atomic_load_explicit(&engine->outstanding, memory_order_acquire);
 }
@@ -390,11 +391,13 @@ tt_status tt_engine_check_gone(struct tt_engine *engine)
         const struct entered latest = latest_of(fabric, r);
         char name[128], call[160];
         if (r == gone || latest.seq <= entered || !needs_all(&latest.call)) continue;
-        if (is_of_kernels(&latest.call) && may_run_kernels(engine, last)) continue;
+        const bool is_of_any_kernel = is_of_kernels(&latest.call) || fabric->mixed.is_mixed;
+        if (is_of_any_kernel && may_run_kernels(engine, last)) continue;
         tt_fabric_name_rank(fabric, last, name, sizeof name);
         describe(&latest, call, sizeof call);
-        return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s; %s has not entered %s either", text, name,
-                              call);
+        return tt_fabric_fail(fabric, TT_ERR_REMOTE,
+                              "%s; %s, which needs all ranks, has not been entered by %s", text,
+                              call, name);
     }
     return TT_OK;
 }

@@ -3,7 +3,7 @@
 set -uo pipefail
 . "$(dirname "$0")/start_ranks.sh"
 export CUDA_MPS_PIPE_DIRECTORY=/nonexistent # of a daemon that may run here
-export TUTTI_DEVICE_KERNELS=require
+export TUTTI_DEVICE_KERNELS=require TUTTI_DEVICE_IN_PLACE=1
 
 # run WHAT RANKS PROGRAM ARGUMENTS...: the job must succeed.
 run() {
@@ -20,6 +20,9 @@ grep -q . <<<"$output" && fail "by copies: $output"
 unset VGPU_MODEL TUTTI_DEVICE_LINE_BYTES
 export TUTTI_DEVICE_CHANNELS=2
 run "memory that comes and goes" 3 env TUTTI_ALGORITHM=all_gather:ring "$PROGRAM" 2 memory
+TUTTI_ALGORITHM=all_gather:ring run "memory that is freed behind each call" 3 "$PROGRAM" 2 growth
+TUTTI_ALGORITHM=all_gather:ring run "more memory than a rank can offer" 2 "$PROGRAM" 2 many
+grep -q . <<<"$output" && fail "more memory than a rank can offer: $output"
 run "memory that is freed while it is registered" 2 "$PROGRAM" 2 freed 1
 grep -q "rank 1: .*were freed while they were registered with communicator .*: call tuttiCommDeregister before you free memory" <<<"$output" ||
     fail "the error does not name the freed memory: $output"

@@ -4,7 +4,9 @@
  * `traffic`: the bytes that a rank loads and stores in an all-gather, once its peers have opened
  * the memory; without TUTTI_DEVICE_IN_PLACE there would be twice as many. `memory`: registrations,
  * allocations and frees between calls: no call gets old bytes. `freed`: RANK registers memory,
- * frees it, and uses what is allocated there since: the error names it. */
+ * frees it, and uses what is allocated there since: the error names it. `growth`: each call has new
+ * memory, which is freed behind it: processes do not have ever more memory of their peers open.
+ * `many`: calls use more memory, and register more, than a rank can offer. */
 #include <cuda.h>
 #include <dlfcn.h>
 #include <stdio.h>
@@ -17,6 +19,7 @@
 #include "shim.h"
 
 enum { COUNT = 1 << 16, MOST_PROCESSES = 8, MEMORY = 2 << 20, TIMES = 12, MOST_FREED = 1100 };
+enum { MANY = 24 /* more than TT_MOST_RANGES */ };
 
 static int fail(tuttiComm_t comm, const char *what)
 {
@@ -158,6 +161,56 @@ static int use_freed(const struct gpu_rank *rank, bool frees)
     return result == tuttiInvalidArgument ? 0 : 1;
 }
 
+/* Bytes of virtual GPUs' memory that the process has mapped, its own and that of its peers. */
+static size_t mapped(void)
+{
+    char line[512];
+    size_t nbytes = 0;
+    unsigned long begin, end;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    if (!maps) exit(fail(NULL, "/proc/self/maps"));
+    while (fgets(line, sizeof line, maps))
+        if (strstr(line, "vgpu memory") && sscanf(line, "%lx-%lx", &begin, &end) == 2)
+            nbytes += end - begin;
+    fclose(maps);
+    return nbytes;
+}
+
+static int change_often(const struct gpu_rank *rank)
+{
+    char *out = allocate(rank, MEMORY);
+    size_t before = 0;
+    int status = 0;
+    for (int turn = 0; turn < 3 * TIMES && !status; turn++) {
+        char *in = allocate(rank, MEMORY);
+        for (int i = 0; i < 3 && !status; i++) status = gather(rank, in, out, turn);
+        if (tuttiMemFree(in)) return fail(rank->comm, "free");
+        if (turn == TIMES) before = mapped();
+    }
+    const size_t after = mapped();
+    if (after > before + (size_t)rank->nranks * MEMORY) {
+        printf("rank %d: %zu bytes are mapped, after %zu\n", rank->rank, after, before);
+        return 1;
+    }
+    return status;
+}
+
+static int use_many(const struct gpu_rank *rank)
+{
+    char *out = allocate(rank, MEMORY), *in[MANY];
+    void *handles[MANY];
+    int status = 0;
+    for (int i = 0; i < MANY; i++) {
+        in[i] = i % 2 ? gpu_memory(rank->gpu, MEMORY) : allocate(rank, MEMORY);
+        if (i % 2 && tuttiCommRegister(rank->comm, in[i], MEMORY, &handles[i]))
+            return fail(rank->comm, "register");
+    }
+    for (int i = 0; i < 3 * MANY && !status; i++) status = gather(rank, in[i % MANY], out, i);
+    for (int i = 1; i < MANY; i += 2)
+        if (tuttiCommDeregister(rank->comm, handles[i])) return fail(rank->comm, "deregister");
+    return status ? status : gather(rank, in[0], out, 0);
+}
+
 int main(int argc, char **argv)
 {
     int launched, nranks, local, status = 2;
@@ -170,6 +223,8 @@ int main(int argc, char **argv)
     if (!strcmp(argv[2], "traffic")) status = measure(&rank);
     if (!strcmp(argv[2], "memory")) status = change_memory(&rank);
     if (!strcmp(argv[2], "freed") && argc > 3) status = use_freed(&rank, atoi(argv[3]) == launched);
+    if (!strcmp(argv[2], "growth")) status = change_often(&rank);
+    if (!strcmp(argv[2], "many")) status = use_many(&rank);
     if (tuttiCommDestroy(rank.comm)) return fail(NULL, "destroy");
     return status;
 }

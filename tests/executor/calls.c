@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "algorithms/algorithms.h"
 #include "program/lower.h"
 #include "shim.h"
 
@@ -28,6 +29,32 @@ void ranks_close(struct ranks *ranks)
 {
     for (int r = 0; r < ranks->all.nranks; r++) tt_engine_fini(&ranks->engines[r]);
     together_close(&ranks->all);
+}
+
+bool all_reduce_make(struct all_reduce *made, struct ranks *ranks, int rank, const char *algorithm,
+                     size_t count, const int32_t *input, int32_t *output)
+{
+    struct tt_fabric *fabric = ranks->all.fabrics[rank];
+    const int nranks = ranks->all.nranks;
+    const struct tt_segment_header *header = fabric->segment->header;
+    const struct tt_limits limits = {.slot_bytes = header->slot_bytes,
+                                     .meet_bytes = header->meet_bytes};
+    const struct tt_shape shape = {
+        .collective = TT_ALL_REDUCE, .nranks = nranks, .hosts = fabric->hosts};
+    struct tt_program *program;
+    if (tt_program_create(tt_algorithm_find(TT_ALL_REDUCE, algorithm), &shape, rank, &program) ||
+        tt_loaded_create(program, fabric, &made->loaded) ||
+        tt_program_bind(program, count, sizeof *input, &limits, &made->binding))
+        return false;
+    struct tt_call call = {.loaded = made->loaded,
+                           .binding = &made->binding,
+                           .input = input,
+                           .output = output,
+                           .reduction = {.type = TT_INT32, .op = TT_SUM, .nranks = nranks}};
+    call.signature = tt_call_signature(program, count, &call.reduction);
+    call.entry = tt_call_entry_make(program, count, &call.reduction);
+    tt_work_collective(&made->work, &ranks->engines[rank], &call);
+    return true;
 }
 
 /* Element i of rank r's input, small so that sums and products of floats stay exact. */

@@ -23,6 +23,16 @@ struct ranks {
     int most_copies;  /* of the programs that have run */
 };
 
+/* One rank of an all-reduce (int32, sum); destroy `loaded` when the work has ended. */
+struct all_reduce {
+    struct tt_loaded *loaded;
+    struct tt_binding binding;
+    struct tt_work work;
+};
+/* Makes the rank's work by this algorithm, which has not begun. */
+bool all_reduce_make(struct all_reduce *made, struct ranks *ranks, int rank, const char *algorithm,
+                     size_t count, const int32_t *input, int32_t *output);
+
 bool ranks_open(struct ranks *ranks, int nranks, const struct tt_fabric_config *config);
 /* host_of[r] names rank r's host; hosts are joined by wires over loopback. */
 bool ranks_open_on(struct ranks *ranks, int nranks, const uint64_t *host_of,

@@ -1,7 +1,5 @@
 /* Posts of a call that fails. */
-#include "algorithms/algorithms.h"
 #include "executor/calls.h"
-#include "program/lower.h"
 #include "shim.h"
 
 enum { NRANKS = 3, BLOCK_BYTES = 8192, COUNT = NRANKS * BLOCK_BYTES / sizeof(int32_t) };
@@ -9,9 +7,7 @@ enum { NRANKS = 3, BLOCK_BYTES = 8192, COUNT = NRANKS * BLOCK_BYTES / sizeof(int
 /* One rank of an all-reduce. With two_shot every rank sends each peer a part of its input, folds
  * what comes, and sends both peers the result, for which they have posted places. */
 struct part {
-    struct tt_loaded *loaded;
-    struct tt_binding binding;
-    struct tt_work work;
+    struct all_reduce call;
     int32_t input[COUNT], output[COUNT];
 };
 
@@ -23,30 +19,14 @@ struct posted {
 static bool begin_rank(struct posted *all, int rank)
 {
     struct part *part = &all->parts[rank];
-    struct tt_fabric *fabric = all->ranks.all.fabrics[rank];
-    const struct tt_segment_header *header = fabric->segment->header;
-    const struct tt_limits limits = {.slot_bytes = header->slot_bytes,
-                                     .meet_bytes = header->meet_bytes};
-    const struct tt_shape shape = {
-        .collective = TT_ALL_REDUCE, .nranks = NRANKS, .hosts = fabric->hosts};
-    struct tt_program *program;
-    if (tt_program_create(tt_algorithm_find(TT_ALL_REDUCE, "two_shot"), &shape, rank, &program) ||
-        tt_loaded_create(program, fabric, &part->loaded) ||
-        tt_program_bind(program, COUNT, sizeof(int32_t), &limits, &part->binding))
-        return false;
-    struct tt_call call = {.loaded = part->loaded,
-                           .binding = &part->binding,
-                           .input = part->input,
-                           .output = part->output,
-                           .reduction = {.type = TT_INT32, .op = TT_SUM, .nranks = NRANKS}};
     for (int i = 0; i < COUNT; i++) {
         part->input[i] = (rank + 1) * (i + 1);
         part->output[i] = -1;
     }
-    call.signature = tt_call_signature(program, COUNT, &call.reduction);
-    call.entry = tt_call_entry_make(program, COUNT, &call.reduction);
-    tt_work_collective(&part->work, &all->ranks.engines[rank], &call);
-    return tt_work_advance(&part->work) == TT_IN_PROGRESS && part->work.collective.posts;
+    if (!all_reduce_make(&part->call, &all->ranks, rank, "two_shot", COUNT, part->input,
+                         part->output))
+        return false;
+    return tt_work_advance(&part->call.work) == TT_IN_PROGRESS && part->call.work.collective.posts;
 }
 
 static bool open_ranks(struct posted *all)
@@ -65,7 +45,7 @@ static struct tt_link *send_first(struct posted *all, int rank)
 
 static void *claim(const struct posted *all, struct tt_link *link)
 {
-    const uint64_t signature = all->parts[0].work.collective.signature;
+    const uint64_t signature = all->parts[0].call.work.collective.signature;
     struct tt_posted posted = {.nbytes = BLOCK_BYTES, .signature = signature};
     const bool claimed =
         link->ops->slot(link, BLOCK_BYTES) && link->ops->posts->claim(link, &posted);
@@ -79,10 +59,10 @@ static void check_withdrawn(int writer)
     struct tt_link *writes = send_first(&all, writer), *comes_late = send_first(&all, 3 - writer);
     REQUIRE(claim(&all, writes) != NULL);
     tt_ignore(tt_fabric_fail(all.ranks.all.fabrics[1], TT_ERR_REMOTE, "a failure"));
-    all.parts[0].work.deadline_ns = 1;
-    CHECK(tt_run(&all.parts[0].work, false) < 0);
+    all.parts[0].call.work.deadline_ns = 1;
+    CHECK(tt_run(&all.parts[0].call.work, false) < 0);
     CHECK(claim(&all, comes_late) == NULL);
-    tt_loaded_destroy(all.parts[0].loaded);
+    tt_loaded_destroy(all.parts[0].call.loaded);
     ranks_close(&all.ranks);
 }
 
@@ -111,14 +91,14 @@ static void finish_all(struct posted *all)
     for (int ndone = 0; ndone < NRANKS && !tt_test_failed();) {
         ndone = 0;
         for (int r = 0; r < NRANKS; r++) {
-            CHECK(tt_work_advance(&all->parts[r].work) >= 0);
-            ndone += tt_work_is_done(&all->parts[r].work);
+            CHECK(tt_work_advance(&all->parts[r].call.work) >= 0);
+            ndone += tt_work_is_done(&all->parts[r].call.work);
         }
     }
     for (int r = 0; r < NRANKS; r++) {
         for (int block = 0; block < NRANKS; block++)
             CHECK_EQ(count_results(&all->parts[r], block * COUNT / NRANKS), COUNT / NRANKS);
-        tt_loaded_destroy(all->parts[r].loaded);
+        tt_loaded_destroy(all->parts[r].call.loaded);
     }
     ranks_close(&all->ranks);
 }
@@ -136,7 +116,7 @@ static void check_mixed(int without)
     CHECK_EQ(count_results(&all.parts[0], 0), BLOCK);
     CHECK_EQ(count_results(&all.parts[with], 0), BLOCK);
     CHECK_EQ(all.parts[without].output[0], -1);
-    CHECK(all.parts[0].work.collective.references);
+    CHECK(all.parts[0].call.work.collective.references);
     finish_all(&all);
 }
 

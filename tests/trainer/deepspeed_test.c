@@ -269,8 +269,8 @@ TEST(deepspeed, an_option_under_its_own_name_wins_over_what_deepspeed_takes_for_
          "0.25"},
         {"\"lr\": 0.25", "\"optimizer\": {\"type\": \"Lamb\"}", "0.25"},
         {"\"momentum\": 0.5", "\"optimizer\": {\"type\": \"SGD\"}", "0.5"},
-        {"\"adjust-lr\": \"spectral-unclamped\"", "\"optimizer\": {\"type\": \"Muon\"}",
-         "spectral-unclamped"},
+        {"\"adjust-lr\": \"spectral-unclamped\"",
+         "\"optimizer\": {\"type\": \"Muon\", \"params\": {\"lr\": 0.01}}", "spectral-unclamped"},
         {"\"beta1\": 0.5", "\"optimizer\": {\"type\": \"Adam\"}", "0.5"},
         {"\"clip\": 0.5", "\"optimizer\": {\"type\": \"Adam\"}", "0.5"},
         {"\"beta1\": 0.5", "\"optimizer\": {\"params\": {\"betas\": [0.5, 0.9]}}", "0.5"},
@@ -383,8 +383,48 @@ TEST(deepspeed, a_value_of_another_type_is_refused_with_what_was_expected)
     }
 }
 
+/* The file is read. With one more argument (NULL: none) its options are refused with an error that
+ * has `says`; NULL: they are taken. */
+static void check_refusal(const char *text, const char *argument, const char *says)
+{
+    struct tr_config config;
+    char program[] = "tutti-train", copy[64];
+    char *argv[] = {program, copy, NULL};
+    CHECK_MESSAGE(read_text(&config, text) == TR_OK, "%s: %s", text, tr_error());
+    snprintf(copy, sizeof copy, "%s", argument ? argument : "");
+    if (argument) CHECK_EQ(tr_config_parse(&config, 2, argv), TR_OK);
+    const bool is_refused = tr_config_check(&config) < 0;
+    CHECK_MESSAGE(is_refused == (says != NULL), "%s %s: %s", text, copy,
+                  is_refused ? tr_error() : "was taken");
+    CHECK_MESSAGE(!is_refused || !says || strstr(tr_error(), says), "%s", tr_error());
+}
+
+/* A rate that the command line, a scheduler or an own key gives is one for all tensors. */
+TEST(deepspeed, muon_without_a_learning_rate_is_refused)
+{
+    static const struct {
+        const char *text, *argument;
+        bool is_refused;
+    } cases[] = {
+        {"}", NULL, true},
+        {", \"params\": {\"lr\": \"auto\"}}", NULL, true},
+        {", \"params\": {\"lr\": 0.01}}", NULL, false},
+        {"}, \"lr\": 0.01", NULL, false},
+        {"}, \"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_max_lr\": 0.01}}", NULL,
+         false},
+        {"}", "--lr=0.02", false},
+        {"}", "--optimizer=adamw", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        char text[256];
+        snprintf(text, sizeof text, "{\"optimizer\": {\"type\": \"Muon\"%s}", cases[i].text);
+        check_refusal(text, cases[i].argument,
+                      cases[i].is_refused ? "Muon without a learning rate" : NULL);
+    }
+}
+
 /* Decay that is left open is tutti-train's own, 0.1. */
-TEST(deepspeed, adam_with_a_decay_is_refused_and_another_optimizer_is_not)
+TEST(deepspeed, a_decay_that_is_not_decoupled_is_refused)
 {
     static const struct {
         const char *text, *argument;
@@ -404,21 +444,20 @@ TEST(deepspeed, adam_with_a_decay_is_refused_and_another_optimizer_is_not)
          true},
         {"\"type\": \"AdamW\", \"params\": {\"adam_w_mode\": false, \"weight_decay\": 0.1}", NULL,
          false},
-        {"\"type\": \"Muon\", \"params\": {\"adam_w_mode\": false, \"weight_decay\": 0.1}", NULL,
-         false},
+        {"\"type\": \"Muon\", \"params\": {\"adam_w_mode\": false, \"lr\": 1, \"weight_decay\": "
+         "0.1}",
+         NULL, false},
+        {"\"type\": \"SGD\", \"params\": {\"momentum\": 0.9, \"weight_decay\": 0.1}", NULL, true},
+        {"\"type\": \"SGD\", \"params\": {\"momentum\": 0.9}", NULL, false},
+        {"\"type\": \"SGD\", \"params\": {\"weight_decay\": 0.1}", NULL, false},
+        {"\"type\": \"SGD\", \"params\": {\"weight_decay\": 0.1}", "--momentum=0.9", true},
+        {"\"type\": \"SGD\", \"params\": {\"momentum\": 0.9, \"weight_decay\": 0.1}",
+         "--optimizer=adamw", false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
-        struct tr_config config;
-        char text[256], program[] = "tutti-train", argument[64];
-        char *argv[] = {program, argument, NULL};
+        char text[256];
         snprintf(text, sizeof text, "{\"optimizer\": {%s}}", cases[i].text);
-        snprintf(argument, sizeof argument, "%s", cases[i].argument ? cases[i].argument : "");
-        CHECK_MESSAGE(read_text(&config, text) == TR_OK, "%s: %s", text, tr_error());
-        if (cases[i].argument) CHECK_EQ(tr_config_parse(&config, 2, argv), TR_OK);
-        const bool is_refused = tr_config_check(&config) < 0;
-        CHECK_MESSAGE(is_refused == cases[i].is_refused, "case %zu: %s", i,
-                      is_refused ? tr_error() : "was taken");
-        CHECK(!is_refused || strstr(tr_error(), "decoupled"));
+        check_refusal(text, cases[i].argument, cases[i].is_refused ? "decoupled" : NULL);
     }
 }
 

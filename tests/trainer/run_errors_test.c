@@ -226,6 +226,25 @@ TEST(run, ranks_with_different_options_or_data_are_told_so)
              "$train --steps=4 --resume=%s $([ $RANK = 1 ] && echo --seed=1)", b.folder);
     CHECK(train_by_shell(2, script, b.output) != 0);
     CHECK_MESSAGE(count(b.output, "the ranks differ in their options") == 1, "%s", b.output);
+    /* A value that is the default's too, but from which the batch follows. */
+    CHECK(train_by_shell(2, "$train --steps=3 --accumulate=2 $([ $RANK = 1 ] && echo --batch=16)",
+                         b.output) != 0);
+    CHECK_MESSAGE(count(b.output, "the ranks differ in their options") == 1, "%s", b.output);
+    teardown(&b);
+}
+
+/* The reader of the log, a pipe, ends after the first line. */
+TEST(run, a_log_that_nobody_reads_any_more_does_not_end_the_training)
+{
+    struct bench b;
+    char script[512];
+    REQUIRE(setup(&b));
+    snprintf(script, sizeof script,
+             "mkfifo %s/pipe; head -n 1 %s/pipe >/dev/null & exec $train --steps=20 "
+             "--log=%s/pipe --checkpoint=%s/c",
+             b.folder, b.folder, b.folder, b.folder);
+    CHECK_MESSAGE(train_by_shell(1, script, b.output) == 0, "%s", b.output);
+    CHECK_MESSAGE(count(b.output, "step-00000020.safetensors") == 1, "%s", b.output);
     teardown(&b);
 }
 
@@ -243,7 +262,7 @@ TEST(run, ranks_with_different_processors_take_the_code_that_all_can_run)
              b.folder);
     CHECK_MESSAGE(train_by_shell(2, script, b.output) == 0, "%s", b.output);
     CHECK_EQ(count(b.output, "vector code baseline, 1 thread"), 1);
-    CHECK_EQ(count(b.output, "note: all ranks take the vector code baseline"), has_newer);
+    CHECK_EQ(count(b.output, "note: all ranks use the vector code baseline"), has_newer);
     teardown(&b);
 }
 

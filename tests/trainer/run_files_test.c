@@ -110,7 +110,7 @@ TEST(run, the_newest_checkpoints_and_the_best_are_kept)
     char options[COMMAND], expected[64];
     REQUIRE(setup(&b));
     snprintf(options, sizeof options,
-             SMALL "--lr=1 --warmup=20 --steps=8 --every=1 --eval-every=1 --keep=2 "
+             SMALL "--lr=5 --warmup=20 --steps=8 --every=1 --eval-every=1 --keep=2 "
                    "--checkpoint=%s/c --log=%s/log",
              b.folder, b.folder);
     int code = train(2, options, b.output);

@@ -349,6 +349,7 @@ static tr_status take_over(const char *folder, uint64_t run, struct tr_hold *old
 {
     TR_TRY(open_folder(folder, taken));
     taken->owner = old->owner;
+    taken->is_unsynced = old->is_unsynced;
     tr_status status = TR_OK;
     bool is_taken = false;
     const bool is_moved = taken->device != old->device;

@@ -369,12 +369,13 @@ static tr_status check_name(struct tr_safetensors_writer *w)
 {
     struct stat own, named;
     const bool is_seen = fstat(w->fd, &own) == 0 && lstat(w->temporary, &named) == 0;
-    if (!is_seen && errno != ENOENT)
-        return tr_fail("%s: cannot be looked at: %s", w->temporary, strerror(errno));
     if (is_seen && own.st_dev == named.st_dev && own.st_ino == named.st_ino) return TR_OK;
-    const tr_status status = tr_fail("%s was removed or replaced while it was written; give "
-                                     "each run a folder of its own",
-                                     w->temporary);
+    const tr_status status =
+        is_seen || errno == ENOENT
+            ? tr_fail("%s was removed or replaced while it was written; give each run a folder of "
+                      "its own",
+                      w->temporary)
+            : tr_fail("%s: cannot be looked at: %s", w->temporary, strerror(errno));
     w->temporary[0] = 0; /* the other's stays */
     return status;
 }

@@ -79,7 +79,7 @@ static tr_status look_at(int fd, const char *path)
     return TR_OK;
 }
 
-/* A file of which nothing can be read (a pipe) is opened by the caller. */
+/* Looks at the file, if there is anything in it to be read. */
 static tr_status look_at_file(const char *path)
 {
     struct stat st;

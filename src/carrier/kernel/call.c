@@ -195,8 +195,10 @@ static const uint64_t *opened_of(const struct tt_pending_call *pending, uint64_t
     struct tt_footprint at;
     if (!pending->comm->kernel->ranges || !number || !program->held[buffer].number) return NULL;
     tt_footprint_of(program, from->binding, &at);
-    return tt_ranges_row(pending->comm, origin + at.begin[buffer],
-                         at.end[buffer] - at.begin[buffer]);
+    const size_t nbytes = at.end[buffer] - at.begin[buffer];
+    if (!nbytes) return NULL;
+    const void *memory = (const void *)((uintptr_t)origin + at.begin[buffer]);
+    return tt_ranges_row(pending->comm, memory, nbytes);
 }
 
 tt_status tt_kernel_fill(const struct tt_pending_call *pending, uint64_t number,

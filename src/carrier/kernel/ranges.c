@@ -43,7 +43,9 @@ struct tt_ranges {
     uint64_t nmade;       /* of this rank, also those that are gone */
     uint64_t seen;        /* changes of the board when it was looked at */
     uint64_t memory_seen; /* tt_driver_memory_changes() when ranges were looked at */
+    uint64_t refused_at;  /* 1 + the same when memory of a call could not be offered; 0: it could */
     bool has_warned;
+    bool has_closed; /* memory of peers that the driver may still have */
     size_t nopened;
     struct opened opened[]; /* [nlocal][TT_MOST_RANGES] */
 };
@@ -101,10 +103,12 @@ static void put_offer(const struct tt_comm_core *comm, const struct range *range
     struct tt_range_offer *offer = offer_of(comm, range->place);
     uint64_t words[TT_RANGE_HANDLE];
     memcpy(words, handle, sizeof words);
-    atomic_store_explicit(&offer->base, (uint64_t)(uintptr_t)range->base, memory_order_relaxed);
-    atomic_store_explicit(&offer->nbytes, range->nbytes, memory_order_relaxed);
+    /* Release: who reads one of these words sees that the offer before is none any more (look_at).
+     */
+    atomic_store_explicit(&offer->base, (uint64_t)(uintptr_t)range->base, memory_order_release);
+    atomic_store_explicit(&offer->nbytes, range->nbytes, memory_order_release);
     for (int i = 0; i < TT_RANGE_HANDLE; i++)
-        atomic_store_explicit(&offer->handle[i], words[i], memory_order_relaxed);
+        atomic_store_explicit(&offer->handle[i], words[i], memory_order_release);
     atomic_store_explicit(&offer->seq, range->seq, memory_order_release); /* acquire: look_at */
     tell_change(comm);
 }
@@ -126,7 +130,14 @@ static void free_gone(const struct tt_comm_core *comm)
     }
 }
 
-/* NULL: it cannot be offered; the last error says why. */
+static const char *why_refused(const struct tt_comm_core *comm, const struct tt_pointer *found)
+{
+    if (!found->has_handle)
+        return "the driver has no IPC handle of it, as of memory of pools and virtual memory";
+    return free_place(comm) < 0 ? "the rank offers as much memory as it can" : tt_last_error();
+}
+
+/* NULL: it cannot be offered. */
 static struct range *add(const struct tt_comm_core *comm, const struct tt_pointer *found)
 {
     struct tt_ranges *ranges = ranges_of(comm);
@@ -135,10 +146,7 @@ static struct range *add(const struct tt_comm_core *comm, const struct tt_pointe
     uint8_t handle[TT_CONTEXT_HANDLE];
     void *rows;
     free_gone(comm);
-    if (place < 0) {
-        tt_ignore(tt_fail(TT_ERR_USAGE, "%d ranges are offered already", TT_MOST_RANGES));
-        return NULL;
-    }
+    if (place < 0 || !found->has_handle) return NULL;
     struct range *range = calloc(1, sizeof *range + nranks * sizeof range->opened[0]);
     if (!range) {
         tt_ignore(tt_fail(TT_ERR_SYSTEM, "out of memory for a range"));
@@ -173,6 +181,7 @@ static void drop(const struct tt_comm_core *comm, struct range *range)
     range->gone = atomic_load_explicit(&comm->kernel->issued, memory_order_relaxed);
     range->next = ranges->gone;
     ranges->gone = range;
+    ranges->refused_at = 0;
     atomic_store_explicit(&offer_of(comm, range->place)->seq, 0, memory_order_release);
     tell_change(comm);
 }
@@ -188,26 +197,20 @@ static struct range *find(const struct tt_comm_core *comm, const void *memory, s
     return NULL;
 }
 
-static struct range *find_or_add(const struct tt_comm_core *comm, const void *memory)
-{
-    struct tt_pointer found;
-    if (tt_driver_pointer(memory, &found) || found.kind != TT_POINTER_DEVICE) return NULL;
-    struct range *range = find(comm, memory, 1);
-    return range && range->allocation == found.allocation ? range : add(comm, &found);
-}
-
 void tt_ranges_register(struct tt_comm_core *comm, void *memory, size_t nbytes, void **handle)
 {
-    (void)nbytes;
+    struct tt_pointer found;
     *handle = NULL;
     if (!ranges_of(comm)) return;
-    struct range *range = find_or_add(comm, memory);
+    if (tt_driver_pointer(memory, &found) || found.kind != TT_POINTER_DEVICE) return;
+    struct range *range = find(comm, memory, 1);
+    if (!range || range->allocation != found.allocation) range = add(comm, &found);
     if (range)
         range->nregistered++;
     else if (!ranges_of(comm)->has_warned)
-        TT_INFO("communicator %s: registered memory of rank %d is not read in place by its peers: "
-                "%s",
-                comm->name, comm->rank, tt_last_error());
+        TT_INFO("communicator %s: the %zu bytes at %p, which rank %d has registered, are not read "
+                "in place by its peers: %s",
+                comm->name, nbytes, memory, comm->rank, why_refused(comm, &found));
     ranges_of(comm)->has_warned = ranges_of(comm)->has_warned || !range;
     *handle = range;
 }
@@ -250,7 +253,10 @@ static uint64_t open_offer(const struct tt_comm_core *comm, int rank, uint64_t b
 
 static void close_opened(const struct tt_comm_core *comm, struct opened *opened)
 {
-    if (opened->memory) tt_context_close_shared(comm->context, opened->memory);
+    if (opened->memory) {
+        tt_context_close_shared(comm->context, opened->memory);
+        ranges_of(comm)->has_closed = true;
+    }
     *opened = (struct opened){.seq = 0};
 }
 
@@ -267,11 +273,10 @@ static void look_at(const struct tt_comm_core *comm, int rank, int i)
     if (opened->seq == seq) return;
     close_opened(comm, opened);
     if (!seq) return;
-    const uint64_t base = atomic_load_explicit(&offer->base, memory_order_relaxed);
-    const uint64_t nbytes = atomic_load_explicit(&offer->nbytes, memory_order_relaxed);
+    const uint64_t base = atomic_load_explicit(&offer->base, memory_order_acquire);
+    const uint64_t nbytes = atomic_load_explicit(&offer->nbytes, memory_order_acquire);
     for (int k = 0; k < TT_RANGE_HANDLE; k++)
-        handle[k] = atomic_load_explicit(&offer->handle[k], memory_order_relaxed);
-    atomic_thread_fence(memory_order_acquire);
+        handle[k] = atomic_load_explicit(&offer->handle[k], memory_order_acquire);
     /* It is another one by now, whose change comes. */
     if (atomic_load_explicit(&offer->seq, memory_order_relaxed) != seq) return;
     opened->seq = seq;
@@ -300,16 +305,19 @@ static tt_status prepare(const struct tt_comm_core *comm, const void *memory)
     size_t nbytes;
     if (!memory || (!ranges_of(comm)->own && !tt_driver_memory_changes())) return TT_OK;
     if (tt_driver_pointer(memory, &found) || found.kind != TT_POINTER_DEVICE) return TT_OK;
-    struct range *range = find(comm, memory, 1);
-    if (range && range->allocation == found.allocation) return TT_OK;
-    if (range && range->nregistered)
-        return tt_fail(TT_ERR_ARGUMENT,
-                       "the %zu bytes at %p were freed while they were registered with "
-                       "communicator %s, and %p is memory that was allocated since: call "
-                       "tuttiCommDeregister before you free memory",
-                       range->nbytes, (void *)range->base, comm->name, memory);
-    if (range) drop(comm, range);
-    if (tt_driver_find_memory(found.base, &nbytes)) (void)add(comm, &found);
+    for (struct range *range; (range = find(comm, memory, 1)); drop(comm, range)) {
+        if (range->allocation == found.allocation) return TT_OK;
+        if (range->nregistered)
+            return tt_fail(TT_ERR_ARGUMENT,
+                           "the %zu bytes at %p were freed while they were registered with "
+                           "communicator %s, and %p is memory that was allocated since: call "
+                           "tuttiCommDeregister before you free memory",
+                           range->nbytes, (void *)range->base, comm->name, memory);
+    }
+    const uint64_t now = tt_driver_memory_changes() + 1;
+    if (ranges_of(comm)->refused_at == now || !tt_driver_find_memory(found.base, &nbytes))
+        return TT_OK;
+    ranges_of(comm)->refused_at = add(comm, &found) ? 0 : now;
     return TT_OK;
 }
 
@@ -329,8 +337,11 @@ tt_status tt_ranges_prepare(const struct tt_pending_call *call)
 {
     const struct tt_comm_core *comm = call->comm;
     if (!ranges_of(comm)) return TT_OK;
+    struct tt_ranges *ranges = ranges_of(comm);
     drop_freed(comm);
     look(comm);
+    /* Else the driver would keep what peers have freed. */
+    if (ranges->has_closed) ranges->has_closed = !tt_context_let_go(comm->context);
     if (!call->exchange) {
         TT_TRY(prepare(comm, call->call.input));
         return prepare(comm, call->call.output);

@@ -11,8 +11,10 @@
 
 void tt_comm_drain(tuttiComm_t comm)
 {
+    const struct tt_carried *carried = tt_carried_of(&comm->core);
     struct tt_pause pause = {0};
     while (!tt_engine_idle(&comm->core.engine)) tt_pause(&pause);
+    if (carried && carried->drain) carried->drain(&comm->core);
 }
 
 /* Aborts by other threads that came before are waited for. */

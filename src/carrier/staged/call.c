@@ -1,4 +1,4 @@
-/* Staged calls: where the caller's buffers lie in staging memory. */
+/* Staged calls: where the caller's buffers lie in their staging memory. */
 #include <stdlib.h>
 
 #include "carrier/staged/staged.h"
@@ -6,30 +6,30 @@
 /* ---- Copies --------------------------------------------------------------------------------- */
 
 /* Pieces that follow one another in both memories become one. */
-static void add(struct tt_stage *stage, int *number, char *users, char *staged, size_t nbytes)
+static void add(struct tt_stage *stage, int *number, char *users, size_t at, size_t nbytes)
 {
     const int end = stage->nin + stage->nout;
     struct tt_stage_piece *last = *number ? &stage->pieces[end - 1] : NULL;
     if (!nbytes) return;
-    if (last && last->users + last->nbytes == users && last->staged + last->nbytes == staged) {
+    if (last && last->users + last->nbytes == users && last->at + last->nbytes == at) {
         last->nbytes += nbytes;
         return;
     }
-    stage->pieces[end] = (struct tt_stage_piece){users, staged, nbytes};
+    stage->pieces[end] = (struct tt_stage_piece){users, at, nbytes};
     ++*number;
 }
 
 /* Leaves out what is kept. */
-static void add_output(struct tt_stage *stage, const struct tt_extent *kept, char *users,
-                       char *staged, size_t nbytes)
+static void add_output(struct tt_stage *stage, const struct tt_extent *kept, char *users, size_t at,
+                       size_t nbytes)
 {
     const uintptr_t first = (uintptr_t)users, end = first + nbytes;
     const uintptr_t kept_end = kept->first + kept->nbytes;
     const bool apart = !kept->nbytes || kept->first >= end || kept_end <= first;
     const size_t before = apart ? nbytes : kept->first > first ? kept->first - first : 0;
     const size_t after = !apart && end > kept_end ? end - kept_end : 0;
-    add(stage, &stage->nout, users, staged, before);
-    add(stage, &stage->nout, users + (nbytes - after), staged + (nbytes - after), after);
+    add(stage, &stage->nout, users, at, before);
+    add(stage, &stage->nout, users + (nbytes - after), at + (nbytes - after), after);
 }
 
 /* One side of a collective. */
@@ -58,7 +58,7 @@ static struct side side_of(const struct tt_pending_call *pending, const struct t
 }
 
 static void add_side(struct tt_stage *stage, const struct side *side, const struct tt_extent *kept,
-                     char *staged)
+                     size_t at)
 {
     const struct tt_call_blocks *blocks = side->blocks;
     size_t packed = 0;
@@ -67,21 +67,20 @@ static void add_side(struct tt_stage *stage, const struct side *side, const stru
         const bool is_apart = side->packs && blocks->displs;
         char *users = side->users + (is_apart ? blocks->displs[r] * blocks->element : packed);
         if (side->is_input)
-            add(stage, &stage->nin, users, staged + packed, nbytes);
+            add(stage, &stage->nin, users, at + packed, nbytes);
         else
-            add_output(stage, kept, users, staged + packed, nbytes);
+            add_output(stage, kept, users, at + packed, nbytes);
         packed += nbytes;
     }
 }
 
 /* ---- Calls ---------------------------------------------------------------------------------- */
 
-static tt_status take(struct tt_pending_call *pending, size_t nbytes, int npieces, char **memory)
+static tt_status take(struct tt_pending_call *pending, size_t nbytes, int npieces)
 {
-    struct tt_stage *stage = NULL;
-    TT_TRY(tt_stage_memory(pending->comm->staged, nbytes, !pending->follows, memory));
-    stage = calloc(1, sizeof *stage + (size_t)npieces * sizeof stage->pieces[0]);
+    struct tt_stage *stage = calloc(1, sizeof *stage + (size_t)npieces * sizeof stage->pieces[0]);
     if (!stage) return tt_fail(TT_ERR_SYSTEM, "out of memory for %d copies", npieces);
+    stage->nbytes = nbytes;
     pending->stage = stage;
     return TT_OK;
 }
@@ -118,7 +117,6 @@ static tt_status prepare_collective(struct tt_pending_call *pending, const struc
     struct tt_call *call = &pending->call;
     const size_t scalar = call->scalar ? tt_type_size(call->reduction.type) : 0;
     size_t own = blocks->counts ? 0 : blocks->before_own, in_at = 0, out_at = 0;
-    char *memory;
     for (int r = 0; blocks->counts && r < comm->rank; r++)
         own += blocks->counts[r] * blocks->element;
     if (!row->in_place)
@@ -129,17 +127,17 @@ static tt_status prepare_collective(struct tt_pending_call *pending, const struc
     const size_t scalar_at = aligned(in_end > out_end ? in_end : out_end);
     /* the scalar, and the output's part behind what is kept */
     const int npieces = (in.packs ? comm->nranks : 1) + (out.packs ? comm->nranks : 1) + 2;
-    TT_TRY(take(pending, scalar_at + scalar, npieces, &memory));
+    TT_TRY(take(pending, scalar_at + scalar, npieces));
     struct tt_stage *stage = pending->stage;
     stage->in = where->in;
     stage->out = where->out;
     stage->scalar = (struct tt_extent){(uintptr_t)call->scalar, scalar};
-    add_side(stage, &in, NULL, memory + in_at);
-    add(stage, &stage->nin, (char *)(uintptr_t)call->scalar, memory + scalar_at, scalar);
-    add_side(stage, &out, &kept, memory + out_at);
-    if (scalar) call->scalar = memory + scalar_at;
-    call->input = memory + in_at;
-    call->output = memory + out_at;
+    stage->in_at = in_at;
+    stage->out_at = out_at;
+    stage->scalar_at = scalar_at;
+    add_side(stage, &in, NULL, in_at);
+    add(stage, &stage->nin, (char *)(uintptr_t)call->scalar, scalar_at, scalar);
+    add_side(stage, &out, &kept, out_at);
     return TT_OK;
 }
 
@@ -147,13 +145,24 @@ tt_status tt_stage_prepare(struct tt_pending_call *pending, const struct tt_wher
                            const struct tt_call_blocks *blocks)
 {
     const bool sends = pending->kind == TT_CALL_SEND;
-    char *memory;
     if (blocks) return prepare_collective(pending, where, blocks);
-    TT_TRY(take(pending, pending->nbytes, 1, &memory));
+    TT_TRY(take(pending, pending->nbytes, 1));
     struct tt_stage *stage = pending->stage;
     *(sends ? &stage->in : &stage->out) =
         (struct tt_extent){(uintptr_t)pending->data, pending->nbytes};
-    add(stage, sends ? &stage->nin : &stage->nout, pending->data, memory, pending->nbytes);
-    pending->data = memory;
+    add(stage, sends ? &stage->nin : &stage->nout, pending->data, 0, pending->nbytes);
     return TT_OK;
+}
+
+void tt_stage_place(struct tt_pending_call *pending, char *memory)
+{
+    struct tt_stage *stage = pending->stage;
+    stage->memory = memory;
+    if (pending->kind != TT_CALL_COLLECTIVE) {
+        pending->data = memory;
+        return;
+    }
+    pending->call.input = memory + stage->in_at;
+    pending->call.output = memory + stage->out_at;
+    if (stage->scalar.nbytes) pending->call.scalar = memory + stage->scalar_at;
 }

@@ -120,8 +120,9 @@ static tt_status take_bounce(const struct tt_pending_call *first)
     bounce->number = staged->number + (uint32_t)n;
     bounce->nworks = 0;
     staged->bounce = bounce;
+    staged->used = TT_STAGE_ALIGNMENT;
     staged->queue = tt_gpu_stream_handle(first->stream);
-    staged->failed = staged->has_told = false;
+    staged->has_streams = staged->failed = staged->has_told = false;
     return TT_OK;
 }
 
@@ -130,7 +131,11 @@ static tt_status reserve(struct tt_calls *calls)
 {
     for (struct tt_pending_call *call = calls->first; call; call = call->next) {
         struct tt_staged_part *staged = call->comm->staged;
+        char *memory;
         if (!staged->bounce) TT_TRY(take_bounce(call));
+        TT_TRY(tt_stage_memory(staged, call->stage->nbytes, &memory));
+        tt_stage_place(call, memory);
+        staged->has_streams |= call->stream != NULL;
         if (!call->stream || tt_gpu_stream_handle(call->stream) != staged->queue)
             staged->queue = staged->stream;
         call->work = &staged->bounce->works[staged->bounce->nworks++].work;
@@ -152,6 +157,12 @@ static void drop(struct tt_calls *calls)
 }
 
 /* ---- Begin ---------------------------------------------------------------------------------- */
+
+static void free_stage(struct tt_pending_call *call)
+{
+    free(call->stage);
+    call->stage = NULL;
+}
 
 static struct staged_work *own(const struct tt_work *work)
 {
@@ -196,8 +207,7 @@ static void begin(struct tt_pending_call *call)
     if (work->stream) tt_stream_begin(work->stream);
 }
 
-/* ---- What CUDA streams do ----------------------------------------------------------------------
- */
+/* ---- What CUDA streams do ------------------------------------------------------------------- */
 
 /* The next call of the same communicator, behind `call` in the list. */
 static const struct tt_pending_call *next_of_bounce(const struct tt_pending_call *call)
@@ -234,10 +244,11 @@ static tt_status copy_pieces(const struct tt_pending_call *call, bool in)
     const struct tt_staged_part *staged = call->comm->staged;
     const struct tt_stage *stage = call->stage;
     const struct tt_stage_piece *piece = stage->pieces + (in ? 0 : stage->nin);
-    for (int n = in ? stage->nin : stage->nout; n > 0; n--, piece++)
-        TT_TRY(tt_context_stream_copy(staged->context, staged->queue,
-                                      in ? piece->staged : piece->users,
-                                      in ? piece->users : piece->staged, piece->nbytes));
+    for (int n = in ? stage->nin : stage->nout; n > 0; n--, piece++) {
+        char *own = stage->memory + piece->at;
+        TT_TRY(tt_context_stream_copy(staged->context, staged->queue, in ? own : piece->users,
+                                      in ? piece->users : own, piece->nbytes));
+    }
     return TT_OK;
 }
 
@@ -249,39 +260,55 @@ static tt_status store(struct tt_staged_part *staged, uint32_t *word)
 /* Once: a second store would come when the memory may be freed. */
 static tt_status tell_ended(struct tt_staged_part *staged)
 {
-    if (staged->has_told) return TT_OK;
+    if (staged->has_told || staged->last != staged->number) return TT_OK;
     TT_TRY(store(staged, &staged->words->ended)); /* acquire: has_ended of part.c */
     staged->has_told = true;
     return TT_OK;
 }
 
+/* What is queued later may use the staging memory. */
+static tt_status end_bounce(struct tt_staged_part *staged)
+{
+    TT_TRY(tell_ended(staged));
+    return tt_context_event_record(staged->context, staged->order, staged->queue);
+}
+
+/* The outputs of calls without a stream are copied by who waits for them, and in that time nothing
+ * else of the communicator is queued. */
 static tt_status copy_in(const struct tt_pending_call *first)
 {
     struct tt_staged_part *staged = first->comm->staged;
     TT_TRY(join(first, true));
     TT_TRY(tt_context_event_wait(staged->context, staged->order, staged->queue));
+    staged->last = staged->number;
     for (const struct tt_pending_call *call = first; call; call = next_of_bounce(call))
         TT_TRY(copy_pieces(call, true));
-    return store(staged, &staged->words->in); /* acquire: ready */
+    TT_TRY(store(staged, &staged->words->in)); /* acquire: ready */
+    return staged->has_streams ? TT_OK : end_bounce(staged);
 }
 
 /* Messages run behind collectives, as by kernels. */
+static bool is_in_pass(const struct tt_pending_call *call, int pass)
+{
+    return (call->kind != TT_CALL_COLLECTIVE) == pass;
+}
+
 static tt_status copy_out(const struct tt_pending_call *first)
 {
     struct tt_staged_part *staged = first->comm->staged;
+    if (!staged->has_streams) return TT_OK;
     TT_TRY(tt_context_stream_await(staged->context, staged->queue, &staged->words->done,
                                    staged->number));
-    for (int messages = 0; messages < 2; messages++)
+    for (int pass = 0; pass < 2; pass++)
         for (const struct tt_pending_call *call = first; call; call = next_of_bounce(call))
-            if ((call->kind != TT_CALL_COLLECTIVE) == messages) TT_TRY(copy_pieces(call, false));
-    TT_TRY(tell_ended(staged));
-    TT_TRY(tt_context_event_record(staged->context, staged->order, staged->queue));
+            if (call->stage->stream && is_in_pass(call, pass)) TT_TRY(copy_pieces(call, false));
+    TT_TRY(end_bounce(staged));
     return join(first, false);
 }
 
 /* The driver refused what was to be queued for a bounce, so its communicator fails. What the stream
- * has got may use staging memory: it tells when it has done that. If the driver refuses that too,
- * the staging memory is never freed. */
+ * has got may use staging memory: it tells when it has done that, unless it has got nothing. If the
+ * driver refuses that too, the staging memory is never freed. */
 static void check_queued(const struct tt_pending_call *first, tt_status status)
 {
     struct tt_staged_part *staged = first->comm->staged;
@@ -317,8 +344,8 @@ static void follow(struct tt_calls *calls)
     for (const struct tt_pending_call *call = calls->first; call; call = call->next)
         if (is_first(calls, call) && !call->comm->staged->failed)
             check_queued(call, copy_out(call));
-    for (const struct tt_pending_call *call = calls->first; call; call = call->next)
-        free(call->stage);
+    for (struct tt_pending_call *call = calls->first; call; call = call->next)
+        if (!call->is_awaited) free_stage(call);
 }
 
 /* ---- Calls without a stream ----------------------------------------------------------------- */
@@ -330,32 +357,45 @@ static bool has_run(const struct tt_pending_call *call)
     return (int32_t)(done - call->bounce) >= 0;
 }
 
-static tt_status end(const struct tt_pending_call *call)
+static tt_status copy_back(const struct tt_pending_call *call)
 {
     const struct tt_staged_part *staged = call->comm->staged;
-    /* A communicator may have failed in a later call of another rank. */
-    if (staged->failed || staged->has_failed) TT_TRY(tt_fabric_check(call->comm->fabric));
-    const tt_status status = tt_context_stream_synchronize(staged->context, staged->stream);
+    TT_TRY(enter(call->comm));
+    tt_status status = copy_pieces(call, false);
+    leave(call->comm);
+    if (!status) status = tt_context_stream_synchronize(staged->context, staged->queue);
     return status ? tt_core_fail_call(call->comm, status) : TT_OK;
 }
 
-/* Leaves the calls that have ended. only_failed: those whose communicator has failed, which needs
- * no call of the driver. Whether more are waited for. */
-static bool leave_ended(struct tt_calls *calls, bool only_failed)
+/* Leaves the calls that have ended. only_failed: those whose communicator has failed, since then or
+ * in them, without a call of the driver: their outputs stay as they are. Whether more are waited
+ * for. */
+static bool leave_pass(struct tt_calls *calls, bool only_failed, int pass)
 {
     bool waits = false;
     for (struct tt_pending_call *call = calls->first; call; call = call->next) {
-        if (!call->is_awaited) continue;
+        const struct tt_staged_part *staged = call->comm->staged;
+        if (!call->is_awaited || !is_in_pass(call, pass)) continue;
         const bool failed = tt_fabric_failure_text(call->comm->fabric)[0];
         waits = waits || !has_run(call);
         if (!has_run(call) || (only_failed && !failed)) continue;
-        const tt_status status = end(call);
+        /* A communicator may have failed in a later call of another rank. */
+        const bool is_bad = only_failed || staged->failed || staged->has_failed;
+        const tt_status status = is_bad ? tt_fabric_check(call->comm->fabric) : copy_back(call);
         call->is_awaited = false;
+        free_stage(call);
         tt_core_leave_call(call->comm);
         if (!status || calls->left) continue;
         calls->left = status;
         snprintf(calls->left_text, sizeof calls->left_text, "%s", tt_last_error());
     }
+    return waits;
+}
+
+static bool leave_ended(struct tt_calls *calls, bool only_failed)
+{
+    bool waits = false;
+    for (int pass = 0; pass < 2; pass++) waits = leave_pass(calls, only_failed, pass) || waits;
     return waits;
 }
 

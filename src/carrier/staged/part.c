@@ -41,9 +41,8 @@ static tt_status add_area(struct tt_staged_part *staged, size_t nbytes)
     return TT_OK;
 }
 
-tt_status tt_stage_memory(struct tt_staged_part *staged, size_t nbytes, bool first, char **memory)
+tt_status tt_stage_memory(struct tt_staged_part *staged, size_t nbytes, char **memory)
 {
-    if (first) staged->used = TT_STAGE_ALIGNMENT;
     nbytes = (nbytes + TT_STAGE_ALIGNMENT - 1) / TT_STAGE_ALIGNMENT * TT_STAGE_ALIGNMENT;
     if (!staged->areas || nbytes > staged->areas->nbytes - staged->used) {
         TT_TRY(add_area(staged, nbytes + TT_STAGE_ALIGNMENT));
@@ -75,9 +74,9 @@ static void free_all(struct tt_staged_part *staged)
 /* CUDA streams do not use it any more. */
 static bool has_ended(const struct tt_staged_part *staged)
 {
+    if (tt_context_is_reset(staged->context)) return true;
     /* release: the stream's store (store of carrier.c) */
-    return __atomic_load_n(&staged->words->ended, __ATOMIC_ACQUIRE) == staged->number ||
-           tt_context_is_reset(staged->context);
+    return __atomic_load_n(&staged->words->ended, __ATOMIC_ACQUIRE) == staged->last;
 }
 
 /* What CUDA streams may still use. */
@@ -148,6 +147,18 @@ static tt_status connect_part(struct tt_comm_core *comm, const struct tt_carried
     return TT_OK;
 }
 
+/* The outputs are there, unless the communicator or the GPU has failed. */
+static void drain(struct tt_comm_core *comm)
+{
+    const struct tt_staged_part *staged = comm->staged;
+    struct tt_pause pause = {0};
+    while (!has_ended(staged) && !tt_fabric_failure_text(comm->fabric)[0]) {
+        const tt_status status = tt_context_stream_query(staged->context, staged->stream);
+        if (status && status != TT_IN_PROGRESS) return;
+        tt_pause(&pause);
+    }
+}
+
 /* Leaves the part, also one that no call has used. Groups that hold calls find the communicator
  * ended. */
 static void leave_part(struct tt_comm_core *comm)
@@ -187,6 +198,7 @@ static void describe(const struct tt_comm_core *comm, char *text, size_t size)
 }
 
 const struct tt_carried tt_carried_staged = {.connect = connect_part,
+                                             .drain = drain,
                                              .close = leave_part,
                                              .leave = leave_part,
                                              .bytes = bytes,

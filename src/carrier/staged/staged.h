@@ -36,16 +36,19 @@ struct tt_stage_words {
     uint32_t ended; /* by the streams: the outputs were copied */
 };
 
-/* A piece of the caller's memory and its place in staging memory. */
+/* A piece of the caller's memory, and its place in the call's staging memory. */
 struct tt_stage_piece {
-    char *users, *staged;
-    size_t nbytes;
+    char *users;
+    size_t at, nbytes;
 };
 
-/* The copies of one call, until they are queued. Owned by the call. */
+/* The copies of one call, until they are done. Owned by the call. */
 struct tt_stage {
     struct tt_stream *stream;         /* of the call; NULL: it has none */
     struct tt_extent in, out, scalar; /* of the caller's memory */
+    char *memory;                     /* staging memory; NULL: not yet */
+    size_t nbytes;                    /* of it */
+    size_t in_at, out_at, scalar_at;  /* where the call's buffers lie in it; a message's: 0 */
     int nin, nout;                    /* pieces of the input, then those of the output */
     struct tt_stage_piece pieces[];
 };
@@ -63,26 +66,28 @@ struct tt_staged_part {
     struct tt_stage_words *words;
     /* owner: the issuing thread */
     uint32_t number;             /* calls that were issued */
+    uint32_t last;               /* of the last bounce that may use staging memory on the GPU */
     struct tt_stage_area *areas; /* the first is the one in use */
-    size_t used;                 /* bytes of it that the calls of the open group have */
+    size_t used;                 /* bytes of it that the calls of the bounce have */
     size_t held_bytes;
     bool has_failed;                  /* a bounce has; by the staging thread, before words->done */
     struct tt_staged_part *next_left; /* of those whose communicators are gone */
     /* of the bounce that is being issued */
     struct tt_bounce *bounce; /* NULL: the staging thread has it */
     void *queue;              /* the CUDA stream of its copies */
+    bool has_streams;         /* some of its calls have one */
     bool failed;              /* the driver refused what was to be queued: nothing more is */
     bool has_told;            /* the store to words->ended is queued */
 };
 
-/* Gives the call staging memory: afterwards its buffers and its scalar lie there, those of a call
- * with a count for each rank packed. A failure is the communicator's. */
+/* Plans the call's copies: where its buffers and its scalar will lie in its staging memory, those
+ * of a call with a count for each rank packed. */
 TT_NODISCARD tt_status tt_stage_prepare(struct tt_pending_call *pending,
                                         const struct tt_where *where,
                                         const struct tt_call_blocks *blocks);
-/* nbytes behind those of the group's calls before; `first`: there are none. SYSTEM: out of memory.
- */
-TT_NODISCARD tt_status tt_stage_memory(struct tt_staged_part *staged, size_t nbytes, bool first,
-                                       char **memory);
+/* Gives the call its staging memory: afterwards its buffers and its scalar lie there. */
+void tt_stage_place(struct tt_pending_call *pending, char *memory);
+/* nbytes behind those of the bounce's calls before. SYSTEM: out of memory. */
+TT_NODISCARD tt_status tt_stage_memory(struct tt_staged_part *staged, size_t nbytes, char **memory);
 
 #endif

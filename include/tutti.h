@@ -314,7 +314,7 @@ TUTTI_API tuttiResult_t tuttiStreamCreate(tuttiStream_t *stream);
 /* Makes a stream of a CUDA stream (a CUstream, cudaStream_t; NULL: the legacy default stream of GPU
  * `device`), which stays the caller's and must live as long. Calls on device memory that are issued
  * on it run in order with the CUDA stream's other work, and return at once; while it is captured,
- * they become nodes of its graph. InvalidArgument: no such GPU. Events, functions: use CUDA's. */
+ * calls by kernels become nodes of its graph. InvalidArgument: no such GPU. Events: use CUDA's. */
 TUTTI_API tuttiResult_t tuttiStreamFromDevice(tuttiStream_t *stream, int device,
                                               void *deviceStream);
 /* The stream of a CUDA stream without making one: always the same, kept by the library, never

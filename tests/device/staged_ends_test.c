@@ -500,3 +500,48 @@ TEST(staged_errors, an_abort_does_not_wait_for_another_communicator_of_the_group
     abort_both(2);
     abort_both(1);
 }
+
+/* ---- Ends ----------------------------------------------------------------------------------- */
+
+/* The legacy stream of rank 0 is held up until its call has failed. */
+static void fails_without_stream(struct gpu_rank *rank)
+{
+    enum { N = 100000 };
+    int *out = make_ints(rank, 1, N);
+    check_success(rank, tuttiCommSetTimeout(rank->comm, 300), "deadline");
+    if (rank->rank == 0) gpu_block(rank->gpu, NULL);
+    CHECK(tuttiAllReduce(out, out, N, tuttiInt32, tuttiSum, rank->comm, NULL) != tuttiSuccess);
+    if (rank->rank == 0) gpu_unblock();
+    check_success(rank, tuttiCommAbort(rank->comm), "abort"); /* waits for the stream */
+    rank->comm = NULL;
+    check_ints(rank, out, 1, N);
+    gpu_free(out);
+}
+
+TEST(staged_ends, a_call_without_a_stream_that_has_failed_writes_nothing_later)
+{
+    on_devices(2, (const int[]){0, 1}, NULL, fails_without_stream, NULL);
+}
+
+/* No other stream waits for that of the call. */
+static void finalized(struct gpu_rank *rank)
+{
+    enum { N = 2 << 20 };
+    const bool alone = *(const bool *)rank->arg;
+    struct streams streams = make_streams(rank);
+    int *out = make_ints(rank, 1, N);
+    check_success(rank,
+                  tuttiAllReduce(out, out, N, tuttiInt32, tuttiSum, rank->comm, streams.stream),
+                  "all-reduce");
+    check_success(rank, alone ? tuttiCommFinalizeLocal(rank->comm) : tuttiCommFinalize(rank->comm),
+                  "finalize");
+    check_ints(rank, out, 2, N);
+    destroy_streams(rank, &streams);
+    gpu_free(out);
+}
+
+TEST(staged_ends, outputs_are_there_when_finalize_returns)
+{
+    for (int alone = 0; alone < 2; alone++)
+        on_devices(2, (const int[]){0, 1}, NULL, finalized, &(bool){alone});
+}

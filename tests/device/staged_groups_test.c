@@ -1,5 +1,6 @@
 /* Groups of calls on GPU memory that go through memory of the host, which are copied as one: what
  * they need, and what is refused because all inputs are read before any output is written. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -336,4 +337,56 @@ static void with_a_late_message(struct gpu_rank *rank)
 TEST(staged_groups, sums_do_not_wait_for_messages_of_their_group)
 {
     on_queues("1", with_a_late_message);
+}
+
+/* ---- Groups of two threads that use a communicator one after the other ------------------------
+ */
+
+struct other_thread {
+    const struct gpu_rank *rank;
+    int *memory;
+};
+
+static void *call_meanwhile(void *arg)
+{
+    const struct other_thread *other = arg;
+    gpu_use(other->rank->gpu);
+    check_success(other->rank,
+                  tuttiAllReduce(other->memory, other->memory, 10, tuttiInt32, tuttiSum,
+                                 other->rank->comm, NULL),
+                  "all-reduce of the other thread");
+    return NULL;
+}
+
+/* The call that the group holds already, and the one that follows, keep memory of their own. */
+static void with_a_call_meanwhile(struct gpu_rank *rank)
+{
+    enum { N = 10000 };
+    struct streams streams = make_streams(rank);
+    int *first = make_ints(rank, 1, N), *second = make_ints(rank, 2, N);
+    struct other_thread other = {rank, make_ints(rank, 3, N)};
+    pthread_t thread;
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    check_success(rank,
+                  tuttiAllReduce(first, first, N, tuttiInt32, tuttiSum, rank->comm, streams.stream),
+                  "first");
+    CHECK(pthread_create(&thread, NULL, call_meanwhile, &other) == 0);
+    pthread_join(thread, NULL);
+    check_success(
+        rank, tuttiAllReduce(second, second, N, tuttiInt32, tuttiSum, rank->comm, streams.stream),
+        "second");
+    check_success(rank, tuttiGroupEnd(), "group");
+    check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
+    check_ints(rank, first, 2, N);
+    check_ints(rank, second, 4, N);
+    check_ints(rank, other.memory, 6, 10);
+    destroy_streams(rank, &streams);
+    gpu_free(first);
+    gpu_free(second);
+    gpu_free(other.memory);
+}
+
+TEST(staged_groups, calls_of_another_thread_while_a_group_is_open_use_other_memory)
+{
+    on_devices(2, (const int[]){0, 1}, NULL, with_a_call_meanwhile, NULL);
 }

@@ -295,10 +295,10 @@ TUTTI_API tuttiResult_t tuttiDeviceMemAlloc(void **memory, size_t nbytes, int de
  * for all kernels of the process on that GPU. */
 TUTTI_API tuttiResult_t tuttiMemFree(void *memory);
 
-/* Makes memory usable in place. The host's, by the other ranks of this host, as tuttiMemAlloc's is:
+/* Makes memory of the host usable in place by the other ranks of this host, as tuttiMemAlloc's is:
  * the pages wholly inside it move to shared memory at the same addresses; no thread may touch it
- * meanwhile, and a child forked later shares it with its parent. The rank's GPU's, by RDMA devices
- * (dma-buf) and by kernels of the other ranks of this host. Memory that cannot be works as before.
+ * meanwhile, and a child forked later shares it with its parent. The rank's GPU's, by kernels of
+ * the other ranks of this host. Memory that cannot be works as before.
  * Before you free the memory, deregister it, or destroy `comm`, which deregisters the rest;
  * no call of any communicator may use it then. Not collective. */
 TUTTI_API tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void *memory, size_t nbytes,
@@ -314,7 +314,7 @@ TUTTI_API tuttiResult_t tuttiStreamCreate(tuttiStream_t *stream);
 /* Makes a stream of a CUDA stream (a CUstream, cudaStream_t; NULL: the legacy default stream of GPU
  * `device`), which stays the caller's and must live as long. Calls on device memory that are issued
  * on it run in order with the CUDA stream's other work, and return at once; while it is captured,
- * they become nodes of its graph. InvalidArgument: no such GPU. Events, functions: use CUDA's. */
+ * calls by kernels become nodes of its graph. InvalidArgument: no such GPU. Events: use CUDA's. */
 TUTTI_API tuttiResult_t tuttiStreamFromDevice(tuttiStream_t *stream, int device,
                                               void *deviceStream);
 /* The stream of a CUDA stream without making one: always the same, kept by the library, never

@@ -29,6 +29,8 @@ struct tt_carried {
     void (*agree)(struct tt_comm_core *core, int32_t least);
     /* No call has used the part: frees it. */
     void (*close)(struct tt_comm_core *core);
+    /* No call is outstanding: waits until CUDA streams have written the outputs. NULL: they have. */
+    void (*drain)(struct tt_comm_core *core);
     /* The end, in two parts, where no call is outstanding. First replays that were launched run,
      * and no call is given turns any more that is not issued here; then the part is freed, when
      * nobody uses it. Each replay, and the rest, takes as long as a call may take. */
@@ -41,8 +43,8 @@ struct tt_carried {
     size_t (*bytes)(const struct tt_comm_core *core);
     /* "by kernels". */
     void (*describe)(const struct tt_comm_core *core, char *text, size_t size);
-    /* Lets devices of the network, or other ranks of the host, use memory of the rank's GPU in
-     * place. *handle: NULL: they cannot, or need not. */
+    /* Lets other ranks of the host use memory of the rank's GPU in place. NULL: they never can.
+     * *handle: NULL: they cannot, or need not. */
     void (*register_memory)(struct tt_comm_core *core, void *memory, size_t nbytes, void **handle);
     void (*deregister)(struct tt_comm_core *core, void *handle);
 };

@@ -2,6 +2,7 @@
 #include "carrier/carrier.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 void tt_calls_drop_gone(struct tt_calls *calls)
 {
@@ -12,6 +13,12 @@ void tt_calls_drop_gone(struct tt_calls *calls)
         else
             at = &(*at)->next;
     calls->last = at;
+}
+
+void tt_call_free_own(struct tt_pending_call *call)
+{
+    if (tt_call_has_table(call)) free((void *)(uintptr_t)call->call.binding);
+    free(call->stage);
 }
 
 tt_status tt_core_fail_call(struct tt_comm_core *core, tt_status status)

@@ -10,14 +10,13 @@
  *     gather    sends and receives that are carried out together become one call; calls that may
  *               not be in one group are refused
  *     capture   calls on CUDA streams that are being captured become nodes of a graph
- *     (here the calls wait until they may get their turns: struct tt_gate)
  *     reserve   takes the rest of the memory that the calls need: the last phase that can fail
  *     captured  what was captured holds, of all carriers, or, after a failure, nothing
  *     begin     one call after the other, in the order of the group, gets its turn; calls that were
  *               gathered get theirs in launch, but for those that have turns among the host's
  *     launch    what must stand in a queue before anything waits
  *     follow    the rest: the thread that runs the calls gets them
- *     wait      for calls without a stream, which the calling thread has run
+ *     wait      for calls without a stream, when the calling thread has run what it runs
  *
  * Most carriers need only some phases; the others are NULL. Few calls of the host without streams
  * need `begin` at most, and skip the rest (issue_few of communicator/issue.c); one of them alone,
@@ -34,7 +33,6 @@ struct tt_algorithm;
 struct tt_carrier;
 struct tt_context;
 struct tt_device_program;
-struct tt_gate;
 struct tt_group_exchange;
 struct tt_kernel_part;
 struct tt_stage;
@@ -59,9 +57,6 @@ struct tt_comm_core {
                               * alike, or there are no kernels */
     /* owner: the issuing thread */
     struct tt_engine engine;
-    /* Calls of this communicator get turns that are not issued here: replays of CUDA graphs. NULL:
-     * none */
-    const struct tt_gate *gate;
     /* atomic */
     _Atomic int calls; /* between tt_core_enter_call and tt_core_leave_call */
 };
@@ -110,8 +105,8 @@ struct tt_cached {
     const struct tt_algorithm *algorithm;
     const struct tt_carrier *carrier; /* whose call it was made for; unloads it */
     struct tt_loaded *loaded;
-    bool any_count;    /* its proof holds for every count */
-    _Atomic int nheld; /* calls in open groups, in CUDA graphs or without a turn that will use it */
+    bool any_count;     /* its proof holds for every count */
+    _Atomic int nheld;  /* calls in open groups that will use it */
     uint64_t last_turn; /* of the last call that uses it and did not go express */
     struct tt_bound bound[TT_BINDINGS_KEPT];
     int oldest; /* index of the binding that the next one takes the place of */
@@ -143,7 +138,6 @@ struct tt_pending_call {
     int to_itself;                /* of messages to the rank itself: see check_may_wait */
     bool follows;                 /* its group holds one of its communicator and carrier already */
     bool is_gone;                 /* gathered into another call, or captured */
-    bool is_deferred;             /* gets its turn when its stream has come to it (tt_gate) */
     uint64_t capture;             /* of its stream into a CUDA graph (struct tt_capture); 0: none */
     /* of kernels */
     struct tt_group_exchange *exchange; /* kind EXCHANGE, or gathered into it; else NULL */
@@ -151,7 +145,9 @@ struct tt_pending_call {
     bool uses_peers; /* its kernel does */
     struct tt_pending_call *next_of_run; /* of the rank's run (struct tt_launch_run) */
     /* of staged calls */
-    struct tt_stage *stage; /* in which its buffers lie */
+    struct tt_stage *stage; /* its copies; memory of the call's own, by malloc */
+    uint32_t bounce;        /* the number of its bounce */
+    bool is_awaited;        /* the calling thread waits for it, and has entered it */
     /* Of collectives, and last: sends and receives leave all of this uninitialised */
     struct tt_call call;
     struct tt_cached *cached; /* whose program the call uses */
@@ -190,6 +186,10 @@ static inline bool tt_call_has_table(const struct tt_pending_call *call)
 {
     return call->kind == TT_CALL_COLLECTIVE && call->call.binding->table_at;
 }
+
+/* Frees what is memory of the call's own, where it will not begin: its table of blocks, its stage.
+ * Its communicator may be gone. */
+void tt_call_free_own(struct tt_pending_call *call);
 
 /* ---- Arguments ------------------------------------------------------------------------------ */
 
@@ -254,9 +254,8 @@ struct tt_carrier {
                       struct tt_loaded **loaded);
     /* Its launches wait for no other rank: they come before those of other carriers in a group. */
     bool launches_first;
-    /* Whether a call with a count for each rank is bound to packed blocks, wherever the caller's
-     * lie. */
-    bool (*packs)(const struct tt_pending_call *pending, size_t nbytes);
+    bool packs; /* a call with a count for each rank is bound to packed blocks, wherever the
+                 * caller's lie */
     /* Gives a call that was bound what it needs. blocks: of collectives, else NULL. */
     tt_status (*prepare)(struct tt_pending_call *call, const struct tt_where *where,
                          const struct tt_call_blocks *blocks);
@@ -278,7 +277,7 @@ struct tt_carrier {
     void (*captured)(void *captured, bool holds);
     /* Of calls without a stream, `work` is set before. */
     tt_status (*reserve)(struct tt_calls *calls);
-    /* Calls that will not begin: frees what they have, but for tables of blocks. */
+    /* Calls that will not begin: frees what they have, but for memory of their own. */
     void (*drop)(struct tt_calls *calls);
     void (*begin)(struct tt_pending_call *call);
     /* In the place of `begin`, of a call that was gathered, or captured. NULL: nothing is to do. */
@@ -291,13 +290,6 @@ struct tt_carrier {
     void (*look)(struct tt_calls *calls);
     /* status: of the run; returns it, or the first failure here. */
     tt_status (*wait)(struct tt_calls *calls, tt_status status);
-};
-
-/* Gives turns to calls that are issued elsewhere, among those that are issued here. */
-struct tt_gate {
-    /* Before calls of a group begin, some of which are of the gated communicator: decides which of
-     * them are deferred, and waits until the others may get their turns. */
-    tt_status (*admit)(struct tt_pending_call *calls, int ncalls, struct tt_comm_core *core);
 };
 
 /* The limits of all calls where ranks are mixed (transport/fabric.h). False: they are not. */

@@ -52,7 +52,7 @@ static tt_status issue_remembered(const struct tt_request *request, struct tt_st
         memo->call.output = request->output;
     }
     tt_count_call(&comm->counts.collectives[request->collective], memo->payload);
-    if (stream || tt_in_group() || comm->core.gate) return issue_memo(comm, stream, memo);
+    if (stream || tt_in_group()) return issue_memo(comm, stream, memo);
     if (memo->express && tt_engine_enter_if_idle(&comm->core.engine))
         return tt_express_run(&comm->core.engine, &memo->call, memo->express);
     return run_alone(comm, memo);
@@ -117,9 +117,8 @@ static tt_status bind_counts(const struct tt_request *request, const struct tt_c
     const struct tt_carrier *carrier = pending->carrier;
     struct tt_binding *binding;
     TT_TRY(choose_program(request, checked, carrier, &pending->cached));
-    const bool packs = carrier->packs && carrier->packs(pending, blocks->total * blocks->element);
     const struct tt_counts counts = {.counts = blocks->counts,
-                                     .begins = packs ? NULL : blocks->displs};
+                                     .begins = carrier->packs ? NULL : blocks->displs};
     TT_TRY(tt_comm_bind_counts(request->comm, pending->cached, &counts, blocks->element, &binding));
     pending->call.binding = binding;
     describe_call(&pending->call, pending->cached, checked,

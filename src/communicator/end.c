@@ -11,8 +11,10 @@
 
 void tt_comm_drain(tuttiComm_t comm)
 {
+    const struct tt_carried *carried = tt_carried_of(&comm->core);
     struct tt_pause pause = {0};
     while (!tt_engine_idle(&comm->core.engine)) tt_pause(&pause);
+    if (carried && carried->drain) carried->drain(&comm->core);
 }
 
 /* Aborts by other threads that came before are waited for. */
@@ -41,7 +43,7 @@ void tt_comm_free(tuttiComm_t comm)
     note_failure(comm);
     tt_comm_shut(comm, TT_COMM_ENDS | TT_COMM_FREES);
     tt_comm_forget(comm);
-    if (carried) carried->end_turns(&comm->core);
+    if (carried && carried->end_turns) carried->end_turns(&comm->core);
     tt_comm_deregister_all(comm);
     tt_comm_forget_programs(comm);
     if (carried) carried->leave(&comm->core);

@@ -43,13 +43,13 @@ static void drop_inits(void *items, int number, enum tt_call_hold hold, tt_statu
     tt_init_refuse(items, number, status);
 }
 
-/* From here on the calls' turns hold their programs; the bindings stay where they are. */
+/* The calls' turns hold their programs from now on. acquire: has_calls of select.c */
 static void release_programs(struct tt_pending_call *calls, int ncalls)
 {
     for (int i = 0; i < ncalls; i++) {
         if (calls[i].kind != TT_CALL_COLLECTIVE) continue;
         if (!tt_call_has_table(&calls[i])) calls[i].call.binding = &calls[i].kept;
-        calls[i].cached->nheld--;
+        atomic_fetch_sub_explicit(&calls[i].cached->nheld, 1, memory_order_release);
     }
 }
 
@@ -87,7 +87,7 @@ static tt_status hold_calls(struct list *list)
             nheld++;
             continue;
         }
-        if (tt_call_has_table(&calls[i])) free((void *)(uintptr_t)calls[i].call.binding);
+        tt_call_free_own(&calls[i]);
         if (first) continue;
         first = status;
         snprintf(text, sizeof text, "a communicator of the group ended before the group: %s",

@@ -50,8 +50,7 @@ static bool are_few(const struct tt_pending_call *calls, int ncalls, bool *only_
     *only_p2p = true;
     if (ncalls > TT_FEW_CALLS) return false;
     for (int i = 0; i < ncalls; i++) {
-        if (calls[i].stream || calls[i].carrier != &tt_carrier_host || calls[i].comm->gate)
-            return false;
+        if (calls[i].stream || calls[i].carrier != &tt_carrier_host) return false;
         *only_p2p =
             *only_p2p && calls[i].kind != TT_CALL_COLLECTIVE && calls[i].comm == calls[0].comm;
     }
@@ -129,7 +128,7 @@ static void sort(struct issue *issue, struct tt_pending_call *calls, int ncalls)
     issue->memory = NULL;
     for (int i = 0; i < ncalls; i++) {
         calls[i].work = NULL;
-        calls[i].is_gone = calls[i].is_deferred = false;
+        calls[i].is_gone = false;
         calls[i].capture = 0;
         tt_calls_add(&part_of(issue, &calls[i])->calls, &calls[i]);
     }
@@ -144,7 +143,7 @@ static struct part *next_part(struct issue *issue, struct part *part)
     return part < end ? part : NULL;
 }
 
-/* Tables of blocks, and what the carriers have for the calls. Keeps the last error. */
+/* What calls have of their own, and what the carriers have for them. Keeps the last error. */
 static void drop(struct issue *issue)
 {
     char text[TT_ERROR_TEXT];
@@ -152,8 +151,7 @@ static void drop(struct issue *issue)
     for (struct part *part = NULL; (part = next_part(issue, part));)
         if (part->carrier->drop) part->carrier->drop(&part->calls);
     for (int i = 0; i < issue->ncalls; i++)
-        if (!issue->calls[i].is_gone && tt_call_has_table(&issue->calls[i]))
-            free((void *)(uintptr_t)issue->calls[i].call.binding);
+        if (!issue->calls[i].is_gone) tt_call_free_own(&issue->calls[i]);
     tt_set_last_error(text);
 }
 
@@ -213,24 +211,6 @@ static void end_capture(struct issue *issue, bool holds)
             issue->parts[i].carrier->captured(issue->parts[i].captured, holds);
 }
 
-static bool is_first_of_comm(const struct issue *issue, int call)
-{
-    int i = 0;
-    while (issue->calls[i].comm != issue->calls[call].comm) i++;
-    return i == call;
-}
-
-/* Where calls get turns that are issued elsewhere. */
-static tt_status pass_gates(struct issue *issue)
-{
-    for (int i = 0; i < issue->ncalls; i++) {
-        struct tt_comm_core *core = issue->calls[i].comm;
-        if (core->gate && is_first_of_comm(issue, i))
-            TT_TRY(core->gate->admit(issue->calls, issue->ncalls, core));
-    }
-    return TT_OK;
-}
-
 static size_t bytes_of_work(const struct part *part)
 {
     enum { UNIT = _Alignof(max_align_t) };
@@ -272,7 +252,6 @@ static tt_status prepare(struct issue *issue)
     TT_TRY(enter(issue));
     TT_TRY(gather(issue));
     tt_status status = capture(issue);
-    if (!status) status = pass_gates(issue);
     if (!status) status = reserve(issue);
     end_capture(issue, !status);
     return status;
@@ -284,12 +263,8 @@ static tt_status prepare(struct issue *issue)
  * other carriers. */
 static void begin(struct tt_pending_call *call)
 {
-    struct tt_engine *engine = call->comm->gate ? &call->comm->engine : NULL;
     if (call->is_gone && call->carrier->begin_gathered) call->carrier->begin_gathered(call);
-    if (call->is_gone) return;
-    if (engine) tt_engine_enter(engine); /* calls that are issued elsewhere may take a turn */
-    call->carrier->begin(call);
-    if (engine) tt_engine_leave(engine);
+    if (!call->is_gone) call->carrier->begin(call);
 }
 
 static void launch(struct issue *issue, bool first)
@@ -340,9 +315,11 @@ static void look(void *argument)
 
 static tt_status run_own(struct issue *issue)
 {
-    if (!issue->own) return TT_OK;
-    look(issue);
-    tt_status status = tt_run_and_look(issue->own, look, issue);
+    tt_status status = TT_OK;
+    if (issue->own) {
+        look(issue);
+        status = tt_run_and_look(issue->own, look, issue);
+    }
     for (int i = 0; i < issue->nparts; i++) /* also where look has left all calls */
         if (issue->parts[i].carrier->wait)
             status = issue->parts[i].carrier->wait(&issue->parts[i].calls, status);

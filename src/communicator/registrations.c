@@ -1,4 +1,4 @@
-/* Registrations: memory of the user that peers, or devices of the network, use in place. */
+/* Registrations: memory of the user that peers use in place. */
 #include <stdlib.h>
 
 #include "carrier/carried.h"
@@ -21,14 +21,15 @@ tt_status tt_comm_register(tuttiComm_t comm, void *memory, size_t nbytes)
         return status;
     }
     const struct tt_carried *carried = tt_carried_of(&comm->core);
-    if (carried && found.kind == TT_POINTER_DEVICE && found.gpu == comm->core.gpu)
+    if (carried && carried->register_memory && found.kind == TT_POINTER_DEVICE &&
+        found.gpu == comm->core.gpu)
         carried->register_memory(&comm->core, memory, nbytes, &made->carried);
     made->next = comm->registrations;
     comm->registrations = made;
     return TT_OK;
 }
 
-/* In a child made by fork what devices have of the memory stays: it is the parent's. */
+/* In a child made by fork what the carrier has of the memory stays: it is the parent's. */
 void tt_comm_deregister(tuttiComm_t comm, struct tt_registration **link)
 {
     struct tt_registration *gone = *link;

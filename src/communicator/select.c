@@ -84,7 +84,7 @@ static tt_status load(tuttiComm_t comm, const struct tt_algorithm *algorithm,
 /* In an open group, or not done. */
 static bool has_calls(const struct tuttiComm *comm, const struct tt_cached *cached)
 {
-    /* release: tt_replay_release */
+    /* release: release_programs of group.c */
     return atomic_load_explicit(&cached->nheld, memory_order_acquire) > 0 ||
            atomic_load_explicit(&comm->core.engine.collectives_done, memory_order_acquire) <
                cached->last_turn; /* release: complete of work.c, begin_express of collective.c */

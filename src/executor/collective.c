@@ -45,10 +45,8 @@ static inline void prepare_work(struct tt_work *work, const struct tt_work_ops *
     work->progress = 0;
     work->late.since_ns = 0;
     work->stream = NULL;
-    work->portions = NULL;
     work->passed_over = false;
     own->mismatch_ns = 0;
-    own->keeps_table = false;
 }
 
 static void prepare_rest(struct tt_work *work)
@@ -114,12 +112,10 @@ static void find_memory(struct tt_work *work, const struct tt_footprint *footpri
     struct tt_collective_work *own = &work->collective;
     struct tt_fabric *fabric = work->engine->fabric;
     const struct tt_loaded *loaded = own->call->loaded;
-    const bool divided = tt_is_divided(work);
     for (int b = TT_INPUT; b <= TT_OUTPUT; b++) {
-        const size_t begin = divided ? 0 : footprint->begin[b];
-        const size_t end = divided ? 2 * work->portions->nbytes : footprint->end[b];
-        tt_fabric_find_memory(fabric, (const char *)(own->origin[b] + begin), end - begin,
-                              &own->memory[b]);
+        const size_t begin = footprint->begin[b];
+        tt_fabric_find_memory(fabric, (const char *)(own->origin[b] + begin),
+                              footprint->end[b] - begin, &own->memory[b]);
         if (own->memory[b].window == TT_NO_WINDOW) continue;
         for (uint32_t i = 0; i < loaded->program->nlinks; i++)
             tt_fabric_introduce(fabric, loaded->links[i]->peer, &own->memory[b]);
@@ -143,17 +139,6 @@ static tt_status use_memory(struct tt_work *work)
     return TT_OK;
 }
 
-/* The call's buffers are the two places of its portions. Nothing there is sent by reference: it
- * would have to stay until the reference has been taken. */
-static void use_portions(struct tt_work *work)
-{
-    struct tt_collective_work *own = &work->collective;
-    own->kept.binding.merged = false;
-    own->kept.call.resolved = NULL;
-    own->origin[TT_INPUT] = own->origin[TT_OUTPUT] = (uintptr_t)work->portions->memory;
-    own->direct[TT_INPUT] = own->direct[TT_OUTPUT] = false;
-}
-
 static void stand_at_first_step(struct tt_work *work)
 {
     struct tt_collective_work *own = &work->collective;
@@ -169,7 +154,7 @@ static tt_status start_whole(struct tt_work *work)
 {
     struct tt_collective_work *own = &work->collective;
     TT_TRY(use_memory(work));
-    if (tt_is_divided(work) || !tt_call_is_done_already(own->call)) return TT_OK;
+    if (!tt_call_is_done_already(own->call)) return TT_OK;
     for (int c = 0; c < own->binding->copies * own->call->loaded->program->nchannels; c++)
         own->channels[c].done = true;
     return TT_OK;
@@ -184,7 +169,6 @@ static tt_status start(struct tt_work *work)
                        ncopies, most);
     tt_record_entry(work->engine, own->call, work->turn);
     stand_at_first_step(work);
-    if (tt_is_divided(work)) use_portions(work);
     if (own->call->scalar)
         memcpy(own->kept.call.reduction.scalar, own->call->scalar, own->binding->element);
     return start_whole(work);
@@ -220,16 +204,14 @@ static void use_channel(struct tt_collective_work *own, int copy,
 }
 
 /* Before the first step of a round. */
-static tt_status begin_round(struct tt_work *work, const struct tt_program_channel *row,
-                             const struct tt_program_step *steps, int channel)
+static void begin_round(struct tt_work *work, const struct tt_program_channel *row,
+                        const struct tt_program_step *steps, int channel)
 {
     struct tt_position *at = &work->collective.channels[channel];
-    if (!tt_portions_have_round(work, at->round)) return TT_IN_PROGRESS;
     at->posted = true;
-    if (!work->collective.is_long) return TT_OK;
+    if (!work->collective.is_long) return;
     if (row->nsteps > 1) tt_fetch_for_step(work, channel, steps + 1, 1, TT_FETCH_EARLY);
     tt_post_round(work, row, channel);
-    return TT_OK;
 }
 
 static tt_status advance_channel(struct tt_work *work, const struct tt_program_channel *row,
@@ -240,7 +222,7 @@ static tt_status advance_channel(struct tt_work *work, const struct tt_program_c
     const bool is_long = work->collective.is_long;
     while (!at->done) {
         const struct tt_program_step *step = &steps[at->step];
-        if (!at->step && !at->posted) TT_AWAIT(begin_round(work, row, steps, channel));
+        if (!at->step && !at->posted) begin_round(work, row, steps, channel);
         TT_AWAIT(step->kind == TT_STEP_MEET ? tt_step_meet(work, channel, step)
                                             : tt_step_link(work, channel, step));
         next_step(work, at, row->nsteps);
@@ -328,7 +310,7 @@ void tt_collective_end(struct tt_work *work, tt_status status)
     if (!status)
         atomic_store_explicit(&work->engine->fabric->record->done, work->turn,
                               memory_order_release);
-    if (!own->binding->table_at || own->keeps_table) return;
+    if (!own->binding->table_at) return;
     free((void *)(uintptr_t)own->call->binding);
     own->kept.call.binding = own->binding;
 }

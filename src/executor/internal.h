@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "executor/express.h"
-#include "executor/portions.h"
+#include "executor/work.h"
 #include "executor/work.h"
 
 /* Looks at a flag before the wait loop gets its turn: saves its overhead where answers come in
@@ -52,17 +52,6 @@ static inline size_t tt_work_count(const struct tt_work *work, int channel,
 {
     return tt_span_count(tt_work_program(work), work->collective.call->binding, span, channel,
                          work->collective.channels[channel].round);
-}
-
-/* tt_walk_next, for memory of the work. */
-static inline bool tt_work_next(const struct tt_work *work, struct tt_walk *walk,
-                                struct tt_piece *piece)
-{
-    const int32_t place = walk->place;
-    if (!tt_walk_next(walk, piece)) return false;
-    if (tt_is_divided(work) && walk->span->buffer != TT_SCRATCH)
-        tt_portion_piece(work, walk, place, piece);
-    return true;
 }
 
 static inline char *tt_piece_data(const struct tt_work *work, const struct tt_program_span *span,

@@ -168,8 +168,7 @@ static void do_pieces(const struct tt_work *work, struct pass *pass)
     struct tt_walk dsts = tt_work_walk(work, pass->channel, dst, whole);
     for (;;) {
         struct tt_piece from = {.count = 0}, to = {.count = 0};
-        const bool have_from = tt_work_next(work, &locals, &from),
-                   have_to = tt_work_next(work, &dsts, &to);
+        const bool have_from = tt_walk_next(&locals, &from), have_to = tt_walk_next(&dsts, &to);
         if (!have_from && !have_to) return;
         do_piece(work, pass, have_from ? tt_piece_data(work, local, &from) : NULL,
                  have_to ? tt_piece_data(work, dst, &to) : NULL, have_to ? to.count : from.count);

@@ -59,7 +59,7 @@ static void walk_into_part(struct tt_work *work, int channel, const struct tt_pr
     struct tt_walk walk =
         tt_work_walk(work, channel, &step->local, tt_span_is_whole(binding, &step->local));
     struct tt_piece piece;
-    while (tt_work_next(work, &walk, &piece)) {
+    while (tt_walk_next(&walk, &piece)) {
         if (piece.count)
             tt_transfer(work, to, tt_piece_data(work, &step->local, &piece), piece.count,
                         is_raw ? TT_RAW : 0);
@@ -103,7 +103,7 @@ static tt_status take_walking(struct tt_work *work, int channel, const struct tt
     const bool folds = step->op == TT_FOLD, whole = folds && tt_span_is_whole(binding, dst);
     struct tt_walk walk = tt_work_walk(work, channel, dst, whole);
     struct tt_piece piece;
-    for (int i = 0; tt_work_next(work, &walk, &piece); i++) {
+    for (int i = 0; tt_walk_next(&walk, &piece); i++) {
         const int block = dst->first + i;
         if (!piece.count) continue;
         char *data = tt_piece_data(work, dst, &piece);

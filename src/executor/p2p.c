@@ -8,31 +8,13 @@
 
 enum { REFERENCE_MIN_BYTES = 16384, COPY_BYTES = 1 << 20, LEAST_PIECE_BYTES = 8192, PIECES = 8 };
 
-static bool is_in_portions(const struct tt_work *work)
-{
-    return work->portions && work->portions->number > 1;
-}
-
-/* The next bytes of the buffer that may be used now, and how many follow. False: none yet. */
-static bool next_bytes(const struct tt_work *work, char **data, size_t *nbytes)
-{
-    const struct tt_p2p_work *own = &work->p2p;
-    *data = own->data + own->offset;
-    *nbytes = own->nbytes - own->offset;
-    if (!is_in_portions(work)) return true;
-    *data = tt_portion_message(work, nbytes);
-    return work->portions->ops->has(work, own->offset / work->portions->nbytes);
-}
-
-/* The next bytes of the message, by reference if the link can and they stay where they are: the
- * place of a portion gets other bytes when these have been published. */
+/* The next bytes of the message, by reference if the link can. */
 static bool publish(struct tt_work *work, const char *data, size_t nbytes, bool may_copy)
 {
     struct tt_p2p_work *own = &work->p2p;
     struct tt_link *link = own->link;
     const uint64_t signature = tt_signature_of_send(own->nbytes);
-    if (nbytes >= REFERENCE_MIN_BYTES && !is_in_portions(work) &&
-        !tt_fabric_is_relayed(work->engine->fabric, own->peer) &&
+    if (nbytes >= REFERENCE_MIN_BYTES && !tt_fabric_is_relayed(work->engine->fabric, own->peer) &&
         link->ops->publish_direct(link, &own->memory, data, nbytes, signature)) {
         own->references = true;
     } else {
@@ -50,75 +32,13 @@ static bool publish(struct tt_work *work, const char *data, size_t nbytes, bool 
 static bool publish_all(struct tt_work *work)
 {
     const struct tt_p2p_work *own = &work->p2p;
-    if (own->offset == 0 && !is_in_portions(work) && publish(work, own->data, own->nbytes, false))
-        return true;
+    if (own->offset == 0 && publish(work, own->data, own->nbytes, false)) return true;
     do {
-        char *data;
-        size_t left;
-        if (!next_bytes(work, &data, &left)) return false;
+        const size_t left = own->nbytes - own->offset;
         const size_t nbytes = left < own->piece ? left : own->piece;
-        if (!publish(work, data, nbytes, true)) return false;
+        if (!publish(work, own->data + own->offset, nbytes, true)) return false;
     } while (own->offset < own->nbytes);
     return true;
-}
-
-/* ---- In the memory of a GPU ----------------------------------------------------------------- */
-
-/* A message in registered memory of a GPU passes through portions only where the link's devices
- * cannot use that memory. A sender learns that when the link is connected, a receiver when the
- * message has come, because the sender decides whether it is a reference. on_device is set as long
- * as the message may be moved in place, or is. */
-
-/* TT_OK: the first portion is there, or there are none. */
-static tt_status begin_portions(struct tt_work *work)
-{
-    work->p2p.on_device = NULL;
-    return work->portions ? work->portions->ops->begin(work) : TT_OK;
-}
-
-/* TT_OK: the message is published, or its first bytes may be sent. */
-static tt_status choose_place_of_send(struct tt_work *work)
-{
-    struct tt_p2p_work *own = &work->p2p;
-    struct tt_link *link = own->link;
-    const char *data = own->on_device;
-    if (!data) return begin_portions(work);
-    if (!link->ops->slot(link, 0)) return TT_IN_PROGRESS; /* full, or not connected yet */
-    if (!link->ops->gpus->reaches(link, data, own->nbytes)) return begin_portions(work);
-    if (!link->ops->gpus->publish(link, data, own->nbytes, tt_signature_of_send(own->nbytes)))
-        return TT_IN_PROGRESS;
-    own->published = own->references = true;
-    own->offset = own->nbytes;
-    work->progress++;
-    return TT_OK;
-}
-
-/* TT_OK: the first message is to be moved in place, or there is room for its first bytes. */
-static tt_status choose_place_of_recv(struct tt_work *work)
-{
-    struct tt_p2p_work *own = &work->p2p;
-    struct tt_link *link = own->link;
-    struct tt_message message;
-    if (own->in_place) return TT_OK;
-    if (!own->on_device) return begin_portions(work);
-    TT_AWAIT(link->ops->peek(link, &message));
-    const bool is_reference = !message.data && message.nbytes == own->nbytes &&
-                              message.signature == tt_signature_of_send(own->nbytes);
-    own->in_place = is_reference && link->ops->gpus->reaches(link, own->on_device, own->nbytes);
-    return own->in_place ? TT_OK : begin_portions(work);
-}
-
-static tt_status receive_in_place(struct tt_work *work)
-{
-    struct tt_p2p_work *own = &work->p2p;
-    const struct tt_link_ops *ops = own->link->ops;
-    if (!own->fetched) TT_AWAIT(ops->gpus->fetch(own->link, own->on_device));
-    own->fetched = true;
-    TT_AWAIT(work->portions->ops->flush_writes(work));
-    ops->release(own->link);
-    own->offset = own->nbytes;
-    work->progress++;
-    return TT_OK;
 }
 
 /* ---- Both sides ----------------------------------------------------------------------------- */
@@ -126,7 +46,6 @@ static tt_status receive_in_place(struct tt_work *work)
 static tt_status advance_send(struct tt_work *work)
 {
     struct tt_p2p_work *own = &work->p2p;
-    if (!own->published) TT_AWAIT(choose_place_of_send(work));
     if (!own->published) own->published = publish_all(work);
     if (!own->published) return TT_IN_PROGRESS;
     return !own->references || own->link->ops->drained(own->link) ? TT_OK : TT_IN_PROGRESS;
@@ -160,16 +79,13 @@ static tt_status check_length(struct tt_work *work, const struct tt_message *mes
                           sender, message->nbytes, left, own->nbytes);
 }
 
-/* A bounded part of the first message, to where there is room; released when all of it has been
- * copied. */
-static tt_status copy_some(struct tt_work *work, const struct tt_message *message, char *to,
-                           size_t room)
+/* A bounded part of the first message; released when all of it has been copied. */
+static tt_status copy_some(struct tt_work *work, const struct tt_message *message, char *to)
 {
     struct tt_p2p_work *own = &work->p2p;
     struct tt_fabric *fabric = work->engine->fabric;
     const size_t left = message->nbytes - own->taken;
-    const size_t most = is_in_portions(work) && room < COPY_BYTES ? room : COPY_BYTES;
-    const size_t nbytes = left < most ? left : most;
+    const size_t nbytes = left < COPY_BYTES ? left : COPY_BYTES;
     const struct tt_lenders source = {.peer = own->peer};
     if (message->is_borrowed) TT_TRY(tt_fabric_borrow(fabric, source));
     if (!message->data)
@@ -190,19 +106,16 @@ static tt_status advance_recv(struct tt_work *work)
     struct tt_p2p_work *own = &work->p2p;
     const struct tt_link_ops *ops = own->link->ops;
     const uint64_t signature = tt_signature_of_send(own->nbytes);
-    TT_AWAIT(choose_place_of_recv(work));
-    if (own->in_place) return receive_in_place(work);
     do {
         struct tt_message message;
-        char *to;
-        size_t left;
-        if (!next_bytes(work, &to, &left)) return TT_IN_PROGRESS;
+        char *to = own->data + own->offset;
+        const size_t left = own->nbytes - own->offset;
         if (!own->taken)
             ops->expect(own->link, to, left < own->piece ? left : own->piece, signature);
         TT_AWAIT(ops->peek(own->link, &message));
         if (message.signature != signature) return length_mismatch(work, &message);
         TT_TRY(check_length(work, &message));
-        TT_AWAIT(copy_some(work, &message, to, left));
+        TT_AWAIT(copy_some(work, &message, to));
         work->progress++;
         if (own->taken < message.nbytes) return TT_IN_PROGRESS; /* the rest at the next call */
         ops->release(own->link);
@@ -234,7 +147,6 @@ static void init(struct tt_work *work, struct tt_engine *engine, bool sends, cha
     work->progress = 0;
     work->late.since_ns = 0;
     work->stream = NULL;
-    work->portions = NULL;
     work->p2p = (struct tt_p2p_work){.peer = peer,
                                      .sends = sends,
                                      .data = data,
@@ -281,8 +193,7 @@ static tt_status start(struct tt_work *work)
     own->link = own->sends ? tt_fabric_tx(fabric, own->peer, channel)
                            : tt_fabric_rx(fabric, own->peer, channel);
     own->piece = piece_of(work);
-    const size_t nbytes = work->portions ? work->portions->nbytes : own->nbytes;
-    tt_fabric_find_memory(fabric, own->data, nbytes, &own->memory);
+    tt_fabric_find_memory(fabric, own->data, own->nbytes, &own->memory);
     if (own->sends) tt_fabric_introduce(fabric, own->peer, &own->memory);
     return TT_OK;
 }

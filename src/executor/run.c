@@ -1,8 +1,8 @@
 /* The wait loop. Calls of the host wait here for other ranks (express ones look for a while in
- * collective.c first), staged calls also for their CUDA streams and copies, and calls that kernels
- * carry, where they have no stream, for their kernels. Of those on CUDA streams the attendant looks
- * at the kernels (carrier/kernel/attendant.h). The carriers wait themselves for replays, and for
- * the copies of output of calls without a stream.
+ * collective.c first), staged calls also for their CUDA streams, and calls that kernels carry,
+ * where they have no stream, for their kernels. Of those on CUDA streams the attendant looks at the
+ * kernels (carrier/kernel/attendant.h). The carriers wait themselves for replays, and for staged
+ * calls without a stream.
  *
  * A wait looks at once again (spins), where there is a core for each rank; then it yields the core
  * between two looks; then it sleeps. It sleeps after a millisecond, and, where other programs use
@@ -174,8 +174,7 @@ static struct tt_sleep *sleep_of(const struct tt_work *works)
         if (tt_work_is_done(work)) continue;
         if (engine && work->engine != engine) return NULL;
         awaits_turn = awaits_turn || work->state == TT_WORK_ISSUED;
-        if (!work->ops->is_woken || work->portions || work->state == TT_WORK_WITHDRAWING)
-            return NULL;
+        if (!work->ops->is_woken || work->state == TT_WORK_WITHDRAWING) return NULL;
         engine = work->engine;
         nworks++;
     }

@@ -8,10 +8,10 @@ static char *walk_span(const struct tt_work *work, int channel, const struct tt_
     struct tt_piece piece;
     struct tt_walk walk =
         tt_work_walk(work, channel, span, tt_span_is_whole(work->collective.binding, span));
-    if (!tt_work_next(work, &walk, &piece)) return NULL;
+    if (!tt_walk_next(&walk, &piece)) return NULL;
     char *first = tt_piece_data(work, span, &piece);
     int npieces = 1;
-    for (spans->count = piece.count; tt_work_next(work, &walk, &piece); npieces++)
+    for (spans->count = piece.count; tt_walk_next(&walk, &piece); npieces++)
         spans->count += piece.count;
     spans->has_pieces |= npieces > 1;
     return npieces > 1 ? NULL : first;

@@ -9,7 +9,6 @@
 #include "executor/loaded.h"
 #include "program/resolve.h"
 
-struct tt_portions;
 struct tt_stream;
 struct tt_work;
 
@@ -133,11 +132,10 @@ struct tt_collective_work {
     /* the rest */
     int64_t mismatch_ns; /* until when a peer of another host may explain itself; 0: no need */
     bool is_long;        /* some messages may be sent by reference, or posted */
-    bool references;  /* a message was sent by reference: its receivers must take it before the call
-                         is done */
-    bool posts;       /* peers may write messages to the caller's output */
-    bool keeps_table; /* the binding's table of blocks is not the work's */
-    bool direct[3];   /* may be sent by reference */
+    bool references; /* a message was sent by reference: its receivers must take it before the call
+                        is done */
+    bool posts;      /* peers may write messages to the caller's output */
+    bool direct[3];  /* may be sent by reference */
     struct tt_memory memory[3]; /* these buffers, as links address them */
     struct {
         struct tt_call call;
@@ -152,16 +150,12 @@ struct tt_p2p_work {
     struct tt_link *link;    /* NULL: not started */
     struct tt_memory memory; /* the buffer, as links address it */
     char *data;
-    char *on_device; /* the caller's memory on a GPU, where a device of the network may use it in
-                      * place of `data`; NULL: it does not, or no more */
     size_t nbytes, offset;
     size_t piece; /* bytes of a piece of a long message, at most */
     size_t taken; /* bytes of the link's first message copied so far */
     bool nontemporal;
     bool published;  /* all of it is in the link */
     bool references; /* some of it is a reference */
-    bool in_place;   /* of a receive: a device moves it to on_device */
-    bool fetched;    /* of one in place: it has; the GPU may not see it yet */
 };
 
 /* One call being carried out. Owned by the caller or a batch; must stay until done. */
@@ -179,8 +173,7 @@ struct tt_work {
     struct tt_late late; /* its wait */
     bool passed_over;    /* tt_work_advance did nothing, because another thread had the engine */
     bool has_begun;      /* it is counted in the engine's nbegun */
-    struct tt_stream *stream;     /* which is told the end (executor/stream.h); NULL: none */
-    struct tt_portions *portions; /* through which the buffers pass; NULL: they do not */
+    struct tt_stream *stream; /* which is told the end (executor/stream.h); NULL: none */
     union {
         struct tt_collective_work collective;
         struct tt_p2p_work p2p;

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "carrier/kernel/graphs.h"
-#include "carrier/staged/graphs.h"
 #include "communicator/communicator.h"
 #include "graphs.h"
 
@@ -428,10 +427,9 @@ TEST(device_graph_errors, a_forked_child_leaves_its_parents_graphs_and_is_told_w
     int how = -1;
     REQUIRE(make_alone(&rank.comm) == tuttiSuccess);
     open_one(&rank, &one);
-    struct tt_staged_part *staged = rank.comm->core.staged;
-    struct tt_graphs *graphs = staged ? NULL : rank.comm->core.kernel->graphs;
-    pthread_mutex_t *lock = staged ? &staged->graphs->lock : &graphs->lock;
-    _Atomic bool *gone = staged ? &staged->graphs->list->gone : &graphs->list->gone;
+    struct tt_graphs *graphs = rank.comm->core.kernel->graphs;
+    pthread_mutex_t *lock = &graphs->lock;
+    _Atomic bool *gone = &graphs->list->gone;
     CHECK_EQ(tuttiCommDestroy(rank.comm), tuttiSuccess);
     close_one(&rank, &one);
     while (!atomic_load(gone)) tt_test_pause();

@@ -358,28 +358,3 @@ TEST(held_launches, messages_end_when_a_peer_aborts)
 {
     loses_its_peer(messages);
 }
-
-/* A driver that does not say whether an event has happened. */
-static __typeof__(cuEventQuery) *real_query;
-static _Atomic bool answers;
-
-static CUresult CUDAAPI answer_late(CUevent event)
-{
-    while (!atomic_load(&answers)) tt_test_pause();
-    return real_query(event);
-}
-
-TEST(held_queries, a_call_of_the_host_behind_calls_of_graphs_ends_at_the_deadline)
-{
-    struct job job;
-    int here = 1;
-    if (!begin(&job, DEADLINE_MS, NULL, replay_graph)) return;
-    struct tt_cuda *driver = (struct tt_cuda *)(uintptr_t)tt_cuda_load();
-    real_query = driver->EventQuery;
-    driver->EventQuery = answer_late;
-    CHECK_EQ(tuttiAllReduce(&here, &here, 1, tuttiInt32, tuttiSum, job.d.comms[0], NULL),
-             tuttiTimeout);
-    atomic_store(&answers, true);
-    driver->EventQuery = real_query;
-    end(&job);
-}

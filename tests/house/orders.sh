@@ -62,7 +62,7 @@ check() {
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 printf '%s\n' 'static void there(void)' '    store(memory_order_release);' '}' 'a; /* acquire: there, tt_work_advance, the end, away of ring.c */' 'b; /* release: gone */' \
-    "c; /* release: the stream's store (tell_ready of streams.c, gone) */" 'd; /* acquire: who knows */' >"$work/one.c"
+    "c; /* release: the stream's store (store of carrier.c, gone) */" 'd; /* acquire: who knows */' >"$work/one.c"
 mapfile -t found < <(named "$work/one.c")
 expected=4 before=$failures
 check "${found[@]}" 2>"$work/said"

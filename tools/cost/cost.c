@@ -236,10 +236,7 @@ static void print_staged(FILE *out, const struct subject *subject, const struct 
         "staged, as with TUTTI_DEVICE_BRIDGES=0, because the model does not know kernels between "
         "hosts: copied to pinned memory, carried out by a thread of the CPU for each GPU, "
         "copied back; %s\n",
-        subject->link->each
-            ? "RDMA moves memory of the host (dma-buf serves registered sends, receives and "
-              "tuttiAlltoAllV only)"
-            : "TCP moves memory of the host");
+        subject->link->each ? "RDMA moves memory of the host" : "TCP moves memory of the host");
     fprintf(out, "%9s %12s  %s\n", "us", "bytes", "what");
     print_phase(out, staged->in_us, staged->in_bytes, "copy to memory of the host");
     print_phase(out, staged->words_us, 0, "stream and thread tell one another");

@@ -240,8 +240,8 @@ static tt_status check_mixed(const struct tt_calls *calls)
         if (call->capture && call->comm->fabric->mixed.is_mixed)
             return tt_fail(TT_ERR_USAGE,
                            "calls of communicator %s cannot be captured into a CUDA graph: some of "
-                           "its ranks have no GPU, and kernels run the calls of the others; set "
-                           "TUTTI_DEVICE_BRIDGES=0 on all ranks, or capture no calls of it",
+                           "its ranks have no GPU, and kernels run the calls of the others: "
+                           "capture no calls of it",
                            call->comm->name);
     return TT_OK;
 }

@@ -188,7 +188,6 @@ one() {
     done
     check "all_reduce of 4 ranks over 4 cards" verified "rxe0 rxe1 rxe2 rxe3" all_reduce -b 8 -e 300000 -f 100 "${quickly[@]}"
     check "all_reduce from memory of tutti" verified "rxe0,rxe1 rxe2,rxe3" all_reduce -b 64K -e 1M -f 4 -R 2 "${quickly[@]}"
-    gpus
     bridges
     check "1 % of the packets lost" disturbed loss 1%
     mend
@@ -206,34 +205,6 @@ one() {
     unset TUTTI_TRANSPORT
     check "TCP where the other side has no RDMA" no_rdma_there
     [ -z "${RATIOS-}" ] || TUTTI_TRANSPORT=rdma ratios || tail -n 5 $work/ib_* $work/rank*
-}
-
-# ---- Memory of GPUs: virtual ones
-
-# on_gpus DEVICES EXPECTED ARGS...: two ranks of rdma_gpu_rank, whose second device refuses some memory. EXPECTED: what both say
-# when all is right, or patterns of what the first says, with _ for a blank, when the second dies.
-on_gpus() {
-    local expected=$2 status=0 pattern
-    LD_LIBRARY_PATH=$build/vgpu launch "$1" bash -c 'export REFUSES=${TUTTI_RDMA_DEVICE##*[=,]}; exec "$@"' - \
-        "$build/tests/rdma_gpu_rank" "${@:3}" >$work/job || status=$?
-    cat $work/job
-    tail -n 6 $work/rank0 $work/rank1
-    if [ "$expected" = right ]; then
-        [ $status -eq 0 ] && grep -q '^right' $work/rank0 && grep -q '^right' $work/rank1
-        return
-    fi
-    ! grep -q '^rank 0: exit status' $work/job || return 1
-    for pattern in $expected; do
-        grep -q -- "${pattern//_/ }" $work/rank0 || { echo "rank 0 does not say \"${pattern//_/ }\"" && return 1; }
-    done
-}
-gpus() {
-    [ -x "$build/tests/rdma_gpu_rank" ] || { echo "skipped: memory of GPUs: built without virtual GPUs" && return; }
-    export TUTTI_DEVICE_KERNELS=0 VGPU_DMABUF=unordered EXPECT_FLUSH=1
-    check "memory of GPUs over 2 cards" on_gpus "rxe0,rxe1 rxe2,rxe3" "right" messages 1 40
-    check "memory of GPUs, errors" on_gpus "rxe0 rxe1" \
-        "rank_0:_rank_0.*sends_2097152_bytes,_rank_1.*receives_2097151_bytes rank_0:_rank_1.*aborted rank_0:_rank_1.*has_died" errors
-    unset TUTTI_DEVICE_KERNELS VGPU_DMABUF EXPECT_FLUSH
 }
 
 # ---- Kernels of virtual GPUs that reach other hosts

@@ -23,6 +23,7 @@ run "memory that comes and goes" 3 env TUTTI_ALGORITHM=all_gather:ring "$PROGRAM
 TUTTI_ALGORITHM=all_gather:ring run "memory that is freed behind each call" 3 "$PROGRAM" 2 growth
 TUTTI_ALGORITHM=all_gather:ring run "more memory than a rank can offer" 2 "$PROGRAM" 2 many
 grep -q . <<<"$output" && fail "more memory than a rank can offer: $output"
+TUTTI_ALGORITHM=all_gather:ring run "calls on streams that wait for the thread that issues them" 3 "$PROGRAM" 3 held
 run "memory that is freed while it is registered" 2 "$PROGRAM" 2 freed 1
 grep -q "rank 1: .*were freed while they were registered with communicator .*: call tuttiCommDeregister before you free memory" <<<"$output" ||
     fail "the error does not name the freed memory: $output"

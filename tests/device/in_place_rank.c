@@ -6,7 +6,8 @@
  * allocations and frees between calls: no call gets old bytes. `freed`: RANK registers memory,
  * frees it, and uses what is allocated there since: the error names it. `growth`: each call has new
  * memory, which is freed behind it: processes do not have ever more memory of their peers open.
- * `many`: calls use more memory, and register more, than a rank can offer. */
+ * `many`: calls use more memory, and register more, than a rank can offer. `held`: calls on new
+ * memory, on a stream that goes on only when they are issued: nothing in them waits for the GPU. */
 #include <cuda.h>
 #include <dlfcn.h>
 #include <stdio.h>
@@ -32,20 +33,33 @@ static uint32_t value_of(int rank, int turn, int i)
     return (uint32_t)(rank * 1000003 + turn * 7919 + i);
 }
 
-/* An all-gather of COUNT words of each rank. 0: all came as they were sent. */
-static int gather(const struct gpu_rank *rank, char *in, char *out, int turn)
+static tuttiComm_t host; /* of all ranks, without GPUs: what it does leaves the GPUs alone */
+static uint32_t data[MOST_PROCESSES * COUNT];
+
+static void write_words(const struct gpu_rank *rank, char *in, int turn)
 {
-    static uint32_t data[MOST_PROCESSES * COUNT];
-    int nwrong = 0;
     for (int i = 0; i < COUNT; i++) data[i] = value_of(rank->rank, turn, i);
     gpu_write(rank->gpu, in, data, COUNT * sizeof *data);
-    if (tuttiAllGather(in, out, COUNT, tuttiUint32, rank->comm, NULL))
-        return fail(rank->comm, "all-gather");
+}
+
+/* 0: all came as they were sent. */
+static int check_words(const struct gpu_rank *rank, char *out, int turn)
+{
+    int nwrong = 0;
     gpu_read(rank->gpu, data, out, (size_t)rank->nranks * COUNT * sizeof *data);
     for (int r = 0; r < rank->nranks; r++)
         for (int i = 0; i < COUNT; i++) nwrong += data[r * COUNT + i] != value_of(r, turn, i);
     if (nwrong) fprintf(stderr, "turn %d: %d words are wrong\n", turn, nwrong);
     return nwrong ? 1 : 0;
+}
+
+/* An all-gather of COUNT words of each rank. */
+static int gather(const struct gpu_rank *rank, char *in, char *out, int turn)
+{
+    write_words(rank, in, turn);
+    if (tuttiAllGather(in, out, COUNT, tuttiUint32, rank->comm, NULL))
+        return fail(rank->comm, "all-gather");
+    return check_words(rank, out, turn);
 }
 
 static char *allocate(const struct gpu_rank *rank, size_t nbytes)
@@ -211,6 +225,39 @@ static int use_many(const struct gpu_rank *rank)
     return status ? status : gather(rank, in[0], out, 0);
 }
 
+/* All-gathers on a stream that goes on when they are issued: the first offers the memory, the second
+ * opens that of the peers, the third sends from it. */
+static int gather_held(const struct gpu_rank *rank, void *cuda, tuttiStream_t stream, char *in,
+                       char *out, int turn)
+{
+    tuttiResult_t result = tuttiSuccess;
+    write_words(rank, in, turn);
+    gpu_block(rank->gpu, cuda);
+    for (int i = 0; i < 3 && !result; i++) {
+        result = tuttiAllGather(in, out, COUNT, tuttiUint32, rank->comm, stream);
+        if (!result) result = tuttiBarrier(host, NULL);
+    }
+    gpu_unblock();
+    if (result || tuttiStreamSynchronize(stream)) return fail(rank->comm, "held all-gather");
+    return check_words(rank, out, turn);
+}
+
+static int hold(const struct gpu_rank *rank)
+{
+    void *cuda = gpu_stream(rank->gpu);
+    char *out = allocate(rank, MEMORY);
+    tuttiStream_t stream;
+    if (tuttiStreamFromDevice(&stream, rank->gpu, cuda)) return fail(NULL, "stream");
+    int status = gather(rank, gpu_memory(rank->gpu, MEMORY), out, 0);
+    for (int turn = 1; turn < 4 && !status; turn++) {
+        char *in = allocate(rank, MEMORY);
+        status = gather_held(rank, cuda, stream, in, out, turn);
+    }
+    if (tuttiStreamDestroy(stream)) return fail(NULL, "stream");
+    gpu_stream_destroy(rank->gpu, cuda);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     int launched, nranks, local, status = 2;
@@ -220,11 +267,14 @@ int main(int argc, char **argv)
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.device = rank.gpu;
     if (tuttiCommInitEnv(&rank.comm, NULL, &config)) return fail(NULL, "init");
+    config.device = -1;
+    if (tuttiCommInitEnv(&host, NULL, &config)) return fail(NULL, "init without a GPU");
     if (!strcmp(argv[2], "traffic")) status = measure(&rank);
     if (!strcmp(argv[2], "memory")) status = change_memory(&rank);
     if (!strcmp(argv[2], "freed") && argc > 3) status = use_freed(&rank, atoi(argv[3]) == launched);
     if (!strcmp(argv[2], "growth")) status = change_often(&rank);
+    if (!strcmp(argv[2], "held")) status = hold(&rank);
     if (!strcmp(argv[2], "many")) status = use_many(&rank);
-    if (tuttiCommDestroy(rank.comm)) return fail(NULL, "destroy");
+    if (tuttiCommDestroy(rank.comm) || tuttiCommDestroy(host)) return fail(NULL, "destroy");
     return status;
 }

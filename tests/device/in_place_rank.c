@@ -225,8 +225,8 @@ static int use_many(const struct gpu_rank *rank)
     return status ? status : gather(rank, in[0], out, 0);
 }
 
-/* All-gathers on a stream that goes on when they are issued: the first offers the memory, the second
- * opens that of the peers, the third sends from it. */
+/* All-gathers on a stream that goes on when they are issued: the first offers the memory, the
+ * second opens that of the peers, the third sends from it. */
 static int gather_held(const struct gpu_rank *rank, void *cuda, tuttiStream_t stream, char *in,
                        char *out, int turn)
 {

@@ -58,8 +58,9 @@ void tt_staged_register(struct tt_comm_core *comm, void *memory, size_t nbytes, 
     *handle = pages;
 }
 
-void tt_staged_deregister(struct tt_comm_core *comm, void *handle)
+tt_status tt_staged_deregister(struct tt_comm_core *comm, void *handle, bool waits)
 {
+    (void)waits;
     struct tt_gpu_pages *pages = handle, **at = &comm->staged->pages;
     while (*at != pages) at = &(*at)->next;
     *at = pages->next;
@@ -67,6 +68,7 @@ void tt_staged_deregister(struct tt_comm_core *comm, void *handle)
     tt_wires_forget_gpu(comm->fabric->wires, &pages->registered);
     tt_engine_leave(&comm->engine);
     free(pages);
+    return TT_OK;
 }
 
 bool tt_staged_is_registered(const struct tt_comm_core *comm, const void *data, size_t nbytes)

@@ -261,7 +261,7 @@ void tt_staged_captured(void *captured, bool holds);
  */
 
 void tt_staged_register(struct tt_comm_core *core, void *memory, size_t nbytes, void **handle);
-void tt_staged_deregister(struct tt_comm_core *core, void *handle);
+TT_NODISCARD tt_status tt_staged_deregister(struct tt_comm_core *core, void *handle, bool waits);
 /* Whether the buffer lies in such memory. */
 bool tt_staged_is_registered(const struct tt_comm_core *core, const void *data, size_t nbytes);
 

@@ -51,7 +51,8 @@ static tt_status open_offer(struct tt_ranges *ranges, int rank, const struct tt_
         *address = atomic_load_explicit(&offer->base, memory_order_relaxed);
         return TT_OK;
     }
-    /* The driver opens whole pieces of memory, of which a smaller allocation may be a part. */
+    /* The owner does not want it, or the driver would open a whole piece of memory, of which the
+     * allocation is a part. */
     if (atomic_load_explicit(&offer->nbytes, memory_order_relaxed) < TT_CONTEXT_SHARED)
         return TT_OK;
     for (int k = 0; k < TT_RANGE_HANDLE; k++)
@@ -87,6 +88,8 @@ static void answer(struct tt_ranges *ranges, int rank, int i, uint64_t seq)
     }
     opened->seq = seq;
     if (opened->memory) tt_ranges_watch_locked(ranges);
+    /* What it cannot read it does not hold. */
+    if (!address) atomic_store_explicit(&answer->seq, 0, memory_order_release);
     /* acquire: address_at of ranges.c */
     atomic_store_explicit(&answer->address, address, memory_order_release);
     tt_ranges_tell_change(ranges);

@@ -60,7 +60,8 @@ static void put_offer(struct tt_ranges *ranges, const struct tt_range *range,
     uint64_t words[TT_RANGE_HANDLE];
     memcpy(words, handle, sizeof words);
     atomic_store_explicit(&offer->base, (uint64_t)(uintptr_t)range->base, memory_order_relaxed);
-    atomic_store_explicit(&offer->nbytes, range->nbytes, memory_order_relaxed);
+    const bool may_open = range->lent || ranges->opens_all;
+    atomic_store_explicit(&offer->nbytes, may_open ? range->nbytes : 0, memory_order_relaxed);
     for (int i = 0; i < TT_RANGE_HANDLE; i++)
         atomic_store_explicit(&offer->handle[i], words[i], memory_order_relaxed);
     /* acquire: tt_opened_look_locked */
@@ -414,6 +415,7 @@ tt_status tt_ranges_create(const struct tt_comm_core *comm, struct tt_ranges **o
     ranges->task.run = run;
     ranges->comm = comm;
     ranges->nplaces = n;
+    ranges->opens_all = tt_config_int(TT_CONFIG_DEVICE_IN_PLACE) > 0;
     pthread_mutex_init(&ranges->lock, NULL);
     for (int r = 0; r < comm->nranks; r++)
         ranges->has_others = ranges->has_others || tt_ranges_is_other(ranges, r);

@@ -41,6 +41,8 @@ struct tt_ranges {
     /* immutable after creation */
     const struct tt_comm_core *comm;
     bool has_others; /* ranks of the host are in other processes */
+    bool opens_all;  /* these may open registered memory, which the user frees; else only memory of
+                      * tuttiDeviceMemAlloc, which the library frees when they have closed it */
     size_t nplaces;  /* nlocal * TT_MOST_RANGES */
     /* owner: the issuing thread */
     uint64_t seen;        /* changes of the board when the thread last looked for offers */

@@ -298,6 +298,13 @@ static bool maps(int pid, unsigned long file)
 
 static int pids[MOST_PROCESSES];
 
+/* Whether processes open memory that was registered. */
+static bool opens_registered(void)
+{
+    const char *setting = getenv("TUTTI_DEVICE_IN_PLACE");
+    return setting && strcmp(setting, "auto") != 0;
+}
+
 static bool any_peer_maps(const struct gpu_rank *rank, unsigned long file)
 {
     for (int r = 0; r < rank->nranks; r++)
@@ -375,11 +382,13 @@ static int close_all(const struct gpu_rank *rank)
         const struct sent sent = send_from(rank, turn % 2);
         status = use(rank, &sent, out);
         if (status || tuttiBarrier(host, NULL)) return fail(host, "barrier");
-        if (!any_peer_maps(rank, sent.file)) return complain(rank, "nobody has opened memory");
+        if (any_peer_maps(rank, sent.file) != (!sent.handle || opens_registered()))
+            return complain(rank, "memory is open that should not be, or not open");
         if (tuttiBarrier(host, NULL)) return fail(host, "barrier");
         if (turn / 2 == rank->rank) status = free_one(rank, &sent);
         if (tuttiBarrier(host, NULL)) return fail(host, "barrier");
         if (turn / 2 != rank->rank && !status) status = free_one(rank, &sent);
+        if (tuttiBarrier(host, NULL)) return fail(host, "barrier");
     }
     return status;
 }
@@ -389,12 +398,13 @@ static int free_late(const struct gpu_rank *rank, char *out, const struct sent *
 {
     if (rank->rank) return 0;
     if (tuttiMemFree(sent->memory)) return fail(NULL, "free");
-    if (tuttiCommDeregister(rank->comm, registered->handle) != tuttiRemoteError)
-        return complain(rank, "deregistered what kernels keep open");
-    printf("rank 0: %s\n", tuttiGetLastError(rank->comm));
+    const tuttiResult_t result = tuttiCommDeregister(rank->comm, registered->handle);
+    if (result != (opens_registered() ? tuttiRemoteError : tuttiSuccess))
+        return complain(rank, "deregistered what kernels keep open, or not what they do not");
+    if (result) printf("rank 0: %s\n", tuttiGetLastError(rank->comm));
     if (!maps(getpid(), sent->file)) return complain(rank, "freed what kernels keep open");
     int status = gather(rank, registered->memory, out, 0);
-    if (!status) status = deregister(rank, registered);
+    if (!status && result) status = deregister(rank, registered);
     return status ? status : await_free(rank, sent);
 }
 

@@ -399,7 +399,7 @@ static int free_late(const struct gpu_rank *rank, char *out, const struct sent *
     if (rank->rank) return 0;
     if (tuttiMemFree(sent->memory)) return fail(NULL, "free");
     const tuttiResult_t result = tuttiCommDeregister(rank->comm, registered->handle);
-    if (result != (opens_registered() ? tuttiRemoteError : tuttiSuccess))
+    if (result != (opens_registered() ? tuttiTimeout : tuttiSuccess))
         return complain(rank, "deregistered what kernels keep open, or not what they do not");
     if (result) printf("rank 0: %s\n", tuttiGetLastError(rank->comm));
     if (!maps(getpid(), sent->file)) return complain(rank, "freed what kernels keep open");

@@ -219,7 +219,7 @@ static tt_status fail_open(struct tt_ranges *ranges, struct tt_range *range, int
     tt_fabric_name_rank(comm->fabric, rank, name, sizeof name);
     range->nregistered++;
     return tt_fail(
-        TT_ERR_REMOTE,
+        TT_ERR_TIMEOUT,
         "communicator %s: %s still has the %zu bytes at %p open, and can close them when "
         "no kernel of the library is on its GPU: its kernels may wait for calls that "
         "this rank has yet to make. The memory stays registered: make these calls, and "

@@ -39,7 +39,7 @@ void tt_ranges_destroy(struct tt_ranges *ranges, struct tt_context *context);
 void tt_ranges_register(struct tt_comm_core *core, void *memory, size_t nbytes, void **handle);
 /* As struct tt_carried has it: waits until no other process has the memory open, but for dead and
  * aborted ranks, and memory of tuttiDeviceMemAlloc, which goes back to the driver later. Any
- * thread. REMOTE: one still has it after 5 s, or TUTTI_TIMEOUT_MS. */
+ * thread. TIMEOUT: one still has it after 5 s, or TUTTI_TIMEOUT_MS. */
 TT_NODISCARD tt_status tt_ranges_deregister(struct tt_comm_core *core, void *handle, bool waits);
 
 /* Before a call is launched: opens what peers offer, and offers what the call uses of

@@ -113,9 +113,9 @@ static void close_one(struct tt_ranges *ranges, int rank, int i, bool always)
 void tt_opened_look_locked(struct tt_ranges *ranges)
 {
     const uint64_t changes = tt_ranges_changes(ranges);
+    if (ranges->seen == changes && !ranges->looks_again) return;
     /* What a rank with graphs has opened stays open (tt_context_let_go). */
     const bool opens = !tt_graphs_are_there(ranges->comm->kernel);
-    if (ranges->seen == changes && !ranges->looks_again) return;
     ranges->seen = changes;
     ranges->looks_again = false;
     for (int r = 0; r < ranges->comm->nranks; r++) {

@@ -18,9 +18,9 @@
 #include "program/resolve.h"
 
 /* How long a rank waits until the others have closed memory: one that deregisters it, and one that
- * leaves. When the task looks again: while something is closing, and while there is memory that may
- * be freed or taken back. */
-enum { CLOSE_MS = 5000, LEAVE_MS = 1000, BUSY_NS = 1000000, IDLE_NS = 10000000 };
+ * leaves. When the task looks again: while something is closing, so many times, and while there is
+ * memory that may be freed or taken back. */
+enum { CLOSE_MS = 5000, LEAVE_MS = 1000, BUSY_NS = 1000000, MOST_BUSY = 1000, IDLE_NS = 10000000 };
 
 static struct tt_ranges *ranges_of(const struct tt_comm_core *comm)
 {
@@ -275,7 +275,9 @@ static int64_t run(struct tt_gpu_task *task)
     const bool is_busy = !done || ranges->gives || ranges->gone;
     const bool is_idle = ranges->own || tt_opened_any_locked(ranges);
     pthread_mutex_unlock(&ranges->lock);
-    return is_busy ? BUSY_NS : is_idle ? IDLE_NS : INT64_MAX;
+    ranges->nbusy = is_busy ? ranges->nbusy + 1 : 0;
+    if (is_busy) return ranges->nbusy < MOST_BUSY ? BUSY_NS : IDLE_NS;
+    return is_idle ? IDLE_NS : INT64_MAX;
 }
 
 /* ---- Calls ---------------------------------------------------------------------------------- */

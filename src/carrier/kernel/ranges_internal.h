@@ -44,6 +44,8 @@ struct tt_ranges {
     bool opens_all;  /* these may open registered memory, which the user frees; else only memory of
                       * tuttiDeviceMemAlloc, which the library frees when they have closed it */
     size_t nplaces;  /* nlocal * TT_MOST_RANGES */
+    /* owner: the task */
+    int nbusy; /* looks in a row that found something closing */
     /* owner: the issuing thread */
     uint64_t seen;        /* changes of the board when the thread last looked for offers */
     bool looks_again;     /* an offer was left for later */

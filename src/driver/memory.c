@@ -159,7 +159,8 @@ static void put(struct tt_context *context, const void *memory)
     tt_process_unlock(&lock);
 }
 
-enum which { ALL, UNUSED, FOREIGN /* and unused */ };
+/* FOREIGN: UNUSED of these that is not the context's own. */
+enum which { ALL, UNUSED, FOREIGN };
 
 static bool is_kept(const struct tt_held *held, enum which which)
 {
@@ -369,7 +370,7 @@ tt_status tt_context_share(struct tt_context *context, void *memory,
     return TT_OK;
 }
 
-/* Also where another thread gives it back at present. */
+/* Memory that another thread gives back at present counts. */
 static bool has_foreign(const struct tt_context *context)
 {
     tt_process_lock_shared(&lock);

@@ -33,7 +33,7 @@ static struct tt_range_answer *answer_of(const struct tt_ranges *ranges, int ran
 static void take_answer_back(struct tt_ranges *ranges, int rank, int i)
 {
     *opened_of(ranges, rank, i) = (struct tt_opened){.seq = 0};
-    /* acquire: tt_range_reader */
+    /* acquire: is_open_at */
     atomic_store_explicit(&answer_of(ranges, rank, i)->seq, 0, memory_order_release);
     tt_ranges_tell_change(ranges);
 }
@@ -159,14 +159,14 @@ bool tt_opened_any_locked(const struct tt_ranges *ranges)
 /* ---- Who has a range of this rank ----------------------------------------------------------- */
 
 struct tt_range_answer *tt_range_answer_at(const struct tt_ranges *ranges,
-                                           const struct tt_range *range, int rank)
+                                           const struct tt_own_range *range, int rank)
 {
     const struct tt_fabric *fabric = ranges->comm->fabric;
     return tt_segment_answer(fabric->segment, fabric->hosts->local_of[rank], fabric->local,
                              range->place);
 }
 
-static bool is_open_at(const struct tt_ranges *ranges, const struct tt_range *range, int rank)
+static bool is_open_at(const struct tt_ranges *ranges, const struct tt_own_range *range, int rank)
 {
     const struct tt_fabric *fabric = ranges->comm->fabric;
     if (!tt_ranges_is_other(ranges, rank)) return false;
@@ -177,7 +177,7 @@ static bool is_open_at(const struct tt_ranges *ranges, const struct tt_range *ra
            !tt_fabric_is_dead(fabric, rank);
 }
 
-int tt_range_reader(const struct tt_ranges *ranges, const struct tt_range *range)
+int tt_range_reader(const struct tt_ranges *ranges, const struct tt_own_range *range)
 {
     for (int r = 0; r < ranges->comm->nranks; r++)
         if (is_open_at(ranges, range, r)) return r;

@@ -53,7 +53,7 @@ static int free_place(const struct tt_ranges *ranges)
     return -1;
 }
 
-static void put_offer(struct tt_ranges *ranges, const struct tt_range *range,
+static void put_offer(struct tt_ranges *ranges, const struct tt_own_range *range,
                       const uint8_t handle[TT_CONTEXT_HANDLE])
 {
     struct tt_range_offer *offer = offer_of(ranges, range->place);
@@ -77,13 +77,13 @@ static const char *why_refused(const struct tt_ranges *ranges, const struct tt_p
 }
 
 /* NULL: it cannot be offered. */
-static struct tt_range *add_locked(struct tt_ranges *ranges, const struct tt_pointer *found)
+static struct tt_own_range *add_locked(struct tt_ranges *ranges, const struct tt_pointer *found)
 {
     const size_t nranks = (size_t)ranges->comm->nranks;
     const int place = free_place(ranges);
     uint8_t handle[TT_CONTEXT_HANDLE];
     if (place < 0 || !found->has_handle) return NULL;
-    struct tt_range *range = calloc(1, sizeof *range + nranks * sizeof range->opened[0]);
+    struct tt_own_range *range = calloc(1, sizeof *range + nranks * sizeof range->opened[0]);
     if (!range) {
         tt_ignore(tt_fail(TT_ERR_SYSTEM, "out of memory for a range"));
         return NULL;
@@ -92,12 +92,12 @@ static struct tt_range *add_locked(struct tt_ranges *ranges, const struct tt_poi
         free(range);
         return NULL;
     }
-    *range = (struct tt_range){.next = ranges->own,
-                               .base = found->base,
-                               .nbytes = found->nbytes,
-                               .allocation = found->allocation,
-                               .seq = ++ranges->nmade,
-                               .place = place};
+    *range = (struct tt_own_range){.next = ranges->own,
+                                   .base = found->base,
+                                   .nbytes = found->nbytes,
+                                   .allocation = found->allocation,
+                                   .seq = ++ranges->nmade,
+                                   .place = place};
     for (size_t r = 0; r < nranks; r++) range->opened[r] = TT_NOT_OPENED;
     if (ranges->has_others) range->lent = tt_driver_lend(found->base);
     ranges->own = range;
@@ -109,9 +109,9 @@ static struct tt_range *add_locked(struct tt_ranges *ranges, const struct tt_poi
 }
 
 /* Takes the offer back. */
-static void drop_locked(struct tt_ranges *ranges, struct tt_range *range)
+static void drop_locked(struct tt_ranges *ranges, struct tt_own_range *range)
 {
-    struct tt_range **at = &ranges->own;
+    struct tt_own_range **at = &ranges->own;
     while (*at != range) at = &(*at)->next;
     *at = range->next;
     atomic_fetch_sub_explicit(&ranges->nown, 1, memory_order_relaxed);
@@ -124,9 +124,9 @@ static void drop_locked(struct tt_ranges *ranges, struct tt_range *range)
 }
 
 /* No other process has it any more. */
-static void end_locked(struct tt_ranges *ranges, struct tt_range *range)
+static void end_locked(struct tt_ranges *ranges, struct tt_own_range *range)
 {
-    struct tt_range **at = &ranges->gone;
+    struct tt_own_range **at = &ranges->gone;
     while (*at != range) at = &(*at)->next;
     *at = range->next;
     ranges->is_taken[range->place] = false;
@@ -138,24 +138,24 @@ static void end_locked(struct tt_ranges *ranges, struct tt_range *range)
 
 static void end_gone_locked(struct tt_ranges *ranges)
 {
-    for (struct tt_range *range = ranges->gone, *next; range; range = next) {
+    for (struct tt_own_range *range = ranges->gone, *next; range; range = next) {
         next = range->next;
         if (!range->is_awaited && tt_range_reader(ranges, range) < 0) end_locked(ranges, range);
     }
 }
 
 /* That holds the memory; NULL: none. */
-static struct tt_range *find_locked(const struct tt_ranges *ranges, const void *memory,
-                                    size_t nbytes)
+static struct tt_own_range *find_locked(const struct tt_ranges *ranges, const void *memory,
+                                        size_t nbytes)
 {
-    for (struct tt_range *range = ranges->own; range; range = range->next) {
+    for (struct tt_own_range *range = ranges->own; range; range = range->next) {
         const uintptr_t at = (uintptr_t)memory - (uintptr_t)range->base;
         if (at < range->nbytes && nbytes <= range->nbytes - at) return range;
     }
     return NULL;
 }
 
-static bool is_allocated_here(const struct tt_range *range)
+static bool is_allocated_here(const struct tt_own_range *range)
 {
     size_t nbytes;
     struct tt_pointer found;
@@ -167,7 +167,7 @@ static bool is_allocated_here(const struct tt_range *range)
 /* Drops what tuttiMemFree has freed. */
 static void drop_freed_locked(struct tt_ranges *ranges)
 {
-    for (struct tt_range *range = ranges->own, *next; range; range = next) {
+    for (struct tt_own_range *range = ranges->own, *next; range; range = next) {
         next = range->next;
         if (!range->nregistered && !is_allocated_here(range)) drop_locked(ranges, range);
     }
@@ -175,9 +175,10 @@ static void drop_freed_locked(struct tt_ranges *ranges)
 
 /* ---- Registrations -------------------------------------------------------------------------- */
 
-static struct tt_range *register_locked(struct tt_ranges *ranges, const struct tt_pointer *found)
+static struct tt_own_range *register_locked(struct tt_ranges *ranges,
+                                            const struct tt_pointer *found)
 {
-    struct tt_range *range = find_locked(ranges, found->base, 1);
+    struct tt_own_range *range = find_locked(ranges, found->base, 1);
     if (!range || range->allocation != found->allocation) range = add_locked(ranges, found);
     if (range) range->nregistered++;
     return range;
@@ -191,7 +192,7 @@ void tt_ranges_register(struct tt_comm_core *comm, void *memory, size_t nbytes, 
     if (!ranges) return;
     if (tt_driver_pointer(memory, &found) || found.kind != TT_POINTER_DEVICE) return;
     pthread_mutex_lock(&ranges->lock);
-    struct tt_range *range = register_locked(ranges, &found);
+    struct tt_own_range *range = register_locked(ranges, &found);
     if (!range && !ranges->has_warned)
         TT_INFO("communicator %s: the %zu bytes at %p, which rank %d has registered, are not read "
                 "in place by its peers: %s",
@@ -203,7 +204,7 @@ void tt_ranges_register(struct tt_comm_core *comm, void *memory, size_t nbytes, 
 
 /* A rank of another process that has the range open, which is gone; -1: none, and the range has
  * ended. */
-static int end_if_closed(struct tt_ranges *ranges, struct tt_range *range)
+static int end_if_closed(struct tt_ranges *ranges, struct tt_own_range *range)
 {
     pthread_mutex_lock(&ranges->lock);
     const int rank = tt_range_reader(ranges, range);
@@ -212,7 +213,7 @@ static int end_if_closed(struct tt_ranges *ranges, struct tt_range *range)
     return rank;
 }
 
-static tt_status fail_open(struct tt_ranges *ranges, struct tt_range *range, int rank)
+static tt_status fail_open(struct tt_ranges *ranges, struct tt_own_range *range, int rank)
 {
     const struct tt_comm_core *comm = ranges->comm;
     char name[128];
@@ -228,7 +229,7 @@ static tt_status fail_open(struct tt_ranges *ranges, struct tt_range *range, int
 }
 
 /* Other processes close the memory when their GPUs have no kernels of the library. */
-static tt_status await_closed(struct tt_ranges *ranges, struct tt_range *range)
+static tt_status await_closed(struct tt_ranges *ranges, struct tt_own_range *range)
 {
     const int64_t timeout_ms = tt_engine_timeout(&ranges->comm->engine);
     const bool is_short = timeout_ms > 0 && timeout_ms < CLOSE_MS;
@@ -246,7 +247,7 @@ static tt_status await_closed(struct tt_ranges *ranges, struct tt_range *range)
 tt_status tt_ranges_deregister(struct tt_comm_core *comm, void *handle, bool waits)
 {
     struct tt_ranges *ranges = ranges_of(comm);
-    struct tt_range *range = handle;
+    struct tt_own_range *range = handle;
     pthread_mutex_lock(&ranges->lock);
     const bool is_last = !--range->nregistered;
     if (is_last && !range->is_gone && !is_allocated_here(range)) drop_locked(ranges, range);
@@ -289,7 +290,7 @@ static tt_status prepare_locked(struct tt_ranges *ranges, const void *memory)
     size_t nbytes;
     if (!memory || (!ranges->own && !tt_driver_memory_changes())) return TT_OK;
     if (tt_driver_pointer(memory, &found) || found.kind != TT_POINTER_DEVICE) return TT_OK;
-    for (struct tt_range *range; (range = find_locked(ranges, memory, 1));
+    for (struct tt_own_range *range; (range = find_locked(ranges, memory, 1));
          drop_locked(ranges, range)) {
         if (range->allocation == found.allocation) return TT_OK;
         if (range->nregistered)
@@ -338,7 +339,8 @@ tt_status tt_ranges_prepare(const struct tt_pending_call *call)
 }
 
 /* Where the peer has the range; 0: it has not. */
-static uint64_t address_at(const struct tt_ranges *ranges, const struct tt_range *range, int rank)
+static uint64_t address_at(const struct tt_ranges *ranges, const struct tt_own_range *range,
+                           int rank)
 {
     struct tt_range_answer *answer = tt_range_answer_at(ranges, range, rank);
     if (atomic_load_explicit(&answer->seq, memory_order_acquire) != range->seq) return 0;
@@ -346,7 +348,7 @@ static uint64_t address_at(const struct tt_ranges *ranges, const struct tt_range
 }
 
 /* What the answers say now. A peer opens an offer once, and closes it when it is taken back. */
-static void update_locked(const struct tt_ranges *ranges, struct tt_range *range)
+static void update_locked(const struct tt_ranges *ranges, struct tt_own_range *range)
 {
     const uint64_t changes = tt_ranges_changes(ranges);
     if (range->seen == changes) return;
@@ -361,7 +363,7 @@ static void update_locked(const struct tt_ranges *ranges, struct tt_range *range
 }
 
 /* A table of the call's, so that no copy to the GPU stands behind work of streams. */
-static tt_status row_locked(struct tt_ranges *ranges, struct tt_range *range, uint64_t number,
+static tt_status row_locked(struct tt_ranges *ranges, struct tt_own_range *range, uint64_t number,
                             const uint64_t **row)
 {
     struct tt_kernel_part *on = ranges->comm->kernel;
@@ -383,7 +385,7 @@ tt_status tt_ranges_row(const struct tt_comm_core *comm, const void *memory, siz
     *row = NULL;
     if (!ranges || !atomic_load_explicit(&ranges->nown, memory_order_relaxed)) return TT_OK;
     pthread_mutex_lock(&ranges->lock);
-    struct tt_range *range = find_locked(ranges, memory, nbytes);
+    struct tt_own_range *range = find_locked(ranges, memory, nbytes);
     const tt_status status = range ? row_locked(ranges, range, number, row) : TT_OK;
     pthread_mutex_unlock(&ranges->lock);
     return status;
@@ -396,7 +398,7 @@ uint64_t tt_ranges_opened(const struct tt_comm_core *comm, const void *memory, s
     uint64_t opened = TT_NOT_OPENED;
     if (!ranges || !atomic_load_explicit(&ranges->nown, memory_order_relaxed)) return opened;
     pthread_mutex_lock(&ranges->lock);
-    struct tt_range *range = find_locked(ranges, memory, nbytes);
+    struct tt_own_range *range = find_locked(ranges, memory, nbytes);
     if (range && tt_ranges_is_peer(ranges, peer)) {
         update_locked(ranges, range);
         opened = range->opened[peer];
@@ -448,7 +450,7 @@ void tt_ranges_leave(const struct tt_comm_core *comm, bool has_ended)
     pthread_mutex_lock(&ranges->lock);
     if (has_ended && tt_opened_close_locked(ranges, true) && tt_context_let_go(comm->context))
         tt_opened_closed_locked(ranges);
-    for (struct tt_range *range = ranges->gone; range; range = range->next)
+    for (struct tt_own_range *range = ranges->gone; range; range = range->next)
         range->is_awaited = false;
     const int64_t deadline_ns = tt_deadline_ns(LEAVE_MS);
     while (!are_closed(ranges) && !tt_expired(deadline_ns)) tt_pause(&pause);
@@ -459,10 +461,10 @@ void tt_ranges_leave(const struct tt_comm_core *comm, bool has_ended)
     pthread_mutex_unlock(&ranges->lock);
 }
 
-static void free_list(struct tt_range *range)
+static void free_list(struct tt_own_range *range)
 {
     while (range) {
-        struct tt_range *next = range->next;
+        struct tt_own_range *next = range->next;
         tt_driver_take_back(range->lent);
         free(range);
         range = next;

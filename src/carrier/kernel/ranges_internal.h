@@ -9,11 +9,10 @@
 #include "carrier/kernel/kernel.h"
 #include "device/call.h"
 #include "driver/device_memory.h"
-#include "transport/host/segment.h"
 
 /* Of this rank. */
-struct tt_range {
-    struct tt_range *next;
+struct tt_own_range {
+    struct tt_own_range *next;
     char *base;
     size_t nbytes;
     uint64_t allocation; /* struct tt_pointer's */
@@ -55,7 +54,7 @@ struct tt_ranges {
     _Atomic int nown;
     /* guarded by lock: the issuing thread, one that deregisters, and the task */
     pthread_mutex_t lock;
-    struct tt_range *own, *gone;
+    struct tt_own_range *own, *gone;
     uint64_t nmade;      /* of this rank, also those that are gone */
     bool is_watched;     /* the task has begun */
     uint64_t refused_at; /* 1 + changes of memory when that of a call could not be offered; 0: it
@@ -115,9 +114,9 @@ bool tt_opened_any_locked(const struct tt_ranges *ranges);
 
 /* Of a range of this rank: what a peer says of it. */
 struct tt_range_answer *tt_range_answer_at(const struct tt_ranges *ranges,
-                                           const struct tt_range *range, int rank);
+                                           const struct tt_own_range *range, int rank);
 /* A rank of another process that has the range open, after its offer was taken back; -1: none. A
  * rank that is dead or has aborted does not count. */
-int tt_range_reader(const struct tt_ranges *ranges, const struct tt_range *range);
+int tt_range_reader(const struct tt_ranges *ranges, const struct tt_own_range *range);
 
 #endif

@@ -291,16 +291,16 @@ TUTTI_API tuttiResult_t tuttiMemAlloc(void **memory, size_t nbytes);
  * device -1, the memory is tuttiMemAlloc's. InvalidArgument: there is no such GPU, or nbytes is 0
  * for a GPU. SystemError: it has no memory left; the text says how much is free. */
 TUTTI_API tuttiResult_t tuttiDeviceMemAlloc(void **memory, size_t nbytes, int device);
-/* Of either; NULL is allowed. Memory of a GPU goes back to CUDA at once, by cuMemFree, which waits
- * for all kernels of the process on that GPU. */
+/* Of either; NULL is allowed. Memory of a GPU goes back to CUDA by cuMemFree: at once, which waits
+ * for all kernels of the process on that GPU, or later, when no other process has it open. */
 TUTTI_API tuttiResult_t tuttiMemFree(void *memory);
 
 /* Makes memory of the host usable in place by the other ranks of this host, as tuttiMemAlloc's is:
  * the pages wholly inside it move to shared memory at the same addresses; no thread may touch it
  * meanwhile, and a child forked later shares it with its parent. The rank's GPU's, by kernels of
  * the other ranks of this host. Memory that cannot be works as before.
- * Before you free the memory, deregister it, or destroy `comm`, which deregisters the rest;
- * no call of any communicator may use it then. Not collective. */
+ * Before you free the memory, deregister it (Timeout: it still is), or destroy `comm`, which
+ * deregisters the rest; no call of any communicator may use it then. Not collective. */
 TUTTI_API tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void *memory, size_t nbytes,
                                           void **handle);
 TUTTI_API tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle);

@@ -46,7 +46,9 @@ struct tt_carried {
     /* Lets other ranks of the host use memory of the rank's GPU in place. NULL: they never can.
      * *handle: NULL: they cannot, or need not. */
     void (*register_memory)(struct tt_comm_core *core, void *memory, size_t nbytes, void **handle);
-    void (*deregister)(struct tt_comm_core *core, void *handle);
+    /* waits: until no other process has the memory open, or an error, which names a rank that has;
+     * then the handle stays. Without, nothing fails: `leave` waits. */
+    tt_status (*deregister)(struct tt_comm_core *core, void *handle, bool waits);
 };
 
 extern const struct tt_carried tt_carried_kernel, tt_carried_staged;

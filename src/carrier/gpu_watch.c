@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -29,7 +30,10 @@ struct tt_gpu_watch {
     struct tt_gpu_watch *next;
     /* guarded by lock */
     pthread_mutex_t lock;
-    pthread_cond_t changed;
+    pthread_cond_t changed; /* the thread waits for it */
+    pthread_cond_t ran;     /* others do: `running` */
+    struct tt_gpu_task *tasks;
+    const struct tt_gpu_task *running;
     bool asked, stop;
     int64_t answered_ns; /* 0: never */
     tt_status lost;
@@ -43,6 +47,7 @@ static void destroy(struct tt_gpu_watch *watch)
 {
     if (watch->event) tt_context_event_destroy(watch->context, watch->event);
     tt_context_close(watch->context);
+    pthread_cond_destroy(&watch->ran);
     pthread_cond_destroy(&watch->changed);
     pthread_mutex_destroy(&watch->lock);
     free(watch);
@@ -61,15 +66,50 @@ static void ask_locked(struct tt_gpu_watch *watch)
     watch->lost = status;
 }
 
+/* The task that is due first; NULL: there is none. */
+static struct tt_gpu_task *next_task_locked(const struct tt_gpu_watch *watch)
+{
+    struct tt_gpu_task *first = watch->tasks;
+    for (struct tt_gpu_task *task = first; task; task = task->next)
+        if (task->next_ns < first->next_ns) first = task;
+    return first;
+}
+
+static void run_locked(struct tt_gpu_watch *watch, struct tt_gpu_task *task)
+{
+    task->next_ns = INT64_MAX; /* who tells in the meantime sets it */
+    watch->running = task;
+    pthread_mutex_unlock(&watch->lock);
+    const int64_t pause_ns = task->run(task);
+    const int64_t next_ns = pause_ns == INT64_MAX ? INT64_MAX : tt_now_ns() + pause_ns;
+    pthread_mutex_lock(&watch->lock);
+    if (next_ns < task->next_ns) task->next_ns = next_ns;
+    watch->running = NULL;
+    pthread_cond_broadcast(&watch->ran);
+}
+
+static void wait_locked(struct tt_gpu_watch *watch, int64_t until_ns)
+{
+    const struct timespec until = {.tv_sec = until_ns / 1000000000,
+                                   .tv_nsec = until_ns % 1000000000};
+    if (until_ns == INT64_MAX)
+        pthread_cond_wait(&watch->changed, &watch->lock);
+    else
+        pthread_cond_timedwait(&watch->changed, &watch->lock, &until);
+}
+
 static void *serve(void *argument)
 {
     struct tt_gpu_watch *watch = argument;
     pthread_mutex_lock(&watch->lock);
     while (!watch->stop) {
+        struct tt_gpu_task *task = next_task_locked(watch);
         if (watch->asked)
             ask_locked(watch);
+        else if (task && task->next_ns <= tt_now_ns())
+            run_locked(watch, task);
         else
-            pthread_cond_wait(&watch->changed, &watch->lock);
+            wait_locked(watch, task ? task->next_ns : INT64_MAX);
     }
     pthread_mutex_unlock(&watch->lock);
     return NULL;
@@ -78,9 +118,14 @@ static void *serve(void *argument)
 static tt_status create(struct tt_context *context, struct tt_gpu_watch **out)
 {
     struct tt_gpu_watch *watch = calloc(1, sizeof *watch);
+    pthread_condattr_t attributes;
     if (!watch) return tt_fail(TT_ERR_SYSTEM, "out of memory for the watch of a GPU");
     pthread_mutex_init(&watch->lock, NULL);
-    pthread_cond_init(&watch->changed, NULL);
+    pthread_cond_init(&watch->ran, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&watch->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
     watch->process = getpid();
     tt_status status = tt_context_open(tt_context_gpu(context), &watch->context);
     if (!status) status = tt_context_event_create(watch->context, &watch->event);
@@ -133,6 +178,39 @@ void tt_gpu_watch_put(struct tt_gpu_watch *watch)
     pthread_mutex_unlock(&watch->lock);
     pthread_join(watch->thread, NULL);
     destroy(watch);
+}
+
+static void tell_locked(struct tt_gpu_watch *watch, struct tt_gpu_task *task)
+{
+    task->next_ns = 0;
+    pthread_cond_signal(&watch->changed);
+}
+
+void tt_gpu_watch_begin_task(struct tt_gpu_watch *watch, struct tt_gpu_task *task)
+{
+    pthread_mutex_lock(&watch->lock);
+    task->next = watch->tasks;
+    watch->tasks = task;
+    tell_locked(watch, task);
+    pthread_mutex_unlock(&watch->lock);
+}
+
+void tt_gpu_watch_tell(struct tt_gpu_watch *watch, struct tt_gpu_task *task)
+{
+    pthread_mutex_lock(&watch->lock);
+    tell_locked(watch, task);
+    pthread_mutex_unlock(&watch->lock);
+}
+
+void tt_gpu_watch_end_task(struct tt_gpu_watch *watch, struct tt_gpu_task *task)
+{
+    if (watch->process != getpid()) return;
+    pthread_mutex_lock(&watch->lock);
+    while (watch->running == task) pthread_cond_wait(&watch->ran, &watch->lock);
+    struct tt_gpu_task **at = &watch->tasks;
+    while (*at != task) at = &(*at)->next;
+    *at = task->next;
+    pthread_mutex_unlock(&watch->lock);
 }
 
 tt_status tt_gpu_watch_look(struct tt_gpu_watch *watch)

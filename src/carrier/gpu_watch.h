@@ -4,11 +4,15 @@
  * process and GPU, which begins with the first user and ends with the last one.
  *
  * A lost GPU is found within 2 ms of the first question, if the driver answers; else never, and the
- * deadline of the call ends it. */
+ * deadline of the call ends it.
+ *
+ * The thread also has tasks: what else must call the driver from time to time, though the call may
+ * wait for kernels. Meanwhile nobody asks whether the GPU is lost. */
 #ifndef TT_CARRIER_GPU_WATCH_H
 #define TT_CARRIER_GPU_WATCH_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/status.h"
 
@@ -36,5 +40,20 @@ TT_NODISCARD tt_status tt_gpu_watch_check(struct tt_gpu_watch *watch, struct tt_
 /* tt_gpu_watch_check for what `otherwise` says, by a thread that has not entered the engine. */
 TT_NODISCARD tt_status tt_gpu_watch_check_outside(struct tt_gpu_watch *watch,
                                                   struct tt_engine *engine, const char *otherwise);
+
+/* Part of a struct of the owner. Guarded by the watch's lock. */
+struct tt_gpu_task {
+    /* In the watch's thread, without its lock; may call the driver. Returns after how many ns to do
+     * it again; INT64_MAX: when it is told. */
+    int64_t (*run)(struct tt_gpu_task *task);
+    int64_t next_ns;
+    struct tt_gpu_task *next;
+};
+/* Runs the task at once, and again as it says. */
+void tt_gpu_watch_begin_task(struct tt_gpu_watch *watch, struct tt_gpu_task *task);
+/* Runs it again, at once. */
+void tt_gpu_watch_tell(struct tt_gpu_watch *watch, struct tt_gpu_task *task);
+/* Afterwards nobody runs it; waits while it runs. */
+void tt_gpu_watch_end_task(struct tt_gpu_watch *watch, struct tt_gpu_task *task);
 
 #endif

@@ -256,8 +256,9 @@ struct tt_registration {
 };
 /* The registration is the first of the communicator's then. */
 TT_NODISCARD tt_status tt_comm_register(tuttiComm_t comm, void *memory, size_t nbytes);
-/* *link: one of the communicator's. */
-void tt_comm_deregister(tuttiComm_t comm, struct tt_registration **link);
+/* *link: one of the communicator's, which stays after an error. TIMEOUT: another process still has
+ * the memory open. */
+TT_NODISCARD tt_status tt_comm_deregister(tuttiComm_t comm, struct tt_registration **link);
 /* Gives back all memory that is still registered. */
 void tt_comm_deregister_all(tuttiComm_t comm);
 

@@ -71,8 +71,7 @@ static tt_status deregister(tuttiComm_t comm, void *handle)
         return tt_fail(TT_ERR_ARGUMENT, "%p is no registration of communicator %s", handle,
                        comm->core.name);
     TT_TRY(tt_group_check_memory("tuttiCommDeregister", made->memory, made->nbytes));
-    tt_comm_deregister(comm, link);
-    return TT_OK;
+    return tt_comm_deregister(comm, link);
 }
 
 tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle)

@@ -30,17 +30,31 @@ tt_status tt_comm_register(tuttiComm_t comm, void *memory, size_t nbytes)
 }
 
 /* In a child made by fork what the carrier has of the memory stays: it is the parent's. */
-void tt_comm_deregister(tuttiComm_t comm, struct tt_registration **link)
+static tt_status take_back(tuttiComm_t comm, const struct tt_registration *gone, bool waits)
+{
+    if (!gone->carried || tt_comm_is_inherited(comm)) return TT_OK;
+    return tt_carried_of(&comm->core)->deregister(&comm->core, gone->carried, waits);
+}
+
+static void forget(struct tt_registration **link)
 {
     struct tt_registration *gone = *link;
     *link = gone->next;
-    if (gone->carried && !tt_comm_is_inherited(comm))
-        tt_carried_of(&comm->core)->deregister(&comm->core, gone->carried);
     tt_window_release(gone->adopted);
     free(gone);
 }
 
+tt_status tt_comm_deregister(tuttiComm_t comm, struct tt_registration **link)
+{
+    TT_TRY(take_back(comm, *link, true));
+    forget(link);
+    return TT_OK;
+}
+
 void tt_comm_deregister_all(tuttiComm_t comm)
 {
-    while (comm->registrations) tt_comm_deregister(comm, &comm->registrations);
+    while (comm->registrations) {
+        tt_ignore(take_back(comm, comm->registrations, false));
+        forget(&comm->registrations);
+    }
 }

@@ -174,7 +174,8 @@ struct tt_device_call {
     struct tt_binding binding;         /* with a table of blocks: as if that lay right behind it */
     const struct tt_own_block *blocks; /* the table, memory that the device can read; NULL: none */
     char *origin[3]; /* INPUT, OUTPUT: where element 0 of the global naming would lie; SCRATCH */
-    /* INPUT, OUTPUT: as a transfer's `opened`, for each rank; device memory. NULL: for nobody */
+    /* INPUT, OUTPUT: as a transfer's `opened`, for each rank; memory that the device can read.
+     * NULL: for nobody */
     const uint64_t *opened[2];
     struct tt_device_exchange *exchange; /* NULL: the call has a program; else it has none */
     struct tt_device_links links;

@@ -71,11 +71,12 @@ enum { TT_CONTEXT_HANDLE = 64, TT_CONTEXT_SHARED = 2 << 20 };
 TT_NODISCARD tt_status tt_context_share(struct tt_context *context, void *memory,
                                         uint8_t handle[TT_CONTEXT_HANDLE]);
 /* Opens memory of another process; each open needs a close. The memory stays open until
- * a tt_context_let_go that finds no work, or the context's last close. USAGE: its GPU's memory
- * cannot be accessed from the context's. */
+ * a tt_context_let_go that finds no work, or the context's last close. may_wait: for kernels;
+ * else TT_IN_PROGRESS: tt_context_let_go must come first. USAGE: its GPU's memory cannot be
+ * accessed from the context's. */
 TT_NODISCARD tt_status tt_context_open_shared(struct tt_context *context,
                                               const uint8_t handle[TT_CONTEXT_HANDLE],
-                                              void **memory);
+                                              bool may_wait, void **memory);
 void tt_context_close_shared(struct tt_context *context, void *memory);
 /* Whose work on the GPU may wait for a thread of this process, perhaps for the calling one. Owned
  * by its creator. */
@@ -90,9 +91,10 @@ void tt_context_unlist_user(struct tt_context *context, const struct tt_context_
  * before the end. */
 void tt_context_begin_work(void);
 void tt_context_end_work(void);
-/* Gives up the memory of other processes that was closed, before the last close of the context,
- * unless a user has work, or a thread begins some. Waits for other kernels of the context. Whether
- * all is given up. */
+/* Gives up the memory of other processes that was closed, and that of users that was freed while it
+ * was lent (driver/device_memory.h), before the last close of the context, unless a user has work,
+ * or a thread begins some. Waits for other kernels of the context. Whether all that there was when
+ * it began is given up. */
 bool tt_context_let_go(struct tt_context *context);
 
 /* Exports the whole host pages that hold [memory, memory + nbytes), with what else lies in them, so

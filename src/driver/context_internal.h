@@ -38,6 +38,7 @@ struct tt_context {
     CUevent events[TT_MOST_EVENTS];
     /* guarded by the lock of memory.c */
     struct tt_held *held; /* memory that this process has from the driver */
+    int nreleases;        /* threads that give back some of it, which is not in the list any more */
     /* guarded by the lock of users in memory.c */
     struct tt_context_user *users;
 };
@@ -55,6 +56,10 @@ struct tt_foreign_writes tt_context_ask_writes(const struct tt_cuda *cu, CUdevic
 
 /* In the context: cuMemAlloc has failed. Returns TT_ERR_SYSTEM where there is no memory. */
 tt_status tt_context_fail_allocation(struct tt_context *context, CUresult result, size_t nbytes);
+
+/* Leaves memory of cuMemAlloc, which nobody uses, to the context: tt_context_let_go and
+ * tt_context_release_memory give it back to the driver. */
+void tt_context_give(struct tt_context *context, void *memory, size_t nbytes);
 
 /* In the context: gives memory back to the driver: all of it, or what nobody uses. */
 void tt_context_release_memory(struct tt_context *context, bool all);

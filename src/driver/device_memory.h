@@ -17,8 +17,19 @@ TT_NODISCARD tt_status tt_driver_allocate(int gpu, size_t nbytes, void **memory)
 bool tt_driver_find_memory(const void *memory, size_t *nbytes);
 /* How often memory was given or given back so far. */
 uint64_t tt_driver_memory_changes(void);
-/* Gives it back to the driver at once: waits until no kernel of the context runs. ARGUMENT: not
- * given by create, or freed already. */
+/* Gives it back to the driver at once: waits until no kernel of the context runs. What is lent is
+ * given back later. ARGUMENT: not given by create, or freed already. */
 TT_NODISCARD tt_status tt_driver_free(void *memory);
+
+/* Memory that other processes may open. */
+struct tt_lent_memory;
+/* Lends the memory once more; NULL: create has not given exactly this address. */
+struct tt_lent_memory *tt_driver_lend(const void *memory);
+/* Whether tt_driver_free was called for it. */
+bool tt_driver_is_freed(const struct tt_lent_memory *lent);
+/* Nobody has the memory open of those for whom it was lent once. The last one of freed memory
+ * leaves it to tt_context_let_go. Does not call the driver, unless nobody uses the context any
+ * more. NULL is allowed. */
+void tt_driver_take_back(struct tt_lent_memory *lent);
 
 #endif

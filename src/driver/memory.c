@@ -18,7 +18,14 @@
 #include "driver/context_internal.h"
 #include "driver/driver.h"
 
-enum kind { ON_DEVICE, ON_HOST, LASTING, OF_OTHERS, NKINDS };
+enum kind {
+    ON_DEVICE,
+    ON_HOST,
+    LASTING,
+    OF_OTHERS,
+    OF_USERS, /* freed by the user; other processes had it open then */
+    NKINDS
+};
 
 /* One allocation of the driver's, or one opening of another process's memory. */
 struct tt_held {
@@ -81,12 +88,12 @@ static CUresult unregister_own(const struct tt_cuda *cu, const struct tt_held *h
 static void give_back(const struct tt_cuda *cu, const struct tt_held *held)
 {
     static const char *const calls[NKINDS] = {"cuMemFree", "cuMemFreeHost", "cuMemHostUnregister",
-                                              "cuIpcCloseMemHandle"};
+                                              "cuIpcCloseMemHandle", "cuMemFree"};
     const CUdeviceptr address = (CUdeviceptr)(uintptr_t)held->memory;
-    const CUresult result = held->kind == ON_DEVICE ? cu->MemFree(address)
-                            : held->kind == ON_HOST ? cu->MemFreeHost(held->memory)
-                            : held->kind == LASTING ? unregister_own(cu, held)
-                                                    : cu->IpcCloseMemHandle(address);
+    const CUresult result = held->kind == ON_HOST     ? cu->MemFreeHost(held->memory)
+                            : held->kind == LASTING   ? unregister_own(cu, held)
+                            : held->kind == OF_OTHERS ? cu->IpcCloseMemHandle(address)
+                                                      : cu->MemFree(address);
     if (result != CUDA_SUCCESS) tt_ignore(tt_cuda_fail(result, calls[held->kind]));
 }
 
@@ -152,12 +159,13 @@ static void put(struct tt_context *context, const void *memory)
     tt_process_unlock(&lock);
 }
 
-enum which { ALL, UNUSED, UNUSED_OF_OTHERS };
+/* FOREIGN: UNUSED of these that is not the context's own. */
+enum which { ALL, UNUSED, FOREIGN };
 
 static bool is_kept(const struct tt_held *held, enum which which)
 {
-    return which != ALL &&
-           (held->is_used || (which == UNUSED_OF_OTHERS && held->kind != OF_OTHERS));
+    return which != ALL && (held->is_used || (which == FOREIGN && held->kind != OF_OTHERS &&
+                                              held->kind != OF_USERS));
 }
 
 /* Takes these off the context's list. */
@@ -165,6 +173,7 @@ static struct tt_held *unlist(struct tt_context *context, enum which which)
 {
     struct tt_held *unlisted = NULL;
     tt_process_lock(&lock);
+    context->nreleases++;
     for (struct tt_held **link = &context->held; *link;) {
         struct tt_held *held = *link;
         if (is_kept(held, which)) {
@@ -179,6 +188,13 @@ static struct tt_held *unlist(struct tt_context *context, enum which which)
     return unlisted;
 }
 
+static void end_release(struct tt_context *context)
+{
+    tt_process_lock(&lock);
+    context->nreleases--;
+    tt_process_unlock(&lock);
+}
+
 /* In the context. May wait for kernels. */
 static void release(struct tt_context *context, enum which which)
 {
@@ -188,6 +204,7 @@ static void release(struct tt_context *context, enum which which)
         give_back(context->cu, held);
         free(held);
     }
+    end_release(context);
 }
 
 void tt_context_forget_memory(struct tt_context *context, bool all)
@@ -198,6 +215,7 @@ void tt_context_forget_memory(struct tt_context *context, bool all)
         if (held->kind == LASTING) munmap(held->memory, held->nbytes);
         free(held);
     }
+    end_release(context);
 }
 
 void tt_context_release_memory(struct tt_context *context, bool all)
@@ -352,13 +370,15 @@ tt_status tt_context_share(struct tt_context *context, void *memory,
     return TT_OK;
 }
 
-static bool has_unused_of_others(const struct tt_context *context)
+/* Memory that another thread gives back at present counts. */
+static bool has_foreign(const struct tt_context *context)
 {
     tt_process_lock_shared(&lock);
     const struct tt_held *held = context->held;
-    while (held && is_kept(held, UNUSED_OF_OTHERS)) held = held->next;
+    while (held && is_kept(held, FOREIGN)) held = held->next;
+    const bool has = held || context->nreleases;
     tt_process_unlock(&lock);
-    return held;
+    return has;
 }
 
 void tt_context_list_user(struct tt_context *context, struct tt_context_user *user)
@@ -400,11 +420,11 @@ void tt_context_end_work(void)
 bool tt_context_let_go(struct tt_context *context)
 {
     CUstreamCaptureMode mode;
-    if (!has_unused_of_others(context)) return true;
+    if (!has_foreign(context)) return true;
     if (!tt_process_try_lock(&work_lock)) return false;
     const bool may_wait = !any_has_work(context) && !tt_context_enter_aside(context, &mode);
     if (may_wait) {
-        release(context, UNUSED_OF_OTHERS);
+        release(context, FOREIGN);
         tt_context_leave_aside(context, mode);
     }
     tt_process_unlock(&work_lock);
@@ -413,7 +433,7 @@ bool tt_context_let_go(struct tt_context *context)
 
 /* In the context. */
 static tt_status open_shared(struct tt_context *context, const uint8_t handle[TT_CONTEXT_HANDLE],
-                             void **memory)
+                             bool may_wait, void **memory)
 {
     CUipcMemHandle theirs;
     CUdeviceptr opened = 0;
@@ -421,6 +441,7 @@ static tt_status open_shared(struct tt_context *context, const uint8_t handle[TT
     const unsigned flags = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS;
     CUresult result = context->cu->IpcOpenMemHandle(&opened, theirs, flags);
     if (result == CUDA_ERROR_ALREADY_MAPPED) { /* it was closed, and the driver still has it */
+        if (!may_wait) return TT_IN_PROGRESS;
         tt_context_let_go(context);
         result = context->cu->IpcOpenMemHandle(&opened, theirs, flags);
     }
@@ -436,7 +457,8 @@ static tt_status open_shared(struct tt_context *context, const uint8_t handle[TT
 }
 
 tt_status tt_context_open_shared(struct tt_context *context,
-                                 const uint8_t handle[TT_CONTEXT_HANDLE], void **memory)
+                                 const uint8_t handle[TT_CONTEXT_HANDLE], bool may_wait,
+                                 void **memory)
 {
     struct tt_held *held = calloc(1, sizeof *held);
     if (!held)
@@ -445,7 +467,7 @@ tt_status tt_context_open_shared(struct tt_context *context,
     CUstreamCaptureMode mode;
     tt_status status = tt_context_enter_aside(context, &mode);
     if (!status) {
-        status = open_shared(context, handle, &held->memory);
+        status = open_shared(context, handle, may_wait, &held->memory);
         tt_context_leave_aside(context, mode);
     }
     if (status) {
@@ -460,4 +482,13 @@ tt_status tt_context_open_shared(struct tt_context *context,
 void tt_context_close_shared(struct tt_context *context, void *memory)
 {
     put(context, memory);
+}
+
+/* Without memory for the entry it goes back with the process. */
+void tt_context_give(struct tt_context *context, void *memory, size_t nbytes)
+{
+    struct tt_held *held = calloc(1, sizeof *held);
+    if (!held) return;
+    *held = (struct tt_held){.kind = OF_USERS, .memory = memory, .nbytes = nbytes};
+    enlist(context, held);
 }

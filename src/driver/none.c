@@ -92,6 +92,24 @@ tt_status tt_driver_free(void *memory)
     return tt_fail(TT_ERR_ARGUMENT, "%p is no memory of a GPU: %s", memory, reason);
 }
 
+/* No memory was ever given, so none is lent. */
+struct tt_lent_memory *tt_driver_lend(const void *memory)
+{
+    (void)memory;
+    return NULL;
+}
+
+bool tt_driver_is_freed(const struct tt_lent_memory *lent)
+{
+    (void)lent;
+    return true;
+}
+
+void tt_driver_take_back(struct tt_lent_memory *lent)
+{
+    (void)lent;
+}
+
 tt_status tt_context_hold(int gpu, struct tt_context **context)
 {
     return tt_context_open(gpu, context);
@@ -196,9 +214,10 @@ tt_status tt_context_share(struct tt_context *context, void *memory,
 }
 
 tt_status tt_context_open_shared(struct tt_context *context,
-                                 const uint8_t handle[TT_CONTEXT_HANDLE], void **memory)
+                                 const uint8_t handle[TT_CONTEXT_HANDLE], bool may_wait,
+                                 void **memory)
 {
-    (void)context, (void)handle, (void)memory;
+    (void)context, (void)handle, (void)may_wait, (void)memory;
     return refuse();
 }
 

@@ -15,6 +15,7 @@ run() {
 # Lines only for short messages: all of these are in place. The memory model changes no count.
 export VGPU_MODEL=0 TUTTI_DEVICE_CHANNELS=32 TUTTI_DEVICE_LINE_BYTES=4K
 run "all-gather of 1 MiB among four processes" 4 env TUTTI_ALGORITHM=all_gather:ring "$PROGRAM" 4 traffic
+TUTTI_DEVICE_IN_PLACE=auto run "the same with memory of tuttiDeviceMemAlloc only" 4 env TUTTI_ALGORITHM=all_gather:ring "$PROGRAM" 4 traffic
 TUTTI_DEVICE_IN_PLACE=0 run "the same by copies" 2 env TUTTI_ALGORITHM=all_gather:ring "$PROGRAM" 2 memory
 grep -q . <<<"$output" && fail "by copies: $output"
 unset VGPU_MODEL TUTTI_DEVICE_LINE_BYTES
@@ -23,6 +24,17 @@ run "memory that comes and goes" 3 env TUTTI_ALGORITHM=all_gather:ring "$PROGRAM
 TUTTI_ALGORITHM=all_gather:ring run "memory that is freed behind each call" 3 "$PROGRAM" 2 growth
 TUTTI_ALGORITHM=all_gather:ring run "more memory than a rank can offer" 2 "$PROGRAM" 2 many
 grep -q . <<<"$output" && fail "more memory than a rank can offer: $output"
+TUTTI_ALGORITHM=all_gather:ring run "calls on streams that wait for the thread that issues them" 3 "$PROGRAM" 3 held
+for setting in auto 1; do
+    TUTTI_DEVICE_IN_PLACE=$setting TUTTI_ALGORITHM=all_gather:ring run "memory that peers close before it is freed ($setting)" 3 "$PROGRAM" 3 closed
+    TUTTI_DEVICE_IN_PLACE=$setting TUTTI_ALGORITHM=all_gather:ring run "memory that waiting kernels keep open ($setting)" 3 "$PROGRAM" 3 late
+    [ "$setting" = auto ] || grep -q "rank 0: communicator world: rank [12] (.*) still has the 2097152 bytes at 0x.* open" <<<"$output" ||
+        fail "the error does not name who has the memory open: $output"
+done
+for what in gone aborted; do
+    TUTTI_ALGORITHM=all_gather:ring start aa 2 $what
+    grep -q "^status 0" "$folder/0" || fail "a rank that has memory open is $what: $(cat "$folder/0")"
+done
 run "memory that is freed while it is registered" 2 "$PROGRAM" 2 freed 1
 grep -q "rank 1: .*were freed while they were registered with communicator .*: call tuttiCommDeregister before you free memory" <<<"$output" ||
     fail "the error does not name the freed memory: $output"

@@ -69,7 +69,7 @@ static void open_again(struct tt_context *context, const uint8_t handle[TT_CONTE
     strict.IpcCloseMemHandle = unmap;
     is_mapped = true;
     context->cu = &strict;
-    CHECK_EQ(tt_context_open_shared(context, handle, opened), TT_OK);
+    CHECK_EQ(tt_context_open_shared(context, handle, true, opened), TT_OK);
     context->cu = cu;
 }
 
@@ -88,7 +88,7 @@ TEST(device_memory, another_process_can_use_it)
         close(pipes[1]);
         CHECK_EQ(read(pipes[0], handle, sizeof handle), sizeof handle);
         CHECK_EQ(tt_context_open(1, &context), TT_OK); /* its kernels are another GPU's */
-        CHECK_EQ(tt_context_open_shared(context, handle, &opened), TT_OK);
+        CHECK_EQ(tt_context_open_shared(context, handle, true, &opened), TT_OK);
         tt_context_close_shared(context, opened);
         open_again(context, handle, &opened);
         if (!tt_test_failed()) {

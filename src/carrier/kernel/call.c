@@ -187,18 +187,19 @@ static_assert(!(INT32_MAX & TT_DEVICE_EXCHANGE_BIT), "tt_signature_alone leaves 
 
 /* The row of the memory that the call's kernel may send from; origin: as in the device's call.
  * number: 0: a captured call, whose replays do not look at whether peers still have it open. */
-static const uint64_t *opened_of(const struct tt_pending_call *pending, uint64_t number, int buffer,
-                                 const char *origin)
+static tt_status find_row(const struct tt_pending_call *pending, uint64_t number, int buffer,
+                          const char *origin, const uint64_t **row)
 {
     const struct tt_call *from = &pending->call;
     const struct tt_program *program = from->loaded->program;
     struct tt_footprint at;
-    if (!pending->comm->kernel->ranges || !number || !program->held[buffer].number) return NULL;
+    *row = NULL;
+    if (!pending->comm->kernel->ranges || !number || !program->held[buffer].number) return TT_OK;
     tt_footprint_of(program, from->binding, &at);
     const size_t nbytes = at.end[buffer] - at.begin[buffer];
-    if (!nbytes) return NULL;
+    if (!nbytes) return TT_OK;
     const void *memory = (const void *)((uintptr_t)origin + at.begin[buffer]);
-    return tt_ranges_row(pending->comm, memory, nbytes);
+    return tt_ranges_row(pending->comm, memory, nbytes, number, row);
 }
 
 tt_status tt_kernel_fill(const struct tt_pending_call *pending, uint64_t number,
@@ -232,7 +233,7 @@ tt_status tt_kernel_fill(const struct tt_pending_call *pending, uint64_t number,
         .nblocks = (uint32_t)(from->binding->copies * program->nchannels),
         .number = number};
     for (int buffer = TT_INPUT; buffer <= TT_OUTPUT; buffer++)
-        call->opened[buffer] = opened_of(pending, number, buffer, call->origin[buffer]);
+        TT_TRY(find_row(pending, number, buffer, call->origin[buffer], &call->opened[buffer]));
     if (tt_call_is_done_already(from)) call->binding.nrounds = 0;
     call->binding.table_at = blocks ? sizeof call->binding : 0;
     memcpy(&call->fold.scalar, from->reduction.scalar, sizeof call->fold.scalar);

@@ -408,6 +408,7 @@ static void leave_part(struct tt_comm_core *comm)
     on->peers_ended = await_peers(comm);
     const bool own_ended = !complete || (await_own(on) && tt_graphs_have_ended(on));
     tt_attended_close(&on->queue);
+    tt_ranges_leave(comm, own_ended);
     comm->kernel = NULL;
     comm->context = NULL;
     free_left();

@@ -17,13 +17,17 @@ struct tt_resolved {
 
 /* A message of the present step, as the thread has found it that prepares it. */
 struct tt_block_message {
-    char *at; /* SLOTS: the data, or the slot to fill, NULL: the message is a reference; LINES:
-               * lines */
+    char *at; /* SLOTS: the data, or the slot to fill, or, of one that goes by reference, the
+               * address at which the peer reads it; LINES: lines */
     uint64_t head;
     int32_t peer;
     uint16_t end; /* tt_end() */
     bool system;  /* as in the end */
-    bool raw;     /* SLOTS: a message that is a raw source, where its sender has it */
+    /* SLOTS, of a message that comes: it is a raw source, where its sender has it; of one that
+     * goes: it goes by reference */
+    union {
+        bool raw, refers;
+    };
 };
 
 /* A word of a link that is to be stored, and what it gets. */

@@ -135,10 +135,14 @@ static __device__ bool tt_prepare_slot(const struct tt_program_step *step,
     const struct tt_device_links *links = &block.call.links;
     struct tt_watch watch = tt_watch_begin();
     if (!tt_wait_for_release(end, &watch, links->nslots - 1)) return tt_fail_wait(message->peer);
-    if (block.call.protocol == TT_PROTOCOL_LINES)
+    const bool lines = block.call.protocol == TT_PROTOCOL_LINES;
+    const uint64_t there =
+        lines ? 0 : tt_reference_to(step, end->reaches, message->peer, reference);
+    message->refers = there;
+    if (lines)
         message->at = tt_lines_of(end);
-    else if (tt_reference_to(step, end->reaches, message->peer, reference))
-        message->at = NULL;
+    else if (there)
+        message->at = (char *)there;
     else
         message->at = end->slots + (size_t)(end->count % links->nslots) * links->slot_bytes;
     return true;
@@ -170,19 +174,16 @@ static __device__ bool tt_prepare(const struct tt_program_step *step, const char
 }
 
 /* One thread: the message is in its slot, in lines, or a reference, with the bits `mark`. */
-static __device__ void tt_finish_slot(const struct tt_program_step *step, struct tt_device_end *end,
-                                      const struct tt_block_message *message, const char *reference,
-                                      uint64_t mark)
+static __device__ void tt_finish_slot(struct tt_device_end *end,
+                                      const struct tt_block_message *message, uint64_t mark)
 {
     const bool lines = block.call.protocol == TT_PROTOCOL_LINES;
     if (!lines) {
-        const bool refers = !message->at;
         struct tt_device_note *note = &end->notes[end->count % block.call.links.nslots];
-        note->reference =
-            refers ? tt_reference_to(step, end->reaches, message->peer, reference) | mark : 0;
+        note->reference = message->refers ? (uint64_t)message->at | mark : 0;
         note->head = message->head;
         if (!end->lines) note->length = block.length;
-        if (refers) end->refers = 1; /* the call ends when the receiver has read */
+        if (message->refers) end->refers = 1; /* the call ends when the receiver has read */
     }
     if (!lines || tt_device_renews(end->count, block.call.links.nslots)) end->due = 1;
     end->count++;
@@ -198,8 +199,7 @@ static __device__ void tt_finish_step(const struct tt_program_step *step, const 
             tt_count_read(tt_end(block.in[i].end), &block.call.links);
         } else {
             const struct tt_block_message *message = &block.out[i - step->nrecv];
-            tt_finish_slot(step, tt_end(message->end), message, reference,
-                           raw ? TT_REFERENCE_RAW : 0);
+            tt_finish_slot(tt_end(message->end), message, raw ? TT_REFERENCE_RAW : 0);
         }
     }
     if (threadIdx.x == blockDim.x - 1) tt_advance();
@@ -213,7 +213,7 @@ static __device__ void tt_finish_step(const struct tt_program_step *step, const 
 static __device__ uint32_t tt_slots_before(uint32_t i)
 {
     uint32_t n = 0;
-    for (uint32_t j = 0; j < i; j++) n += block.out[j].at != NULL;
+    for (uint32_t j = 0; j < i; j++) n += !block.out[j].refers;
     return n;
 }
 
@@ -243,7 +243,7 @@ static __device__ void tt_list_pass(const struct tt_program_step *step,
             pass->raw[s] = block.in[i].raw;
         } else if (i < step->nrecv + step->nsend) {
             const uint32_t s = i - step->nrecv;
-            if (block.out[s].at)
+            if (!block.out[s].refers)
                 pass->targets[ndsts + tt_slots_before(s)] = block.out[s].at + piece->before;
         } else {
             if (piece->from) pass->sources[own] = piece->from;

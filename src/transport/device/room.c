@@ -219,7 +219,7 @@ static tt_status open_memory(struct tt_device_room *room, const struct tt_device
         /* Opening the memory enables the access: a context of the other GPU is not needed. */
         const int number = peer->same_gpu ? gpu : number_of(offer->uuid);
         if (number >= 0) TT_TRY(tt_context_check_peer(room->context, number));
-        TT_TRY(tt_context_open_shared(room->context, offer->handle, &memory));
+        TT_TRY(tt_context_open_shared(room->context, offer->handle, true, &memory));
     }
     peer->memory = memory;
     return TT_OK;

@@ -26,14 +26,15 @@ enum { TT_MOST_RANGES = 16, TT_RANGE_HANDLE = 8 };
 struct tt_range_offer {
     _Alignas(TT_CACHE_LINE) _Atomic uint64_t seq; /* of the offers of the rank, from 1; 0: none.
                                                    * Written last (release), and 0 first */
-    _Atomic uint64_t base, nbytes;
+    _Atomic uint64_t base, nbytes;            /* nbytes: 0: only ranks of the process may read it */
     _Atomic uint64_t handle[TT_RANGE_HANDLE]; /* what another process needs */
 };
 
-/* What a rank has opened of an offer. Writer: that rank. */
+/* What a rank has opened of an offer. Writer: that rank. The offer's place is not used again while
+ * a rank of another process has it, unless that is dead or has aborted. */
 struct tt_range_answer {
-    _Atomic uint64_t seq;     /* of the offer; written last (release) */
-    _Atomic uint64_t address; /* of its base, as the rank's GPU uses it; 0: it cannot be opened */
+    _Atomic uint64_t seq;     /* of the offer, before it is opened; 0: none, or it is closed */
+    _Atomic uint64_t address; /* of its base, as the rank's GPU uses it; 0: not open yet */
 };
 
 enum tt_rank_state { TT_RANK_ABSENT, TT_RANK_HERE, TT_RANK_LEFT, TT_RANK_ABORTED };

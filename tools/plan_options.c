@@ -180,30 +180,22 @@ static bool parse_blocks(struct plan_options *options, const char *text)
     return parse_whole_int(text, &options->nblocks) && options->nblocks > 0;
 }
 
-static const struct option table[] = {{"ranks", required_argument, NULL, 'n'},
-                                      {"hosts", required_argument, NULL, 'o'},
-                                      {"root", required_argument, NULL, 'r'},
-                                      {"rank", required_argument, NULL, 'k'},
-                                      {"counts", required_argument, NULL, 'c'},
-                                      {"bytes", required_argument, NULL, 'b'},
-                                      {"all", no_argument, NULL, 'a'},
-                                      {"deterministic", no_argument, NULL, 'd'},
-                                      {"exact", no_argument, NULL, 'e'},
-                                      {"gpus", required_argument, NULL, 'g'},
-                                      {"link", required_argument, NULL, 'l'},
-                                      {"blocks", required_argument, NULL, 'B'},
-                                      {"staged", no_argument, NULL, 'S'},
-                                      {"output", required_argument, NULL, 'f'},
-                                      {"seconds", required_argument, NULL, 's'},
-                                      {"version", no_argument, NULL, 'v'},
-                                      {"help", no_argument, NULL, 'h'},
-                                      {NULL, 0, NULL, 0}};
+static const struct option table[] = {
+    {"ranks", required_argument, NULL, 'n'},   {"hosts", required_argument, NULL, 'o'},
+    {"root", required_argument, NULL, 'r'},    {"rank", required_argument, NULL, 'k'},
+    {"counts", required_argument, NULL, 'c'},  {"bytes", required_argument, NULL, 'b'},
+    {"all", no_argument, NULL, 'a'},           {"deterministic", no_argument, NULL, 'd'},
+    {"exact", no_argument, NULL, 'e'},         {"gpus", required_argument, NULL, 'g'},
+    {"link", required_argument, NULL, 'l'},    {"blocks", required_argument, NULL, 'B'},
+    {"staged", no_argument, NULL, 'S'},        {"output", required_argument, NULL, 'f'},
+    {"seconds", required_argument, NULL, 's'}, {"version", no_argument, NULL, 'v'},
+    {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0}};
 
 /* A command, and the letters of the options that it takes. */
 static const struct {
     const char *name, *takes;
 } commands[] = {{"list", "d"},        {"print", "nork"}, {"verify", "norcad"},
-                {"count", "norbade"}, {"cost", "gblBS"},  {"tune", "nfs"}};
+                {"count", "norbade"}, {"cost", "gblBS"}, {"tune", "nfs"}};
 
 static bool parse_option(struct plan_options *options, int option, const char *text)
 {

@@ -1,7 +1,7 @@
 /* What moving messages over bridges takes of a processor: over a link in memory, and over TCP on
- * loopback. Each rank is a thread that does what a proxy does, and plays the kernel. The tests check
- * that all messages come; they print times, which no test checks. docs/cuda-model.md has them.
- * TUTTI_TEST_TIMES=N: so many times as many messages. */
+ * loopback. Each rank is a thread that does what a proxy does, and plays the kernel. The tests
+ * check that all messages come; they print times, which no test checks. docs/cuda-model.md has
+ * them. TUTTI_TEST_TIMES=N: so many times as many messages. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -200,6 +200,33 @@ static void measure(const char *name, bool by_tcp, size_t length, unsigned n, bo
            movers[1].us / (n * times()));
     for (int r = 0; r < 2; r++) close_mover(&movers[r]);
     wired_close(&all);
+}
+
+enum { FAR = 128 << 20 };
+
+/* The copies alone, to and from memory that is in no cache. */
+static void copy_all(const char *what, char *far_memory, char *near_memory, bool out)
+{
+    const double begin = processor_us();
+    for (size_t i = 0; i < FAR; i += SLOT_BYTES) {
+        char *link = near_memory + i / SLOT_BYTES % LINK_SLOTS * SLOT_BYTES;
+        memcpy(out ? link : far_memory + i, out ? far_memory + i : link, SLOT_BYTES);
+    }
+    printf("%s: %.2f us of a processor for %d bytes\n", what,
+           (processor_us() - begin) / (double)(FAR / SLOT_BYTES), SLOT_BYTES);
+}
+
+TEST(bridge_times, of_copies)
+{
+    char *far_memory = malloc(FAR), *near_memory = malloc((size_t)LINK_SLOTS * SLOT_BYTES);
+    REQUIRE(far_memory && near_memory);
+    memset(far_memory, 1, FAR);
+    memset(near_memory, 2, (size_t)LINK_SLOTS * SLOT_BYTES);
+    copy_all("from memory that is in no cache", far_memory, near_memory, true);
+    copy_all("to memory that is in no cache", far_memory, near_memory, false);
+    CHECK(!memcmp(far_memory, near_memory, SLOT_BYTES));
+    free(far_memory);
+    free(near_memory);
 }
 
 TEST(bridge_times, in_memory)

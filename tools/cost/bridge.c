@@ -112,11 +112,8 @@ void cost_bridge_publish(struct cost_world *world, int from, int to, int channel
                          unsigned long long number, double at)
 {
     struct cost_slot *slot = cost_slot_of(world, from, to, channel, number);
-    const struct cost_event event = {.rank = from,
-                                     .peer = to,
-                                     .channel = channel,
-                                     .number = number,
-                                     .nbytes = slot->nbytes};
+    const struct cost_event event = {
+        .rank = from, .peer = to, .channel = channel, .number = number, .nbytes = slot->nbytes};
     slot->arrives = INFINITY;
     push(world, &event, COST_SEND, at + constant(COST_HOST_FLAG));
 }
@@ -142,8 +139,7 @@ static void told(struct cost_world *world, const struct cost_event *event)
 {
     const int from = event->rank, to = event->peer, channel = event->channel;
     struct cost_wire *wire = cost_wire_of(world, from, to, channel);
-    const double at =
-        work(world, from, event->at, frame_us(world)) + constant(COST_HOST_FLAG);
+    const double at = work(world, from, event->at, frame_us(world)) + constant(COST_HOST_FLAG);
     while (wire->told < event->number)
         cost_slot_of(world, from, to, channel, wire->told++)->released = at;
     cost_wake(world, from, channel, at);

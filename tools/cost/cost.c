@@ -20,7 +20,7 @@ struct subject {
     const struct cost_request *request;
     enum tt_collective collective;
     const struct tt_algorithm *algorithm; /* NULL: the library chooses */
-    const struct cost_link *link; /* as asked for */
+    const struct cost_link *link;         /* as asked for */
     int nblocks;
     size_t nbytes;
 };
@@ -79,7 +79,8 @@ static bool find_link(struct subject *subject, char *problem)
                  asked, names);
     else if (!subject->link->hosts && request->host_of)
         snprintf(problem, COST_PROBLEM,
-                 "--link %s is inside a host: between hosts --link takes tcp, rdma or dmabuf", asked);
+                 "--link %s is inside a host: between hosts --link takes tcp, rdma or dmabuf",
+                 asked);
     else if (request->staged && !request->host_of)
         snprintf(problem, COST_PROBLEM,
                  "--staged is of several hosts, and all GPUs are on one: give --gpus 2x8");
@@ -370,8 +371,7 @@ static tt_status print_on(const struct subject *subject, FILE *out, const uint64
 {
     struct tt_hosts *hosts;
     TT_TRY(tt_hosts_create(ids, subject->request->nranks, &hosts));
-    const tt_status status =
-        (subject->request->staged ? stage : walk_kernels)(subject, out, hosts);
+    const tt_status status = (subject->request->staged ? stage : walk_kernels)(subject, out, hosts);
     tt_hosts_destroy(hosts);
     return status;
 }

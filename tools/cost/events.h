@@ -22,7 +22,8 @@ struct cost_event {
     int rank, peer, channel;
     unsigned long long number; /* of the message; TELL, TOLD: messages released */
     double nbytes;
-    unsigned long long order; /* set by cost_events_push: of events of one time the first is first */
+    unsigned long long
+        order; /* set by cost_events_push: of events of one time the first is first */
 };
 
 /* Begins zeroed. */

@@ -123,17 +123,16 @@ static double data_us(const struct cost_world *world, int rank, const struct mov
     const bool shared = world->call->link->shared;
     const double loaded = moves->loaded - moves->from_host;
     /* What others store here counts too; what goes to them is stored there. */
-    const double memory = loaded + moves->stored - moves->to_host +
-                          (shared ? 0 : moves->arrived - moves->remote);
-    const double us[COST_NLIMITS] = {[COST_BY_BLOCK] = loaded / unit * constant(COST_LOAD) +
-                                                       moves->from_host / unit *
-                                                           constant(COST_HOST_LOAD) +
-                                                       moves->stored / unit * constant(COST_STORE),
-                                     [COST_BY_LINK] = link_us(world, moves->remote, world->nshares),
-                                     [COST_BY_MEMORY] = world->nshares * memory *
-                                                        (shared ? world->nranks : 1) /
-                                                        (cost_of_link(world, COST_MEMORY) * 1e3),
-                                     [COST_BY_HOST] = host_us(world, rank, moves, begin)};
+    const double memory =
+        loaded + moves->stored - moves->to_host + (shared ? 0 : moves->arrived - moves->remote);
+    const double us[COST_NLIMITS] = {
+        [COST_BY_BLOCK] = loaded / unit * constant(COST_LOAD) +
+                          moves->from_host / unit * constant(COST_HOST_LOAD) +
+                          moves->stored / unit * constant(COST_STORE),
+        [COST_BY_LINK] = link_us(world, moves->remote, world->nshares),
+        [COST_BY_MEMORY] = world->nshares * memory * (shared ? world->nranks : 1) /
+                           (cost_of_link(world, COST_MEMORY) * 1e3),
+        [COST_BY_HOST] = host_us(world, rank, moves, begin)};
     *by = COST_BY_BLOCK;
     for (int i = 1; i < COST_NLIMITS; i++)
         if (us[i] > us[*by]) *by = (enum cost_limit)i;
@@ -289,8 +288,7 @@ static bool do_messages(struct cost_world *world, int rank, int channel,
 /* ---- Meetings ------------------------------------------------------------------------------- */
 
 /* A rank puts into its own place, in lines into those of all others. */
-static void put(struct cost_world *world, int rank, int channel,
-                const struct tt_program_step *step)
+static void put(struct cost_world *world, int rank, int channel, const struct tt_program_step *step)
 {
     struct cost_block *block = cost_block_of(world, rank, channel);
     const unsigned others = (unsigned)world->nranks - 1;
@@ -393,4 +391,5 @@ void cost_go_on(struct cost_world *world, int rank, int channel, double at)
     if (!ends || ++block->step < steps_of(block->program, channel)) return;
     block->step = 0;
     block->round++;
+    world->nrunning -= cost_is_done(world, block, channel);
 }

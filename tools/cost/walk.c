@@ -13,21 +13,15 @@
 
 /* ---- The walk ------------------------------------------------------------------------------- */
 
-static bool has_ended(const struct cost_world *world)
-{
-    for (int rank = 0; rank < world->nranks; rank++)
-        for (int c = 0; c < world->nchannels; c++)
-            if (!cost_is_done(world, cost_block_of(world, rank, c), c)) return false;
-    return true;
-}
-
 static tt_status run(struct cost_world *world)
 {
-    struct cost_event event = {.kind = COST_GO_ON};
-    for (event.rank = 0; event.rank < world->nranks; event.rank++)
-        for (event.channel = 0; event.channel < world->nchannels; event.channel++)
-            cost_events_push(&world->events, &event);
-    while (cost_events_pop(&world->events, &event)) {
+    struct cost_event event;
+    for (int r = 0; r < world->nranks; r++)
+        for (int c = 0; c < world->nchannels; c++) {
+            world->nrunning += !cost_is_done(world, cost_block_of(world, r, c), c);
+            cost_wake(world, r, c, 0);
+        }
+    while (world->nrunning && cost_events_pop(&world->events, &event)) {
         if (event.kind == COST_GO_ON)
             cost_go_on(world, event.rank, event.channel, event.at);
         else
@@ -35,7 +29,7 @@ static tt_status run(struct cost_world *world)
     }
     if (world->events.out_of_memory)
         return tt_fail(TT_ERR_SYSTEM, "out of memory for the events of %d ranks", world->nranks);
-    if (has_ended(world)) return TT_OK;
+    if (!world->nrunning) return TT_OK;
     return tt_fail(TT_ERR_INTERNAL, "%s over %d ranks does not end in the model",
                    world->call->algorithm->name, world->nranks);
 }
@@ -45,14 +39,15 @@ static double most_of(double a, double b, double c)
     return fmax(a, fmax(b, c));
 }
 
-/* What all ranks share and have sent. */
-static void keep_busy(struct cost_world *world)
+/* What was busy until the call ended: a proxy may have work left, which it does without a pause. */
+static void keep_busy(const struct cost_world *world)
 {
     struct cost_walk *walk = world->walk;
     for (int r = 0; r < world->nranks; r++) {
         const struct cost_rank *rank = &world->ranks[r];
         walk->busy[r] = rank->busy;
-        walk->proxy_us = fmax(walk->proxy_us, rank->busy.proxy_us);
+        walk->busy[r].proxy_us -= fmax(0, rank->proxy - walk->steps_us);
+        walk->proxy_us = fmax(walk->proxy_us, walk->busy[r].proxy_us);
         walk->net_us = most_of(walk->net_us, rank->busy.net_out_us, rank->busy.net_in_us);
         if (!world->call->link->shared)
             walk->link_us = fmax(walk->link_us, fmax(rank->sent, rank->taken) /
@@ -138,8 +133,7 @@ static bool takes_lines(const struct cost_world *world)
         (world->binding.piece * COST_ELEMENT + TT_LINE_DATA - 1) / TT_LINE_DATA * TT_LINE_BYTES;
     const size_t nbytes = (size_t)program->message * lines;
     return !world->call->hosts && program->nblocks && world->binding.nrounds == 1 &&
-           nbytes <= world->walk->line_bytes &&
-           tt_gpu_takes_lines(nbytes / 2);
+           nbytes <= world->walk->line_bytes && tt_gpu_takes_lines(nbytes / 2);
 }
 
 static tt_status bind(struct cost_world *world)

@@ -66,9 +66,9 @@ struct cost_walk {
     double call_us;            /* what a call takes beside its steps */
     double steps_us;           /* the sum of what the steps take */
     double us;                 /* of the call: both */
-    double link_us; /* least time: the most bytes that any rank sends or takes, over the link */
-    double net_us;  /* least time: of the network device that has most to send or take */
-    double proxy_us;       /* of the proxy that has most to do */
+    double link_us;  /* least time: the most bytes that any rank sends or takes, over the link */
+    double net_us;   /* least time: of the network device that has most to send or take */
+    double proxy_us; /* of the proxy that has most to do */
     struct cost_busy *busy; /* [nranks] */
 };
 

@@ -60,6 +60,7 @@ struct cost_world {
     struct cost_rank *ranks;      /* [nranks] */
     struct cost_events events;
     int nranks;
+    int nrunning;   /* blocks that have steps left */
     int nchannels;  /* of the program, on several hosts times the copies */
     double nalike;  /* blocks for which each block stands */
     double nshares; /* blocks among which a link and a memory are divided */

@@ -437,6 +437,52 @@ TEST(cost, every_algorithm_ends_between_hosts)
     tt_hosts_destroy(hosts);
 }
 
+/* *least: of the algorithm that is fastest here. */
+static double chosen_between(const struct cost_link *net, const struct tt_hosts *hosts,
+                             size_t nbytes, double *least)
+{
+    const struct tt_shape shape = {
+        .collective = TT_ALL_REDUCE, .nranks = hosts->nranks, .hosts = hosts};
+    const struct tt_setting setting = cost_setting(hosts->nranks, 32, net, hosts);
+    const struct tt_algorithm *algorithm, *choice = tt_choose(&shape, &setting, nbytes);
+    double chosen = NAN;
+    *least = INFINITY;
+    for (int i = 0; (algorithm = tt_algorithm_at(TT_ALL_REDUCE, i)) != NULL; i++) {
+        if (tt_refusal(algorithm, &shape) || tt_meets(algorithm)) continue;
+        struct cost_call call = between_of("ring", net, hosts, nbytes);
+        call.algorithm = algorithm;
+        const double us = walk(&call, NULL);
+        *least = fmin(*least, us);
+        if (algorithm == choice) chosen = us;
+    }
+    return chosen;
+}
+
+/* The library chooses by the constants of GPUs inside hosts, and by those of the host's TCP between
+ * them, which do not know that a proxy takes messages of all blocks one after the other. */
+TEST(cost, what_the_library_chooses_between_hosts_is_not_far_off_here)
+{
+    static const char *const links[] = {"tcp", "rdma", "dmabuf"};
+    for (size_t l = 0; l < sizeof links / sizeof *links; l++) {
+        double worst = 0, least;
+        for (int each = 1; each <= 8; each *= 8) {
+            struct tt_hosts *hosts = hosts_of(2, each);
+            for (size_t nbytes = 64; nbytes <= 16 * MIB; nbytes *= 4) {
+                const double us = chosen_between(cost_link_find(links[l]), hosts, nbytes, &least);
+                CHECK_MESSAGE(us <= 3 * least,
+                              "2 hosts of %d over %s, %zu bytes: %.1f us, not %.1f", each, links[l],
+                              nbytes, us, least);
+                if (us > 1.5 * least)
+                    printf("2 hosts of %d over %s, %zu bytes: %.2f of the least time\n", each,
+                           links[l], nbytes, us / least);
+                worst = fmax(worst, us / least);
+            }
+            tt_hosts_destroy(hosts);
+        }
+        printf("worst choice over %s: %.2f of the least time\n", links[l], worst);
+    }
+}
+
 /* ---- Through memory of the host ------------------------------------------------------------- */
 
 static struct cost_staged stage(const struct tt_hosts *hosts, const char *link, size_t nbytes)

@@ -231,11 +231,13 @@ static void print_title(FILE *out, const struct subject *subject, const struct c
     fprintf(out, ": a model, not a measurement\n");
     if (call->hosts)
         fprintf(out,
-                "kernels, inside a host over %s; between hosts %s, which a proxy for each GPU "
-                "moves\n",
+                "kernels, inside a host over %s; between hosts a proxy for each GPU moves messages "
+                "%s\n",
                 call->link->name,
-                call->between->direct ? "network devices read and write slots in memory of GPUs"
-                                      : "over slots in pinned memory");
+                call->between->direct
+                    ? "that network devices load from, and store to, memory of GPUs (the library "
+                      "does not do that yet)"
+                    : "through slots in pinned memory");
 }
 
 static void print_part(FILE *out, const char *what, double us, const struct cost_walk *walk)

@@ -60,7 +60,7 @@ enum cost_link_key {
                      * of a proxy for each frame that it sends or takes */
     COST_MEMORY,    /* a GPU's memory, loads and stores together; not between hosts */
     COST_BYTES_OUT, /* between hosts: bytes that the system copies for a proxy that sends */
-    COST_BYTES_IN,  /* and for one that takes */
+    COST_BYTES_IN,  /* between hosts: bytes that the system copies for a proxy that takes */
     COST_FLUSH,     /* between hosts: until what a device has stored to a GPU can be read there */
     COST_NLINK_KEYS
 };

@@ -369,7 +369,7 @@ TEST(cost, a_proxy_works_as_long_as_its_messages_take)
     struct cost_walk got;
     walk(&call, &got);
     const double moved = (double)nbytes, messages = moved / (128 * KIB);
-    const double copies = moved * (2 / 21e3 + 1 / 5.4e3 + 1 / 8.6e3);
+    const double copies = moved * (2 / 17.5e3 + 1 / 5.4e3 + 1 / 8.6e3);
     const double least = copies + messages * 4 * (0.13 + 3.4);
     const double most = least + messages * 2 * (0.13 + 3.4); /* credits of one message or of two */
     CHECK_MESSAGE(got.proxy_us >= least && got.proxy_us <= most, "%g us, not %g to %g",

@@ -467,7 +467,7 @@ TEST(cost, what_the_library_chooses_between_hosts_is_not_far_off_here)
         double worst = 0, least;
         for (int each = 1; each <= 8; each *= 8) {
             struct tt_hosts *hosts = hosts_of(2, each);
-            for (size_t nbytes = 64; nbytes <= 16 * MIB; nbytes *= 4) {
+            for (size_t nbytes = 128; nbytes <= 4 * MIB; nbytes *= 8) {
                 const double us = chosen_between(cost_link_find(links[l]), hosts, nbytes, &least);
                 CHECK_MESSAGE(us <= 3 * least,
                               "2 hosts of %d over %s, %zu bytes: %.1f us, not %.1f", each, links[l],

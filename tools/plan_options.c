@@ -21,7 +21,7 @@ static const char usage[] =
     "       tutti-plan count COLLECTIVE[:ALGORITHM]... --ranks LIST|--hosts H... --bytes SIZE "
     "[--root R] [--exact]\n"
     "       tutti-plan cost [COLLECTIVE[:ALGORITHM]] --gpus G --bytes SIZE [--link LINK] [--blocks "
-    "N]\n"
+    "N|--staged]\n"
     "       tutti-plan tune [--output FILE] [--ranks LIST] [--seconds S]\n"
     "Looks at schedules: what every rank does in a collective. Needs no other process, but for "
     "tune.\n"
@@ -48,8 +48,11 @@ static const char usage[] =
     "  --gpus G        GPUs of one host, 8, or of several, 2x8 (as --hosts); a rank has each\n"
     "  --link LINK     between the GPUs of a host: nvlink3, nvlink4 (the default), nvlink5, pcie4, "
     "pcie5, or gpu\n"
-    "                  (all ranks on one); between hosts: tcp (the default), dmabuf\n"
+    "                  (all ranks on one); between hosts, with nvlink4 inside: tcp (the default), "
+    "rdma, dmabuf\n"
     "  --blocks N      of threads that a GPU may have in a call, 2 to 64 (TUTTI_DEVICE_CHANNELS)\n"
+    "  --staged        between hosts: through memory of the host, as with "
+    "TUTTI_DEVICE_BRIDGES=0\n"
     "  --deterministic only algorithms that a deterministic communicator may use\n"
     "  --exact         also count the steps of every rank, and compare with the formulas\n"
     "  --output FILE   where tune writes the constants (-: the standard output)\n"
@@ -177,29 +180,22 @@ static bool parse_blocks(struct plan_options *options, const char *text)
     return parse_whole_int(text, &options->nblocks) && options->nblocks > 0;
 }
 
-static const struct option table[] = {{"ranks", required_argument, NULL, 'n'},
-                                      {"hosts", required_argument, NULL, 'o'},
-                                      {"root", required_argument, NULL, 'r'},
-                                      {"rank", required_argument, NULL, 'k'},
-                                      {"counts", required_argument, NULL, 'c'},
-                                      {"bytes", required_argument, NULL, 'b'},
-                                      {"all", no_argument, NULL, 'a'},
-                                      {"deterministic", no_argument, NULL, 'd'},
-                                      {"exact", no_argument, NULL, 'e'},
-                                      {"gpus", required_argument, NULL, 'g'},
-                                      {"link", required_argument, NULL, 'l'},
-                                      {"blocks", required_argument, NULL, 'B'},
-                                      {"output", required_argument, NULL, 'f'},
-                                      {"seconds", required_argument, NULL, 's'},
-                                      {"version", no_argument, NULL, 'v'},
-                                      {"help", no_argument, NULL, 'h'},
-                                      {NULL, 0, NULL, 0}};
+static const struct option table[] = {
+    {"ranks", required_argument, NULL, 'n'},   {"hosts", required_argument, NULL, 'o'},
+    {"root", required_argument, NULL, 'r'},    {"rank", required_argument, NULL, 'k'},
+    {"counts", required_argument, NULL, 'c'},  {"bytes", required_argument, NULL, 'b'},
+    {"all", no_argument, NULL, 'a'},           {"deterministic", no_argument, NULL, 'd'},
+    {"exact", no_argument, NULL, 'e'},         {"gpus", required_argument, NULL, 'g'},
+    {"link", required_argument, NULL, 'l'},    {"blocks", required_argument, NULL, 'B'},
+    {"staged", no_argument, NULL, 'S'},        {"output", required_argument, NULL, 'f'},
+    {"seconds", required_argument, NULL, 's'}, {"version", no_argument, NULL, 'v'},
+    {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0}};
 
 /* A command, and the letters of the options that it takes. */
 static const struct {
     const char *name, *takes;
 } commands[] = {{"list", "d"},        {"print", "nork"}, {"verify", "norcad"},
-                {"count", "norbade"}, {"cost", "gblB"},  {"tune", "nfs"}};
+                {"count", "norbade"}, {"cost", "gblBS"}, {"tune", "nfs"}};
 
 static bool parse_option(struct plan_options *options, int option, const char *text)
 {
@@ -229,6 +225,9 @@ static bool parse_option(struct plan_options *options, int option, const char *t
         return true;
     case 'B':
         return parse_blocks(options, text);
+    case 'S':
+        options->staged = true;
+        return true;
     case 'a':
         options->all = true;
         return true;

@@ -43,6 +43,7 @@ struct plan_options {
     size_t nbytes;
     const char *output; /* borrowed; NULL: stdout */
     double seconds;     /* of tune */
+    bool staged;        /* of cost */
     bool all, exact, deterministic, has_bytes, has_rank, has_root;
     bool pairs;                               /* algorithms X/Y too */
     struct plan_place usual[PLAN_MOST_ITEMS]; /* hosts for them when none are given */

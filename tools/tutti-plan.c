@@ -389,6 +389,7 @@ static int run_cost(void)
                                          .link = options.link ? options.link
                                                  : one_host   ? "nvlink4"
                                                               : "tcp",
+                                         .staged = options.staged,
                                          .nblocks = options.nblocks,
                                          .nbytes = options.nbytes};
     return cost_print(&request, stdout, problem) ? PLAN_DONE : plan_complain(problem, NULL);

@@ -12,6 +12,7 @@ struct cost_request {
     int nranks;         /* GPUs in all */
     const int *host_of; /* [nranks]; NULL: all on one host. Borrowed */
     const char *link;
+    bool staged; /* through memory of the host, as with TUTTI_DEVICE_BRIDGES=0 */
     int nblocks; /* of threads that a GPU may have in a call; 0: TUTTI_DEVICE_CHANNELS */
     size_t nbytes;
 };

@@ -65,7 +65,7 @@ tt_status cost_staged(const struct cost_staged_call *call, struct cost_staged *o
         return tt_fail(TT_ERR_USAGE, "%s:%s %s", tt_collective_name(call->collective),
                        algorithm->name, refusal);
     const double copy = cost_constants[COST_COPY].value;
-    const double bytes_us = call->link->at[COST_MEMORY].value * 1e3;
+    const double bytes_us = cost_constants[COST_PINNED].value * 1e3;
     struct cost_staged staged = {.algorithm = algorithm,
                                  .in_bytes = held(call, true),
                                  .out_bytes = held(call, false),

@@ -1,7 +1,6 @@
-/* The model of a call on GPUs of several hosts, which goes through memory of the host (staged): the
+/* The model of a call on GPUs of several hosts that goes through memory of the host (staged): the
  * input is copied to pinned memory, the CPU's threads carry the call out, the result is copied
- * back. Neither copies overlap the call, nor do devices of the network fold or forward what lies on
- * a GPU.
+ * back. Copies do not overlap the call.
  */
 #ifndef TUTTI_TOOLS_COST_STAGED_H
 #define TUTTI_TOOLS_COST_STAGED_H

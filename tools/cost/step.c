@@ -7,26 +7,22 @@
 
 /* What a step, or a half of a meeting, does on one block of threads; in bytes. */
 struct moves {
-    double loaded, stored; /* by the block */
-    double remote;         /* of both, what goes over the link */
-    double arrived;        /* that others have stored into this GPU's memory for the step */
-    double in_flight;      /* of a thread */
-    unsigned steps;        /* 0: the step was counted before */
-    unsigned messages;     /* sent and taken */
+    double loaded, stored;     /* by the block */
+    double remote;             /* of both, what goes over the link to GPUs of the host */
+    double to_host, from_host; /* of stored, and of loaded, what is in pinned memory */
+    double to_net;             /* that it stores for other hosts, wherever */
+    double arrived;            /* that others have stored into this GPU's memory for the step */
+    double in_flight;          /* of a thread */
+    unsigned steps;            /* 0: the step was counted before */
+    unsigned messages;         /* sent and taken */
     unsigned meetings;
     bool fence;
+    bool of_host; /* the fence is only behind what is of other hosts */
 };
 
 static double constant(enum cost_key key)
 {
     return cost_constants[key].value;
-}
-
-static struct cost_wire *wire_of(const struct cost_world *world, int from, int to, int channel)
-{
-    return &world->wires[((size_t)from * (size_t)world->nranks + (size_t)to) *
-                             (size_t)world->nchannels +
-                         (size_t)channel];
 }
 
 /* ---- What a step moves ---------------------------------------------------------------------- */
@@ -55,50 +51,88 @@ static bool refers(const struct cost_world *world, const struct cost_block *bloc
     return may;
 }
 
-/* nbytes: of the step's result. */
+/* How many of the links lead to other hosts. */
+static unsigned count_bridged(const struct cost_world *world, const struct cost_block *block,
+                              uint32_t first, uint32_t n)
+{
+    const struct tt_program_link *links = tt_program_links(block->program) + first;
+    unsigned number = 0;
+    for (uint32_t i = 0; i < n; i++)
+        number += cost_is_bridged(world, block->program->rank, links[i].peer);
+    return number;
+}
+
+/* Of what is for other hosts, and from there, the kernels' slots are in pinned memory, or, where
+ * network devices reach the GPU, in its own. nbytes: of the step's result. */
 static struct moves moves_of(const struct cost_world *world, const struct cost_block *block,
                              const struct tt_program_step *step, double nbytes)
 {
     const bool lines = world->walk->lines;
+    const bool pinned = world->call->between && !world->call->between->direct;
     const double message = lines ? 2 * nbytes : nbytes;
     const bool slots = step->nsend && !refers(world, block, step, nbytes);
     const double out = slots ? step->nsend * message : 0;
     const double kept = step->dst.number ? nbytes : 0;
+    const unsigned nout = count_bridged(world, block, step->send, step->nsend);
+    const unsigned nin = count_bridged(world, block, step->recv, step->nrecv);
     struct moves moves = {.stored = out + kept,
-                          .remote = out,
-                          .arrived = step->nrecv * message,
+                          .remote = slots ? (step->nsend - nout) * message : 0,
+                          .to_net = nout * nbytes,
+                          .arrived = (step->nrecv - (pinned ? nin : 0)) * message,
                           .in_flight =
                               constant(lines ? COST_LINES_IN_FLIGHT : COST_SLOTS_IN_FLIGHT),
                           .steps = 1,
                           .messages = step->nrecv + step->nsend};
+    moves.of_host = nin + nout > 0 && nin + nout == moves.messages;
     if (moves.stored > 0 || lines)
         moves.loaded = step->nrecv * message + (step->local.number ? nbytes : 0);
+    if (pinned) moves.to_host = nout * nbytes;
+    if (pinned && moves.loaded > 0) moves.from_host = nin * nbytes;
     return moves;
 }
 
 /* ---- Times ---------------------------------------------------------------------------------- */
 
-/* Of all copies together, over the link into or out of a GPU. */
-static double link_us(const struct cost_world *world, double nbytes)
+/* Over the link into or out of a GPU. nblocks: of the blocks that use it at the same time. */
+static double link_us(const struct cost_world *world, double nbytes, double nblocks)
 {
     if (world->call->link->shared) return 0;
-    return world->copies * nbytes / (cost_of_link(world, COST_BANDWIDTH) * 1e3);
+    return nblocks * nbytes / (cost_of_link(world, COST_BANDWIDTH) * 1e3);
 }
 
-static double data_us(const struct cost_world *world, const struct moves *moves,
-                      enum cost_limit *by)
+/* Through PCIe, behind what other blocks of the rank have begun to move before. */
+static double host_us(const struct cost_world *world, int rank, const struct moves *moves,
+                      double begin)
+{
+    const double bytes_us = constant(COST_HOST_MEMORY) * 1e3;
+    struct cost_rank *of = &world->ranks[rank];
+    double end = begin;
+    if (moves->to_host > 0)
+        end = of->host_out = fmax(of->host_out, begin) + moves->to_host / bytes_us;
+    if (moves->from_host > 0) {
+        of->host_in = fmax(of->host_in, begin) + moves->from_host / bytes_us;
+        end = fmax(end, of->host_in);
+    }
+    return end - begin;
+}
+
+static double data_us(const struct cost_world *world, int rank, const struct moves *moves,
+                      double begin, enum cost_limit *by)
 {
     const double unit = moves->in_flight * world->call->nthreads;
     const bool shared = world->call->link->shared;
+    const double loaded = moves->loaded - moves->from_host;
     /* What others store here counts too; what goes to them is stored there. */
     const double memory =
-        moves->loaded + moves->stored + (shared ? 0 : moves->arrived - moves->remote);
-    const double us[COST_NLIMITS] = {[COST_BY_BLOCK] = moves->loaded / unit * constant(COST_LOAD) +
-                                                       moves->stored / unit * constant(COST_STORE),
-                                     [COST_BY_LINK] = link_us(world, moves->remote),
-                                     [COST_BY_MEMORY] = world->copies * memory *
-                                                        (shared ? world->nranks : 1) /
-                                                        (cost_of_link(world, COST_MEMORY) * 1e3)};
+        loaded + moves->stored - moves->to_host + (shared ? 0 : moves->arrived - moves->remote);
+    const double us[COST_NLIMITS] = {
+        [COST_BY_BLOCK] = loaded / unit * constant(COST_LOAD) +
+                          moves->from_host / unit * constant(COST_HOST_LOAD) +
+                          moves->stored / unit * constant(COST_STORE),
+        [COST_BY_LINK] = link_us(world, moves->remote, world->nshares),
+        [COST_BY_MEMORY] = world->nshares * memory * (shared ? world->nranks : 1) /
+                           (cost_of_link(world, COST_MEMORY) * 1e3),
+        [COST_BY_HOST] = host_us(world, rank, moves, begin)};
     *by = COST_BY_BLOCK;
     for (int i = 1; i < COST_NLIMITS; i++)
         if (us[i] > us[*by]) *by = (enum cost_limit)i;
@@ -106,16 +140,18 @@ static double data_us(const struct cost_world *world, const struct moves *moves,
 }
 
 /* Counts it, and moves the block's time on. */
-static void spend(const struct cost_world *world, struct cost_block *block, double begin,
+static void spend(const struct cost_world *world, int rank, struct cost_block *block, double begin,
                   const struct moves *moves)
 {
     struct cost_step *step = &block->steps[block->step];
     enum cost_limit by;
-    const double data = data_us(world, moves, &by);
     const double fixed = moves->steps * constant(COST_STEP) +
                          moves->messages * constant(COST_MESSAGE) +
                          moves->meetings * constant(COST_MEETING);
-    const double told = moves->fence ? cost_of_link(world, COST_FENCE) : 0;
+    const double data = data_us(world, rank, moves, begin + fixed, &by);
+    const double fence =
+        moves->of_host ? constant(COST_HOST_FENCE) : cost_of_link(world, COST_FENCE);
+    const double told = moves->fence ? fence : 0;
     step->wait_us += begin - block->now;
     step->fixed_us += fixed;
     step->data_us += data;
@@ -123,12 +159,14 @@ static void spend(const struct cost_world *world, struct cost_block *block, doub
     step->fence_us += told;
     step->fences += moves->fence;
     step->messages += moves->messages;
-    step->loaded += world->copies * moves->loaded;
-    step->stored += world->copies * moves->stored;
-    step->over_link += world->call->link->shared ? 0 : world->copies * moves->remote;
+    step->loaded += world->nshares * moves->loaded;
+    step->stored += world->nshares * moves->stored;
+    step->over_link += world->call->link->shared ? 0 : world->nshares * moves->remote;
+    step->over_net += world->nshares * moves->to_net;
     block->now = begin + fixed + data + told;
 }
 
+/* Inside a host. */
 static double hop_us(const struct cost_world *world)
 {
     return constant(COST_FLAG) + (world->walk->lines ? 0 : constant(COST_ACQUIRE)) +
@@ -141,19 +179,22 @@ static double hop_us(const struct cost_world *world)
 static double ready_at(const struct cost_world *world, int rank, int channel,
                        const struct tt_program_step *step)
 {
-    const struct tt_program_link *links =
-        tt_program_links(cost_block_of(world, rank, channel)->program);
-    double ready = cost_block_of(world, rank, channel)->now;
+    const struct cost_block *block = cost_block_of(world, rank, channel);
+    const struct tt_program_link *links = tt_program_links(block->program);
+    const unsigned nslots = (unsigned)world->walk->nslots;
+    double ready = block->now;
     for (uint32_t i = 0; i < step->nrecv; i++) {
-        const struct cost_wire *wire = wire_of(world, links[step->recv + i].peer, rank, channel);
+        const int from = links[step->recv + i].peer;
+        const struct cost_wire *wire = cost_wire_of(world, from, rank, channel);
         if (wire->taken == wire->sent) return INFINITY;
-        ready = fmax(ready, wire->arrives[wire->taken % (unsigned)world->walk->nslots]);
+        ready = fmax(ready, cost_slot_of(world, from, rank, channel, wire->taken)->arrives);
     }
     for (uint32_t i = 0; i < step->nsend; i++) {
-        const struct cost_wire *wire = wire_of(world, rank, links[step->send + i].peer, channel);
-        const unsigned nslots = (unsigned)world->walk->nslots;
+        const int to = links[step->send + i].peer;
+        const struct cost_wire *wire = cost_wire_of(world, rank, to, channel);
         if (wire->sent - wire->told >= nslots) return INFINITY;
-        if (wire->sent >= nslots) ready = fmax(ready, wire->released[wire->sent % nslots]);
+        if (wire->sent >= nslots)
+            ready = fmax(ready, cost_slot_of(world, rank, to, channel, wire->sent)->released);
     }
     return ready;
 }
@@ -167,22 +208,29 @@ static double result_bytes(const struct cost_world *world, int rank, int channel
     if (step->local.number) return span_bytes(world, block, channel, &step->local);
     if (!step->nrecv) return 0;
     const int from = tt_program_links(block->program)[step->recv].peer;
-    const struct cost_wire *wire = wire_of(world, from, rank, channel);
-    return wire->nbytes[wire->taken % (unsigned)world->walk->nslots];
+    const struct cost_wire *wire = cost_wire_of(world, from, rank, channel);
+    return cost_slot_of(world, from, rank, channel, wire->taken)->nbytes;
 }
 
-static void send(const struct cost_world *world, int rank, int to, int channel, double nbytes,
+/* remote: bytes of the message that go over the link. */
+static void send(struct cost_world *world, int rank, int to, int channel, double nbytes,
                  double remote, double begin)
 {
-    struct cost_wire *wire = wire_of(world, rank, to, channel);
-    const size_t at = wire->sent % (unsigned)world->walk->nslots;
+    struct cost_wire *wire = cost_wire_of(world, rank, to, channel);
+    struct cost_slot *slot = cost_slot_of(world, rank, to, channel, wire->sent);
     const double now = cost_block_of(world, rank, channel)->now;
-    world->port[to] = fmax(world->port[to], begin) + link_us(world, remote);
-    world->sent[rank] += world->copies * remote;
-    world->taken[to] += world->copies * remote;
-    wire->nbytes[at] = nbytes;
-    wire->arrives[at] = fmax(now, world->port[to]) + hop_us(world);
+    struct cost_rank *sender = &world->ranks[rank], *receiver = &world->ranks[to];
+    slot->nbytes = nbytes;
+    if (cost_is_bridged(world, rank, to)) {
+        cost_bridge_publish(world, rank, to, channel, wire->sent++, now);
+        return;
+    }
+    receiver->link_in = fmax(receiver->link_in, begin) + link_us(world, remote, world->nalike);
+    sender->sent += world->nalike * remote;
+    receiver->taken += world->nalike * remote;
+    slot->arrives = fmax(now, receiver->link_in) + hop_us(world);
     wire->sent++;
+    cost_wake(world, to, channel, slot->arrives);
 }
 
 /* Whether the block has to tell what it has read; a fence behind what it has sent tells that too.
@@ -191,48 +239,56 @@ static bool has_read_enough(const struct cost_world *world, int rank, int channe
 {
     const unsigned most = world->walk->nslots > 2 ? 2 : 1;
     for (int from = 0; from < world->nranks; from++) {
-        const struct cost_wire *wire = wire_of(world, from, rank, channel);
-        if (wire->taken - wire->told >= most) return true;
+        const struct cost_wire *wire = cost_wire_of(world, from, rank, channel);
+        if (wire->taken - wire->said >= most) return true;
     }
     return false;
 }
 
-static void tell_what_was_read(const struct cost_world *world, int rank, int channel)
+static void tell_what_was_read(struct cost_world *world, int rank, int channel)
 {
-    const double at = cost_block_of(world, rank, channel)->now + cost_of_link(world, COST_LATENCY);
+    const double now = cost_block_of(world, rank, channel)->now;
+    const double at = now + cost_of_link(world, COST_LATENCY);
     for (int from = 0; from < world->nranks; from++) {
-        struct cost_wire *wire = wire_of(world, from, rank, channel);
-        while (wire->told < wire->taken)
-            wire->released[wire->told++ % (unsigned)world->walk->nslots] = at;
+        struct cost_wire *wire = cost_wire_of(world, from, rank, channel);
+        if (wire->said == wire->taken) continue;
+        wire->said = wire->taken;
+        if (cost_is_bridged(world, from, rank)) {
+            cost_bridge_release(world, from, rank, channel, wire->said, now);
+            continue;
+        }
+        while (wire->told < wire->said)
+            cost_slot_of(world, from, rank, channel, wire->told++)->released = at;
+        cost_wake(world, from, channel, at);
     }
 }
 
 /* False: it has to wait. */
-static bool do_messages(const struct cost_world *world, int rank, int channel,
-                        const struct tt_program_step *step)
+static bool do_messages(struct cost_world *world, int rank, int channel,
+                        const struct tt_program_step *step, double at)
 {
     struct cost_block *block = cost_block_of(world, rank, channel);
     const struct tt_program_link *links = tt_program_links(block->program);
     const double begin = ready_at(world, rank, channel, step);
-    if (isinf(begin)) return false;
+    if (begin > at) return false;
     const double nbytes = result_bytes(world, rank, channel, step);
     struct moves moves = moves_of(world, block, step, nbytes);
+    const unsigned nout = count_bridged(world, block, step->send, step->nsend);
     for (uint32_t i = 0; i < step->nrecv; i++)
-        wire_of(world, links[step->recv + i].peer, rank, channel)->taken++;
+        cost_wire_of(world, links[step->recv + i].peer, rank, channel)->taken++;
     moves.fence = (step->nsend && !world->walk->lines) || has_read_enough(world, rank, channel);
-    spend(world, block, begin, &moves);
+    spend(world, rank, block, begin, &moves);
     if (moves.fence) tell_what_was_read(world, rank, channel);
     for (uint32_t i = 0; i < step->nsend; i++)
         send(world, rank, links[step->send + i].peer, channel, nbytes,
-             moves.remote / (double)step->nsend, begin);
+             step->nsend > nout ? moves.remote / (step->nsend - nout) : 0, begin);
     return true;
 }
 
 /* ---- Meetings ------------------------------------------------------------------------------- */
 
 /* A rank puts into its own place, in lines into those of all others. */
-static void put(const struct cost_world *world, int rank, int channel,
-                const struct tt_program_step *step)
+static void put(struct cost_world *world, int rank, int channel, const struct tt_program_step *step)
 {
     struct cost_block *block = cost_block_of(world, rank, channel);
     const unsigned others = (unsigned)world->nranks - 1;
@@ -246,16 +302,18 @@ static void put(const struct cost_world *world, int rank, int channel,
                                 .steps = 1,
                                 .messages = others,
                                 .fence = !lines};
-    spend(world, block, block->now, &moves);
+    spend(world, rank, block, block->now, &moves);
     if (moves.fence) tell_what_was_read(world, rank, channel);
-    world->sent[rank] += world->copies * out;
+    world->ranks[rank].sent += world->nalike * out;
     for (int to = 0; to < world->nranks && lines; to++)
-        if (to != rank) world->taken[to] += world->copies * out / others;
-    block->met[block->meetings++ % 2] = block->now + hop_us(world);
+        if (to != rank) world->ranks[to].taken += world->nalike * out / others;
+    const double met = block->now + hop_us(world);
+    block->met[block->meetings++ % 2] = met;
     block->has_put = true;
+    for (int to = 0; to < world->nranks; to++) cost_wake(world, to, channel, met);
 }
 
-static void take(const struct cost_world *world, int rank, int channel,
+static void take(struct cost_world *world, int rank, int channel,
                  const struct tt_program_step *step, double begin)
 {
     struct cost_block *block = cost_block_of(world, rank, channel);
@@ -265,7 +323,7 @@ static void take(const struct cost_world *world, int rank, int channel,
     const double loaded = (lines ? 2 : 1) * nbytes * (fold ? n : 1);
     const double away = loaded * (n - 1) / n;
     for (int from = 0; from < n; from++)
-        if (from != rank) wire_of(world, from, rank, channel)->taken++;
+        if (from != rank) cost_wire_of(world, from, rank, channel)->taken++;
     const struct moves moves = {.loaded = loaded,
                                 .stored = nbytes,
                                 .remote = lines ? 0 : away,
@@ -275,15 +333,15 @@ static void take(const struct cost_world *world, int rank, int channel,
                                 .messages = (unsigned)n - 1,
                                 .meetings = 1,
                                 .fence = has_read_enough(world, rank, channel)};
-    spend(world, block, begin, &moves);
+    spend(world, rank, block, begin, &moves);
     if (moves.fence) tell_what_was_read(world, rank, channel);
-    if (!lines) world->taken[rank] += world->copies * away;
+    if (!lines) world->ranks[rank].taken += world->nalike * away;
     block->has_put = false;
 }
 
 /* False: a rank has not put in yet. */
-static bool end_meeting(const struct cost_world *world, int rank, int channel,
-                        const struct tt_program_step *step)
+static bool end_meeting(struct cost_world *world, int rank, int channel,
+                        const struct tt_program_step *step, double at)
 {
     const struct cost_block *block = cost_block_of(world, rank, channel);
     const unsigned long long number = block->meetings;
@@ -293,32 +351,45 @@ static bool end_meeting(const struct cost_world *world, int rank, int channel,
         if (other->meetings < number) return false;
         if (r != rank) begin = fmax(begin, other->met[(number - 1) % 2]);
     }
+    if (begin > at) return false;
     take(world, rank, channel, step, begin);
     return true;
 }
 
 /* ---- Steps ---------------------------------------------------------------------------------- */
 
-bool cost_is_done(const struct cost_world *world, const struct cost_block *block, int channel)
+static uint32_t steps_of(const struct tt_program *program, int channel)
 {
-    return block->round == world->binding.nrounds ||
-           !tt_program_channel(block->program, channel)->nsteps;
+    return tt_program_channel(program, channel % program->nchannels)->nsteps;
 }
 
-bool cost_go_on(const struct cost_world *world, int rank, int channel)
+bool cost_is_done(const struct cost_world *world, const struct cost_block *block, int channel)
+{
+    return block->round == world->binding.nrounds || !steps_of(block->program, channel);
+}
+
+/* False: it has to wait. *ends: the step has ended, and not only half of it. */
+static bool do_step(struct cost_world *world, int rank, int channel, double at, bool *ends)
+{
+    const struct cost_block *block = cost_block_of(world, rank, channel);
+    const struct tt_program_step *step =
+        tt_program_step(block->program, channel % block->program->nchannels, block->step);
+    *ends = step->kind != TT_STEP_MEET || block->has_put;
+    if (step->kind != TT_STEP_MEET) return do_messages(world, rank, channel, step, at);
+    if (*ends) return end_meeting(world, rank, channel, step, at);
+    put(world, rank, channel, step);
+    return true;
+}
+
+void cost_go_on(struct cost_world *world, int rank, int channel, double at)
 {
     struct cost_block *block = cost_block_of(world, rank, channel);
-    if (cost_is_done(world, block, channel)) return false;
-    const struct tt_program_step *step = tt_program_step(block->program, channel, block->step);
-    if (step->kind == TT_STEP_MEET && !block->has_put) {
-        put(world, rank, channel, step);
-        return true;
-    }
-    if (!(step->kind == TT_STEP_MEET ? end_meeting : do_messages)(world, rank, channel, step))
-        return false;
-    if (++block->step == tt_program_channel(block->program, channel)->nsteps) {
-        block->step = 0;
-        block->round++;
-    }
-    return true;
+    bool ends;
+    if (block->now > at || cost_is_done(world, block, channel)) return;
+    if (!do_step(world, rank, channel, at, &ends)) return;
+    cost_wake(world, rank, channel, block->now);
+    if (!ends || ++block->step < steps_of(block->program, channel)) return;
+    block->step = 0;
+    block->round++;
+    world->nrunning -= cost_is_done(world, block, channel);
 }

@@ -1,5 +1,6 @@
-/* The model of a call that kernels carry out: the programs of all ranks, bound as the library binds
- * them, walked step by step with the times of constants.h. No GPU is needed, and none is asked. */
+/* The model of a call that kernels carry out, on one host or over bridges on several: the programs
+ * of all ranks, bound as the library binds them, walked step by step with the times of constants.h.
+ * No GPU is needed, and none is asked. */
 #ifndef TUTTI_TOOLS_COST_WALK_H
 #define TUTTI_TOOLS_COST_WALK_H
 
@@ -9,7 +10,9 @@
 /* A call. Plain data. */
 struct cost_call {
     const struct tt_algorithm *algorithm;
-    const struct cost_link *link;
+    const struct cost_link *link;    /* inside a host */
+    const struct cost_link *between; /* between hosts; NULL: there is one host */
+    const struct tt_hosts *hosts;    /* borrowed; NULL: there is one */
     int nranks, root;
     int nblocks; /* of threads that a rank may have in a call */
     int nthreads;
@@ -17,7 +20,21 @@ struct cost_call {
 };
 
 /* What bounds how long a step moves data. */
-enum cost_limit { COST_BY_BLOCK, COST_BY_LINK, COST_BY_MEMORY, COST_NLIMITS };
+enum cost_limit {
+    COST_BY_BLOCK,
+    COST_BY_LINK,
+    COST_BY_MEMORY,
+    COST_BY_HOST, /* PCIe to memory of the host */
+    COST_NLIMITS
+};
+
+/* What is busy for messages to other hosts, and for how long. */
+struct cost_busy {
+    double proxy_us;              /* the rank's proxy */
+    double net_out_us, net_in_us; /* the network device; of the host's first rank where a host has
+                                   * one */
+    double net_bytes;             /* that the rank sends to other hosts */
+};
 
 /* One step of a rank, over all rounds, on one of its blocks of threads; bytes are of all blocks of
  * the rank that run this channel. */
@@ -31,7 +48,8 @@ struct cost_step {
     double data_us;
     double limit_us[COST_NLIMITS]; /* of data_us, by what it is bounded */
     double loaded, stored;         /* bytes, by the rank: also into slots of others */
-    double over_link;              /* bytes that the rank stores into, or loads from, other GPUs */
+    double over_link; /* bytes that the rank stores into, or loads from, other GPUs of its host */
+    double over_net;  /* bytes that it stores for other hosts */
 };
 
 /* The rank and channel that end last. */
@@ -48,11 +66,16 @@ struct cost_walk {
     double call_us;            /* what a call takes beside its steps */
     double steps_us;           /* the sum of what the steps take */
     double us;                 /* of the call: both */
-    double link_us; /* least time: the most bytes that any rank sends or takes, over the link */
+    double link_us;  /* least time: the most bytes that any rank sends or takes, over the link */
+    double net_us;   /* least time: of the network device that has most to send or take */
+    double proxy_us; /* of the proxy that has most to do */
+    struct cost_busy *busy; /* [nranks] */
 };
 
-/* The slots and lines that links between so many ranks have, and what the choice depends on. */
-struct tt_setting cost_setting(int nranks, int nblocks);
+/* The slots and lines that links between so many ranks have, and what the choice depends on.
+ * between, hosts: as in struct cost_call. */
+struct tt_setting cost_setting(int nranks, int nblocks, const struct cost_link *between,
+                               const struct tt_hosts *hosts);
 /* How many bytes a call of float32 with `nbytes` has in the end: a whole number of elements for
  * each of the blocks. */
 size_t cost_count(const struct tt_algorithm *algorithm, int nranks, size_t nbytes);

@@ -1,18 +1,171 @@
-/* Memory of GPUs that the devices use in place. The sender publishes a reference: the address and
- * length of the memory, and the keys with which the receiver's devices may read it. The receiver's
- * devices read it (RDMA READ) into memory of the receiver's GPU, or through the message's slot into
- * memory of the host. Then the receiver releases the message, of which the sender hears at once,
- * because it waits for that. */
+/* Memory of GPUs that the devices use in place. A sender writes from memory of its GPU to memory of
+ * the receiver's, over the queue pair that carries its next message, so the bytes are on their way
+ * before that message is. When the message has come, the device has sent the bytes to the GPU, but
+ * they may not be there yet. A read over the same bus comes behind them: the receiver's device
+ * reads a word of that memory over its loop, a queue pair with itself, before anybody is told of
+ * the message. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
+#include "base/clock.h"
+#include "base/config.h"
 #include "base/log.h"
+#include "base/pause.h"
 #include "transport/rdma/rdma_internal.h"
 
-/* Bytes of a READ. Long messages have several outstanding; shorter ones are divided between the
- * routes. */
-enum { READ_BYTES = 1 << 20, MIN_READ_BYTES = 1 << 16 };
+/* LOOP_DEPTH: what a loop may have outstanding. FLUSH_BYTES: that are read to flush. */
+enum { LOOP_DEPTH = 64, MOST_READS = 16, FLUSH_BYTES = 8 };
+
+/* ---- Loops ---------------------------------------------------------------------------------- */
+
+/* What device and port give a queue pair of their own. */
+static tt_status refuse(struct tt_rdma *rdma, const struct tt_rdma_device *device, const char *what)
+{
+    const int error = errno;
+    rdma->loops_failed = TT_ERR_USAGE;
+    if (!error)
+        return tt_fail(TT_ERR_USAGE, "RDMA device %s cannot flush memory of a GPU: %s",
+                       device->name, what);
+    tt_ignore(tt_fail_errno(error, "RDMA device %s cannot flush memory of a GPU: %s", device->name,
+                            what));
+    return TT_ERR_USAGE;
+}
+
+static int most_reads(const struct tt_rdma *rdma, const struct tt_rdma_device *device)
+{
+    struct ibv_device_attr attributes = {0};
+    if (rdma->verbs->query_device(device->context, &attributes)) return 0;
+    const int out = attributes.max_qp_init_rd_atom, in = attributes.max_qp_rd_atom;
+    const int both = out < in ? out : in;
+    return both < MOST_READS ? both : MOST_READS;
+}
+
+static const struct tt_rdma_port *first_port(const struct tt_rdma *rdma,
+                                             const struct tt_rdma_device *device)
+{
+    int i = 0;
+    while (rdma->ports[i].device != device) i++;
+    return &rdma->ports[i];
+}
+
+static int join_itself(const struct tt_rdma *rdma, struct ibv_qp *qp,
+                       const struct tt_rdma_port *port, int nreads)
+{
+    const int access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    const int error = tt_rdma_init_pair(rdma, qp, port, access);
+    if (error) return error;
+    return tt_rdma_join(rdma, &(struct tt_rdma_joint){.qp = qp,
+                                                      .port = port,
+                                                      .target = &port->gids[0],
+                                                      .qp_number = qp->qp_num,
+                                                      .lid = port->attributes.lid,
+                                                      .mtu = (uint8_t)port->attributes.active_mtu,
+                                                      .ethernet = port->attributes.link_layer ==
+                                                                  IBV_LINK_LAYER_ETHERNET,
+                                                      .nreads = (uint8_t)nreads});
+}
+
+static tt_status open_loop(struct tt_rdma *rdma, struct tt_rdma_device *device)
+{
+    struct tt_rdma_loop *loop = &device->loop;
+    const int nreads = most_reads(rdma, device);
+    errno = 0;
+    if (nreads < 1) return refuse(rdma, device, "it makes or answers no READs");
+    loop->region = rdma->verbs->reg_mr(device->domain, rdma->bounce, TT_RDMA_BOUNCE + FLUSH_BYTES,
+                                       IBV_ACCESS_LOCAL_WRITE);
+    if (!loop->region) return refuse(rdma, device, "it registers no memory (ulimit -l?)");
+    loop->cq = rdma->verbs->create_cq(device->context, LOOP_DEPTH, NULL, NULL, 0);
+    struct ibv_qp_init_attr attributes = {
+        .send_cq = loop->cq,
+        .recv_cq = loop->cq,
+        .qp_type = IBV_QPT_RC,
+        .cap = {.max_send_wr = LOOP_DEPTH, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1},
+    };
+    if (loop->cq) loop->qp = rdma->verbs->create_qp(device->domain, &attributes);
+    if (!loop->qp) return refuse(rdma, device, "it gives no queue pair");
+    errno = join_itself(rdma, loop->qp, first_port(rdma, device), nreads);
+    return errno ? refuse(rdma, device, "its port does not reach itself") : TT_OK;
+}
+
+/* Once: what fails is not tried again. The bounce memory is in shared pages: a fork must not leave
+ * the devices with the child's copy. */
+static tt_status open_loops(struct tt_rdma *rdma)
+{
+    if (rdma->loops_failed)
+        return tt_fail(rdma->loops_failed, "RDMA devices cannot flush memory of a GPU");
+    if (rdma->bounce) return TT_OK;
+    void *memory = mmap(NULL, TT_RDMA_BOUNCE + FLUSH_BYTES, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return tt_fail_errno(errno, "no memory for copies to and from memory of a GPU");
+    rdma->bounce = memory;
+    for (int i = 0; i < rdma->ndevices; i++) TT_TRY(open_loop(rdma, &rdma->devices[i]));
+    return TT_OK;
+}
+
+void tt_rdma_close_loops(struct tt_rdma *rdma)
+{
+    for (int i = 0; i < rdma->ndevices; i++) {
+        struct tt_rdma_loop *loop = &rdma->devices[i].loop;
+        int failed = 0;
+        if (loop->qp) failed |= rdma->verbs->destroy_qp(loop->qp);
+        if (loop->cq) failed |= rdma->verbs->destroy_cq(loop->cq);
+        if (loop->region) failed |= rdma->verbs->dereg_mr(loop->region);
+        if (failed) TT_WARN("RDMA device %s: its loop is still in use", rdma->devices[i].name);
+        *loop = (struct tt_rdma_loop){.cq = NULL};
+    }
+    if (rdma->bounce) munmap(rdma->bounce, TT_RDMA_BOUNCE + FLUSH_BYTES);
+    rdma->bounce = NULL;
+}
+
+static tt_status fail_loop(const struct tt_rdma *rdma, const struct tt_rdma_device *device,
+                           const char *what)
+{
+    return tt_room_fail(rdma->context, TT_ERR_SYSTEM,
+                        "RDMA device %s of this host cannot read and write memory of its GPU: %s; "
+                        "see the kernel's log (dmesg), and try TUTTI_RDMA_GPU=off",
+                        device->name, what);
+}
+
+/* What a loop is to do: with memory of a GPU, and bounce memory at an offset. */
+struct loop_work {
+    enum ibv_wr_opcode opcode;
+    uint64_t gpu;
+    uint32_t key; /* of that memory */
+    size_t offset, nbytes;
+};
+
+static tt_status post(const struct tt_rdma *rdma, struct tt_rdma_device *device,
+                      const struct loop_work *work)
+{
+    struct ibv_sge piece = {.addr = (uintptr_t)rdma->bounce + work->offset,
+                            .length = (uint32_t)work->nbytes,
+                            .lkey = device->loop.region->lkey};
+    struct ibv_send_wr *bad, request = {.sg_list = &piece,
+                                        .num_sge = 1,
+                                        .opcode = work->opcode,
+                                        .send_flags = IBV_SEND_SIGNALED,
+                                        .wr.rdma = {.remote_addr = work->gpu, .rkey = work->key}};
+    if (ibv_post_send(device->loop.qp, &request, &bad))
+        return fail_loop(rdma, device, "its queue pair refuses a request");
+    device->loop.nposted++;
+    return TT_OK;
+}
+
+/* Takes over what has completed. */
+static tt_status poll_loop(const struct tt_rdma *rdma, struct tt_rdma_device *device)
+{
+    struct ibv_wc done[LOOP_DEPTH];
+    const int n = ibv_poll_cq(device->loop.cq, LOOP_DEPTH, done);
+    if (n < 0) return fail_loop(rdma, device, "its completion queue cannot be read");
+    for (int i = 0; i < n; i++)
+        if (done[i].status != IBV_WC_SUCCESS)
+            return fail_loop(rdma, device, rdma->verbs->wc_status_str(done[i].status));
+    device->loop.ncompleted += (uint64_t)n;
+    return TT_OK;
+}
 
 /* ---- Registered memory ---------------------------------------------------------------------- */
 
@@ -30,6 +183,7 @@ static void deregister(struct tt_rdma *rdma, struct tt_rdma_gpu *gpu, int ndevic
 tt_status tt_rdma_take_gpu(struct tt_rdma *rdma, const struct tt_dmabuf *pages,
                            struct tt_rdma_gpu **taken)
 {
+    TT_TRY(open_loops(rdma));
     struct tt_rdma_gpu *gpu = malloc(sizeof *gpu);
     if (!gpu) return tt_fail(TT_ERR_SYSTEM, "out of memory to register memory of a GPU");
     *gpu = (struct tt_rdma_gpu){.base = (uintptr_t)pages->base, .nbytes = pages->nbytes};
@@ -62,166 +216,167 @@ static const struct tt_rdma_gpu *find_gpu(const struct tt_rdma *rdma, const void
     return NULL;
 }
 
-static struct ibv_mr *region_of(const struct tt_rdma_route *route, struct ibv_mr *const *regions)
+static tt_status fail_unknown(const void *data)
+{
+    return tt_fail(TT_ERR_INTERNAL, "the memory of a GPU at %p is not registered", data);
+}
+
+/* ---- Copies --------------------------------------------------------------------------------- */
+
+static tt_status await(const struct tt_rdma *rdma, struct tt_rdma_device *device, uint64_t number)
+{
+    const int64_t deadline_ns = tt_deadline_ns(tt_config_int(TT_CONFIG_NET_TIMEOUT_MS));
+    struct tt_pause pause = {0};
+    for (;;) {
+        TT_TRY(poll_loop(rdma, device));
+        if (device->loop.ncompleted >= number) return TT_OK;
+        if (tt_expired(deadline_ns)) return fail_loop(rdma, device, "nothing completes");
+        tt_pause(&pause);
+    }
+}
+
+static tt_status copy_piece(struct tt_rdma *rdma, bool to_gpu, const struct loop_work *work,
+                            char *host)
+{
+    struct tt_rdma_device *device = &rdma->devices[0];
+    while (device->loop.nposted - device->loop.ncompleted + 2 > LOOP_DEPTH)
+        TT_TRY(await(rdma, device, device->loop.ncompleted + 2));
+    if (to_gpu) memcpy(rdma->bounce, host, work->nbytes);
+    TT_TRY(post(rdma, device, work));
+    if (to_gpu)
+        TT_TRY(post(rdma, device,
+                    &(struct loop_work){.opcode = IBV_WR_RDMA_READ,
+                                        .gpu = work->gpu,
+                                        .key = work->key,
+                                        .offset = TT_RDMA_BOUNCE,
+                                        .nbytes = 1}));
+    TT_TRY(await(rdma, device, device->loop.nposted));
+    if (!to_gpu) memcpy(host, rdma->bounce, work->nbytes);
+    return TT_OK;
+}
+
+tt_status tt_rdma_copy_gpu(struct tt_rdma *rdma, bool to_gpu, void *gpu, void *host, size_t nbytes)
+{
+    const struct tt_rdma_gpu *memory = find_gpu(rdma, gpu, nbytes);
+    if (!memory) return fail_unknown(gpu);
+    for (size_t at = 0; at < nbytes; at += TT_RDMA_BOUNCE) {
+        const size_t left = nbytes - at;
+        const struct loop_work work = {.opcode = to_gpu ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ,
+                                       .gpu = (uintptr_t)gpu + at,
+                                       .key = memory->regions[0]->rkey,
+                                       .nbytes = left < TT_RDMA_BOUNCE ? left : TT_RDMA_BOUNCE};
+        TT_TRY(copy_piece(rdma, to_gpu, &work, (char *)host + at));
+    }
+    return TT_OK;
+}
+
+/* ---- Links ---------------------------------------------------------------------------------- */
+
+static const struct ibv_mr *region_of(const struct tt_rdma_route *route,
+                                      struct ibv_mr *const *regions)
 {
     return regions[route->port->device - route->wire->rdma->devices];
 }
 
-/* ---- Sender --------------------------------------------------------------------------------- */
-
-static bool reaches(const struct tt_link *link, const void *data, size_t nbytes)
+static bool show(struct tt_link *link, const void *data, size_t nbytes, struct tt_gpu_place *place)
 {
-    const struct tt_rdma_link *end = link->end;
-    const struct tt_rdma_wire *wire = end->wire;
+    const struct tt_rdma_link *rx = link->end;
+    const struct tt_rdma_wire *wire = rx->wire;
+    const struct tt_rdma_gpu *gpu = find_gpu(wire->rdma, data, nbytes);
+    if (!gpu || !wire->nroutes || wire->quiet) return false;
+    *place = (struct tt_gpu_place){
+        .address = (uintptr_t)data, .nbytes = nbytes, .nkeys = (uint32_t)wire->nroutes};
     for (int i = 0; i < wire->nroutes; i++)
-        if (!(end->outgoing ? wire->used[i]->reads_in : wire->used[i]->reads_out)) return false;
-    return wire->nroutes && !wire->quiet && find_gpu(wire->rdma, data, nbytes);
+        place->keys[i] = region_of(wire->used[i], gpu->regions)->rkey;
+    return true;
 }
 
-static size_t reference_bytes(const struct tt_rdma_wire *wire)
-{
-    return offsetof(struct tt_rdma_reference, keys) +
-           (size_t)wire->nroutes * sizeof((struct tt_rdma_reference *)0)->keys[0];
-}
-
-static bool publish(struct tt_link *link, const void *data, size_t nbytes, uint64_t signature)
+static bool write_payload(struct tt_link *link, const void *data, size_t nbytes,
+                          const struct tt_gpu_place *place, size_t offset)
 {
     struct tt_rdma_link *tx = link->end;
     const struct tt_rdma_wire *wire = tx->wire;
     const struct tt_rdma_gpu *gpu = find_gpu(wire->rdma, data, nbytes);
-    if (!gpu || !tt_rdma_has_room(tx)) return false;
-    struct tt_rdma_reference reference = {.address = (uintptr_t)data, .nbytes = nbytes};
-    for (int i = 0; i < wire->nroutes; i++)
-        reference.keys[i] = region_of(wire->used[i], gpu->regions)->rkey;
-    memcpy(tt_rdma_payload(tx, true), &reference, reference_bytes(wire));
-    tt_count_more(wire->rdma->context->nbytes_direct, nbytes);
-    tt_rdma_publish_reference(tx, reference_bytes(wire), signature);
-    return true;
-}
-
-/* ---- Receiver ------------------------------------------------------------------------------- */
-
-bool tt_rdma_take_reference(struct tt_rdma_link *rx, const struct tt_rdma_header *header)
-{
-    const struct tt_rdma_wire *wire = rx->wire;
-    struct tt_rdma_reference from = {0};
-    if ((header->nbytes & ~TT_RDMA_REFERENCE) != reference_bytes(wire)) return false;
-    for (int i = 0; i < wire->nroutes; i++)
-        if (!wire->used[i]->reads_out) return false;
-    memcpy(&from, tt_rdma_payload(rx, false), reference_bytes(wire));
-    if (from.nbytes > SIZE_MAX - from.address) return false;
-    rx->reading = (struct tt_rdma_reading){.from = from};
-    return true;
-}
-
-/* Begins to read for a caller who wants the bytes from offset on at `to`, or goes on. */
-static tt_status begin(struct tt_rdma_link *rx, void *to, size_t offset)
-{
-    struct tt_rdma_reading *reading = &rx->reading;
-    if (reading->to == to && reading->offset == offset) return TT_OK;
-    TT_TRY(tt_rdma_poll_all(rx->wire));
-    if (rx->nreads) return TT_IN_PROGRESS; /* for another place */
-    reading->to = to;
-    reading->offset = offset;
-    reading->asked = reading->copied = 0;
-    return TT_OK;
-}
-
-static bool post_read(struct tt_rdma_link *rx, int k, const struct ibv_sge *piece)
-{
-    struct tt_rdma_route *route = rx->wire->used[k];
-    const struct tt_rdma_reading *reading = &rx->reading;
+    if (!gpu || place->nkeys != (uint32_t)wire->nroutes || offset > place->nbytes ||
+        nbytes > place->nbytes - offset)
+        return false;
+    struct tt_rdma_route *route = tt_rdma_route_of(wire, tx->next);
+    struct ibv_sge piece = {.addr = (uintptr_t)data,
+                            .length = (uint32_t)nbytes,
+                            .lkey = region_of(route, gpu->regions)->lkey};
     struct ibv_send_wr request = {
-        .wr_id = tt_rdma_work_id(TT_RDMA_READ, rx->channel, 0),
-        .sg_list = (struct ibv_sge *)(uintptr_t)piece,
+        .wr_id = tt_rdma_work_id(TT_RDMA_PAYLOAD, tx->channel, 0),
+        .sg_list = &piece,
         .num_sge = 1,
-        .opcode = IBV_WR_RDMA_READ,
+        .opcode = IBV_WR_RDMA_WRITE,
         .send_flags = IBV_SEND_SIGNALED,
-        .wr.rdma = {.remote_addr = reading->from.address + reading->offset + reading->asked,
-                    .rkey = reading->from.keys[k]}};
+        .wr.rdma = {.remote_addr = place->address + offset,
+                    .rkey = place->keys[tx->next % (uint64_t)wire->nroutes]}};
     if (!tt_rdma_post(route, &request)) return false;
-    route->nreads++;
-    rx->nreads++;
+    tt_count_more(wire->rdma->context->nbytes_direct, nbytes);
     return true;
 }
 
-/* Posts READs of the bytes that were not asked for, up to `end`, as many as the routes may have
- * outstanding. at: where the first of these bytes goes, in memory with these regions. */
-static void ask(struct tt_rdma_link *rx, uint64_t at, struct ibv_mr *const *regions, uint64_t end)
+/* The device of the wire's route; NULL: an earlier route has it, too. */
+static struct tt_rdma_device *device_of(const struct tt_rdma_wire *wire, int route)
 {
-    struct tt_rdma_wire *wire = rx->wire;
-    struct tt_rdma_reading *reading = &rx->reading;
-    const uint64_t nroutes = (uint64_t)wire->nroutes, share = (end - reading->copied) / nroutes + 1;
-    const uint64_t most = share > READ_BYTES       ? READ_BYTES
-                          : share < MIN_READ_BYTES ? MIN_READ_BYTES
-                                                   : share;
-    for (int nfull = 0; reading->asked < end && nfull < wire->nroutes;) {
-        const int k = (int)(wire->read_route++ % nroutes);
-        const struct tt_rdma_route *route = wire->used[k];
-        if (route->nreads == route->reads_out) {
-            nfull++;
-            continue;
-        }
-        const uint64_t left = end - reading->asked, nbytes = left < most ? left : most;
-        const struct ibv_sge piece = {
-            .addr = at, .length = (uint32_t)nbytes, .lkey = region_of(route, regions)->lkey};
-        if (!post_read(rx, k, &piece)) return;
-        nfull = 0;
-        at += nbytes;
-        reading->asked += nbytes;
-    }
+    struct tt_rdma_device *device = wire->used[route]->port->device;
+    for (int i = 0; i < route; i++)
+        if (wire->used[i]->port->device == device) return NULL;
+    return device;
 }
 
-/* TT_OK: all bytes up to `end` have come. A peer that is gone, or is about to, answers no READ. */
-static tt_status await(const struct tt_rdma_link *rx, uint64_t end)
+/* Messages up to the first one that has not come. */
+static uint64_t count_come(const struct tt_rdma_link *rx)
 {
-    const struct tt_rdma_wire *wire = rx->wire;
-    if (wire->failed) return wire->failed;
-    if (rx->reading.asked == end && !rx->nreads && !wire->read_failed) return TT_OK;
-    return wire->lost ? tt_rdma_missed(wire) : TT_IN_PROGRESS;
+    const uint64_t nslots = rx->wire->rdma->nslots;
+    uint64_t n = rx->next;
+    while (n - rx->next < nslots && rx->slots >> n % nslots & 1) n++;
+    return n;
 }
 
-tt_status tt_rdma_fetch_reference(struct tt_rdma_link *rx, void *to, size_t offset, size_t nbytes)
+/* Posts a READ at each device, for all messages that have come. TT_IN_PROGRESS: a loop is full. */
+static tt_status ask(struct tt_rdma_link *rx, const void *data, const struct tt_rdma_gpu *gpu)
 {
     const struct tt_rdma_wire *wire = rx->wire;
-    struct tt_rdma_reading *reading = &rx->reading;
-    const size_t slot_bytes = rx->link.slot_bytes;
-    if (!nbytes) return TT_OK;
-    if (offset > reading->from.nbytes || nbytes > reading->from.nbytes - offset)
-        return tt_fail(TT_ERR_INTERNAL, "bytes %zu to %zu of a message of %zu bytes are fetched",
-                       offset, offset + nbytes, (size_t)reading->from.nbytes);
-    TT_AWAIT(begin(rx, to, offset));
-    char *slot = tt_rdma_payload(rx, false);
-    while (reading->copied < nbytes) {
-        const size_t left = nbytes - (size_t)reading->copied;
-        const uint64_t end = reading->copied + (left < slot_bytes ? left : slot_bytes);
-        TT_TRY(tt_rdma_poll_all(rx->wire));
-        ask(rx, (uintptr_t)slot + reading->asked - reading->copied, wire->regions, end);
-        TT_AWAIT(await(rx, end));
-        memcpy((char *)to + reading->copied, slot, (size_t)(end - reading->copied));
-        reading->copied = end;
+    const struct tt_rdma *rdma = wire->rdma;
+    for (int i = 0; i < wire->nroutes; i++) {
+        struct tt_rdma_device *device = wire->used[i]->port->device;
+        TT_TRY(poll_loop(rdma, device));
+        if (device->loop.nposted - device->loop.ncompleted == LOOP_DEPTH) return TT_IN_PROGRESS;
     }
-    reading->to = NULL; /* the same place may be asked for again */
+    for (int i = 0; i < wire->nroutes; i++) {
+        struct tt_rdma_device *device = device_of(wire, i);
+        if (!device) continue;
+        TT_TRY(post(rdma, device,
+                    &(struct loop_work){.opcode = IBV_WR_RDMA_READ,
+                                        .gpu = (uintptr_t)data,
+                                        .key = region_of(wire->used[i], gpu->regions)->rkey,
+                                        .offset = TT_RDMA_BOUNCE,
+                                        .nbytes = FLUSH_BYTES}));
+        rx->flushed.awaited[device - rdma->devices] = device->loop.nposted;
+    }
+    rx->flushed.asked = count_come(rx);
     return TT_OK;
 }
 
-static tt_status fetch(struct tt_link *link, void *to)
+static tt_status flush(struct tt_link *link, const void *data)
 {
     struct tt_rdma_link *rx = link->end;
-    const struct tt_rdma *rdma = rx->wire->rdma;
-    struct tt_message message;
-    TT_AWAIT(tt_rdma_peek(link, &message));
-    if (!message.data && !message.nbytes) return TT_OK;
-    const struct tt_rdma_gpu *gpu = find_gpu(rdma, to, message.nbytes);
-    if (message.data || !gpu)
-        return tt_fail(TT_ERR_INTERNAL, "a message of rank %d cannot be moved to a GPU: %s",
-                       rx->wire->peer,
-                       message.data ? "it came to memory of the host"
-                                    : "its devices do not use that memory of the GPU");
-    TT_AWAIT(begin(rx, to, 0));
-    TT_TRY(tt_rdma_poll_all(rx->wire));
-    ask(rx, (uintptr_t)to + rx->reading.asked, gpu->regions, message.nbytes);
-    return await(rx, message.nbytes);
+    const struct tt_rdma_wire *wire = rx->wire;
+    struct tt_rdma_flushed *flushed = &rx->flushed;
+    if (flushed->done > rx->next) return TT_OK;
+    const struct tt_rdma_gpu *gpu = find_gpu(wire->rdma, data, FLUSH_BYTES);
+    if (!gpu) return fail_unknown(data);
+    if (flushed->asked <= rx->next) TT_AWAIT(ask(rx, data, gpu));
+    for (int i = 0; i < wire->nroutes; i++) {
+        struct tt_rdma_device *device = wire->used[i]->port->device;
+        TT_TRY(poll_loop(wire->rdma, device));
+        if (device->loop.ncompleted < flushed->awaited[device - wire->rdma->devices])
+            return TT_IN_PROGRESS;
+    }
+    flushed->done = flushed->asked;
+    return TT_OK;
 }
 
-const struct tt_gpu_ops tt_rdma_gpus = {.reaches = reaches, .publish = publish, .fetch = fetch};
+const struct tt_gpu_ops tt_rdma_gpus = {.show = show, .write = write_payload, .flush = flush};

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Kernels that reach ranks of other hosts over RDMA devices: ranks on virtual GPUs, each with a device of its own. suite.sh runs the parts calls
 # and dmabuf in a virtual machine; ends takes half a minute there, more some minutes. The same scenes run over TCP in tests/device (bridges.sh, bridge_graphs.sh).
-#   bridges.sh BUILD calls|dmabuf|ends|more
+#   bridges.sh BUILD calls|dmabuf|dmabuf_more|ends|more
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../../device/start_ranks.sh"
@@ -41,6 +41,17 @@ in_gpu() {
         fail "rank $1 copies what it sends: $(cat "$folder/$1")"
 }
 
+# refused_at HOW RANK|all: the devices take no memory of GPUs (off), or none after so many pieces.
+refused_at() {
+    local rank n
+    refused=$1:$2 right ab device_dmabuf_rank 1 36 4
+    for rank in 0 1; do
+        n=$(grep -c 'goes through memory of the host: ' "$folder/$rank")
+        [ "$n" -eq "$([[ $2 = all || $2 = "$rank" ]] && echo 1 || echo 0)" ] ||
+            fail "memory of GPUs refused $1 at $2: rank $rank says so $n times: $(cat "$folder/$rank")"
+    done
+}
+
 # As much as the slots of GPUs take, over links whose slots are few.
 leave() { # HOSTS PROGRAM ARGUMENTS...
     TUTTI_SLOTS=2 TUTTI_SLOT_BYTES=8K right "$@"
@@ -59,21 +70,15 @@ dmabuf) # slots in memory of GPUs
     TUTTI_SLOT_BYTES=1K TUTTI_DEVICE_SLOTS=2 right aab device_dmabuf_rank 2 35 3
     right ab device_dmabuf_bridge_rank bytes
     for rank in 0 1; do in_gpu $rank; done
+    refused_at off all
+    refused_at 1 0 # the first piece after the one that is tried
+    ;;
+dmabuf_more)
+    export TUTTI_LOG=INFO
     leave abc device_dmabuf_bridge_rank ends
     grep -q "pinned, and [0-9.]* MiB of the GPU, for slots that RDMA devices use" "$folder/0" || fail "rank 0 does not say where its slots are: $(cat "$folder/0")"
-    # Devices that take no memory of GPUs, or none after the first pieces; at one of the two ranks, or at both.
-    for how in off 1 2; do
-        for whose in 0 1 all; do
-            refused=$how:$whose right ab device_dmabuf_rank 1 36 4
-            for rank in 0 1; do
-                n=$(grep -c 'goes through memory of the host: ' "$folder/$rank")
-                if [ "$whose" = all ] || [ "$whose" = "$rank" ]; then
-                    [ "$n" -eq 1 ] || fail "memory of GPUs refused $how by $whose: rank $rank says so $n times: $(cat "$folder/$rank")"
-                else
-                    [ "$n" -eq 0 ] || fail "memory of GPUs refused $how by $whose: rank $rank says so: $(cat "$folder/$rank")"
-                fi
-            done
-        done
+    for how in off 1; do
+        for whose in 0 1 all; do refused_at $how $whose; done
     done
     TUTTI_RDMA_GPU=off right ab device_dmabuf_bridge_rank bytes
     grep -q 'direct 0$' "$folder/0" || fail "TUTTI_RDMA_GPU=off changes nothing: $(cat "$folder/0")"

@@ -64,10 +64,10 @@ static bool open_end(int rank, int at)
                             in_gpu);
 }
 
-static bool open_all(bool first_in_gpu, bool second_in_gpu)
+static bool open_over(size_t link_bytes, bool first_in_gpu, bool second_in_gpu)
 {
     memset(&all, 0, sizeof all);
-    if (!fake_open(&all.pair, LINK_BYTES)) return false;
+    if (!fake_open(&all.pair, link_bytes)) return false;
     all.in_gpu[0] = first_in_gpu;
     all.in_gpu[1] = second_in_gpu;
     for (int r = 0; r < 2; r++) {
@@ -78,6 +78,11 @@ static bool open_all(bool first_in_gpu, bool second_in_gpu)
             if (!open_end(r, i)) return false;
     }
     return true;
+}
+
+static bool open_all(bool first_in_gpu, bool second_in_gpu)
+{
+    return open_over(LINK_BYTES, first_in_gpu, second_in_gpu);
 }
 
 static void end_rank(int rank)
@@ -210,9 +215,8 @@ TEST(rdma_fake_gpu, payload_goes_from_gpu_to_gpu_and_through_no_slot_of_the_host
 }
 
 /* As where one of the two ranks could not register memory after all. */
-static void exchange_with_host(bool first_in_gpu)
+static void exchange_copied(void)
 {
-    REQUIRE(open_all(first_in_gpu, !first_in_gpu));
     exchange(60);
     for (int r = 0; r < 2; r++) {
         CHECK_EQ(direct(r), 0);
@@ -223,8 +227,17 @@ static void exchange_with_host(bool first_in_gpu)
 
 TEST(rdma_fake_gpu, a_device_copies_where_only_one_end_is_in_memory_of_a_gpu)
 {
-    exchange_with_host(true);
-    exchange_with_host(false);
+    REQUIRE(open_all(true, false));
+    exchange_copied();
+    REQUIRE(open_all(false, true));
+    exchange_copied();
+}
+
+/* As over TCP, where two ranks find no RDMA after all. Here no frame can say where slots are. */
+TEST(rdma_fake_gpu, devices_copy_where_the_link_cannot_write_to_the_peers_memory)
+{
+    REQUIRE(open_over(FRAME_BYTES + PLACE_BYTES - 1, true, true));
+    exchange_copied();
 }
 
 TEST(rdma_fake_gpu, a_kernel_hears_of_a_message_only_when_it_is_flushed)

@@ -62,8 +62,8 @@ TEST(rdma_gpu_failures, memory_that_may_not_be_read_is_said)
     REQUIRE(gpus_open(&gpus, NULL, NULL));
     dmabuf_verbs_break(gpus.of[0].base);
     REQUIRE(!gpus_publish(&gpus, &some));
-    check_failure(&gpus, (const char *const[]){"rank 1 (host ",
-                                               "cannot read the memory of its GPU", NULL});
+    check_failure(
+        &gpus, (const char *const[]){"rank 1 (host ", "cannot read the memory of its GPU", NULL});
     gpus_close(&gpus);
 }
 

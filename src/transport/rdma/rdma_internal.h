@@ -81,6 +81,11 @@ struct tt_rdma {
 
 enum { TT_RDMA_BOUNCE = 1 << 17 };
 
+/* Handles the devices' asynchronous events; a failure fails the fabric. */
+TT_NODISCARD tt_status tt_rdma_events(struct tt_rdma *rdma);
+
+/* ---- Queue pairs (rdma_pair.c) -------------------------------------------------------------- */
+
 /* What a queue pair is connected to. */
 struct tt_rdma_joint {
     struct ibv_qp *qp;
@@ -99,9 +104,6 @@ int tt_rdma_join(const struct tt_rdma *rdma, const struct tt_rdma_joint *joint);
 int tt_rdma_init_pair(const struct tt_rdma *rdma, struct ibv_qp *qp,
                       const struct tt_rdma_port *port, int access);
 
-/* Handles the devices' asynchronous events; a failure fails the fabric. */
-TT_NODISCARD tt_status tt_rdma_events(struct tt_rdma *rdma);
-
 /* ---- Memory (rdma_memory.c) ----------------------------------------------------------------- */
 
 /* The registration of the window that holds [data, data + nbytes), registered now if need be; NULL:
@@ -114,6 +116,22 @@ void tt_rdma_memory_fini(struct tt_rdma *rdma);
 TT_NODISCARD tt_status tt_rdma_register_dmabuf(struct tt_rdma *rdma, int device,
                                                const struct tt_dmabuf *memory,
                                                struct ibv_mr **region);
+
+/* ---- Loops, and memory of GPUs (rdma_loop.c) ------------------------------------------------- */
+
+/* The registered memory that holds [data, data + nbytes); NULL: none. */
+const struct tt_rdma_gpu *tt_rdma_find_gpu(const struct tt_rdma *rdma, const void *data,
+                                           size_t nbytes);
+/* Posts a READ of such memory by the device's loop, which has completed so much as it has posted
+ * now when all that the device had written there before is there. TT_IN_PROGRESS: the loop is full.
+ */
+TT_NODISCARD tt_status tt_rdma_begin_flush(const struct tt_rdma *rdma,
+                                           struct tt_rdma_device *device,
+                                           const struct tt_rdma_gpu *gpu);
+/* Takes over what the loop has completed. */
+TT_NODISCARD tt_status tt_rdma_poll_loop(const struct tt_rdma *rdma, struct tt_rdma_device *device);
+/* Destroys the loops of all devices. */
+void tt_rdma_close_loops(struct tt_rdma *rdma);
 
 /* ---- Wires (rdma_wire.c) -------------------------------------------------------------------- */
 
@@ -233,10 +251,9 @@ bool tt_rdma_post(struct tt_rdma_route *route, struct ibv_send_wr *request);
 /* The route that carries a message. */
 struct tt_rdma_route *tt_rdma_route_of(const struct tt_rdma_wire *wire, uint64_t number);
 
-/* ---- Memory of GPUs (rdma_gpu.c) ------------------------------------------------------------ */
+/* ---- Links with memory of GPUs (rdma_gpu.c)
+ * ------------------------------------------------------------ */
 
-/* Destroys the loops of all devices. */
-void tt_rdma_close_loops(struct tt_rdma *rdma);
 extern const struct tt_gpu_ops tt_rdma_gpus;
 
 /* ---- Failures (rdma_error.c) ---------------------------------------------------------------- */

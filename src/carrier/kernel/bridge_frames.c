@@ -7,6 +7,12 @@
 /* Frames of a rank that are taken at once at most: then the others'. */
 enum { MOST_TAKEN = 16 };
 
+struct tt_bridge_end *tt_bridge_end_of(const struct tt_bridge_peer *peer, int channel,
+                                       bool outgoing)
+{
+    return &peer->ends[2 * channel + outgoing];
+}
+
 void tt_bridge_store_tail(const struct tt_bridges *bridges, const struct tt_bridge_end *end)
 {
     const uint32_t tail = end->has_credit ? end->told : 0 - bridges->shape.nslots;

@@ -85,10 +85,7 @@ uint32_t tt_bridge_unsent(const struct tt_bridges *bridges, const struct tt_brid
 /* A peer that has said its end, or is gone, needs nothing any more. */
 bool tt_bridge_needs_nothing(const struct tt_bridges *bridges, const struct tt_bridge_peer *peer);
 
-static inline struct tt_bridge_end *tt_bridge_end_of(const struct tt_bridge_peer *peer, int channel,
-                                                     bool outgoing)
-{
-    return &peer->ends[2 * channel + outgoing];
-}
+struct tt_bridge_end *tt_bridge_end_of(const struct tt_bridge_peer *peer, int channel,
+                                       bool outgoing);
 
 #endif

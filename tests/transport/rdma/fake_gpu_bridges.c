@@ -332,6 +332,31 @@ TEST(rdma_fake_gpu, a_frame_of_a_message_in_memory_of_a_gpu_that_is_not_there_is
     close_all();
 }
 
+/* What the peer shows is data from outside. */
+TEST(rdma_fake_gpu, a_place_that_is_not_what_it_should_be_is_not_written_to)
+{
+    struct tt_gpu_place place;
+    REQUIRE(open_all(true, true));
+    struct tt_link *tx = tt_rdma_tx(all.pair.ranks[0].wire, 0);
+    struct tt_link *rx = tt_rdma_rx(all.pair.ranks[1].wire, 0);
+    const char *from = all.gpus[0].base;
+    REQUIRE(rx->ops->gpus->show(rx, all.gpus[1].base, 1000, &place));
+    CHECK(place.address == (uintptr_t)all.gpus[1].base && place.nbytes == 1000);
+    REQUIRE(tx->ops->slot(tx, 8) != NULL);
+    CHECK(!tx->ops->gpus->write(tx, from, 1001, &place, 0));
+    CHECK(!tx->ops->gpus->write(tx, from, 1, &place, 1000));
+    CHECK(!tx->ops->gpus->write(tx, from, 1, &place, SIZE_MAX));
+    CHECK(!tx->ops->gpus->write(tx, from + GPU_BYTES, 1, &place, 0));
+    for (uint32_t nkeys = 0; nkeys < 10; nkeys += 2) {
+        place.nkeys = nkeys;
+        CHECK(!tx->ops->gpus->write(tx, from, 1, &place, 0));
+    }
+    place.nkeys = 1;
+    CHECK(tx->ops->gpus->write(tx, from, 1000, &place, 0));
+    tx->ops->publish(tx, 8, 1);
+    close_all();
+}
+
 TEST(rdma_fake_gpu, a_device_that_never_takes_memory_of_a_gpu_is_asked_once)
 {
     struct fake_gpu gpu;

@@ -84,30 +84,6 @@ TEST(rdma_gpu_failures, a_flush_that_fails_fails_the_fabric)
 
 /* ---- Bad input ------------------------------------------------------------------------------ */
 
-/* What the peer shows is data from outside. */
-TEST(rdma_gpu_failures, a_place_that_is_not_what_it_should_be_is_not_written_to)
-{
-    if (pair_unable()) SKIP(pair_unable());
-    struct gpus gpus;
-    struct tt_gpu_place place;
-    REQUIRE(gpus_open(&gpus, NULL, NULL));
-    struct tt_link *tx = tt_rdma_tx(gpus.pair.wires[0], 0), *rx = tt_rdma_rx(gpus.pair.wires[1], 0);
-    REQUIRE(rx->ops->gpus->show(rx, gpus.of[1].base, 1000, &place));
-    REQUIRE(tx->ops->slot(tx, 8) != NULL);
-    CHECK(!tx->ops->gpus->write(tx, gpus.of[0].base, 1001, &place, 0));
-    CHECK(!tx->ops->gpus->write(tx, gpus.of[0].base, 1, &place, 1000));
-    CHECK(!tx->ops->gpus->write(tx, gpus.of[0].base, 1, &place, SIZE_MAX));
-    for (uint32_t nkeys = 0; nkeys < 10; nkeys += 2) {
-        place.nkeys = nkeys;
-        CHECK(!tx->ops->gpus->write(tx, gpus.of[0].base, 1, &place, 0));
-    }
-    place.nkeys = 1;
-    CHECK(!tx->ops->gpus->write(tx, gpus.of[0].base + GPU_BYTES, 1, &place, 0));
-    CHECK(tx->ops->gpus->write(tx, gpus.of[0].base, 1000, &place, 0));
-    tx->ops->publish(tx, 8, 1);
-    gpus_close(&gpus);
-}
-
 TEST(rdma_gpu_failures, memory_that_is_not_registered_is_not_flushed)
 {
     if (pair_unable()) SKIP(pair_unable());

@@ -100,6 +100,15 @@ static bool wants_gpu(const struct tt_comm_core *comm)
     return tt_config_int(TT_CONFIG_RDMA_GPU) && wires && tt_wires_may_use_gpus(wires);
 }
 
+/* GPUs, one bit each, whose memory this process's devices never take: that is tried, and logged,
+ * for the first communicator only. */
+static _Atomic uint64_t never;
+
+static uint64_t bit_of(const struct tt_comm_core *comm)
+{
+    return comm->gpu < 64 ? (uint64_t)1 << comm->gpu : 0;
+}
+
 /* From now on all slots are memory of the host. */
 static void refuse(struct tt_ends *ends)
 {
@@ -117,7 +126,15 @@ tt_status tt_ends_create(struct tt_ends **out, struct tt_comm_core *comm)
     ends->comm = comm;
     *out = ends;
     if (!wants_gpu(comm)) return TT_OK;
-    if (make_slots(comm, TRIED_BYTES, &tried)) {
+    if (atomic_load(&never) & bit_of(comm)) {
+        snprintf(ends->why, sizeof ends->why,
+                 "RDMA devices do not use memory of GPU %d, as the log of this process says",
+                 comm->gpu);
+        return TT_OK;
+    }
+    const tt_status status = make_slots(comm, TRIED_BYTES, &tried);
+    if (status) {
+        if (status == TT_ERR_USAGE) atomic_fetch_or(&never, bit_of(comm));
         refuse(ends);
         return TT_OK;
     }
@@ -200,15 +217,14 @@ void tt_ends_describe(const struct tt_ends *ends, char *text, size_t size)
 {
     const size_t in_gpu = atomic_load_explicit(&ends->gpu_bytes, memory_order_relaxed);
     const bool may = tt_ends_may_be_in_gpu(ends);
-    char slots[TT_ERROR_TEXT + 64] = "";
+    char slots[96] = "";
     if (may || in_gpu)
         snprintf(slots, sizeof slots, ", and %.1f MiB of the GPU, for slots that RDMA devices use",
                  (double)in_gpu / (1 << 20));
-    else if (ends->why[0])
-        snprintf(slots, sizeof slots, ", their slots with them: %s", ends->why);
-    snprintf(text, size, "; its %sbridges to other hosts have %.1f MiB, pinned%s",
+    snprintf(text, size, "; its %sbridges to other hosts have %.1f MiB, pinned%s%s%s",
              ends->comm->fabric->mixed.is_mixed ? "relays to ranks without a GPU and " : "",
-             (double)tt_ends_bytes(ends) / (1 << 20), slots);
+             (double)tt_ends_bytes(ends) / (1 << 20), slots,
+             !may && ends->why[0] ? ", with slots of the host: " : "", may ? "" : ends->why);
 }
 
 /* ---- The end -------------------------------------------------------------------------------- */

@@ -50,6 +50,7 @@ X(RDMA_GID_INDEX,       "TUTTI_RDMA_GID_INDEX",      "NCCL_IB_GID_INDEX",    INT
 X(RDMA_SERVICE_LEVEL,   "TUTTI_RDMA_SERVICE_LEVEL",  "NCCL_IB_SL",           INT,     "0",     "RDMA service level, 0 to 15.")
 X(RDMA_TRAFFIC_CLASS,   "TUTTI_RDMA_TRAFFIC_CLASS",  "NCCL_IB_TC",           INT,     "0",     "RDMA traffic class (RoCE: DSCP and ECN), 0 to 255.")
 X(RDMA_TIMEOUT,         "TUTTI_RDMA_TIMEOUT",        "NCCL_IB_TIMEOUT",      INT,     "14",    "RDMA acknowledgement timeout, 4.096 us times 2 to this power, 1 to 31.")
+X(RDMA_GPU,             "TUTTI_RDMA_GPU",            "NCCL_DMABUF_ENABLE,NCCL_NET_GDR_LEVEL", BOOL,    "1",     "RDMA devices move what kernels send to other hosts from memory of one GPU to that of the other, where devices and drivers of both ranks can (dma-buf); off on either: through memory of the host.")
 X(RDMA_RETRIES,         "TUTTI_RDMA_RETRIES",        "NCCL_IB_RETRY_CNT",    INT,     "6",     "How often RDMA sends again before a connection counts as broken, 0 to 6 (7 would be for ever).")
 SECURITY(JOB_KEY,       "TUTTI_JOB_KEY",             "",                     STRING,  "",      "Secret of a job started from the environment or tcp://: 64 hex digits, the same on all ranks.")
 X(INIT_METHOD,          "TUTTI_INIT_METHOD",         "NCCL_COMM_ID",         STRING,  "env://", "How ranks find each other: env://, tcp://host:port or file:///path.")

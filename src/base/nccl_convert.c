@@ -295,6 +295,22 @@ static bool convert_devices(struct tt_nccl_setting *setting)
     return true;
 }
 
+static bool convert_gpu_access(struct tt_nccl_setting *setting)
+{
+    static const char *const levels[] = {"LOC", "PIX", "PXB", "PXN", "P2C", "PHB", "SYS"};
+    const char *level = tt_nccl_value(TT_NCCL_NET_GDR_LEVEL);
+    long long number, on;
+    bool known = level && parse_whole(level, &number), off = known && number == 0;
+    for (size_t i = 0; level && i < sizeof levels / sizeof *levels; i++)
+        if (!strcasecmp(level, levels[i])) known = true, off = i == 0;
+    if (level && !known) (void)refuse(TT_NCCL_NET_GDR_LEVEL, "LOC, PIX, PXB, PHB or SYS");
+    if (off) {
+        add_source(setting, TT_NCCL_NET_GDR_LEVEL);
+        return put(setting, "0");
+    }
+    return take_number(setting, TT_NCCL_DMABUF_ENABLE, 0, 1, &on) && put(setting, "%lld", on);
+}
+
 static bool convert_encryption(struct tt_nccl_setting *setting)
 {
     if (!tt_nccl_value(TT_NCCL_PSK)) return false;
@@ -345,6 +361,7 @@ static bool (*const converters[TT_CONFIG_COUNT])(struct tt_nccl_setting *) = {
     [TT_CONFIG_SOCKET_FAMILY] = convert_family,
     [TT_CONFIG_SOCKETS] = convert_sockets,
     [TT_CONFIG_RDMA_DEVICE] = convert_devices,
+    [TT_CONFIG_RDMA_GPU] = convert_gpu_access,
     [TT_CONFIG_ENCRYPT] = convert_encryption,
     [TT_CONFIG_INIT_METHOD] = convert_meeting_point,
 };

@@ -45,7 +45,7 @@ static tt_status open_locked(int gpu, struct tt_context **out)
     context->cu = tt_cuda_load();
     context->gpu = gpu;
     context->device = device;
-    context->writes = tt_context_ask_writes(context->cu, device);
+    context->exports = tt_context_ask_exports(context->cu, device);
     const tt_status status = retain(context);
     if (status) {
         free(context);

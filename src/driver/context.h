@@ -102,18 +102,10 @@ bool tt_context_let_go(struct tt_context *context);
  * its byte 0 is that at *base, an address of the GPU; it has *exported bytes. The pages stay
  * allocated as long as a descriptor or a device has them, also after their memory was freed.
  * ARGUMENT: the range is not in one allocation of device memory of the context's GPU, or the driver
- * does not export this memory. USAGE: nor any other, or work on the GPU could not be made to see
- * what other devices write there. The text says why. */
+ * does not export this memory. USAGE: nor any other. The text says why. What other devices write
+ * there the GPU sees once they have read there afterwards. */
 TT_NODISCARD tt_status tt_context_export(struct tt_context *context, const void *memory,
                                          size_t nbytes, int *fd, char **base, size_t *exported);
-/* Whether the GPU itself orders what other devices write to exported memory before later work of
- * streams. No call of the driver. */
-bool tt_context_orders_writes(const struct tt_context *context);
-/* What other devices have written to exported memory of the GPU, as far as the host knows of it by
- * now, is seen by work that streams begin from now on. Does nothing where the GPU orders these
- * writes itself. USAGE: the GPU can export nothing, because nobody could flush. */
-TT_NODISCARD tt_status tt_context_flush_writes(struct tt_context *context);
-
 /* A stream: the user's CUstream as an opaque pointer (NULL: the legacy default stream; 2: that of
  * the thread), or one made here, which does not wait for the legacy stream. */
 TT_NODISCARD tt_status tt_context_stream_create(struct tt_context *context, void **stream);

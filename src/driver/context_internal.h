@@ -10,13 +10,6 @@ enum { TT_MOST_EVENTS = 16 };
 
 struct tt_held;
 
-/* What the driver says of other devices that write to the GPU's memory; 0 where it says nothing. */
-struct tt_foreign_writes {
-    int exports; /* CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED */
-    int order;   /* CUGPUDirectRDMAWritesOrdering */
-    int flushes; /* bits of CUflushGPUDirectRDMAWritesOptions */
-};
-
 /* Freed with its last user. */
 struct tt_context {
     _Atomic bool is_reset; /* tt_context_is_reset */
@@ -24,7 +17,7 @@ struct tt_context {
     const struct tt_cuda *cu;
     int gpu;
     CUdevice device;
-    struct tt_foreign_writes writes;
+    bool exports; /* the driver exports memory of the GPU as a dma-buf */
     /* guarded by the lock of context.c */
     int nusers, nholders; /* opens and holds that are not closed and dropped */
     struct tt_context *next;
@@ -52,7 +45,8 @@ TT_NODISCARD tt_status tt_context_enter_aside(struct tt_context *context,
                                               CUstreamCaptureMode *mode);
 void tt_context_leave_aside(struct tt_context *context, CUstreamCaptureMode mode);
 
-struct tt_foreign_writes tt_context_ask_writes(const struct tt_cuda *cu, CUdevice device);
+/* Whether the driver exports memory of the GPU as a dma-buf. */
+bool tt_context_ask_exports(const struct tt_cuda *cu, CUdevice device);
 
 /* In the context: cuMemAlloc has failed. Returns TT_ERR_SYSTEM where there is no memory. */
 tt_status tt_context_fail_allocation(struct tt_context *context, CUresult result, size_t nbytes);

@@ -1,8 +1,4 @@
-/* Memory of GPUs that other devices use in place: its pages as a dma-buf, and how work on the GPU
- * comes to see what those devices write.
- *
- * A GPU says whether its own work sees such writes in their order (WRITES_ORDERING at least OWNER).
- * Where it does not, the host flushes them once it knows of them. */
+/* Memory of GPUs that other devices use in place: its pages as a dma-buf. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -12,41 +8,15 @@
 #include "driver/context_internal.h"
 #include "driver/driver.h"
 
-static int ask(const struct tt_cuda *cu, CUdevice device, CUdevice_attribute which)
+bool tt_context_ask_exports(const struct tt_cuda *cu, CUdevice device)
 {
     int value;
-    return cu->DeviceGetAttribute(&value, which, device) == CUDA_SUCCESS ? value : 0;
-}
-
-struct tt_foreign_writes tt_context_ask_writes(const struct tt_cuda *cu, CUdevice device)
-{
-    return (struct tt_foreign_writes){
-        .exports = ask(cu, device, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED),
-        .order = ask(cu, device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING),
-        .flushes = ask(cu, device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS)};
-}
-
-bool tt_context_orders_writes(const struct tt_context *context)
-{
-    return context->writes.order >= CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
+    return cu->DeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, device) ==
+               CUDA_SUCCESS &&
+           value;
 }
 
 /* ---- What can be exported -------------------------------------------------------------------- */
-
-static tt_status check_flush(const struct tt_context *context)
-{
-    const bool offered = context->writes.flushes & CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST;
-    if (tt_context_orders_writes(context) || (offered && context->cu->FlushGPUDirectRDMAWrites))
-        return TT_OK;
-    return tt_fail(TT_ERR_USAGE,
-                   "work on GPU %d could not be made to see what other devices write to its "
-                   "memory: the GPU does not order these writes "
-                   "(GPU_DIRECT_RDMA_WRITES_ORDERING is %d), and %s",
-                   context->gpu, context->writes.order,
-                   offered ? "its driver has no cuFlushGPUDirectRDMAWrites"
-                           : "its driver does not flush them for the host "
-                             "(GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS lacks HOST)");
-}
 
 static tt_status check_gpu(const struct tt_context *context)
 {
@@ -55,13 +25,13 @@ static tt_status check_gpu(const struct tt_context *context)
                        "memory of GPU %d cannot be exported to other devices: its driver has no "
                        "cuMemGetHandleForAddressRange",
                        context->gpu);
-    if (!context->writes.exports)
+    if (!context->exports)
         return tt_fail(TT_ERR_USAGE,
                        "memory of GPU %d cannot be exported to other devices: its driver has no "
                        "dma-buf for it (CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED is 0; NVIDIA's open "
                        "kernel modules on Linux 5.12 or later have it)",
                        context->gpu);
-    return check_flush(context);
+    return TT_OK;
 }
 
 static tt_status check_memory(const struct tt_context *context, const void *memory, size_t nbytes)
@@ -88,7 +58,7 @@ static tt_status check_memory(const struct tt_context *context, const void *memo
     return TT_OK;
 }
 
-/* ---- Export and flush ------------------------------------------------------------------------ */
+/* ---- Export ---------------------------------------------------------------------------------- */
 
 static tt_status fail_export(const struct tt_context *context, CUresult result, const void *pages,
                              size_t nbytes)
@@ -136,17 +106,4 @@ tt_status tt_context_export(struct tt_context *context, const void *memory, size
     *base = (char *)begin;
     *exported = end - begin;
     return TT_OK;
-}
-
-tt_status tt_context_flush_writes(struct tt_context *context)
-{
-    CUstreamCaptureMode mode;
-    if (tt_context_orders_writes(context)) return TT_OK;
-    TT_TRY(check_flush(context));
-    TT_TRY(tt_context_enter_aside(context, &mode));
-    const CUresult result =
-        context->cu->FlushGPUDirectRDMAWrites(CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX,
-                                              CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER);
-    tt_context_leave_aside(context, mode);
-    return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuFlushGPUDirectRDMAWrites");
 }

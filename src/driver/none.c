@@ -258,18 +258,6 @@ tt_status tt_context_export(struct tt_context *context, const void *memory, size
     return refuse();
 }
 
-bool tt_context_orders_writes(const struct tt_context *context)
-{
-    (void)context;
-    return true;
-}
-
-tt_status tt_context_flush_writes(struct tt_context *context)
-{
-    (void)context;
-    return refuse();
-}
-
 tt_status tt_context_stream_create(struct tt_context *context, void **stream)
 {
     (void)context, (void)stream;

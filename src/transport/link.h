@@ -14,6 +14,7 @@
 #ifndef TT_TRANSPORT_LINK_H
 #define TT_TRANSPORT_LINK_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -95,21 +96,31 @@ struct tt_post_ops {
 /* Nothing is posted or claimed. */
 extern const struct tt_post_ops tt_no_posts;
 
+/* Where a sender may write in memory of the receiver's GPU. Plain data, which travels between the
+ * two. */
+enum { TT_MAX_GPU_KEYS = 8 };
+struct tt_gpu_place {
+    uint64_t address, nbytes; /* as the GPU has it */
+    uint32_t nkeys, unused;
+    uint32_t keys[TT_MAX_GPU_KEYS]; /* of the receiver's devices, for this link */
+};
+static_assert(sizeof(struct tt_gpu_place) == 56, "no padding on the wire");
+
 /* Of links whose devices read and write the memory of GPUs themselves, where it was registered with
  * them (tt_wires_register_gpu); the other links have tt_no_gpus. */
 struct tt_gpu_ops {
-    /* Whether [data, data + nbytes) lies in memory of a GPU that all devices of this link use.
-     * Before the link is connected (slot, peek) it does not. */
-    bool (*reaches)(const struct tt_link *link, const void *data, size_t nbytes);
-    /* Sender: publishes a reference to [data, data + nbytes), of any length, which is such memory
-     * and stays unchanged until drained() is true again. The receiver's device reads it. False: the
-     * link is full. */
-    bool (*publish)(struct tt_link *link, const void *data, size_t nbytes, uint64_t signature);
-    /* Receiver, when peek has given a message without data (it is such a reference): moves all of
-     * it to `to`, which is such memory. TT_OK when the bytes have left the network, TT_IN_PROGRESS
-     * before: then to be called again with the same `to`. What the GPU does next sees the bytes
-     * after tt_context_flush_writes (driver/context.h). */
-    tt_status (*fetch)(struct tt_link *link, void *to);
+    /* Receiver, when the link is connected: lets the sender write to [data, data + nbytes). False:
+     * the devices of this link do not use that memory. */
+    bool (*show)(struct tt_link *link, const void *data, size_t nbytes, struct tt_gpu_place *place);
+    /* Sender, when slot() has given memory: writes [data, data + nbytes), which is such memory of
+     * this rank and stays unchanged until the receiver has seen the bytes, to place + offset. They
+     * are there before the message that is published next. False: they cannot be written so. */
+    bool (*write)(struct tt_link *link, const void *data, size_t nbytes,
+                  const struct tt_gpu_place *place, size_t offset);
+    /* Receiver, when peek has given a message. TT_OK: the GPU sees what was written to its memory
+     * before the message was published. TT_IN_PROGRESS: to be called again. data: any such memory
+     * of this GPU. */
+    tt_status (*flush)(struct tt_link *link, const void *data);
 };
 
 /* No memory of GPUs is used in place. */

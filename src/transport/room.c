@@ -39,28 +39,29 @@ const struct tt_post_ops tt_no_posts = {
     .withdraw = withdraw_nothing,
 };
 
-static bool reaches_no_gpu(const struct tt_link *link, const void *data, size_t nbytes)
+static bool show_no_gpu(struct tt_link *link, const void *data, size_t nbytes,
+                        struct tt_gpu_place *place)
 {
-    (void)link, (void)data, (void)nbytes;
+    (void)link, (void)data, (void)nbytes, (void)place;
     return false;
 }
 
-static bool publish_no_gpu(struct tt_link *link, const void *data, size_t nbytes,
-                           uint64_t signature)
+static bool write_to_no_gpu(struct tt_link *link, const void *data, size_t nbytes,
+                            const struct tt_gpu_place *place, size_t offset)
 {
-    (void)link, (void)data, (void)nbytes, (void)signature;
+    (void)link, (void)data, (void)nbytes, (void)place, (void)offset;
     return false;
 }
 
-static tt_status fetch_to_no_gpu(struct tt_link *link, void *to)
+static tt_status flush_no_gpu(struct tt_link *link, const void *data)
 {
-    (void)to;
-    return tt_fail(TT_ERR_INTERNAL, "the link to rank %d uses no memory of a GPU in place",
+    (void)data;
+    return tt_fail(TT_ERR_INTERNAL, "the link with rank %d uses no memory of a GPU in place",
                    link->peer);
 }
 
 const struct tt_gpu_ops tt_no_gpus = {
-    .reaches = reaches_no_gpu,
-    .publish = publish_no_gpu,
-    .fetch = fetch_to_no_gpu,
+    .show = show_no_gpu,
+    .write = write_to_no_gpu,
+    .flush = flush_no_gpu,
 };

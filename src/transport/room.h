@@ -98,8 +98,11 @@ struct tt_transport {
      * descriptor stays the caller's. An error, with the reason: some device cannot; USAGE: it
      * never can. NULL: this transport never does. */
     tt_status (*take_gpu)(void *self, const struct tt_dmabuf *pages, void **taken);
-    /* No message uses the pages any more. */
+    /* No end uses the pages. */
     void (*drop_gpu)(void *self, void *taken);
+    /* Copies between memory of the host and such pages, by a device; waits until the bytes are
+     * there. An error: the device failed. */
+    tt_status (*copy_gpu)(void *self, bool to_gpu, void *gpu, void *host, size_t nbytes);
 
     /* Creates an end and its offer. After an error, logged once, the next transport is tried. */
     tt_status (*offer)(void *self, int peer, struct tt_tcp_end *connection, void **end,

@@ -109,7 +109,7 @@ void tt_wires_announce(struct tt_wires *wires);
  * failure for a second only; while this rank hurries, for a second in which nothing is
  * acknowledged. */
 void tt_wires_leave(struct tt_wires *wires);
-/* tt_wires_leave, then closes and frees. NULL is allowed. */
+/* tt_wires_leave, then closes and frees, and lets memory of GPUs go. NULL is allowed. */
 void tt_wires_destroy(struct tt_wires *wires);
 
 /* This rank's end of the link to or from a rank of another host: the same pointer from start to
@@ -122,20 +122,28 @@ struct tt_link *tt_wires_rx(const struct tt_wires *wires, int peer, int channel)
  * not sent yet. */
 void tt_wires_give_back(struct tt_wires *wires);
 
-/* Pages of a GPU that the devices of a transport use in place. Owned by who registered them. */
+/* Pages of a GPU that the devices of a transport use in place. Owned by who registers them. */
 struct tt_wires_gpu {
+    /* Called by tt_wires_destroy: devices use the pages no more. Set by the owner. */
+    void (*let_go)(struct tt_wires_gpu *registered);
+    /* owner: the wires */
     int transport; /* of tt_transports */
     void *taken;
+    struct tt_wires_gpu *next;
 };
 /* Whether this rank has devices that use memory of GPUs in place, where it can be registered. */
 bool tt_wires_may_use_gpus(const struct tt_wires *wires);
-/* Lets devices use pages of a GPU in place (link.h), until tt_wires_forget_gpu; the descriptor
- * stays the caller's. An error, with the reason: their bytes go through memory of the host; USAGE:
- * so it is with all memory of GPUs. */
+/* Lets devices use pages of a GPU in place (link.h), until tt_wires_forget_gpu or tt_wires_destroy;
+ * the descriptor stays the caller's. An error, with the reason: they cannot, and *registered is not
+ * kept; USAGE: so it is with all memory of GPUs. */
 TT_NODISCARD tt_status tt_wires_register_gpu(struct tt_wires *wires, const struct tt_dmabuf *pages,
                                              struct tt_wires_gpu *registered);
-/* No message uses the pages any more. */
+/* No link has used the pages. */
 void tt_wires_forget_gpu(struct tt_wires *wires, const struct tt_wires_gpu *registered);
+/* Copies between memory of the host and registered pages, by a device; waits until the bytes are
+ * there, and a kernel that hears of them sees them. An error fails the fabric. */
+TT_NODISCARD tt_status tt_wires_copy_gpu(struct tt_wires *wires, bool to_gpu, void *gpu, void *host,
+                                         size_t nbytes);
 
 /* Bounded work on whatever is ready: accepts, connects, reads, writes. Cheap when nothing is. A
  * failure fails the fabric (through the events of room.h, naming peer, host, address, interface)

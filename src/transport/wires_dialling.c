@@ -92,28 +92,6 @@ static void dialling_release(struct tt_link *link)
     if (is_settled(link)) link->ops->release(link);
 }
 
-static bool dialling_reaches_gpu(const struct tt_link *link, const void *data, size_t nbytes)
-{
-    return is_settled(link) && link->ops->gpus->reaches(link, data, nbytes);
-}
-
-static bool dialling_publish_gpu(struct tt_link *link, const void *data, size_t nbytes,
-                                 uint64_t signature)
-{
-    return is_settled(link) && link->ops->gpus->publish(link, data, nbytes, signature);
-}
-
-static tt_status dialling_fetch_to_gpu(struct tt_link *link, void *to)
-{
-    return is_settled(link) ? link->ops->gpus->fetch(link, to) : tt_no_gpus.fetch(link, to);
-}
-
-static const struct tt_gpu_ops dialling_gpus = {
-    .reaches = dialling_reaches_gpu,
-    .publish = dialling_publish_gpu,
-    .fetch = dialling_fetch_to_gpu,
-};
-
 static const struct tt_link_ops dialling_ops = {
     .slot = dialling_slot,
     .publish = dialling_publish,
@@ -124,7 +102,7 @@ static const struct tt_link_ops dialling_ops = {
     .delivered = dialling_delivered,
     .expect = dialling_expect,
     .posts = &tt_no_posts,
-    .gpus = &dialling_gpus,
+    .gpus = &tt_no_gpus,
     .peek = dialling_peek,
     .fetch = dialling_fetch,
     .release = dialling_release,

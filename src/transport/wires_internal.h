@@ -157,6 +157,7 @@ struct tt_wires {
     struct tt_acceptor *acceptor;
     struct tt_tcp_room tcp;
     struct tt_transport_use uses[TT_MAX_TRANSPORTS]; /* as in tt_transports */
+    struct tt_wires_gpu *gpus;                       /* linked by next */
     bool has_device;        /* a transport that may be used moves data without the kernel */
     struct tt_epoll epoll;  /* its marks: what begins with an enum tt_watched */
     struct tt_wire **table; /* [nranks]; NULL: not in use */

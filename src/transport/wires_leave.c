@@ -295,6 +295,11 @@ void tt_wires_destroy(struct tt_wires *wires)
     }
     for (int i = 0; i < tt_ntransports; i++)
         if (wires->uses[i].self) wires->uses[i].room->close(wires->uses[i].self);
+    while (wires->gpus) {
+        struct tt_wires_gpu *gpu = wires->gpus;
+        wires->gpus = gpu->next;
+        gpu->let_go(gpu);
+    }
     tt_acceptor_destroy(wires->acceptor);
     tt_epoll_close(&wires->epoll);
     sodium_memzero(wires->config.key, sizeof wires->config.key);

@@ -273,13 +273,26 @@ tt_status tt_wires_register_gpu(struct tt_wires *wires, const struct tt_dmabuf *
     if (registered->transport < 0)
         return tt_fail(TT_ERR_USAGE, "no device here uses memory of GPUs in place");
     const struct tt_transport_use *use = &wires->uses[registered->transport];
-    return use->room->take_gpu(use->self, pages, &registered->taken);
+    TT_TRY(use->room->take_gpu(use->self, pages, &registered->taken));
+    registered->next = wires->gpus;
+    wires->gpus = registered;
+    return TT_OK;
 }
 
 void tt_wires_forget_gpu(struct tt_wires *wires, const struct tt_wires_gpu *registered)
 {
+    struct tt_wires_gpu **at = &wires->gpus;
+    while (*at != registered) at = &(*at)->next;
+    *at = registered->next;
     const struct tt_transport_use *use = &wires->uses[registered->transport];
     use->room->drop_gpu(use->self, registered->taken);
+}
+
+tt_status tt_wires_copy_gpu(struct tt_wires *wires, bool to_gpu, void *gpu, void *host,
+                            size_t nbytes)
+{
+    const struct tt_transport_use *use = &wires->uses[transport_for_gpus(wires)];
+    return use->room->copy_gpu(use->self, to_gpu, gpu, host, nbytes);
 }
 
 /* ---- Description ---------------------------------------------------------------------------- */

@@ -70,6 +70,8 @@ TEST(nccl_settings, each_variable_that_is_honoured_sets_its_row)
         {"NCCL_IB_TC=106", NULL, NULL, TT_CONFIG_RDMA_TRAFFIC_CLASS, "106"},
         {"NCCL_IB_TIMEOUT=22", NULL, NULL, TT_CONFIG_RDMA_TIMEOUT, "22"},
         {"NCCL_IB_RETRY_CNT=7", NULL, NULL, TT_CONFIG_RDMA_RETRIES, "6"},
+        {"NCCL_DMABUF_ENABLE=0", NULL, NULL, TT_CONFIG_RDMA_GPU, "0"},
+        {"NCCL_NET_GDR_LEVEL=LOC", NULL, NULL, TT_CONFIG_RDMA_GPU, "0"},
         {"NCCL_NET=Socket", NULL, NULL, TT_CONFIG_TRANSPORT, "tcp"},
         {"NCCL_NET=ib", NULL, NULL, TT_CONFIG_TRANSPORT, "rdma"},
         {"NCCL_IB_DISABLE=1", NULL, NULL, TT_CONFIG_TRANSPORT, "tcp"},

@@ -1,6 +1,7 @@
 /* Counts of messages over bridges, which have 32 bits and begin at 0 again, and kernels that run in
- * threads beside the one that moves. Includes the code of bridges, whose counts the tests set. */
-#include "carrier/kernel/bridge.c"
+ * threads beside the one that moves. The tests set the counts of bridges, behind their interface.
+ */
+#include "carrier/kernel/bridge_internal.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -15,8 +16,8 @@ enum { CHANNEL = 1, BEFORE = 11 }; /* so many messages before the counts begin a
 static void set_counts(struct pair *pair, struct tt_device_end *out, struct tt_device_end *in,
                        uint32_t n)
 {
-    struct end *sends = end_of(pair->bridges[0]->peers[1], CHANNEL, true);
-    struct end *receives = end_of(pair->bridges[1]->peers[0], CHANNEL, false);
+    struct tt_bridge_end *sends = tt_bridge_end_of(pair->bridges[0]->peers[1], CHANNEL, true);
+    struct tt_bridge_end *receives = tt_bridge_end_of(pair->bridges[1]->peers[0], CHANNEL, false);
     sends->moved = sends->told = receives->moved = receives->told = n;
     out->count = out->known_tail = in->count = in->known_tail = n;
     *out->head = *in->head = *out->tail = *in->tail = n;

@@ -71,7 +71,7 @@ TEST(bridges, an_end_that_is_laid_out_only_is_not_there_for_its_peer)
     pair_open(&pair, 1024);
     struct tt_device_end *out = pair_bind(&pair, 0, 0, true);
     (void)pair_bind(&pair, 1, 1, false);
-    tt_bridges_lay(&shape, false, memory, &laid);
+    tt_bridges_lay(&shape, false, memory, NULL, &laid);
     pair_move(&pair);
     CHECK(!kernel_send(out, 0));
     for (size_t i = 0; i < sizeof memory; i++) CHECK(!memory[i]);

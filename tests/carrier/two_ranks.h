@@ -30,12 +30,14 @@ static inline bool is_gone(const void *arg, int rank)
     return ((const struct pair *)arg)->is_gone[rank];
 }
 
+static const struct tt_bridge_calls bridge_calls = {.is_gone = is_gone};
+
 static inline void pair_open(struct pair *pair, size_t link_bytes)
 {
     memset(pair, 0, sizeof *pair);
     for (int r = 0; r < 2; r++) {
         open_fake(&pair->links[r], link_bytes, ROOM);
-        REQUIRE(!tt_bridges_create(&pair->bridges[r], &shape, is_gone, pair));
+        REQUIRE(!tt_bridges_create(&pair->bridges[r], &shape, &bridge_calls, pair));
     }
 }
 
@@ -47,9 +49,10 @@ static inline struct tt_device_end *pair_bind(struct pair *pair, int rank, int c
     CHECK(!tt_bridges_has(pair->bridges[rank], 1 - rank, channel, outgoing));
     pair->memory[rank][at] = aligned_alloc(128, tt_bridge_bytes(&shape));
     memset(pair->memory[rank][at], 0, tt_bridge_bytes(&shape));
-    tt_bridges_lay(&shape, outgoing, pair->memory[rank][at], &pair->ends[rank][at]);
+    tt_bridges_lay(&shape, outgoing, pair->memory[rank][at], NULL, &pair->ends[rank][at]);
     CHECK(!tt_bridges_has(pair->bridges[rank], 1 - rank, channel, outgoing));
-    CHECK(!tt_bridges_bind(pair->bridges[rank], 1 - rank, channel, &links, &pair->ends[rank][at]));
+    CHECK(!tt_bridges_bind(pair->bridges[rank], 1 - rank, channel, &links, &pair->ends[rank][at],
+                           false));
     CHECK(tt_bridges_has(pair->bridges[rank], 1 - rank, channel, outgoing));
     return &pair->ends[rank][at];
 }

@@ -17,7 +17,10 @@ briefly=(timeout --kill-after=5 "${LIMIT:-90}") limit=(timeout --kill-after=5 "$
 units() {
     case $2 in
     src/base/*) unit "$1" test_base 'private_epoll.*' ;;
-    */kernel/bridge.c) unit "$1" test_carrier 'bridges.*' && unit "$1" test_rdma 'rdma_fake.*' && races "$1" tests/carrier/bridge_counts.c ;;
+    */kernel/bridge*.c)
+        local sources=(src/carrier/kernel/bridge.c src/carrier/kernel/bridge_frames.c)
+        unit "$1" test_carrier 'bridges.*' && unit "$1" test_rdma 'rdma_fake*' && races "$1" tests/carrier/bridge_counts.c "${sources[@]/#$2/$1/$2}"
+        ;;
     */kernel/relay.c) unit "$1" test_carrier 'relays.*' && races "$1" tests/carrier/relays.c "$1/$2" ;;
     */kernel/*) unit "$1" test_carrier 'kernel_work.*' ;;
     */rdma/*) unit "$1" test_rdma '*' ;;
@@ -119,56 +122,66 @@ examine() {
     echo "not caught"
 }
 
-original src/carrier/kernel/bridge.c
+original src/carrier/kernel/bridge_frames.c
 
 # Bridges: ends, frames, credits.
-bridge=src/carrier/kernel/bridge.c
-mutant no_credit_is_credit $bridge 's/: 0 - bridges->shape\.nslots;/: 0;/'
+bridge=src/carrier/kernel/bridge.c frames=src/carrier/kernel/bridge_frames.c ends=src/carrier/kernel/ends.c gpu=src/transport/rdma/rdma_gpu.c
+mutant no_credit_is_credit $frames 's/: 0 - bridges->shape\.nslots;/: 0;/'
 mutant laid_with_free_slots $bridge 's/\.known_tail = outgoing \? 0 - shape->nslots : 0/.known_tail = 0/'
-mutant early_credit_is_lost $bridge '/^    if \(end->outgoing\) store_tail\(bridges, end\);/d'
-mutant no_room_for_notes $bridge 's/return 2 \* WORD_BYTES \+ notes_bytes\(shape\) \+/return 2 * WORD_BYTES +/'
-mutant directions_share_an_end $bridge 's/ends\[2 \* channel \+ outgoing\]/ends[2 * channel]/'
-mutant parts_overwrite_the_first $bridge 's/ \+ frame->offset, bytes, nbytes\)/, bytes, nbytes)/'
-mutant head_before_note $bridge 's/^    __atomic_store_n\(end->head, frame->head.*//; /^    end->notes\[slot\] = /s/^/    __atomic_store_n(end->head, frame->head, __ATOMIC_RELEASE);\n/'
-mutant head_before_bytes $bridge 's/^    __atomic_store_n\(end->head, frame->head.*//; /^    memcpy\(end->slots/s/^/    __atomic_store_n(end->head, frame->head, __ATOMIC_RELEASE);\n/'
-mutant head_is_relaxed $bridge 's/(end->head, frame->head, __ATOMIC_)RELEASE/\1RELAXED/'
-mutant tail_is_relaxed $bridge 's/(end->tail, tail, __ATOMIC_)RELEASE/\1RELAXED/'
-mutant reads_head_relaxed $bridge '/^static uint32_t unsent/,/^}/s/ACQUIRE/RELAXED/'
-mutant reads_tail_relaxed $bridge '/^static bool must_tell/,/^}/s/ACQUIRE/RELAXED/; /^static bool send_credit/,/^}/s/ACQUIRE/RELAXED/'
-mutant note_has_no_length $bridge 's/, \.length = frame->length\}/}/'
-mutant length_of_each_part $bridge 's/if \(!end->offset\) end->length/end->length/'
-mutant takes_more_than_slots $bridge 's/ \|\| end->moved - end->told >= shape->nslots//'
-mutant takes_any_number $bridge 's/ frame->number != end->moved \|\|//'
-mutant takes_any_length $bridge 's/ \|\| frame->length > shape->slot_bytes//'
-mutant takes_any_credit $bridge '/^    if \(frame->number - end->told > end->moved - end->told\)/d'
-mutant credits_do_not_wrap $bridge 's/if \(frame->number - end->told > end->moved - end->told\)/if (frame->number < end->told || frame->number > end->moved)/'
-mutant end_is_not_heard $bridge '/^    case FRAME_END:/,/return/s/^        peer->may_send = false;//'
-mutant frame_is_not_released $bridge 's/^        rx->ops->release\(rx\);//'
-mutant released_before_taken $bridge 's/^        rx->ops->release\(rx\);//; s/^        if \(!status\) status = take\(.*/        rx->ops->release(rx);\n&/'
-mutant reads_after_own_end $bridge 's/ && !peer->has_said_end; n\+\+/; n++/'
-mutant reads_after_their_end $bridge 's/ && peer->may_send && !peer->has_said_end; n\+\+/ \&\& !peer->has_said_end; n++/'
-mutant credit_is_lost_when_full $bridge '/^static bool send_credit/,/^}/s/^    if \(!open_frame/    end->told = tail;\n&/'
-mutant no_first_credit $bridge 's/return !end->has_credit \|\| /return /'
-mutant unsent_does_not_wrap $bridge '/^static uint32_t unsent/,/^}/s/^    const uint32_t n = (.*) - end->moved;/    const uint32_t head = \1;\n    const uint32_t n = head > end->moved ? head - end->moved : 0;/'
-mutant part_fills_the_slot $bridge 's/tx->slot_bytes - sizeof frame;/tx->slot_bytes;/'
-mutant each_part_is_a_message $bridge '/^static bool send_part/,/^}/s/^    if \(end->offset < frame\.length\) return true;//'
-mutant signature_is_lost $bridge 's/\.head = note->head,/.head = (uint32_t)note->head,/'
-mutant sent_is_drained $bridge 's/ && \(end->has_credit \? end->told == head : !head\)//'
-mutant end_is_said_again $bridge 's/if \(peer->has_said_end \|\| needs_nothing\(bridges, peer\)\) return/if (needs_nothing(bridges, peer)) return/'
-mutant sends_to_who_is_gone $bridge 's/return !peer->may_send \|\| bridges->is_gone.*/return !peer->may_send;/'
-mutant sends_to_who_has_ended $bridge 's/return !peer->may_send \|\| bridges/return bridges/'
+mutant early_credit_is_lost $frames '/^    if \(end->is_bound\) tt_bridge_store_tail\(bridges, end\);/d'
+mutant no_room_for_notes $bridge 's/return 2 \* WORD_BYTES \+ notes_bytes\(shape\);/return 2 * WORD_BYTES;/'
+mutant directions_share_an_end $frames 's/ends\[2 \* channel \+ outgoing\]/ends[2 * channel]/'
+mutant parts_overwrite_the_first $frames 's/char \*to = slot_at\(bridges, end\) \+ offset;/char *to = slot_at(bridges, end);/'
+mutant head_before_note $frames 's/^    __atomic_store_n\(end->head, frame->head.*//; /^    end->notes\[end->moved/s/^/    __atomic_store_n(end->head, frame->head, __ATOMIC_RELEASE);\n/'
+mutant head_before_bytes $frames 's/^    __atomic_store_n\(end->head, frame->head.*//; /^    TT_TRY\(store\(/s/^/    __atomic_store_n(end->head, frame->head, __ATOMIC_RELEASE);\n/'
+mutant head_is_relaxed $frames 's/(end->head, frame->head, __ATOMIC_)RELEASE/\1RELAXED/'
+mutant tail_is_relaxed $frames 's/(end->tail, tail, __ATOMIC_)RELEASE/\1RELAXED/'
+mutant reads_head_relaxed $frames '/^uint32_t tt_bridge_unsent/,/^}/s/ACQUIRE/RELAXED/'
+mutant reads_tail_relaxed $frames '/^bool tt_bridge_must_tell/,/^}/s/ACQUIRE/RELAXED/; /^static bool send_credit/,/^}/s/ACQUIRE/RELAXED/'
+mutant note_has_no_length $frames 's/, \.length = frame->length\}/}/'
+mutant length_of_each_part $frames 's/if \(!end->offset\) end->length/end->length/'
+mutant takes_more_than_slots $frames 's/^           end->moved - end->told < shape->nslots;/           true;/'
+mutant takes_any_number $frames 's/ frame->number == end->moved \&\&//'
+mutant takes_any_length $frames 's/frame->length <= shape->slot_bytes && //'
+mutant takes_any_credit $frames 's/if \(frame->number - end->told > end->moved - end->told \|\|/if (/'
+mutant credits_do_not_wrap $frames 's/if \(frame->number - end->told > end->moved - end->told \|\|/if (frame->number < end->told || frame->number > end->moved ||/'
+mutant end_is_not_heard $frames '/^    case TT_BRIDGE_FRAME_END:/,/return/s/^        peer->may_send = false;//'
+mutant frame_is_not_released $frames 's/^        rx->ops->release\(rx\);//'
+mutant released_before_taken $frames 's/^        rx->ops->release\(rx\);//; s/^        if \(!status\) status = take\(.*/        rx->ops->release(rx);\n&/'
+mutant reads_after_own_end $frames 's/ && !peer->has_said_end; n\+\+/; n++/'
+mutant reads_after_their_end $frames 's/ && peer->may_send && !peer->has_said_end; n\+\+/ \&\& !peer->has_said_end; n++/'
+mutant credit_is_lost_when_full $frames '/^static bool send_credit/,/^}/s/^    if \(!to\) return/    end->told = tail;\n&/'
+mutant no_first_credit $frames 's/return !end->has_credit \|\| /return /'
+mutant unsent_does_not_wrap $frames '/^uint32_t tt_bridge_unsent/,/^}/s/^    const uint32_t n = (.*) - end->moved;/    const uint32_t head = \1;\n    const uint32_t n = head > end->moved ? head - end->moved : 0;/'
+mutant part_fills_the_slot $frames 's/tx->slot_bytes - sizeof frame;/tx->slot_bytes;/'
+mutant each_part_is_a_message $frames '/^static void count_part/,/^}/s/^    if \(end->offset < frame->length\) return;//'
+mutant signature_is_lost $frames 's/\.head = note->head,/.head = (uint32_t)note->head,/'
+mutant sent_is_drained $frames 's/ && \(end->has_credit \? end->told == head : !head\)//'
+mutant end_is_said_again $frames 's/if \(peer->has_said_end \|\| tt_bridge_needs_nothing\(bridges, peer\)\) return/if (tt_bridge_needs_nothing(bridges, peer)) return/'
+mutant sends_to_who_is_gone $frames 's/return !peer->may_send \|\| bridges->calls->is_gone.*/return !peer->may_send;/'
+mutant sends_to_who_has_ended $frames 's/return !peer->may_send \|\| bridges/return bridges/'
 mutant sent_is_no_work $bridge 's/^        if \(!has_left\(&peer->pair\)\) return true;//'
-mutant credits_are_no_work $bridge 's/\? unsent\(bridges, end\) > 0 : must_tell\(end\)\)/? unsent(bridges, end) > 0 : false)/'
+mutant credits_are_no_work $bridge 's/\? tt_bridge_unsent\(bridges, end\) > 0 : tt_bridge_must_tell\(end\)\)/? tt_bridge_unsent(bridges, end) > 0 : false)/'
 mutant flushed_has_left $bridge 's/ops->delivered\(pair->tx\)/ops->flushed(pair->tx)/'
-mutant mark_without_slots $bridge 's/\? end->moved \+ unsent\(bridges, end\)/? end->moved/'
+mutant mark_without_slots $bridge 's/\? end->moved \+ tt_bridge_unsent\(bridges, end\)/? end->moved/'
 mutant mark_without_credits $bridge '/^void tt_bridges_mark/,/^}/s/: \(uint32_t\)__atomic_load_n\(end->tail, __ATOMIC_ACQUIRE\)/: end->told/'
 mutant mark_does_not_wrap $bridge 's/n - end->marked\[mark\] > UINT32_MAX \/ 2/n < end->marked[mark]/'
 mutant mark_awaits_first_credit $bridge 's/const bool counts = end->outgoing \|\| end->has_credit;/const bool counts = true;/; s/n = end->outgoing \? end->moved : end->told;/n = end->outgoing ? end->moved : end->has_credit ? end->told : end->marked[mark] - 1;/'
 mutant mark_awaits_an_empty_link $bridge 's/peer->nframes - at->nframes < TT_MAX_SLOTS && //'
 mutant kinds_share_a_mark $bridge 's/marks\[mark\]/marks[0]/; s/marked\[mark\]/marked[0]/'
-mutant received_is_no_use $bridge '/^static tt_status take_data/,/^}/s/^    peer->has_moved = true;//'
-mutant sent_is_no_use $bridge '/^static bool send_part/,/^}/s/^    peer->has_moved = true;//'
-mutant unsent_is_no_use $bridge 's/\(end->outgoing && unsent\(bridges, end\)\)/false/'
+mutant received_is_no_use $frames '/^static tt_status take_data/,/^}/s/^    peer->has_moved = true;//'
+mutant sent_is_no_use $frames '/^static void count_part/,/^}/s/^    peer->has_moved = true;//'
+mutant unsent_is_no_use $bridge 's/\(end->outgoing && tt_bridge_unsent\(bridges, end\)\)/false/'
+
+# Slots in memory of GPUs. What devices copy, and what they flush, only the units see.
+mutant placed_is_not_flushed $frames 's/^    TT_AWAIT\(rx->ops->gpus->flush\(.*//'
+mutant placed_anywhere $frames 's/ \|\| !end->in_gpu\)/)/'
+mutant placed_in_the_first_slot $frames 's/const size_t offset = \(size_t\)\(end->moved % shape->nslots\) \* shape->slot_bytes;/const size_t offset = 0;/'
+mutant place_is_not_shown $frames 's/^    if \(shows\) memcpy.*//; s/close_frame\(peer, shows \? sizeof place : 0\);/close_frame(peer, 0);/'
+mutant host_copies_to_gpu $frames '/^static tt_status store/,/^}/s/if \(end->in_gpu\)/if (false)/'
+mutant flushed_for_all_to_come $gpu 's/^    rx->flushed\.asked = count_come\(rx\);/    rx->flushed.asked = rx->next + 1000;/'
+mutant flushed_when_asked $gpu 's/return TT_IN_PROGRESS;/continue;/'
+mutant place_of_any_size $gpu 's/offset > place->nbytes \|\|$/false ||/; s/^        nbytes > place->nbytes - offset\)/        false)/'
 
 # The proxy: when it moves, sleeps, stops; memory of ends.
 proxy=src/carrier/kernel/proxy.c
@@ -190,12 +203,12 @@ mutant end_sends_no_record $proxy '/^void tt_proxy_end/,/^}/s/\(void\)tt_wires_s
 mutant marks_nothing $proxy 's/^    if \(!\*has_marked\) tt_bridges_mark\(proxy->bridges, mark\);//'
 mutant marks_at_each_look $proxy 's/^    if \(!\*has_marked\) tt_bridges_mark/    tt_bridges_mark/'
 mutant closed_counts_as_sent $proxy 's/!tt_wires_closed_here\(proxy->comm->fabric->wires\) &&$//; s/^    if \(wires && tt_wires_closed_here\(wires\)\) return false;//'
-mutant ends_share_memory $proxy 's/^    proxy->spare \+= .*//'
-mutant pins_one_end_too_few $proxy 's/const size_t nbytes = nends \* /const size_t nbytes = (nends - 1) * /'
+mutant ends_share_memory $ends 's/^    spare->first\.words \+= .*//'
+mutant pins_one_end_too_few $ends 's/^    tt_status status = tt_context_allocate_lasting\(comm->context, nends \* each/    tt_status status = tt_context_allocate_lasting(comm->context, (nends - 1) * each/'
 mutant bound_without_engine $proxy '/^static tt_status bind_end/,/^}/s/^    tt_engine_(enter|leave)\(.*//'
 mutant bridge_before_kernels $proxy '/^static tt_status bind_end/,/^}/{s/^    TT_TRY\(tt_device_room_bind\(.*//; s/^    if \(status\) return status;/&\n    TT_TRY(tt_device_room_bind(proxy->room, use->peer, use->channel, \&end));/}'
 mutant first_copy_is_bound $proxy 's/uses\[i\]\.channel \+= program->nchannels/uses[i].channel += 0/'
-mutant refused_thread_is_forgotten $proxy 's/return proxy->pinned \? start\(proxy\) : TT_OK;.*/return TT_OK;/'
+mutant refused_thread_is_forgotten $proxy 's/return proxy->has_ends \? start\(proxy\) : TT_OK;.*/return TT_OK;/'
 mutant waits_hold_the_engine $proxy 's/^    atomic_store_explicit\(&proxy->comm->engine\.is_driven.*//'
 mutant stops_without_waiting $proxy 's/^    pthread_join\(proxy->thread, NULL\);/    pthread_detach(proxy->thread);/'
 

@@ -84,9 +84,11 @@ static void count_sent(tuttiComm_t comm, int rank, int nranks)
         for (int i = 0; i < SENT; i++)
             if (data[i] != nranks * i + nranks * (nranks - 1) / 2) fail(NULL, "a wrong sum");
     }
-    const uint64_t sent =
-        after.bytesCopied + after.bytesDirect - before.bytesCopied - before.bytesDirect;
-    printf("sent %llu of %zu by %s\n", (unsigned long long)sent, sizeof data, algorithm);
+    const uint64_t copied = after.bytesCopied - before.bytesCopied;
+    const uint64_t direct = after.bytesDirect - before.bytesDirect;
+    printf("sent %llu of %zu by %s\ncopied %llu, direct %llu\n",
+           (unsigned long long)(copied + direct), sizeof data, algorithm,
+           (unsigned long long)copied, (unsigned long long)direct);
 }
 
 static void make_file(const char *path)

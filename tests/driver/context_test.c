@@ -110,7 +110,6 @@ static void use_all(struct tt_context *context)
     size_t exported = 0;
     CHECK_EQ(tt_context_allocate(context, 100, &memory), TT_OK);
     CHECK_EQ(tt_context_export(context, memory, 100, &fd, &base, &exported), TT_OK);
-    CHECK_EQ(tt_context_flush_writes(context), TT_OK);
     close(fd);
     CHECK_EQ(tt_context_allocate_host(context, 100, &pinned), TT_OK);
     CHECK_EQ(tt_context_upload(context, memory, &byte, 1), TT_OK);

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <vgpu/driver/testing.h>
-#include <vgpu/traffic.h>
 
 #include "driver/context.h"
 #include "driver/context_internal.h"
@@ -17,8 +16,6 @@
 enum { NBYTES = 10000 };
 
 static const char *const plain[] = {"VGPU_DEVICES=2", NULL};
-static const char *const unordered[] = {"VGPU_DMABUF=unordered", NULL};
-static const char *const unflushed[] = {"VGPU_DMABUF=unflushed", NULL};
 static const char *const off[] = {"VGPU_DMABUF=off", NULL};
 
 struct export
@@ -96,7 +93,6 @@ static void write_both_ways(void)
     OK(cuMemcpyHtoD(address_of(memory), mine, NBYTES));
     CHECK(memcmp(at(&whole, memory), mine, NBYTES) == 0);
     memcpy(at(&whole, memory), theirs, NBYTES);
-    CHECK_EQ(tt_context_flush_writes(context), TT_OK);
     OK(cuMemcpyDtoH(back, address_of(memory), NBYTES));
     CHECK(memcmp(back, theirs, NBYTES) == 0);
     drop(&whole);
@@ -106,7 +102,6 @@ static void write_both_ways(void)
 TEST(export, copies_and_other_devices_see_the_same_bytes)
 {
     vt_quiet(plain, write_both_ways);
-    vt_quiet(unordered, write_both_ways);
 }
 
 /* One page and a byte of the next, and from the middle to the last byte. */
@@ -125,7 +120,6 @@ static void export_overlapping(void)
     CHECK_EQ(*at(&back, middle), 6);
     drop(&front);
     *at(&back, memory + NBYTES - 1) = 7;
-    CHECK_EQ(tt_context_flush_writes(context), TT_OK);
     OK(cuMemcpyDtoH(&word, address_of(memory + NBYTES - 1), 1));
     CHECK_EQ(word, 7);
     drop(&back);
@@ -238,24 +232,12 @@ static void refuse_without_dmabuf(void)
 {
     struct tt_context *context = open_context(0);
     check_fails(context, allocate(), 1, TT_ERR_USAGE, "CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED is 0");
-    CHECK_EQ(tt_context_flush_writes(context), TT_OK); /* the GPU orders writes */
-    tt_context_close(context);
-}
-
-static void refuse_unflushed(void)
-{
-    struct tt_context *context = open_context(0);
-    check_fails(context, allocate(), 1, TT_ERR_USAGE,
-                "GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS lacks HOST");
-    check_fails(context, allocate(), 1, TT_ERR_USAGE, "GPU_DIRECT_RDMA_WRITES_ORDERING is 0");
-    CHECK_EQ(tt_context_flush_writes(context), TT_ERR_USAGE);
     tt_context_close(context);
 }
 
 TEST(export, a_gpu_that_cannot_export_says_why)
 {
     vt_quiet(off, refuse_without_dmabuf);
-    vt_quiet(unflushed, refuse_unflushed);
 }
 
 /* ---- Other drivers ----------------------------------------------------------------------------
@@ -269,24 +251,20 @@ static struct tt_context with(const struct tt_context *context, const struct tt_
     return other;
 }
 
-static void use_older_drivers(void)
+static void use_older_driver(void)
 {
     struct tt_context *context = open_context(0);
-    struct tt_cuda without_ranges = *context->cu, without_flush = *context->cu;
-    struct tt_context first = with(context, &without_ranges),
-                      second = with(context, &without_flush);
-    char *memory = allocate();
+    struct tt_cuda without_ranges = *context->cu;
+    struct tt_context older = with(context, &without_ranges);
     without_ranges.MemGetHandleForAddressRange = NULL;
-    without_flush.FlushGPUDirectRDMAWrites = NULL;
-    check_fails(&first, memory, 1, TT_ERR_USAGE, "its driver has no cuMemGetHandleForAddressRange");
-    check_fails(&second, memory, 1, TT_ERR_USAGE, "its driver has no cuFlushGPUDirectRDMAWrites");
-    CHECK_EQ(tt_context_flush_writes(&second), TT_ERR_USAGE);
+    check_fails(&older, allocate(), 1, TT_ERR_USAGE,
+                "its driver has no cuMemGetHandleForAddressRange");
     tt_context_close(context);
 }
 
-TEST(export, a_driver_without_the_functions_exports_nothing)
+TEST(export, a_driver_without_the_function_exports_nothing)
 {
-    vt_quiet(unordered, use_older_drivers);
+    vt_quiet(plain, use_older_driver);
 }
 
 static CUresult answer;
@@ -354,57 +332,8 @@ TEST(export, programs_that_are_started_do_not_inherit_the_descriptor)
     vt_quiet(plain, take_an_inherited_descriptor);
 }
 
-/* ---- Flushes, and what stays behind ------------------------------------------------------------
+/* ---- What stays behind ------------------------------------------------------------------------
  */
-
-static uint64_t count_flushes(int gpu)
-{
-    struct vgpu_traffic traffic = {0};
-    CHECK_EQ(vgpu_traffic(gpu, &traffic), 0);
-    return traffic.flushes;
-}
-
-static int nasked;
-
-static CUresult count_attribute(int *value, CUdevice_attribute which, CUdevice device)
-{
-    (void)value, (void)which, (void)device;
-    nasked++;
-    return CUDA_ERROR_INVALID_VALUE;
-}
-
-static void flush_thrice(void)
-{
-    struct tt_context *context = open_context(0);
-    struct tt_cuda cu = *context->cu;
-    struct tt_context counting = with(context, &cu);
-    CUcontext current = NULL;
-    cu.DeviceGetAttribute = count_attribute;
-    OK(cuCtxSetCurrent(NULL));
-    for (int i = 0; i < 3; i++) CHECK_EQ(tt_context_flush_writes(&counting), TT_OK);
-    OK(cuCtxGetCurrent(&current));
-    CHECK(current == NULL);
-    CHECK_EQ(nasked, 0);
-    tt_context_close(context);
-}
-
-static void flush_ordered_writes(void)
-{
-    flush_thrice();
-    CHECK_EQ(count_flushes(0), 0);
-}
-
-static void flush_unordered_writes(void)
-{
-    flush_thrice();
-    CHECK_EQ(count_flushes(0), 3);
-}
-
-TEST(export, writes_are_flushed_only_where_the_gpu_does_not_order_them)
-{
-    vt_quiet(plain, flush_ordered_writes);
-    vt_quiet(unordered, flush_unordered_writes);
-}
 
 static int count_descriptors(void)
 {

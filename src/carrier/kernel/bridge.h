@@ -1,5 +1,5 @@
-/* Bridges: the links of a rank on a GPU with ranks of other hosts. A bridge has an end in pinned
- * memory of each of the two processes, as kernels know ends (transport/device/end.h), and between
+/* Bridges: the links of a rank on a GPU with ranks of other hosts. A bridge has an end in each of
+ * the two processes, as kernels know ends (transport/device/end.h), in pinned memory, and between
  * them the one ordinary link of the two ranks on the fabric's channel for bridges:
  *
  *   kernel -> slots, head | proxy -> frames ->  proxy | slots, head -> kernel
@@ -11,8 +11,13 @@
  * that the receiver has an end; before that the sender's kernel sees no free slot. So a frame never
  * waits at the receiver, and messages of one channel hold up none of another.
  *
- * Nothing here waits. One thread at a time calls these functions: the one that has entered the
- * engine. */
+ * The slots are pinned memory of the host too, or memory of the GPU, where the devices of the link
+ * use that (struct tt_gpu_ops): then they write a message from the sender's slot to the receiver's,
+ * and the frame that follows says so and has no bytes. Where only one of the two ends is such, or
+ * the link is of another kind than was expected, a device copies between slot and frame.
+ *
+ * Nothing here waits, but for such copies. One thread at a time calls these functions: the one that
+ * has entered the engine. */
 #ifndef TT_CARRIER_KERNEL_BRIDGE_H
 #define TT_CARRIER_KERNEL_BRIDGE_H
 
@@ -47,30 +52,41 @@ enum tt_bridge_mark {
     TT_BRIDGE_MARKS
 };
 
-/* Bytes of pinned memory of an end. */
+/* Bytes of memory of an end: all of it; its words and notes, and its slots. */
 size_t tt_bridge_bytes(const struct tt_bridge_shape *shape);
+size_t tt_bridge_word_bytes(const struct tt_bridge_shape *shape);
+size_t tt_bridge_slot_bytes(const struct tt_bridge_shape *shape);
 
-/* Whether a rank is gone: it needs nothing any more, and a link with it is never ready for sending.
- */
-typedef bool (*tt_bridge_is_gone)(const void *arg, int rank);
+/* What bridges call, with their `arg`. */
+struct tt_bridge_calls {
+    /* Whether a rank is gone: it needs nothing any more, and a link with it is never ready for
+     * sending. Asked whenever the bridges are used. */
+    bool (*is_gone)(const void *arg, int rank);
+    /* Copies between memory of the host and slots in memory of the GPU: the bytes are there when it
+     * returns. NULL: no end has such slots. */
+    tt_status (*copy_gpu)(void *arg, bool to_gpu, void *gpu, void *host, size_t nbytes);
+};
 
-/* arg: for is_gone, which is asked whenever the bridges are used. */
+/* calls: borrowed. */
 TT_NODISCARD tt_status tt_bridges_create(struct tt_bridges **bridges,
                                          const struct tt_bridge_shape *shape,
-                                         tt_bridge_is_gone is_gone, const void *arg);
+                                         const struct tt_bridge_calls *calls, void *arg);
 /* The memory of the ends is the caller's. NULL is allowed. */
 void tt_bridges_destroy(struct tt_bridges *bridges);
 
 /* Whether the end is bound. */
 bool tt_bridges_has(const struct tt_bridges *bridges, int peer, int channel, bool outgoing);
-/* Lays an end out in memory, which is tt_bridge_bytes, zeroed: *end is for the kernels. */
-void tt_bridges_lay(const struct tt_bridge_shape *shape, bool outgoing, void *memory,
+/* Lays an end out in memory of the host, which is tt_bridge_bytes, zeroed, or, where its slots are
+ * elsewhere, tt_bridge_word_bytes: *end is for the kernels. slots: NULL, or tt_bridge_slot_bytes of
+ * memory of the GPU. */
+void tt_bridges_lay(const struct tt_bridge_shape *shape, bool outgoing, void *memory, void *slots,
                     struct tt_device_end *end);
 /* Binds an end as it was laid out, when kernels can find it there: peers may send to it from now
- * on. SYSTEM: out of memory, and nothing is bound. */
+ * on. in_gpu: its slots are memory of the GPU that devices use. SYSTEM: out of memory, and nothing
+ * is bound. */
 TT_NODISCARD tt_status tt_bridges_bind(struct tt_bridges *bridges, int peer, int channel,
                                        const struct tt_bridge_pair *pair,
-                                       const struct tt_device_end *laid);
+                                       const struct tt_device_end *laid, bool in_gpu);
 
 /* Moves what can be moved. TT_OK: something was; TT_IN_PROGRESS: nothing; else a link has failed,
  * or a rank has sent what is no frame. What a rank that is gone has sent is still taken. */

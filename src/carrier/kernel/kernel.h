@@ -65,7 +65,8 @@ struct tt_kernel_part {
     struct tt_device *device;
     struct tt_device_room *room;
     struct tt_hosts *hosts;         /* of the ranks for the room; NULL: all are of one */
-    struct tt_proxy *proxy;         /* NULL: all ranks have GPUs of one host */
+    struct tt_ends *ends;           /* NULL: all ranks have GPUs of one host */
+    struct tt_proxy *proxy;         /* NULL: the same */
     struct tt_ranges *ranges;       /* NULL: nothing is read in place. Owner: the issuing thread */
     struct tt_device_state *state;  /* device memory */
     void *stream;                   /* for runs that are not launched on a stream of the user */

@@ -47,8 +47,10 @@ static void free_memory(struct tt_kernel_part *on)
         free(old);
     }
     tt_device_ring_free(&on->ring, context);
-    tt_proxy_destroy(on->proxy, context);
+    tt_proxy_destroy(on->proxy);
     on->proxy = on->life.proxy = NULL;
+    tt_ends_destroy(on->ends, context);
+    on->ends = NULL;
     tt_ranges_destroy(on->ranges, context);
     on->ranges = NULL;
     tt_device_room_destroy(on->room);
@@ -185,6 +187,7 @@ static tt_status offer(struct tt_comm_core *comm, const struct tt_carried_config
     comm->fabric->death_grace_ns = DEATH_MS * INT64_C(1000000);
     TT_TRY(open_gpu(comm, comm->kernel));
     TT_TRY(tt_kernel_find_hosts(comm->fabric, &comm->kernel->hosts));
+    if (comm->kernel->hosts) TT_TRY(tt_ends_create(&comm->kernel->ends, comm));
     comm->kernel->nthreads = (uint32_t)given->threads;
     comm->kernel->most_line_bytes = given->most_line_bytes;
     const struct tt_device_room_config config = {
@@ -203,6 +206,7 @@ static tt_status offer(struct tt_comm_core *comm, const struct tt_carried_config
     mine->capacity = tt_device_capacity(comm->kernel->device);
     mine->uses_mps = tt_driver_uses_mps();
     mine->opener = given->opener;
+    mine->takes_slots = comm->kernel->ends && tt_ends_may_be_in_gpu(comm->kernel->ends);
     return TT_OK;
 }
 
@@ -219,7 +223,7 @@ static tt_status connect_part(struct tt_comm_core *comm, const struct tt_carried
     TT_TRY(tt_device_room_connect(on->room, offers));
     TT_TRY(tt_kernel_mix(comm, tt_device_room_links(on->room)->slot_bytes));
     TT_TRY(tt_ranges_create(comm, &on->ranges));
-    if (on->hosts) TT_TRY(tt_proxy_create(&on->proxy, comm, on->room));
+    if (on->hosts) TT_TRY(tt_proxy_create(&on->proxy, comm, on->room, on->ends, offers));
     on->life.proxy = on->proxy;
     comm->fabric->bridged = on->proxy;
     TT_TRY(tt_kernel_take_place(comm, config, offers, must_fail));
@@ -464,7 +468,7 @@ static void settle(struct tt_comm_core *comm)
 static size_t bytes(const struct tt_comm_core *comm)
 {
     /* What a rank has on its GPU is the GPU's memory. */
-    return comm->kernel->proxy ? tt_proxy_bytes(comm->kernel->proxy) : 0;
+    return comm->kernel->ends ? tt_ends_bytes(comm->kernel->ends) : 0;
 }
 
 const struct tt_carried tt_carried_kernel = {.offer_bytes = sizeof(struct tt_device_offer),

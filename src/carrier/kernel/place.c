@@ -167,11 +167,8 @@ void tt_kernel_agree(struct tt_comm_core *comm, int32_t least)
 void tt_kernel_describe(const struct tt_comm_core *comm, char *text, size_t size)
 {
     const struct tt_kernel_part *on = comm->kernel;
-    char pinned[96] = "";
-    if (on->proxy)
-        snprintf(pinned, sizeof pinned, "; its %sbridges to other hosts have %.1f MiB, pinned",
-                 comm->fabric->mixed.is_mixed ? "relays to ranks without a GPU and " : "",
-                 (double)tt_proxy_bytes(on->proxy) / (1 << 20));
+    char pinned[TT_ERROR_TEXT] = "";
+    if (on->ends) tt_ends_describe(on->ends, pinned, sizeof pinned);
     snprintf(text, size,
              "by kernels of at most %d blocks; its links have %.1f MiB of %d MiB at most%s",
              on->most_blocks, (double)tt_device_room_bytes(on->room) / (1 << 20),

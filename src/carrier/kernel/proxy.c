@@ -1,4 +1,4 @@
-/* The thread that moves messages over bridges and relays, and the pinned memory of their ends. */
+/* The thread that moves messages over bridges and relays, and what binds their ends. */
 #include "carrier/kernel/proxy.h"
 
 #include <pthread.h>
@@ -20,30 +20,22 @@
  * in the first SOON_MS without work, and then less often. */
 enum { IDLE_MS = 10, SOON_MS = 100, LOOK_US = 50, LOOK_LATER_US = 1000 };
 
-/* Pinned memory of several ends. */
-struct pinned {
-    void *memory;
-    struct pinned *next;
-};
-
 /* Owned by struct tt_kernel_part. */
 struct tt_proxy {
     /* immutable after creation */
     struct tt_comm_core *comm;
     struct tt_device_room *room;
+    struct tt_ends *ends;
+    bool *takes_slots; /* [nranks]: the rank's devices use memory of its GPU */
     struct tt_bridge_shape shape;
     pid_t process;
     /* owner: the issuing thread */
-    bool is_started;
+    bool is_started, has_ends;
     pthread_t thread;
-    struct pinned *pinned;
-    char *spare; /* of the latest pinned memory: so many ends that are not bound */
-    size_t nspare;
-    _Atomic size_t nbytes; /* of them; writer: the issuing thread */
     /* owner: who has entered the engine */
     struct tt_bridges *bridges;
     struct tt_relays *relays; /* NULL: all ranks have GPUs */
-    bool ends;
+    bool has_ended;
     bool marks_replays; /* TT_BRIDGE_REPLAYS is set: */
     uint64_t nmarked;   /* collectives of replays that had ended then */
     /* owner: its thread */
@@ -69,7 +61,7 @@ static bool awaits(const struct tt_proxy *proxy)
 {
     const struct tt_kernel_part *on = proxy->comm->kernel;
     const struct tt_device_report *report = on->life.report;
-    return proxy->ends || tt_read_word(&report->nended) < count_begun(proxy) ||
+    return proxy->has_ended || tt_read_word(&report->nended) < count_begun(proxy) ||
            tt_read_word(&report->ended) < atomic_load_explicit(&on->issued, memory_order_relaxed);
 }
 
@@ -90,6 +82,14 @@ static bool is_gone(const void *arg, int rank)
     return state == TT_RANK_LEFT || state == TT_RANK_ABORTED ||
            tt_wires_lost_peer(fabric->wires, rank);
 }
+
+static tt_status copy_gpu(void *arg, bool to_gpu, void *gpu, void *host, size_t nbytes)
+{
+    const struct tt_fabric *fabric = arg;
+    return tt_wires_copy_gpu(fabric->wires, to_gpu, gpu, host, nbytes);
+}
+
+static const struct tt_bridge_calls calls = {.is_gone = is_gone, .copy_gpu = copy_gpu};
 
 static tt_status move_all(struct tt_proxy *proxy)
 {
@@ -208,24 +208,34 @@ static tt_status start(struct tt_proxy *proxy)
 /* ---- Creation and end ----------------------------------------------------------------------- */
 
 tt_status tt_proxy_create(struct tt_proxy **out, struct tt_comm_core *comm,
-                          struct tt_device_room *room)
+                          struct tt_device_room *room, struct tt_ends *ends,
+                          const struct tt_device_offer *offers)
 {
     const struct tt_device_links *links = tt_device_room_links(room);
     struct tt_proxy *proxy = calloc(1, sizeof *proxy);
+    bool *takes_slots = calloc((size_t)comm->nranks, sizeof *takes_slots);
     pthread_condattr_t attributes;
-    if (!proxy) return tt_fail(TT_ERR_SYSTEM, "out of memory for bridges between GPUs");
+    if (!proxy || !takes_slots) {
+        free(takes_slots);
+        free(proxy);
+        return tt_fail(TT_ERR_SYSTEM, "out of memory for bridges between GPUs");
+    }
+    for (int r = 0; r < comm->nranks; r++) takes_slots[r] = offers[r].takes_slots;
     *proxy = (struct tt_proxy){.comm = comm,
                                .room = room,
+                               .ends = ends,
+                               .takes_slots = takes_slots,
                                .shape = {.nranks = comm->nranks,
                                          .nchannels = links->nchannels,
                                          .nslots = links->nslots,
                                          .slot_bytes = links->slot_bytes},
                                .process = getpid()};
-    tt_status status = tt_bridges_create(&proxy->bridges, &proxy->shape, is_gone, comm->fabric);
+    tt_status status = tt_bridges_create(&proxy->bridges, &proxy->shape, &calls, comm->fabric);
     if (!status && comm->fabric->mixed.is_mixed)
         status = tt_relays_create(&proxy->relays, &proxy->shape);
     if (status) {
         tt_bridges_destroy(proxy->bridges);
+        free(takes_slots);
         free(proxy);
         return status;
     }
@@ -251,7 +261,7 @@ void tt_proxy_end(struct tt_proxy *proxy)
     struct tt_wires *wires = proxy->comm->fabric->wires;
     tt_engine_enter(&proxy->comm->engine);
     tt_bridges_end(proxy->bridges);
-    proxy->ends = true;
+    proxy->has_ended = true;
     (void)tt_proxy_has_sent_replays(proxy);
     if (wires) (void)tt_wires_send_record(wires);
     tt_engine_leave(&proxy->comm->engine);
@@ -283,10 +293,10 @@ bool tt_proxy_has_sent(struct tt_proxy *proxy, enum tt_bridge_mark mark, bool *h
 static bool all_have_ended(const struct tt_proxy *proxy)
 {
     const struct tt_fabric *fabric = proxy->comm->fabric;
-    for (int r = 0; proxy->ends && r < fabric->nranks; r++)
+    for (int r = 0; proxy->has_ended && r < fabric->nranks; r++)
         if (!tt_fabric_is_local(fabric, r) && !tt_bridges_has_ended(proxy->bridges, r))
             return false;
-    return proxy->ends;
+    return proxy->has_ended;
 }
 
 /* The count is read before the mark is set: the messages of these calls are published. At the end
@@ -302,13 +312,8 @@ bool tt_proxy_has_sent_replays(struct tt_proxy *proxy)
         return false;
     proxy->marks_replays = false;
     atomic_store_explicit(&fabric->replays_sent, proxy->nmarked, memory_order_relaxed);
-    if (proxy->ends && fabric->wires) (void)tt_wires_send_record(fabric->wires);
+    if (proxy->has_ended && fabric->wires) (void)tt_wires_send_record(fabric->wires);
     return proxy->nmarked == nended;
-}
-
-size_t tt_proxy_bytes(const struct tt_proxy *proxy)
-{
-    return atomic_load_explicit(&proxy->nbytes, memory_order_relaxed);
 }
 
 void tt_proxy_stop(struct tt_proxy *proxy)
@@ -322,16 +327,11 @@ void tt_proxy_stop(struct tt_proxy *proxy)
     proxy->is_started = false;
 }
 
-void tt_proxy_destroy(struct tt_proxy *proxy, struct tt_context *context)
+void tt_proxy_destroy(struct tt_proxy *proxy)
 {
     if (!proxy) return;
     tt_proxy_stop(proxy);
-    while (proxy->pinned) {
-        struct pinned *pinned = proxy->pinned;
-        proxy->pinned = pinned->next;
-        tt_context_free_host(context, pinned->memory);
-        free(pinned);
-    }
+    free(proxy->takes_slots);
     tt_bridges_destroy(proxy->bridges);
     tt_relays_destroy(proxy->relays);
     pthread_cond_destroy(&proxy->changed);
@@ -351,13 +351,13 @@ static bool is_new(const struct tt_proxy *proxy, const struct tt_relay_place *us
 
 /* With the engine entered. */
 static tt_status bind_bridge(struct tt_proxy *proxy, const struct tt_relay_place *use,
-                             const struct tt_device_end *end)
+                             const struct tt_device_end *end, bool in_gpu)
 {
     struct tt_fabric *fabric = proxy->comm->fabric;
     const int channel = tt_fabric_bridge_channel(fabric);
     const struct tt_bridge_pair pair = {tt_fabric_tx(fabric, use->peer, channel),
                                         tt_fabric_rx(fabric, use->peer, channel)};
-    return tt_bridges_bind(proxy->bridges, use->peer, use->channel, &pair, end);
+    return tt_bridges_bind(proxy->bridges, use->peer, use->channel, &pair, end, in_gpu);
 }
 
 /* With the engine entered. Kernels have as many channels of collectives as the host, and the last
@@ -378,46 +378,34 @@ static tt_status bind_relay(struct tt_proxy *proxy, const struct tt_relay_place 
 static tt_status bind_end(struct tt_proxy *proxy, const struct tt_relay_place *use)
 {
     const bool is_relayed = tt_fabric_is_relayed(proxy->comm->fabric, use->peer);
+    const bool in_gpu = tt_ends_may_be_in_gpu(proxy->ends) && proxy->takes_slots[use->peer];
+    const struct tt_end_memory memory = tt_ends_next(proxy->ends, in_gpu);
     struct tt_device_end end;
-    (is_relayed ? tt_relays_lay : tt_bridges_lay)(&proxy->shape, use->outgoing, proxy->spare, &end);
+    if (is_relayed)
+        tt_relays_lay(&proxy->shape, use->outgoing, memory.words, &end);
+    else
+        tt_bridges_lay(&proxy->shape, use->outgoing, memory.words, memory.slots, &end);
     TT_TRY(tt_device_room_bind(proxy->room, use->peer, use->channel, &end));
     tt_engine_enter(&proxy->comm->engine);
     const tt_status status =
-        is_relayed ? bind_relay(proxy, use, &end) : bind_bridge(proxy, use, &end);
+        is_relayed ? bind_relay(proxy, use, &end) : bind_bridge(proxy, use, &end, in_gpu);
     tt_engine_leave(&proxy->comm->engine);
     if (status) return status;
-    proxy->spare += tt_bridge_bytes(&proxy->shape);
-    proxy->nspare--;
-    return TT_OK;
-}
-
-/* So many ends' memory, which is freed with the proxy. */
-static tt_status pin(struct tt_proxy *proxy, size_t nends)
-{
-    if (nends <= proxy->nspare) return TT_OK; /* of a call whose ends could not be bound */
-    const size_t nbytes = nends * tt_bridge_bytes(&proxy->shape);
-    struct pinned *pinned = malloc(sizeof *pinned);
-    if (!pinned) return tt_fail(TT_ERR_SYSTEM, "out of memory for bridges between GPUs");
-    const tt_status status =
-        tt_context_allocate_lasting(proxy->comm->context, nbytes, &pinned->memory);
-    if (status) {
-        free(pinned);
-        return status;
-    }
-    pinned->next = proxy->pinned;
-    proxy->pinned = pinned;
-    atomic_fetch_add_explicit(&proxy->nbytes, nbytes, memory_order_relaxed);
-    proxy->spare = pinned->memory;
-    proxy->nspare = nends;
+    tt_ends_take(proxy->ends, in_gpu);
     return TT_OK;
 }
 
 tt_status tt_proxy_bind(struct tt_proxy *proxy, const struct tt_relay_place *uses, int nuses)
 {
-    size_t nnew = 0;
-    for (int i = 0; i < nuses; i++) nnew += is_new(proxy, &uses[i]);
-    if (!nnew) return proxy->pinned ? start(proxy) : TT_OK; /* it may have failed to start */
-    TT_TRY(pin(proxy, nnew));
+    size_t nnew = 0, n_in_gpu = 0;
+    for (int i = 0; i < nuses; i++) {
+        if (!is_new(proxy, &uses[i])) continue;
+        nnew++;
+        n_in_gpu += proxy->takes_slots[uses[i].peer];
+    }
+    if (!nnew) return proxy->has_ends ? start(proxy) : TT_OK; /* it may have failed to start */
+    TT_TRY(tt_ends_reserve(proxy->ends, &proxy->shape, nnew, n_in_gpu));
+    proxy->has_ends = true;
     for (int i = 0; i < nuses; i++)
         if (is_new(proxy, &uses[i])) TT_TRY(bind_end(proxy, &uses[i]));
     return start(proxy);

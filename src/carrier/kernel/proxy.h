@@ -2,21 +2,22 @@
  * kernels (bridge.h, relay.h). It moves only while nobody else has entered the engine, never calls
  * the driver, and looks at no deadline: the attendant does.
  *
- * A bridge's end takes pinned memory when the first call that uses it is issued. The memory stays
- * as long as kernels may run. */
+ * An end takes memory (ends.h) when the first call that uses it is issued. */
 #ifndef TT_CARRIER_KERNEL_PROXY_H
 #define TT_CARRIER_KERNEL_PROXY_H
 
 #include "carrier/carrier.h"
+#include "carrier/kernel/ends.h"
 #include "carrier/kernel/relay.h"
 #include "transport/device/device_room.h"
 
 struct tt_proxy;
 
 /* For a communicator whose fabric has a channel for bridges, and knows whether its ranks are mixed.
- * The room is borrowed. */
+ * The room and the ends are borrowed. offers: [nranks]. */
 TT_NODISCARD tt_status tt_proxy_create(struct tt_proxy **proxy, struct tt_comm_core *comm,
-                                       struct tt_device_room *room);
+                                       struct tt_device_room *room, struct tt_ends *ends,
+                                       const struct tt_device_offer *offers);
 /* The ends of bridges that so many copies of a program use. By the issuing thread. SYSTEM: out of
  * memory, or of threads. */
 TT_NODISCARD tt_status tt_proxy_bind_program(struct tt_proxy *proxy,
@@ -47,11 +48,9 @@ bool tt_proxy_has_sent(struct tt_proxy *proxy, enum tt_bridge_mark mark, bool *h
 /* Whether all collectives of replays that have ended are on their way: counts in the fabric how
  * many are, which other hosts are told. By who has entered the engine, while kernels may run. */
 bool tt_proxy_has_sent_replays(struct tt_proxy *proxy);
-/* Bytes of pinned memory held. */
-size_t tt_proxy_bytes(const struct tt_proxy *proxy);
 /* Nothing is moved any more when this returns. NULL is allowed. */
 void tt_proxy_stop(struct tt_proxy *proxy);
-/* Stops, and frees the memory of the ends, which no kernel uses any more. NULL is allowed. */
-void tt_proxy_destroy(struct tt_proxy *proxy, struct tt_context *context);
+/* Stops, and frees. NULL is allowed. */
+void tt_proxy_destroy(struct tt_proxy *proxy);
 
 #endif

@@ -74,7 +74,7 @@ bool tt_relays_has(const struct tt_relays *relays, const struct tt_relay_place *
 void tt_relays_lay(const struct tt_bridge_shape *shape, bool outgoing, void *memory,
                    struct tt_device_end *end)
 {
-    tt_bridges_lay(shape, outgoing, memory, end);
+    tt_bridges_lay(shape, outgoing, memory, NULL, end);
     end->known_tail = 0;
 }
 

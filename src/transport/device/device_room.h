@@ -38,7 +38,8 @@ struct tt_device_offer {
     /* Filled in by the caller: */
     int32_t capacity; /* blocks of a kernel that the GPU runs at the same time for this process */
     int32_t uses_mps; /* the process is a client of NVIDIA's MPS */
-    uint64_t opener;  /* a number of the thread that makes the rank, in its process */
+    int32_t takes_slots; /* its devices to other hosts use memory of the GPU in place */
+    uint64_t opener;     /* a number of the thread that makes the rank, in its process */
     uint32_t nslots, slot_bytes, line_bytes, nchannels;
     uint64_t process_id;
     uint8_t uuid[16]; /* of the GPU */

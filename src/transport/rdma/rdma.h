@@ -39,6 +39,8 @@ void tt_rdma_clear_notification(struct tt_rdma *rdma);
 TT_NODISCARD tt_status tt_rdma_take_gpu(struct tt_rdma *rdma, const struct tt_dmabuf *pages,
                                         struct tt_rdma_gpu **taken);
 void tt_rdma_drop_gpu(struct tt_rdma *rdma, struct tt_rdma_gpu *gpu);
+TT_NODISCARD tt_status tt_rdma_copy_gpu(struct tt_rdma *rdma, bool to_gpu, void *gpu, void *host,
+                                        size_t nbytes);
 /* Called after all wires are destroyed. NULL is allowed. */
 void tt_rdma_close(struct tt_rdma *rdma);
 

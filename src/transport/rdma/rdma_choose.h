@@ -9,7 +9,7 @@
 #include "base/pcie.h"
 #include "base/status.h"
 
-enum { TT_RDMA_MAX_PORTS = 8, TT_RDMA_MAX_GIDS = 3, TT_RDMA_NAME = 64, TT_RDMA_MAX_READS = 16 };
+enum { TT_RDMA_MAX_PORTS = 8, TT_RDMA_MAX_GIDS = 3, TT_RDMA_NAME = 64 };
 
 /* A port that there is. */
 struct tt_rdma_candidate {
@@ -51,8 +51,8 @@ struct tt_rdma_end {
     uint8_t mtu; /* as libibverbs numbers them: 1 is 256, 5 is 4096 */
     uint8_t ethernet;
     uint8_t ngids;
-    uint8_t is_near;             /* none of the rank's ports is nearer to its GPU */
-    uint8_t reads_out, reads_in; /* that its device may make, and answer, at a time */
+    uint8_t is_near; /* none of the rank's ports is nearer to its GPU */
+    uint8_t unused[2];
     struct tt_gid gids[TT_RDMA_MAX_GIDS];
 };
 

@@ -197,20 +197,6 @@ static void close_device(const struct tt_verbs *verbs, struct tt_rdma_device *de
     if (device->context) verbs->close_device(device->context);
 }
 
-static uint8_t limit_reads(int nreads)
-{
-    return (uint8_t)(nreads < 0 ? 0 : nreads < TT_RDMA_MAX_READS ? nreads : TT_RDMA_MAX_READS);
-}
-
-/* How many READs a queue pair of the device may make and answer at a time. */
-static void find_reads(const struct tt_verbs *verbs, struct tt_rdma_device *device)
-{
-    struct ibv_device_attr attributes = {0};
-    if (verbs->query_device(device->context, &attributes)) return;
-    device->reads_out = limit_reads(attributes.max_qp_init_rd_atom);
-    device->reads_in = limit_reads(attributes.max_qp_rd_atom);
-}
-
 /* The device, opened for its first port. NULL: it cannot be opened, which is logged. */
 static struct tt_rdma_device *get_device(struct tt_rdma *rdma, struct ibv_device **list,
                                          const char name[TT_RDMA_NAME])
@@ -229,7 +215,6 @@ static struct tt_rdma_device *get_device(struct tt_rdma *rdma, struct ibv_device
         close_device(verbs, device);
         return NULL;
     }
-    find_reads(verbs, device);
     tt_private_fd_add(device->context->cmd_fd);
     tt_private_fd_add(device->context->async_fd);
     tt_private_fd_add(device->channel->fd);
@@ -357,6 +342,7 @@ void tt_rdma_close(struct tt_rdma *rdma)
 {
     if (!rdma) return;
     while (rdma->gpus) tt_rdma_drop_gpu(rdma, rdma->gpus);
+    tt_rdma_close_loops(rdma);
     tt_rdma_memory_fini(rdma);
     for (int i = 0; i < rdma->ndevices; i++) close_device(rdma->verbs, &rdma->devices[i]);
     free(rdma);

@@ -28,19 +28,11 @@ bool tt_rdma_wire_sent(struct tt_rdma_wire *wire)
     return wire->nposted == wire->ncompleted;
 }
 
-/* Whether devices of this host may read or write callers' memory. */
+/* Whether devices of this host may read callers' memory. */
 static bool uses_memory(const struct tt_rdma_wire *wire)
 {
     for (int c = 0; c < wire->nchannels; c++)
-        if (wire->tx[c].ndirect || wire->rx[c].nreads) return true;
-    return false;
-}
-
-/* Whether the peer may read memory of this rank's GPU. Only the peer decides when that ends. */
-static bool is_read(const struct tt_rdma_wire *wire)
-{
-    for (int c = 0; c < wire->nchannels; c++)
-        if (!tt_rdma_references_taken(&wire->tx[c])) return true;
+        if (wire->tx[c].ndirect) return true;
     return false;
 }
 
@@ -50,7 +42,6 @@ static void forget_sends(struct tt_rdma_wire *wire)
     for (int c = 0; c < wire->nchannels; c++) {
         struct tt_rdma_link *tx = &wire->tx[c];
         tx->ndirect = 0;
-        tx->referred = 0;
         for (int s = 0; s < TT_RDMA_MAX_SLOTS; s++) {
             if (tx->memory[s]) tx->memory[s]->nsends--;
             tx->memory[s] = NULL;
@@ -83,10 +74,10 @@ static void stop(struct tt_rdma_wire *wire)
 void tt_rdma_wire_give_back(struct tt_rdma_wire *wire, int64_t deadline_ns)
 {
     struct tt_pause pause = {0};
-    while (!wire->stopped && uses_memory(wire) && !is_read(wire) && !tt_rdma_wire_sent(wire) &&
+    while (!wire->stopped && uses_memory(wire) && !tt_rdma_wire_sent(wire) &&
            !tt_expired(deadline_ns))
         tt_pause(&pause);
-    if (!uses_memory(wire) && !is_read(wire)) return;
+    if (!uses_memory(wire)) return;
     stop(wire);
     forget_sends(wire);
 }

@@ -50,20 +50,20 @@ static tt_status fail(struct tt_rdma_route *route, const char *what, const char 
     return wire->failed;
 }
 
-/* Of a READ, which has memory of a GPU at the peer, and mostly also here. */
-static const char *advice_on_read(enum ibv_wc_status status)
+/* Of what is written from memory of a GPU to that of the peer's. */
+static const char *advice_on_payload(enum ibv_wc_status status)
 {
     switch (status) {
     case IBV_WC_REM_ACCESS_ERR:
     case IBV_WC_REM_INV_REQ_ERR:
     case IBV_WC_REM_OP_ERR:
-        return "the peer's device does not let this one read the memory of its GPU: was the memory "
-               "freed before the send was done; see the peer's error and its kernel's log (dmesg)";
+        return "the peer's device does not let this one write to the memory of its GPU: see the "
+               "peer's error and its kernel's log (dmesg), and try TUTTI_RDMA_GPU=off";
     case IBV_WC_LOC_PROT_ERR:
     case IBV_WC_LOC_ACCESS_ERR:
-        return "this device cannot write what it read to where it is received: was the memory of "
-               "the GPU freed before the receive was done; see the kernel's log of this host "
-               "(dmesg)";
+    case IBV_WC_LOC_QP_OP_ERR: /* rxe */
+        return "this device cannot read the memory of its GPU: see the kernel's log of this host "
+               "(dmesg), and try TUTTI_RDMA_GPU=off";
     default:
         return advice(status);
     }
@@ -71,12 +71,12 @@ static const char *advice_on_read(enum ibv_wc_status status)
 
 tt_status tt_rdma_fail_completion(struct tt_rdma_route *route, const struct ibv_wc *wc)
 {
-    const bool reading = wc->wr_id >> 16 == TT_RDMA_READ;
+    const bool is_payload = wc->wr_id >> 16 == TT_RDMA_PAYLOAD;
     char what[160];
     snprintf(what, sizeof what, "%s%s (status %d, vendor error %#x)",
-             reading ? "reading memory of the peer's GPU: " : "",
+             is_payload ? "writing from memory of a GPU to that of the peer's: " : "",
              route->wire->rdma->verbs->wc_status_str(wc->status), wc->status, wc->vendor_err);
-    return fail(route, what, reading ? advice_on_read(wc->status) : advice(wc->status));
+    return fail(route, what, is_payload ? advice_on_payload(wc->status) : advice(wc->status));
 }
 
 tt_status tt_rdma_fail_route(struct tt_rdma_route *route, const char *what)

@@ -11,13 +11,22 @@
 
 /* ---- Devices (rdma_device.c) ---------------------------------------------------------------- */
 
+/* A queue pair of a device with itself, by which it reads and writes memory of the rank's GPU. What
+ * it reads there comes after all that the device has written there before: reading is a flush. */
+struct tt_rdma_loop {
+    struct ibv_cq *cq; /* NULL: no memory of a GPU was registered yet */
+    struct ibv_qp *qp;
+    struct ibv_mr *region; /* of the rank's bounce memory */
+    uint64_t nposted, ncompleted;
+};
+
 struct tt_rdma_device {
     char name[TT_RDMA_NAME];
     struct ibv_context *context;
     struct ibv_pd *domain;
     struct ibv_comp_channel *channel; /* notifications of the completion queues of all wires */
-    uint8_t reads_out, reads_in;      /* READs at a time of a queue pair: made, and answered */
     bool no_dmabuf;                   /* the device refused dma-buf memory */
+    struct tt_rdma_loop loop;
 };
 
 struct tt_rdma_port {
@@ -63,13 +72,37 @@ struct tt_rdma {
     /* owner: the thread that runs this rank's work */
     struct tt_rdma_memory windows[TT_RDMA_MAX_WINDOWS];
     struct tt_rdma_gpu *gpus;
+    char *bounce; /* memory for what devices copy by their loops: TT_RDMA_BOUNCE; NULL: none yet */
+    tt_status loops_failed;
     size_t pinned;
     uint64_t clock;
     bool said; /* the reason why wires cannot be created was logged */
 };
 
+enum { TT_RDMA_BOUNCE = 1 << 17 };
+
 /* Handles the devices' asynchronous events; a failure fails the fabric. */
 TT_NODISCARD tt_status tt_rdma_events(struct tt_rdma *rdma);
+
+/* ---- Queue pairs (rdma_pair.c) -------------------------------------------------------------- */
+
+/* What a queue pair is connected to. */
+struct tt_rdma_joint {
+    struct ibv_qp *qp;
+    const struct tt_rdma_port *port;
+    int gid;                     /* of the port's */
+    const struct tt_gid *target; /* of the other queue pair's port, of which is: */
+    uint32_t qp_number, first_packet;
+    uint16_t lid;
+    uint8_t mtu, ethernet;
+    uint32_t my_first_packet;
+    uint8_t nreads; /* outstanding at most, in either direction */
+};
+/* Makes the queue pair, which is initialised, ready to send: 0 or an errno. */
+int tt_rdma_join(const struct tt_rdma *rdma, const struct tt_rdma_joint *joint);
+/* 0 or an errno. */
+int tt_rdma_init_pair(const struct tt_rdma *rdma, struct ibv_qp *qp,
+                      const struct tt_rdma_port *port, int access);
 
 /* ---- Memory (rdma_memory.c) ----------------------------------------------------------------- */
 
@@ -84,26 +117,35 @@ TT_NODISCARD tt_status tt_rdma_register_dmabuf(struct tt_rdma *rdma, int device,
                                                const struct tt_dmabuf *memory,
                                                struct ibv_mr **region);
 
+/* ---- Loops, and memory of GPUs (rdma_loop.c) ------------------------------------------------- */
+
+/* The registered memory that holds [data, data + nbytes); NULL: none. */
+const struct tt_rdma_gpu *tt_rdma_find_gpu(const struct tt_rdma *rdma, const void *data,
+                                           size_t nbytes);
+/* Posts a READ of such memory by the device's loop, which has completed so much as it has posted
+ * now when all that the device had written there before is there. TT_IN_PROGRESS: the loop is full.
+ */
+TT_NODISCARD tt_status tt_rdma_begin_flush(const struct tt_rdma *rdma,
+                                           struct tt_rdma_device *device,
+                                           const struct tt_rdma_gpu *gpu);
+/* Takes over what the loop has completed. */
+TT_NODISCARD tt_status tt_rdma_poll_loop(const struct tt_rdma *rdma, struct tt_rdma_device *device);
+/* Destroys the loops of all devices. */
+void tt_rdma_close_loops(struct tt_rdma *rdma);
+
 /* ---- Wires (rdma_wire.c) -------------------------------------------------------------------- */
 
 /* The header, which lies right before a message's payload. */
 struct tt_rdma_header {
     uint64_t signature;
-    uint64_t nbytes; /* that follow; with TT_RDMA_REFERENCE: of a struct tt_rdma_reference */
+    uint64_t nbytes; /* that follow */
     uint64_t number; /* of the message in its link, from 0 */
     uint64_t taken;  /* messages of the other direction that were released: credits */
 };
 enum { TT_RDMA_HEADER = sizeof(struct tt_rdma_header), TT_RDMA_MAX_SLOTS = 64 };
-#define TT_RDMA_REFERENCE (UINT64_C(1) << 63)
 
-/* The message is memory of the sender's GPU, which the receiver reads. */
-struct tt_rdma_reference {
-    uint64_t address, nbytes;
-    uint32_t keys[TT_RDMA_MAX_PORTS]; /* [routes], of the sender's devices */
-};
-
-/* What was posted, as its completion names it. */
-enum tt_rdma_kind { TT_RDMA_DATA, TT_RDMA_CREDIT, TT_RDMA_RECEIVE, TT_RDMA_READ };
+/* What was posted, as its completion names it. PAYLOAD: from memory of a GPU to such memory. */
+enum tt_rdma_kind { TT_RDMA_DATA, TT_RDMA_CREDIT, TT_RDMA_RECEIVE, TT_RDMA_PAYLOAD };
 static inline uint64_t tt_rdma_work_id(enum tt_rdma_kind kind, int channel, uint64_t slot)
 {
     return (uint64_t)kind << 16 | (uint64_t)channel << 8 | slot;
@@ -116,19 +158,15 @@ struct tt_rdma_route {
     struct ibv_qp *qp;
     struct ibv_cq *cq;
     uint32_t first_packet, inline_bytes;
-    int nreads;              /* outstanding */
-    int reads_out, reads_in; /* most of them at a time: of this side, of the peer; 0: none */
-    int gid;                 /* mine, of the port's */
+    int gid; /* mine, of the port's */
     struct tt_rdma_end theirs;
     struct tt_gid their_gid;
 };
 
-/* How far a receiver has read the memory that the first message of its link refers to. */
-struct tt_rdma_reading {
-    struct tt_rdma_reference from;
-    void *to; /* where its bytes from offset on are wanted; NULL: nowhere yet */
-    uint64_t offset;
-    uint64_t asked, copied; /* bytes after offset: READs were posted for; are at `to` */
+/* Up to which message of its link a receiver has flushed. */
+struct tt_rdma_flushed {
+    uint64_t done, asked;                /* messages before these are seen; will be, */
+    uint64_t awaited[TT_RDMA_MAX_PORTS]; /* when each device's loop has completed so much */
 };
 
 /* One end of a link; which half is used depends on the end. */
@@ -143,17 +181,14 @@ struct tt_rdma_link {
     uint64_t taken; /* the latest known count of messages that the receiver released */
     struct tt_rdma_memory *memory[TT_RDMA_MAX_SLOTS]; /* of references being sent, by slot */
     int ndirect;                                      /* number of references being sent */
-    uint64_t referred; /* this many messages must be released until no GPU is read any more */
     /* receiver: `next` messages have been released */
-    uint64_t told;   /* the last count of releases that was sent to the sender */
-    uint32_t ntold;  /* writes of this count that are not complete */
-    uint64_t urgent; /* a count that the sender waits for, to use its GPU's memory again */
-    int nreads;      /* outstanding, for any message of the link */
+    uint64_t told;  /* the last count of releases that was sent to the sender */
+    uint32_t ntold; /* writes of this count that are not complete */
     /* Messages looked at: one more than `next` once the first one was. Its header, as it was then:
      * the sender could write to its slot once more. */
     uint64_t nlooked;
     struct tt_rdma_header first;
-    struct tt_rdma_reading reading;
+    struct tt_rdma_flushed flushed;
 };
 
 struct tt_rdma_wire {
@@ -170,15 +205,13 @@ struct tt_rdma_wire {
     int nchannels;
     struct tt_rdma_link *tx, *rx; /* [nchannels] each, one block of memory that begins at tx */
     bool quiet;
-    bool lost;        /* the peer is gone */
-    bool read_failed; /* what it was to write is missing */
-    bool stopped;     /* the queue pairs are in the error state */
+    bool lost;    /* the peer is gone */
+    bool stopped; /* the queue pairs are in the error state */
     tt_status failed;
     unsigned turns;
-    uint64_t nposted, ncompleted; /* writes and READs */
+    uint64_t nposted, ncompleted; /* writes */
     uint64_t nreceived;
     uint64_t ncompleted_seen; /* ncompleted at since_ns: to notice that nothing completes */
-    unsigned read_route;      /* of the next READ */
     int64_t since_ns;
 };
 
@@ -215,22 +248,12 @@ TT_NODISCARD tt_status tt_rdma_poll_all(struct tt_rdma_wire *wire);
 TT_NODISCARD tt_status tt_rdma_missed(const struct tt_rdma_wire *wire);
 /* Posts a request, which completes once. False: not on this wire, which has failed or is quiet. */
 bool tt_rdma_post(struct tt_rdma_route *route, struct ibv_send_wr *request);
-/* Sender: whether the next message can be published now; its payload's place; and publishes it, its
- * length marked with TT_RDMA_REFERENCE. */
-bool tt_rdma_has_room(struct tt_rdma_link *tx);
-char *tt_rdma_payload(const struct tt_rdma_link *link, bool outgoing);
-void tt_rdma_publish_reference(struct tt_rdma_link *tx, size_t nbytes, uint64_t signature);
-TT_NODISCARD tt_status tt_rdma_peek(struct tt_link *link, struct tt_message *message);
+/* The route that carries a message. */
+struct tt_rdma_route *tt_rdma_route_of(const struct tt_rdma_wire *wire, uint64_t number);
 
-/* ---- Memory of GPUs (rdma_gpu.c) ------------------------------------------------------------ */
+/* ---- Links with memory of GPUs (rdma_gpu.c)
+ * ------------------------------------------------------------ */
 
-/* Sender: whether the receiver has released all references to memory of a GPU. */
-bool tt_rdma_references_taken(struct tt_rdma_link *tx);
-/* Receiver: takes the reference out of the first message; false: it is not what it should be. */
-bool tt_rdma_take_reference(struct tt_rdma_link *rx, const struct tt_rdma_header *header);
-/* fetch (link.h) of a reference: through its slot. */
-TT_NODISCARD tt_status tt_rdma_fetch_reference(struct tt_rdma_link *rx, void *to, size_t offset,
-                                               size_t nbytes);
 extern const struct tt_gpu_ops tt_rdma_gpus;
 
 /* ---- Failures (rdma_error.c) ---------------------------------------------------------------- */

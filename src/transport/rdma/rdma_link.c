@@ -20,13 +20,13 @@ static uint64_t slot_of(const struct tt_rdma_link *link)
     return link->next % link->wire->rdma->nslots;
 }
 
-/* The route that carries a message; credits go over that of their channel's number. */
-static struct tt_rdma_route *route_of(const struct tt_rdma_wire *wire, uint64_t number)
+/* Credits go over that of their channel's number. */
+struct tt_rdma_route *tt_rdma_route_of(const struct tt_rdma_wire *wire, uint64_t number)
 {
     return wire->used[number % (uint64_t)wire->nroutes];
 }
 
-char *tt_rdma_payload(const struct tt_rdma_link *link, bool outgoing)
+static char *payload_of(const struct tt_rdma_link *link, bool outgoing)
 {
     return link->wire->memory + tt_rdma_slot_at(link->wire, outgoing, link->channel, slot_of(link));
 }
@@ -101,7 +101,7 @@ static uint64_t untold(const struct tt_rdma_link *rx)
 static void tell(struct tt_rdma_link *rx)
 {
     struct tt_rdma_wire *wire = rx->wire;
-    struct tt_rdma_route *route = route_of(wire, (uint64_t)rx->channel);
+    struct tt_rdma_route *route = tt_rdma_route_of(wire, (uint64_t)rx->channel);
     char *told = wire->memory + tt_rdma_told_at(wire, rx->channel);
     memcpy(told, &rx->next, sizeof rx->next);
     struct ibv_sge piece = {
@@ -115,11 +115,10 @@ static void tell(struct tt_rdma_link *rx)
     rx->ntold++;
 }
 
-/* Whether half of the slots are due, or memory of a GPU; with fewer due the sender still has slots.
- */
+/* Whether half of the slots are due; with fewer due the sender still has slots. */
 static bool is_due(const struct tt_rdma_link *rx)
 {
-    return untold(rx) >= rx->wire->rdma->nslots / 2 || rx->told < rx->urgent;
+    return untold(rx) >= rx->wire->rdma->nslots / 2;
 }
 
 /* At most nslots such writes are in flight, and the queues have room for that many. */
@@ -129,12 +128,6 @@ static void tell_if_due(struct tt_rdma_link *rx)
 }
 
 /* ---- Completions ---------------------------------------------------------------------------- */
-
-static void on_read(struct tt_rdma_route *route, uint64_t id)
-{
-    route->nreads--;
-    route->wire->rx[id >> 8 & 255].nreads--;
-}
 
 static void on_sent(struct tt_rdma_link *tx, uint64_t slot)
 {
@@ -153,9 +146,7 @@ static void on_done(struct tt_rdma_route *route, uint64_t id)
     if (kind == TT_RDMA_CREDIT) {
         wire->rx[channel].ntold--;
         tell_if_due(&wire->rx[channel]);
-    } else if (kind == TT_RDMA_READ) {
-        on_read(route, id);
-    } else {
+    } else if (kind == TT_RDMA_DATA) {
         on_sent(&wire->tx[channel], slot);
     }
 }
@@ -185,16 +176,11 @@ static tt_status on_received(struct tt_rdma_route *route, uint32_t immediate)
     return TT_OK;
 }
 
-/* Nobody waits for what has failed, but what a READ would have written is missing. */
+/* Nobody waits for what has failed. */
 static void on_failed(struct tt_rdma_route *route, const struct ibv_wc *done)
 {
-    const uint64_t kind = done->wr_id >> 16;
     tt_ignore(tt_rdma_fail_completion(route, done));
-    if (kind == TT_RDMA_RECEIVE) return;
-    route->wire->ncompleted++;
-    if (kind != TT_RDMA_READ) return;
-    on_read(route, done->wr_id);
-    route->wire->read_failed = true;
+    if (done->wr_id >> 16 != TT_RDMA_RECEIVE) route->wire->ncompleted++;
 }
 
 tt_status tt_rdma_poll(struct tt_rdma_route *route)
@@ -243,14 +229,8 @@ static void read_credit(struct tt_rdma_link *tx)
     learn(tx, atomic_load_explicit(credit, memory_order_acquire)); /* written by the device */
 }
 
-bool tt_rdma_references_taken(struct tt_rdma_link *tx)
-{
-    if (tx->taken < tx->referred) read_credit(tx);
-    return tx->taken >= tx->referred;
-}
-
 /* The slot of the next message must be free on both sides. */
-bool tt_rdma_has_room(struct tt_rdma_link *tx)
+static bool has_room(struct tt_rdma_link *tx)
 {
     struct tt_rdma_wire *wire = tx->wire;
     const uint64_t nslots = wire->rdma->nslots, bit = (uint64_t)1 << slot_of(tx);
@@ -265,22 +245,21 @@ static void *rdma_slot(struct tt_link *link, size_t nbytes)
 {
     struct tt_rdma_link *tx = link_of(link);
     (void)nbytes;
-    return tt_rdma_has_room(tx) ? tt_rdma_payload(tx, true) : NULL;
+    return has_room(tx) ? payload_of(tx, true) : NULL;
 }
 
-/* Sends a header and a payload: the payload in the slot, or, by reference, the one in `memory`.
- * mark: 0, or TT_RDMA_REFERENCE. */
+/* Sends a header and a payload: the payload in the slot, or, by reference, the one in `memory`. */
 static void publish(struct tt_rdma_link *tx, const void *data, size_t nbytes, uint64_t signature,
-                    struct tt_rdma_memory *memory, uint64_t mark)
+                    struct tt_rdma_memory *memory)
 {
     struct tt_rdma_wire *wire = tx->wire;
     if (wire->lost) return; /* the wire was lost after its slot was given */
     struct tt_rdma_link *rx = &wire->rx[tx->channel];
-    struct tt_rdma_route *route = route_of(wire, tx->next);
+    struct tt_rdma_route *route = tt_rdma_route_of(wire, tx->next);
     const uint64_t slot = slot_of(tx);
-    char *header = tt_rdma_payload(tx, true) - TT_RDMA_HEADER;
+    char *header = payload_of(tx, true) - TT_RDMA_HEADER;
     const struct tt_rdma_header values = {
-        .signature = signature, .nbytes = nbytes | mark, .number = tx->next, .taken = rx->next};
+        .signature = signature, .nbytes = nbytes, .number = tx->next, .taken = rx->next};
     memcpy(header, &values, sizeof values);
     struct ibv_sge pieces[2] = {
         {.addr = (uintptr_t)header,
@@ -308,13 +287,7 @@ static void rdma_publish(struct tt_link *link, size_t nbytes, uint64_t signature
 {
     struct tt_rdma_link *tx = link_of(link);
     tt_count_more(tx->wire->rdma->context->nbytes_copied, nbytes);
-    publish(tx, NULL, nbytes, signature, NULL, 0);
-}
-
-void tt_rdma_publish_reference(struct tt_rdma_link *tx, size_t nbytes, uint64_t signature)
-{
-    publish(tx, NULL, nbytes, signature, NULL, TT_RDMA_REFERENCE);
-    tx->referred = tx->next;
+    publish(tx, NULL, nbytes, signature, NULL);
 }
 
 static bool rdma_reaches(struct tt_link *link, const struct tt_memory *buffer, const void *data,
@@ -330,30 +303,21 @@ static bool rdma_publish_direct(struct tt_link *link, const struct tt_memory *bu
 {
     (void)buffer;
     struct tt_rdma_link *tx = link_of(link);
-    if (nbytes > link->slot_bytes || !tt_rdma_has_room(tx)) return false;
+    if (nbytes > link->slot_bytes || !has_room(tx)) return false;
     struct tt_rdma_memory *memory = tt_rdma_memory_find(tx->wire->rdma, data, nbytes);
     if (!memory) return false;
     memory->nsends++;
     tx->ndirect++;
     tt_count_more(tx->wire->rdma->context->nbytes_direct, nbytes);
-    publish(tx, data, nbytes, signature, memory, 0);
+    publish(tx, data, nbytes, signature, memory);
     return true;
 }
 
-/* A message that is sent is in the receiver's memory: the caller's buffer is free. Memory of a GPU
- * is free when the receiver has read it. */
+/* A message that is sent is in the receiver's memory: the caller's buffer is free. */
 static bool rdma_drained(struct tt_link *link)
 {
-    struct tt_rdma_link *tx = link_of(link);
-    struct tt_rdma_wire *wire = tx->wire;
-    if (!tx->ndirect && tx->taken >= tx->referred) return true;
-    if (!tt_rdma_references_taken(tx)) {
-        if (tt_rdma_poll_all(wire)) return false; /* the count may come with a message */
-        const bool taken = tt_rdma_references_taken(tx);
-        if (!taken && wire->lost) tt_ignore(tt_rdma_missed(wire));
-        if (!taken) return false;
-    }
-    return !tx->ndirect || wire->lost || (!tt_rdma_poll_all(wire) && !tx->ndirect);
+    const struct tt_rdma_link *tx = link_of(link);
+    return !tx->ndirect || tx->wire->lost || (!tt_rdma_poll_all(tx->wire) && !tx->ndirect);
 }
 
 /* ---- Receiver ------------------------------------------------------------------------------- */
@@ -363,15 +327,10 @@ static tt_status look(struct tt_rdma_link *rx)
 {
     struct tt_rdma_wire *wire = rx->wire;
     struct tt_rdma_header header;
-    memcpy(&header, tt_rdma_payload(rx, false) - TT_RDMA_HEADER, sizeof header);
-    const bool is_reference = header.nbytes & TT_RDMA_REFERENCE;
-    const char *wrong = NULL;
-    if (header.number != rx->next || (!is_reference && header.nbytes > rx->link.slot_bytes))
-        wrong = "a message is not what it should be";
-    else if (is_reference && !tt_rdma_take_reference(rx, &header))
-        wrong = "a reference to memory of a GPU is not what it should be";
-    if (wrong) {
-        TT_TRY(tt_rdma_fail_route(route_of(wire, rx->next), wrong));
+    memcpy(&header, payload_of(rx, false) - TT_RDMA_HEADER, sizeof header);
+    if (header.number != rx->next || header.nbytes > rx->link.slot_bytes) {
+        TT_TRY(tt_rdma_fail_route(tt_rdma_route_of(wire, rx->next),
+                                  "a message is not what it should be"));
         return wire->lost ? tt_rdma_missed(wire) : TT_IN_PROGRESS; /* the wire is quiet */
     }
     rx->first = header;
@@ -379,29 +338,26 @@ static tt_status look(struct tt_rdma_link *rx)
     return TT_OK;
 }
 
-tt_status tt_rdma_peek(struct tt_link *link, struct tt_message *message)
+static tt_status rdma_peek(struct tt_link *link, struct tt_message *message)
 {
     struct tt_rdma_link *rx = link_of(link);
     struct tt_rdma_wire *wire = rx->wire;
     const uint64_t bit = (uint64_t)1 << slot_of(rx);
     if (!(rx->slots & bit)) {
-        TT_TRY(tt_rdma_poll(route_of(wire, rx->next)));
+        TT_TRY(tt_rdma_poll(tt_rdma_route_of(wire, rx->next)));
         if (!(rx->slots & bit)) return wire->lost ? tt_rdma_missed(wire) : TT_IN_PROGRESS;
     }
     if (rx->nlooked == rx->next) TT_AWAIT(look(rx));
-    const bool is_reference = rx->first.nbytes & TT_RDMA_REFERENCE;
-    *message = (struct tt_message){
-        .data = is_reference ? NULL : tt_rdma_payload(rx, false),
-        .nbytes = (size_t)(is_reference ? rx->reading.from.nbytes : rx->first.nbytes),
-        .signature = rx->first.signature};
+    *message = (struct tt_message){.data = payload_of(rx, false),
+                                   .nbytes = (size_t)rx->first.nbytes,
+                                   .signature = rx->first.signature};
     return TT_OK;
 }
 
 static tt_status rdma_fetch(struct tt_link *link, void *to, size_t offset, size_t nbytes)
 {
     struct tt_message message;
-    TT_AWAIT(tt_rdma_peek(link, &message));
-    if (!message.data) return tt_rdma_fetch_reference(link_of(link), to, offset, nbytes);
+    TT_AWAIT(rdma_peek(link, &message));
     memcpy(to, (const char *)message.data + offset, nbytes);
     return TT_OK;
 }
@@ -409,10 +365,8 @@ static tt_status rdma_fetch(struct tt_link *link, void *to, size_t offset, size_
 static void rdma_release(struct tt_link *link)
 {
     struct tt_rdma_link *rx = link_of(link);
-    const bool was_reference = rx->nlooked > rx->next && rx->first.nbytes & TT_RDMA_REFERENCE;
     rx->slots &= ~((uint64_t)1 << slot_of(rx));
     rx->nlooked = ++rx->next;
-    if (was_reference) rx->urgent = rx->next;
     tell_if_due(rx);
 }
 
@@ -449,7 +403,7 @@ static const struct tt_link_ops rdma_ops = {
     .expect = rdma_expect,
     .posts = &tt_no_posts,
     .gpus = &tt_rdma_gpus,
-    .peek = tt_rdma_peek,
+    .peek = rdma_peek,
     .fetch = rdma_fetch,
     .release = rdma_release,
 };

@@ -110,12 +110,12 @@ tt_status tt_rdma_register_dmabuf(struct tt_rdma *rdma, int device, const struct
                                   struct ibv_mr **region)
 {
     struct tt_rdma_device *at = &rdma->devices[device];
+    const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
     int error = EOPNOTSUPP;
     struct ibv_mr *made = NULL;
     if (rdma->verbs->reg_dmabuf_mr && !at->no_dmabuf) {
-        made =
-            rdma->verbs->reg_dmabuf_mr(at->domain, 0, memory->nbytes, (uintptr_t)memory->base,
-                                       memory->fd, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
+        made = rdma->verbs->reg_dmabuf_mr(at->domain, 0, memory->nbytes, (uintptr_t)memory->base,
+                                          memory->fd, access);
         if (!made) error = errno;
     }
     if (made) {

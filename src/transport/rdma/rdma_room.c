@@ -46,6 +46,11 @@ static void drop_gpu(void *self, void *taken)
     tt_rdma_drop_gpu(self, taken);
 }
 
+static tt_status copy_gpu(void *self, bool to_gpu, void *gpu, void *host, size_t nbytes)
+{
+    return tt_rdma_copy_gpu(self, to_gpu, gpu, host, nbytes);
+}
+
 static tt_status offer(void *self, int peer, struct tt_tcp_end *connection, void **end,
                        struct tt_room_offer *mine)
 {
@@ -133,6 +138,7 @@ const struct tt_transport tt_rdma_transport = {
     .close = close_devices,
     .take_gpu = take_gpu,
     .drop_gpu = drop_gpu,
+    .copy_gpu = copy_gpu,
     .offer = offer,
     .connect = connect,
     .tx = tx,

@@ -16,7 +16,7 @@
 #include "transport/rdma/rdma_internal.h"
 #include "transport/window.h"
 
-enum { OFFER_VERSION = 4, INLINE_BYTES = 256, RARELY = 256 };
+enum { OFFER_VERSION = 5, INLINE_BYTES = 256, RARELY = 256 };
 
 /* The offer as it travels. */
 struct offer {
@@ -86,13 +86,14 @@ static struct ibv_qp *create_qp(const struct tt_rdma_route *route, uint32_t *inl
 {
     const struct tt_rdma *rdma = route->wire->rdma;
     const uint32_t nmessages = (uint32_t)rdma->nslots * (uint32_t)route->wire->nchannels;
+    const uint32_t npayloads = (uint32_t)rdma->nslots * (uint32_t)rdma->context->nbridges;
     for (uint32_t asked = INLINE_BYTES;; asked /= 2) {
         struct ibv_qp_init_attr attributes = {
             .qp_context = (void *)(uintptr_t)route,
             .send_cq = route->cq,
             .recv_cq = route->cq,
             .qp_type = IBV_QPT_RC,
-            .cap = {.max_send_wr = 2 * nmessages + TT_RDMA_MAX_READS, /* data and credits */
+            .cap = {.max_send_wr = 2 * nmessages + npayloads, /* data and credits */
                     .max_recv_wr = nmessages,
                     .max_send_sge = 2,
                     .max_recv_sge = 1,
@@ -106,14 +107,9 @@ static struct ibv_qp *create_qp(const struct tt_rdma_route *route, uint32_t *inl
 
 static tt_status to_init(const struct tt_rdma_route *route)
 {
-    struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_INIT,
-                                     .port_num = route->port->number,
-                                     .qp_access_flags =
-                                         IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
-    errno = route->wire->rdma->verbs->modify_qp(route->qp, &attributes,
-                                                IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-                                                    IBV_QP_ACCESS_FLAGS);
-    return errno ? refuse(route->wire->rdma, "a queue pair of %s port %d cannot be used",
+    struct tt_rdma *rdma = route->wire->rdma;
+    errno = tt_rdma_init_pair(rdma, route->qp, route->port, IBV_ACCESS_REMOTE_WRITE);
+    return errno ? refuse(rdma, "a queue pair of %s port %d cannot be used",
                           route->port->device->name, route->port->number)
                  : TT_OK;
 }
@@ -123,8 +119,9 @@ static tt_status make_route(struct tt_rdma_route *route)
     struct tt_rdma *rdma = route->wire->rdma;
     const struct tt_rdma_port *port = route->port;
     const int nmessages = (int)rdma->nslots * route->wire->nchannels;
-    route->cq = rdma->verbs->create_cq(port->device->context, 3 * nmessages + TT_RDMA_MAX_READS,
-                                       NULL, port->device->channel, 0);
+    const int npayloads = (int)rdma->nslots * rdma->context->nbridges;
+    route->cq = rdma->verbs->create_cq(port->device->context, 3 * nmessages + npayloads, NULL,
+                                       port->device->channel, 0);
     if (route->cq) route->qp = create_qp(route, &route->inline_bytes);
     if (!route->qp)
         return refuse(rdma, "%s port %d gives no queue pair for %d messages", port->device->name,
@@ -148,8 +145,6 @@ static void fill_end(struct tt_rdma_end *end, const struct tt_rdma_route *route)
         .ethernet = port->attributes.link_layer == IBV_LINK_LAYER_ETHERNET,
         .ngids = (uint8_t)port->ngids,
         .is_near = port->is_near,
-        .reads_out = port->device->reads_out,
-        .reads_in = port->device->reads_in,
     };
     memcpy(end->gids, port->gids, sizeof end->gids);
 }
@@ -208,55 +203,19 @@ tt_status tt_rdma_wire_create(struct tt_rdma_wire **out, struct tt_rdma *rdma, i
 
 static tt_status to_ready(struct tt_rdma_route *route)
 {
-    const struct tt_rdma *rdma = route->wire->rdma;
     const struct tt_rdma_end *theirs = &route->theirs;
-    const uint8_t mine = (uint8_t)route->port->attributes.active_mtu;
-    struct ibv_qp_attr attributes = {
-        .qp_state = IBV_QPS_RTR,
-        .path_mtu = mine < theirs->mtu ? mine : theirs->mtu,
-        .dest_qp_num = theirs->qp_number,
-        .rq_psn = theirs->first_packet,
-        .max_dest_rd_atomic = (uint8_t)route->reads_in,
-        .min_rnr_timer = 12, /* 0.64 ms; not reached: there are receives for all credits */
-        .ah_attr = {.dlid = theirs->lid,
-                    .sl = (uint8_t)tt_config_int(TT_CONFIG_RDMA_SERVICE_LEVEL),
-                    .port_num = route->port->number,
-                    .is_global = theirs->ethernet},
-    };
-    if (theirs->ethernet) {
-        attributes.ah_attr.grh = (struct ibv_global_route){
-            .sgid_index = (uint8_t)route->port->gid_indices[route->gid],
-            .hop_limit = 64,
-            .traffic_class = (uint8_t)tt_config_int(TT_CONFIG_RDMA_TRAFFIC_CLASS)};
-        memcpy(&attributes.ah_attr.grh.dgid, &route->their_gid, sizeof route->their_gid);
-    }
-    int error = rdma->verbs->modify_qp(route->qp, &attributes,
-                                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
-                                           IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-    attributes = (struct ibv_qp_attr){
-        .qp_state = IBV_QPS_RTS,
-        .sq_psn = route->first_packet,
-        .timeout = (uint8_t)tt_config_int(TT_CONFIG_RDMA_TIMEOUT),
-        .retry_cnt = (uint8_t)tt_config_int(TT_CONFIG_RDMA_RETRIES),
-        .rnr_retry = 6,
-        .max_rd_atomic = (uint8_t)route->reads_out,
-    };
-    if (!error)
-        error =
-            rdma->verbs->modify_qp(route->qp, &attributes,
-                                   IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                                       IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+    const int error = tt_rdma_join(route->wire->rdma,
+                                   &(struct tt_rdma_joint){.qp = route->qp,
+                                                           .port = route->port,
+                                                           .gid = route->gid,
+                                                           .target = &route->their_gid,
+                                                           .qp_number = theirs->qp_number,
+                                                           .first_packet = theirs->first_packet,
+                                                           .lid = theirs->lid,
+                                                           .mtu = theirs->mtu,
+                                                           .ethernet = theirs->ethernet,
+                                                           .my_first_packet = route->first_packet});
     return error ? tt_fail_errno(error, "a queue pair cannot be connected") : TT_OK;
-}
-
-/* Both sides find the same numbers: a device answers no more READs than it was set up for. */
-static void agree_on_reads(struct tt_rdma_route *route)
-{
-    const struct tt_rdma_device *mine = route->port->device;
-    const struct tt_rdma_end *theirs = &route->theirs;
-    route->reads_out = mine->reads_out < theirs->reads_in ? mine->reads_out : theirs->reads_in;
-    route->reads_in = mine->reads_in < theirs->reads_out ? mine->reads_in : theirs->reads_out;
 }
 
 static tt_status connect_route(struct tt_rdma_route *route)
@@ -304,8 +263,7 @@ static tt_status check_offer(const struct tt_rdma_wire *wire, const struct tt_ro
                        wire->rdma->nslots, wire->rdma->slot_bytes, wire->nchannels);
     for (uint32_t i = 0; i < offer->nends; i++)
         if (offer->ends[i].ngids > TT_RDMA_MAX_GIDS || offer->ends[i].mtu < IBV_MTU_256 ||
-            offer->ends[i].mtu > IBV_MTU_4096 || offer->ends[i].reads_out > TT_RDMA_MAX_READS ||
-            offer->ends[i].reads_in > TT_RDMA_MAX_READS)
+            offer->ends[i].mtu > IBV_MTU_4096)
             return tt_fail(TT_ERR_REMOTE, "no RDMA with %s: its offer is damaged", peer);
     return TT_OK;
 }
@@ -331,7 +289,6 @@ tt_status tt_rdma_wire_connect(struct tt_rdma_wire *wire, const struct tt_room_o
         route->gid = low ? pairs[k].low_gid : pairs[k].high_gid;
         route->theirs = other.ends[low ? pairs[k].high : pairs[k].low];
         route->their_gid = route->theirs.gids[low ? pairs[k].high_gid : pairs[k].low_gid];
-        agree_on_reads(route);
         TT_TRY(connect_route(route));
         wire->used[k] = route;
     }

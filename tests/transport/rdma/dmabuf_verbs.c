@@ -30,6 +30,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct region *regions;
 static const char *refusing;
 static int refusal;
+static int left = -1; /* pieces that may be registered; negative: any number */
 static bool no_reads;
 
 static struct region *map(size_t offset, size_t length, int fd)
@@ -48,9 +49,11 @@ static struct ibv_mr *reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t l
                                     uint64_t iova, int fd, int access)
 {
     pthread_mutex_lock(&lock);
-    const bool refused = refusing && !strcmp(refusing, usual.get_device_name(pd->context->device));
+    const bool refused =
+        !left || (refusing && !strcmp(refusing, usual.get_device_name(pd->context->device)));
     struct region *region = refused ? NULL : map(offset, length, fd);
-    if (refused) errno = refusal;
+    if (refused) errno = left ? refusal : ENOMEM;
+    left -= left > 0;
     if (region) region->real = reg_mr_iova(pd, region->memory, length, iova, access);
     if (region && !region->real) {
         const int error = errno;
@@ -134,6 +137,13 @@ void dmabuf_verbs_refuse(const char *device, int error)
     pthread_mutex_lock(&lock);
     refusing = device;
     refusal = error;
+    pthread_mutex_unlock(&lock);
+}
+
+void dmabuf_verbs_refuse_after(int n)
+{
+    pthread_mutex_lock(&lock);
+    left = n;
     pthread_mutex_unlock(&lock);
 }
 

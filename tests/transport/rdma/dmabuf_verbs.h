@@ -14,6 +14,8 @@ void dmabuf_verbs_remove(void);
 int dmabuf_verbs_count(void);
 /* The device that refuses memory of GPUs from now on, with this errno; NULL: none does. */
 void dmabuf_verbs_refuse(const char *device, int error);
+/* All devices refuse memory of GPUs once so many more pieces were registered; negative: never. */
+void dmabuf_verbs_refuse_after(int n);
 /* Whether devices opened from now on say that they can make and answer READs. */
 void dmabuf_verbs_allow_reads(bool allowed);
 /* Ends the use of the memory that was registered at this address, behind the back of those who

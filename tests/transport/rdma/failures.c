@@ -218,7 +218,9 @@ TEST(rdma_failures, a_message_of_a_lost_peer_that_is_not_what_it_should_be_is_mi
     struct tt_link *rx = tt_rdma_rx(pair.wires[1], 0);
     REQUIRE(lose_behind_a_message(&pair));
     struct tt_message message = {.nbytes = 77};
-    char *payload = tt_rdma_payload(rx->end, false);
+    const struct tt_rdma_link *end = rx->end;
+    char *payload =
+        end->wire->memory + tt_rdma_slot_at(end->wire, false, 0, end->next % PAIR_SLOTS);
     struct tt_rdma_header *header = (struct tt_rdma_header *)(void *)payload - 1;
     CHECK_EQ(header->nbytes, 100);
     header->nbytes = PAIR_SLOT_BYTES + 1;

@@ -26,18 +26,21 @@ static bool is_gone(const void *arg, int rank)
     return all.is_gone[rank];
 }
 
+static const struct tt_bridge_calls calls = {.is_gone = is_gone};
+
 static bool open_rank(int rank)
 {
     struct tt_rdma_wire *wire = all.pair.ranks[rank].wire;
     const struct tt_bridge_pair links = {tt_rdma_tx(wire, CHANNEL), tt_rdma_rx(wire, CHANNEL)};
-    if (tt_bridges_create(&all.bridges[rank], &shape, is_gone, NULL)) return false;
+    if (tt_bridges_create(&all.bridges[rank], &shape, &calls, NULL)) return false;
     for (int outgoing = 0; outgoing < 2; outgoing++) {
         void *memory = aligned_alloc(128, tt_bridge_bytes(&shape));
         all.memory[rank][outgoing] = memory;
         if (!memory) return false;
         memset(memory, 0, tt_bridge_bytes(&shape));
-        tt_bridges_lay(&shape, outgoing, memory, &all.ends[rank][outgoing]);
-        if (tt_bridges_bind(all.bridges[rank], 1 - rank, 0, &links, &all.ends[rank][outgoing]))
+        tt_bridges_lay(&shape, outgoing, memory, NULL, &all.ends[rank][outgoing]);
+        if (tt_bridges_bind(all.bridges[rank], 1 - rank, 0, &links, &all.ends[rank][outgoing],
+                            false))
             return false;
     }
     return true;

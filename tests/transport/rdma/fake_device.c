@@ -6,16 +6,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "shim.h"
 
-enum { MOST_PAIRS = 8, MOST_WORK = 512, FIRST_NUMBER = 100 };
+enum { MOST_PAIRS = 8, MOST_WORK = 512, FIRST_NUMBER = 100, FIRST_KEY = 1000, MOST_GPUS = 8 };
 
+/* to: of a READ, where its bytes go here; from: where they are there. */
 struct work {
-    uint64_t id, to;
-    bool has_immediate;
-    uint32_t immediate, nbytes;
-    char *bytes;
+    uint64_t id, to, from;
+    bool has_immediate, is_read;
+    uint32_t immediate, nbytes, key;
+    char *bytes; /* of a write */
 };
 
 struct queue {
@@ -33,8 +36,95 @@ struct pair {
     unsigned first_work, nwork;
 };
 
+/* Memory of a GPU that a device has. */
+struct gpu_region {
+    struct ibv_mr region; /* first */
+    uint64_t base;
+    char *host;
+};
+
+/* What a device has written to memory of a GPU, and has not come there. */
+struct written {
+    const struct ibv_context *device;
+    char *to, *bytes;
+    uint32_t nbytes;
+    struct written *next;
+};
+
 static struct pair *pairs[MOST_PAIRS]; /* by number */
-static bool is_holding;
+static bool is_holding, is_holding_reads;
+static struct gpu_region *gpus[MOST_GPUS]; /* by key */
+static struct written *written, **last_written = &written;
+static int refusal, nasked;
+
+/* ---- Memory of GPUs ------------------------------------------------------------------------- */
+
+/* Where the bytes are; *is_gpu: in memory of a GPU. NULL: the key does not say so. */
+static char *find(uint64_t address, uint32_t nbytes, uint32_t key, bool *is_gpu)
+{
+    *is_gpu = key >= FIRST_KEY;
+    if (!*is_gpu) return (char *)(uintptr_t)address;
+    const struct gpu_region *gpu = key - FIRST_KEY < MOST_GPUS ? gpus[key - FIRST_KEY] : NULL;
+    if (!gpu || address < gpu->base || address - gpu->base > gpu->region.length ||
+        nbytes > gpu->region.length - (address - gpu->base))
+        return NULL;
+    return gpu->host + (address - gpu->base);
+}
+
+/* The bytes come when the device reads. */
+static void write_later(const struct ibv_context *device, char *to, struct work *work)
+{
+    struct written *new = malloc(sizeof *new);
+    REQUIRE(new);
+    *new =
+        (struct written){.device = device, .to = to, .bytes = work->bytes, .nbytes = work->nbytes};
+    work->bytes = NULL;
+    *last_written = new;
+    last_written = &new->next;
+}
+
+/* lands: else they are dropped. */
+static void end_written(const struct ibv_context *device, bool lands)
+{
+    for (struct written **at = &written; *at;) {
+        struct written *one = *at;
+        if (one->device != device) {
+            at = &one->next;
+            continue;
+        }
+        if (lands) memcpy(one->to, one->bytes, one->nbytes);
+        *at = one->next;
+        free(one->bytes);
+        free(one);
+    }
+    last_written = &written;
+    while (*last_written) last_written = &(*last_written)->next;
+}
+
+static struct ibv_mr *reg_dmabuf_mr(struct ibv_pd *domain, uint64_t offset, size_t nbytes,
+                                    uint64_t base, int fd, int access)
+{
+    uint32_t i = 0;
+    (void)access;
+    nasked++;
+    while (i < MOST_GPUS && gpus[i]) i++;
+    errno = refusal ? refusal : ENOMEM;
+    struct gpu_region *gpu = refusal || i == MOST_GPUS ? NULL : calloc(1, sizeof *gpu);
+    if (!gpu) return NULL;
+    gpu->host = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)offset);
+    if (gpu->host == MAP_FAILED) {
+        free(gpu);
+        return NULL;
+    }
+    gpu->base = base;
+    gpu->region = (struct ibv_mr){.context = domain->context,
+                                  .pd = domain,
+                                  .length = nbytes,
+                                  .lkey = FIRST_KEY + i,
+                                  .rkey = FIRST_KEY + i};
+    gpus[i] = gpu;
+    return &gpu->region;
+}
 
 /* ---- Work ----------------------------------------------------------------------------------- */
 
@@ -62,13 +152,34 @@ static void drop_first(struct pair *pair, enum ibv_wc_status status)
     pair->nwork--;
 }
 
+/* Whether the peer's device lets it be done. */
+static bool do_work(const struct pair *peer, struct work *work)
+{
+    bool is_gpu;
+    char *there = find(work->is_read ? work->from : work->to, work->nbytes, work->key, &is_gpu);
+    if (!there) return false;
+    if (work->is_read) {
+        if (is_gpu) end_written(peer->pair.context, true);
+        memcpy((void *)(uintptr_t)work->to, there, work->nbytes);
+    } else if (is_gpu) {
+        write_later(peer->pair.context, there, work);
+    } else {
+        memcpy(there, work->bytes, work->nbytes);
+    }
+    return true;
+}
+
 /* To a peer that has ended nothing goes. */
 static void send_all(struct pair *pair)
 {
     struct pair *peer = pair_numbered(pair->peer);
     while (pair->nwork && peer && !is_holding) {
-        const struct work *work = &pair->work[pair->first_work];
-        memcpy((void *)(uintptr_t)work->to, work->bytes, work->nbytes);
+        struct work *work = &pair->work[pair->first_work];
+        if (work->is_read && is_holding_reads) return;
+        if (!do_work(peer, work)) {
+            drop_first(pair, IBV_WC_REM_ACCESS_ERR);
+            continue;
+        }
         if (work->has_immediate) {
             CHECK(peer->nreceives > 0);
             complete(peer->pair.recv_cq, peer->receives[peer->first_receive], IBV_WC_SUCCESS,
@@ -85,17 +196,23 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *request, struct ibv_
     struct pair *pair = (struct pair *)qp;
     struct work work = {.id = request->wr_id,
                         .to = request->wr.rdma.remote_addr,
+                        .from = request->wr.rdma.remote_addr,
+                        .key = request->wr.rdma.rkey,
                         .has_immediate = request->opcode == IBV_WR_RDMA_WRITE_WITH_IMM,
+                        .is_read = request->opcode == IBV_WR_RDMA_READ,
                         .immediate = request->imm_data};
     *bad = request;
-    if (pair->nwork == MOST_WORK || request->opcode == IBV_WR_RDMA_READ) return ENOMEM;
+    if (pair->nwork == MOST_WORK) return ENOMEM;
     for (int i = 0; i < request->num_sge; i++) work.nbytes += request->sg_list[i].length;
-    work.bytes = malloc(work.nbytes);
-    if (!work.bytes) return ENOMEM;
-    for (uint32_t i = 0, at = 0; i < (uint32_t)request->num_sge; i++) {
-        memcpy(work.bytes + at, (const void *)(uintptr_t)request->sg_list[i].addr,
-               request->sg_list[i].length);
-        at += request->sg_list[i].length;
+    if (work.is_read) work.to = request->sg_list[0].addr;
+    work.bytes = work.is_read ? NULL : malloc(work.nbytes + 1);
+    for (uint32_t i = 0, at = 0; work.bytes && i < (uint32_t)request->num_sge; i++) {
+        const struct ibv_sge *piece = &request->sg_list[i];
+        bool is_gpu;
+        const char *from = find(piece->addr, piece->length, piece->lkey, &is_gpu);
+        CHECK(from);
+        if (from) memcpy(work.bytes + at, from, piece->length);
+        at += piece->length;
     }
     pair->work[(pair->first_work + pair->nwork++) % MOST_WORK] = work;
     send_all(pair);
@@ -137,6 +254,12 @@ void fake_hold(bool holds)
         if (pairs[i]) send_all(pairs[i]);
 }
 
+void fake_hold_reads(bool holds)
+{
+    is_holding_reads = holds;
+    fake_hold(is_holding);
+}
+
 void fake_give_up(void)
 {
     for (int i = 0; i < MOST_PAIRS; i++)
@@ -158,6 +281,12 @@ static struct ibv_mr *reg_mr(struct ibv_pd *domain, void *memory, size_t nbytes,
 
 static int dereg_mr(struct ibv_mr *region)
 {
+    if (region->lkey >= FIRST_KEY) {
+        struct gpu_region *gpu = gpus[region->lkey - FIRST_KEY];
+        gpus[region->lkey - FIRST_KEY] = NULL;
+        end_written(region->context, false);
+        munmap(gpu->host, region->length);
+    }
     free(region);
     return 0;
 }
@@ -214,6 +343,13 @@ static int destroy_qp(struct ibv_qp *qp)
     return 0;
 }
 
+static int query_device(struct ibv_context *context, struct ibv_device_attr *attributes)
+{
+    (void)context;
+    attributes->max_qp_rd_atom = attributes->max_qp_init_rd_atom = 4;
+    return 0;
+}
+
 static int query_port(struct ibv_context *context, uint8_t port,
                       struct _compat_ibv_port_attr *attributes)
 {
@@ -263,6 +399,8 @@ static const struct tt_verbs verbs = {.reg_mr = reg_mr,
                                       .create_qp = create_qp,
                                       .modify_qp = modify_qp,
                                       .destroy_qp = destroy_qp,
+                                      .query_device = query_device,
+                                      .reg_dmabuf_mr = reg_dmabuf_mr,
                                       .query_port = query_port,
                                       .port_state_str = port_state_str,
                                       .wc_status_str = wc_status_str,
@@ -355,7 +493,8 @@ static bool open_rank(struct fake_rank *rank, int number, size_t slot_bytes)
 bool fake_open(struct fake_pair *pair, size_t slot_bytes)
 {
     memset(pair, 0, sizeof *pair);
-    is_holding = false;
+    is_holding = is_holding_reads = false;
+    refusal = nasked = 0;
     bool opened = true;
     for (int r = 0; r < 2; r++) opened = opened && open_rank(&pair->ranks[r], r, slot_bytes);
     for (int r = 0; r < 2; r++)
@@ -376,4 +515,41 @@ void fake_close(struct fake_pair *pair)
         fake_end(pair, r);
         tt_rdma_close(pair->ranks[r].rdma);
     }
+}
+
+/* ---- GPUs ----------------------------------------------------------------------------------- */
+
+tt_status fake_gpu_open(struct fake_gpu *gpu, struct fake_rank *rank, size_t nbytes, int number)
+{
+    *gpu = (struct fake_gpu){.fd = memfd_create("gpu", MFD_CLOEXEC),
+                             .base = (char *)0x200000000000 + number * 0x1000000000,
+                             .nbytes = nbytes};
+    CHECK(gpu->fd >= 0 && !ftruncate(gpu->fd, (off_t)nbytes));
+    gpu->host = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, gpu->fd, 0);
+    CHECK(gpu->host != MAP_FAILED);
+    const struct tt_dmabuf pages = {.fd = gpu->fd, .base = gpu->base, .nbytes = nbytes};
+    return tt_rdma_take_gpu(rank->rdma, &pages, &gpu->taken);
+}
+
+void fake_gpu_close(struct fake_gpu *gpu)
+{
+    munmap(gpu->host, gpu->nbytes);
+    close(gpu->fd);
+}
+
+void fake_refuse_gpus(int error)
+{
+    refusal = error;
+}
+
+int fake_count_asked(void)
+{
+    return nasked;
+}
+
+int fake_count_gpus(void)
+{
+    int n = 0;
+    for (int i = 0; i < MOST_GPUS; i++) n += gpus[i] != NULL;
+    return n;
 }

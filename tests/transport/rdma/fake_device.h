@@ -33,4 +33,24 @@ void fake_hold(bool holds);
 /* What was sent to a rank that has ended is given up: it completes with an error. */
 void fake_give_up(void);
 
+/* Memory of a rank's GPU, which is not mapped at its address. What a device writes there comes to
+ * it when that device reads any memory of the GPU, as over a bus. */
+struct fake_gpu {
+    int fd;
+    char *host; /* the same memory, as the test sees it */
+    char *base; /* as the GPU would */
+    size_t nbytes;
+    struct tt_rdma_gpu *taken;
+};
+/* number: makes the address. TT_OK, or what the registration fails with. */
+tt_status fake_gpu_open(struct fake_gpu *gpu, struct fake_rank *rank, size_t nbytes, int number);
+void fake_gpu_close(struct fake_gpu *gpu);
+/* Devices refuse memory of GPUs with this errno from now on; 0: they take it. */
+void fake_refuse_gpus(int error);
+/* Devices complete no READ from now on, or those that they have and all that are posted. */
+void fake_hold_reads(bool holds);
+/* How often devices were asked to take memory of GPUs, and have such memory now. */
+int fake_count_asked(void);
+int fake_count_gpus(void);
+
 #endif

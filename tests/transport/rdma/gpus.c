@@ -1,6 +1,7 @@
 /* Opens two ranks with GPUs, and moves messages between them. */
 #include "transport/rdma/gpus.h"
 
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -50,66 +51,46 @@ void gpus_close(struct gpus *gpus)
 
 tt_status gpus_publish(struct gpus *gpus, const struct move *move)
 {
-    struct tt_link *tx = tt_rdma_tx(gpus->pair.wires[move->from], move->channel);
-    const struct gpu *gpu = &gpus->of[move->from];
+    struct tt_link *tx = tt_rdma_tx(gpus->pair.wires[move->from], move->channel),
+                   *rx = tt_rdma_rx(gpus->pair.wires[1 - move->from], move->channel);
+    const struct gpu *gpu = &gpus->of[move->from], *other = &gpus->of[1 - move->from];
     const int64_t deadline = tt_deadline_ns(60000);
+    struct tt_gpu_place place;
+    void *slot;
+    CHECK(rx->ops->gpus->show(rx, other->base, GPU_BYTES, &place));
     pair_fill(gpu->host + move->at, move->nbytes, move->seed);
-    CHECK(tx->ops->gpus->reaches(tx, gpu_at(gpu, move->at), move->nbytes));
-    while (!tx->ops->gpus->publish(tx, gpu_at(gpu, move->at), move->nbytes, move->seed)) {
+    while (!(slot = tx->ops->slot(tx, sizeof move->seed))) {
         TT_TRY(tt_rdma_wire_progress(gpus->pair.wires[move->from]));
         if (tt_expired(deadline)) return TT_ERR_TIMEOUT;
     }
-    CHECK(!tx->ops->drained(tx));
+    memcpy(slot, &move->seed, sizeof move->seed);
+    CHECK(tx->ops->gpus->write(tx, gpu_at(gpu, move->at), move->nbytes, &place, move->to));
+    tx->ops->publish(tx, sizeof move->seed, move->seed);
     return TT_OK;
 }
 
-tt_status gpus_await(struct tt_link *rx, struct tt_message *message)
+/* TT_OK: the message has come, and what was written before it. */
+static tt_status look(struct gpus *gpus, const struct move *move, struct tt_message *message)
 {
-    const int64_t deadline = tt_deadline_ns(60000);
-    tt_status status = TT_IN_PROGRESS;
-    while (status == TT_IN_PROGRESS) {
-        status = rx->ops->peek(rx, message);
-        if (tt_expired(deadline)) return TT_ERR_TIMEOUT;
-    }
-    return status;
-}
-
-static tt_status fetch(struct tt_link *rx, const struct move *move, char *to)
-{
-    const int64_t deadline = tt_deadline_ns(60000);
-    const size_t piece = move->host ? move->piece : move->nbytes;
-    for (size_t done = 0; done < move->nbytes || !move->nbytes; done += piece) {
-        const size_t left = move->nbytes - done;
-        tt_status status = TT_IN_PROGRESS;
-        while (status == TT_IN_PROGRESS) {
-            status = move->host
-                         ? rx->ops->fetch(rx, move->host + done, done, left < piece ? left : piece)
-                         : rx->ops->gpus->fetch(rx, to);
-            if (tt_expired(deadline)) return TT_ERR_TIMEOUT;
-        }
-        if (status || !move->nbytes) return status;
-    }
-    return TT_OK;
+    struct tt_link *rx = tt_rdma_rx(gpus->pair.wires[1 - move->from], move->channel);
+    const tt_status status = rx->ops->peek(rx, message);
+    return status ? status : rx->ops->gpus->flush(rx, gpus->of[1 - move->from].base);
 }
 
 tt_status gpus_receive(struct gpus *gpus, const struct move *move)
 {
     struct tt_link *rx = tt_rdma_rx(gpus->pair.wires[1 - move->from], move->channel);
-    const struct gpu *gpu = &gpus->of[1 - move->from];
-    struct tt_message message;
-    TT_TRY(gpus_await(rx, &message));
-    CHECK(!message.data);
-    CHECK_EQ(message.nbytes, move->nbytes);
-    CHECK_EQ(message.signature, move->seed);
-    TT_TRY(fetch(rx, move, gpu_at(gpu, move->to)));
-    CHECK(pair_same(move->host ? move->host : gpu->host + move->to, move->nbytes, move->seed));
-    return TT_OK;
-}
-
-bool gpus_are_drained(struct gpus *gpus, const struct move *move)
-{
-    struct tt_link *tx = tt_rdma_tx(gpus->pair.wires[move->from], move->channel);
     const int64_t deadline = tt_deadline_ns(60000);
-    while (!tx->ops->drained(tx) && !tt_expired(deadline)) continue;
-    return tx->ops->drained(tx);
+    struct tt_message message;
+    tt_status status = TT_IN_PROGRESS;
+    while (status == TT_IN_PROGRESS) {
+        status = look(gpus, move, &message);
+        if (!status) status = tt_rdma_wire_progress(gpus->pair.wires[move->from]);
+        if (tt_expired(deadline)) return TT_ERR_TIMEOUT;
+    }
+    if (status) return status;
+    CHECK_EQ(message.signature, move->seed);
+    CHECK(pair_same(gpus->of[1 - move->from].host + move->to, move->nbytes, move->seed));
+    rx->ops->release(rx);
+    return TT_OK;
 }

@@ -26,8 +26,6 @@ struct move {
     int from, channel;
     size_t nbytes, at, to; /* offsets in the GPUs' memory */
     unsigned seed;
-    char *host; /* receive here instead, in pieces; NULL: at the GPU */
-    size_t piece;
 };
 
 char *gpu_at(const struct gpu *gpu, size_t offset);
@@ -39,13 +37,10 @@ void gpu_close(struct gpu *gpu, struct tt_rdma *rdma);
 bool gpus_open(struct gpus *gpus, const char *low, const char *high);
 void gpus_close(struct gpus *gpus);
 
-/* Publishes a reference to memory with the move's bytes. TT_ERR_TIMEOUT after a minute, here and
- * below. */
+/* Writes the move's bytes, to where the receiver has shown, and publishes a message of four bytes,
+ * the seed. TT_ERR_TIMEOUT after a minute, here and below. */
 tt_status gpus_publish(struct gpus *gpus, const struct move *move);
-tt_status gpus_await(struct tt_link *rx, struct tt_message *message);
-/* Fetches the message, which is not released, and compares. */
+/* Awaits the message, flushes, compares and releases. */
 tt_status gpus_receive(struct gpus *gpus, const struct move *move);
-/* Whether the sender has its memory again, within a minute. */
-bool gpus_are_drained(struct gpus *gpus, const struct move *move);
 
 #endif

@@ -212,6 +212,7 @@ one() {
 bridges() {
     [ -x "$build/tests/device_bridge_rank" ] || { echo "skipped: bridges: built without virtual GPUs, or without kernels" && return; }
     check "bridges over RDMA" "$here/bridges.sh" "$build" calls
+    check "bridges over RDMA with slots in memory of GPUs" "$here/bridges.sh" "$build" dmabuf
 }
 
 # One rank may not use RDMA: both say so, and data goes over TCP.

@@ -39,6 +39,8 @@ static bool is_gone(const void *arg, int rank)
     return false;
 }
 
+static const struct tt_bridge_calls calls = {.is_gone = is_gone};
+
 static double processor_us(void)
 {
     struct timespec now;
@@ -131,13 +133,13 @@ static bool open_mover(struct mover *mover, int rank, struct wired *all, bool by
     const size_t nbytes = tt_bridge_bytes(&shape);
     *mover = (struct mover){.wires = by_tcp ? all->wires[rank] : NULL};
     mover->memory = aligned_alloc(128, 2 * ENDS * nbytes);
-    if (!mover->memory || tt_bridges_create(&mover->bridges, &shape, is_gone, NULL)) return false;
+    if (!mover->memory || tt_bridges_create(&mover->bridges, &shape, &calls, NULL)) return false;
     memset(mover->memory, 0, 2 * ENDS * nbytes);
     for (int i = 0; i < 2 * ENDS; i++) {
         const int c = i / 2;
         struct tt_device_end *end = i % 2 ? &mover->out[c] : &mover->in[c];
-        tt_bridges_lay(&shape, i % 2, mover->memory + (size_t)i * nbytes, end);
-        if (tt_bridges_bind(mover->bridges, !rank, c, &pair, end)) return false;
+        tt_bridges_lay(&shape, i % 2, mover->memory + (size_t)i * nbytes, NULL, end);
+        if (tt_bridges_bind(mover->bridges, !rank, c, &pair, end, false)) return false;
     }
     return true;
 }

@@ -235,8 +235,7 @@ static void print_title(FILE *out, const struct subject *subject, const struct c
                 "%s\n",
                 call->link->name,
                 call->between->direct
-                    ? "that network devices load from, and store to, memory of GPUs (the library "
-                      "does not do that yet)"
+                    ? "that network devices load from, and store to, memory of GPUs"
                     : "through slots in pinned memory");
 }
 

@@ -29,7 +29,8 @@ struct tt_carried {
     void (*agree)(struct tt_comm_core *core, int32_t least);
     /* No call has used the part: frees it. */
     void (*close)(struct tt_comm_core *core);
-    /* No call is outstanding: waits until CUDA streams have written the outputs. NULL: they have. */
+    /* No call is outstanding: waits until CUDA streams have written the outputs. NULL: they have.
+     */
     void (*drain)(struct tt_comm_core *core);
     /* The end, in two parts, where no call is outstanding. First replays that were launched run,
      * and no call is given turns any more that is not issued here; then the part is freed, when

@@ -80,7 +80,7 @@ struct tt_staged_part {
     bool has_told;            /* the store to words->ended is queued */
 };
 
-/* Plans the call's copies: where its buffers and its scalar will lie in its staging memory, those
+/* Lists the call's copies: where its buffers and its scalar will lie in its staging memory, those
  * of a call with a count for each rank packed. */
 TT_NODISCARD tt_status tt_stage_prepare(struct tt_pending_call *pending,
                                         const struct tt_where *where,

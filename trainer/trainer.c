@@ -276,6 +276,22 @@ static void survey(struct tr_trainer *t)
                folder, name, folder, name);
 }
 
+/* Rank 0: tells of checkpoints that the disk will have no room for. */
+static void note_space(const struct tr_trainer *t)
+{
+    const struct tr_config *config = &t->config;
+    const struct tr_state now = {
+        .step = t->step, .run = t->run, .start = t->start, .after = t->after};
+    const int64_t total = t->total_steps, every = config->every;
+    struct tr_saves saves = {
+        .count = every ? INFINITY : 1, .keep = config->keep, .keeps_best = config->eval_every > 0};
+    if (total && total <= t->step)
+        saves.count = t->has_loaded ? 0 : 1;
+    else if (total && every)
+        saves.count = (double)(total / every - t->step / every + (total % every != 0));
+    tr_ckpt_note_space(config->checkpoint, &t->engine.store, &now, &saves);
+}
+
 /* Memory for the copy of what is saved in the middle of the run. */
 static tr_status take_snapshot(struct tr_trainer *t)
 {
@@ -321,7 +337,10 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
     if (t->config.generates) return tr_ckpt_load(&t->engine, source(t), t->resumed, &t->loaded);
     if (t->config.resume[0]) TR_TRY(load(t, path));
     close_resumed(t);
-    if (t->config.checkpoint[0] && mesh->rank == 0) survey(t);
+    if (t->config.checkpoint[0] && mesh->rank == 0) {
+        survey(t);
+        note_space(t);
+    }
     TR_TRY(open_log(t));
     tr_picture_open(t);
     return TR_OK;

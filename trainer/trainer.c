@@ -303,8 +303,7 @@ static tr_status take_snapshot(struct tr_trainer *t)
     return TR_OK;
 }
 
-tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
-                          struct tr_mesh *mesh)
+tr_status tr_trainer_init(struct tr_trainer *t, struct tr_config *config, struct tr_mesh *mesh)
 {
     *t = (struct tr_trainer){.config = *config,
                              .mesh = mesh,
@@ -312,6 +311,7 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
                              .run = tr_ckpt_new_number(),
                              .held_out = NAN,
                              .asked = -1};
+    config->more_notes = NULL; /* the trainer's now */
     struct tr_setup setup;
     char path[PATH_MAX] = "";
     TR_TRY(tr_place_ranks(mesh));
@@ -358,6 +358,7 @@ void tr_trainer_fini(struct tr_trainer *t)
     tr_text_fini(&t->text);
     tr_ckpt_release(&t->hold);
     tr_safetensors_close(t->resumed);
+    tr_config_fini(&t->config);
 }
 
 /* ---- What is run ------------------------------------------------------------------------------
@@ -410,7 +411,7 @@ tr_status tr_trainer_describe(const struct tr_trainer *t)
 {
     if (t->mesh->rank == 0) {
         const struct tr_model *model = &t->engine.model;
-        printf("%s", t->config.notes);
+        tr_config_print_notes(&t->config, stdout);
         tr_config_print(&t->config, stdout);
         printf("model: %zu parameters, %.1f MFLOP a token; vector code %s, %d thread%s a rank\n",
                model->params.count, tr_model_flops_per_token(&model->size) * 1e-6, t->backend->name,

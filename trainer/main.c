@@ -268,8 +268,9 @@ int main(int argc, char **argv)
         tr_config_fini(&config);
         return status < 0 ? failed(&mesh, TR_FAILED) : EXIT_SUCCESS;
     }
-    /* A reader of the log or of the output that ends must not end the training. */
-    if (!config.generates) signal(SIGPIPE, SIG_IGN);
+    /* A reader of the log or of the output that ends must not end the training, nor this process
+     * before it has told the other ranks. */
+    signal(SIGPIPE, SIG_IGN);
     struct tr_trainer trainer = {.hold = TR_NO_HOLD, .asked = -1};
     /* Bad options are agreed on as any other failure, so that one rank tells and none is left
      * waiting. */

@@ -53,23 +53,6 @@ TEST(run, a_closed_output_is_not_the_first_file_or_socket_that_is_opened)
     teardown(&b);
 }
 
-/* It has room for the memory that ranks share, and half a checkpoint. */
-TEST(run, a_limit_of_file_sizes_below_a_checkpoint_is_told_before_the_first_step)
-{
-    struct bench b;
-    char command[COMMAND];
-    REQUIRE(setup(&b));
-    snprintf(command, sizeof command,
-             "ulimit -f 16000; timeout 60 %s/bin/tutti-train " SMALL
-             "--width=256 --steps=3 --checkpoint=%s 2>&1",
-             TUTTI_BINARY_DIR, b.folder);
-    const int code = run(command, b.output);
-    CHECK_MESSAGE(code == 1, "exit code %d:\n%s", code, b.output);
-    CHECK_MESSAGE(count(b.output, "(ulimit -f); raise that limit") == 1, "%s", b.output);
-    CHECK_MESSAGE(count(b.output, "model:") == 0, "%s", b.output);
-    teardown(&b);
-}
-
 /* The shell holds the folder's lock, as another run would, also one on another host of an NFS:
  * there only a file that is open for writing is locked for all hosts. */
 TEST(run, two_runs_do_not_mix_their_checkpoints_in_one_folder)

@@ -345,13 +345,43 @@ tr_status tr_config_check(const struct tr_config *config)
     return TR_OK;
 }
 
+/* Behind what does not fit into notes. */
+static bool append_note(struct tr_config *config, const char *line)
+{
+    const size_t used = config->more_notes ? strlen(config->more_notes) : 0, n = strlen(line) + 1;
+    char *more = realloc(config->more_notes, used + n);
+    if (!more) return false;
+    memcpy(more + used, line, n);
+    config->more_notes = more;
+    return true;
+}
+
 void tr_config_note(struct tr_config *config, const char *format, ...)
 {
-    va_list args;
-    const size_t used = strlen(config->notes);
+    va_list args, again;
+    const size_t used = strlen(config->notes), room = TR_NOTES_BYTES - used;
+    char *line = NULL;
     va_start(args, format);
-    vsnprintf(config->notes + used, TR_NOTES_BYTES - used, format, args);
+    va_copy(again, args);
+    if (config->more_notes || vsnprintf(config->notes + used, room, format, args) >= (int)room) {
+        config->notes[used] = 0;
+        if (vasprintf(&line, format, again) < 0) line = NULL;
+        if (!line || !append_note(config, line)) fprintf(stderr, "%s", line ? line : format);
+        free(line);
+    }
+    va_end(again);
     va_end(args);
+}
+
+void tr_config_print_notes(const struct tr_config *config, FILE *out)
+{
+    fprintf(out, "%s%s", config->notes, config->more_notes ? config->more_notes : "");
+}
+
+void tr_config_fini(struct tr_config *config)
+{
+    free(config->more_notes);
+    config->more_notes = NULL;
 }
 
 bool tr_config_given(const struct tr_config *config, int id)

@@ -51,6 +51,8 @@ struct tr_config {
     bool plan;                                 /* --plan was given */
     bool generates;                            /* `tutti-train generate`: no data, no training */
     char notes[TR_NOTES_BYTES]; /* lines on what a user may not expect, for the start of a run */
+    char *more_notes;           /* the lines behind them, which did not fit; NULL: none. Of copies
+                                 * one owns them */
 };
 
 /* Places of choices in their rows. */
@@ -73,6 +75,8 @@ int tr_config_tolerance(const char *name);
 
 /* Fills in the defaults. */
 void tr_config_init(struct tr_config *config);
+/* Frees what did not fit into the notes. */
+void tr_config_fini(struct tr_config *config);
 
 /* Reads argv: --name=value, --name value, and --config FILE for a JSON object of the same names. An
  * unknown name, a value that is no number or out of range fails and names its nearest neighbour. */
@@ -104,9 +108,10 @@ void tr_config_resolve(struct tr_config *config);
 TR_NODISCARD tr_status tr_config_restore(struct tr_config *config, const char *json,
                                          const char *path);
 
-/* Adds a line to config->notes, where there is room. */
+/* Adds a line to the notes. */
 void tr_config_note(struct tr_config *config, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+void tr_config_print_notes(const struct tr_config *config, FILE *out);
 
 /* A checksum of the options that must be the same on all ranks. */
 uint64_t tr_config_checksum(const struct tr_config *config);

@@ -183,7 +183,7 @@ static void print_stopped(const struct tr_trainer *t)
     }
 }
 
-static tr_status train(struct tr_trainer *t, const struct tr_config *config, struct tr_mesh *mesh)
+static tr_status train(struct tr_trainer *t, struct tr_config *config, struct tr_mesh *mesh)
 {
     TR_TRY(tr_trainer_init(t, config, mesh));
     TR_TRY(tr_trainer_describe(t));
@@ -263,10 +263,14 @@ int main(int argc, char **argv)
         tr_config_print_help(stdout);
         return check_output() < 0 ? failed(&mesh, TR_FAILED) : EXIT_SUCCESS;
     }
-    if (parsed == TR_OK && (config.plan || config.plot_logs[0]))
-        return plan_or_draw(&config) < 0 ? failed(&mesh, TR_FAILED) : EXIT_SUCCESS;
-    /* A reader of the log or of the output that ends must not end the training. */
-    if (!config.generates) signal(SIGPIPE, SIG_IGN);
+    if (parsed == TR_OK && (config.plan || config.plot_logs[0])) {
+        const tr_status status = plan_or_draw(&config);
+        tr_config_fini(&config);
+        return status < 0 ? failed(&mesh, TR_FAILED) : EXIT_SUCCESS;
+    }
+    /* A reader of the log or of the output that ends must not end the training, nor this process
+     * before it has told the other ranks. */
+    signal(SIGPIPE, SIG_IGN);
     struct tr_trainer trainer = {.hold = TR_NO_HOLD, .asked = -1};
     /* Bad options are agreed on as any other failure, so that one rank tells and none is left
      * waiting. */
@@ -280,6 +284,7 @@ int main(int argc, char **argv)
     const int asked = status == TR_OK ? trainer.asked : -1;
     tr_trainer_fini(&trainer);
     tr_mesh_fini(&mesh);
+    tr_config_fini(&config);
     if (asked >= 0) tr_stop_raise(asked);
     return code;
 }

@@ -138,7 +138,7 @@ void tr_param_each_run(const struct tr_params *params, const struct tr_param *pa
 struct values {
     const struct tr_backend *backend;
     float *range;
-    const struct tr_piece *piece;
+    const struct tr_excerpt *piece;
     struct tr_first_values first;
 };
 
@@ -170,7 +170,7 @@ void tr_params_initialize(const struct tr_params *params, int unit, float *range
 static void put(void *arg, struct tr_run run)
 {
     const struct values *v = arg;
-    const struct tr_piece *piece = v->piece;
+    const struct tr_excerpt *piece = v->piece;
     const size_t end = run.global + run.count, piece_end = piece->first + piece->count;
     const size_t from = run.global > piece->first ? run.global : piece->first;
     const size_t to = end < piece_end ? end : piece_end;
@@ -180,7 +180,7 @@ static void put(void *arg, struct tr_run run)
 }
 
 void tr_param_put(const struct tr_params *params, const struct tr_param *param,
-                  const struct tr_piece *piece, float *range, size_t first, size_t count)
+                  const struct tr_excerpt *piece, float *range, size_t first, size_t count)
 {
     struct values values = {.backend = params->backend, .range = range, .piece = piece};
     tr_param_each_run(params, param, first, count, put, &values);

@@ -100,14 +100,14 @@ struct tr_run {
 void tr_param_each_run(const struct tr_params *params, const struct tr_param *param, size_t first,
                        size_t count, void (*visit)(void *arg, struct tr_run run), void *arg);
 /* Numbers [first, first + count) of a global tensor, in the host's memory. */
-struct tr_piece {
+struct tr_excerpt {
     const float *values;
     size_t first, count;
 };
 /* Copies from the piece to this rank's [first, first + count) of the unit of the tensor; only what
  * both hold. */
 void tr_param_put(const struct tr_params *params, const struct tr_param *param,
-                  const struct tr_piece *piece, float *range, size_t first, size_t count);
+                  const struct tr_excerpt *piece, float *range, size_t first, size_t count);
 
 /* A 64-bit checksum, for files and for comparing ranks. Not cryptographic. */
 uint64_t tr_checksum(const void *bytes, size_t nbytes);

@@ -6,6 +6,7 @@
 
 #include "trainer.h"
 #include "watch/clock.h"
+#include "watch/slow.h"
 
 /* Where a file could not be written, one less than --keep=K stay, so that there is room for the
  * next one, but always the last whole file. The error stays the save's. */
@@ -17,6 +18,19 @@ static void make_room(struct tr_trainer *t)
     snprintf(story, sizeof story, "%s", tr_error());
     tr_ckpt_keep(t->config.checkpoint, &t->hold, &t->saved, keep > 1 ? keep - 1 : 1);
     (void)tr_fail("%s", story);
+}
+
+/* Rank 0 tells while it waits long for a save. Returns whether tr_slow_end is to follow. */
+static bool watch(const struct tr_trainer *t, struct tr_slow *slow)
+{
+    char note[TR_TEXT_BYTES];
+    if (t->mesh->rank != 0) return false;
+    snprintf(note, sizeof note,
+             "note: the run has waited 5 s for the checkpoint of step %lld, and waits on: "
+             "the disk of --checkpoint=%.256s is slow or hangs, or another rank is late",
+             (long long)t->saved.step, t->config.checkpoint);
+    tr_slow_begin(slow, note);
+    return true;
 }
 
 static bool is_as_loaded(const struct tr_trainer *t)
@@ -38,23 +52,30 @@ static tr_status begin(struct tr_trainer *t, struct tr_arena *snapshot)
                           .held_out = t->held_out,
                           .held_out_from = is_loaded ? t->loaded.held_out_from : t->text.ntrain,
                           .spikes = t->spikes};
+    struct tr_slow slow;
+    const bool is_watched = watch(t, &slow);
     tr_status status = TR_OK;
     if (t->mesh->rank == 0) status = tr_ckpt_hold(t->config.checkpoint, t->run, &t->hold);
     status = tr_mesh_agree(t->mesh, status);
-    if (status < 0) return status;
-    status = tr_ckpt_begin(&t->engine, t->config.checkpoint, &t->hold, &t->saved, &t->config,
-                           snapshot, &t->saving);
-    if (tr_is_agreed(status)) make_room(t);
+    if (status == TR_OK) {
+        status = tr_ckpt_begin(&t->engine, t->config.checkpoint, &t->hold, &t->saved, &t->config,
+                               snapshot, &t->saving);
+        if (tr_is_agreed(status)) make_room(t);
+    }
+    if (is_watched) tr_slow_end(&slow);
     return status;
 }
 
 /* A part of the way to the file's name; `waits`: all of it. */
 static tr_status advance(struct tr_trainer *t, bool waits)
 {
+    struct tr_slow slow;
     tr_status status;
+    const bool is_watched = watch(t, &slow);
     do status = tr_ckpt_advance(&t->saving);
     while (waits && t->saving);
     if (tr_is_agreed(status)) make_room(t);
+    if (is_watched) tr_slow_end(&slow);
     return status;
 }
 

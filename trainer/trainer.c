@@ -276,6 +276,22 @@ static void survey(struct tr_trainer *t)
                folder, name, folder, name);
 }
 
+/* Rank 0: tells of checkpoints that the disk will have no room for. */
+static void note_space(const struct tr_trainer *t)
+{
+    const struct tr_config *config = &t->config;
+    const struct tr_state now = {
+        .step = t->step, .run = t->run, .start = t->start, .after = t->after};
+    const int64_t total = t->total_steps, every = config->every;
+    struct tr_saves saves = {
+        .count = every ? INFINITY : 1, .keep = config->keep, .keeps_best = config->eval_every > 0};
+    if (total && total <= t->step)
+        saves.count = t->has_loaded ? 0 : 1;
+    else if (total && every)
+        saves.count = (double)(total / every - t->step / every + (total % every != 0));
+    tr_ckpt_note_space(config->checkpoint, &t->engine.store, &now, &saves);
+}
+
 /* Memory for the copy of what is saved in the middle of the run. */
 static tr_status take_snapshot(struct tr_trainer *t)
 {
@@ -287,8 +303,7 @@ static tr_status take_snapshot(struct tr_trainer *t)
     return TR_OK;
 }
 
-tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
-                          struct tr_mesh *mesh)
+tr_status tr_trainer_init(struct tr_trainer *t, struct tr_config *config, struct tr_mesh *mesh)
 {
     *t = (struct tr_trainer){.config = *config,
                              .mesh = mesh,
@@ -296,6 +311,7 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
                              .run = tr_ckpt_new_number(),
                              .held_out = NAN,
                              .asked = -1};
+    config->more_notes = NULL; /* the trainer's now */
     struct tr_setup setup;
     char path[PATH_MAX] = "";
     TR_TRY(tr_place_ranks(mesh));
@@ -321,7 +337,10 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
     if (t->config.generates) return tr_ckpt_load(&t->engine, source(t), t->resumed, &t->loaded);
     if (t->config.resume[0]) TR_TRY(load(t, path));
     close_resumed(t);
-    if (t->config.checkpoint[0] && mesh->rank == 0) survey(t);
+    if (t->config.checkpoint[0] && mesh->rank == 0) {
+        survey(t);
+        note_space(t);
+    }
     TR_TRY(open_log(t));
     tr_picture_open(t);
     return TR_OK;
@@ -339,6 +358,7 @@ void tr_trainer_fini(struct tr_trainer *t)
     tr_text_fini(&t->text);
     tr_ckpt_release(&t->hold);
     tr_safetensors_close(t->resumed);
+    tr_config_fini(&t->config);
 }
 
 /* ---- What is run ------------------------------------------------------------------------------
@@ -391,7 +411,7 @@ tr_status tr_trainer_describe(const struct tr_trainer *t)
 {
     if (t->mesh->rank == 0) {
         const struct tr_model *model = &t->engine.model;
-        printf("%s", t->config.notes);
+        tr_config_print_notes(&t->config, stdout);
         tr_config_print(&t->config, stdout);
         printf("model: %zu parameters, %.1f MFLOP a token; vector code %s, %d thread%s a rank\n",
                model->params.count, tr_model_flops_per_token(&model->size) * 1e-6, t->backend->name,

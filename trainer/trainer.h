@@ -55,8 +55,9 @@ struct tr_trainer {
 };
 
 /* Shapes the mesh, reads the data, makes the engine and, with --resume, loads the checkpoint. A
- * failure on any rank is a failure on all. Collective. fini is right after init, failed or not. */
-TR_NODISCARD tr_status tr_trainer_init(struct tr_trainer *trainer, const struct tr_config *config,
+ * failure on any rank is a failure on all. Takes over the notes of config. Collective. fini is
+ * right after init, failed or not. */
+TR_NODISCARD tr_status tr_trainer_init(struct tr_trainer *trainer, struct tr_config *config,
                                        struct tr_mesh *mesh);
 void tr_trainer_fini(struct tr_trainer *trainer);
 

@@ -1,15 +1,26 @@
 /* Tests of safetensors files and checkpoints, cut and flipped too. */
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "ckpt/safetensors.h"
 #include "shim.h"
+
+/* Takes the place of the system's function in this program: fails with that number, if not 0. */
+static int link_error;
+int linkat(int from, const char *old, int to, const char *new, int flags)
+{
+    if (!link_error) return (int)syscall(SYS_linkat, from, old, to, new, flags);
+    errno = link_error;
+    return -1;
+}
 
 static const struct tr_metadata notes[] = {{"step", "12"}, {"quote", "a \"b\" \\ \n"}};
 
@@ -320,6 +331,24 @@ TEST(safetensors, a_process_that_dies_while_it_writes_leaves_no_file)
     if (probe >= 0) close(probe);
     unlink(other);
     teardown(&b);
+}
+
+/* By AppArmor, say, or a file system of FUSE. */
+TEST(safetensors, a_file_is_written_where_one_without_a_name_can_never_get_one)
+{
+    static const int errors[] = {EPERM, EXDEV, EOPNOTSUPP};
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; ++i) {
+        struct bench b;
+        float x[6], y[5];
+        REQUIRE(setup(&b) && unlink(b.path) == 0);
+        link_error = errors[i];
+        const tr_status status = write_file(&b, b.path);
+        link_error = 0;
+        CHECK_MESSAGE(status == TR_OK, "%s", tr_error());
+        CHECK_MESSAGE(read_back(&b, x, y) == TR_OK, "%s", tr_error());
+        CHECK(access(b.temporary, F_OK) != 0);
+        teardown(&b);
+    }
 }
 
 /* As a process of the same number does, in another container. */

@@ -187,6 +187,21 @@ TEST(deepspeed, a_file_with_a_zero_byte_is_refused)
     unlink(path);
 }
 
+TEST(config, no_note_is_lost_however_many_there_are)
+{
+    struct tr_config config;
+    FILE *out = tmpfile();
+    int lines = 0, number = 0;
+    tr_config_init(&config);
+    for (int i = 1; i <= 3000; ++i) tr_config_note(&config, "note: %d\n", i);
+    tr_config_print_notes(&config, out);
+    rewind(out);
+    while (fscanf(out, "note: %d\n", &number) == 1) lines += number == lines + 1;
+    CHECK_EQ(lines, 3000);
+    fclose(out);
+    tr_config_fini(&config);
+}
+
 TEST(deepspeed, what_has_no_effect_is_said_in_a_line_each_and_what_is_off_is_not)
 {
     struct tr_config config;

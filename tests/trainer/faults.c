@@ -1,8 +1,9 @@
 /* Loaded before the C library (LD_PRELOAD), it makes calls of rank 0 ($RANK) on a checkpoint's file
  * fail, or tells of them. FAULTS names calls and which of them fail, as fsync:1-1,fallocate:2-4
- * (folder: fsync of a folder); FAULTS_LOG is a file for a line a call: "fsync 0", "pwrite OFFSET",
- * "fallocate 1" by the main thread and "fallocate 0" by another one. On rank 1 a removal of a
- * temporary file waits until another process has made a file of that name again, 2 s at most. */
+ * (folder: fsync of a folder; slow: an fsync that takes 6 s, and does not fail); FAULTS_LOG is a
+ * file for a line a call: "fsync 0", "pwrite OFFSET", "fallocate 1" by the main thread and
+ * "fallocate 0" by another one. On rank 1 a removal of a temporary file waits until another process
+ * has made a file of that name again, 2 s at most. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -53,10 +54,11 @@ int fsync(int fd)
 {
     static atomic_int n;
     int (*const next)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
-    static atomic_int nfolders;
+    static atomic_int nfolders, nslow;
     struct stat st;
     if (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode))
         return fails("folder", ++nfolders) ? -1 : next(fd);
+    if (fails("slow", ++nslow)) nanosleep(&(struct timespec){.tv_sec = 6}, NULL);
     tell("fsync", 0);
     return fails("fsync", ++n) ? -1 : next(fd);
 }

@@ -73,6 +73,9 @@ ended() {
     grep -q "^resumed from $folder/step-0*$step.safetensors after step $step$" "$work/again" || fail "resumed from another step than $step"
 }
 
+# noted TEXT: a note before the first step has it.
+noted() { sed '/^ *step /,$d' "$work/out" | grep -q "^note: .*$1" || fail "no note at the start: $1"; }
+
 as_rank=()
 case="size"
 folder=$work/c
@@ -99,6 +102,7 @@ for ranks in 1 2; do
     [ "$step" -eq 3 ] || fail "the newest is of step $step; there is room for 3"
     grep -q 'a checkpoint takes .* MiB, but .* MiB are free there' "$work/out" || fail "does not say why"
     [ "$(grep -c 'there is no checkpoint of step' "$work/out")" -eq 36 ] || fail "not a warning for each of steps 4 to 39"
+    noted 'room for 3 checkpoints, but this run writes 40, which all stay'
 
     case="--keep makes room, $ranks ranks"
     disk 25
@@ -106,12 +110,14 @@ for ranks in 1 2; do
     ended 0
     [ "$step" -eq 7 ] || fail "the newest is of step $step, not 7"
     warned || fail "no warning, with room for 2 and 3 at a time"
+    noted 'room for 2 checkpoints, but --keep=2 has up to 3 at a time'
 
     case="--keep leaves room, $ranks ranks"
     disk 35
     begin $ranks --fsdp=$ranks --steps=7 --keep=2
     ended 0
     ! warned || fail "a warning"
+    ! grep 'room for' "$work/out" || fail "a note"
     [ "$(ls "$folder" | wc -l)" -eq 2 ] || fail "$(ls "$folder")"
 done
 

@@ -248,7 +248,7 @@ static void set_weights(struct state *s, const struct tr_param *param,
     float *whole = malloc(param->count * sizeof *whole);
     for (size_t i = 0; i < param->count; ++i)
         whole[i] = (float)s->expected->weights[0][row->offset + (long)i];
-    const struct tr_piece all = {whole, 0, param->count};
+    const struct tr_excerpt all = {whole, 0, param->count};
     tr_param_put(s->engine->store.params, param, &all, unit->masters, unit->first, unit->count);
     free(whole);
 }

@@ -1,5 +1,6 @@
 /* Tests of the folder that a run keeps from others: it is renamed, removed, replaced, and so is its
  * `.lock`, between saves and during one. */
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -25,6 +26,15 @@ int flock(int fd, int operation)
     if (operation == LOCK_UN && thief >= 0)
         thefts += syscall(SYS_flock, thief, LOCK_EX | LOCK_NB) == 0;
     return result;
+}
+
+/* Takes the place of the system's function in this program: fails with that number, if not 0. */
+static int rename_error;
+int renameat(int from, const char *old, int to, const char *new)
+{
+    if (!rename_error) return (int)syscall(SYS_renameat2, from, old, to, new, 0);
+    errno = rename_error;
+    return -1;
 }
 
 /* A folder `c` in one of its own, held by run 7. */
@@ -443,6 +453,22 @@ TEST(hold, only_the_folder_itself_is_made_again)
     REQUIRE(rename(moved, above.root) == 0);
     CHECK_MESSAGE(hold(&above) == TR_OK, "%s", tr_error());
     teardown(&above);
+}
+
+/* As a folder that only grows (chattr +a) does, and some mounts of buckets. */
+TEST(hold, a_folder_whose_files_cannot_be_renamed_is_told_at_the_start)
+{
+    struct bench b;
+    struct tr_hold other;
+    REQUIRE(setup(&b));
+    tr_ckpt_release(&b.hold);
+    rename_error = EPERM;
+    const tr_status status = tr_ckpt_lock(b.folder, &other);
+    rename_error = 0;
+    CHECK_FAILS(status, "a file there cannot be renamed (Operation not permitted)");
+    CHECK_EQ(other.folder, -1);
+    CHECK(unlink(b.lock) == 0 && rmdir(b.folder) == 0); /* nothing else is left there */
+    teardown(&b);
 }
 
 TEST(hold, keep_removes_nothing_from_another_folder)

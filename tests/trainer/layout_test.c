@@ -105,8 +105,8 @@ TEST(layout, put_is_the_reverse_of_get)
         tr_params_initialize(&params, 0, given, 0, total, SEED);
         for (int t = 0; t < NTENSORS; ++t) {
             const size_t count = params.items[t].count, cut = count / 3;
-            const struct tr_piece pieces[] = {{whole[t], 0, cut},
-                                              {whole[t] + cut, cut, count - cut}};
+            const struct tr_excerpt pieces[] = {{whole[t], 0, cut},
+                                                {whole[t] + cut, cut, count - cut}};
             for (int piece = 0; piece < 2; ++piece) {
                 tr_param_put(&params, &params.items[t], &pieces[piece], got, 0, half);
                 tr_param_put(&params, &params.items[t], &pieces[piece], got + half, half, half);

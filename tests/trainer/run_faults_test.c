@@ -90,3 +90,15 @@ TEST(run, room_for_a_checkpoint_in_mid_run_is_taken_beside_the_training)
     CHECK_EQ(count(text, "fallocate 1\n"), 1);
     teardown(&b);
 }
+
+/* Of a save beside the training, which the next one waits for, and of the last one. */
+TEST(run, a_disk_that_hangs_is_named_while_it_does)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    train_with(&b, "slow:1-1", "--steps=2 --every=1");
+    CHECK_EQ(count(b.output, "has waited 5 s for the checkpoint of step 1, and waits on"), 1);
+    train_with(&b, "slow:1-1", "--steps=1");
+    CHECK_EQ(count(b.output, "has waited 5 s for the checkpoint of step 1, and waits on"), 1);
+    teardown(&b);
+}

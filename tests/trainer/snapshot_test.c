@@ -118,3 +118,59 @@ TEST(checkpoint, an_update_waits_for_the_copy_that_a_thread_makes_of_what_is_sav
     snprintf(command, sizeof command, "rm -rf %s", folder);
     CHECK(system(command) == 0);
 }
+
+/* The linker's names: --wrap sends the callers of the function to the first. */
+static atomic_int rooms;
+tr_status __real_tr_safetensors_take_room(const struct tr_safetensors_writer *w);
+tr_status __wrap_tr_safetensors_take_room(const struct tr_safetensors_writer *w);
+tr_status __wrap_tr_safetensors_take_room(const struct tr_safetensors_writer *w)
+{
+    atomic_fetch_add_explicit(&rooms, 1, memory_order_relaxed);
+    return __real_tr_safetensors_take_room(w);
+}
+
+static atomic_bool is_held;
+static void held_copy(struct tr_data *to, long to_stride, const struct tr_data *from,
+                      long from_stride, long rows, long width, enum tr_type type)
+{
+    while (atomic_load_explicit(&is_held, memory_order_relaxed))
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    copy_rows(to, to_stride, from, from_stride, rows, width, type);
+}
+
+static void abort_beside_a_save(struct rank *self)
+{
+    struct tr_trainer t = {.hold = TR_NO_HOLD};
+    struct tr_mesh mesh = {0};
+    struct tr_step done;
+    tr_status status = begin(&t, &mesh, self->arg, self->world);
+    if (status == TR_OK) status = tr_trainer_step(&t, &done);
+    CHECK_MESSAGE(status == TR_OK, "%s", tr_error());
+    if (status == TR_OK) {
+        struct tr_backend held = *t.engine.backend;
+        copy_rows = held.copy_rows;
+        held.copy_rows = held_copy;
+        t.engine.backend = &held;
+        atomic_store(&is_held, true);
+        atomic_store(&rooms, 0);
+        CHECK_EQ(tr_trainer_save(&t), TR_OK);
+        tr_mesh_abort(&mesh);
+        mesh.rank = 1;
+        atomic_store_explicit(&is_held, false, memory_order_relaxed);
+        while (t.saving && tr_ckpt_is_writing(t.saving))
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        CHECK_EQ(atomic_load(&rooms), 1); /* as rank 0 does */
+        t.engine.backend = t.backend;
+    }
+    tr_trainer_fini(&t);
+    tr_mesh_fini(&mesh);
+}
+
+TEST(checkpoint, the_thread_of_a_save_reads_nothing_of_a_mesh_that_is_aborted_meanwhile)
+{
+    char folder[] = "/tmp/tutti-snapshot-XXXXXX", command[64];
+    REQUIRE(mkdtemp(folder));
+    CHECK(run_ranks(1, abort_beside_a_save, folder));
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    CHECK(system(command) == 0);
+}

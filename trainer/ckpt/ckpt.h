@@ -54,7 +54,8 @@ struct tr_hold {
 
 /* Keeps other runs from writing to the folder until tr_ckpt_release, or the end of the process, by
  * a lock on its file `.lock`, which stays there. Where that is not possible, prints a note. A lock
- * removes what a killed run has left there. One rank calls it. */
+ * removes what a killed run has left there. Fails where a file can be made but not renamed: no
+ * checkpoint could get its name. One rank calls it. */
 TR_NODISCARD tr_status tr_ckpt_lock(const char *folder, struct tr_hold *hold);
 /* Before a save of that run: locks the folder again where its `.lock` is another file or gone,
  * makes it again where it is gone but not what was around it, and takes over another folder that
@@ -67,9 +68,20 @@ TR_NODISCARD tr_status tr_ckpt_hold(const char *folder, uint64_t run, struct tr_
  * as tr_ckpt_hold. One rank calls it. */
 TR_NODISCARD tr_status tr_ckpt_check_hold(const char *folder, struct tr_hold *hold);
 void tr_ckpt_release(struct tr_hold *hold);
-/* Fails when the disk has no room for a checkpoint, where the file system says how much it has. One
- * rank calls it. */
+/* Fails when the disk has no room for a checkpoint, where the file system says how much it has, and
+ * when the process may not write files of its size. One rank calls it. */
 TR_NODISCARD tr_status tr_ckpt_check_space(const char *folder, const struct tr_store *store);
+
+/* The saves that follow. */
+struct tr_saves {
+    double count; /* INFINITY: not known */
+    int64_t keep; /* how many stay; 0: all */
+    bool keeps_best;
+};
+/* At the start, before the first save: prints a note where the disk has no room for the checkpoints
+ * that the folder is to hold at a time. `now` as tr_ckpt_keep takes it. One rank calls it. */
+void tr_ckpt_note_space(const char *folder, const struct tr_store *store,
+                        const struct tr_state *now, const struct tr_saves *saves);
 
 /* Before a save: fails when a number is not finite (what earlier checkpoints hold is worth more),
  * and when ranks that hold the same weights have different bits. Collective; no pass is under way.
@@ -115,6 +127,9 @@ void tr_ckpt_give_up(struct tr_save *save);
  * One rank calls it. */
 void tr_ckpt_keep(const char *folder, struct tr_hold *hold, const struct tr_state *state,
                   int64_t keep);
+
+/* How many checkpoints of this run tr_ckpt_keep would count; 0 where the folder cannot be read. */
+int tr_ckpt_count_own(const char *folder, const struct tr_state *state);
 
 /* Whether the held-out losses of both are of the same windows, as far as is known. */
 bool tr_ckpt_is_comparable(const struct tr_state *a, const struct tr_state *b);

@@ -2,9 +2,11 @@
 #include <errno.h>
 #include <fnmatch.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -73,25 +75,84 @@ bool tr_ckpt_is_own_name(const char *name, long long *step)
     return !strcmp(name, own);
 }
 
-tr_status tr_ckpt_check_space(const char *folder, const struct tr_store *store)
+/* A checkpoint's bytes but for its header. */
+static tr_status count_bytes(const struct tr_store *store, double *nbytes)
+{
+    struct tr_parts parts;
+    TR_TRY(tr_parts_list(store, &parts));
+    *nbytes = 0;
+    for (int i = 0; i < parts.n; ++i) *nbytes += (double)parts.tensors[i].count * sizeof(float);
+    tr_parts_free(&parts);
+    return TR_OK;
+}
+
+/* Both in MiB, with as many digits as tell them apart. */
+static void write_sizes(double a, double b, char texts[2][32])
+{
+    int digits = 1;
+    do {
+        snprintf(texts[0], sizeof texts[0], "%.*f", digits, a / 1048576);
+        snprintf(texts[1], sizeof texts[1], "%.*f", digits, b / 1048576);
+    } while (!strcmp(texts[0], texts[1]) && ++digits < 7);
+}
+
+/* The system's limit of the size of a file. */
+static tr_status check_limit(const char *folder, double needed)
+{
+    struct rlimit limit;
+    char sizes[2][32];
+    if (getrlimit(RLIMIT_FSIZE, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY) return TR_OK;
+    if ((double)limit.rlim_cur >= needed) return TR_OK;
+    write_sizes(needed, (double)limit.rlim_cur, sizes);
+    return tr_fail("--checkpoint=%s: a checkpoint takes %s MiB, but this process may write files "
+                   "of at most %s MiB (ulimit -f); raise that limit where the run is started, or "
+                   "train without --checkpoint",
+                   folder, sizes[0], sizes[1]);
+}
+
+/* Bytes that are free; false: the file system does not say (ramfs), and writing will tell. */
+static bool find_free(const char *folder, double *nbytes)
 {
     struct statvfs fs;
-    struct tr_parts parts;
-    double needed = 0;
-    TR_TRY(tr_parts_list(store, &parts));
-    for (int i = 0; i < parts.n; ++i) needed += (double)parts.tensors[i].count * sizeof(float);
-    tr_parts_free(&parts);
-    /* Writing will tell, also where the file system has no size (ramfs). */
-    if (statvfs(folder, &fs) < 0 || fs.f_blocks == 0) return TR_OK;
-    const double left = (double)fs.f_bavail * (double)fs.f_frsize;
-    if (left >= needed) return TR_OK;
-    int digits = 1; /* as many as tell the numbers apart */
-    char takes[32], has[32];
-    do {
-        snprintf(takes, sizeof takes, "%.*f", digits, needed / 1048576);
-        snprintf(has, sizeof has, "%.*f", digits, left / 1048576);
-    } while (!strcmp(takes, has) && ++digits < 7);
+    if (statvfs(folder, &fs) < 0 || fs.f_blocks == 0) return false;
+    *nbytes = (double)fs.f_bavail * (double)fs.f_frsize;
+    return true;
+}
+
+tr_status tr_ckpt_check_space(const char *folder, const struct tr_store *store)
+{
+    double needed, left;
+    char sizes[2][32];
+    TR_TRY(count_bytes(store, &needed));
+    TR_TRY(check_limit(folder, needed));
+    if (!find_free(folder, &left) || left >= needed) return TR_OK;
+    write_sizes(needed, left, sizes);
     return tr_fail("--checkpoint=%s: a checkpoint takes %s MiB, but %s MiB are free there; free "
                    "some, or give another folder",
-                   folder, takes, has);
+                   folder, sizes[0], sizes[1]);
+}
+
+void tr_ckpt_note_space(const char *folder, const struct tr_store *store,
+                        const struct tr_state *now, const struct tr_saves *saves)
+{
+    double needed, left;
+    if (count_bytes(store, &needed) < 0 || needed <= 0 || !find_free(folder, &left)) return;
+    const double there = tr_ckpt_count_own(folder, now);
+    const double kept = (double)saves->keep + saves->keeps_best;
+    double all = there + saves->count;
+    if (saves->keep && all > kept + 1) all = kept + 1;
+    const double room = there + floor(left / needed);
+    if (room >= all || !isfinite(all)) return;
+    printf("note: --checkpoint=%s: a checkpoint takes %.1f MiB, and %.1f MiB are free there: room "
+           "for %.0f checkpoint%s, but ",
+           folder, needed / 1048576, left / 1048576, room, room > 1 ? "s" : "");
+    if (saves->keep)
+        printf("--keep=%lld has up to %.0f at a time%s, as an older one is removed only when a "
+               "newer one is whole; free some, or give another folder\n",
+               (long long)saves->keep, all,
+               saves->keeps_best ? ", the one with the least held-out loss among them" : "");
+    else
+        printf("this run writes %.0f, which all stay; free some, or give --keep=K, a larger "
+               "--every, or another folder\n",
+               all);
 }

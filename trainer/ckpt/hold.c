@@ -99,6 +99,35 @@ static void tell_unlocked(const char *folder, int error)
            folder, folder, strerror(error));
 }
 
+/* Whether a file of the folder can get another name, as a checkpoint does at the end of its save.
+ * Both names are those of leftovers, of no process. Another run's may be removed meanwhile where
+ * the folder could not be locked. */
+static tr_status try_rename(const char *folder, int descriptor)
+{
+    static const char one[] = "step-00000000.safetensors.0.tmp",
+                      other[] = "step-00000000.safetensors.00.tmp";
+    const int fd =
+        openat(descriptor, one, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return tr_fail("--checkpoint=%s: no file can be made there: %s; give another folder",
+                       folder, strerror(errno));
+    close(fd);
+    const int error = renameat(descriptor, one, descriptor, other) < 0 ? errno : 0;
+    const bool is_left = unlinkat(descriptor, error ? one : other, 0) < 0 && errno != ENOENT;
+    if (!error || error == ENOENT) return TR_OK;
+    return tr_fail("--checkpoint=%s: a file there cannot be renamed (%s), as a checkpoint is when "
+                   "it is whole; give another folder%s%s",
+                   folder, strerror(error), is_left ? ", and remove the empty " : "",
+                   is_left ? one : "");
+}
+
+static tr_status try_or_release(const char *folder, struct tr_hold *hold)
+{
+    const tr_status status = try_rename(folder, hold->folder);
+    if (status < 0) tr_ckpt_release(hold);
+    return status;
+}
+
 tr_status tr_ckpt_lock(const char *folder, struct tr_hold *hold)
 {
     TR_TRY(open_folder(folder, hold));
@@ -106,7 +135,7 @@ tr_status tr_ckpt_lock(const char *folder, struct tr_hold *hold)
     const int error = take_lock(hold->folder, &hold->lock);
     if (!error) {
         remove_leftovers(hold->folder);
-        return TR_OK;
+        return try_or_release(folder, hold);
     }
     if (hold->lock >= 0) close(hold->lock);
     const bool is_taken = hold->lock >= 0 && error == EWOULDBLOCK;
@@ -116,7 +145,7 @@ tr_status tr_ckpt_lock(const char *folder, struct tr_hold *hold)
         return refuse(folder);
     }
     tell_unlocked(folder, error);
-    return TR_OK;
+    return try_or_release(folder, hold);
 }
 
 static bool is_same(const struct stat *a, const struct stat *b)

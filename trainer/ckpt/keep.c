@@ -129,3 +129,15 @@ void tr_ckpt_keep(const char *folder, struct tr_hold *hold, const struct tr_stat
     list_fini(&list);
     if (entries) closedir(entries);
 }
+
+int tr_ckpt_count_own(const char *folder, const struct tr_state *now)
+{
+    struct list list = {0};
+    DIR *entries = opendir(folder);
+    if (!entries) return 0;
+    const tr_status status = find_own(entries, folder, now, &list);
+    const int n = status == TR_OK ? list.n : 0;
+    list_fini(&list);
+    closedir(entries);
+    return n;
+}

@@ -26,7 +26,7 @@ static tr_status hand_out(const struct tr_engine *e, struct tr_part_id id, size_
 {
     const struct tr_store *store = &e->store;
     const struct tr_part_range range = tr_part_range(store, id);
-    const struct tr_piece piece = {values, first, count};
+    const struct tr_excerpt piece = {values, first, count};
     TR_TRY(tr_mesh_check(
         e->mesh, tuttiBroadcast(values, values, count, tuttiFloat32, 0, e->mesh->world, NULL),
         "sharing a tensor of the checkpoint"));

@@ -1,8 +1,8 @@
 /* Writes safetensors files: to a file without a name, which the kernel frees when the process dies,
- * synced, then linked as PATH.<pid>.tmp and renamed; where several processes write, or the file
- * system has no files without names, to PATH.<pid>.tmp from the beginning. The checksums of the
- * tensors lie in the header, before the tensors: the header is written first with zeros in their
- * place, and again at the end. */
+ * synced, then linked as PATH.<pid>.tmp and renamed; where several processes write, or the system
+ * has no files without names or never gives them one, to PATH.<pid>.tmp from the beginning. The
+ * checksums of the tensors lie in the header, before the tensors: the header is written first with
+ * zeros in their place, and again at the end. */
 #include <errno.h>
 #include <fcntl.h>
 #include <json-c/json.h>
@@ -143,28 +143,28 @@ static void folder_of(const char *path, char folder[PATH_MAX])
     snprintf(folder, PATH_MAX, "%s", dirname(copy));
 }
 
-/* Opens a file without a name, if it can be given one later. */
-static void open_nameless(struct tr_safetensors_writer *w)
+static int open_nameless(const char *folder)
 {
-    char folder[PATH_MAX], self[64];
-    folder_of(w->path, folder);
-    w->fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
-    if (w->fd < 0) return;
-    snprintf(self, sizeof self, "/proc/self/fd/%d", w->fd);
-    w->nameless = access(self, F_OK) == 0;
-    if (w->nameless) return;
-    close(w->fd);
-    w->fd = -1;
+    return open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
 }
 
-/* Gives the file its temporary name. */
-static tr_status give_name(const struct tr_safetensors_writer *w)
+/* Gives a file without a name its temporary one. Returns 0, or -1 and errno. */
+static int link_file(int fd, const char *temporary)
 {
     char self[64];
-    snprintf(self, sizeof self, "/proc/self/fd/%d", w->fd);
-    if (linkat(AT_FDCWD, self, AT_FDCWD, w->temporary, AT_SYMLINK_FOLLOW) < 0)
-        return tr_fail("%s: %s", w->temporary, strerror(errno));
-    return TR_OK;
+    snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+    return linkat(AT_FDCWD, self, AT_FDCWD, temporary, AT_SYMLINK_FOLLOW);
+}
+
+/* Whether a file without a name can be given one there. An empty one tries: where /proc is away, or
+ * the system refuses such links, the writer's file would never get its name. */
+static bool can_link(const char *folder, const char *temporary)
+{
+    const int fd = open_nameless(folder);
+    if (fd < 0) return false;
+    const bool can = link_file(fd, temporary) == 0 && unlink(temporary) == 0;
+    close(fd);
+    return can;
 }
 
 tr_status tr_safetensors_take_room(const struct tr_safetensors_writer *w)
@@ -181,6 +181,7 @@ tr_status tr_safetensors_take_room(const struct tr_safetensors_writer *w)
 
 static tr_status open_file(struct tr_safetensors_writer *w, bool shared)
 {
+    char folder[PATH_MAX];
     if (snprintf(w->temporary, sizeof w->temporary, "%s.%ld.tmp", w->path, (long)getpid()) >=
         (int)sizeof w->temporary) {
         w->temporary[0] = 0;
@@ -188,8 +189,10 @@ static tr_status open_file(struct tr_safetensors_writer *w, bool shared)
     }
     /* A file of this name is a dead process's; a link put there must not lead the write away. */
     unlink(w->temporary);
-    if (!shared) open_nameless(w);
-    if (w->fd < 0)
+    folder_of(w->path, folder);
+    if (!shared && can_link(folder, w->temporary)) w->fd = open_nameless(folder);
+    w->nameless = w->fd >= 0;
+    if (!w->nameless)
         w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (w->fd < 0) return tr_fail("%s: %s", w->temporary, strerror(errno));
     return write_header(w);
@@ -384,7 +387,8 @@ static tr_status name_file(struct tr_safetensors_writer *w, bool *is_named)
 {
     *is_named = false;
     TR_TRY(tr_safetensors_finish(w));
-    if (w->nameless) TR_TRY(give_name(w));
+    if (w->nameless && link_file(w->fd, w->temporary) < 0)
+        return tr_fail("%s: %s", w->temporary, strerror(errno));
     TR_TRY(check_name(w));
     const int fd = w->fd;
     w->fd = -1;

@@ -43,7 +43,8 @@ struct notes {
 
 struct tr_save {
     /* immutable while the thread runs */
-    const struct tr_engine *engine;
+    const struct tr_engine *engine; /* the thread reads nothing of its mesh, which may be aborted */
+    bool is_first;                  /* of the ranks */
     struct tr_parts parts;
     char folder[PATH_MAX], path[PATH_MAX];
     struct tr_state state;
@@ -269,7 +270,7 @@ static void copy_own(struct tr_save *s)
 static void write_and_sync(struct tr_save *s)
 {
     if (s->has_copy) copy_own(s);
-    if (s->engine->mesh->rank == 0 && !atomic_load_explicit(&s->is_vain, memory_order_relaxed))
+    if (s->is_first && !atomic_load_explicit(&s->is_vain, memory_order_relaxed))
         note(s, tr_safetensors_take_room(s->writer));
     write_own(s);
     if (s->status == TR_OK && s->writer) note(s, tr_safetensors_sync(s->writer));
@@ -447,7 +448,8 @@ tr_status tr_ckpt_begin(struct tr_engine *e, const char *folder, struct tr_hold 
     tr_status status = s ? TR_OK : tr_fail("out of memory for writing a checkpoint");
     if (s) {
         s->engine = e;
-        if (e->mesh->rank == 0) s->hold = hold;
+        s->is_first = e->mesh->rank == 0;
+        if (s->is_first) s->hold = hold;
         sem_init(&s->copied, 0, 0);
         status = prepare(s, folder, state, config);
     }

@@ -1,0 +1,41 @@
+/* A thread that waits for the end, or prints. */
+#include "slow.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <time.h>
+
+enum { SECONDS = 5 };
+
+static void *wait_or_tell(void *arg)
+{
+    struct tr_slow *slow = arg;
+    struct timespec until;
+    int failed;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += SECONDS;
+    do failed = sem_clockwait(&slow->over, CLOCK_MONOTONIC, &until);
+    while (failed && errno == EINTR);
+    if (failed && errno == ETIMEDOUT) fprintf(stderr, "%s\n", slow->note);
+    return NULL;
+}
+
+void tr_slow_begin(struct tr_slow *slow, const char *note)
+{
+    sigset_t all, before;
+    snprintf(slow->note, sizeof slow->note, "%s", note);
+    sem_init(&slow->over, 0, 0);
+    sigfillset(&all); /* the main thread keeps signals in mind */
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    slow->has_thread = pthread_create(&slow->thread, NULL, wait_or_tell, slow) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void tr_slow_end(struct tr_slow *slow)
+{
+    sem_post(&slow->over);
+    if (slow->has_thread) pthread_join(slow->thread, NULL);
+    slow->has_thread = false;
+    sem_destroy(&slow->over);
+}

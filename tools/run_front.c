@@ -97,7 +97,9 @@ static int attend(const struct run *run, pid_t supervisor)
             break;
         }
         if (signal < 0 || signal == SIGCHLD) continue;
-        const union sigval from_terminal = {.sival_int = info.si_code == SI_KERNEL};
+        /* A terminal that goes away signals the leader of the session, and not its group. */
+        const bool is_to_group = info.si_code == SI_KERNEL && signal != SIGHUP;
+        const union sigval from_terminal = {.sival_int = is_to_group};
         sigqueue(supervisor, signal, from_terminal);
         if (signal == SIGTSTP) raise(SIGSTOP); /* SIGCONT wakes us, and is passed on in turn */
     }

@@ -206,7 +206,8 @@ static void note_optimizer(const struct leaf *leaf, const char *option)
 static bool is_on(const struct tr_json *json, const char *path, bool otherwise)
 {
     struct json_object *value = tr_json_find(json, path);
-    return value ? json_object_get_boolean(value) : otherwise;
+    return json_object_is_type(value, json_type_boolean) ? json_object_get_boolean(value)
+                                                         : otherwise;
 }
 
 /* torch_adam is torch.optim.AdamW, or without adam_w_mode torch.optim.Adam, which has no decay. */

@@ -37,7 +37,7 @@ static tr_status drop_unused(struct tr_config *config)
     return TR_OK;
 }
 
-/* The ranks that the other axes leave to tp; all, where these do not divide them. */
+/* The ranks that the other axes leave to tp; 1, where these do not divide them. */
 static int64_t left_to_tp(const struct tr_config *config, int nranks)
 {
     const int64_t given[] = {config->pp, config->dp, config->fsdp, config->ring, config->ulysses};
@@ -46,7 +46,7 @@ static int64_t left_to_tp(const struct tr_config *config, int nranks)
     int64_t left = nranks;
     for (size_t i = 0; i < sizeof given / sizeof *given; ++i) {
         if (config->source[options[i]] != TR_FROM_COMMAND_LINE || given[i] < 1) continue;
-        if (left % given[i]) return nranks;
+        if (left % given[i]) return 1;
         left /= given[i];
     }
     return left;

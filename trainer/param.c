@@ -116,23 +116,39 @@ void tr_params_fini(struct tr_params *params)
     *params = (struct tr_params){0};
 }
 
-void tr_param_each_run(const struct tr_params *params, const struct tr_param *param, size_t first,
-                       size_t count, void (*visit)(void *arg, struct tr_run run), void *arg)
+/* tr_param_each_run, but for rows of the global tensor that have nothing of [from, to). */
+static void each_run(const struct tr_params *params, const struct tr_param *param, size_t first,
+                     size_t count, size_t from, size_t to,
+                     void (*visit)(void *arg, struct tr_run run), void *arg)
 {
     const size_t begin = param->offset > first ? param->offset : first;
     const size_t stop = param->offset + (size_t)(param->local[0] * param->local[1]);
     const size_t end = stop < first + count ? stop : first + count;
-    if (begin >= end) return;
+    if (begin >= end || from >= to) return;
     struct tr_slice slices[TR_MOST_SLICES];
     const int n = tr_layout_slices(&param->layout, param->shape, params->tp, params->tp_rank,
                                    begin - param->offset, end - begin, slices);
+    const long from_row = (long)from / param->shape[1], to_row = (long)(to - 1) / param->shape[1];
     size_t at = begin - first;
-    for (int s = 0; s < n; ++s)
-        for (long row = 0; row < slices[s].rows; ++row) {
-            const long element = (slices[s].row + row) * param->shape[1] + slices[s].col;
-            visit(arg, (struct tr_run){(size_t)element, at, (size_t)slices[s].cols});
-            at += (size_t)slices[s].cols;
+    for (int s = 0; s < n; ++s) {
+        const struct tr_slice *slice = &slices[s];
+        const long low = from_row > slice->row ? from_row - slice->row : 0;
+        const long high =
+            to_row - slice->row + 1 < slice->rows ? to_row - slice->row + 1 : slice->rows;
+        for (long row = low; row < high; ++row) {
+            const long element = (slice->row + row) * param->shape[1] + slice->col;
+            visit(arg, (struct tr_run){(size_t)element, at + (size_t)(row * slice->cols),
+                                       (size_t)slice->cols});
         }
+        at += (size_t)(slice->rows * slice->cols);
+    }
+}
+
+void tr_param_each_run(const struct tr_params *params, const struct tr_param *param, size_t first,
+                       size_t count, void (*visit)(void *arg, struct tr_run run), void *arg)
+{
+    each_run(params, param, first, count, 0, (size_t)(param->shape[0] * param->shape[1]), visit,
+             arg);
 }
 
 struct values {
@@ -183,7 +199,7 @@ void tr_param_put(const struct tr_params *params, const struct tr_param *param,
                   const struct tr_excerpt *piece, float *range, size_t first, size_t count)
 {
     struct values values = {.backend = params->backend, .range = range, .piece = piece};
-    tr_param_each_run(params, param, first, count, put, &values);
+    each_run(params, param, first, count, piece->first, piece->first + piece->count, put, &values);
 }
 
 uint64_t tr_checksum(const void *bytes, size_t nbytes)

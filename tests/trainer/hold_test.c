@@ -176,6 +176,14 @@ TEST(hold, what_a_failed_save_could_not_remove_goes_before_the_next_one)
     REQUIRE(write_other(b.file) && rename(b.file, left) == 0);
     CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
     CHECK(!is_there(left));
+    /* That of another process, which could not lock the folder, may be under way. */
+    char others[160];
+    snprintf(others, sizeof others, "%s/step-00000001.safetensors.%ld.tmp", b.folder,
+             (long)getpid() + 1);
+    REQUIRE(write_other(b.file) && rename(b.file, others) == 0);
+    CHECK_MESSAGE(hold(&b) == TR_OK, "%s", tr_error());
+    CHECK(is_there(others));
+    REQUIRE(unlink(others) == 0);
     /* Where nothing could be locked it may be another run's. */
     REQUIRE(write_other(b.file) && rename(b.file, left) == 0);
     close(b.hold.lock);

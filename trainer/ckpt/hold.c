@@ -73,16 +73,29 @@ static DIR *open_entries(int folder)
     return entries;
 }
 
-/* Removes the temporary files of runs that were killed while several ranks wrote, and of saves of
- * this run that failed and could not remove theirs. The folder is locked, and nobody saves. */
-static void remove_leftovers(int folder)
+static void remove_temporary(int folder, const char *pattern)
 {
     DIR *entries = open_entries(folder);
     int error = 0;
     if (!entries) return;
-    for (const char *name; (name = next_file(entries, ".+([0-9]).tmp", &error));)
+    for (const char *name; (name = next_file(entries, pattern, &error));)
         unlinkat(dirfd(entries), name, 0);
     closedir(entries);
+}
+
+/* Removes the temporary files of runs that were killed while several ranks wrote. A run that cannot
+ * lock the folder, as that of another user, may write there later: only this moment is safe. */
+static void remove_leftovers(int folder)
+{
+    remove_temporary(folder, ".+([0-9]).tmp");
+}
+
+/* Removes those of saves of this process that have failed and could not remove theirs. */
+static void remove_own_leftovers(int folder)
+{
+    char pattern[32];
+    snprintf(pattern, sizeof pattern, ".%ld.tmp", (long)getpid());
+    remove_temporary(folder, pattern);
 }
 
 static tr_status refuse(const char *folder)
@@ -392,10 +405,10 @@ static tr_status take_over(const char *folder, uint64_t run, struct tr_hold *old
     if (status == TR_OK) status = lock_anew(folder, taken->folder, old, &taken->lock, &is_taken);
     if (status < 0 && is_taken && is_own) status = lock_instead(folder, old, taken);
     if (status == TR_OK && !is_own) status = check_empty(folder, taken->folder, run);
-    if (status == TR_OK)
-        remove_leftovers(taken->folder);
-    else
+    if (status < 0)
         tr_ckpt_release(taken);
+    else if (taken->lock >= 0)
+        remove_leftovers(taken->folder);
     return status;
 }
 
@@ -406,7 +419,7 @@ tr_status tr_ckpt_hold(const char *folder, uint64_t run, struct tr_hold *hold)
     TR_TRY(look(folder, hold, &place));
     if (place == SAME) {
         TR_TRY(renew(folder, hold));
-        if (hold->lock >= 0) remove_leftovers(hold->folder);
+        if (hold->lock >= 0) remove_own_leftovers(hold->folder);
         mark(hold);
         return TR_OK;
     }

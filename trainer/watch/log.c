@@ -96,6 +96,14 @@ static tr_status look_at_file(int fd, const char *path)
     return status;
 }
 
+/* Lines of both would be written over one another. */
+static bool is_output(const struct stat *st)
+{
+    struct stat output;
+    return fstat(STDOUT_FILENO, &output) == 0 && output.st_dev == st->st_dev &&
+           output.st_ino == st->st_ino;
+}
+
 /* Locks the file, so that no other run writes to it, and makes it ready for the first line. The
  * lock goes with the descriptor. File systems without locks have none. */
 static tr_status take_file(int fd, const char *path, bool append)
@@ -103,6 +111,9 @@ static tr_status take_file(int fd, const char *path, bool append)
     struct stat st;
     if (fstat(fd, &st) < 0) return tr_fail("--log=%s: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode)) return TR_OK;
+    if (is_output(&st))
+        return tr_fail("--log=%s: standard output is written to that file, too; give another one",
+                       path);
     if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
         return tr_fail("--log=%s: another run writes its log there; wait for its end, or give "
                        "another file",

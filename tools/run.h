@@ -118,7 +118,8 @@ int run_start_member(struct run *run, int index, int input);
 /* Kills what has been started, and its descendants. */
 void run_take_back(struct run *run);
 int run_make_key(void);
-/* Blocks the signals that are heard, and opens run->signals for them. 0 or an errno value. */
+/* Blocks the signals that are heard, all but those that the process was started to ignore, and
+ * opens run->signals for them. 0 or an errno value. */
 int run_open_signals(struct run *run);
 
 /* run_placement.c: the hosts of --hosts or --hostfile and their ranks. As run_launch. */

@@ -192,7 +192,13 @@ int run_open_signals(struct run *run)
     static const int heard[] = {SIGCHLD, SIGINT,  SIGTERM, SIGHUP, SIGQUIT,
                                 SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
     sigemptyset(&run->heard);
-    for (size_t i = 0; i < sizeof heard / sizeof *heard; i++) sigaddset(&run->heard, heard[i]);
+    for (size_t i = 0; i < sizeof heard / sizeof *heard; i++) {
+        struct sigaction action;
+        /* nohup has SIGHUP ignored, a script's & has SIGINT: by the ranks, too. */
+        const bool is_ignored =
+            sigaction(heard[i], NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+        if (heard[i] == SIGCHLD || !is_ignored) sigaddset(&run->heard, heard[i]);
+    }
     sigprocmask(SIG_BLOCK, &run->heard, &run->before);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGCHLD, SIG_DFL); /* where it is ignored, children end without a status */

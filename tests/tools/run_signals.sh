@@ -14,7 +14,7 @@ chmod +x "$work/rank"
 begin() {
     rm -f "$work/pids" "$work/got"
     # A shell without job control would have its background job ignore SIGINT.
-    env --default-signal=INT,QUIT "$RUN" -n 3 "$work/rank" "$work" "$1" 2>"$work/err" &
+    env --default-signal=INT,QUIT,HUP "$RUN" -n 3 "$work/rank" "$work" "$1" 2>"$work/err" &
     run=$!
     await lines "$work/pids" 3
 }
@@ -60,6 +60,16 @@ kill -INT $run
 wait $run
 expect "asked twice" 137 $?
 contains "asked twice" "asked twice: killing the ranks" "$work/err"
+
+# What the process was started to ignore is no signal for the ranks, and does not count as asked.
+env --default-signal=INT --ignore-signal=HUP "$RUN" -n 2 sh -c "trap 'exit 0' INT; echo \$\$ >>$work/ignore; while :; do sleep 0.02; done" 2>"$work/err" &
+run=$!
+await lines "$work/ignore" 2
+kill -HUP $run
+sleep 2.1
+kill -INT $run
+wait $run
+expect "an ignored SIGHUP, then SIGINT" 0 $?
 
 # Stop and continue.
 begin :

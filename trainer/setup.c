@@ -263,6 +263,9 @@ void tr_setup_adopt(struct tr_config *config, const struct tr_setup *setup)
 {
     const int64_t before = config->batch;
     config->batch = setup->engine.batch;
+    if (config->micro_batch != setup->engine.micro_batch &&
+        config->source[TR_OPTION_micro_batch] == TR_FROM_CHECKPOINT)
+        config->source[TR_OPTION_micro_batch] = TR_FROM_DEFAULT; /* it follows from others */
     config->micro_batch = setup->engine.micro_batch;
     if (setup->yields) {
         config->accumulate = 0;

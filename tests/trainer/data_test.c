@@ -310,6 +310,29 @@ TEST(log, to_a_pipe_that_nobody_reads_is_refused_at_once)
     rmdir(path);
 }
 
+TEST(log, to_a_pipe_whose_reader_stands_still_holds_nothing_up)
+{
+    char path[] = "/tmp/tutti-log-XXXXXX", pipe[64], line[1001] = "";
+    struct tr_log log;
+    REQUIRE(mkdtemp(path));
+    snprintf(pipe, sizeof pipe, "%s/pipe", path);
+    memset(line, 'x', sizeof line - 1);
+    REQUIRE(mkfifo(pipe, 0600) == 0);
+    const int reader = open(pipe, O_RDONLY | O_NONBLOCK);
+    REQUIRE(reader >= 0 && tr_log_open(&log, true, 1, pipe, true) == TR_OK);
+    for (int i = 0; i < 300; ++i) tr_log_run(&log, i, line);
+    CHECK(log.has_lost);
+    long whole = 0;
+    for (ssize_t n; (n = read(reader, line, sizeof line)) > 0; ++whole) CHECK_EQ(n, 1001);
+    CHECK(whole > 0 && whole < 300);
+    tr_log_run(&log, 300, "{}"); /* there is room again */
+    CHECK_EQ(read(reader, line, sizeof line), 3);
+    tr_log_close(&log);
+    close(reader);
+    unlink(pipe);
+    rmdir(path);
+}
+
 TEST(log, a_perplexity_beyond_all_numbers_is_null)
 {
     char path[] = "/tmp/tutti-log-XXXXXX", line[256] = "";

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -128,6 +129,7 @@ tr_status tr_log_open(struct tr_log *log, bool speaks, int64_t every, const char
 {
     *log = (struct tr_log){
         .speaks = speaks, .every = every, .path = path, .last_time = tr_clock_seconds()};
+    struct stat st;
     if (!speaks || !path[0]) return TR_OK;
     /* O_NONBLOCK: open would wait for a reader of a pipe and tell nobody. */
     const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666);
@@ -138,6 +140,7 @@ tr_status tr_log_open(struct tr_log *log, bool speaks, int64_t every, const char
                                         : "");
     tr_status status = take_file(fd, path, append);
     fcntl(fd, F_SETFL, O_APPEND);
+    log->is_pipe = fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode);
     if (status == TR_OK && !(log->file = fdopen(fd, "a")))
         status = tr_fail("--log=%s: %s", path, strerror(errno));
     if (status < 0) close(fd);
@@ -148,6 +151,27 @@ void tr_log_close(struct tr_log *log)
 {
     if (log->file) fclose(log->file);
     log->file = NULL;
+}
+
+/* Whether a line can be written. A pipe whose reader stands still has no room for it: then the line
+ * is lost, as the training must not stand still, too. */
+static bool has_room(struct tr_log *log, int64_t step)
+{
+    enum { WAIT_MS = 1000 }; /* before the first line that is lost */
+    struct pollfd pipe = {.fd = log->file ? fileno(log->file) : -1, .events = POLLOUT};
+    int ready;
+    if (!log->file || !log->is_pipe) return log->file != NULL;
+    do {
+        ready = poll(&pipe, 1, log->has_lost ? 0 : WAIT_MS);
+    } while (ready < 0 && errno == EINTR);
+    if (ready) return true;
+    if (!log->has_lost)
+        fprintf(stderr,
+                "tutti-train: --log=%s: nobody reads what is in the pipe; lines from step %lld on "
+                "are lost until somebody does\n",
+                log->path, (long long)step);
+    log->has_lost = true;
+    return false;
 }
 
 /* A line that cannot be written ends the file, said once, and not the training. */
@@ -194,7 +218,7 @@ static void write_json(struct tr_log *log, const struct tr_log_row *row)
 
 void tr_log_run(struct tr_log *log, int64_t step, const char *json)
 {
-    if (!log->file) return;
+    if (!has_room(log, step + 1)) return;
     fprintf(log->file, "%s\n", json);
     end_line(log, step + 1);
 }
@@ -204,7 +228,7 @@ void tr_log_held_out(struct tr_log *log, int64_t step, double loss, double elaps
     if (!log->speaks) return;
     printf("step %6lld  held-out loss %.4f  perplexity %.3f\n", (long long)step, loss, exp(loss));
     fflush(stdout);
-    if (!log->file) return;
+    if (!has_room(log, step)) return;
     fprintf(log->file, "{\"kind\": \"held_out\", \"step\": %lld, ", (long long)step);
     write_number(log->file, "held_out_loss", 17, loss);
     write_number(log->file, "perplexity", 9, exp(loss));
@@ -230,7 +254,7 @@ void tr_log_step(struct tr_log *log, const struct tr_log_row *row)
     if (!log->speaks) return;
     if (row->spike.is_spike)
         tr_spikes_print(&row->spike, row->step, row->loss, row->norm, row->skipped);
-    if (log->file) write_json(log, row);
+    if (has_room(log, row->step)) write_json(log, row);
     const bool last = row->total && row->step == row->total;
     if (log->nsteps > 1 && row->step % log->every && !last) return;
     const double now = tr_clock_seconds();

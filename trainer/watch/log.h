@@ -14,6 +14,8 @@
 struct tr_log {
     bool speaks;      /* this rank prints */
     FILE *file;       /* NULL: none */
+    bool is_pipe;     /* it is one */
+    bool has_lost;    /* lines, for which the pipe had no room */
     const char *path; /* of the file; borrowed */
     int64_t every;
     double last_time; /* of the last line */

@@ -136,7 +136,6 @@ struct tt_pending_call {
     struct tt_work *work;         /* reserved; NULL: the carrier has its memory */
     uint64_t number;              /* of the communicator, where the call is held back */
     int to_itself;                /* of messages to the rank itself: see check_may_wait */
-    bool follows;                 /* its group holds one of its communicator and carrier already */
     bool is_gone;                 /* gathered into another call, or captured */
     uint64_t capture;             /* of its stream into a CUDA graph (struct tt_capture); 0: none */
     /* of kernels */

@@ -131,7 +131,6 @@ static tt_status prepare(struct tt_pending_call *pending, const struct tt_where 
                          const struct tt_call_blocks *blocks)
 {
     if (!pending->carrier->prepare) return TT_OK;
-    pending->follows = tt_group_holds_call_of(pending->comm, pending->carrier);
     return pending->carrier->prepare(pending, where, blocks);
 }
 

@@ -261,16 +261,6 @@ bool tt_in_group(void)
     return own_group()->depth > 0;
 }
 
-bool tt_group_holds_call_of(const struct tt_comm_core *core, const struct tt_carrier *carrier)
-{
-    const struct group *group = own_group();
-    for (int i = group->depth ? group->lists[CALLS].number : 0; i-- > 0;) {
-        const struct tt_pending_call *held = &held_calls(group)[i];
-        if (held->comm == core && held->carrier == carrier) return true;
-    }
-    return false;
-}
-
 tt_status tt_group_check_stream(const char *function, tuttiStream_t stream)
 {
     const struct group *group = own_group();

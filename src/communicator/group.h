@@ -6,8 +6,6 @@
 #include "communicator/communicator.h"
 
 bool tt_in_group(void);
-/* Whether this thread's group holds a call of the communicator with this carrier already. */
-bool tt_group_holds_call_of(const struct tt_comm_core *core, const struct tt_carrier *carrier);
 /* TT_ERR_USAGE: this thread's open group holds a call on the stream, or one with a buffer that
  * begins in the memory; `function` would take that away from it. */
 TT_NODISCARD tt_status tt_group_check_stream(const char *function, tuttiStream_t stream);

@@ -181,6 +181,8 @@ static void is_captured(struct gpu_rank *rank)
     struct streams streams = make_streams(rank);
     int *memory = make_ints(rank, 1, 10);
     gpu_use(rank->gpu);
+    /* While a thread captures no other one may wait for a stream, as make_ints does. */
+    check_success(rank, tuttiBarrier(rank->comm, NULL), "barrier");
     for (int grouped = 0; grouped < 2; grouped++) {
         gpu_capture(rank->gpu, streams.cuda);
         if (grouped) check_success(rank, tuttiGroupStart(), "group start");

@@ -110,13 +110,19 @@ static void body(struct rank *self)
     tr_mesh_fini(&mesh);
 }
 
-TEST(checkpoint, an_update_waits_for_the_copy_that_a_thread_makes_of_what_is_saved)
+/* One rank, with a folder for its checkpoints. */
+static void run_in_folder(void (*of_rank)(struct rank *self))
 {
     char folder[] = "/tmp/tutti-snapshot-XXXXXX", command[64];
     REQUIRE(mkdtemp(folder));
-    CHECK(run_ranks(1, body, folder));
+    CHECK(run_ranks(1, of_rank, folder));
     snprintf(command, sizeof command, "rm -rf %s", folder);
     CHECK(system(command) == 0);
+}
+
+TEST(checkpoint, an_update_waits_for_the_copy_that_a_thread_makes_of_what_is_saved)
+{
+    run_in_folder(body);
 }
 
 /* The linker's names: --wrap sends the callers of the function to the first. */
@@ -168,9 +174,5 @@ static void abort_beside_a_save(struct rank *self)
 
 TEST(checkpoint, the_thread_of_a_save_reads_nothing_of_a_mesh_that_is_aborted_meanwhile)
 {
-    char folder[] = "/tmp/tutti-snapshot-XXXXXX", command[64];
-    REQUIRE(mkdtemp(folder));
-    CHECK(run_ranks(1, abort_beside_a_save, folder));
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    CHECK(system(command) == 0);
+    run_in_folder(abort_beside_a_save);
 }

@@ -62,6 +62,17 @@ const struct cost_constant cost_constants[COST_NKEYS] = {
             "a release of scope .sys behind stores to another GPU: 0.63 on one, and a round trip"  \
     }
 
+/* What an RDMA device takes, whatever memory it moves. */
+#define RDMA_DEVICE                                                                                \
+    [COST_BANDWIDTH] = {"net_bandwidth", 46, "GB/s", COST_PUBLISHED,                               \
+                        "one device of 400 Gbit/s a GPU: 46 to 48 "                                \
+                        "(github.com/NVIDIA/nccl-tests/issues/290)"},                              \
+    [COST_LATENCY] = {"net_latency", 3, "us", COST_ESTIMATED,                                      \
+                      "an RDMA write that the peer's CPU sees"},                                   \
+    [COST_FENCE] = {                                                                               \
+        "post", 0.5, "us", COST_ESTIMATED,                                                         \
+        "what the CPU takes to post a message and see that it has ended, or to see one come"}
+
 static const struct cost_link links[] = {
     {.name = "gpu",
      .shared = true,
@@ -120,31 +131,14 @@ static const struct cost_link links[] = {
             [COST_BYTES_IN] = {"tcp_in", 8.6, "GB/s", COST_MEASURED,
                                "the system copies what a proxy takes, on loopback: 128 KiB take "
                                "30.0 us, less 4.1 for the copy and 3 frames"}}},
-    {.name = "rdma",
-     .hosts = true,
-     .each = true,
-     .at = {[COST_BANDWIDTH] = {"net_bandwidth", 46, "GB/s", COST_PUBLISHED,
-                                "one device of 400 Gbit/s a GPU: 46 to 48 "
-                                "(github.com/NVIDIA/nccl-tests/issues/290)"},
-            [COST_LATENCY] = {"net_latency", 3, "us", COST_ESTIMATED,
-                              "an RDMA write that the peer's CPU sees"},
-            [COST_FENCE] = {"post", 0.5, "us", COST_ESTIMATED,
-                            "what the CPU takes to post a message and see that it has ended, or "
-                            "to see one come"}}},
+    {.name = "rdma", .hosts = true, .each = true, .at = {RDMA_DEVICE}},
     {.name = "dmabuf",
      .hosts = true,
      .each = true,
      .direct = true,
-     .at = {[COST_BANDWIDTH] = {"net_bandwidth", 46, "GB/s", COST_PUBLISHED,
-                                "one device of 400 Gbit/s a GPU: 46 to 48 "
-                                "(github.com/NVIDIA/nccl-tests/issues/290)"},
-            [COST_LATENCY] = {"net_latency", 3, "us", COST_ESTIMATED,
-                              "an RDMA write that the peer's CPU sees"},
-            [COST_FENCE] = {"post", 0.5, "us", COST_ESTIMATED,
-                            "what the CPU takes to post a message and see that it has ended, or "
-                            "to see one come"},
-            [COST_FLUSH] = {"flush", 2, "us", COST_ESTIMATED,
-                            "a device reads from the GPU behind what it has stored there"}}},
+     .at = {RDMA_DEVICE, [COST_FLUSH] =
+                             {"flush", 2, "us", COST_ESTIMATED,
+                              "a device reads from the GPU behind what it has stored there"}}},
 };
 enum { NLINKS = sizeof links / sizeof *links };
 

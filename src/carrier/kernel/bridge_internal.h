@@ -7,8 +7,8 @@
 
 enum tt_bridge_frame_kind {
     TT_BRIDGE_FRAME_DATA = 1, /* a part of a message */
-    TT_BRIDGE_FRAME_CREDIT,   /* number: messages released; the first may have a struct tt_gpu_place
-                               * after it:   of the slots */
+    TT_BRIDGE_FRAME_CREDIT,   /* number: messages released. Behind the first one may be the place of
+                               * the slots (struct tt_gpu_place) */
     TT_BRIDGE_FRAME_END,      /* this rank sends nothing more */
     TT_BRIDGE_FRAME_PLACED /* the whole message is in its slot, in memory of the receiver's GPU */
 };

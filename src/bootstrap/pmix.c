@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/condition.h"
 #include "base/config.h"
 #include "base/open.h"
 #include "base/private_fd.h"
@@ -125,16 +126,10 @@ static tt_status fence(const struct tt_pmix *pmix, const struct pmix_proc *self,
     struct pmix_proc all = *self;
     struct pmix_info collect = {.key = "pmix.collect",
                                 .value = {.type = PMIX_IS_BOOL, .data.flag = true}};
-    const struct timespec until = {.tv_sec = deadline_ns / 1000000000,
-                                   .tv_nsec = deadline_ns % 1000000000};
     all.rank = UINT32_MAX - 1; /* every rank of the name space */
     pthread_mutex_lock(&fence_lock);
     if (!fence_is_ready) {
-        pthread_condattr_t attributes;
-        pthread_condattr_init(&attributes);
-        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-        pthread_cond_init(&fence_over, &attributes);
-        pthread_condattr_destroy(&attributes);
+        tt_condition_init(&fence_over);
         fence_is_ready = true;
     }
     fence_is_over = false;
@@ -143,9 +138,7 @@ static tt_status fence(const struct tt_pmix *pmix, const struct pmix_proc *self,
     if (started != 0) return failed("PMIx_Fence_nb", started);
     pthread_mutex_lock(&fence_lock);
     int late = 0;
-    while (!fence_is_over && !late)
-        late = deadline_ns == INT64_MAX ? pthread_cond_wait(&fence_over, &fence_lock)
-                                        : pthread_cond_timedwait(&fence_over, &fence_lock, &until);
+    while (!fence_is_over && !late) late = tt_condition_wait(&fence_over, &fence_lock, deadline_ns);
     const bool over = fence_is_over;
     const int status = fence_status;
     pthread_mutex_unlock(&fence_lock);

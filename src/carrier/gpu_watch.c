@@ -4,10 +4,10 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/condition.h"
 #include "base/process_lock.h"
 #include "base/thread.h"
 #include "driver/capture.h"
@@ -88,16 +88,6 @@ static void run_locked(struct tt_gpu_watch *watch, struct tt_gpu_task *task)
     pthread_cond_broadcast(&watch->ran);
 }
 
-static void wait_locked(struct tt_gpu_watch *watch, int64_t until_ns)
-{
-    const struct timespec until = {.tv_sec = until_ns / 1000000000,
-                                   .tv_nsec = until_ns % 1000000000};
-    if (until_ns == INT64_MAX)
-        pthread_cond_wait(&watch->changed, &watch->lock);
-    else
-        pthread_cond_timedwait(&watch->changed, &watch->lock, &until);
-}
-
 static void *serve(void *argument)
 {
     struct tt_gpu_watch *watch = argument;
@@ -109,7 +99,7 @@ static void *serve(void *argument)
         else if (task && task->next_ns <= tt_now_ns())
             run_locked(watch, task);
         else
-            wait_locked(watch, task ? task->next_ns : INT64_MAX);
+            tt_condition_wait(&watch->changed, &watch->lock, task ? task->next_ns : INT64_MAX);
     }
     pthread_mutex_unlock(&watch->lock);
     return NULL;
@@ -118,14 +108,10 @@ static void *serve(void *argument)
 static tt_status create(struct tt_context *context, struct tt_gpu_watch **out)
 {
     struct tt_gpu_watch *watch = calloc(1, sizeof *watch);
-    pthread_condattr_t attributes;
     if (!watch) return tt_fail(TT_ERR_SYSTEM, "out of memory for the watch of a GPU");
     pthread_mutex_init(&watch->lock, NULL);
     pthread_cond_init(&watch->ran, NULL);
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&watch->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    tt_condition_init(&watch->changed);
     watch->process = getpid();
     tt_status status = tt_context_open(tt_context_gpu(context), &watch->context);
     if (!status) status = tt_context_event_create(watch->context, &watch->event);

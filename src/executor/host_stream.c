@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/condition.h"
 #include "base/process_lock.h"
 #include "base/thread.h"
 #include "executor/stream.h"
@@ -162,13 +163,10 @@ static void hurry_locked(struct host_stream *own)
 static bool await_until(struct host_stream *own, uint64_t ticket, int64_t until_ns)
 {
     struct tt_stream *stream = &own->base;
-    const struct timespec until = {.tv_sec = until_ns / 1000000000,
-                                   .tv_nsec = until_ns % 1000000000};
     TT_CANCELS_WAIT;
     own->nwaiting++;
     hurry_locked(own);
-    while (stream->done < ticket &&
-           !pthread_cond_timedwait(&stream->changed, &stream->lock, &until)) {
+    while (stream->done < ticket && !tt_condition_wait(&stream->changed, &stream->lock, until_ns)) {
     }
     own->nwaiting--;
     if (own->stop) pthread_cond_broadcast(&stream->changed);
@@ -198,10 +196,8 @@ void tt_stream_await_task(struct tt_stream *stream, uint64_t ticket, bool may_ru
 
 static void sleep_until_locked(struct host_stream *own, int64_t until_ns)
 {
-    const struct timespec until = {.tv_sec = until_ns / 1000000000,
-                                   .tv_nsec = until_ns % 1000000000};
     own->is_asleep = is_lazy(own) ? ASLEEP_FOR_A_WHILE : ASLEEP;
-    pthread_cond_timedwait(&own->work, &own->base.lock, &until);
+    tt_condition_wait(&own->work, &own->base.lock, until_ns);
     own->is_asleep = AWAKE;
 }
 
@@ -357,7 +353,7 @@ tt_status tt_stream_create(struct tt_stream **out)
     struct host_stream *own = calloc(1, sizeof *own);
     if (!own) return tt_fail(TT_ERR_SYSTEM, "out of memory for a stream");
     tt_stream_init(&own->base, &ops);
-    tt_stream_init_condition(&own->work);
+    tt_condition_init(&own->work);
     own->last = &own->first;
     own->pause_ns = TT_LAZY_NS;
     const int error = tt_thread_start(&own->thread, NULL, serve, own);

@@ -1,25 +1,17 @@
 /* What all streams do: they count their calls, and keep the first error. */
 #include "executor/stream.h"
 
+#include "base/condition.h"
 #include "base/thread.h"
 
 #include <stdio.h>
 #include <unistd.h>
 
-void tt_stream_init_condition(pthread_cond_t *condition)
-{
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(condition, &attributes);
-    pthread_condattr_destroy(&attributes);
-}
-
 void tt_stream_init(struct tt_stream *stream, const struct tt_stream_ops *ops)
 {
     *stream = (struct tt_stream){.ops = ops, .process = getpid()};
     pthread_mutex_init(&stream->lock, NULL);
-    tt_stream_init_condition(&stream->changed);
+    tt_condition_init(&stream->changed);
 }
 
 void tt_stream_fini(struct tt_stream *stream)

@@ -49,7 +49,6 @@ struct tt_stream {
 /* For who makes a kind of stream. */
 void tt_stream_init(struct tt_stream *stream, const struct tt_stream_ops *ops);
 void tt_stream_fini(struct tt_stream *stream);
-void tt_stream_init_condition(pthread_cond_t *condition); /* it uses CLOCK_MONOTONIC */
 /* One more call; a call has ended (its text is this thread's last error). */
 void tt_stream_begin(struct tt_stream *stream);
 void tt_stream_end(struct tt_stream *stream, tt_status status);

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/condition.h"
 #include "base/private_fd.h"
 #include "base/thread.h"
 
@@ -67,7 +68,6 @@ static struct lookup *create(const char *host)
 {
     struct lookup *lookup = calloc(1, sizeof *lookup);
     char *copy = strdup(host);
-    pthread_condattr_t attributes;
     if (!lookup || !copy) {
         free(lookup);
         free(copy);
@@ -75,10 +75,7 @@ static struct lookup *create(const char *host)
     }
     lookup->host = copy;
     pthread_mutex_init(&lookup->lock, NULL);
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* as base/clock.h */
-    pthread_cond_init(&lookup->answered, &attributes);
-    pthread_condattr_destroy(&attributes);
+    tt_condition_init(&lookup->answered);
     return lookup;
 }
 
@@ -96,11 +93,9 @@ static int start_thread(struct lookup *lookup)
 /* Whether there is an answer; false: the deadline has passed. */
 static bool await_answer(struct lookup *lookup, int64_t deadline_ns)
 {
-    const struct timespec until = {.tv_sec = (time_t)(deadline_ns / 1000000000),
-                                   .tv_nsec = (long)(deadline_ns % 1000000000)};
     pthread_mutex_lock(&lookup->lock);
     while (!lookup->done && !tt_expired(deadline_ns))
-        pthread_cond_timedwait(&lookup->answered, &lookup->lock, &until);
+        tt_condition_wait(&lookup->answered, &lookup->lock, deadline_ns);
     const bool done = lookup->done;
     pthread_mutex_unlock(&lookup->lock);
     return done;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/condition.h"
 #include "base/process_lock.h"
 #include "base/thread.h"
 
@@ -64,12 +65,8 @@ static int64_t look_at_all_locked(struct tt_attendant *attendant)
 
 static void wait_locked(struct tt_attendant *attendant, int64_t until_ns)
 {
-    if (until_ns == INT64_MAX) {
-        pthread_cond_wait(&attendant->changed, &attendant->lock);
-    } else if (until_ns > tt_now_ns()) {
-        const struct timespec until = {.tv_sec = until_ns / 1000000000,
-                                       .tv_nsec = until_ns % 1000000000};
-        pthread_cond_timedwait(&attendant->changed, &attendant->lock, &until);
+    if (until_ns > tt_now_ns()) {
+        tt_condition_wait(&attendant->changed, &attendant->lock, until_ns);
     } else {
         pthread_mutex_unlock(&attendant->lock);
         sched_yield();
@@ -101,16 +98,12 @@ static void destroy(struct tt_attendant *attendant)
 
 static tt_status create(struct tt_attendant **out)
 {
-    pthread_condattr_t attributes;
     struct tt_attendant *attendant = calloc(1, sizeof *attendant);
     if (!attendant) return tt_fail(TT_ERR_SYSTEM, "out of memory for the attendant of GPUs");
     attendant->process = getpid();
     pthread_mutex_init(&attendant->lock, NULL);
     pthread_cond_init(&attendant->looked, NULL);
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&attendant->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    tt_condition_init(&attendant->changed);
     const int error = tt_thread_start(&attendant->thread, NULL, attend, attendant);
     if (error) {
         destroy(attendant);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/condition.h"
 #include "base/pause.h"
 #include "base/thread.h"
 #include "carrier/kernel/kernel.h"
@@ -156,13 +157,6 @@ static int64_t pause_ns(const struct tt_proxy *proxy)
     return (soon ? LOOK_US : LOOK_LATER_US) * INT64_C(1000);
 }
 
-static void sleep_locked(struct tt_proxy *proxy, int64_t until_ns)
-{
-    const struct timespec until = {.tv_sec = until_ns / 1000000000,
-                                   .tv_nsec = until_ns % 1000000000};
-    pthread_cond_timedwait(&proxy->changed, &proxy->lock, &until);
-}
-
 /* False: it is to stop. */
 static bool rest(struct tt_proxy *proxy, bool idle)
 {
@@ -170,7 +164,7 @@ static bool rest(struct tt_proxy *proxy, bool idle)
     pthread_mutex_lock(&proxy->lock);
     while (idle && !proxy->stop && !proxy->woken && !tt_expired(end_ns) &&
            count_begun(proxy) == proxy->nbegun)
-        sleep_locked(proxy, tt_now_ns() + each_ns);
+        tt_condition_wait(&proxy->changed, &proxy->lock, tt_now_ns() + each_ns);
     proxy->woken = false;
     const bool stop = proxy->stop;
     pthread_mutex_unlock(&proxy->lock);
@@ -214,7 +208,6 @@ tt_status tt_proxy_create(struct tt_proxy **out, struct tt_comm_core *comm,
     const struct tt_device_links *links = tt_device_room_links(room);
     struct tt_proxy *proxy = calloc(1, sizeof *proxy);
     bool *takes_slots = calloc((size_t)comm->nranks, sizeof *takes_slots);
-    pthread_condattr_t attributes;
     if (!proxy || !takes_slots) {
         free(takes_slots);
         free(proxy);
@@ -240,10 +233,7 @@ tt_status tt_proxy_create(struct tt_proxy **out, struct tt_comm_core *comm,
         return status;
     }
     pthread_mutex_init(&proxy->lock, NULL);
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&proxy->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    tt_condition_init(&proxy->changed);
     *out = proxy;
     return TT_OK;
 }

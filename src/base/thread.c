@@ -1,6 +1,7 @@
 /* Starts threads with all signals blocked that belong to the application; how many there can be. */
 #include "base/thread.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -22,6 +23,19 @@ int tt_thread_start(pthread_t *thread, const pthread_attr_t *attributes, void *(
     const int error = pthread_create(thread, attributes, run, argument);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error;
+}
+
+/* A stack has a copy of the thread-local variables of the program and its libraries. */
+const char *tt_thread_hint(int error)
+{
+    switch (error) {
+    case EAGAIN:
+        return " (ulimit -u?)";
+    case EINVAL:
+        return " (a stack too small for the program's thread-local variables: ulimit -s?)";
+    default:
+        return "";
+    }
 }
 
 /* LONG_MAX where there is no such file. */

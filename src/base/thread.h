@@ -11,6 +11,10 @@
 int tt_thread_start(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
                     void *argument);
 
+/* For messages, behind "cannot start a thread": what is most likely to mend the error of
+ * tt_thread_start, in parentheses, or "". */
+const char *tt_thread_hint(int error);
+
 /* Until tt_cancel_allow with the result, pthread_cancel of this thread waits: a thread that ended
  * in a wait of the library would keep its locks, and its communicator's call, for good. May be
  * nested.

@@ -16,6 +16,7 @@
 #include "base/private_epoll.h"
 #include "base/private_fd.h"
 #include "base/process_lock.h"
+#include "base/thread.h"
 #include "bootstrap/root_internal.h"
 #include "net/scarce.h"
 
@@ -203,7 +204,8 @@ static tt_status start_locked(struct idle *idle)
     const int error = status == TT_OK && is_first ? tt_root_start_thread(wait_for_ranks, NULL) : 0;
     if (error) {
         remove_locked(idle);
-        status = tt_fail_errno(error, "bootstrap: cannot start the root's thread (ulimit -u?)");
+        status = tt_fail_errno(error, "bootstrap: cannot start the root's thread%s",
+                               tt_thread_hint(error));
     }
     if (status != TT_OK && is_first) stop_waiting_locked();
     return status;

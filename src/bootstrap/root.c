@@ -28,8 +28,7 @@ enum {
     LOOK_MS = 20,      /* after a failure: between two looks at what other threads want */
     PENDING_MS = 1000, /* for ranks whose connections were accepted to say who they are */
     TOLD_MS = 500,     /* while ranks come: between two looks at what those of this process say */
-    STACK_BYTES = 512 * 1024,
-    MAX_NAMED = 16, /* missing ranks in an error */
+    MAX_NAMED = 16,    /* missing ranks in an error */
 };
 
 /* "ranks 2, 5 of 8" */
@@ -241,7 +240,6 @@ int tt_root_start_thread(void *(*run)(void *), void *argument)
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
     const int error = tt_thread_start(&thread, &attributes, run, argument);
     pthread_attr_destroy(&attributes);
     return error;
@@ -286,7 +284,8 @@ tt_status tt_root_start(int listener, const struct tt_unique_id *id, const char 
     if (!error) return TT_OK;
     tt_roots_remove(root);
     destroy(root);
-    return tt_fail_errno(error, "bootstrap: cannot start the root's thread (ulimit -u?)");
+    return tt_fail_errno(error, "bootstrap: cannot start the root's thread%s",
+                         tt_thread_hint(error));
 }
 
 enum tt_root_health tt_root_probe(const struct tt_unique_id *id, int64_t deadline_ns)

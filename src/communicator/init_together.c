@@ -154,8 +154,8 @@ static void start_locked(struct init_thread *self)
     self->started = !error;
     if (!error) return;
     gate->status = self->status =
-        tt_fail_errno(error, "cannot start a thread for the init of rank %d (ulimit -u?)",
-                      self->inits[self->first].rank);
+        tt_fail_errno(error, "cannot start a thread for the init of rank %d%s",
+                      self->inits[self->first].rank, tt_thread_hint(error));
     snprintf(gate->error, sizeof gate->error, "%s", tt_last_error());
     snprintf(self->error, sizeof self->error, "%s", tt_last_error());
 }

@@ -361,7 +361,8 @@ tt_status tt_stream_create(struct tt_stream **out)
         pthread_cond_destroy(&own->work);
         tt_stream_fini(&own->base);
         free(own);
-        return tt_fail_errno(error, "cannot start a stream's worker thread (ulimit -u?)");
+        return tt_fail_errno(error, "cannot start a stream's worker thread%s",
+                             tt_thread_hint(error));
     }
     list(own);
     *out = &own->base;

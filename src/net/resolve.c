@@ -158,8 +158,8 @@ tt_status tt_resolve_host(struct tt_address *address, const char *host, const ch
     const int error = start_thread(lookup);
     if (error) {
         destroy(lookup);
-        return tt_fail_errno(error, "cannot start a thread to find the host '%s' (ulimit -u?)",
-                             host);
+        return tt_fail_errno(error, "cannot start a thread to find the host '%s'%s", host,
+                             tt_thread_hint(error));
     }
     const tt_status status =
         await_answer(lookup, deadline_ns)

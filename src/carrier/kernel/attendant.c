@@ -107,7 +107,8 @@ static tt_status create(struct tt_attendant **out)
     const int error = tt_thread_start(&attendant->thread, NULL, attend, attendant);
     if (error) {
         destroy(attendant);
-        return tt_fail_errno(error, "cannot start the thread that looks after GPUs (ulimit -u?)");
+        return tt_fail_errno(error, "cannot start the thread that looks after GPUs%s",
+                             tt_thread_hint(error));
     }
     *out = attendant;
     return TT_OK;

@@ -192,8 +192,8 @@ static tt_status start(struct tt_proxy *proxy)
     if (proxy->is_started) return TT_OK;
     const int error = tt_thread_start(&proxy->thread, NULL, run, proxy);
     if (error)
-        return tt_fail_errno(error, "cannot start the thread that moves messages of GPUs between "
-                                    "hosts (ulimit -u?)");
+        return tt_fail_errno(error, "cannot start the thread for messages of GPUs to other hosts%s",
+                             tt_thread_hint(error));
     proxy->is_started = true;
     atomic_store_explicit(&proxy->comm->engine.is_driven, true, memory_order_relaxed);
     return TT_OK;

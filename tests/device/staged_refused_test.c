@@ -252,3 +252,86 @@ TEST(staged_errors, a_stream_tells_once_that_a_call_has_ended)
     driver->StreamWriteValue32 = real_store;
     CHECK(nrefused > 4 && !refusal.is_refused);
 }
+
+/* ---- Memory that a stream has yet to use ------------------------------------------------------
+ */
+
+enum { ALONE = 100 }; /* elements of the calls here */
+
+static tuttiResult_t make_alone(tuttiComm_t *comm)
+{
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    tuttiUniqueId id;
+    config.device = 0;
+    CHECK_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+    return tuttiCommInitRankConfig(comm, 1, id, 0, &config);
+}
+
+/* Where the last copy from this memory goes. */
+static struct {
+    const void *from;
+    CUdeviceptr to;
+} noted;
+
+static CUresult CUDAAPI note_copy(CUdeviceptr to, CUdeviceptr from, size_t nbytes, CUstream stream)
+{
+    if (from == (CUdeviceptr)(uintptr_t)noted.from) noted.to = to;
+    return real_copy(to, from, nbytes, stream);
+}
+
+/* A bounce waits on a stream, and the next one, on another stream, is refused. Their communicator
+ * is aborted, and another one makes a call. */
+static void refuse_behind(tuttiComm_t comms[2], const struct streams streams[2], int *memory)
+{
+    CUdeviceptr places[2];
+    struct gpu_rank rank = {.nranks = 1, .comm = comms[0]};
+    noted.from = memory;
+    gpu_block(0, streams[0].cuda);
+    check_success(&rank,
+                  tuttiAllReduce(memory, memory + ALONE, ALONE, tuttiInt32, tuttiSum, comms[0],
+                                 streams[0].stream),
+                  "call that waits");
+    places[0] = noted.to;
+    nwaits = refused_wait = 0;
+    check_success(&rank,
+                  tuttiAllReduce(memory, memory + ALONE, ALONE, tuttiInt32, tuttiSum, comms[0],
+                                 streams[1].stream),
+                  "call that is refused");
+    check_error(&rank, tuttiStreamSynchronize(streams[1].stream), tuttiUnhandledDeviceError,
+                "cuStreamWaitEvent failed");
+    refused_wait = INT_MAX;
+    CHECK_EQ(tuttiCommAbort(comms[0]), tuttiSuccess);
+    rank.comm = comms[1];
+    check_success(&rank,
+                  tuttiAllReduce(memory, memory + 2 * ALONE, ALONE, tuttiInt32, tuttiSum, comms[1],
+                                 streams[1].stream),
+                  "call of another communicator");
+    places[1] = noted.to;
+    CHECK(places[0] && places[1] && places[0] != places[1]);
+    gpu_unblock();
+    for (int i = 0; i < 2; i++) CALL(cuStreamSynchronize, streams[i].cuda);
+    check_ints(&rank, memory + 2 * ALONE, 1, ALONE);
+}
+
+TEST(staged_errors, a_call_that_is_refused_frees_no_memory_that_another_stream_has_yet_to_use)
+{
+    const struct gpu_rank rank = {.nranks = 1};
+    struct tt_cuda *driver = (struct tt_cuda *)(uintptr_t)tt_cuda_load();
+    struct streams streams[2] = {make_streams(&rank), make_streams(&rank)};
+    int *memory = make_ints(&rank, 1, 3 * ALONE);
+    tuttiComm_t comms[2];
+    for (int i = 0; i < 2; i++) REQUIRE(make_alone(&comms[i]) == tuttiSuccess);
+    real_wait = driver->StreamWaitEvent;
+    real_copy = driver->MemcpyAsync;
+    refused_wait = INT_MAX;
+    driver->StreamWaitEvent = refuse_wait;
+    driver->MemcpyAsync = note_copy;
+    gpu_use(0);
+    refuse_behind(comms, streams, memory);
+    driver->StreamWaitEvent = real_wait;
+    driver->MemcpyAsync = real_copy;
+    CHECK_EQ(tuttiCommDestroy(comms[1]), tuttiSuccess);
+    for (int i = 0; i < 2; i++) destroy_streams(&rank, &streams[i]);
+    gpu_free(memory);
+    gpu_free_all();
+}

@@ -337,12 +337,16 @@ tt_status tt_device_launch(struct tt_device *device, void *stream,
     TT_TRY(measure(device, batch, &nblocks, &nthreads));
     if (nblocks == 0) return TT_OK;
     void *parameters[] = {(void *)(uintptr_t)batch}; /* the driver copies it */
+    int64_t deadline_ns = 0;
+    CUresult result;
     TT_TRY(tt_context_enter(device->context));
-    const CUresult result =
-        batch->priority
-            ? launch_with_priority(device, stream, batch->priority, nblocks, nthreads, parameters)
-            : device->cu->LaunchKernel(device->run, nblocks, 1, 1, nthreads, 1, 1, ROOM_BYTES,
-                                       stream, parameters, NULL);
+    do
+        result = batch->priority
+                     ? launch_with_priority(device, stream, batch->priority, nblocks, nthreads,
+                                            parameters)
+                     : device->cu->LaunchKernel(device->run, nblocks, 1, 1, nthreads, 1, 1,
+                                                ROOM_BYTES, stream, parameters, NULL);
+    while (tt_cuda_is_to_repeat(device->cu, result, &deadline_ns));
     tt_context_leave(device->context);
     return result == CUDA_SUCCESS
                ? TT_OK

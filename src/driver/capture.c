@@ -31,11 +31,6 @@ static tt_status get_info(struct tt_context *context, CUstream stream, struct tt
     const CUgraphEdgeData *edges = NULL;
     const CUresult result = context->cu->StreamGetCaptureInfo(stream, &status, &id, &graph, nodes,
                                                               &edges, &capture->nafter);
-    if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
-        return tt_fail(TT_ERR_USAGE, "a blocking CUDA stream is being captured into a graph, which "
-                                     "forbids the legacy default stream, and with it calls whose "
-                                     "stream is NULL: pass a stream that does not block "
-                                     "(tuttiStreamFromDevice)");
     if (result != CUDA_SUCCESS) return tt_cuda_fail(result, "cuStreamGetCaptureInfo");
     if (status == CU_STREAM_CAPTURE_STATUS_NONE) return TT_OK;
     if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
@@ -245,16 +240,22 @@ void tt_context_event_destroy(struct tt_context *context, void *event)
 
 tt_status tt_context_event_record(struct tt_context *context, void *event, void *stream)
 {
+    int64_t deadline_ns = 0;
+    CUresult result;
     TT_TRY(tt_context_enter(context));
-    const CUresult result = context->cu->EventRecord(event, stream);
+    do result = context->cu->EventRecord(event, stream);
+    while (tt_cuda_is_to_repeat(context->cu, result, &deadline_ns));
     tt_context_leave(context);
     return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuEventRecord");
 }
 
 tt_status tt_context_event_wait(struct tt_context *context, void *event, void *stream)
 {
+    int64_t deadline_ns = 0;
+    CUresult result;
     TT_TRY(tt_context_enter(context));
-    const CUresult result = context->cu->StreamWaitEvent(stream, event, CU_EVENT_WAIT_DEFAULT);
+    do result = context->cu->StreamWaitEvent(stream, event, CU_EVENT_WAIT_DEFAULT);
+    while (tt_cuda_is_to_repeat(context->cu, result, &deadline_ns));
     tt_context_leave(context);
     return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuStreamWaitEvent");
 }

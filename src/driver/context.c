@@ -315,17 +315,21 @@ static void give_event(struct tt_context *context, CUevent event)
     if (!kept) context->cu->EventDestroy(event);
 }
 
-/* In the context. */
-static tt_status follow(struct tt_context *context, CUstream after, CUstream before)
+/* In the context. waits: for the end of captures. */
+static tt_status follow(struct tt_context *context, CUstream after, CUstream before, bool waits)
 {
     const struct tt_cuda *cu = context->cu;
+    int64_t deadline_ns = 0;
     CUevent event;
+    CUresult result;
     TT_TRY(take_event(context, &event));
     const char *call = "cuEventRecord";
-    CUresult result = cu->EventRecord(event, before);
+    do result = cu->EventRecord(event, before);
+    while (waits && tt_cuda_is_to_repeat(cu, result, &deadline_ns));
     if (result == CUDA_SUCCESS) {
         call = "cuStreamWaitEvent";
-        result = cu->StreamWaitEvent(after, event, CU_EVENT_WAIT_DEFAULT);
+        do result = cu->StreamWaitEvent(after, event, CU_EVENT_WAIT_DEFAULT);
+        while (waits && tt_cuda_is_to_repeat(cu, result, &deadline_ns));
     }
     give_event(context, event);
     return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, call);
@@ -437,7 +441,15 @@ tt_status tt_context_check_stream(struct tt_context *context, void *stream,
 tt_status tt_context_stream_follow(struct tt_context *context, void *after, void *before)
 {
     TT_TRY(tt_context_enter(context));
-    const tt_status status = follow(context, after, before);
+    const tt_status status = follow(context, after, before, true);
+    tt_context_leave(context);
+    return status;
+}
+
+tt_status tt_context_stream_follow_now(struct tt_context *context, void *after, void *before)
+{
+    TT_TRY(tt_context_enter(context));
+    const tt_status status = follow(context, after, before, false);
     tt_context_leave(context);
     return status;
 }
@@ -446,9 +458,13 @@ tt_status tt_context_stream_copy(struct tt_context *context, void *stream, void 
                                  const void *from, size_t nbytes)
 {
     if (nbytes == 0) return TT_OK;
+    int64_t deadline_ns = 0;
+    CUresult result;
     TT_TRY(tt_context_enter(context));
-    const CUresult result = context->cu->MemcpyAsync((CUdeviceptr)(uintptr_t)to,
-                                                     (CUdeviceptr)(uintptr_t)from, nbytes, stream);
+    do
+        result = context->cu->MemcpyAsync((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from,
+                                          nbytes, stream);
+    while (tt_cuda_is_to_repeat(context->cu, result, &deadline_ns));
     tt_context_leave(context);
     return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuMemcpyAsync");
 }
@@ -456,9 +472,13 @@ tt_status tt_context_stream_copy(struct tt_context *context, void *stream, void 
 tt_status tt_context_stream_store(struct tt_context *context, void *stream, uint32_t *word,
                                   uint32_t value)
 {
+    int64_t deadline_ns = 0;
+    CUresult result;
     TT_TRY(tt_context_enter(context));
-    const CUresult result = context->cu->StreamWriteValue32(stream, (CUdeviceptr)(uintptr_t)word,
-                                                            value, CU_STREAM_WRITE_VALUE_DEFAULT);
+    do
+        result = context->cu->StreamWriteValue32(stream, (CUdeviceptr)(uintptr_t)word, value,
+                                                 CU_STREAM_WRITE_VALUE_DEFAULT);
+    while (tt_cuda_is_to_repeat(context->cu, result, &deadline_ns));
     tt_context_leave(context);
     return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuStreamWriteValue32");
 }
@@ -466,9 +486,13 @@ tt_status tt_context_stream_store(struct tt_context *context, void *stream, uint
 tt_status tt_context_stream_await(struct tt_context *context, void *stream, const uint32_t *word,
                                   uint32_t value)
 {
+    int64_t deadline_ns = 0;
+    CUresult result;
     TT_TRY(tt_context_enter(context));
-    const CUresult result = context->cu->StreamWaitValue32(stream, (CUdeviceptr)(uintptr_t)word,
-                                                           value, CU_STREAM_WAIT_VALUE_GEQ);
+    do
+        result = context->cu->StreamWaitValue32(stream, (CUdeviceptr)(uintptr_t)word, value,
+                                                CU_STREAM_WAIT_VALUE_GEQ);
+    while (tt_cuda_is_to_repeat(context->cu, result, &deadline_ns));
     tt_context_leave(context);
     return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuStreamWaitValue32");
 }

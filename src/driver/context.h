@@ -138,9 +138,14 @@ TT_NODISCARD tt_status tt_stream_find_id(int gpu, void *stream, uint64_t *id);
  * of any. */
 TT_NODISCARD tt_status tt_context_check_stream(struct tt_context *context, void *stream,
                                                struct tt_stream_facts *facts);
-/* Later work of `after` waits for what `before` has now. No host waits. */
+/* Later work of `after` waits for what `before` has now. The host waits only for captures that
+ * forbid the legacy stream (tt_cuda_is_to_repeat), as in all that follows here. */
 TT_NODISCARD tt_status tt_context_stream_follow(struct tt_context *context, void *after,
                                                 void *before);
+/* The same without that wait, for calls that have no turn yet. USAGE: a capture forbids `before`:
+ * nothing has changed, but that the capture is spoilt. */
+TT_NODISCARD tt_status tt_context_stream_follow_now(struct tt_context *context, void *after,
+                                                    void *before);
 /* Queues in the stream a copy between any memory of GPUs and pinned memory. */
 TT_NODISCARD tt_status tt_context_stream_copy(struct tt_context *context, void *stream, void *to,
                                               const void *from, size_t nbytes);

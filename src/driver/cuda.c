@@ -147,6 +147,13 @@ tt_status tt_cuda_fail_at(const char *file, int line, CUresult result, const cha
                           "use CUDA (fork before the first use of a GPU, or start the child by "
                           "exec)",
                           call, (int)user, (int)own);
+    if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+        return tt_fail_at(file, line, TT_ERR_USAGE,
+                          "%s failed: a thread captures a blocking CUDA stream into a graph, and "
+                          "until it ends that, CUDA forbids the legacy default stream (%s), and "
+                          "with it calls whose stream is NULL: pass a stream that does not block "
+                          "(tuttiStreamFromDevice), or capture one (cudaStreamNonBlocking)",
+                          call, name_of(result));
     return tt_fail_at(file, line, TT_ERR_DEVICE, "%s failed: %s (%s)", call, name_of(result),
                       text_of(result));
 }

@@ -4,6 +4,8 @@
 #define TT_DRIVER_CUDA_H
 
 #include <cuda.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 #include "base/status.h"
 
@@ -24,9 +26,17 @@ const struct tt_cuda *tt_cuda_load(void);
 TT_NODISCARD tt_status tt_cuda_device(int number, CUdevice *device);
 
 /* Records that `call` failed with the driver's name and text of the error. Returns TT_ERR_DEVICE;
- * TT_ERR_USAGE in a child made by fork, which cannot use CUDA after its parent. */
+ * TT_ERR_USAGE in a child made by fork, which cannot use CUDA after its parent, and where a capture
+ * forbids the legacy default stream. */
 #define tt_cuda_fail(result, call) tt_cuda_fail_at(__FILE__, __LINE__, (result), (call))
 tt_status tt_cuda_fail_at(const char *file, int line, CUresult result, const char *call);
+
+/* Whether a call of the driver on a stream of the user, with this result, is to be made again.
+ * Where another thread captures a blocking stream, CUDA forbids the legacy default stream until
+ * that capture ends, and spoils the capture. Calls of a communicator that have their turns wait for
+ * that end, at most 10 s, because the other ranks wait for them. *deadline_ns: 0 at first; then of
+ * that wait. In the stream's context. */
+bool tt_cuda_is_to_repeat(const struct tt_cuda *cu, CUresult result, int64_t *deadline_ns);
 
 /* Calls cu<Name> of the driver and passes a failure on. Only where no resources are held. */
 #define TT_CUDA_TRY(cu, Name, ...)                                                                 \

@@ -310,6 +310,12 @@ tt_status tt_context_stream_follow(struct tt_context *context, void *after, void
     return refuse();
 }
 
+tt_status tt_context_stream_follow_now(struct tt_context *context, void *after, void *before)
+{
+    (void)context, (void)after, (void)before;
+    return refuse();
+}
+
 tt_status tt_capture_find(struct tt_context *context, void *stream, uint64_t *id)
 {
     (void)context, (void)stream, (void)id;

@@ -146,6 +146,21 @@ static int count_on_streams(const struct tt_calls *calls, const struct tt_comm_c
     return n;
 }
 
+/* The rank's own stream follows the legacy one once, for those of its calls that have no stream.
+ * Another thread may have begun a capture that forbids the legacy stream: here that is an error of
+ * these calls only. */
+static tt_status follow_legacy(const struct tt_calls *calls)
+{
+    const struct tt_comm_core *last = NULL;
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
+        if (call->stream || call->comm == last) continue;
+        last = call->comm;
+        TT_TRY(tt_context_stream_follow_now(last->context, last->kernel->stream,
+                                            tt_gpu_stream_handle(NULL)));
+    }
+    return TT_OK;
+}
+
 static tt_status reserve(struct tt_calls *calls)
 {
     for (const struct tt_pending_call *call = calls->first; call; call = call->next)
@@ -155,7 +170,7 @@ static tt_status reserve(struct tt_calls *calls)
         if (call->exchange) TT_TRY(tt_kernel_bind_exchange(call));
         TT_TRY(tt_ranges_prepare(call));
     }
-    return TT_OK;
+    return follow_legacy(calls);
 }
 
 static void drop(struct tt_calls *calls)

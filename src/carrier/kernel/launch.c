@@ -387,7 +387,8 @@ static void await_all(struct tt_comm_core *runs)
  */
 
 /* Streams of the user whose team is launched on the rank's own stream come before that, or after
- * it. Without a stream nothing is after. */
+ * it. For calls without a stream that stream follows the legacy one already (carrier.c), and
+ * nothing is after. */
 static void follow_users(struct tt_comm_core *leader, bool before)
 {
     const struct tt_kernel_part *on = leader->kernel;
@@ -395,7 +396,7 @@ static void follow_users(struct tt_comm_core *leader, bool before)
     const struct tt_pending_call *last = NULL, *call = on->run.first;
     for (; call; last = call, call = call->next_of_run) {
         void *users = tt_gpu_stream_handle(call->stream);
-        if ((last && last->stream == call->stream) || (!before && !call->stream)) continue;
+        if (!call->stream || (last && last->stream == call->stream)) continue;
         check(leader, before ? tt_context_stream_follow(context, on->stream, users)
                              : tt_context_event_wait(context, on->last, users));
     }

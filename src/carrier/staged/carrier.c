@@ -126,7 +126,34 @@ static tt_status take_bounce(const struct tt_pending_call *first)
     return TT_OK;
 }
 
-/* The staging thread runs all calls, also those without a stream. */
+/* The next call of the same communicator, behind `call` in the list. */
+static const struct tt_pending_call *next_of_bounce(const struct tt_pending_call *call)
+{
+    const struct tt_pending_call *next = call->next;
+    while (next && next->comm != call->comm) next = next->next;
+    return next;
+}
+
+static bool is_first(const struct tt_calls *calls, const struct tt_pending_call *of)
+{
+    const struct tt_pending_call *call = calls->first;
+    while (call->comm != of->comm) call = call->next;
+    return call == of;
+}
+
+/* Where the bounce is on the rank's own stream, that follows the streams of its calls. */
+static tt_status follow_users(const struct tt_pending_call *first)
+{
+    const struct tt_staged_part *staged = first->comm->staged;
+    if (staged->queue != staged->stream) return TT_OK;
+    for (const struct tt_pending_call *call = first; call; call = next_of_bounce(call))
+        TT_TRY(tt_context_stream_follow_now(staged->context, staged->queue,
+                                            tt_gpu_stream_handle(call->stage->stream)));
+    return TT_OK;
+}
+
+/* The staging thread runs all calls, also those without a stream. Another thread may have begun a
+ * capture that forbids the legacy stream: here that is an error of these calls only. */
 static tt_status reserve(struct tt_calls *calls)
 {
     for (struct tt_pending_call *call = calls->first; call; call = call->next) {
@@ -144,6 +171,8 @@ static tt_status reserve(struct tt_calls *calls)
         call->stage->stream = call->stream;
         call->stream = staged->thread;
     }
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next)
+        if (is_first(calls, call)) TT_TRY(follow_users(call));
     return TT_OK;
 }
 
@@ -209,33 +238,15 @@ static void begin(struct tt_pending_call *call)
 
 /* ---- What CUDA streams do ------------------------------------------------------------------- */
 
-/* The next call of the same communicator, behind `call` in the list. */
-static const struct tt_pending_call *next_of_bounce(const struct tt_pending_call *call)
-{
-    const struct tt_pending_call *next = call->next;
-    while (next && next->comm != call->comm) next = next->next;
-    return next;
-}
-
-static bool is_first(const struct tt_calls *calls, const struct tt_pending_call *of)
-{
-    const struct tt_pending_call *call = calls->first;
-    while (call->comm != of->comm) call = call->next;
-    return call == of;
-}
-
-/* The bounce follows the streams of its calls, or (`before` is false) they follow it. */
-static tt_status join(const struct tt_pending_call *first, bool before)
+/* Where the bounce is on the rank's own stream, the streams of its calls follow that. */
+static tt_status lead_users(const struct tt_pending_call *first)
 {
     const struct tt_staged_part *staged = first->comm->staged;
-    if (staged->queue != staged->stream) return TT_OK; /* the stream of all of its calls */
-    for (const struct tt_pending_call *call = first; call; call = next_of_bounce(call)) {
-        void *users = tt_gpu_stream_handle(call->stage->stream);
-        if (before)
-            TT_TRY(tt_context_stream_follow(staged->context, staged->queue, users));
-        else if (call->stage->stream)
-            TT_TRY(tt_context_stream_follow(staged->context, users, staged->queue));
-    }
+    if (staged->queue != staged->stream) return TT_OK;
+    for (const struct tt_pending_call *call = first; call; call = next_of_bounce(call))
+        if (call->stage->stream)
+            TT_TRY(tt_context_stream_follow(
+                staged->context, tt_gpu_stream_handle(call->stage->stream), staged->queue));
     return TT_OK;
 }
 
@@ -278,7 +289,6 @@ static tt_status end_bounce(struct tt_staged_part *staged)
 static tt_status copy_in(const struct tt_pending_call *first)
 {
     struct tt_staged_part *staged = first->comm->staged;
-    TT_TRY(join(first, true));
     TT_TRY(tt_context_event_wait(staged->context, staged->order, staged->queue));
     staged->last = staged->number;
     for (const struct tt_pending_call *call = first; call; call = next_of_bounce(call))
@@ -303,7 +313,7 @@ static tt_status copy_out(const struct tt_pending_call *first)
         for (const struct tt_pending_call *call = first; call; call = next_of_bounce(call))
             if (call->stage->stream && is_in_pass(call, pass)) TT_TRY(copy_pieces(call, false));
     TT_TRY(end_bounce(staged));
-    return join(first, false);
+    return lead_users(first);
 }
 
 /* The driver refused what was to be queued for a bounce, so its communicator fails. What the stream

@@ -41,6 +41,9 @@ void tt_context_leave(struct tt_context *context);
  * memory for later calls, so that it never waits for kernels. NULL is allowed. */
 TT_NODISCARD tt_status tt_context_allocate(struct tt_context *context, size_t nbytes,
                                            void **memory);
+/* The same with any bytes in it: nothing of the GPU is waited for. */
+TT_NODISCARD tt_status tt_context_allocate_unset(struct tt_context *context, size_t nbytes,
+                                                 void **memory);
 void tt_context_free(struct tt_context *context, void *memory);
 /* Pinned, zeroed host memory that the kernels of every GPU of this process use at the same address.
  */
@@ -54,7 +57,7 @@ TT_NODISCARD tt_status tt_context_allocate_lasting(struct tt_context *context, s
 /* Memory of tt_context_allocate_host or tt_context_allocate_lasting. NULL is allowed. */
 void tt_context_free_host(struct tt_context *context, void *memory);
 /* Copies from pageable host memory to device memory; the bytes are there when the call returns.
- * Does not wait for kernels that run. */
+ * Does not wait for kernels that run, but for work that waits in the hardware queue in front. */
 TT_NODISCARD tt_status tt_context_upload(struct tt_context *context, void *to, const void *from,
                                          size_t nbytes);
 

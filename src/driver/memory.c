@@ -250,15 +250,15 @@ static tt_status make(struct tt_context *context, enum kind kind, size_t nbytes,
     return TT_OK;
 }
 
-static tt_status allocate_zeroed(struct tt_context *context, enum kind kind, size_t nbytes,
-                                 void **memory)
+static tt_status take_or_make(struct tt_context *context, enum kind kind, size_t nbytes,
+                              bool zeroed, void **memory)
 {
     CUstreamCaptureMode mode;
     struct tt_held *held = take(context, kind, nbytes);
     tt_status status = tt_context_enter_aside(context, &mode);
     if (!status) {
         if (!held) status = make(context, kind, nbytes, &held);
-        if (!status) status = fill(context, kind, held->memory, nbytes);
+        if (!status && zeroed) status = fill(context, kind, held->memory, nbytes);
         tt_context_leave_aside(context, mode);
     }
     if (!status)
@@ -272,7 +272,12 @@ static tt_status allocate_zeroed(struct tt_context *context, enum kind kind, siz
 
 tt_status tt_context_allocate(struct tt_context *context, size_t nbytes, void **memory)
 {
-    return allocate_zeroed(context, ON_DEVICE, nbytes, memory);
+    return take_or_make(context, ON_DEVICE, nbytes, true, memory);
+}
+
+tt_status tt_context_allocate_unset(struct tt_context *context, size_t nbytes, void **memory)
+{
+    return take_or_make(context, ON_DEVICE, nbytes, false, memory);
 }
 
 void tt_context_free(struct tt_context *context, void *memory)
@@ -282,7 +287,7 @@ void tt_context_free(struct tt_context *context, void *memory)
 
 tt_status tt_context_allocate_host(struct tt_context *context, size_t nbytes, void **memory)
 {
-    return allocate_zeroed(context, ON_HOST, nbytes, memory);
+    return take_or_make(context, ON_HOST, nbytes, true, memory);
 }
 
 static bool takes_own_memory(const struct tt_context *context)
@@ -296,7 +301,8 @@ static bool takes_own_memory(const struct tt_context *context)
 
 tt_status tt_context_allocate_lasting(struct tt_context *context, size_t nbytes, void **memory)
 {
-    return allocate_zeroed(context, takes_own_memory(context) ? LASTING : ON_HOST, nbytes, memory);
+    return take_or_make(context, takes_own_memory(context) ? LASTING : ON_HOST, nbytes, true,
+                        memory);
 }
 
 void tt_context_free_host(struct tt_context *context, void *memory)

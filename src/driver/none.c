@@ -166,6 +166,12 @@ tt_status tt_context_allocate(struct tt_context *context, size_t nbytes, void **
     return refuse();
 }
 
+tt_status tt_context_allocate_unset(struct tt_context *context, size_t nbytes, void **memory)
+{
+    (void)context, (void)nbytes, (void)memory;
+    return refuse();
+}
+
 void tt_context_free(struct tt_context *context, void *memory)
 {
     (void)context, (void)memory;

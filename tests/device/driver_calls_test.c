@@ -128,6 +128,46 @@ TEST(driver_calls, a_collective_on_a_stream_makes_at_most_eight)
     on_gpus_together(2, 1, NULL, count_calls);
 }
 
+/* ---- The first calls ------------------------------------------------------------------------- */
+
+static CUresult CUDAAPI count_synchronize(CUstream stream)
+{
+    ncalls += counts;
+    return real.StreamSynchronize(stream);
+}
+
+/* Of two sizes, which are two programs, and the second one takes scratch memory. */
+static void first_calls(struct gpu_rank *rank)
+{
+    enum { LARGE = 300000 };
+    int *in = make_ints(rank, rank->rank + 1, LARGE), *out = make_ints(rank, 0, LARGE);
+    struct streams streams = make_streams(rank);
+    ncalls = 0;
+    counts = true;
+    for (int i = 0; i < 2; i++)
+        check_success(rank,
+                      tuttiAllReduce(in, out, i ? LARGE : COUNT, tuttiInt32, tuttiSum, rank->comm,
+                                     streams.stream),
+                      "all-reduce");
+    counts = false;
+    CHECK_EQ(ncalls, 0);
+    check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
+    check_ints(rank, out, 6, LARGE);
+    destroy_streams(rank, &streams);
+    gpu_free(in);
+    gpu_free(out);
+}
+
+/* A stream that shares its hardware queue with others waits for their work, which may wait for the
+ * calling thread. */
+TEST(driver_calls, the_first_collectives_of_their_kinds_wait_for_no_stream)
+{
+    real = *table();
+    table()->StreamSynchronize = count_synchronize;
+    on_gpus_together(3, 2, NULL, first_calls);
+    table()->StreamSynchronize = real.StreamSynchronize;
+}
+
 /* ---- Memory of the host --------------------------------------------------------------------- */
 
 /* Whose memory each buffer is, and the two questions of a reset, which makes memory of a GPU look

@@ -27,19 +27,6 @@ int tt_kernel_most_parts(const struct tt_kernel_part *on)
     return on->most_blocks < channels ? on->most_blocks : channels;
 }
 
-static tt_status upload(struct tt_context *context, const void *program, size_t nbytes,
-                        void **memory)
-{
-    void *made;
-    TT_TRY(tt_context_allocate(context, nbytes, &made));
-    const tt_status status = tt_context_upload(context, made, program, nbytes);
-    if (status)
-        tt_context_free(context, made);
-    else
-        *memory = made;
-    return status;
-}
-
 /* Keeps the memory until the communicator is freed; NULL: there is none. False: out of memory. */
 static bool keep_old(struct tt_kernel_part *on, const struct tt_old_memory *memory)
 {
@@ -79,9 +66,12 @@ static tt_status load_program(struct tt_comm_core *comm, struct tt_cached *cache
     if (status) goto free_device;
     void *memory = take_captured(on, cached);
     cached->is_captured = memory;
-    if (!memory) status = upload(tt_device_context(on->device), program, device->nbytes, &memory);
-    free(program);
+    const bool is_there = memory;
+    if (!is_there)
+        status = tt_context_allocate_unset(tt_device_context(on->device), device->nbytes, &memory);
+    if (status || is_there) free(program);
     if (status) goto free_device;
+    cached->device_upload = is_there ? NULL : program;
     device->memory = memory;
     cached->device_memory = memory;
     cached->device_program = device;
@@ -101,7 +91,7 @@ static tt_status ensure_scratch(struct tt_kernel_part *on, const struct tt_progr
      * last one, however slowly the calls grow. */
     if (need < 2 * on->scratch_bytes) need = 2 * on->scratch_bytes;
     void *memory;
-    TT_TRY(tt_context_allocate(tt_device_context(on->device), need, &memory));
+    TT_TRY(tt_context_allocate_unset(tt_device_context(on->device), need, &memory));
     if (!keep_old(on, &(struct tt_old_memory){.memory = on->scratch})) {
         tt_context_free(tt_device_context(on->device), memory);
         return tt_fail(TT_ERR_SYSTEM, "out of memory for an entry of the scratch list");
@@ -134,12 +124,14 @@ void tt_kernel_unload(struct tt_comm_core *comm, struct tt_cached *cached)
 {
     struct tt_kernel_part *on = comm->kernel;
     struct tt_old_memory memory = {.memory = cached->device_memory};
-    if (cached->is_captured) memory.algorithm = cached->algorithm;
+    if (cached->is_captured && !cached->device_upload) memory.algorithm = cached->algorithm;
     memory.root = cached->loaded->program->root;
     const bool keeps = cached->is_captured || tt_fabric_failure_text(comm->fabric)[0];
     if (!keeps || (!keep_old(on, &memory) && !cached->is_captured))
         tt_context_free(tt_device_context(on->device), cached->device_memory);
     cached->device_memory = NULL;
+    free(cached->device_upload);
+    cached->device_upload = NULL;
     free(cached->device_program);
     cached->device_program = NULL;
 }
@@ -161,6 +153,30 @@ static enum tt_device_protocol protocol_of(const struct tt_kernel_part *on,
     const bool is_short = nbytes / 2 <= on->most_line_bytes;
     return program->nblocks && fits && is_short && !on->proxy ? TT_PROTOCOL_LINES
                                                               : TT_PROTOCOL_SLOTS;
+}
+
+/* A program that no kernel has read yet is copied in front of its first one, on that kernel's
+ * stream: the host would wait for whatever the user's streams have in front. A captured call
+ * (number 0) is launched without the library. */
+static tt_status place_program(struct tt_kernel_part *on, struct tt_cached *cached, uint64_t number)
+{
+    const size_t nbytes = cached->device_program->nbytes;
+    struct tt_context *context = tt_device_context(on->device);
+    void *table;
+    if (!cached->device_upload) return TT_OK;
+    if (number) {
+        TT_TRY(tt_device_ring_take(&on->ring, context, on->life.report,
+                                   sizeof(struct tt_program_copy) + nbytes, number, &table));
+        struct tt_program_copy *copy = table;
+        *copy = (struct tt_program_copy){on->run.copies, cached->device_memory, nbytes};
+        memcpy(copy->bytes, cached->device_upload, nbytes);
+        on->run.copies = copy;
+    } else {
+        TT_TRY(tt_context_upload(context, cached->device_memory, cached->device_upload, nbytes));
+    }
+    free(cached->device_upload);
+    cached->device_upload = NULL;
+    return TT_OK;
 }
 
 /* The blocks of a count for each rank, for the kernel to read. */
@@ -210,6 +226,7 @@ tt_status tt_kernel_fill(const struct tt_pending_call *pending, uint64_t number,
     const struct tt_program *program = from->loaded->program;
     const struct tt_device_links *links = tt_device_room_links(on->room);
     const struct tt_own_block *blocks;
+    TT_TRY(place_program(on, pending->cached, number));
     TT_TRY(place_blocks(on, from, number, &blocks));
     *call = (struct tt_device_call){
         .program = *pending->cached->device_program,

@@ -28,6 +28,15 @@ struct tt_old_memory {
     struct tt_old_memory *next;
 };
 
+/* A program in pinned memory, which is copied to the GPU in front of the first kernel that reads
+ * it. Owned by the ring of its call. */
+struct tt_program_copy {
+    struct tt_program_copy *next;
+    void *to;
+    size_t nbytes;
+    _Alignas(16) char bytes[];
+};
+
 /* A rank's calls of the group that is being launched, its run: they follow one another. Owned by
  * struct tt_kernel_part; empty while nothing is launched. */
 struct tt_launch_run {
@@ -36,6 +45,7 @@ struct tt_launch_run {
     uint64_t begins;                          /* the first kernel's number */
     uint64_t ncollectives;                    /* of the calls */
     const struct tt_group_exchange *exchange; /* of the calls; NULL: none */
+    struct tt_program_copy *copies;           /* in front of the next launch */
     bool one_stream;                          /* all calls are on the first one's stream */
     bool is_direct;                           /* launched on that stream, else on the rank's own */
     /* Runs that share launches, a team */
@@ -143,8 +153,9 @@ TT_NODISCARD tt_status tt_kernel_fill_exchange(const struct tt_pending_call *pen
 /* Before the exchange is filled: binds the bridges that it needs, where there are any. SYSTEM: out
  * of memory. */
 TT_NODISCARD tt_status tt_kernel_bind_exchange(const struct tt_pending_call *pending);
-/* Brings program and scratch memory to the GPU, and binds the bridges of the program, as far as
- * they are not there. USAGE: the kernel cannot run the program, and the communicator has failed. */
+/* Takes memory of the GPU for the program and scratch, and binds the bridges of the program, as far
+ * as they are not there; the call brings the program there. USAGE: the kernel cannot run the
+ * program, and the communicator has failed. */
 TT_NODISCARD tt_status tt_kernel_load(struct tt_comm_core *core, struct tt_cached *cached,
                                       const struct tt_binding *binding);
 /* Frees the program's memory; after a failure a kernel may still run: then it is freed with the

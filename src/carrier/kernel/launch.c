@@ -282,6 +282,15 @@ static tt_status follow_last(const struct tt_comm_core *leader)
     return TT_OK;
 }
 
+static tt_status copy_programs(const struct tt_comm_core *leader)
+{
+    for (const struct tt_comm_core *comm = leader; comm; comm = run_of(comm)->member)
+        for (struct tt_program_copy **copy = &run_of(comm)->copies; *copy; *copy = (*copy)->next)
+            TT_TRY(tt_context_stream_copy(leader->context, stream_of(leader), (*copy)->to,
+                                          (*copy)->bytes, (*copy)->nbytes));
+    return TT_OK;
+}
+
 static tt_status record_last(const struct tt_comm_core *leader)
 {
     struct tt_context *context = leader->context;
@@ -300,6 +309,7 @@ static tt_status launch(const struct tt_comm_core *leader, const struct tt_devic
 {
     struct tt_share *share = leader->kernel->place.share;
     TT_TRY(follow_last(leader));
+    TT_TRY(copy_programs(leader));
     TT_TRY(tt_share_begin(share, stream_of(leader)));
     tt_context_begin_work();
     tt_status status = tt_device_launch(leader->kernel->device, stream_of(leader), batch);

@@ -41,7 +41,7 @@ void tt_context_leave(struct tt_context *context);
  * memory for later calls, so that it never waits for kernels. NULL is allowed. */
 TT_NODISCARD tt_status tt_context_allocate(struct tt_context *context, size_t nbytes,
                                            void **memory);
-/* The same with any bytes in it: nothing of the GPU is waited for. */
+/* tt_context_allocate with any bytes in the memory: nothing of the GPU is waited for. */
 TT_NODISCARD tt_status tt_context_allocate_unset(struct tt_context *context, size_t nbytes,
                                                  void **memory);
 void tt_context_free(struct tt_context *context, void *memory);
@@ -145,7 +145,8 @@ TT_NODISCARD tt_status tt_context_check_stream(struct tt_context *context, void 
  * forbid the legacy stream (tt_cuda_is_to_repeat), as in all that follows here. */
 TT_NODISCARD tt_status tt_context_stream_follow(struct tt_context *context, void *after,
                                                 void *before);
-/* The same without that wait, for calls that have no turn yet. USAGE: a capture forbids `before`:
+/* tt_context_stream_follow without that wait, for calls that have no turn yet. USAGE: a capture
+ * forbids `before`:
  * nothing has changed, but that the capture is spoilt. */
 TT_NODISCARD tt_status tt_context_stream_follow_now(struct tt_context *context, void *after,
                                                     void *before);

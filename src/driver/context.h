@@ -146,8 +146,7 @@ TT_NODISCARD tt_status tt_context_check_stream(struct tt_context *context, void 
 TT_NODISCARD tt_status tt_context_stream_follow(struct tt_context *context, void *after,
                                                 void *before);
 /* tt_context_stream_follow without that wait, for calls that have no turn yet. USAGE: a capture
- * forbids `before`:
- * nothing has changed, but that the capture is spoilt. */
+ * forbids `before`: nothing has changed, but that the capture is spoilt. */
 TT_NODISCARD tt_status tt_context_stream_follow_now(struct tt_context *context, void *after,
                                                     void *before);
 /* Queues in the stream a copy between any memory of GPUs and pinned memory. */

@@ -282,18 +282,24 @@ static tt_status follow_last(const struct tt_comm_core *leader)
     return TT_OK;
 }
 
+/* The kernel of the launch runs, whether the events are recorded or not. */
 static tt_status record_last(const struct tt_comm_core *leader)
 {
     struct tt_context *context = leader->context;
+    tt_status status = TT_OK;
     for (const struct tt_comm_core *comm = leader; comm; comm = run_of(comm)->member) {
         struct tt_kernel_part *on = comm->kernel;
-        TT_TRY(tt_context_event_record(context, on->last, stream_of(leader)));
+        const tt_status recorded = tt_context_event_record(context, on->last, stream_of(leader));
+        if (recorded) {
+            status = recorded;
+            atomic_store_explicit(&on->life.unrecorded, on->launches.last, memory_order_relaxed);
+        }
         /* What is on another rank's own stream is behind nothing of this one's. */
         on->last_stream =
             comm == leader || number_of_launch(leader) ? number_of_launch(leader) : UINT64_MAX;
         on->launches.ends[on->launches.number++ % TT_MOST_LAUNCHES] = on->launches.last;
     }
-    return TT_OK;
+    return status;
 }
 
 static tt_status launch(const struct tt_comm_core *leader, const struct tt_device_batch *batch)

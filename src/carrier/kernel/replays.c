@@ -75,7 +75,7 @@ static bool find_exchange_locked(struct tt_graphs *graphs, uint64_t captured)
 {
     const struct tt_group_exchange *exchange = tt_graphs_exchange_locked(graphs, captured);
     if (!exchange) return false;
-    if (graphs->exchange != exchange) graphs->gone_ns = 0;
+    if (graphs->exchange != exchange) graphs->gone.until_ns = 0;
     graphs->exchange = exchange;
     return true;
 }
@@ -133,9 +133,10 @@ static void fail_replay_locked(struct tt_graphs *graphs, uint64_t captured)
 static bool check_exchange_locked(struct tt_graphs *graphs, const struct seen *seen)
 {
     if (!seen->runs || !find_exchange_locked(graphs, seen->captured)) return false;
+    if (graphs->running != seen->nbegun) graphs->gone.until_ns = 0;
     tt_engine_enter(&graphs->comm->engine);
     const tt_status status =
-        tt_exchange_check(graphs->exchange, graphs->comm->fabric, &graphs->gone_ns);
+        tt_exchange_check(graphs->exchange, graphs->comm->fabric, &graphs->gone);
     tt_engine_leave(&graphs->comm->engine);
     return status < 0;
 }
@@ -162,6 +163,7 @@ static bool find_lost_locked(struct tt_graphs *graphs, const struct seen *seen, 
         if (!is_gone(comm, r) && !has_more(comm, r, seen)) lost = tt_fabric_lost(comm->fabric, r);
     if (lost) snprintf(text, size, "%s", lost);
     tt_engine_leave(&graphs->comm->engine);
+    if (!lost) graphs->lost_ns = 0;
     if (lost && (graphs->running != seen->nbegun || !graphs->lost_ns))
         graphs->lost_ns = tt_deadline_ns(LOST_MS);
     return lost && tt_expired(graphs->lost_ns);

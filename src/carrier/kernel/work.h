@@ -5,6 +5,7 @@
 #define TT_CARRIER_KERNEL_WORK_H
 
 #include "carrier/carrier.h"
+#include "carrier/kernel/exchange.h"
 #include "device/call.h"
 
 struct tt_gpu_watch;
@@ -25,6 +26,9 @@ struct tt_kernel_life {
     /* A graph that may be replayed has calls of the rank, as far as was noted; guarded by the lock
      * of the graphs, but for reading */
     _Atomic bool may_replay;
+    /* The last call of a launch whose end the driver did not record, after which there is none; 0:
+     * none. Writer: the issuing thread */
+    _Atomic uint64_t unrecorded;
 };
 
 /* A word of struct tt_device_report, with what the kernel wrote before it. */
@@ -51,8 +55,9 @@ struct tt_kernel_work {
     const struct tt_kernel_refusal *refusal; /* NULL: the call has a kernel */
     int64_t grace_ns; /* after a failure: until when the kernel may wait for ranks that read what it
                        * has sent by reference; 0: none yet */
-    int64_t gone_ns;  /* until when the kernel of an exchange may see what a rank did that is gone,
-                       * and other ranks' calls may end before a refused one fails; 0: no time yet */
+    int64_t refused_ns; /* until when other ranks' calls may end before a refused one fails; 0: no
+                         * time yet */
+    struct tt_exchange_grace gone;
     struct tt_group_exchange *exchange; /* NULL: a collective */
 };
 
@@ -77,5 +82,7 @@ void tt_kernel_abort(const struct tt_kernel_life *life, int64_t *grace_ns);
 bool tt_kernel_has_ended(const struct tt_kernel_life *life);
 /* All kernels of the rank that have begun have ended, or the GPU is lost. */
 bool tt_kernel_has_stopped(const struct tt_kernel_life *life);
+/* A call has not ended, or begun, of whose end no event tells. */
+bool tt_kernel_has_unrecorded(const struct tt_kernel_life *life);
 
 #endif

@@ -184,6 +184,11 @@ bool tt_graphs_are_there(const struct tt_kernel_part *on)
     return there;
 }
 
+bool tt_graphs_have_ended(const struct tt_kernel_part *on)
+{
+    return !on->graphs || tt_kernel_has_ended(&on->life);
+}
+
 bool tt_graphs_are_gone(const struct tt_kernel_part *on)
 {
     struct tt_graphs *graphs = on->graphs;

@@ -95,6 +95,9 @@ int64_t tt_graphs_watch(struct tt_attended *attended);
 /* Looks now, not only when the attendant does, at what became of the replays. */
 void tt_graphs_look(struct tt_comm_core *comm);
 void tt_graphs_look_locked(struct tt_graphs *graphs);
+/* Tells the other ranks of the replays that have ended, unless another thread looks at them just
+ * now. Waits for no lock. */
+void tt_graphs_tell(struct tt_comm_core *comm);
 /* Whether this rank has ended as many collectives of replays as `comm`'s own. */
 bool tt_graphs_has_replayed(const struct tt_comm_core *comm, int rank);
 /* Waits for the replays that were launched (launched.h), while all that they use is there.

@@ -293,6 +293,7 @@ static tt_status record_last(const struct tt_comm_core *leader)
         if (recorded) {
             status = recorded;
             atomic_store_explicit(&on->life.unrecorded, on->launches.last, memory_order_relaxed);
+            tt_share_lose_order(&on->place);
         }
         /* What is on another rank's own stream is behind nothing of this one's. */
         on->last_stream =
@@ -304,15 +305,15 @@ static tt_status record_last(const struct tt_comm_core *leader)
 
 static tt_status launch(const struct tt_comm_core *leader, const struct tt_device_batch *batch)
 {
-    struct tt_share *share = leader->kernel->place.share;
+    struct tt_share_place *place = &leader->kernel->place;
     TT_TRY(follow_last(leader));
-    TT_TRY(tt_share_begin(share, stream_of(leader)));
+    TT_TRY(tt_share_begin(place->share, stream_of(leader)));
     tt_context_begin_work();
     tt_status status = tt_device_launch(leader->kernel->device, stream_of(leader), batch);
     /* Before the end of its turn: an order that begins then comes after what was recorded. */
     if (!status) status = record_last(leader);
     tt_context_end_work();
-    const tt_status ended = tt_share_end(share, stream_of(leader));
+    const tt_status ended = tt_share_end(place, stream_of(leader));
     return status ? status : ended;
 }
 

@@ -460,16 +460,17 @@ static bool has_sent_replays(struct tt_comm_core *comm, bool *has_marked)
     return sent;
 }
 
-/* The attendant may not have looked yet at kernels that have ended. */
+/* The attendant may not have looked yet at kernels that have ended. Nothing here waits for a lock:
+ * a signal whose handler ends the process may have interrupted who has it. */
 static void settle(struct tt_comm_core *comm)
 {
     struct tt_kernel_part *on = comm->kernel;
     const int64_t deadline_ns = tt_deadline_ns(SETTLE_MS);
     struct tt_pause pause = {0};
     bool has_marked = false;
-    tt_graphs_look(comm);
+    tt_graphs_tell(comm);
     while (has_ended_all(on) &&
-           (!tt_attended_is_empty(&on->queue) || !has_sent_replays(comm, &has_marked)) &&
+           (!tt_attended_is_seen_empty(&on->queue) || !has_sent_replays(comm, &has_marked)) &&
            !tt_expired(deadline_ns))
         tt_pause(&pause);
 }

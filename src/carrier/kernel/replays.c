@@ -418,10 +418,24 @@ int64_t tt_graphs_watch(struct tt_attended *attended)
     return (busy ? BUSY_MS : IDLE_MS) * INT64_C(1000000);
 }
 
+static struct tt_graphs *graphs_of(const struct tt_comm_core *comm)
+{
+    return comm->kernel ? atomic_load_explicit(&comm->kernel->graphs, memory_order_acquire) : NULL;
+}
+
+void tt_graphs_tell(struct tt_comm_core *comm)
+{
+    struct tt_graphs *graphs = graphs_of(comm);
+    if (!graphs || pthread_mutex_trylock(&graphs->lock)) return;
+    const struct seen seen = read_report(graphs->life->report);
+    publish(graphs, &seen);
+    tell_hosts_locked(graphs, &seen);
+    pthread_mutex_unlock(&graphs->lock);
+}
+
 void tt_graphs_look(struct tt_comm_core *comm)
 {
-    struct tt_graphs *graphs =
-        comm->kernel ? atomic_load_explicit(&comm->kernel->graphs, memory_order_acquire) : NULL;
+    struct tt_graphs *graphs = graphs_of(comm);
     if (!graphs) return;
     pthread_mutex_lock(&graphs->lock);
     tt_graphs_look_locked(graphs);
@@ -483,9 +497,4 @@ void tt_graphs_end(struct tt_kernel_part *on)
     /* Where that fails, a replay may still use memory of others; the record goes on saying so. */
     while (!close_now(graphs) && !tt_expired(deadline_ns)) pause_briefly();
     graphs->comm = NULL;
-}
-
-bool tt_graphs_have_ended(const struct tt_kernel_part *on)
-{
-    return !on->graphs || tt_kernel_has_ended(&on->life);
 }

@@ -469,6 +469,7 @@ static void settle(struct tt_comm_core *comm)
     struct tt_pause pause = {0};
     bool has_marked = false;
     tt_graphs_tell(comm);
+    tt_kernel_await_refused(&on->refusal, comm->fabric);
     while (has_ended_all(on) &&
            (!tt_attended_is_seen_empty(&on->queue) || !has_sent_replays(comm, &has_marked)) &&
            !tt_expired(deadline_ns))

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/pause.h"
 #include "carrier/gpu_watch.h"
 #include "carrier/kernel/proxy.h"
 
@@ -12,6 +13,8 @@ enum { GRACE_MS = 1000 };
 /* How long calls of other ranks have to end before a call that was refused fails the communicator.
  */
 enum { REFUSED_MS = 1000 };
+/* How long an abort waits for that. */
+enum { AWAIT_REFUSED_MS = REFUSED_MS + 500 };
 
 static struct tt_kernel_work *own(struct tt_work *work)
 {
@@ -105,6 +108,15 @@ static tt_status fail_refused(struct tt_kernel_work *mine)
     const bool may_run = engine->fabric->wires || any_runs(engine->fabric); /* elsewhere, or here */
     if (may_run && !tt_expired(mine->refused_ns)) return TT_IN_PROGRESS;
     return tt_fabric_fail(engine->fabric, TT_ERR_REMOTE, "%s", refusal->text);
+}
+
+void tt_kernel_await_refused(const struct tt_kernel_refusal *refusal,
+                             const struct tt_fabric *fabric)
+{
+    const int64_t deadline_ns = tt_deadline_ns(AWAIT_REFUSED_MS);
+    struct tt_pause pause = {0};
+    if (!atomic_load(&refusal->is_there)) return;
+    while (!tt_fabric_failure(fabric, NULL) && !tt_expired(deadline_ns)) tt_pause(&pause);
 }
 
 static tt_status ready(struct tt_work *work)

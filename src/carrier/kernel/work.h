@@ -41,6 +41,7 @@ static inline uint64_t tt_read_word(const uint64_t *word)
  * before have ended. Part of struct tt_kernel_part. */
 struct tt_kernel_refusal {
     char text[TT_ERROR_TEXT]; /* "": no call was refused */
+    _Atomic bool is_there;    /* for other threads: a call was */
     /* the turns of the last calls before */
     uint64_t collectives, exchanges;
 };
@@ -72,6 +73,11 @@ void tt_kernel_begin_exchange(struct tt_kernel_work *work, struct tt_kernel_life
 
 /* The call will have no kernel. Before others see the work. */
 void tt_kernel_refuse(struct tt_kernel_work *work, struct tt_kernel_refusal *refusal);
+
+/* Waits, not for long, until a refusal that there is has failed the communicator: before this rank
+ * aborts, which the other ranks would take for the cause. Waits for no lock. */
+void tt_kernel_await_refused(const struct tt_kernel_refusal *refusal,
+                             const struct tt_fabric *fabric);
 
 /* No kernel of the rank runs any more, and one that begins later ends at once. */
 void tt_kernel_leave_all_peers(struct tt_kernel_life *life, struct tt_fabric *fabric);

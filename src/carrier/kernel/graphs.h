@@ -70,6 +70,11 @@ struct tt_graphs {
 TT_NODISCARD tt_status tt_graphs_get(struct tt_comm_core *comm,
                                      const struct tt_group_exchange *exchange,
                                      struct tt_graphs **graphs);
+/* NULL: it has captured no call. */
+static inline struct tt_graphs *tt_graphs_of(const struct tt_comm_core *comm)
+{
+    return comm->kernel ? atomic_load_explicit(&comm->kernel->graphs, memory_order_acquire) : NULL;
+}
 /* The graph of the capture, listed now if it is a new one. */
 TT_NODISCARD tt_status tt_graphs_find(struct tt_graphs *graphs, uint64_t capture, void *handle,
                                       struct tt_graph **graph);
@@ -95,8 +100,7 @@ int64_t tt_graphs_watch(struct tt_attended *attended);
 /* Looks now, not only when the attendant does, at what became of the replays. */
 void tt_graphs_look(struct tt_comm_core *comm);
 void tt_graphs_look_locked(struct tt_graphs *graphs);
-/* Tells the other ranks of the replays that have ended, unless another thread looks at them just
- * now. Waits for no lock. */
+/* Tells the other ranks of the replays that have ended. Waits for no lock for long. */
 void tt_graphs_tell(struct tt_comm_core *comm);
 /* Whether this rank has ended as many collectives of replays as `comm`'s own. */
 bool tt_graphs_has_replayed(const struct tt_comm_core *comm, int rank);

@@ -460,8 +460,8 @@ static bool has_sent_replays(struct tt_comm_core *comm, bool *has_marked)
     return sent;
 }
 
-/* The attendant may not have looked yet at kernels that have ended. Nothing here waits for a lock:
- * a signal whose handler ends the process may have interrupted who has it. */
+/* The attendant may not have looked yet at kernels that have ended. Nothing here waits for a lock
+ * for good: a signal whose handler ends the process may have interrupted who has it. */
 static void settle(struct tt_comm_core *comm)
 {
     struct tt_kernel_part *on = comm->kernel;

@@ -418,15 +418,20 @@ int64_t tt_graphs_watch(struct tt_attended *attended)
     return (busy ? BUSY_MS : IDLE_MS) * INT64_C(1000000);
 }
 
-static struct tt_graphs *graphs_of(const struct tt_comm_core *comm)
+static void pause_briefly(void)
 {
-    return comm->kernel ? atomic_load_explicit(&comm->kernel->graphs, memory_order_acquire) : NULL;
+    nanosleep(&(struct timespec){.tv_nsec = BUSY_MS * 1000000L}, NULL);
 }
 
 void tt_graphs_tell(struct tt_comm_core *comm)
 {
-    struct tt_graphs *graphs = graphs_of(comm);
-    if (!graphs || pthread_mutex_trylock(&graphs->lock)) return;
+    struct tt_graphs *graphs = tt_graphs_of(comm);
+    const int64_t deadline_ns = tt_deadline_ns(100 * BUSY_MS);
+    while (graphs && pthread_mutex_trylock(&graphs->lock)) {
+        if (tt_expired(deadline_ns)) return;
+        pause_briefly();
+    }
+    if (!graphs) return;
     const struct seen seen = read_report(graphs->life->report);
     publish(graphs, &seen);
     tell_hosts_locked(graphs, &seen);
@@ -435,7 +440,7 @@ void tt_graphs_tell(struct tt_comm_core *comm)
 
 void tt_graphs_look(struct tt_comm_core *comm)
 {
-    struct tt_graphs *graphs = graphs_of(comm);
+    struct tt_graphs *graphs = tt_graphs_of(comm);
     if (!graphs) return;
     pthread_mutex_lock(&graphs->lock);
     tt_graphs_look_locked(graphs);
@@ -471,11 +476,6 @@ static bool close_now(struct tt_graphs *graphs)
     const bool closed = graphs->closed;
     pthread_mutex_unlock(&graphs->lock);
     return closed;
-}
-
-static void pause_briefly(void)
-{
-    nanosleep(&(struct timespec){.tv_nsec = BUSY_MS * 1000000L}, NULL);
 }
 
 void tt_graphs_await(struct tt_kernel_part *on)

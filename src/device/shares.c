@@ -219,6 +219,8 @@ void tt_share_close(struct tt_shares *shares, struct tt_share_place *place)
 {
     if (!place->share) return;
     tt_process_lock(&lock);
+    if (place->is_lost) atomic_fetch_sub(&place->share->nlost, 1);
+    place->is_lost = false;
     if (!--place->share->nusers) destroy_locked(shares, place->share);
     leave_team_locked(shares, place->team);
     tt_process_unlock(&lock);
@@ -227,13 +229,29 @@ void tt_share_close(struct tt_shares *shares, struct tt_share_place *place)
 
 /* ---- Order ---------------------------------------------------------------------------------- */
 
+void tt_share_lose_order(struct tt_share_place *place)
+{
+    if (!place->is_lost) atomic_fetch_add(&place->share->nlost, 1);
+    place->is_lost = true;
+}
+
+static tt_status check_order(const struct tt_share *share)
+{
+    if (!atomic_load(&share->nlost)) return TT_OK;
+    return tt_fail(TT_ERR_DEVICE,
+                   "GPU %d: the driver did not record the end of a kernel of another communicator "
+                   "of this process, which shares its part of the GPU with this one: abort or "
+                   "destroy that one, which has failed, first",
+                   tt_context_gpu(share->context));
+}
+
 tt_status tt_share_begin_order(struct tt_share *share)
 {
     void *order;
-    tt_status status = TT_OK;
     pthread_mutex_lock(&share->lock);
     while (share->nholds) pthread_cond_wait(&share->released, &share->lock);
-    if (!share->order) status = tt_context_event_create(share->context, &order);
+    tt_status status = check_order(share);
+    if (!share->order && !status) status = tt_context_event_create(share->context, &order);
     if (!share->order && !status) { /* what the first user has launched comes before */
         status = tt_context_event_wait(share->context, share->last, share->stream);
         if (!status) status = tt_context_event_record(share->context, order, share->stream);
@@ -273,17 +291,20 @@ void tt_share_release(struct tt_share *share)
 
 tt_status tt_share_begin(struct tt_share *share, void *stream)
 {
-    tt_status status = TT_OK;
     pthread_mutex_lock(&share->lock);
-    if (share->order) status = tt_context_event_wait(share->context, share->order, stream);
+    tt_status status = check_order(share);
+    if (share->order && !status)
+        status = tt_context_event_wait(share->context, share->order, stream);
     if (status) pthread_mutex_unlock(&share->lock);
     return status;
 }
 
-tt_status tt_share_end(struct tt_share *share, void *stream)
+tt_status tt_share_end(struct tt_share_place *place, void *stream)
 {
+    struct tt_share *share = place->share;
     tt_status status = TT_OK;
     if (share->order) status = tt_context_event_record(share->context, share->order, stream);
+    if (status) tt_share_lose_order(place);
     pthread_mutex_unlock(&share->lock);
     return status;
 }

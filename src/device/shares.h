@@ -45,6 +45,7 @@ struct tt_share {
     uint64_t opener, communicator;
     pthread_mutex_t lock;
     pthread_cond_t released; /* broadcast whenever `nholds` falls */
+    _Atomic int nlost;       /* users with kernels that `order` and `last` do not follow */
     /* guarded by lock */
     void *order;        /* event of the last kernel; NULL: one user, without graphs */
     int nholds;         /* no order begins meanwhile */
@@ -101,6 +102,7 @@ struct tt_share_place {
     struct tt_share *share;
     struct tt_share_team *team;
     bool takes_turns; /* the share is another communicator's */
+    bool is_lost;     /* it is counted in `nlost` */
 };
 
 /* USAGE: no room, and no share to join; or communicators of this process hold more than its part.
@@ -111,7 +113,8 @@ TT_NODISCARD tt_status tt_share_open(struct tt_shares *shares,
 /* After the rank's last kernel. Does nothing where place->share is NULL. */
 void tt_share_close(struct tt_shares *shares, struct tt_share_place *place);
 
-/* From now on the share's kernels have an order: needed by those that the host does not launch. */
+/* From now on the share's kernels have an order: needed by those that the host does not launch.
+ * DEVICE: it is lost. */
 TT_NODISCARD tt_status tt_share_begin_order(struct tt_share *share);
 bool tt_share_has_order(struct tt_share *share);
 
@@ -123,7 +126,10 @@ void tt_share_release(struct tt_share *share);
 /* Between these a kernel is launched on the stream: after the share's kernels before, and before
  * those behind. end: also after a launch that failed. */
 TT_NODISCARD tt_status tt_share_begin(struct tt_share *share, void *stream);
-TT_NODISCARD tt_status tt_share_end(struct tt_share *share, void *stream);
+TT_NODISCARD tt_status tt_share_end(struct tt_share_place *place, void *stream);
+/* The driver did not record the end of a kernel: none of others begins until this place is closed.
+ * In between, or while the share is held. */
+void tt_share_lose_order(struct tt_share_place *place);
 
 /* The last node that the share has in this capture; NULL: none, or TT_MOST_CAPTURES others have got
  * nodes since. */

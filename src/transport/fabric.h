@@ -64,8 +64,11 @@ struct tt_fabric {
     uint32_t followed; /* reports of ranks that are gone, one bit each, that this rank knows of */
     int64_t missed_ns; /* since when it waits for a rank that has left; 0: it does not */
     /* A rank that has died may have done its part of a collective, and a kernel of this rank not
-     * have seen that yet: how long it has for that, 0 without kernels, and since when */
+     * have seen that yet: how long it has for that, 0 without kernels; and since when it is so, 0:
+     * it is not, of which rank and collective */
     int64_t death_grace_ns, died_ns;
+    int died;
+    uint64_t died_in;
     bool bridged;                /* kernels of this rank reach ranks of other hosts */
     struct tt_mixed_ranks mixed; /* immutable after init */
 

@@ -435,26 +435,35 @@ static enum tt_rank_state end_of(struct tt_fabric *fabric, int r, uint64_t seq, 
     return state == TT_RANK_HERE || !tt_fabric_is_local(fabric, r) ? TT_RANK_ABSENT : TT_RANK_HERE;
 }
 
-/* Whether kernels of this rank may still end that have all they need of a rank that has died. */
-static bool has_grace(struct tt_fabric *fabric)
+/* Whether the kernel of this collective may still end, because it has all it needs of a rank that
+ * has died. Each rank has its own time, and in each collective, which runs when those before have
+ * ended. */
+static bool has_grace(struct tt_fabric *fabric, int rank, uint64_t seq)
 {
-    if (!fabric->death_grace_ns) return false;
     const int64_t now_ns = tt_now_ns();
-    if (!fabric->died_ns) fabric->died_ns = now_ns;
+    const bool is_over =
+        atomic_load_explicit(&fabric->record->done, memory_order_relaxed) >= fabric->died_in;
+    if (!fabric->died_ns || fabric->died != rank || (seq > fabric->died_in && is_over)) {
+        fabric->died_ns = now_ns;
+        fabric->died = rank;
+        fabric->died_in = seq;
+    }
     return now_ns - fabric->died_ns < fabric->death_grace_ns;
 }
 
 /* Names a rank that has died or aborted before one that has left because of it. */
 tt_status tt_fabric_check_peers(struct tt_fabric *fabric, uint64_t seq, int peer, bool sending)
 {
-    int left = -1;
+    int left = -1, dead = -1;
     for (int r = 0; r < fabric->nranks; r++) {
         const enum tt_rank_state end = end_of(fabric, r, seq, peer, sending);
-        if (end == TT_RANK_ABSENT && peer < 0 && has_grace(fabric)) return TT_OK;
-        if (end == TT_RANK_ABSENT) return fail_dead(fabric, r);
-        if (end == TT_RANK_ABORTED) return fail_aborted(fabric, r);
+        const bool is_absent = end == TT_RANK_ABSENT;
+        if (is_absent && (peer >= 0 || !fabric->death_grace_ns)) return fail_dead(fabric, r);
+        if (is_absent && (dead < 0 || (fabric->died_ns && r == fabric->died))) dead = r;
+        if (end == TT_RANK_ABORTED && dead < 0) return fail_aborted(fabric, r);
         if (end == TT_RANK_LEFT && left < 0) left = r;
     }
+    if (dead >= 0) return has_grace(fabric, dead, seq) ? TT_OK : fail_dead(fabric, dead);
     const tt_status status = left < 0 ? TT_OK : tt_fabric_miss_left(fabric, left);
     return status == TT_IN_PROGRESS ? TT_OK : status;
 }

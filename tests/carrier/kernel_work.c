@@ -104,14 +104,15 @@ static void list_halves(struct tt_fabric *fabric, struct tt_group_exchange *exch
 static void leave_halves(struct tt_fabric *fabric, struct tt_group_exchange *exchange,
                          struct tt_device_flow *flows)
 {
-    int64_t gone_ns = 0;
-    CHECK_EQ(tt_exchange_check(exchange, fabric, &gone_ns), TT_OK);
+    struct tt_exchange_grace grace = {.until_ns = 0};
+    CHECK_EQ(tt_exchange_check(exchange, fabric, &grace), TT_OK);
     atomic_store(&tt_fabric_record(fabric, 1)->state, TT_RANK_LEFT);
     flows[1].done = flows[3].done = 1;
-    CHECK_EQ(tt_exchange_check(exchange, fabric, &gone_ns), TT_OK);
+    CHECK_EQ(tt_exchange_check(exchange, fabric, &grace), TT_OK);
     flows[3].done = 0;
-    gone_ns = 1; /* long ago */
-    CHECK_EQ(tt_exchange_check(exchange, fabric, &gone_ns), TT_ERR_REMOTE);
+    CHECK_EQ(tt_exchange_check(exchange, fabric, &grace), TT_OK);
+    grace.until_ns = 1; /* long ago */
+    CHECK_EQ(tt_exchange_check(exchange, fabric, &grace), TT_ERR_REMOTE);
     const char *text = tt_fabric_failure_text(fabric);
     CHECK_MESSAGE(strstr(text, "rank 1 ") && strstr(text, "has left"), "unexpected: %s", text);
 }
@@ -123,6 +124,45 @@ TEST(kernel_work, a_rank_that_is_gone_after_the_first_part_of_a_message_is_notic
     REQUIRE(ranks_open(&ranks, 2, &config));
     with_halves(ranks.engines[0].fabric, list_halves);
     with_halves(ranks.engines[0].fabric, leave_halves);
+    ranks_close(&ranks);
+}
+
+/* Rank 1 ends when its part is done, which rank 0 sees later; then rank 2 does the same. */
+static void leave_one_by_one(struct tt_fabric *fabric, struct tt_group_exchange *exchange,
+                             struct tt_device_flow *flows)
+{
+    struct tt_exchange_grace grace = {.until_ns = 0};
+    flows[1].done = flows[3].done = 1;
+    flows[0].done = flows[2].done = 0;
+    flows[2].peer = flows[3].peer = 2;
+    atomic_store(&tt_fabric_record(fabric, 1)->state, TT_RANK_LEFT);
+    CHECK_EQ(tt_exchange_check(exchange, fabric, &grace), TT_OK);
+    grace.until_ns = 1; /* long ago */
+    flows[0].done = 1;
+    CHECK_EQ(tt_exchange_check(exchange, fabric, &grace), TT_OK);
+    CHECK_EQ(grace.until_ns, 0);
+    flows[0].done = 0;
+    CHECK_EQ(tt_exchange_check(exchange, fabric, &grace), TT_OK);
+    atomic_store(&tt_fabric_record(fabric, 2)->state, TT_RANK_LEFT);
+    CHECK_EQ(tt_exchange_check(exchange, fabric, &grace), TT_OK);
+    CHECK_EQ(grace.peer, 1);
+    grace.until_ns = 1;
+    flows[0].done = 1;
+    CHECK_EQ(tt_exchange_check(exchange, fabric, &grace), TT_OK);
+    CHECK_EQ(grace.peer, 2);
+    grace.until_ns = 1;
+    flows[0].done = 0; /* of a rank whose time does not run */
+    CHECK_EQ(tt_exchange_check(exchange, fabric, &grace), TT_ERR_REMOTE);
+    const char *text = tt_fabric_failure_text(fabric);
+    CHECK_MESSAGE(strstr(text, "rank 2 ") && strstr(text, "has left"), "unexpected: %s", text);
+}
+
+TEST(kernel_work, each_rank_that_is_gone_has_its_own_time)
+{
+    const struct tt_fabric_config config = together_config();
+    struct ranks ranks;
+    REQUIRE(ranks_open(&ranks, 3, &config));
+    with_halves(ranks.engines[0].fabric, leave_one_by_one);
     ranks_close(&ranks);
 }
 

@@ -6,8 +6,10 @@
  * call on memory that is gone is refused, and one after the program has used the GPU again.
  * reset_used: the same; before, a call was captured, where kernels run, and afterwards one is made,
  *     which fails.
- * reset_left: resets the GPU after an abort that left memory to a kernel which had not begun; the
- * next communicator works, and the driver gets nothing that is gone. */
+ * reset_kept: keeps a graph with a call, and resets the GPU after the communicator has been
+ * destroyed, or before; the next communicator works, and destroying the graph afterwards does no
+ * harm. reset_left: resets the GPU after an abort that left memory to a kernel which had not begun;
+ * the next communicator works, and the driver gets nothing that is gone. */
 #include <semaphore.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -190,11 +192,12 @@ static void reset_and_use(void)
 }
 
 /* A graph with a sum, which is launched. */
+static CUgraph graph;
+static CUgraphExec ready;
+
 static void use_graph(tuttiComm_t comm)
 {
     CUstream stream = NULL;
-    CUgraph graph = NULL;
-    CUgraphExec ready = NULL;
     tuttiStream_t found = NULL;
     void *memory = begin();
     CALL(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
@@ -226,6 +229,27 @@ static int reset_used(void)
         }
         check(tuttiCommCounters(comm, &counters), "counters");
         check(tuttiCommDestroy(comm), "destroy");
+    }
+    return 0;
+}
+
+static int reset_kept(void)
+{
+    for (int i = 0; i < 4; i++) {
+        const bool early = i % 2, destroys = i / 2;
+        tuttiComm_t comm = use_stream();
+        use_graph(comm);
+        if (!early) check(tuttiCommDestroy(comm), "destroy");
+        CALL(cuDevicePrimaryCtxReset_v2, 0);
+        if (early) check(tuttiCommDestroy(comm), "destroy");
+        void *memory = begin();
+        comm = make(1, 0, new_id());
+        /* The driver tells the library of that. */
+        if (destroys) (void)RESULT(cuGraphExecDestroy, ready);
+        if (destroys) (void)RESULT(cuGraphDestroy, graph);
+        sum(comm, memory, 1);
+        check(tuttiCommDestroy(comm), "destroy");
+        CALL(cuDevicePrimaryCtxReset_v2, 0);
     }
     return 0;
 }
@@ -287,7 +311,8 @@ int main(int argc, char **argv)
     if (!strcmp(how, "reset")) return reset(false);
     if (!strcmp(how, "reset_early")) return reset(true);
     if (!strcmp(how, "reset_used")) return reset_used();
+    if (!strcmp(how, "reset_kept")) return reset_kept();
     if (!strcmp(how, "reset_left")) return reset_left();
-    fprintf(stderr, "usage: again peers|reset|reset_early|reset_used|reset_left\n");
+    fprintf(stderr, "usage: again peers|reset|reset_early|reset_used|reset_kept|reset_left\n");
     return 1;
 }

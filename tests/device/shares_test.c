@@ -1,11 +1,13 @@
 /* Shares of a GPU: who has one of its own, who joins which, and what is left when they are closed.
  */
+#include <cuda.h>
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
 
 #include "device/shares.h"
 #include "driver/capture.h"
+#include "driver/cuda.h"
 #include "shim.h"
 
 /* Of a GPU that runs 20 blocks at the same time. */
@@ -351,5 +353,43 @@ TEST(shares, no_order_begins_while_one_is_held)
     CHECK(tt_share_has_order(a.share));
     CHECK(!tt_share_hold(a.share));
     tt_share_close(&shares, &a);
+    end();
+}
+
+static __typeof__(cuEventRecord) *real_record;
+
+static CUresult CUDAAPI refuse(CUevent event, CUstream stream)
+{
+    (void)event, (void)stream;
+    return CUDA_ERROR_UNKNOWN;
+}
+
+TEST(shares, a_kernel_whose_end_is_not_recorded_lets_no_other_begin)
+{
+    void *stream;
+    begin();
+    CHECK_EQ(tt_context_stream_create(context, &stream), TT_OK);
+    struct tt_share_request request = request_of(1, 1, 0);
+    struct tt_share_place a = {.share = NULL}, b = {.share = NULL};
+    struct tt_cuda *driver = (struct tt_cuda *)(uintptr_t)tt_cuda_load();
+    request.stream = stream;
+    CHECK_EQ(tt_share_open(&shares, &request, &a), TT_OK);
+    request.team = 2;
+    request.parent = a.share;
+    shares.most_kernels = 1;
+    CHECK_EQ(tt_share_open(&shares, &request, &b), TT_OK);
+    REQUIRE(b.share == a.share);
+    CHECK_EQ(tt_share_begin(b.share, stream), TT_OK);
+    real_record = driver->EventRecord;
+    driver->EventRecord = refuse;
+    CHECK_EQ(tt_share_end(&b, stream), TT_ERR_DEVICE);
+    driver->EventRecord = real_record;
+    CHECK_EQ(tt_share_begin(a.share, stream), TT_ERR_DEVICE);
+    CHECK_EQ(tt_share_begin_order(a.share), TT_ERR_DEVICE);
+    tt_share_close(&shares, &b);
+    CHECK_EQ(tt_share_begin(a.share, stream), TT_OK);
+    CHECK_EQ(tt_share_end(&a, stream), TT_OK);
+    tt_share_close(&shares, &a);
+    tt_context_stream_destroy(context, stream);
     end();
 }

@@ -242,10 +242,10 @@ void tt_attended_close(struct tt_attended_queue *queue)
     queue->attendant = NULL;
 }
 
-bool tt_attended_is_empty(struct tt_attended_queue *queue)
+bool tt_attended_is_seen_empty(struct tt_attended_queue *queue)
 {
     struct tt_attendant *attendant = queue->attendant;
-    pthread_mutex_lock(&attendant->lock);
+    if (pthread_mutex_trylock(&attendant->lock)) return false;
     const bool is_empty = !queue->first;
     pthread_mutex_unlock(&attendant->lock);
     return is_empty;

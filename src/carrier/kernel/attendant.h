@@ -62,8 +62,9 @@ struct tt_attended_queue {
 TT_NODISCARD tt_status tt_attended_open(struct tt_attended_queue *queue);
 /* Waits until the queue is empty. One that is zero is allowed. */
 void tt_attended_close(struct tt_attended_queue *queue);
-/* Whether all that was pushed has ended. Any thread. */
-bool tt_attended_is_empty(struct tt_attended_queue *queue);
+/* Whether all that was pushed has ended, as far as can be seen without a wait: another thread, or
+ * what this one was interrupted in, may look or push. Any thread. */
+bool tt_attended_is_seen_empty(struct tt_attended_queue *queue);
 /* Any thread; cannot fail. */
 void tt_attended_push(struct tt_attended_queue *queue, struct tt_attended_works *works);
 

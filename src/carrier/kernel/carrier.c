@@ -219,6 +219,7 @@ static void refuse(const struct tt_pending_call *call)
     snprintf(refusal->text, sizeof refusal->text, "%s", tt_last_error());
     refusal->collectives = call->comm->engine.collectives_issued;
     refusal->exchanges = on->exchanges;
+    atomic_store(&refusal->is_there, true);
 }
 
 static bool use_peers(struct tt_pending_call *call)

@@ -137,17 +137,22 @@ tt_status tt_exchange_mismatch(const struct tt_group_exchange *exchange, struct 
                           (unsigned long long)flow->wanted);
 }
 
-/* Fails the communicator where the rank is gone for longer than its last messages take. */
-static tt_status check_peer(struct tt_fabric *fabric, int peer, int64_t *gone_ns)
+static bool is_gone(const struct tt_fabric *fabric, int peer)
 {
-    const struct tt_rank_record *record = tt_fabric_record(fabric, peer);
     /* release: tt_fabric_leave, tt_fabric_abort */
-    const uint32_t state = atomic_load_explicit(&record->state, memory_order_acquire);
+    const uint32_t state =
+        atomic_load_explicit(&tt_fabric_record(fabric, peer)->state, memory_order_acquire);
+    return state == TT_RANK_LEFT || state == TT_RANK_ABORTED || tt_fabric_lost(fabric, peer) ||
+           tt_fabric_is_dead(fabric, peer);
+}
+
+static tt_status fail_gone(struct tt_fabric *fabric, int peer)
+{
+    /* release: tt_fabric_leave, tt_fabric_abort */
+    const uint32_t state =
+        atomic_load_explicit(&tt_fabric_record(fabric, peer)->state, memory_order_acquire);
     const bool left = state == TT_RANK_LEFT, aborted = state == TT_RANK_ABORTED;
     const char *lost = tt_fabric_lost(fabric, peer);
-    if (!left && !aborted && !lost && !tt_fabric_is_dead(fabric, peer)) return TT_OK;
-    if (!*gone_ns) *gone_ns = tt_deadline_ns(GONE_MS);
-    if (!tt_expired(*gone_ns)) return TT_OK;
     if (lost && !left && !aborted) return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s", lost);
     char name[128];
     tt_fabric_name_rank(fabric, peer, name, sizeof name);
@@ -157,16 +162,32 @@ static tt_status check_peer(struct tt_fabric *fabric, int peer, int64_t *gone_ns
                                   : tt_fabric_how_dead(fabric, peer));
 }
 
-tt_status tt_exchange_check(const struct tt_group_exchange *exchange, struct tt_fabric *fabric,
-                            int64_t *gone_ns)
+/* A rank that is gone and has not done its part: the one whose time runs, if it is such a rank; -1:
+ * there is none. */
+static int find_gone(const struct tt_group_exchange *exchange, struct tt_fabric *fabric,
+                     const struct tt_exchange_grace *grace)
 {
     const struct tt_device_flow *flow = next_missing(exchange, fabric, 0);
+    int gone = -1;
     for (; flow; flow = next_missing(exchange, fabric, after(exchange, flow))) {
         const int peer = (int)flow->peer;
         /* What a rank without a GPU has sent stays in its link until the kernel has begun. */
         const bool has_come =
             !flow->outgoing && tt_fabric_is_relayed(fabric, peer) && has_sent_on_host(fabric, peer);
-        if (!has_come) TT_TRY(check_peer(fabric, peer, gone_ns));
+        if (has_come || !is_gone(fabric, peer)) continue;
+        if (grace->until_ns && peer == grace->peer) return peer;
+        if (gone < 0) gone = peer;
     }
-    return TT_OK;
+    return gone;
+}
+
+tt_status tt_exchange_check(const struct tt_group_exchange *exchange, struct tt_fabric *fabric,
+                            struct tt_exchange_grace *grace)
+{
+    const int gone = find_gone(exchange, fabric, grace);
+    if (gone < 0)
+        *grace = (struct tt_exchange_grace){.until_ns = 0};
+    else if (!grace->until_ns || gone != grace->peer)
+        *grace = (struct tt_exchange_grace){tt_deadline_ns(GONE_MS), gone};
+    return gone >= 0 && tt_expired(grace->until_ns) ? fail_gone(fabric, gone) : TT_OK;
 }

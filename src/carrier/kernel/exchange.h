@@ -30,6 +30,12 @@ struct tt_group_exchange {
     struct tt_exchange_call calls[];
 };
 
+/* The time in which a kernel may see what a rank did that is gone. Begins zeroed. */
+struct tt_exchange_grace {
+    int64_t until_ns; /* 0: nobody is gone whose part is missing */
+    int peer;         /* the rank */
+};
+
 /* One of its works is done, or will not be. */
 void tt_exchange_release(struct tt_group_exchange *exchange);
 
@@ -54,9 +60,9 @@ void tt_exchange_missing(const struct tt_group_exchange *exchange, struct tt_fab
 TT_NODISCARD tt_status tt_exchange_mismatch(const struct tt_group_exchange *exchange,
                                             struct tt_fabric *fabric,
                                             const struct tt_device_report *report);
-/* A system call: fails the communicator where a rank is gone that has not done its part. *gone_ns:
- * until when the kernel may see what a rank did that is gone; 0: none is. */
+/* A system call: fails the communicator where a rank is gone that has not done its part, after its
+ * grace: each rank has its own time. */
 TT_NODISCARD tt_status tt_exchange_check(const struct tt_group_exchange *exchange,
-                                         struct tt_fabric *fabric, int64_t *gone_ns);
+                                         struct tt_fabric *fabric, struct tt_exchange_grace *grace);
 
 #endif

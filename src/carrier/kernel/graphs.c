@@ -56,15 +56,6 @@ tt_status tt_graphs_get(struct tt_comm_core *comm, const struct tt_group_exchang
     return TT_OK;
 }
 
-void tt_graphs_destroy(struct tt_graphs *graphs)
-{
-    if (!graphs) return;
-    pthread_mutex_destroy(&graphs->lock);
-    free(graphs->calls);
-    free(graphs->left);
-    free(graphs);
-}
-
 /* ---- Graphs --------------------------------------------------------------------------------- */
 
 /* After the end of the communicator there is no ring, or nobody to use it again. */
@@ -76,6 +67,12 @@ static void free_call(struct tt_graphs *graphs, struct tt_graph_call *call)
     free(call);
 }
 
+/* The driver or the list has it no more. The second of the two frees it. */
+static void leave_graph(struct tt_graph *graph)
+{
+    if (atomic_exchange_explicit(&graph->is_left, true, memory_order_acq_rel)) free(graph);
+}
+
 static void free_graph(struct tt_graphs *graphs, struct tt_graph *graph)
 {
     while (graph->calls) {
@@ -83,7 +80,26 @@ static void free_graph(struct tt_graphs *graphs, struct tt_graph *graph)
         graph->calls = call->next;
         free_call(graphs, call);
     }
-    free(graph);
+    leave_graph(graph);
+}
+
+static void free_list(struct tt_graphs *graphs)
+{
+    while (graphs->list) {
+        struct tt_graph *graph = graphs->list;
+        graphs->list = graph->next;
+        free_graph(graphs, graph);
+    }
+}
+
+void tt_graphs_destroy(struct tt_graphs *graphs)
+{
+    if (!graphs) return;
+    free_list(graphs);
+    pthread_mutex_destroy(&graphs->lock);
+    free(graphs->calls);
+    free(graphs->left);
+    free(graphs);
 }
 
 static bool is_any_gone(const struct tt_graphs *graphs)
@@ -116,6 +132,7 @@ static void is_gone(void *argument)
 {
     struct tt_graph *graph = argument;
     atomic_store_explicit(&graph->gone, true, memory_order_release); /* acquire: forget_gone */
+    leave_graph(graph);
 }
 
 tt_status tt_graphs_find(struct tt_graphs *graphs, uint64_t capture, void *handle,
@@ -165,6 +182,11 @@ bool tt_graphs_are_there(const struct tt_kernel_part *on)
     const bool there = are_there_locked(graphs);
     pthread_mutex_unlock(&graphs->lock);
     return there;
+}
+
+bool tt_graphs_have_ended(const struct tt_kernel_part *on)
+{
+    return !on->graphs || tt_kernel_has_ended(&on->life);
 }
 
 bool tt_graphs_are_gone(const struct tt_kernel_part *on)

@@ -26,13 +26,14 @@ struct tt_graph_call {
     struct tt_graph_call *next;
 };
 
-/* A graph that captured calls of the communicator. Freed by the owner of the list when it is gone.
- */
+/* A graph that captured calls of the communicator. Freed by the owner of the list when it is gone;
+ * if the list goes first, by the driver's thread that says so. */
 struct tt_graph {
     uint64_t capture;            /* struct tt_capture */
     void *last;                  /* the node of its last call; NULL: none yet */
     struct tt_graph_call *calls; /* those with a table */
     _Atomic bool gone;           /* the driver has no copy of it any more */
+    _Atomic bool is_left;        /* the driver has it, or the list: the other one is gone */
     struct tt_graph *next;
 };
 
@@ -55,7 +56,7 @@ struct tt_graphs {
     struct tt_late late;                      /* the wait in that replay */
     const struct tt_group_exchange *exchange; /* of the replay that was seen to run; NULL: it has
                                                * none */
-    int64_t gone_ns; /* until when that one's kernel may see what a rank did that is gone */
+    struct tt_exchange_grace gone;            /* in that one */
     int64_t lost_ns; /* until when the kernel of a collective (`running`) may see what a rank of
                       * another host did before its connection ended; 0: none has */
     uint64_t told;   /* what other hosts were told last: tt_fabric_told_replays */
@@ -69,6 +70,11 @@ struct tt_graphs {
 TT_NODISCARD tt_status tt_graphs_get(struct tt_comm_core *comm,
                                      const struct tt_group_exchange *exchange,
                                      struct tt_graphs **graphs);
+/* NULL: it has captured no call. */
+static inline struct tt_graphs *tt_graphs_of(const struct tt_comm_core *comm)
+{
+    return comm->kernel ? atomic_load_explicit(&comm->kernel->graphs, memory_order_acquire) : NULL;
+}
 /* The graph of the capture, listed now if it is a new one. */
 TT_NODISCARD tt_status tt_graphs_find(struct tt_graphs *graphs, uint64_t capture, void *handle,
                                       struct tt_graph **graph);
@@ -94,6 +100,8 @@ int64_t tt_graphs_watch(struct tt_attended *attended);
 /* Looks now, not only when the attendant does, at what became of the replays. */
 void tt_graphs_look(struct tt_comm_core *comm);
 void tt_graphs_look_locked(struct tt_graphs *graphs);
+/* Tells the other ranks of the replays that have ended. Waits for no lock for long. */
+void tt_graphs_tell(struct tt_comm_core *comm);
 /* Whether this rank has ended as many collectives of replays as `comm`'s own. */
 bool tt_graphs_has_replayed(const struct tt_comm_core *comm, int rank);
 /* Waits for the replays that were launched (launched.h), while all that they use is there.

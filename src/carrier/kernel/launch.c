@@ -291,32 +291,39 @@ static tt_status copy_programs(const struct tt_comm_core *leader)
     return TT_OK;
 }
 
+/* The kernel of the launch runs, whether the events are recorded or not. */
 static tt_status record_last(const struct tt_comm_core *leader)
 {
     struct tt_context *context = leader->context;
+    tt_status status = TT_OK;
     for (const struct tt_comm_core *comm = leader; comm; comm = run_of(comm)->member) {
         struct tt_kernel_part *on = comm->kernel;
-        TT_TRY(tt_context_event_record(context, on->last, stream_of(leader)));
+        const tt_status recorded = tt_context_event_record(context, on->last, stream_of(leader));
+        if (recorded) {
+            status = recorded;
+            atomic_store_explicit(&on->life.unrecorded, on->launches.last, memory_order_relaxed);
+            tt_share_lose_order(&on->place);
+        }
         /* What is on another rank's own stream is behind nothing of this one's. */
         on->last_stream =
             comm == leader || number_of_launch(leader) ? number_of_launch(leader) : UINT64_MAX;
         on->launches.ends[on->launches.number++ % TT_MOST_LAUNCHES] = on->launches.last;
     }
-    return TT_OK;
+    return status;
 }
 
 static tt_status launch(const struct tt_comm_core *leader, const struct tt_device_batch *batch)
 {
-    struct tt_share *share = leader->kernel->place.share;
+    struct tt_share_place *place = &leader->kernel->place;
     TT_TRY(follow_last(leader));
     TT_TRY(copy_programs(leader));
-    TT_TRY(tt_share_begin(share, stream_of(leader)));
+    TT_TRY(tt_share_begin(place->share, stream_of(leader)));
     tt_context_begin_work();
     tt_status status = tt_device_launch(leader->kernel->device, stream_of(leader), batch);
     /* Before the end of its turn: an order that begins then comes after what was recorded. */
     if (!status) status = record_last(leader);
     tt_context_end_work();
-    const tt_status ended = tt_share_end(share, stream_of(leader));
+    const tt_status ended = tt_share_end(place, stream_of(leader));
     return status ? status : ended;
 }
 

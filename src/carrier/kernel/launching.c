@@ -4,7 +4,6 @@
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "carrier/kernel/exchange.h"
 #include "carrier/kernel/kernel.h"
 
 /* Between two looks; so many looks without a launch, after which the attendant must be told. */
@@ -63,7 +62,7 @@ static void check_exchange(struct tt_launching *launching)
     pthread_mutex_lock(&launching->lock);
     if (launching->exchange) {
         tt_engine_enter(engine);
-        tt_ignore(tt_exchange_check(launching->exchange, engine->fabric, &launching->gone_ns));
+        tt_ignore(tt_exchange_check(launching->exchange, engine->fabric, &launching->gone));
         tt_engine_leave(engine);
     }
     pthread_mutex_unlock(&launching->lock);
@@ -107,7 +106,7 @@ static int64_t look(struct tt_attended *attended)
         return BUSY_NS;
     }
     launching->nbegun = 0;
-    launching->gone_ns = 0;
+    launching->gone = (struct tt_exchange_grace){.until_ns = 0};
     launching->deadline_ns = tt_deadline_ns(tt_engine_timeout(&launching->comm->engine));
     if (!same) launching->nquiet = 0;
     return may_sleep(launching) ? INT64_MAX : LOOK_NS;

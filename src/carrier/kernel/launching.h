@@ -7,10 +7,10 @@
 #include <pthread.h>
 
 #include "carrier/kernel/attendant.h"
+#include "carrier/kernel/exchange.h"
 #include "executor/work.h"
 
 struct tt_comm_core;
-struct tt_group_exchange;
 
 /* Part of struct tt_kernel_part. */
 struct tt_launching {
@@ -29,7 +29,7 @@ struct tt_launching {
     uint64_t seen, nbegun;
     int nquiet;
     int64_t deadline_ns, grace_ns;
-    int64_t gone_ns; /* of the exchange: tt_exchange_check */
+    struct tt_exchange_grace gone; /* in the exchange */
 };
 
 void tt_launching_open(struct tt_launching *launching, struct tt_comm_core *comm,

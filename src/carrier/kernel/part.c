@@ -68,7 +68,9 @@ static void free_all(struct tt_kernel_part *on)
         tt_share_close(tt_device_shares(on->device), &on->place);
         if (on->last) tt_context_event_destroy(context, on->last);
         if (on->stream) tt_context_stream_destroy(context, on->stream);
-        tt_context_free(context, on->state);
+        /* The last word of it is written after the report that the call has ended. */
+        if (!atomic_load_explicit(&on->life.unrecorded, memory_order_relaxed))
+            tt_context_free(context, on->state);
         tt_context_free_host(context, on->life.report);
         tt_gpu_watch_put(on->life.watch);
     }
@@ -93,18 +95,25 @@ static void leave_to_kernels(struct tt_kernel_part *on)
     tt_process_unlock(&left_lock);
 }
 
+static bool is_reset(const struct tt_kernel_part *on)
+{
+    return on->device && tt_context_is_reset(tt_device_context(on->device));
+}
+
 /* Whether a kernel of the rank has not ended. A reset of the GPU ends them all, and takes the event
  * away. */
 static bool has_kernels(const struct tt_kernel_part *on)
 {
-    struct tt_context *context = tt_device_context(on->device);
-    return !tt_context_is_reset(context) &&
-           tt_context_event_query(context, on->last) == TT_IN_PROGRESS;
+    if (is_reset(on)) return false;
+    return tt_kernel_has_unrecorded(&on->life) ||
+           tt_context_event_query(tt_device_context(on->device), on->last) == TT_IN_PROGRESS;
 }
 
-/* Whether no kernel of the rank or of its peers can use what is left. */
+/* Whether no kernel of the rank or of its peers can use what is left. After a reset of the GPU the
+ * driver has freed it, also what graphs need that are kept. */
 static bool is_unused(const struct tt_kernel_part *on)
 {
+    if (is_reset(on)) return true;
     if (!on->peers_ended || !tt_graphs_have_ended(on) || !tt_graphs_are_gone(on)) return false;
     return !on->last || !has_kernels(on);
 }
@@ -406,7 +415,7 @@ static void leave_part(struct tt_comm_core *comm)
 {
     struct tt_kernel_part *on = comm->kernel;
     const bool complete = on->device && on->last;
-    if (on->device) (void)tt_context_is_reset(tt_device_context(on->device));
+    (void)is_reset(on);
     tt_launching_close(&on->launching);
     tt_graphs_end(on);
     on->peers_ended = await_peers(comm);
@@ -416,7 +425,7 @@ static void leave_part(struct tt_comm_core *comm)
     comm->kernel = NULL;
     comm->context = NULL;
     free_left();
-    if (on->peers_ended && own_ended && tt_graphs_are_gone(on)) {
+    if (is_reset(on) || (on->peers_ended && own_ended && tt_graphs_are_gone(on))) {
         free_all(on);
         return;
     }
@@ -451,16 +460,18 @@ static bool has_sent_replays(struct tt_comm_core *comm, bool *has_marked)
     return sent;
 }
 
-/* The attendant may not have looked yet at kernels that have ended. */
+/* The attendant may not have looked yet at kernels that have ended. Nothing here waits for a lock
+ * for good: a signal whose handler ends the process may have interrupted who has it. */
 static void settle(struct tt_comm_core *comm)
 {
     struct tt_kernel_part *on = comm->kernel;
     const int64_t deadline_ns = tt_deadline_ns(SETTLE_MS);
     struct tt_pause pause = {0};
     bool has_marked = false;
-    tt_graphs_look(comm);
+    tt_graphs_tell(comm);
+    tt_kernel_await_refused(&on->refusal, comm->fabric);
     while (has_ended_all(on) &&
-           (!tt_attended_is_empty(&on->queue) || !has_sent_replays(comm, &has_marked)) &&
+           (!tt_attended_is_seen_empty(&on->queue) || !has_sent_replays(comm, &has_marked)) &&
            !tt_expired(deadline_ns))
         tt_pause(&pause);
 }

@@ -75,7 +75,7 @@ static bool find_exchange_locked(struct tt_graphs *graphs, uint64_t captured)
 {
     const struct tt_group_exchange *exchange = tt_graphs_exchange_locked(graphs, captured);
     if (!exchange) return false;
-    if (graphs->exchange != exchange) graphs->gone_ns = 0;
+    if (graphs->exchange != exchange) graphs->gone.until_ns = 0;
     graphs->exchange = exchange;
     return true;
 }
@@ -133,9 +133,10 @@ static void fail_replay_locked(struct tt_graphs *graphs, uint64_t captured)
 static bool check_exchange_locked(struct tt_graphs *graphs, const struct seen *seen)
 {
     if (!seen->runs || !find_exchange_locked(graphs, seen->captured)) return false;
+    if (graphs->running != seen->nbegun) graphs->gone.until_ns = 0;
     tt_engine_enter(&graphs->comm->engine);
     const tt_status status =
-        tt_exchange_check(graphs->exchange, graphs->comm->fabric, &graphs->gone_ns);
+        tt_exchange_check(graphs->exchange, graphs->comm->fabric, &graphs->gone);
     tt_engine_leave(&graphs->comm->engine);
     return status < 0;
 }
@@ -162,6 +163,7 @@ static bool find_lost_locked(struct tt_graphs *graphs, const struct seen *seen, 
         if (!is_gone(comm, r) && !has_more(comm, r, seen)) lost = tt_fabric_lost(comm->fabric, r);
     if (lost) snprintf(text, size, "%s", lost);
     tt_engine_leave(&graphs->comm->engine);
+    if (!lost) graphs->lost_ns = 0;
     if (lost && (graphs->running != seen->nbegun || !graphs->lost_ns))
         graphs->lost_ns = tt_deadline_ns(LOST_MS);
     return lost && tt_expired(graphs->lost_ns);
@@ -416,10 +418,29 @@ int64_t tt_graphs_watch(struct tt_attended *attended)
     return (busy ? BUSY_MS : IDLE_MS) * INT64_C(1000000);
 }
 
+static void pause_briefly(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = BUSY_MS * 1000000L}, NULL);
+}
+
+void tt_graphs_tell(struct tt_comm_core *comm)
+{
+    struct tt_graphs *graphs = tt_graphs_of(comm);
+    const int64_t deadline_ns = tt_deadline_ns(100 * BUSY_MS);
+    while (graphs && pthread_mutex_trylock(&graphs->lock)) {
+        if (tt_expired(deadline_ns)) return;
+        pause_briefly();
+    }
+    if (!graphs) return;
+    const struct seen seen = read_report(graphs->life->report);
+    publish(graphs, &seen);
+    tell_hosts_locked(graphs, &seen);
+    pthread_mutex_unlock(&graphs->lock);
+}
+
 void tt_graphs_look(struct tt_comm_core *comm)
 {
-    struct tt_graphs *graphs =
-        comm->kernel ? atomic_load_explicit(&comm->kernel->graphs, memory_order_acquire) : NULL;
+    struct tt_graphs *graphs = tt_graphs_of(comm);
     if (!graphs) return;
     pthread_mutex_lock(&graphs->lock);
     tt_graphs_look_locked(graphs);
@@ -457,11 +478,6 @@ static bool close_now(struct tt_graphs *graphs)
     return closed;
 }
 
-static void pause_briefly(void)
-{
-    nanosleep(&(struct timespec){.tv_nsec = BUSY_MS * 1000000L}, NULL);
-}
-
 void tt_graphs_await(struct tt_kernel_part *on)
 {
     struct tt_launched wait = {0};
@@ -481,9 +497,4 @@ void tt_graphs_end(struct tt_kernel_part *on)
     /* Where that fails, a replay may still use memory of others; the record goes on saying so. */
     while (!close_now(graphs) && !tt_expired(deadline_ns)) pause_briefly();
     graphs->comm = NULL;
-}
-
-bool tt_graphs_have_ended(const struct tt_kernel_part *on)
-{
-    return !on->graphs || tt_kernel_has_ended(&on->life);
 }

@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/pause.h"
 #include "carrier/gpu_watch.h"
-#include "carrier/kernel/exchange.h"
 #include "carrier/kernel/proxy.h"
 
 /* Ranks that live have read within this time what a kernel that fails has sent by reference. */
@@ -13,6 +13,8 @@ enum { GRACE_MS = 1000 };
 /* How long calls of other ranks have to end before a call that was refused fails the communicator.
  */
 enum { REFUSED_MS = 1000 };
+/* How long an abort waits for that. */
+enum { AWAIT_REFUSED_MS = REFUSED_MS + 500 };
 
 static struct tt_kernel_work *own(struct tt_work *work)
 {
@@ -67,6 +69,12 @@ bool tt_kernel_has_stopped(const struct tt_kernel_life *life)
     return tt_kernel_has_ended(life) || tt_gpu_watch_look(life->watch) < 0;
 }
 
+bool tt_kernel_has_unrecorded(const struct tt_kernel_life *life)
+{
+    const uint64_t last = atomic_load_explicit(&life->unrecorded, memory_order_relaxed);
+    return last && read_word(&life->report->ended) < last && tt_gpu_watch_look(life->watch) >= 0;
+}
+
 /* ---- Begin ---------------------------------------------------------------------------------- */
 
 /* Whether a kernel of another rank of this host runs. */
@@ -96,10 +104,19 @@ static tt_status fail_refused(struct tt_kernel_work *mine)
         atomic_load_explicit(&mine->life->exchanges_done, memory_order_acquire) <
             refusal->exchanges)
         return TT_IN_PROGRESS;
-    if (!mine->gone_ns) mine->gone_ns = tt_deadline_ns(REFUSED_MS);
+    if (!mine->refused_ns) mine->refused_ns = tt_deadline_ns(REFUSED_MS);
     const bool may_run = engine->fabric->wires || any_runs(engine->fabric); /* elsewhere, or here */
-    if (may_run && !tt_expired(mine->gone_ns)) return TT_IN_PROGRESS;
+    if (may_run && !tt_expired(mine->refused_ns)) return TT_IN_PROGRESS;
     return tt_fabric_fail(engine->fabric, TT_ERR_REMOTE, "%s", refusal->text);
+}
+
+void tt_kernel_await_refused(const struct tt_kernel_refusal *refusal,
+                             const struct tt_fabric *fabric)
+{
+    const int64_t deadline_ns = tt_deadline_ns(AWAIT_REFUSED_MS);
+    struct tt_pause pause = {0};
+    if (!atomic_load(&refusal->is_there)) return;
+    while (!tt_fabric_failure(fabric, NULL) && !tt_expired(deadline_ns)) tt_pause(&pause);
 }
 
 static tt_status ready(struct tt_work *work)
@@ -221,7 +238,7 @@ static tt_status check_exchange(struct tt_work *work)
     /* As a call without its turn: its time begins when the earlier calls of this rank have ended */
     if (tt_exchange_is_behind(mine->exchange, work->engine->fabric)) work->deadline_ns = 0;
     return mine->refusal ? TT_OK
-                         : tt_exchange_check(mine->exchange, work->engine->fabric, &mine->gone_ns);
+                         : tt_exchange_check(mine->exchange, work->engine->fabric, &mine->gone);
 }
 
 /* ---- End ------------------------------------------------------------------------------------ */

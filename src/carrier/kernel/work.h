@@ -5,6 +5,7 @@
 #define TT_CARRIER_KERNEL_WORK_H
 
 #include "carrier/carrier.h"
+#include "carrier/kernel/exchange.h"
 #include "device/call.h"
 
 struct tt_gpu_watch;
@@ -25,6 +26,9 @@ struct tt_kernel_life {
     /* A graph that may be replayed has calls of the rank, as far as was noted; guarded by the lock
      * of the graphs, but for reading */
     _Atomic bool may_replay;
+    /* The last call of a launch whose end the driver did not record, after which there is none; 0:
+     * none. Writer: the issuing thread */
+    _Atomic uint64_t unrecorded;
 };
 
 /* A word of struct tt_device_report, with what the kernel wrote before it. */
@@ -37,6 +41,7 @@ static inline uint64_t tt_read_word(const uint64_t *word)
  * before have ended. Part of struct tt_kernel_part. */
 struct tt_kernel_refusal {
     char text[TT_ERROR_TEXT]; /* "": no call was refused */
+    _Atomic bool is_there;    /* for other threads: a call was */
     /* the turns of the last calls before */
     uint64_t collectives, exchanges;
 };
@@ -51,8 +56,9 @@ struct tt_kernel_work {
     const struct tt_kernel_refusal *refusal; /* NULL: the call has a kernel */
     int64_t grace_ns; /* after a failure: until when the kernel may wait for ranks that read what it
                        * has sent by reference; 0: none yet */
-    int64_t gone_ns;  /* until when the kernel of an exchange may see what a rank did that is gone,
-                       * and other ranks' calls may end before a refused one fails; 0: no time yet */
+    int64_t refused_ns; /* until when other ranks' calls may end before a refused one fails; 0: no
+                         * time yet */
+    struct tt_exchange_grace gone;
     struct tt_group_exchange *exchange; /* NULL: a collective */
 };
 
@@ -68,6 +74,11 @@ void tt_kernel_begin_exchange(struct tt_kernel_work *work, struct tt_kernel_life
 /* The call will have no kernel. Before others see the work. */
 void tt_kernel_refuse(struct tt_kernel_work *work, struct tt_kernel_refusal *refusal);
 
+/* Waits, not for long, until a refusal that there is has failed the communicator: before this rank
+ * aborts, which the other ranks would take for the cause. Waits for no lock. */
+void tt_kernel_await_refused(const struct tt_kernel_refusal *refusal,
+                             const struct tt_fabric *fabric);
+
 /* No kernel of the rank runs any more, and one that begins later ends at once. */
 void tt_kernel_leave_all_peers(struct tt_kernel_life *life, struct tt_fabric *fabric);
 /* After a failure: every kernel of the rank ends. *grace_ns: until when it may wait for ranks that
@@ -77,5 +88,7 @@ void tt_kernel_abort(const struct tt_kernel_life *life, int64_t *grace_ns);
 bool tt_kernel_has_ended(const struct tt_kernel_life *life);
 /* All kernels of the rank that have begun have ended, or the GPU is lost. */
 bool tt_kernel_has_stopped(const struct tt_kernel_life *life);
+/* A call has not ended, or begun, of whose end no event tells. */
+bool tt_kernel_has_unrecorded(const struct tt_kernel_life *life);
 
 #endif

@@ -508,12 +508,13 @@ static int fail_early(const struct gpu_rank *rank, void *cuda, char *out)
     if (tuttiBarrier(host, NULL)) return fail(host, "barrier");
     if (!rank->rank) {
         if (give(rank, sent.memory, out, true, stream)) return fail(rank->comm, "call");
-        status = free_early(rank, &sent);
-        if (!status) status = await_free(rank, &sent);
+        if (tuttiMemFree(sent.memory)) return fail(NULL, "free");
+        status = await_free(rank, &sent);
         if (tuttiStreamSynchronize(stream) == tuttiSuccess)
             status = complain(rank, "a call that nobody answers has ended well");
     }
     if (tuttiBarrier(host, NULL)) return fail(host, "barrier");
+    fflush(stdout);
     _exit(status);
 }
 

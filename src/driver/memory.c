@@ -38,9 +38,6 @@ struct tt_held {
 
 /* Guards the lists of all contexts. */
 static struct tt_process_lock lock = TT_PROCESS_LOCK;
-/* Of the users of all contexts. Shared by threads that begin work, held by one that closes memory
- * of others meanwhile: taken before users_lock, that before lock. */
-static struct tt_process_lock users_lock = TT_PROCESS_LOCK, work_lock = TT_PROCESS_LOCK;
 
 /* ---- What the driver is asked for, in the context -------------------------------------------- */
 
@@ -207,6 +204,24 @@ static void release(struct tt_context *context, enum which which)
     end_release(context);
 }
 
+bool tt_context_release_foreign(struct tt_context *context,
+                                bool (*goes_on)(struct tt_context *context))
+{
+    struct tt_held *held = unlist(context, FOREIGN), *next;
+    for (; held && goes_on(context); held = next) {
+        next = held->next;
+        give_back(context->cu, held);
+        free(held);
+    }
+    const bool all = !held;
+    for (; held; held = next) {
+        next = held->next;
+        enlist(context, held);
+    }
+    end_release(context);
+    return all;
+}
+
 void tt_context_forget_memory(struct tt_context *context, bool all)
 {
     struct tt_held *held = unlist(context, all ? ALL : UNUSED), *next;
@@ -370,8 +385,7 @@ tt_status tt_context_share(struct tt_context *context, void *memory,
     return TT_OK;
 }
 
-/* Memory that another thread gives back at present counts. */
-static bool has_foreign(const struct tt_context *context)
+bool tt_context_has_foreign(const struct tt_context *context)
 {
     tt_process_lock_shared(&lock);
     const struct tt_held *held = context->held;
@@ -379,56 +393,6 @@ static bool has_foreign(const struct tt_context *context)
     const bool has = held || context->nreleases;
     tt_process_unlock(&lock);
     return has;
-}
-
-void tt_context_list_user(struct tt_context *context, struct tt_context_user *user)
-{
-    tt_process_lock(&users_lock);
-    user->next = context->users;
-    context->users = user;
-    tt_process_unlock(&users_lock);
-}
-
-void tt_context_unlist_user(struct tt_context *context, const struct tt_context_user *user)
-{
-    tt_process_lock(&users_lock);
-    struct tt_context_user **at = &context->users;
-    while (*at && *at != user) at = &(*at)->next;
-    if (*at) *at = user->next;
-    tt_process_unlock(&users_lock);
-}
-
-static bool any_has_work(const struct tt_context *context)
-{
-    tt_process_lock_shared(&users_lock);
-    const struct tt_context_user *user = context->users;
-    while (user && !user->has_work(user)) user = user->next;
-    tt_process_unlock(&users_lock);
-    return user;
-}
-
-void tt_context_begin_work(void)
-{
-    tt_process_lock_shared(&work_lock);
-}
-
-void tt_context_end_work(void)
-{
-    tt_process_unlock(&work_lock);
-}
-
-bool tt_context_let_go(struct tt_context *context)
-{
-    CUstreamCaptureMode mode;
-    if (!has_foreign(context)) return true;
-    if (!tt_process_try_lock(&work_lock)) return false;
-    const bool may_wait = !any_has_work(context) && !tt_context_enter_aside(context, &mode);
-    if (may_wait) {
-        release(context, FOREIGN);
-        tt_context_leave_aside(context, mode);
-    }
-    tt_process_unlock(&work_lock);
-    return may_wait;
 }
 
 /* In the context. */

@@ -301,11 +301,11 @@ static tt_status launch(const struct tt_comm_core *leader, const struct tt_devic
     struct tt_share *share = leader->kernel->place.share;
     TT_TRY(follow_last(leader));
     TT_TRY(tt_share_begin(share, stream_of(leader)));
-    tt_context_begin_work();
+    tt_context_begin_work(leader->context);
     tt_status status = tt_device_launch(leader->kernel->device, stream_of(leader), batch);
     /* Before the end of its turn: an order that begins then comes after what was recorded. */
     if (!status) status = record_last(leader);
-    tt_context_end_work();
+    tt_context_end_work(leader->context);
     const tt_status ended = tt_share_end(share, stream_of(leader));
     return status ? status : ended;
 }

@@ -184,7 +184,7 @@ static int64_t run(struct tt_gpu_task *task)
     const bool gives = ranges->gives, closes = tt_opened_close_locked(ranges, false);
     ranges->gives = false;
     pthread_mutex_unlock(&ranges->lock);
-    const bool done = (!gives && !closes) || tt_context_let_go(ranges->comm->context);
+    const bool done = (!gives && !closes) || tt_context_let_go_aside(ranges->comm->context);
     pthread_mutex_lock(&ranges->lock);
     if (closes && done) tt_opened_closed_locked(ranges);
     ranges->gives = ranges->gives || (gives && !done);

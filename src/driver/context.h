@@ -96,8 +96,8 @@ void tt_context_end_work(struct tt_context *context);
  * or a thread begins some. Waits for other kernels of the context. Whether all that there was when
  * it began is given up. */
 bool tt_context_let_go(struct tt_context *context);
-/* The same, by a thread for which nobody waits: work begins after a while although the thread still
- * waits for other kernels. */
+/* As tt_context_let_go, by a thread for which nobody waits: work begins after a while although the
+ * thread still waits for other kernels. */
 bool tt_context_let_go_aside(struct tt_context *context);
 
 /* Exports the whole host pages that hold [memory, memory + nbytes), with what else lies in them, so

@@ -36,9 +36,9 @@ static tuttiComm_t host; /* of all ranks, without GPUs: what it does leaves the 
 static unsigned *start_kernel(int gpu)
 {
     static CUdeviceptr at;
-    CUmodule module;
-    CUfunction function;
-    void *word;
+    CUmodule module = NULL;
+    CUfunction function = NULL;
+    void *word = NULL;
     gpu_use(gpu);
     CALL(cuMemHostAlloc, &word, sizeof(unsigned),
          CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_PORTABLE);

@@ -61,6 +61,9 @@ void tt_context_give(struct tt_context *context, void *memory, size_t nbytes);
 
 /* In the context: gives memory back to the driver: all of it, or what nobody uses. */
 void tt_context_release_memory(struct tt_context *context, bool all);
+/* Opens memory of another process. IN_PROGRESS: it was closed, and the driver still has it. */
+TT_NODISCARD tt_status tt_context_try_open(struct tt_context *context,
+                                           const uint8_t handle[TT_CONTEXT_HANDLE], void **memory);
 /* In the context: closes memory of other processes that nobody uses, and gives back what was lent
  * to them, one after the other while goes_on. False: some is left. */
 bool tt_context_release_foreign(struct tt_context *context,

@@ -1,10 +1,10 @@
-/* Closes memory of other processes, and gives back what was lent to them.
+/* Opens memory of other processes, closes it, and gives back what was lent to them.
  *
- * The driver does that only when all kernels of the context have ended, also the user's, and may
- * hold up launches meanwhile. Were a kernel of the library to begin in front of it, the thread that
- * closes would wait for a kernel that may wait for that thread, or for a launch that is held up. So
- * memory is closed while no user of the context has work, and work of the context begins when that
- * is done; other contexts go on.
+ * The driver closes and frees only when all kernels of the context have ended, also the user's, and
+ * may hold up launches meanwhile. Were a kernel of the library to begin in front of it, the thread
+ * that closes would wait for a kernel that may wait for that thread, or for a launch that is held
+ * up. So memory is closed while no user of the context has work, and work of the context begins
+ * when that is done; other contexts go on.
  *
  * A thread for which nobody waits closes aside: then work begins all the same when the driver has
  * had that thread for a while, behind a kernel of the user, and either holds up launches or does
@@ -148,4 +148,16 @@ bool tt_context_let_go(struct tt_context *context)
 bool tt_context_let_go_aside(struct tt_context *context)
 {
     return let_go(context, true);
+}
+
+tt_status tt_context_open_shared(struct tt_context *context,
+                                 const uint8_t handle[TT_CONTEXT_HANDLE], bool may_wait,
+                                 void **memory)
+{
+    const tt_status status = tt_context_try_open(context, handle, memory);
+    if (status != TT_IN_PROGRESS || !may_wait) return status;
+    tt_context_let_go(context);
+    const tt_status again = tt_context_try_open(context, handle, memory);
+    return again == TT_IN_PROGRESS ? tt_cuda_fail(CUDA_ERROR_ALREADY_MAPPED, "cuIpcOpenMemHandle")
+                                   : again;
 }

@@ -397,18 +397,15 @@ bool tt_context_has_foreign(const struct tt_context *context)
 
 /* In the context. */
 static tt_status open_shared(struct tt_context *context, const uint8_t handle[TT_CONTEXT_HANDLE],
-                             bool may_wait, void **memory)
+                             void **memory)
 {
     CUipcMemHandle theirs;
     CUdeviceptr opened = 0;
     memcpy(&theirs, handle, sizeof theirs);
     const unsigned flags = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS;
-    CUresult result = context->cu->IpcOpenMemHandle(&opened, theirs, flags);
-    if (result == CUDA_ERROR_ALREADY_MAPPED) { /* it was closed, and the driver still has it */
-        if (!may_wait) return TT_IN_PROGRESS;
-        tt_context_let_go(context);
-        result = context->cu->IpcOpenMemHandle(&opened, theirs, flags);
-    }
+    const CUresult result = context->cu->IpcOpenMemHandle(&opened, theirs, flags);
+    /* It was closed, and the driver still has it. */
+    if (result == CUDA_ERROR_ALREADY_MAPPED) return TT_IN_PROGRESS;
     if (result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)
         return tt_fail(
             TT_ERR_USAGE,
@@ -420,9 +417,8 @@ static tt_status open_shared(struct tt_context *context, const uint8_t handle[TT
     return TT_OK;
 }
 
-tt_status tt_context_open_shared(struct tt_context *context,
-                                 const uint8_t handle[TT_CONTEXT_HANDLE], bool may_wait,
-                                 void **memory)
+tt_status tt_context_try_open(struct tt_context *context, const uint8_t handle[TT_CONTEXT_HANDLE],
+                              void **memory)
 {
     struct tt_held *held = calloc(1, sizeof *held);
     if (!held)
@@ -431,7 +427,7 @@ tt_status tt_context_open_shared(struct tt_context *context,
     CUstreamCaptureMode mode;
     tt_status status = tt_context_enter_aside(context, &mode);
     if (!status) {
-        status = open_shared(context, handle, may_wait, &held->memory);
+        status = open_shared(context, handle, &held->memory);
         tt_context_leave_aside(context, mode);
     }
     if (status) {

@@ -28,17 +28,6 @@ static struct tt_ranges *ranges_of(const struct tt_comm_core *comm)
     return comm->kernel->ranges;
 }
 
-void tt_ranges_watch_locked(struct tt_ranges *ranges)
-{
-    struct tt_gpu_watch *watch = ranges->comm->kernel->life.watch;
-    if (!ranges->has_others) return;
-    if (ranges->is_watched)
-        tt_gpu_watch_tell(watch, &ranges->task);
-    else
-        tt_gpu_watch_begin_task(watch, &ranges->task);
-    ranges->is_watched = true;
-}
-
 /* ---- Ranges of this rank -------------------------------------------------------------------- */
 
 /* That holds the memory; NULL: none. */

@@ -101,7 +101,16 @@ static inline bool tt_ranges_is_other(const struct tt_ranges *ranges, int rank)
 }
 
 /* Runs the task, if other processes may have something open. */
-void tt_ranges_watch_locked(struct tt_ranges *ranges);
+static inline void tt_ranges_watch_locked(struct tt_ranges *ranges)
+{
+    struct tt_gpu_watch *watch = ranges->comm->kernel->life.watch;
+    if (!ranges->has_others) return;
+    if (ranges->is_watched)
+        tt_gpu_watch_tell(watch, &ranges->task);
+    else
+        tt_gpu_watch_begin_task(watch, &ranges->task);
+    ranges->is_watched = true;
+}
 
 /* ---- Memory of this rank: offered.c ---------------------------------------------------------- */
 

@@ -90,15 +90,18 @@ struct tt_context_user {
 void tt_context_list_user(struct tt_context *context, struct tt_context_user *user);
 /* Not listed is allowed. */
 void tt_context_unlist_user(struct tt_context *context, const struct tt_context_user *user);
-/* Around the calls of the driver by which work of a user begins, of any GPU; has_work knows of it
- * before the end. */
-void tt_context_begin_work(void);
-void tt_context_end_work(void);
+/* Around the calls of the driver by which work of a user begins; has_work knows of it before the
+ * end. Waits while a thread closes memory in the context (tt_context_let_go). */
+void tt_context_begin_work(struct tt_context *context);
+void tt_context_end_work(struct tt_context *context);
 /* Gives up the memory of other processes that was closed, and that of users that was freed while it
  * was lent (driver/device_memory.h), before the last close of the context, unless a user has work,
  * or a thread begins some. Waits for other kernels of the context. Whether all that there was when
  * it began is given up. */
 bool tt_context_let_go(struct tt_context *context);
+/* As tt_context_let_go, by a thread for which nobody waits: work begins after a while although the
+ * thread still waits for other kernels. */
+bool tt_context_let_go_aside(struct tt_context *context);
 
 /* Exports the whole host pages that hold [memory, memory + nbytes), with what else lies in them, so
  * that other devices can use them in place (dma-buf): *fd, close-on-exec, which the caller closes;

@@ -1,5 +1,5 @@
-/* What context.c, export.c and memory.c share. Compiled only where the build found CUDA's header.
- */
+/* What context.c, export.c, let_go.c and memory.c share. Compiled only where the build found CUDA's
+ * header. */
 #ifndef TT_DRIVER_CONTEXT_INTERNAL_H
 #define TT_DRIVER_CONTEXT_INTERNAL_H
 
@@ -32,8 +32,12 @@ struct tt_context {
     /* guarded by the lock of memory.c */
     struct tt_held *held; /* memory that this process has from the driver */
     int nreleases;        /* threads that give back some of it, which is not in the list any more */
-    /* guarded by the lock of users in memory.c */
+    /* guarded by the lock of users in let_go.c */
     struct tt_context_user *users;
+    /* guarded by the lock of work in let_go.c */
+    int nbeginning;    /* threads that begin work */
+    bool is_closing;   /* a thread closes memory of others */
+    int64_t passes_ns; /* of that: from when on work begins all the same */
 };
 
 /* Holds the context as tt_context_hold does, if it is open. */
@@ -57,6 +61,15 @@ void tt_context_give(struct tt_context *context, void *memory, size_t nbytes);
 
 /* In the context: gives memory back to the driver: all of it, or what nobody uses. */
 void tt_context_release_memory(struct tt_context *context, bool all);
+/* Opens memory of another process. IN_PROGRESS: it was closed, and the driver still has it. */
+TT_NODISCARD tt_status tt_context_try_open(struct tt_context *context,
+                                           const uint8_t handle[TT_CONTEXT_HANDLE], void **memory);
+/* In the context: closes memory of other processes that nobody uses, and gives back what was lent
+ * to them, one after the other while goes_on. False: some is left. */
+bool tt_context_release_foreign(struct tt_context *context,
+                                bool (*goes_on)(struct tt_context *context));
+/* Whether there is any; what another thread gives back at present counts. */
+bool tt_context_has_foreign(const struct tt_context *context);
 /* As tt_context_release_memory, of a context that the driver has ended with all that it had. */
 void tt_context_forget_memory(struct tt_context *context, bool all);
 

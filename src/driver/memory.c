@@ -38,9 +38,6 @@ struct tt_held {
 
 /* Guards the lists of all contexts. */
 static struct tt_process_lock lock = TT_PROCESS_LOCK;
-/* Of the users of all contexts. Shared by threads that begin work, held by one that closes memory
- * of others meanwhile: taken before users_lock, that before lock. */
-static struct tt_process_lock users_lock = TT_PROCESS_LOCK, work_lock = TT_PROCESS_LOCK;
 
 /* ---- What the driver is asked for, in the context -------------------------------------------- */
 
@@ -205,6 +202,24 @@ static void release(struct tt_context *context, enum which which)
         free(held);
     }
     end_release(context);
+}
+
+bool tt_context_release_foreign(struct tt_context *context,
+                                bool (*goes_on)(struct tt_context *context))
+{
+    struct tt_held *held = unlist(context, FOREIGN), *next;
+    for (; held && goes_on(context); held = next) {
+        next = held->next;
+        give_back(context->cu, held);
+        free(held);
+    }
+    const bool all = !held;
+    for (; held; held = next) {
+        next = held->next;
+        enlist(context, held);
+    }
+    end_release(context);
+    return all;
 }
 
 void tt_context_forget_memory(struct tt_context *context, bool all)
@@ -376,8 +391,7 @@ tt_status tt_context_share(struct tt_context *context, void *memory,
     return TT_OK;
 }
 
-/* Memory that another thread gives back at present counts. */
-static bool has_foreign(const struct tt_context *context)
+bool tt_context_has_foreign(const struct tt_context *context)
 {
     tt_process_lock_shared(&lock);
     const struct tt_held *held = context->held;
@@ -387,70 +401,17 @@ static bool has_foreign(const struct tt_context *context)
     return has;
 }
 
-void tt_context_list_user(struct tt_context *context, struct tt_context_user *user)
-{
-    tt_process_lock(&users_lock);
-    user->next = context->users;
-    context->users = user;
-    tt_process_unlock(&users_lock);
-}
-
-void tt_context_unlist_user(struct tt_context *context, const struct tt_context_user *user)
-{
-    tt_process_lock(&users_lock);
-    struct tt_context_user **at = &context->users;
-    while (*at && *at != user) at = &(*at)->next;
-    if (*at) *at = user->next;
-    tt_process_unlock(&users_lock);
-}
-
-static bool any_has_work(const struct tt_context *context)
-{
-    tt_process_lock_shared(&users_lock);
-    const struct tt_context_user *user = context->users;
-    while (user && !user->has_work(user)) user = user->next;
-    tt_process_unlock(&users_lock);
-    return user;
-}
-
-void tt_context_begin_work(void)
-{
-    tt_process_lock_shared(&work_lock);
-}
-
-void tt_context_end_work(void)
-{
-    tt_process_unlock(&work_lock);
-}
-
-bool tt_context_let_go(struct tt_context *context)
-{
-    CUstreamCaptureMode mode;
-    if (!has_foreign(context)) return true;
-    if (!tt_process_try_lock(&work_lock)) return false;
-    const bool may_wait = !any_has_work(context) && !tt_context_enter_aside(context, &mode);
-    if (may_wait) {
-        release(context, FOREIGN);
-        tt_context_leave_aside(context, mode);
-    }
-    tt_process_unlock(&work_lock);
-    return may_wait;
-}
-
 /* In the context. */
 static tt_status open_shared(struct tt_context *context, const uint8_t handle[TT_CONTEXT_HANDLE],
-                             bool may_wait, void **memory)
+                             void **memory)
 {
     CUipcMemHandle theirs;
     CUdeviceptr opened = 0;
     memcpy(&theirs, handle, sizeof theirs);
     const unsigned flags = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS;
-    CUresult result = context->cu->IpcOpenMemHandle(&opened, theirs, flags);
-    if (result == CUDA_ERROR_ALREADY_MAPPED) { /* it was closed, and the driver still has it */
-        if (!may_wait) return TT_IN_PROGRESS;
-        tt_context_let_go(context);
-        result = context->cu->IpcOpenMemHandle(&opened, theirs, flags);
-    }
+    const CUresult result = context->cu->IpcOpenMemHandle(&opened, theirs, flags);
+    /* It was closed, and the driver still has it. */
+    if (result == CUDA_ERROR_ALREADY_MAPPED) return TT_IN_PROGRESS;
     if (result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)
         return tt_fail(
             TT_ERR_USAGE,
@@ -462,9 +423,8 @@ static tt_status open_shared(struct tt_context *context, const uint8_t handle[TT
     return TT_OK;
 }
 
-tt_status tt_context_open_shared(struct tt_context *context,
-                                 const uint8_t handle[TT_CONTEXT_HANDLE], bool may_wait,
-                                 void **memory)
+tt_status tt_context_try_open(struct tt_context *context, const uint8_t handle[TT_CONTEXT_HANDLE],
+                              void **memory)
 {
     struct tt_held *held = calloc(1, sizeof *held);
     if (!held)
@@ -473,7 +433,7 @@ tt_status tt_context_open_shared(struct tt_context *context,
     CUstreamCaptureMode mode;
     tt_status status = tt_context_enter_aside(context, &mode);
     if (!status) {
-        status = open_shared(context, handle, may_wait, &held->memory);
+        status = open_shared(context, handle, &held->memory);
         tt_context_leave_aside(context, mode);
     }
     if (status) {

@@ -247,11 +247,23 @@ int tt_driver_connections(void)
     return 0;
 }
 
-void tt_context_begin_work(void) {}
+void tt_context_begin_work(struct tt_context *context)
+{
+    (void)context;
+}
 
-void tt_context_end_work(void) {}
+void tt_context_end_work(struct tt_context *context)
+{
+    (void)context;
+}
 
 bool tt_context_let_go(struct tt_context *context)
+{
+    (void)context;
+    return true;
+}
+
+bool tt_context_let_go_aside(struct tt_context *context)
 {
     (void)context;
     return true;

@@ -33,6 +33,9 @@ for setting in auto 1; do
     TUTTI_DEVICE_IN_PLACE=$setting TUTTI_ALGORITHM=all_gather:ring run "memory that waiting kernels keep open ($setting)" 3 "$PROGRAM" 3 late
     [ "$setting" = auto ] || grep -q "rank 0: communicator world: rank [12] (.*) still has the 2097152 bytes at 0x.* open" <<<"$output" ||
         fail "the error does not name who has the memory open: $output"
+    TUTTI_DEVICE_IN_PLACE=$setting run "memory that is freed while a call sends from it ($setting)" 3 "$PROGRAM" 3 early
+    [ "$setting" = auto ] || grep -q "rank 0: .*rank [12] (.*) still has .* open, because calls of this rank that send from them have not ended" <<<"$output" ||
+        fail "the error does not say that calls send from the memory: $output"
 done
 for what in gone aborted; do
     TUTTI_ALGORITHM=all_gather:ring start aa 2 $what

@@ -10,8 +10,9 @@
  * memory, on a stream that goes on only when they are issued: nothing in them waits for the GPU.
  * `closed`: memory goes back to the driver only when the peers have closed it, and a deregistration
  * waits for them. `late`: they cannot close it, because their kernels wait for rank 0: that ends
- * the wait with an error, and no other call waits. `gone`: rank 1 stands still, and is killed;
- * `aborted`: it aborts: rank 0 does not wait for it. */
+ * the wait with an error, and no other call waits. `early`: rank 0 frees what it sends from, or
+ * deregisters it, before the others have made their call: they read it all the same. `gone`: rank 1
+ * stands still, and is killed; `aborted`: it aborts: rank 0 does not wait for it. */
 #include <cuda.h>
 #include <dlfcn.h>
 #include <pthread.h>
@@ -429,6 +430,103 @@ static int be_late(const struct gpu_rank *rank)
     return status;
 }
 
+/* Rank 0's words go to all, or to rank 1, out of its memory. */
+static tuttiResult_t give(const struct gpu_rank *rank, char *memory, char *out, bool sends,
+                          tuttiStream_t stream)
+{
+    char *at = rank->rank ? out : memory;
+    if (!sends) return tuttiBroadcast(at, at, COUNT, tuttiUint32, 0, rank->comm, stream);
+    if (rank->rank > 1) return tuttiSuccess;
+    return rank->rank ? tuttiRecv(out, COUNT, tuttiUint32, 0, rank->comm, stream)
+                      : tuttiSend(memory, COUNT, tuttiUint32, 1, rank->comm, stream);
+}
+
+static int check_given(const struct gpu_rank *rank, char *out, int turn)
+{
+    int nwrong = 0;
+    gpu_read(rank->gpu, data, out, COUNT * sizeof *data);
+    for (int i = 0; i < COUNT; i++) nwrong += data[i] != value_of(0, turn, i);
+    if (nwrong) fprintf(stderr, "turn %d: %d words are wrong\n", turn, nwrong);
+    return nwrong ? 1 : 0;
+}
+
+/* Of rank 0, whose call the others have yet to make: they have time to close the memory, and must
+ * not. */
+static int free_early(const struct gpu_rank *rank, const struct sent *sent)
+{
+    if (!sent->handle && tuttiMemFree(sent->memory)) return fail(NULL, "free");
+    if (sent->handle) {
+        const tuttiResult_t result = tuttiCommDeregister(rank->comm, sent->handle);
+        if (result != (opens_registered() ? tuttiTimeout : tuttiSuccess))
+            return complain(rank, "deregistered what a call sends from, or not what none does");
+        if (result) printf("rank 0: %s\n", tuttiGetLastError(rank->comm));
+        if (!result) return 0;
+    }
+    for (int i = 0; i < 200; i++) usleep(PAUSE_US);
+    return any_peer_maps(rank, sent->file) ? 0 : complain(rank, "a call sends what nobody has");
+}
+
+static int give_early(const struct gpu_rank *rank, void *cuda, char *out, bool sends,
+                      bool registers)
+{
+    const struct sent sent = send_from(rank, registers);
+    tuttiStream_t stream;
+    int status = 0;
+    if (tuttiStreamFromDevice(&stream, rank->gpu, cuda)) return fail(NULL, "stream");
+    for (int turn = 0; turn < 4; turn++) {
+        if (!rank->rank) write_words(rank, sent.memory, turn);
+        if (tuttiBarrier(host, NULL)) return fail(host, "barrier");
+        const bool is_early = turn == 3;
+        if ((!rank->rank || !is_early) && give(rank, sent.memory, out, sends, stream))
+            return fail(rank->comm, "call");
+        if (is_early && !rank->rank) status = free_early(rank, &sent);
+        if (tuttiBarrier(host, NULL)) return fail(host, "barrier");
+        if (is_early && rank->rank && give(rank, sent.memory, out, sends, stream))
+            return fail(rank->comm, "late call");
+        if (tuttiStreamSynchronize(stream)) return fail(rank->comm, "stream");
+        if (rank->rank && (!sends || rank->rank == 1)) status = check_given(rank, out, turn);
+        if (status) return status;
+    }
+    if (tuttiBarrier(host, NULL)) return fail(host, "barrier");
+    if (!rank->rank && !registers) status = await_free(rank, &sent);
+    if (!rank->rank && registers && opens_registered()) status = deregister(rank, &sent);
+    if (tuttiStreamDestroy(stream) || tuttiBarrier(host, NULL)) return fail(host, "barrier");
+    return status;
+}
+
+/* A call that fails sends nothing any more: the memory goes back though nobody has read it. The
+ * communicator is lost: the last thing that a rank does. */
+static int fail_early(const struct gpu_rank *rank, void *cuda, char *out)
+{
+    const struct sent sent = send_from(rank, false);
+    tuttiStream_t stream;
+    int status = 0;
+    if (tuttiStreamFromDevice(&stream, rank->gpu, cuda)) return fail(NULL, "stream");
+    for (int turn = 0; turn < 3; turn++)
+        if (give(rank, sent.memory, out, true, NULL)) return fail(rank->comm, "call");
+    if (tuttiCommSetTimeout(rank->comm, 300)) return fail(rank->comm, "timeout");
+    if (tuttiBarrier(host, NULL)) return fail(host, "barrier");
+    if (!rank->rank) {
+        if (give(rank, sent.memory, out, true, stream)) return fail(rank->comm, "call");
+        if (tuttiMemFree(sent.memory)) return fail(NULL, "free");
+        status = await_free(rank, &sent);
+        if (tuttiStreamSynchronize(stream) == tuttiSuccess)
+            status = complain(rank, "a call that nobody answers has ended well");
+    }
+    if (tuttiBarrier(host, NULL)) return fail(host, "barrier");
+    fflush(stdout);
+    _exit(status);
+}
+
+static int be_early(const struct gpu_rank *rank)
+{
+    void *cuda = gpu_stream(rank->gpu);
+    char *out = allocate(rank, MEMORY);
+    int status = 0;
+    for (int i = 0; i < 4 && !status; i++) status = give_early(rank, cuda, out, i % 2, i / 2);
+    return status ? status : fail_early(rank, cuda, out);
+}
+
 static void *kill_later(void *pid)
 {
     for (int i = 0; i < 200; i++) usleep(PAUSE_US);
@@ -484,6 +582,7 @@ int main(int argc, char **argv)
     if (tuttiAllGather(&pid, pids, 1, tuttiInt32, host, NULL)) return fail(host, "pids");
     if (!strcmp(argv[2], "closed")) status = close_all(&rank);
     if (!strcmp(argv[2], "late")) status = be_late(&rank);
+    if (!strcmp(argv[2], "early")) status = be_early(&rank);
     if (!strcmp(argv[2], "gone")) status = lose_peer(&rank, false);
     if (!strcmp(argv[2], "aborted")) status = lose_peer(&rank, true);
     if (!strcmp(argv[2], "traffic")) status = measure(&rank);

@@ -210,7 +210,7 @@ static void add_peer(struct filling *to, const struct tt_comm_core *comm,
             .nbytes = call->nbytes,
             .nparts = tt_fabric_is_relayed(comm->fabric, peer) ? 1 : parts_of(comm, call->nbytes),
             .opened = outgoing && to->table && exchange->number
-                          ? tt_ranges_opened(comm, call->data, call->nbytes, peer)
+                          ? tt_ranges_opened(comm, call->data, call->nbytes, exchange->number, peer)
                           : TT_NOT_OPENED};
         if (peer == comm->rank) {
             while (exchange->calls[s].peer != peer || !exchange->calls[s].sends) s++;

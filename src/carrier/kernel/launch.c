@@ -318,11 +318,11 @@ static tt_status launch(const struct tt_comm_core *leader, const struct tt_devic
     TT_TRY(follow_last(leader));
     TT_TRY(copy_programs(leader));
     TT_TRY(tt_share_begin(place->share, stream_of(leader)));
-    tt_context_begin_work();
+    tt_context_begin_work(leader->context);
     tt_status status = tt_device_launch(leader->kernel->device, stream_of(leader), batch);
     /* Before the end of its turn: an order that begins then comes after what was recorded. */
     if (!status) status = record_last(leader);
-    tt_context_end_work();
+    tt_context_end_work(leader->context);
     const tt_status ended = tt_share_end(place, stream_of(leader));
     return status ? status : ended;
 }

@@ -1,6 +1,7 @@
-/* Offers memory of the rank's GPU to its peers, and makes the rows of calls. The watch's thread of
- * the GPU (carrier/gpu_watch.h) closes what peers have taken back, and ends ranges that all peers
- * have closed: in the driver it may wait for kernels, and nobody who issues a call waits for it. */
+/* Which memory of the rank's GPU its peers are offered, and the rows of calls. The watch's thread
+ * of the GPU (carrier/gpu_watch.h) closes what peers have taken back, and ends ranges that all
+ * peers have closed: in the driver it may wait for kernels, and nobody who issues a call waits for
+ * it. */
 #include "carrier/kernel/ranges.h"
 
 #include <stdlib.h>
@@ -27,122 +28,7 @@ static struct tt_ranges *ranges_of(const struct tt_comm_core *comm)
     return comm->kernel->ranges;
 }
 
-void tt_ranges_watch_locked(struct tt_ranges *ranges)
-{
-    struct tt_gpu_watch *watch = ranges->comm->kernel->life.watch;
-    if (!ranges->has_others) return;
-    if (ranges->is_watched)
-        tt_gpu_watch_tell(watch, &ranges->task);
-    else
-        tt_gpu_watch_begin_task(watch, &ranges->task);
-    ranges->is_watched = true;
-}
-
 /* ---- Ranges of this rank -------------------------------------------------------------------- */
-
-static struct tt_range_offer *offer_of(const struct tt_ranges *ranges, int place)
-{
-    const struct tt_fabric *fabric = ranges->comm->fabric;
-    return tt_segment_offer(fabric->segment, fabric->local, place);
-}
-
-static int free_place(const struct tt_ranges *ranges)
-{
-    for (int i = 0; i < TT_MOST_RANGES; i++)
-        if (!ranges->is_taken[i]) return i;
-    return -1;
-}
-
-static void put_offer(struct tt_ranges *ranges, const struct tt_own_range *range,
-                      const uint8_t handle[TT_CONTEXT_HANDLE])
-{
-    struct tt_range_offer *offer = offer_of(ranges, range->place);
-    uint64_t words[TT_RANGE_HANDLE];
-    memcpy(words, handle, sizeof words);
-    atomic_store_explicit(&offer->base, (uint64_t)(uintptr_t)range->base, memory_order_relaxed);
-    const bool may_open = range->lent || ranges->opens_all;
-    atomic_store_explicit(&offer->nbytes, may_open ? range->nbytes : 0, memory_order_relaxed);
-    for (int i = 0; i < TT_RANGE_HANDLE; i++)
-        atomic_store_explicit(&offer->handle[i], words[i], memory_order_relaxed);
-    /* acquire: tt_opened_look_locked */
-    atomic_store_explicit(&offer->seq, range->seq, memory_order_release);
-    tt_ranges_tell_change(ranges);
-}
-
-static const char *why_refused(const struct tt_ranges *ranges, const struct tt_pointer *found)
-{
-    if (!found->has_handle)
-        return "the driver has no IPC handle of it, as of memory of pools and virtual memory";
-    return free_place(ranges) < 0 ? "the rank offers as much memory as it can" : tt_last_error();
-}
-
-/* NULL: it cannot be offered. */
-static struct tt_own_range *add_locked(struct tt_ranges *ranges, const struct tt_pointer *found)
-{
-    const size_t nranks = (size_t)ranges->comm->nranks;
-    const int place = free_place(ranges);
-    uint8_t handle[TT_CONTEXT_HANDLE];
-    if (place < 0 || !found->has_handle) return NULL;
-    struct tt_own_range *range = calloc(1, sizeof *range + nranks * sizeof range->opened[0]);
-    if (!range) {
-        tt_ignore(tt_fail(TT_ERR_SYSTEM, "out of memory for a range"));
-        return NULL;
-    }
-    if (tt_context_share(ranges->comm->context, found->base, handle)) {
-        free(range);
-        return NULL;
-    }
-    *range = (struct tt_own_range){.next = ranges->own,
-                                   .base = found->base,
-                                   .nbytes = found->nbytes,
-                                   .allocation = found->allocation,
-                                   .seq = ++ranges->nmade,
-                                   .place = place};
-    for (size_t r = 0; r < nranks; r++) range->opened[r] = TT_NOT_OPENED;
-    if (ranges->has_others) range->lent = tt_driver_lend(found->base);
-    ranges->own = range;
-    ranges->is_taken[place] = true;
-    atomic_fetch_add_explicit(&ranges->nown, 1, memory_order_relaxed);
-    put_offer(ranges, range, handle);
-    tt_ranges_watch_locked(ranges);
-    return range;
-}
-
-/* Takes the offer back. */
-static void drop_locked(struct tt_ranges *ranges, struct tt_own_range *range)
-{
-    struct tt_own_range **at = &ranges->own;
-    while (*at != range) at = &(*at)->next;
-    *at = range->next;
-    atomic_fetch_sub_explicit(&ranges->nown, 1, memory_order_relaxed);
-    range->is_gone = true;
-    range->next = ranges->gone;
-    ranges->gone = range;
-    /* Before the looks of tt_range_reader; answer() in opened.c has them the other way round. */
-    atomic_store_explicit(&offer_of(ranges, range->place)->seq, 0, memory_order_seq_cst);
-    tt_ranges_tell_change(ranges);
-}
-
-/* No other process has it any more. */
-static void end_locked(struct tt_ranges *ranges, struct tt_own_range *range)
-{
-    struct tt_own_range **at = &ranges->gone;
-    while (*at != range) at = &(*at)->next;
-    *at = range->next;
-    ranges->is_taken[range->place] = false;
-    ranges->refused_at = 0;
-    ranges->gives = ranges->gives || range->lent;
-    tt_driver_take_back(range->lent);
-    free(range);
-}
-
-static void end_gone_locked(struct tt_ranges *ranges)
-{
-    for (struct tt_own_range *range = ranges->gone, *next; range; range = next) {
-        next = range->next;
-        if (!range->is_awaited && tt_range_reader(ranges, range) < 0) end_locked(ranges, range);
-    }
-}
 
 /* That holds the memory; NULL: none. */
 static struct tt_own_range *find_locked(const struct tt_ranges *ranges, const void *memory,
@@ -169,17 +55,26 @@ static void drop_freed_locked(struct tt_ranges *ranges)
 {
     for (struct tt_own_range *range = ranges->own, *next; range; range = next) {
         next = range->next;
-        if (!range->nregistered && !is_allocated_here(range)) drop_locked(ranges, range);
+        if (!range->nregistered && !is_allocated_here(range)) tt_offered_drop_locked(ranges, range);
     }
 }
 
 /* ---- Registrations -------------------------------------------------------------------------- */
 
+static const char *why_refused(const struct tt_ranges *ranges, const struct tt_pointer *found)
+{
+    if (!found->has_handle)
+        return "the driver has no IPC handle of it, as of memory of pools and virtual memory";
+    return !tt_offered_has_room_locked(ranges) ? "the rank offers as much memory as it can"
+                                               : tt_last_error();
+}
+
 static struct tt_own_range *register_locked(struct tt_ranges *ranges,
                                             const struct tt_pointer *found)
 {
     struct tt_own_range *range = find_locked(ranges, found->base, 1);
-    if (!range || range->allocation != found->allocation) range = add_locked(ranges, found);
+    if (!range || range->allocation != found->allocation)
+        range = tt_offered_add_locked(ranges, found);
     if (range) range->nregistered++;
     return range;
 }
@@ -202,18 +97,20 @@ void tt_ranges_register(struct tt_comm_core *comm, void *memory, size_t nbytes, 
     *handle = range;
 }
 
-/* A rank of another process that has the range open, which is gone; -1: none, and the range has
- * ended. */
-static int end_if_closed(struct tt_ranges *ranges, struct tt_own_range *range)
+/* As tt_offered_reader_locked has it; -1: the range has ended. *is_offered: calls still send from
+ * it. */
+static int end_if_closed(struct tt_ranges *ranges, struct tt_own_range *range, bool *is_offered)
 {
     pthread_mutex_lock(&ranges->lock);
-    const int rank = tt_range_reader(ranges, range);
-    if (rank < 0) end_locked(ranges, range);
+    const int rank = tt_offered_reader_locked(ranges, range);
+    *is_offered = range->is_offered;
+    if (rank < 0) tt_offered_end_locked(ranges, range);
     pthread_mutex_unlock(&ranges->lock);
     return rank;
 }
 
-static tt_status fail_open(struct tt_ranges *ranges, struct tt_own_range *range, int rank)
+static tt_status fail_open(struct tt_ranges *ranges, struct tt_own_range *range, int rank,
+                           bool is_offered)
 {
     const struct tt_comm_core *comm = ranges->comm;
     char name[128];
@@ -221,24 +118,30 @@ static tt_status fail_open(struct tt_ranges *ranges, struct tt_own_range *range,
     range->nregistered++;
     return tt_fail(
         TT_ERR_TIMEOUT,
-        "communicator %s: %s still has the %zu bytes at %p open, and can close them when "
-        "no kernel of the library is on its GPU: its kernels may wait for calls that "
-        "this rank has yet to make. The memory stays registered: make these calls, and "
-        "call tuttiCommDeregister once more before you free it",
-        comm->name, name, range->nbytes, (void *)range->base);
+        "communicator %s: %s still has the %zu bytes at %p open%s, and call tuttiCommDeregister "
+        "once more before you free it",
+        comm->name, name, range->nbytes, (void *)range->base,
+        is_offered ? ", because calls of this rank that send from them have not ended: they may "
+                     "wait for calls that other ranks have yet to make. The memory stays "
+                     "registered: wait for your calls"
+                   : ", and can close them when no kernel of the library is on its GPU: its "
+                     "kernels may wait for calls that this rank has yet to make. The memory stays "
+                     "registered: make these calls");
 }
 
-/* Other processes close the memory when their GPUs have no kernels of the library. */
+/* Other processes close the memory when the calls that send from it have ended, and their GPUs have
+ * no kernels of the library. */
 static tt_status await_closed(struct tt_ranges *ranges, struct tt_own_range *range)
 {
     const int64_t timeout_ms = tt_engine_timeout(&ranges->comm->engine);
     const bool is_short = timeout_ms > 0 && timeout_ms < CLOSE_MS;
     const int64_t deadline_ns = tt_deadline_ns(is_short ? timeout_ms : CLOSE_MS);
     struct tt_pause pause = {0};
+    bool is_offered;
     int rank;
-    while ((rank = end_if_closed(ranges, range)) >= 0) {
+    while ((rank = end_if_closed(ranges, range, &is_offered)) >= 0) {
         if (tt_expired(deadline_ns) || atomic_load(&ranges->comm->fabric->aborted))
-            return fail_open(ranges, range, rank);
+            return fail_open(ranges, range, rank, is_offered);
         tt_pause(&pause);
     }
     return TT_OK;
@@ -250,7 +153,8 @@ tt_status tt_ranges_deregister(struct tt_comm_core *comm, void *handle, bool wai
     struct tt_own_range *range = handle;
     pthread_mutex_lock(&ranges->lock);
     const bool is_last = !--range->nregistered;
-    if (is_last && !range->is_gone && !is_allocated_here(range)) drop_locked(ranges, range);
+    if (is_last && !range->is_gone && !is_allocated_here(range))
+        tt_offered_drop_locked(ranges, range);
     /* Lent memory stays until it is closed, whether or not it is freed. */
     const bool is_awaited = is_last && range->is_gone && !range->lent && waits;
     range->is_awaited = is_awaited;
@@ -265,11 +169,11 @@ static int64_t run(struct tt_gpu_task *task)
     struct tt_ranges *ranges = (struct tt_ranges *)task;
     pthread_mutex_lock(&ranges->lock);
     drop_freed_locked(ranges);
-    end_gone_locked(ranges);
+    tt_offered_end_gone_locked(ranges);
     const bool gives = ranges->gives, closes = tt_opened_close_locked(ranges, false);
     ranges->gives = false;
     pthread_mutex_unlock(&ranges->lock);
-    const bool done = (!gives && !closes) || tt_context_let_go(ranges->comm->context);
+    const bool done = (!gives && !closes) || tt_context_let_go_aside(ranges->comm->context);
     pthread_mutex_lock(&ranges->lock);
     if (closes && done) tt_opened_closed_locked(ranges);
     ranges->gives = ranges->gives || (gives && !done);
@@ -291,7 +195,7 @@ static tt_status prepare_locked(struct tt_ranges *ranges, const void *memory)
     if (!memory || (!ranges->own && !tt_driver_memory_changes())) return TT_OK;
     if (tt_driver_pointer(memory, &found) || found.kind != TT_POINTER_DEVICE) return TT_OK;
     for (struct tt_own_range *range; (range = find_locked(ranges, memory, 1));
-         drop_locked(ranges, range)) {
+         tt_offered_drop_locked(ranges, range)) {
         if (range->allocation == found.allocation) return TT_OK;
         if (range->nregistered)
             return tt_fail(TT_ERR_ARGUMENT,
@@ -302,7 +206,7 @@ static tt_status prepare_locked(struct tt_ranges *ranges, const void *memory)
     }
     const uint64_t now = tt_driver_memory_changes() + 1;
     if (ranges->refused_at == now || !tt_driver_find_memory(found.base, &nbytes)) return TT_OK;
-    ranges->refused_at = add_locked(ranges, &found) ? 0 : now;
+    ranges->refused_at = tt_offered_add_locked(ranges, &found) ? 0 : now;
     return TT_OK;
 }
 
@@ -312,7 +216,7 @@ static tt_status prepare_all_locked(const struct tt_pending_call *call)
     const uint64_t changes = tt_driver_memory_changes();
     if (ranges->memory_seen != changes) drop_freed_locked(ranges);
     ranges->memory_seen = changes;
-    if (!ranges->has_others) end_gone_locked(ranges);
+    if (!ranges->has_others) tt_offered_end_gone_locked(ranges);
     tt_opened_look_locked(ranges);
     if (!call->exchange) {
         TT_TRY(prepare_locked(ranges, call->call.input));
@@ -374,6 +278,7 @@ static tt_status row_locked(struct tt_ranges *ranges, struct tt_own_range *range
     TT_TRY(tt_device_ring_take(&on->ring, ranges->comm->context, on->life.report, nbytes, number,
                                &table));
     memcpy(table, range->opened, nbytes);
+    range->last = number;
     *row = table;
     return TT_OK;
 }
@@ -392,7 +297,7 @@ tt_status tt_ranges_row(const struct tt_comm_core *comm, const void *memory, siz
 }
 
 uint64_t tt_ranges_opened(const struct tt_comm_core *comm, const void *memory, size_t nbytes,
-                          int peer)
+                          uint64_t number, int peer)
 {
     struct tt_ranges *ranges = ranges_of(comm);
     uint64_t opened = TT_NOT_OPENED;
@@ -402,6 +307,7 @@ uint64_t tt_ranges_opened(const struct tt_comm_core *comm, const void *memory, s
     if (range && tt_ranges_is_peer(ranges, peer)) {
         update_locked(ranges, range);
         opened = range->opened[peer];
+        if (opened != TT_NOT_OPENED) range->last = number;
     }
     pthread_mutex_unlock(&ranges->lock);
     return opened;
@@ -433,11 +339,14 @@ static void end_task(struct tt_ranges *ranges)
     ranges->is_watched = false;
 }
 
-/* Whether no other process has memory of this rank open any more. */
-static bool are_closed(struct tt_ranges *ranges)
+/* Whether no other process has memory of this rank open any more. Where a kernel of this rank may
+ * still send from it, the offers stand, and the others close it when they leave. */
+static bool are_closed(struct tt_ranges *ranges, bool has_ended)
 {
-    while (ranges->own) drop_locked(ranges, ranges->own);
-    end_gone_locked(ranges);
+    while (ranges->own) tt_offered_drop_locked(ranges, ranges->own);
+    for (struct tt_own_range *range = ranges->gone; range && has_ended; range = range->next)
+        tt_offered_take_back_locked(ranges, range);
+    tt_offered_end_gone_locked(ranges);
     return !ranges->gone;
 }
 
@@ -453,7 +362,7 @@ void tt_ranges_leave(const struct tt_comm_core *comm, bool has_ended)
     for (struct tt_own_range *range = ranges->gone; range; range = range->next)
         range->is_awaited = false;
     const int64_t deadline_ns = tt_deadline_ns(LEAVE_MS);
-    while (!are_closed(ranges) && !tt_expired(deadline_ns)) tt_pause(&pause);
+    while (!are_closed(ranges, has_ended) && !tt_expired(deadline_ns)) tt_pause(&pause);
     if (ranges->gone)
         TT_WARN("communicator %s: rank %d leaves memory of its GPU that rank %d has open: free it "
                 "when that rank has left, too",

@@ -5,7 +5,9 @@
  *     offers a range      ----->  offer: seq, base, handle   ----->     opens it, once
  *     knows who reads it  <-----  answer: seq, address       <-----     says where it has it
  *     a call has a row for each of its buffers: what each reader adds to an address
- *     takes it back       ----->  offer: seq 0               ----->     closes it
+ *     the calls with rows
+ *     have ended: takes
+ *     it back             ----->  offer: seq 0               ----->     closes it
  *     may free it         <-----  answer: seq 0              <-----     has closed it
  *
  * A range is an allocation of the rank's GPU: one that is registered (tuttiCommRegister), or one of
@@ -37,9 +39,10 @@ void tt_ranges_destroy(struct tt_ranges *ranges, struct tt_context *context);
 
 /* Offers the allocation that holds this memory. *handle: NULL: it is not offered. */
 void tt_ranges_register(struct tt_comm_core *core, void *memory, size_t nbytes, void **handle);
-/* As struct tt_carried has it: waits until no other process has the memory open, but for dead and
- * aborted ranks, and memory of tuttiDeviceMemAlloc, which goes back to the driver later. Any
- * thread. TIMEOUT: one still has it after 5 s, or TUTTI_TIMEOUT_MS. */
+/* As struct tt_carried has it: waits until no call under way sends from the memory and no other
+ * process has it open, but for dead and aborted ranks, and memory of tuttiDeviceMemAlloc, which
+ * goes back to the driver later. Any thread. TIMEOUT: one still has it after 5 s, or
+ * TUTTI_TIMEOUT_MS. */
 TT_NODISCARD tt_status tt_ranges_deregister(struct tt_comm_core *core, void *handle, bool waits);
 
 /* Before a call is launched: opens what peers offer, and offers what the call uses of
@@ -51,6 +54,6 @@ TT_NODISCARD tt_status tt_ranges_row(const struct tt_comm_core *core, const void
                                      size_t nbytes, uint64_t number, const uint64_t **row);
 /* As the row has it for one peer; or TT_NOT_OPENED. */
 uint64_t tt_ranges_opened(const struct tt_comm_core *core, const void *memory, size_t nbytes,
-                          int peer);
+                          uint64_t number, int peer);
 
 #endif

@@ -1,4 +1,5 @@
-/* What ranges.c and opened.c share: a rank's ranges, and those of its peers that it has open. */
+/* What ranges.c, offered.c and opened.c share: a rank's ranges, and those of its peers that it has
+ * open. */
 #ifndef TT_CARRIER_KERNEL_RANGES_INTERNAL_H
 #define TT_CARRIER_KERNEL_RANGES_INTERNAL_H
 
@@ -9,6 +10,7 @@
 #include "carrier/kernel/kernel.h"
 #include "device/call.h"
 #include "driver/device_memory.h"
+#include "driver/driver.h"
 
 /* Of this rank. */
 struct tt_own_range {
@@ -20,7 +22,9 @@ struct tt_own_range {
     int place;                   /* on the board */
     int nregistered;             /* 0: of tuttiDeviceMemAlloc only */
     struct tt_lent_memory *lent; /* NULL: not of tuttiDeviceMemAlloc */
-    bool is_gone;                /* it is not offered any more: peers close it */
+    uint64_t last;               /* the last call that has a row of it; 0: none */
+    bool is_gone;                /* calls get no rows of it any more */
+    bool is_offered;             /* else peers close it */
     bool is_awaited;             /* by a thread that deregisters it, which frees it */
     uint64_t seen;               /* changes of the board when `opened` was made */
     int nopened;
@@ -97,7 +101,36 @@ static inline bool tt_ranges_is_other(const struct tt_ranges *ranges, int rank)
 }
 
 /* Runs the task, if other processes may have something open. */
-void tt_ranges_watch_locked(struct tt_ranges *ranges);
+static inline void tt_ranges_watch_locked(struct tt_ranges *ranges)
+{
+    struct tt_gpu_watch *watch = ranges->comm->kernel->life.watch;
+    if (!ranges->has_others) return;
+    if (ranges->is_watched)
+        tt_gpu_watch_tell(watch, &ranges->task);
+    else
+        tt_gpu_watch_begin_task(watch, &ranges->task);
+    ranges->is_watched = true;
+}
+
+/* ---- Memory of this rank: offered.c ---------------------------------------------------------- */
+
+/* Whether the rank can offer one more allocation. */
+bool tt_offered_has_room_locked(const struct tt_ranges *ranges);
+/* Offers it. NULL: it cannot be offered. */
+struct tt_own_range *tt_offered_add_locked(struct tt_ranges *ranges,
+                                           const struct tt_pointer *found);
+/* The range is gone: its offer is taken back now, or when the calls under way that have a row of it
+ * have ended. */
+void tt_offered_drop_locked(struct tt_ranges *ranges, struct tt_own_range *range);
+/* Takes the offer back, whatever calls there are. */
+void tt_offered_take_back_locked(struct tt_ranges *ranges, struct tt_own_range *range);
+/* Takes the offer of a range that is gone back, if it can. A rank of another process that has the
+ * range open; -1: none, and none will. */
+int tt_offered_reader_locked(struct tt_ranges *ranges, struct tt_own_range *range);
+/* The range is gone, and no other process has it any more. */
+void tt_offered_end_locked(struct tt_ranges *ranges, struct tt_own_range *range);
+/* All that are gone, as far as they can be, and nobody waits for them. */
+void tt_offered_end_gone_locked(struct tt_ranges *ranges);
 
 /* ---- Memory of peers: opened.c --------------------------------------------------------------- */
 
@@ -115,8 +148,8 @@ bool tt_opened_any_locked(const struct tt_ranges *ranges);
 /* Of a range of this rank: what a peer says of it. */
 struct tt_range_answer *tt_range_answer_at(const struct tt_ranges *ranges,
                                            const struct tt_own_range *range, int rank);
-/* A rank of another process that has the range open, after its offer was taken back; -1: none. A
- * rank that is dead or has aborted does not count. */
+/* A rank of another process that has the range open; -1: none, and none will if its offer was taken
+ * back. A rank that is dead or has aborted does not count. */
 int tt_range_reader(const struct tt_ranges *ranges, const struct tt_own_range *range);
 
 #endif

@@ -333,13 +333,14 @@ static void check_queued(const struct tt_pending_call *first, tt_status status)
 
 static void launch(struct tt_calls *calls)
 {
-    tt_context_begin_work();
     for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
-        call->comm->staged->number = call->bounce;
+        struct tt_staged_part *staged = call->comm->staged;
+        tt_context_begin_work(staged->context);
+        staged->number = call->bounce;
         if (call->is_awaited) tt_core_enter_call(call->comm);
         if (is_first(calls, call)) check_queued(call, copy_in(call));
+        tt_context_end_work(staged->context);
     }
-    tt_context_end_work();
 }
 
 /* The staging threads get the bounces, so that a stream that is full gets room. All that a stream

@@ -70,6 +70,16 @@ if [ -z "${CUDA_DEVICE_MAX_CONNECTIONS:-}" ]; then
     done
 fi
 
+# A short call takes few of the blocks of threads that it may have: each would send messages of its own, and each of these has a frame and a credit.
+if [ -z "${CUDA_DEVICE_MAX_CONNECTIONS:-}" ]; then
+    TUTTI_DEVICE_CHANNELS=16 PROGRAM=$LEAVER start ab bytes 8192
+    all_end "the messages of an all-reduce of 32 KiB"
+    for rank in 0 1; do
+        awk '/^messages/ { n = $2 } END { exit !(n > 0 && n <= 12) }' "$folder/$rank" ||
+            fail "rank $rank sends other than 1 to 12 messages: $(cat "$folder/$rank")"
+    done
+fi
+
 # A program that closes connections of the library: long before the deadline the call says so.
 for closer in 0 1; do
     leave ab close$closer

@@ -252,8 +252,8 @@ static double cost_of_bridges(const struct tt_model_part *part, const struct tt_
     const double wire = setting->net_mbit ? 8.0 / setting->net_mbit : 0; /* us a byte */
     const double through =
         (double)(traffic->sent > traffic->received ? traffic->sent : traffic->received);
-    const double longer = costs->at[TT_COST_NET_LINK].value -
-                          tt_gpu_costs[TT_GPU_SLOTS].at[TT_COST_LINK].value;
+    const double longer =
+        costs->at[TT_COST_NET_LINK].value - tt_gpu_costs[TT_GPU_SLOTS].at[TT_COST_LINK].value;
     return rounds * (double)traffic->depth * longer +
            nmessages * (double)traffic->messages * costs->at[TT_COST_NET_MESSAGE].value +
            load->block * fmax((double)traffic->by_rank * costs->at[TT_COST_NET_BYTE].value,
@@ -402,15 +402,16 @@ static double cost_of_all(const struct tt_model *model, const struct tt_setting 
         cost += cost_inside(part, setting, share);
         if (!part->between && !part->in_groups) continue;
         const struct load load = load_of(part, share, setting->slot_bytes);
-        cost += !part->between       ? cost_across(part, &load)
-                : is_bridged(setting) ? cost_of_bridges(part, setting, &load, rounds,
-                                                        rounds * copies * part->repeats)
-                                      : cost_between(part, setting, &load);
+        cost += !part->between ? cost_across(part, &load)
+                : is_bridged(setting)
+                    ? cost_of_bridges(part, setting, &load, rounds, rounds * copies * part->repeats)
+                    : cost_between(part, setting, &load);
     }
     return cost;
 }
 
-/* With so many copies as cost least: 1, 2, 4, ..., or all there are parts for. *copies: how many. */
+/* With so many copies as cost least: 1, 2, 4, ..., or all there are parts for. *copies: how many.
+ */
 static double cost_of_best(const struct tt_model *model, const struct tt_setting *setting,
                            size_t nbytes, int *copies)
 {

@@ -98,8 +98,8 @@ const struct tt_costs tt_gpu_costs[TT_GPU_NPROTOCOLS] = {
         }                                                                                          \
     }
 const struct tt_costs tt_bridge_costs[TT_NBRIDGE_WAYS] = {
-    [TT_BRIDGES_BY_TCP] = BRIDGE(2 * (1.6 + 0.13 + 3.4) + 5, 4 * (0.13 + 3.4),
-                                 2 / 17.5e3 + 1 / 5.4e3 + 1 / 8.6e3),
+    [TT_BRIDGES_BY_TCP] =
+        BRIDGE(2 * (1.6 + 0.13 + 3.4) + 5, 4 * (0.13 + 3.4), 2 / 17.5e3 + 1 / 5.4e3 + 1 / 8.6e3),
     [TT_BRIDGES_BY_RDMA] = BRIDGE(2 * (1.6 + 0.13 + 0.5) + 3, 4 * (0.13 + 0.5), 2 / 17.5e3),
     [TT_BRIDGES_OF_GPUS] =
         BRIDGE(2 * (1.6 + 0.13 + 2 * 0.5) + 3 + 2, 4 * (0.13 + 0.5) + 2 * 0.5, 1 / 46e3),

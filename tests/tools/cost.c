@@ -455,8 +455,7 @@ TEST(cost, the_library_knows_of_bridges_what_the_model_knows)
                                   ? 1 / (net->at[COST_BYTES_OUT].value * 1e3) +
                                         1 / (net->at[COST_BYTES_IN].value * 1e3)
                                   : 0;
-        const double byte =
-            net->direct ? 1 / (net->at[COST_BANDWIDTH].value * 1e3) : copy + system;
+        const double byte = net->direct ? 1 / (net->at[COST_BANDWIDTH].value * 1e3) : copy + system;
         const double hop = 2 * (value(COST_HOST_FLAG) + frame + bytes_frame) +
                            net->at[COST_LATENCY].value + net->at[COST_FLUSH].value;
         const double message = 4 * frame + 2 * bytes_frame;
@@ -469,7 +468,8 @@ TEST(cost, the_library_knows_of_bridges_what_the_model_knows)
     }
 }
 
-/* *least: of the algorithm that is fastest here, with all blocks or as many as the library takes. */
+/* *least: of the algorithm that is fastest here, with all blocks or as many as the library takes.
+ */
 static double chosen_between(const struct cost_link *net, const struct tt_hosts *hosts, int nblocks,
                              size_t nbytes, double *least)
 {

@@ -132,11 +132,7 @@ static const struct cost_link links[] = {
             [COST_BYTES_IN] = {"tcp_in", 8.6, "GB/s", COST_MEASURED,
                                "the system copies what a proxy takes, on loopback: 128 KiB take "
                                "30.0 us, less 4.1 for the copy and 3 frames"}}},
-    {.name = "rdma",
-     .hosts = true,
-     .each = true,
-     .way = TT_BRIDGES_BY_RDMA,
-     .at = {RDMA_DEVICE}},
+    {.name = "rdma", .hosts = true, .each = true, .way = TT_BRIDGES_BY_RDMA, .at = {RDMA_DEVICE}},
     {.name = "dmabuf",
      .hosts = true,
      .each = true,

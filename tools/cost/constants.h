@@ -68,11 +68,11 @@ enum cost_link_key {
 };
 
 struct cost_link {
-    const char *name; /* "nvlink4" */
-    bool hosts;       /* between hosts */
-    bool each;        /* between hosts: each GPU has a network device, else a host has one */
-    bool direct;      /* between hosts: devices read and write memory of GPUs */
-    bool shared;      /* no link: the ranks share one GPU */
+    const char *name;       /* "nvlink4" */
+    bool hosts;             /* between hosts */
+    bool each;              /* between hosts: each GPU has a network device, else a host has one */
+    bool direct;            /* between hosts: devices read and write memory of GPUs */
+    bool shared;            /* no link: the ranks share one GPU */
     enum tt_bridge_way way; /* between hosts: by whose constants the library chooses */
     struct cost_constant at[COST_NLINK_KEYS];
 };

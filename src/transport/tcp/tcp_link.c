@@ -292,13 +292,11 @@ static void init_link(struct tt_tcp_end *end, int channel, bool outgoing)
     const struct tt_tcp_room *room = end->room;
     struct tt_tcp_link *link = tt_tcp_link_at(end, outgoing, channel);
     const size_t slot_bytes = tt_room_slot_bytes(room->context, room->slot_bytes, channel);
-    *link = (struct tt_tcp_link){.link = {.ops = &tcp_link_ops,
-                                          .end = link,
-                                          .peer = end->peer,
-                                          .slot_bytes = slot_bytes},
-                                 .end = end,
-                                 .channel = channel,
-                                 .allowed = outgoing ? room->nslots : 0};
+    *link = (struct tt_tcp_link){
+        .link = {.ops = &tcp_link_ops, .end = link, .peer = end->peer, .slot_bytes = slot_bytes},
+        .end = end,
+        .channel = channel,
+        .allowed = outgoing ? room->nslots : 0};
 }
 
 tt_status tt_tcp_end_init(struct tt_tcp_end *end, struct tt_tcp_room *room, void *owner, int peer,

@@ -44,9 +44,10 @@
  *
  * The cost of an algorithm X/Y is the sum of the costs of its phases.
  *
- * Over bridges (of GPUs) it is the same with other constants: net_link stands for all of link, and
- * each copy has messages of its own, in all rounds of the whole algorithm. As many copies run as
- * cost least. Only TCP shares an interface between the ranks of a host.
+ * Over bridges (of GPUs) it is the same with other constants: net_link stands for all of link, a
+ * message has a credit, and each copy has messages of its own, in all rounds of the whole
+ * algorithm. As many copies run as cost least. Only TCP shares an interface between the ranks of a
+ * host.
  *
  * Where the ranks are groups of one host, the bytes that leave the busiest group cost besides.
  *
@@ -241,22 +242,26 @@ static bool is_bridged(const struct tt_setting *setting)
     return setting->on_device && setting->bridges != TT_NO_BRIDGES;
 }
 
-/* The additional cost of messages between hosts over bridges. nmessages: how often the part's
- * messages go, of all copies and rounds; rounds: of one copy. */
+/* The additional cost of messages between hosts over bridges. nruns: how often the part runs, in
+ * all copies and rounds; rounds: of one copy. Waves of messages follow one another. Of a wave the
+ * first message takes all of the way, and the others come behind it. Nobody awaits the credits of
+ * the last wave. */
 static double cost_of_bridges(const struct tt_model_part *part, const struct tt_setting *setting,
-                              const struct load *load, double rounds, double nmessages)
+                              const struct load *load, double rounds, double nruns)
 {
-    const struct tt_costs *costs = &tt_bridge_costs[setting->bridges];
+    const struct tt_cost *costs = tt_bridge_costs[setting->bridges].at;
     const struct tt_traffic *traffic = &part->traffic;
     const double shares = setting->bridges == TT_BRIDGES_BY_TCP ? part->at_once : 0;
     const double wire = setting->net_mbit ? 8.0 / setting->net_mbit : 0; /* us a byte */
     const double through =
         (double)(traffic->sent > traffic->received ? traffic->sent : traffic->received);
     const double longer =
-        costs->at[TT_COST_NET_LINK].value - tt_gpu_costs[TT_GPU_SLOTS].at[TT_COST_LINK].value;
-    return rounds * (double)traffic->depth * longer +
-           nmessages * (double)traffic->messages * costs->at[TT_COST_NET_MESSAGE].value +
-           load->block * fmax((double)traffic->by_rank * costs->at[TT_COST_NET_BYTE].value,
+        costs[TT_COST_NET_LINK].value - tt_gpu_costs[TT_GPU_SLOTS].at[TT_COST_LINK].value;
+    const double waves = rounds * fmax(1, (double)traffic->depth);
+    const double nmessages = nruns * (double)traffic->messages;
+    return waves * longer + fmax(0, nmessages - waves) * costs[TT_COST_NET_MESSAGE].value +
+           nmessages * (1 - 1 / waves) * costs[TT_COST_NET_CREDIT].value +
+           load->block * fmax((double)traffic->by_rank * costs[TT_COST_NET_BYTE].value,
                               shares * through * wire);
 }
 

@@ -24,6 +24,7 @@ enum tt_cost_key {
     TT_COST_NET_LINK,
     TT_COST_NET_MESSAGE,
     TT_COST_NET_BYTE,
+    TT_COST_NET_CREDIT,
     TT_NCOSTS
 };
 

@@ -458,11 +458,12 @@ TEST(cost, the_library_knows_of_bridges_what_the_model_knows)
         const double byte = net->direct ? 1 / (net->at[COST_BANDWIDTH].value * 1e3) : copy + system;
         const double hop = 2 * (value(COST_HOST_FLAG) + frame + bytes_frame) +
                            net->at[COST_LATENCY].value + net->at[COST_FLUSH].value;
-        const double message = 4 * frame + 2 * bytes_frame;
+        const double message = 2 * (frame + bytes_frame);
         CHECK_MESSAGE(fabs(of[TT_COST_NET_LINK].value - hop) <= 1e-9, "%s: %g us, not %g", links[l],
                       of[TT_COST_NET_LINK].value, hop);
         CHECK_MESSAGE(fabs(of[TT_COST_NET_MESSAGE].value - message) <= 1e-9, "%s: %g us, not %g",
                       links[l], of[TT_COST_NET_MESSAGE].value, message);
+        CHECK(fabs(of[TT_COST_NET_CREDIT].value - 2 * frame) <= 1e-9);
         CHECK_MESSAGE(fabs(of[TT_COST_NET_BYTE].value - byte) <= 1e-12, "%s: %g us, not %g",
                       links[l], of[TT_COST_NET_BYTE].value, byte);
     }

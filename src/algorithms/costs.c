@@ -156,7 +156,7 @@ void tt_costs_describe(const struct tt_costs *costs, const struct tt_costs *ship
     describe_table(costs, shipped, "", emit, arg);
     describe_table(&tt_gpu_costs[TT_GPU_SLOTS], NULL, "GPU slots ", emit, arg);
     describe_table(&tt_gpu_costs[TT_GPU_LINES], NULL, "GPU lines ", emit, arg);
-    describe_table(&tt_bridge_costs[TT_BRIDGES_BY_TCP], NULL, "GPU tcp   ", emit, arg);
-    describe_table(&tt_bridge_costs[TT_BRIDGES_BY_RDMA], NULL, "GPU rdma  ", emit, arg);
-    describe_table(&tt_bridge_costs[TT_BRIDGES_OF_GPUS], NULL, "GPU dmabuf", emit, arg);
+    describe_table(&tt_bridge_costs[TT_BRIDGES_BY_TCP], NULL, "GPU tcp ", emit, arg);
+    describe_table(&tt_bridge_costs[TT_BRIDGES_BY_RDMA], NULL, "GPU rdma ", emit, arg);
+    describe_table(&tt_bridge_costs[TT_BRIDGES_OF_GPUS], NULL, "GPU dmabuf ", emit, arg);
 }

@@ -89,7 +89,6 @@ TEST(wires, of_the_channel_of_bridges_have_room_for_the_head_of_a_frame)
             rx->ops->release(rx);
         }
     }
-    for (int r = 0; r < 2; r++) tt_wires_destroy(all.fabrics[r]->wires);
     together_close(&all);
 }
 

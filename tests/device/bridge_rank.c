@@ -10,6 +10,8 @@
  *          rank before the last one begins
  *   bytes  instead all reduce to all; each says how many bytes it sends to other hosts, and in how
  *          many messages; FILE: how many elements
+ *   otherX instead all reduce to all, rank 0 by algorithm X, and all of them must say so; FILE: how
+ *          many elements
  *   wrong  FILE: rank 0 makes a group that is none, between two messages to rank 1 of its host, and
  *          leaves; the others stay until it has made the FILE */
 #include <netinet/in.h>
@@ -93,6 +95,25 @@ static void count_sent(tuttiComm_t comm, int rank, int nranks, int count)
            (unsigned long long)direct, (unsigned long long)(after.messages - before.messages));
 }
 
+/* Rank 0 by another algorithm, which may have another number of blocks of threads. */
+static void disagree(tuttiComm_t comm, int rank, const char *other, int count)
+{
+    int *memory = (int *)gpu_memory(0, (size_t)count * sizeof *memory);
+    if (rank == 0 && tuttiCommSetAlgorithm(comm, tuttiCollAllReduce, other))
+        fail(comm, "the other algorithm");
+    if (tuttiAllReduce(memory, memory, (size_t)count, tuttiInt32, tuttiSum, comm, NULL) !=
+            tuttiInvalidUsage ||
+        !strstr(tuttiGetLastError(comm), "the ranks chose different algorithms"))
+        fail(comm, "ranks with different algorithms");
+}
+
+static int count_of(const char *text)
+{
+    const int count = text ? atoi(text) : SENT;
+    if (count < 1 || count > SENT) fail(NULL, "a number of elements");
+    return count;
+}
+
 static void make_file(const char *path)
 {
     FILE *file = fopen(path, "w");
@@ -168,10 +189,13 @@ int main(int argc, char **argv)
     config.device = 0;
     if (tuttiCommInitEnv(&comm, NULL, &config)) fail(NULL, "init");
     if (!strcmp(scene, "bytes")) {
-        const int count = path ? atoi(path) : SENT;
-        if (count < 1 || count > SENT) fail(NULL, "a number of elements");
-        count_sent(comm, rank, nranks, count);
+        count_sent(comm, rank, nranks, count_of(path));
         return tuttiCommDestroy(comm) ? 2 : 0;
+    }
+    if (!strncmp(scene, "other", strlen("other"))) {
+        disagree(comm, rank, scene + strlen("other"), count_of(path));
+        (void)tuttiCommDestroy(comm); /* says that it has failed */
+        return 0;
     }
     int *memory = (int *)gpu_memory(0, COUNT * sizeof(int));
     if (!strcmp(scene, "wrong")) {

@@ -80,6 +80,16 @@ if [ -z "${CUDA_DEVICE_MAX_CONNECTIONS:-}" ]; then
     done
 fi
 
+# Rank 0 takes another algorithm, with more or fewer blocks of threads than the others': by the model 512 KiB have 4 blocks by two_shot and 8 by
+# recursive_doubling, and short calls 2 by tree and 1 by two_shot. A block that waits for a channel of which the others know nothing ends too.
+if [ -z "${CUDA_DEVICE_MAX_CONNECTIONS:-}" ]; then
+    for pair in "two_shot recursive_doubling 131072" "recursive_doubling two_shot 131072" "two_shot tree 256" "tree two_shot 256"; do
+        read -r others own count <<<"$pair"
+        TUTTI_DEVICE_CHANNELS=16 TUTTI_TIMEOUT_MS=90000 TUTTI_ALGORITHM=all_reduce:$others PROGRAM=$LEAVER start abc "other$own" "$count"
+        all_end "rank 0 by $own, the others by $others, $count elements"
+    done
+fi
+
 # A program that closes connections of the library: long before the deadline the call says so.
 for closer in 0 1; do
     leave ab close$closer

@@ -80,7 +80,7 @@ if [ -z "${CUDA_DEVICE_MAX_CONNECTIONS:-}" ]; then
     done
 fi
 
-# Rank 0 takes another algorithm, with more or fewer blocks of threads than the others': by the model 512 KiB have 4 blocks by two_shot and 8 by
+# Rank 0 takes another algorithm, with more or fewer blocks of threads than the others': by the model 512 KiB have 2 blocks by two_shot and 4 by
 # recursive_doubling, and short calls 2 by tree and 1 by two_shot. A block that waits for a channel of which the others know nothing ends too.
 if [ -z "${CUDA_DEVICE_MAX_CONNECTIONS:-}" ]; then
     for pair in "two_shot recursive_doubling 131072" "recursive_doubling two_shot 131072" "two_shot tree 256" "tree two_shot 256"; do

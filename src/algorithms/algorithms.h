@@ -38,7 +38,9 @@ struct tt_setting {
     bool on_device;
     bool no_meetings; /* only algorithms without meetings */
     int nparts;
-    size_t line_bytes;            /* of the lines of one message; half of them are data */
+    enum tt_bridge_way bridges; /* other than NO_BRIDGES: constants of their own between hosts, and
+                                 * as few parts as are quickest */
+    size_t line_bytes;          /* of the lines of one message; half of them are data */
     const struct tt_costs *costs; /* constants of the host; NULL: the shipped ones. Borrowed */
 };
 
@@ -87,6 +89,23 @@ static inline const struct tt_algorithm *tt_choices_at(const struct tt_choices *
     const struct tt_choice *choice = choices->at;
     while (nbytes > choice->most) choice++;
     return choice->algorithm;
+}
+
+/* How many copies of the algorithm's program run side by side on GPUs, at most: at[i] for up to 2^i
+ * bytes. Over bridges each copy has messages of its own, and each message costs the proxies a frame
+ * and a credit, so short calls have fewer copies; else as many as there are parts for. The root has
+ * no influence. Plain data. */
+enum { TT_COPIES_SIZES = 48 };
+struct tt_copies {
+    uint8_t at[TT_COPIES_SIZES];
+};
+void tt_copies_make(struct tt_copies *copies, const struct tt_algorithm *algorithm,
+                    const struct tt_shape *shape, const struct tt_setting *setting);
+static inline int tt_copies_at(const struct tt_copies *copies, size_t nbytes)
+{
+    int i = 0;
+    while (i < TT_COPIES_SIZES - 1 && nbytes > (size_t)1 << i) i++;
+    return copies->at[i];
 }
 
 /* Parses TUTTI_ALGORITHM's grammar: "ring" (for every collective that has it), or

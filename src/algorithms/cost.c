@@ -44,6 +44,11 @@
  *
  * The cost of an algorithm X/Y is the sum of the costs of its phases.
  *
+ * Over bridges (of GPUs) it is the same with other constants: net_link stands for all of link, a
+ * message has a credit, and each copy has messages of its own, in all rounds of the whole
+ * algorithm. As many copies run as cost least. Only TCP shares an interface between the ranks of a
+ * host.
+ *
  * Where the ranks are groups of one host, the bytes that leave the busiest group cost besides.
  *
  * On GPUs the constants are others, one set for messages in slots and one for lines, and the set
@@ -231,6 +236,35 @@ static double cost_inside(const struct tt_model_part *part, const struct tt_sett
                 cost_with(part, setting, &tt_gpu_costs[TT_GPU_LINES], nbytes));
 }
 
+/* Whether messages to other hosts go over bridges. */
+static bool is_bridged(const struct tt_setting *setting)
+{
+    return setting->on_device && setting->bridges != TT_NO_BRIDGES;
+}
+
+/* The additional cost of messages between hosts over bridges. nruns: how often the part runs, in
+ * all copies and rounds; rounds: of one copy. Waves of messages follow one another. Of a wave the
+ * first message takes all of the way, and the others come behind it. Nobody awaits the credits of
+ * the last wave. */
+static double cost_of_bridges(const struct tt_model_part *part, const struct tt_setting *setting,
+                              const struct load *load, double rounds, double nruns)
+{
+    const struct tt_cost *costs = tt_bridge_costs[setting->bridges].at;
+    const struct tt_traffic *traffic = &part->traffic;
+    const double shares = setting->bridges == TT_BRIDGES_BY_TCP ? part->at_once : 0;
+    const double wire = setting->net_mbit ? 8.0 / setting->net_mbit : 0; /* us a byte */
+    const double through =
+        (double)(traffic->sent > traffic->received ? traffic->sent : traffic->received);
+    const double longer =
+        costs[TT_COST_NET_LINK].value - tt_gpu_costs[TT_GPU_SLOTS].at[TT_COST_LINK].value;
+    const double waves = rounds * fmax(1, (double)traffic->depth);
+    const double nmessages = nruns * (double)traffic->messages;
+    return waves * longer + fmax(0, nmessages - waves) * costs[TT_COST_NET_MESSAGE].value +
+           nmessages * (1 - 1 / waves) * costs[TT_COST_NET_CREDIT].value +
+           load->block * fmax((double)traffic->by_rank * costs[TT_COST_NET_BYTE].value,
+                              shares * through * wire);
+}
+
 /* The additional cost of messages between hosts. */
 static double cost_between(const struct tt_model_part *part, const struct tt_setting *setting,
                            const struct load *load)
@@ -352,19 +386,75 @@ struct tt_model tt_model_of(const struct tt_algorithm *algorithm, const struct t
     return model;
 }
 
-double tt_model_us(const struct tt_model *model, const struct tt_setting *setting, size_t nbytes)
+/* As many copies as there are parts for. */
+static int most_copies(const struct tt_model *model, const struct tt_setting *setting)
+{
+    const int n = model->whole.nchannels > 0 ? model->whole.nchannels : 1;
+    return setting->nparts > n ? setting->nparts / n : 1;
+}
+
+/* With all parts. */
+static double cost_of_all(const struct tt_model *model, const struct tt_setting *setting,
+                          size_t nbytes)
 {
     double cost = 0;
-    if (!rounds_of(&model->whole, (double)nbytes, model->room)) return INFINITY;
+    const size_t whole = rounds_of(&model->whole, (double)nbytes, model->room);
+    if (!whole) return INFINITY;
+    const double copies = most_copies(model, setting), rounds = ceil((double)whole / copies);
     for (int i = 0; i < model->number; i++) {
         const struct tt_model_part *part = &model->parts[i];
         const double share = part->share * (double)nbytes;
         cost += cost_inside(part, setting, share);
         if (!part->between && !part->in_groups) continue;
         const struct load load = load_of(part, share, setting->slot_bytes);
-        cost += part->between ? cost_between(part, setting, &load) : cost_across(part, &load);
+        cost += !part->between ? cost_across(part, &load)
+                : is_bridged(setting)
+                    ? cost_of_bridges(part, setting, &load, rounds, rounds * copies * part->repeats)
+                    : cost_between(part, setting, &load);
     }
     return cost;
+}
+
+/* With so many copies as cost least: 1, 2, 4, ..., or all there are parts for. *copies: how many.
+ */
+static double cost_of_best(const struct tt_model *model, const struct tt_setting *setting,
+                           size_t nbytes, int *copies)
+{
+    const int most = most_copies(model, setting);
+    struct tt_setting fewer = *setting;
+    double least = cost_of_all(model, setting, nbytes);
+    *copies = most;
+    for (int n = 1; is_bridged(setting) && n < most; n *= 2) {
+        fewer.nparts = n * (model->whole.nchannels > 0 ? model->whole.nchannels : 1);
+        const double cost = cost_of_all(model, &fewer, nbytes);
+        if (cost > least || (cost == least && n > *copies)) continue;
+        least = cost;
+        *copies = n;
+    }
+    return least;
+}
+
+double tt_model_us(const struct tt_model *model, const struct tt_setting *setting, size_t nbytes)
+{
+    int copies;
+    return cost_of_best(model, setting, nbytes, &copies);
+}
+
+int tt_model_copies(const struct tt_model *model, const struct tt_setting *setting, size_t nbytes)
+{
+    int copies;
+    (void)cost_of_best(model, setting, nbytes, &copies);
+    return copies;
+}
+
+void tt_copies_make(struct tt_copies *copies, const struct tt_algorithm *algorithm,
+                    const struct tt_shape *given, const struct tt_setting *setting)
+{
+    struct tt_shape shape = *given;
+    shape.root = 0;
+    const struct tt_model model = tt_model_of(algorithm, &shape, setting);
+    for (int i = 0; i < TT_COPIES_SIZES; i++)
+        copies->at[i] = (uint8_t)tt_model_copies(&model, setting, (size_t)1 << i);
 }
 
 void tt_costs_us(const struct tt_algorithm *algorithm, const struct tt_shape *shape,

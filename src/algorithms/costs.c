@@ -85,6 +85,30 @@ const struct tt_costs tt_gpu_costs[TT_GPU_NPROTOCOLS] = {
     }},
 };
 
+/* Between GPUs of two hosts: what their proxies and the network take, the sums of the constants of
+ * tutti-plan cost (tools/cost/constants.c), which say where each comes from. A test compares both.
+ * A message is one frame, and so is its credit: a proxy sends as many of each as it takes. */
+#define BRIDGE(hop, message, credit, byte)                                                         \
+    {                                                                                              \
+        {                                                                                          \
+            [TT_COST_NET_LINK] = {"net_link", hop, "from kernel to kernel: proxies and network"},  \
+            [TT_COST_NET_MESSAGE] = {"net_message", message,                                       \
+                                     "of a proxy: a message sent, and one taken"},                 \
+            [TT_COST_NET_CREDIT] = {"net_credit", credit,                                          \
+                                    "of a proxy: a credit sent, and one taken"},                   \
+            [TT_COST_NET_BYTE] = {"net_byte", byte, "of a proxy, or of its network device"},       \
+        }                                                                                          \
+    }
+const struct tt_costs tt_bridge_costs[TT_NBRIDGE_WAYS] = {
+    [TT_BRIDGES_BY_TCP] = BRIDGE(2 * (1.6 + 0.13 + 3.4) + 5, 2 * (0.13 + 3.4), 2 * (0.13 + 3.4),
+                                 2 / 17.5e3 + 1 / 5.4e3 + 1 / 8.6e3),
+    [TT_BRIDGES_BY_RDMA] =
+        BRIDGE(2 * (1.6 + 0.13 + 0.5) + 3, 2 * (0.13 + 0.5), 2 * (0.13 + 0.5), 2 / 17.5e3),
+    [TT_BRIDGES_OF_GPUS] = BRIDGE(2 * (1.6 + 0.13 + 2 * 0.5) + 3 + 2, 2 * (0.13 + 2 * 0.5),
+                                  2 * (0.13 + 0.5), 1 / 46e3),
+};
+#undef BRIDGE
+
 bool tt_gpu_takes_lines(size_t nbytes)
 {
     const struct tt_costs *slots = &tt_gpu_costs[TT_GPU_SLOTS],
@@ -132,4 +156,7 @@ void tt_costs_describe(const struct tt_costs *costs, const struct tt_costs *ship
     describe_table(costs, shipped, "", emit, arg);
     describe_table(&tt_gpu_costs[TT_GPU_SLOTS], NULL, "GPU slots ", emit, arg);
     describe_table(&tt_gpu_costs[TT_GPU_LINES], NULL, "GPU lines ", emit, arg);
+    describe_table(&tt_bridge_costs[TT_BRIDGES_BY_TCP], NULL, "GPU tcp ", emit, arg);
+    describe_table(&tt_bridge_costs[TT_BRIDGES_BY_RDMA], NULL, "GPU rdma ", emit, arg);
+    describe_table(&tt_bridge_costs[TT_BRIDGES_OF_GPUS], NULL, "GPU dmabuf ", emit, arg);
 }

@@ -24,6 +24,7 @@ enum tt_cost_key {
     TT_COST_NET_LINK,
     TT_COST_NET_MESSAGE,
     TT_COST_NET_BYTE,
+    TT_COST_NET_CREDIT,
     TT_NCOSTS
 };
 
@@ -37,8 +38,9 @@ struct tt_costs {
 };
 
 /* The constants of the host for a machine that nobody has measured, and those of GPUs
- * (enum tt_gpu_protocol), which no file replaces. */
-extern const struct tt_costs tt_shipped_costs, tt_gpu_costs[];
+ * (enum tt_gpu_protocol) and of their bridges to other hosts (enum tt_bridge_way), which no file
+ * replaces. */
+extern const struct tt_costs tt_shipped_costs, tt_gpu_costs[], tt_bridge_costs[];
 
 /* The shipped constants. fast_rep_movsb: for ranks whose CPUs all have tt_has_fast_rep_movsb. */
 struct tt_costs tt_costs_shipped(bool fast_rep_movsb);

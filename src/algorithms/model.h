@@ -41,6 +41,8 @@ struct tt_model tt_model_of(const struct tt_algorithm *algorithm, const struct t
 /* Predicted microseconds of a call with nbytes in all blocks together; INFINITY where it cannot
  * run. */
 double tt_model_us(const struct tt_model *model, const struct tt_setting *setting, size_t nbytes);
+/* The copies with which tt_model_us predicts that (struct tt_copies). */
+int tt_model_copies(const struct tt_model *model, const struct tt_setting *setting, size_t nbytes);
 
 /* An algorithm takes the place of one before it in the table, which is simpler, only where its cost
  * is below this part of the other's. */

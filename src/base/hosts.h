@@ -36,6 +36,16 @@ struct tt_hosts {
     bool one_host;     /* the "hosts" are groups of one host (tt_hosts_by_distance) */
 };
 
+/* How kernels of GPUs reach ranks of other hosts: by bridges, whose messages lie in memory of the
+ * host, or, OF_GPUS, in that of GPUs, where RDMA devices use it. */
+enum tt_bridge_way {
+    TT_NO_BRIDGES,
+    TT_BRIDGES_BY_TCP,
+    TT_BRIDGES_BY_RDMA,
+    TT_BRIDGES_OF_GPUS,
+    TT_NBRIDGE_WAYS
+};
+
 /* From every rank's host identity: equal means same host. TT_ERR_SYSTEM without memory. */
 TT_NODISCARD tt_status tt_hosts_create(const uint64_t *ids, int nranks, struct tt_hosts **hosts);
 /* Groups of one host that are far from one another: distances[a * nranks + b], of which the larger

@@ -32,6 +32,7 @@ enum { TT_COMM_NAME = 64, TT_BINDINGS_KEPT = 4 };
 struct tt_algorithm;
 struct tt_carrier;
 struct tt_context;
+struct tt_copies;
 struct tt_device_program;
 struct tt_group_exchange;
 struct tt_kernel_part;
@@ -105,9 +106,11 @@ struct tt_cached {
     const struct tt_algorithm *algorithm;
     const struct tt_carrier *carrier; /* whose call it was made for; unloads it */
     struct tt_loaded *loaded;
-    bool any_count;     /* its proof holds for every count */
-    _Atomic int nheld;  /* calls in open groups that will use it */
-    uint64_t last_turn; /* of the last call that uses it and did not go express */
+    bool any_count;           /* its proof holds for every count */
+    struct tt_copies *copies; /* of the program, by the bytes of a call, at most; owned. NULL: as
+                               * many as it is loaded for */
+    _Atomic int nheld;        /* calls in open groups that will use it */
+    uint64_t last_turn;       /* of the last call that uses it and did not go express */
     struct tt_bound bound[TT_BINDINGS_KEPT];
     int oldest; /* index of the binding that the next one takes the place of */
     struct tt_cached *next;
@@ -232,8 +235,9 @@ struct tt_carrier_limits {
     size_t slot_bytes, meet_bytes, line_bytes; /* line_bytes: 0: there are no lines */
     size_t slot_setting;                       /* the setting of slot_bytes */
     int nparts;                                /* parts that run side by side; 0: the fabric says */
-    bool of_gpus;     /* kernels move the data: other costs, longer pieces */
-    bool no_meetings; /* only programs without meetings */
+    enum tt_bridge_way bridges; /* how kernels reach other hosts, the same on every rank */
+    bool of_gpus;               /* kernels move the data: other costs, longer pieces */
+    bool no_meetings;           /* only programs without meetings */
     const struct tt_hosts
         *groups; /* the placement of ranks for these programs; NULL: the fabric's */
 };

@@ -39,6 +39,7 @@ static struct tt_setting setting_of(const struct tuttiComm *comm, const struct t
     setting.meet_bytes = limits.meet_bytes;
     setting.line_bytes = limits.line_bytes;
     setting.nparts = limits.nparts;
+    setting.bridges = limits.bridges;
     return setting;
 }
 
@@ -69,12 +70,25 @@ static tt_status check_meetings(const struct tuttiComm *comm, const struct tt_ca
         tt_collective_name(algorithm->collective), algorithm->name);
 }
 
+/* How many copies run over bridges; elsewhere nothing is kept. */
+static tt_status choose_copies(const struct tuttiComm *comm, const struct tt_algorithm *algorithm,
+                               const struct tt_shape *shape, struct tt_cached *cached)
+{
+    const struct tt_setting setting = setting_of(comm, cached->carrier);
+    if (!setting.bridges) return TT_OK;
+    cached->copies = malloc(sizeof *cached->copies);
+    if (!cached->copies) return tt_fail(TT_ERR_SYSTEM, "out of memory for a program");
+    tt_copies_make(cached->copies, algorithm, shape, &setting);
+    return TT_OK;
+}
+
 static tt_status load(tuttiComm_t comm, const struct tt_algorithm *algorithm,
                       const struct tt_shape *shape, struct tt_cached *cached)
 {
     struct tt_program *program;
     TT_TRY(check_meetings(comm, cached->carrier, algorithm));
     TT_TRY(tt_prove_first_use(algorithm, shape, 0, &cached->any_count));
+    TT_TRY(choose_copies(comm, algorithm, shape, cached));
     TT_TRY(tt_program_create(algorithm, shape, comm->core.rank, &program));
     return cached->carrier->load(&comm->core, program, &cached->loaded);
 }
@@ -104,6 +118,7 @@ static void forget(tuttiComm_t comm, struct tt_cached *cached)
     comm->ncached--;
     if (cached->carrier->unload) cached->carrier->unload(&comm->core, cached);
     tt_loaded_destroy(cached->loaded);
+    free(cached->copies);
     for (int i = 0; i < TT_BINDINGS_KEPT; i++) free(cached->bound[i].resolved);
     free(cached);
 }
@@ -147,6 +162,7 @@ static tt_status make(tuttiComm_t comm, const struct tt_algorithm *algorithm, in
     cached->carrier = carrier;
     const tt_status status = load(comm, algorithm, &shape, cached);
     if (status) {
+        free(cached->copies);
         free(cached);
         return status;
     }
@@ -169,16 +185,20 @@ static tt_status prove_count(const struct tuttiComm *comm, const struct tt_cache
 }
 
 /* A program that was proved for single counts only is not run on parts of other lengths. A small
- * call of `nbytes` is done express, as one copy (executor/express.h). */
+ * call of `nbytes` is done express, as one copy (executor/express.h). all_bytes: of all blocks
+ * together. */
 static struct tt_limits binding_limits(const struct tuttiComm *comm, const struct tt_cached *cached,
-                                       size_t nbytes)
+                                       size_t nbytes, size_t all_bytes)
 {
     const struct tt_carrier *carrier = cached->carrier;
     const struct tt_carrier_limits limits = limits_of(comm, carrier);
     const bool copies = cached->any_count && (limits.of_gpus || nbytes >= TT_EXPRESS_BYTES);
+    int most = copies ? cached->loaded->copies : 1;
+    if (cached->copies && tt_copies_at(cached->copies, all_bytes) < most)
+        most = tt_copies_at(cached->copies, all_bytes);
     return (struct tt_limits){.slot_bytes = limits.slot_bytes,
                               .meet_bytes = limits.meet_bytes,
-                              .copies = copies ? cached->loaded->copies : 1,
+                              .copies = most,
                               .slot_setting = limits.slot_setting,
                               .of_gpus = limits.of_gpus};
 }
@@ -187,7 +207,9 @@ tt_status tt_comm_bind_counts(tuttiComm_t comm, const struct tt_cached *cached,
                               const struct tt_counts *counts, size_t element,
                               struct tt_binding **out)
 {
-    const struct tt_limits limits = binding_limits(comm, cached, SIZE_MAX);
+    size_t total = 0;
+    for (int b = 0; b < cached->loaded->program->nblocks; b++) total += counts->counts[b];
+    const struct tt_limits limits = binding_limits(comm, cached, SIZE_MAX, total * element);
     return tt_program_bind_counts(cached->loaded->program, counts, element, &limits, out);
 }
 
@@ -212,7 +234,10 @@ static void resolve(const struct tuttiComm *comm, const struct tt_cached *cached
 tt_status tt_comm_bind(tuttiComm_t comm, struct tt_cached *cached, size_t count, size_t element,
                        struct tt_binding *out, const struct tt_step_table **resolved)
 {
-    const struct tt_limits limits = binding_limits(comm, cached, count * element);
+    const struct tt_program *program = cached->loaded->program;
+    const size_t nbytes = count * element;
+    const struct tt_limits limits = binding_limits(
+        comm, cached, nbytes, program->splits ? nbytes : nbytes * (size_t)program->nblocks);
     int i = 0;
     while (i < TT_BINDINGS_KEPT &&
            (cached->bound[i].binding.count != count || cached->bound[i].binding.element != element))
@@ -220,8 +245,7 @@ tt_status tt_comm_bind(tuttiComm_t comm, struct tt_cached *cached, size_t count,
     if (i == TT_BINDINGS_KEPT) {
         TT_TRY(prove_count(comm, cached, count));
         i = cached->oldest;
-        TT_TRY(tt_program_bind(cached->loaded->program, count, element, &limits,
-                               &cached->bound[i].binding));
+        TT_TRY(tt_program_bind(program, count, element, &limits, &cached->bound[i].binding));
         cached->bound[i].is_resolved = false;
         cached->oldest = (i + 1) % TT_BINDINGS_KEPT;
     }

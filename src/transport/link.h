@@ -43,6 +43,11 @@ enum {
     TT_MAX_CHANNELS = TT_MAX_COLLECTIVE_CHANNELS + 2
 };
 
+/* Of the channel for bridges a slot has so many bytes more than others between hosts: the head of a
+ * frame, so that a whole slot of a kernel is one frame where TUTTI_DEVICE_SLOT_BYTES is no more
+ * than TUTTI_SLOT_BYTES. */
+enum { TT_BRIDGE_HEAD_BYTES = TT_CACHE_LINE };
+
 /* Messages of at most this many bytes travel in the cache line of their flag. */
 enum { TT_INLINE_BYTES = 32 };
 

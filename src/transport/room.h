@@ -40,6 +40,14 @@ struct tt_room_context {
     _Atomic uint64_t *nmessages, *nbytes_copied, *nbytes_direct; /* one writer at a time */
 };
 
+/* Bytes of a slot of the channel's links between hosts; slot_bytes: of those of collectives. */
+static inline size_t tt_room_slot_bytes(const struct tt_room_context *context, size_t slot_bytes,
+                                        int channel)
+{
+    const bool of_bridges = context->nbridges && channel == context->nchannels - 2;
+    return slot_bytes + (of_bridges ? TT_BRIDGE_HEAD_BYTES : 0);
+}
+
 /* Adds to a counter that only the caller writes just now. */
 static inline void tt_count_more(_Atomic uint64_t *counter, uint64_t more)
 {

@@ -149,6 +149,9 @@ TT_NODISCARD tt_status tt_wires_copy_gpu(struct tt_wires *wires, bool to_gpu, vo
  * failure fails the fabric (through the events of room.h, naming peer, host, address, interface)
  * and is returned. */
 TT_NODISCARD tt_status tt_wires_progress(struct tt_wires *wires);
+/* Whether all ranks have a transport in common whose devices move the data: two ranks of different
+ * hosts then use that, if its devices reach one another. The same on every rank. */
+bool tt_wires_all_have_devices(const struct tt_wires *wires);
 /* Whether data of this host may go over sockets, so that the kernel needs a core to move it: not
  * where there is RDMA and all wires of this rank use it. Any thread. */
 bool tt_wires_by_sockets(const struct tt_wires *wires);

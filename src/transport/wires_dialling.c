@@ -111,11 +111,11 @@ static const struct tt_link_ops dialling_ops = {
 void tt_wire_handles_init(struct tt_wires *wires, int peer)
 {
     for (int c = 0; c < wires->up->nchannels; c++)
-        *tt_wires_rx(wires, peer, c) = *tt_wires_tx(wires, peer, c) =
-            (struct tt_link){.ops = &dialling_ops,
-                             .end = wires,
-                             .peer = peer,
-                             .slot_bytes = wires->config.slot_bytes};
+        *tt_wires_rx(wires, peer, c) = *tt_wires_tx(wires, peer, c) = (struct tt_link){
+            .ops = &dialling_ops,
+            .end = wires,
+            .peer = peer,
+            .slot_bytes = tt_room_slot_bytes(wires->up, wires->config.slot_bytes, c)};
 }
 
 static void settle(struct tt_link *handle, const struct tt_link *end)

@@ -253,6 +253,16 @@ void tt_wires_give_back(struct tt_wires *wires)
 
 /* ---- Memory of GPUs ------------------------------------------------------------------------- */
 
+bool tt_wires_all_have_devices(const struct tt_wires *wires)
+{
+    uint32_t common = UINT32_MAX;
+    bool is_there = false;
+    for (int r = 0; r < wires->up->nranks; r++) common &= wires->infos[r].rooms;
+    for (int i = 0; i < tt_ntransports; i++)
+        is_there |= common >> i & 1 && !tt_transports[i]->by_kernel;
+    return is_there;
+}
+
 /* The one whose devices can; -1: none. */
 static int transport_for_gpus(const struct tt_wires *wires)
 {

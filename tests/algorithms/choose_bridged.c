@@ -1,5 +1,6 @@
 /* The choice for GPUs of several hosts, whose kernels reach one another over bridges. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "algorithms/algorithms.h"
 #include "device/tables.h"
@@ -120,6 +121,80 @@ TEST(choose, on_gpus_of_several_hosts_large_data_crosses_the_network_as_between_
         CHECK_MESSAGE(off_host(algorithm, &shape) <= passes[n % 3] * (nhosts - 1) / nhosts + 1e-9,
                       "%s on %s: %s, %g of the data", tt_collective_name(collectives[n % 3]),
                       placements[n / 3], algorithm->name, off_host(algorithm, &shape));
+        tt_hosts_destroy(placed);
+    }
+}
+
+static struct tt_setting over(enum tt_bridge_way way, int nparts)
+{
+    return (struct tt_setting){.on_device = true,
+                               .nparts = nparts,
+                               .slot_bytes = 128 << 10,
+                               .net_mbit = 400000,
+                               .bridges = way};
+}
+
+/* Each copy has messages of its own, which cost the proxies frames. */
+static void check_copies(const struct tt_algorithm *algorithm, const struct tt_shape *given,
+                         const struct tt_setting *setting)
+{
+    struct tt_shape shape = *given;
+    struct tt_copies copies, of_last_root;
+    const int nchannels = tt_nchannels(algorithm, &shape);
+    const int most = setting->nparts > nchannels ? setting->nparts / nchannels : 1;
+    const char *name = algorithm->name;
+    tt_copies_make(&copies, algorithm, &shape, setting);
+    for (int i = 0; i < TT_COPIES_SIZES; i++)
+        CHECK_MESSAGE(copies.at[i] >= 1 && copies.at[i] <= most, "%s: %d copies of %d for 2^%d",
+                      name, copies.at[i], most, i);
+    CHECK_MESSAGE(!setting->bridges || tt_copies_at(&copies, 8) == 1, "%s: %d copies", name,
+                  tt_copies_at(&copies, 8));
+    CHECK_MESSAGE(setting->bridges || tt_copies_at(&copies, 8) == most, "%s: %d copies", name,
+                  tt_copies_at(&copies, 8));
+    CHECK_MESSAGE(tt_copies_at(&copies, SIZE_MAX) == most, "%s: %d copies of %d of the most bytes",
+                  name, tt_copies_at(&copies, SIZE_MAX), most);
+    shape.root = shape.nranks - 1;
+    tt_copies_make(&of_last_root, algorithm, &shape, setting);
+    CHECK(!memcmp(&copies, &of_last_root, sizeof copies));
+}
+
+TEST(choose, over_bridges_short_calls_have_few_copies_and_long_ones_all)
+{
+    static const enum tt_collective collectives[] = {TT_ALL_REDUCE, TT_BROADCAST, TT_ALL_GATHER,
+                                                     TT_REDUCE_SCATTER, TT_ALL_TO_ALL};
+    static const int nparts[] = {2, 8, 32};
+    struct tt_hosts *placed = hosts_of("aaaabbbb");
+    for (int n = 0; n < 5 * TT_NBRIDGE_WAYS * 3; n++) {
+        const enum tt_collective collective = collectives[n % 5];
+        const struct tt_shape shape = {collective, placed->nranks, 0, placed};
+        const struct tt_setting setting =
+            over((enum tt_bridge_way)(n / 5 % TT_NBRIDGE_WAYS), nparts[n / 5 / TT_NBRIDGE_WAYS]);
+        const struct tt_algorithm *algorithm;
+        for (int a = 0; (algorithm = tt_algorithm_at(collective, a)) != NULL; a++)
+            if (!tt_refusal(algorithm, &shape) && !tt_meets(algorithm))
+                check_copies(algorithm, &shape, &setting);
+    }
+    tt_hosts_destroy(placed);
+}
+
+/* Whatever way the bridges have, and whatever number of blocks. */
+TEST(choose, over_bridges_there_is_something_that_kernels_run)
+{
+    const char *const placements[] = {"ab", "aabb", "aaaabbbb", "abbbcccc"};
+    struct tt_hosts *placed;
+    for (int n = 0; n < 4 * TT_NCOLLECTIVES * TT_NBRIDGE_WAYS; n++) {
+        const enum tt_collective collective = (enum tt_collective)(n / 4 % TT_NCOLLECTIVES);
+        placed = hosts_of(placements[n % 4]);
+        const struct tt_shape shape = {collective, placed->nranks, 0, placed};
+        for (int nparts = 2; nparts <= 32; nparts *= 4) {
+            const struct tt_setting setting =
+                over((enum tt_bridge_way)(n / 4 / TT_NCOLLECTIVES), nparts);
+            for (size_t nbytes = 8; nbytes <= (size_t)64 << 20; nbytes *= 64) {
+                const struct tt_algorithm *algorithm = tt_choose(&shape, &setting, nbytes);
+                REQUIRE(algorithm && !tt_meets(algorithm));
+                check_runs(algorithm, &shape);
+            }
+        }
         tt_hosts_destroy(placed);
     }
 }

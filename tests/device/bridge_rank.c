@@ -8,7 +8,10 @@
  *   closeR rank R closes its connections with other hosts before
  *   part   all reduce to the last rank instead; rank 0 does its part and ends by _exit before the
  *          rank before the last one begins
- *   bytes  instead all reduce to all; each says how many bytes it sends to other hosts
+ *   bytes  instead all reduce to all; each says how many bytes it sends to other hosts, and in how
+ *          many messages; FILE: how many elements
+ *   otherX instead all reduce to all, rank 0 by algorithm X, and all of them must say so; FILE: how
+ *          many elements
  *   wrong  FILE: rank 0 makes a group that is none, between two messages to rank 1 of its host, and
  *          leaves; the others stay until it has made the FILE */
 #include <netinet/in.h>
@@ -24,7 +27,7 @@
 
 enum {
     COUNT = 30000,
-    SENT = 1 << 17, /* elements of scene `bytes` */
+    SENT = 1 << 17, /* elements of scene `bytes`, at most */
     BEFORE_US = 200000,
     LATE_US = 1500000,
     MOST_LOOKS = 20000,
@@ -66,29 +69,49 @@ static void reduce(tuttiComm_t comm, int rank, int nranks, int *memory)
 }
 
 /* The second one: the first also binds the bridges. */
-static void count_sent(tuttiComm_t comm, int rank, int nranks)
+static void count_sent(tuttiComm_t comm, int rank, int nranks, int count)
 {
     static int data[SENT];
+    const size_t nbytes = (size_t)count * sizeof *data;
     tuttiCounters_t before, after;
     const char *algorithm;
-    int *memory = (int *)gpu_memory(0, sizeof data);
+    int *memory = (int *)gpu_memory(0, nbytes);
     for (int turn = 0; turn < 2; turn++) {
-        for (int i = 0; i < SENT; i++) data[i] = i + rank;
-        gpu_write(0, memory, data, sizeof data);
+        for (int i = 0; i < count; i++) data[i] = i + rank;
+        gpu_write(0, memory, data, nbytes);
         if (tuttiBarrier(comm, NULL) || tuttiCommCounters(comm, &before) ||
-            tuttiAllReduce(memory, memory, SENT, tuttiInt32, tuttiSum, comm, NULL) ||
+            tuttiAllReduce(memory, memory, (size_t)count, tuttiInt32, tuttiSum, comm, NULL) ||
             tuttiCommCounters(comm, &after) ||
-            tuttiCommGetAlgorithm(comm, tuttiCollAllReduce, sizeof data, &algorithm))
+            tuttiCommGetAlgorithm(comm, tuttiCollAllReduce, nbytes, &algorithm))
             fail(comm, "all_reduce");
-        gpu_read(0, data, memory, sizeof data);
-        for (int i = 0; i < SENT; i++)
+        gpu_read(0, data, memory, nbytes);
+        for (int i = 0; i < count; i++)
             if (data[i] != nranks * i + nranks * (nranks - 1) / 2) fail(NULL, "a wrong sum");
     }
     const uint64_t copied = after.bytesCopied - before.bytesCopied;
     const uint64_t direct = after.bytesDirect - before.bytesDirect;
-    printf("sent %llu of %zu by %s\ncopied %llu, direct %llu\n",
-           (unsigned long long)(copied + direct), sizeof data, algorithm,
-           (unsigned long long)copied, (unsigned long long)direct);
+    printf("sent %llu of %zu by %s\ncopied %llu, direct %llu\nmessages %llu\n",
+           (unsigned long long)(copied + direct), nbytes, algorithm, (unsigned long long)copied,
+           (unsigned long long)direct, (unsigned long long)(after.messages - before.messages));
+}
+
+/* Rank 0 by another algorithm, which may have another number of blocks of threads. */
+static void disagree(tuttiComm_t comm, int rank, const char *other, int count)
+{
+    int *memory = (int *)gpu_memory(0, (size_t)count * sizeof *memory);
+    if (rank == 0 && tuttiCommSetAlgorithm(comm, tuttiCollAllReduce, other))
+        fail(comm, "the other algorithm");
+    if (tuttiAllReduce(memory, memory, (size_t)count, tuttiInt32, tuttiSum, comm, NULL) !=
+            tuttiInvalidUsage ||
+        !strstr(tuttiGetLastError(comm), "the ranks chose different algorithms"))
+        fail(comm, "ranks with different algorithms");
+}
+
+static int count_of(const char *text)
+{
+    const int count = text ? atoi(text) : SENT;
+    if (count < 1 || count > SENT) fail(NULL, "a number of elements");
+    return count;
 }
 
 static void make_file(const char *path)
@@ -166,8 +189,13 @@ int main(int argc, char **argv)
     config.device = 0;
     if (tuttiCommInitEnv(&comm, NULL, &config)) fail(NULL, "init");
     if (!strcmp(scene, "bytes")) {
-        count_sent(comm, rank, nranks);
+        count_sent(comm, rank, nranks, count_of(path));
         return tuttiCommDestroy(comm) ? 2 : 0;
+    }
+    if (!strncmp(scene, "other", strlen("other"))) {
+        disagree(comm, rank, scene + strlen("other"), count_of(path));
+        (void)tuttiCommDestroy(comm); /* says that it has failed */
+        return 0;
     }
     int *memory = (int *)gpu_memory(0, COUNT * sizeof(int));
     if (!strcmp(scene, "wrong")) {

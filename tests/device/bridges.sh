@@ -70,6 +70,26 @@ if [ -z "${CUDA_DEVICE_MAX_CONNECTIONS:-}" ]; then
     done
 fi
 
+# A short call takes few of the blocks of threads that it may have: each would send messages of its own, and each of these has a frame and a credit.
+if [ -z "${CUDA_DEVICE_MAX_CONNECTIONS:-}" ]; then
+    TUTTI_DEVICE_CHANNELS=16 PROGRAM=$LEAVER start ab bytes 8192
+    all_end "the messages of an all-reduce of 32 KiB"
+    for rank in 0 1; do
+        awk '/^messages/ { n = $2 } END { exit !(n > 0 && n <= 12) }' "$folder/$rank" ||
+            fail "rank $rank sends other than 1 to 12 messages: $(cat "$folder/$rank")"
+    done
+fi
+
+# Rank 0 takes another algorithm, with more or fewer blocks of threads than the others': by the model 512 KiB have 2 blocks by two_shot and 4 by
+# recursive_doubling, and short calls 2 by tree and 1 by two_shot. A block that waits for a channel of which the others know nothing ends too.
+if [ -z "${CUDA_DEVICE_MAX_CONNECTIONS:-}" ]; then
+    for pair in "two_shot recursive_doubling 131072" "recursive_doubling two_shot 131072" "two_shot tree 256" "tree two_shot 256"; do
+        read -r others own count <<<"$pair"
+        TUTTI_DEVICE_CHANNELS=16 TUTTI_TIMEOUT_MS=90000 TUTTI_ALGORITHM=all_reduce:$others PROGRAM=$LEAVER start abc "other$own" "$count"
+        all_end "rank 0 by $own, the others by $others, $count elements"
+    done
+fi
+
 # A program that closes connections of the library: long before the deadline the call says so.
 for closer in 0 1; do
     leave ab close$closer

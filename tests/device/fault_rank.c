@@ -157,6 +157,18 @@ static struct call call_of(const struct plan *plan, int number)
     return call;
 }
 
+/* Another algorithm for the call than all ranks would choose. */
+static void choose_other(const struct gpu_rank *rank, const struct call *call)
+{
+    const char *chosen, *other = "recursive_doubling";
+    if (tuttiCommGetAlgorithm(rank->comm, tuttiCollAllReduce, call->count * sizeof(float), &chosen))
+        says(rank, SAYS_WRONG, "algorithm: %s", tuttiGetLastError(rank->comm));
+    else if (!strcmp(chosen, other))
+        other = "ring";
+    if (tuttiCommSetAlgorithm(rank->comm, tuttiCollAllReduce, other))
+        says(rank, SAYS_WRONG, "algorithm: %s", tuttiGetLastError(rank->comm));
+}
+
 /* What the faulty rank calls instead. */
 static void spoil_call(const struct gpu_rank *rank, const struct plan *plan, struct call *call)
 {
@@ -165,9 +177,7 @@ static void spoil_call(const struct gpu_rank *rank, const struct plan *plan, str
     if (plan->fault == OTHER_OP) call->op = tuttiMax;
     if (plan->fault == OTHER_ROOT) call->root = (call->root + 1) % plan->nranks;
     if (plan->fault == OTHER_KIND) call->kind = tuttiCollReduceScatter;
-    if (plan->fault == OTHER_CHOICE &&
-        tuttiCommSetAlgorithm(rank->comm, tuttiCollAllReduce, "recursive_doubling"))
-        says(rank, SAYS_WRONG, "algorithm: %s", tuttiGetLastError(rank->comm));
+    if (plan->fault == OTHER_CHOICE) choose_other(rank, call);
 }
 
 static bool is_mismatch(enum fault fault)

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "algorithms/costs.h"
 #include "algorithms/h100.h"
 #include "base/hosts.h"
 #include "cost/staged.h"
@@ -10,6 +11,9 @@
 #include "shim.h"
 
 enum { KIB = 1024, MIB = 1 << 20, THREADS = 512 };
+
+/* Of the least time here, what the library chooses between hosts takes at most. */
+static const double MOST_OFF = 1.25;
 
 static const struct tt_algorithm *find(const char *name)
 {
@@ -359,7 +363,7 @@ TEST(cost, each_byte_leaves_a_host_once_over_two_hosts_and_as_many_by_each_gpu)
     }
 }
 
-/* The proxy's work, counted by hand: messages of 128 KiB are two frames, and each has a credit. */
+/* The proxy's work, counted by hand: a message of 128 KiB is a frame, and each has a credit. */
 TEST(cost, a_proxy_works_as_long_as_its_messages_take)
 {
     struct tt_hosts *hosts = hosts_of(2, 1);
@@ -370,7 +374,7 @@ TEST(cost, a_proxy_works_as_long_as_its_messages_take)
     walk(&call, &got);
     const double moved = (double)nbytes, messages = moved / (128 * KIB);
     const double copies = moved * (2 / 17.5e3 + 1 / 5.4e3 + 1 / 8.6e3);
-    const double least = copies + messages * 4 * (0.13 + 3.4);
+    const double least = copies + messages * 2 * (0.13 + 3.4);
     const double most = least + messages * 2 * (0.13 + 3.4); /* credits of one message or of two */
     CHECK_MESSAGE(got.proxy_us >= least && got.proxy_us <= most, "%g us, not %g to %g",
                   got.proxy_us, least, most);
@@ -437,13 +441,41 @@ TEST(cost, every_algorithm_ends_between_hosts)
     tt_hosts_destroy(hosts);
 }
 
-/* *least: of the algorithm that is fastest here. */
-static double chosen_between(const struct cost_link *net, const struct tt_hosts *hosts,
+/* The library's constants between hosts are sums of those here. */
+TEST(cost, the_library_knows_of_bridges_what_the_model_knows)
+{
+    static const char *const links[] = {"tcp", "rdma", "dmabuf"};
+    for (size_t l = 0; l < sizeof links / sizeof *links; l++) {
+        const struct cost_link *net = cost_link_find(links[l]);
+        const struct tt_cost *of = tt_bridge_costs[net->way].at;
+        const double frame = value(COST_PROXY_FRAME) + net->at[COST_FENCE].value;
+        const double bytes_frame = net->direct ? net->at[COST_FENCE].value : 0;
+        const double copy = 2 / (value(COST_PROXY_COPY) * 1e3);
+        const double system = net->at[COST_BYTES_OUT].name
+                                  ? 1 / (net->at[COST_BYTES_OUT].value * 1e3) +
+                                        1 / (net->at[COST_BYTES_IN].value * 1e3)
+                                  : 0;
+        const double byte = net->direct ? 1 / (net->at[COST_BANDWIDTH].value * 1e3) : copy + system;
+        const double hop = 2 * (value(COST_HOST_FLAG) + frame + bytes_frame) +
+                           net->at[COST_LATENCY].value + net->at[COST_FLUSH].value;
+        const double message = 2 * (frame + bytes_frame);
+        CHECK_MESSAGE(fabs(of[TT_COST_NET_LINK].value - hop) <= 1e-9, "%s: %g us, not %g", links[l],
+                      of[TT_COST_NET_LINK].value, hop);
+        CHECK_MESSAGE(fabs(of[TT_COST_NET_MESSAGE].value - message) <= 1e-9, "%s: %g us, not %g",
+                      links[l], of[TT_COST_NET_MESSAGE].value, message);
+        CHECK(fabs(of[TT_COST_NET_CREDIT].value - 2 * frame) <= 1e-9);
+        CHECK_MESSAGE(fabs(of[TT_COST_NET_BYTE].value - byte) <= 1e-12, "%s: %g us, not %g",
+                      links[l], of[TT_COST_NET_BYTE].value, byte);
+    }
+}
+
+/* *least: of the algorithm that is fastest here, each with as many blocks as the library takes. */
+static double chosen_between(const struct cost_link *net, const struct tt_hosts *hosts, int nblocks,
                              size_t nbytes, double *least)
 {
     const struct tt_shape shape = {
         .collective = TT_ALL_REDUCE, .nranks = hosts->nranks, .hosts = hosts};
-    const struct tt_setting setting = cost_setting(hosts->nranks, 32, net, hosts);
+    const struct tt_setting setting = cost_setting(hosts->nranks, nblocks, net, hosts);
     const struct tt_algorithm *algorithm, *choice = tt_choose(&shape, &setting, nbytes);
     double chosen = NAN;
     *least = INFINITY;
@@ -451,6 +483,7 @@ static double chosen_between(const struct cost_link *net, const struct tt_hosts 
         if (tt_refusal(algorithm, &shape) || tt_meets(algorithm)) continue;
         struct cost_call call = between_of("ring", net, hosts, nbytes);
         call.algorithm = algorithm;
+        call.nblocks = nblocks;
         const double us = walk(&call, NULL);
         *least = fmin(*least, us);
         if (algorithm == choice) chosen = us;
@@ -458,29 +491,69 @@ static double chosen_between(const struct cost_link *net, const struct tt_hosts 
     return chosen;
 }
 
-/* The library chooses by the constants of GPUs inside hosts, and by those of the host's TCP between
- * them, which do not know that a proxy takes messages of all blocks one after the other. */
-TEST(cost, what_the_library_chooses_between_hosts_is_not_far_off_here)
+static double worst_between(const struct cost_link *net, int each, int nblocks)
+{
+    struct tt_hosts *hosts = hosts_of(2, each);
+    double worst = 0, least;
+    for (size_t nbytes = 128; nbytes <= 4 * MIB; nbytes *= 8) {
+        const double us = chosen_between(net, hosts, nblocks, nbytes, &least);
+        CHECK_MESSAGE(us <= MOST_OFF * least,
+                      "2 hosts of %d over %s, %d blocks, %zu bytes: %.1f us, not %.1f", each,
+                      net->name, nblocks, nbytes, us, least);
+        if (us > 1.2 * least)
+            printf("2 hosts of %d over %s, %d blocks, %zu bytes: %.2f of the least time\n", each,
+                   net->name, nblocks, nbytes, us / least);
+        worst = fmax(worst, us / least);
+    }
+    tt_hosts_destroy(hosts);
+    return worst;
+}
+
+/* Whatever number of blocks of threads a call may have. */
+TEST(cost, what_the_library_chooses_between_hosts_is_fast_here)
 {
     static const char *const links[] = {"tcp", "rdma", "dmabuf"};
     for (size_t l = 0; l < sizeof links / sizeof *links; l++) {
-        double worst = 0, least;
-        for (int each = 1; each <= 8; each *= 8) {
-            struct tt_hosts *hosts = hosts_of(2, each);
-            for (size_t nbytes = 128; nbytes <= 4 * MIB; nbytes *= 8) {
-                const double us = chosen_between(cost_link_find(links[l]), hosts, nbytes, &least);
-                CHECK_MESSAGE(us <= 3 * least,
-                              "2 hosts of %d over %s, %zu bytes: %.1f us, not %.1f", each, links[l],
-                              nbytes, us, least);
-                if (us > 1.5 * least)
-                    printf("2 hosts of %d over %s, %zu bytes: %.2f of the least time\n", each,
-                           links[l], nbytes, us / least);
-                worst = fmax(worst, us / least);
-            }
-            tt_hosts_destroy(hosts);
-        }
+        double worst = 0;
+        for (int each = 1; each <= 8; each *= 8)
+            for (int nblocks = 2; nblocks <= 32; nblocks *= 4)
+                worst = fmax(worst, worst_between(cost_link_find(links[l]), each, nblocks));
         printf("worst choice over %s: %.2f of the least time\n", links[l], worst);
     }
+}
+
+/* The time with the library's number of blocks; *least: with the best one. */
+static double with_blocks(const struct cost_call *given, double *least)
+{
+    struct cost_call call = *given;
+    *least = walk(&call, NULL);
+    const double us = *least;
+    call.takes_all = true;
+    for (call.nblocks = 1; call.nblocks <= given->nblocks; call.nblocks *= 2)
+        *least = fmin(*least, walk(&call, NULL));
+    return us;
+}
+
+TEST(cost, the_library_takes_a_good_number_of_blocks_between_hosts)
+{
+    static const char *const links[] = {"tcp", "rdma", "dmabuf"};
+    static const char *const names[] = {"parallel/ring", "parallel/tree", "recursive_doubling"};
+    struct tt_hosts *hosts = hosts_of(2, 8);
+    double worst = 0, least;
+    for (size_t n = 0; n < 3 * 3; n++)
+        for (size_t nbytes = 8; nbytes <= 16 * MIB; nbytes *= 8) {
+            const struct cost_call call =
+                between_of(names[n % 3], cost_link_find(links[n / 3]), hosts, nbytes);
+            const double us = with_blocks(&call, &least);
+            CHECK_MESSAGE(us <= MOST_OFF * least, "%s over %s, %zu bytes: %.1f us, not %.1f",
+                          names[n % 3], links[n / 3], nbytes, us, least);
+            if (us > 1.2 * least)
+                printf("%s over %s, %zu bytes: %.2f of the least time\n", names[n % 3],
+                       links[n / 3], nbytes, us / least);
+            worst = fmax(worst, us / least);
+        }
+    printf("worst number of blocks: %.2f of the least time\n", worst);
+    tt_hosts_destroy(hosts);
 }
 
 /* ---- Through memory of the host ------------------------------------------------------------- */

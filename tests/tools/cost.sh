@@ -47,7 +47,10 @@ for link in tcp rdma dmabuf; do
     adds_up $link
     without_kind $link
 done
-plan 0 "8 blocks of 512 threads a rank" all_reduce:parallel/ring --gpus 2x8 --link rdma --bytes 1M --blocks 8
+plan 0 "8 blocks of 512 threads a rank" all_reduce:parallel/ring --gpus 2x8 --link rdma --bytes 64M --blocks 8
+plan 0 "2 blocks of 512 threads a rank" all_reduce:recursive_doubling --gpus 2x8 --link tcp --bytes 64K # each block's messages are frames of their own
+plan 0 "32 blocks of 512 threads a rank" all_reduce:recursive_doubling --gpus 8 --bytes 64K
+plan 0 "8 blocks of 512 threads a rank" all_reduce:parallel/ring --gpus 2x8 --link rdma --bytes 64M --blocks 8
 adds_up "all_reduce:parallel/ring"
 for link in tcp rdma; do
     plan 0 "bytes on 16 GPUs of 2 hosts over $link: a model" --gpus 2x8 --link $link --bytes 256M --staged

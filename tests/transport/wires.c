@@ -55,6 +55,43 @@ TEST(wires, carry_messages_of_all_sizes_both_ways_on_all_channels)
     exchange_with(NULL, NULL);
 }
 
+/* A whole slot of a kernel is one frame over a bridge. */
+TEST(wires, of_the_channel_of_bridges_have_room_for_the_head_of_a_frame)
+{
+    static const uint64_t hosts[] = {1, 2};
+    static struct together all;
+    struct tt_fabric_config config = together_config();
+    config.nbridges = 1;
+    REQUIRE(together_open_on(&all, 2, hosts, &config) && together_join(&all, &config));
+    const struct tt_fabric *fabrics[] = {all.fabrics[0], all.fabrics[1]};
+    for (int c = 0; c < fabrics[0]->context.nchannels; c++) {
+        const bool of_bridges = c == tt_fabric_bridge_channel(fabrics[0]);
+        const size_t nbytes = config.slot_bytes + (of_bridges ? TT_BRIDGE_HEAD_BYTES : 0);
+        struct tt_link *tx = tt_fabric_tx(all.fabrics[0], 1, c);
+        struct tt_link *rx = tt_fabric_rx(all.fabrics[1], 0, c);
+        CHECK_EQ(tx->slot_bytes, nbytes);
+        CHECK_EQ(rx->slot_bytes, nbytes);
+        for (int turn = 0; turn < 3 * (int)config.nslots; turn++) {
+            void *slot;
+            struct tt_message message;
+            tt_status status = TT_IN_PROGRESS;
+            while (!(slot = tx->ops->slot(tx, nbytes)))
+                for (int r = 0; r < 2; r++) REQUIRE(tt_wires_progress(fabrics[r]->wires) >= 0);
+            wired_fill(slot, nbytes, (unsigned)turn);
+            tx->ops->publish(tx, nbytes, 0);
+            while (status == TT_IN_PROGRESS) {
+                status = rx->ops->peek(rx, &message);
+                for (int r = 0; r < 2; r++) REQUIRE(tt_wires_progress(fabrics[r]->wires) >= 0);
+            }
+            REQUIRE(!status);
+            CHECK_EQ(message.nbytes, nbytes);
+            CHECK(wired_matches(message.data, nbytes, (unsigned)turn));
+            rx->ops->release(rx);
+        }
+    }
+    together_close(&all);
+}
+
 /* Sends as many messages on every channel as there is credit for at all times: of one slot the
  * receiver may keep back the credit. */
 static void fill_slots(struct wired *all, int nchannels, size_t nslots, unsigned turn)

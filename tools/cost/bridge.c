@@ -6,8 +6,9 @@
 #include "base/config.h"
 #include "cost/world.h"
 
-/* Bytes of the head of a frame (struct frame of src/carrier/kernel/bridge.c). */
-enum { FRAME_BYTES = 32 };
+/* FRAME_BYTES: the head of a frame (struct tt_bridge_frame of src/carrier/kernel). HEAD_BYTES: a
+ * slot's room for that (TT_BRIDGE_HEAD_BYTES of src/transport/link.h). */
+enum { FRAME_BYTES = 32, HEAD_BYTES = 64 };
 
 static double constant(enum cost_key key)
 {
@@ -40,11 +41,11 @@ static void push(struct cost_world *world, const struct cost_event *event,
 
 /* ---- The proxy ------------------------------------------------------------------------------ */
 
-/* Frames of a message: a link's slot also has the frame's head. A message whose bytes move between
- * memories of GPUs is one frame. */
+/* Frames of a message: a slot of the channel for bridges has room for the frame's head besides
+ * (TT_BRIDGE_HEAD_BYTES). A message whose bytes move between memories of GPUs is one frame. */
 static double frames_of(const struct cost_world *world, double nbytes)
 {
-    const double room = (double)tt_config_int(TT_CONFIG_SLOT_BYTES) - FRAME_BYTES;
+    const double room = (double)tt_config_int(TT_CONFIG_SLOT_BYTES) + HEAD_BYTES - FRAME_BYTES;
     return net_of(world)->direct ? 1 : fmax(1, ceil(nbytes / room));
 }
 

@@ -118,6 +118,7 @@ static const struct cost_link links[] = {
                            "H100 PCIe: NVIDIA's data sheet"}}},
     {.name = "tcp",
      .hosts = true,
+     .way = TT_BRIDGES_BY_TCP,
      .at = {[COST_BANDWIDTH] = {"net_bandwidth", 50, "GB/s", COST_PUBLISHED,
                                 "one interface of 400 Gbit/s a host: its wire"},
             [COST_LATENCY] = {"net_latency", 5, "us", COST_ESTIMATED,
@@ -131,11 +132,12 @@ static const struct cost_link links[] = {
             [COST_BYTES_IN] = {"tcp_in", 8.6, "GB/s", COST_MEASURED,
                                "the system copies what a proxy takes, on loopback: 128 KiB take "
                                "30.0 us, less 4.1 for the copy and 3 frames"}}},
-    {.name = "rdma", .hosts = true, .each = true, .at = {RDMA_DEVICE}},
+    {.name = "rdma", .hosts = true, .each = true, .way = TT_BRIDGES_BY_RDMA, .at = {RDMA_DEVICE}},
     {.name = "dmabuf",
      .hosts = true,
      .each = true,
      .direct = true,
+     .way = TT_BRIDGES_OF_GPUS,
      .at = {RDMA_DEVICE, [COST_FLUSH] =
                              {"flush", 2, "us", COST_ESTIMATED,
                               "a device reads from the GPU behind what it has stored there"}}},

@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/hosts.h"
+
 enum cost_kind {
     COST_MEASURED,  /* by this project: on one H100 (docs/cuda-measured.md), what a processor takes
                      * on another machine (tests/carrier/bridge_times.c) */
@@ -66,11 +68,12 @@ enum cost_link_key {
 };
 
 struct cost_link {
-    const char *name; /* "nvlink4" */
-    bool hosts;       /* between hosts */
-    bool each;        /* between hosts: each GPU has a network device, else a host has one */
-    bool direct;      /* between hosts: devices read and write memory of GPUs */
-    bool shared;      /* no link: the ranks share one GPU */
+    const char *name;       /* "nvlink4" */
+    bool hosts;             /* between hosts */
+    bool each;              /* between hosts: each GPU has a network device, else a host has one */
+    bool direct;            /* between hosts: devices read and write memory of GPUs */
+    bool shared;            /* no link: the ranks share one GPU */
+    enum tt_bridge_way way; /* between hosts: by whose constants the library chooses */
     struct cost_constant at[COST_NLINK_KEYS];
 };
 

@@ -95,7 +95,7 @@ static struct tt_device_shape links_of(int nranks, int nblocks, const struct tt_
     return shape;
 }
 
-/* Over bridges nothing goes as lines. The constants of messages between hosts are the host's. */
+/* Over bridges nothing goes as lines. */
 struct tt_setting cost_setting(int nranks, int nblocks, const struct cost_link *between,
                                const struct tt_hosts *hosts)
 {
@@ -106,8 +106,23 @@ struct tt_setting cost_setting(int nranks, int nblocks, const struct cost_link *
                                  .slot_bytes = links.slot_bytes,
                                  .meet_bytes = links.slot_bytes,
                                  .line_bytes = hosts ? 0 : links.line_bytes};
-    if (between) setting.net_mbit = (uint32_t)(between->at[COST_BANDWIDTH].value * 8e3);
+    if (!between) return setting;
+    setting.net_mbit = (uint32_t)(between->at[COST_BANDWIDTH].value * 8e3);
+    setting.bridges = between->way;
     return setting;
+}
+
+/* Side by side, as the library binds a call of so many bytes (src/communicator/select.c). */
+static int copies_of(const struct cost_call *call, const struct tt_shape *shape, int nchannels,
+                     size_t nbytes)
+{
+    const int most = call->nblocks > nchannels ? call->nblocks / nchannels : 1;
+    if (!call->hosts || call->takes_all) return most;
+    struct tt_copies copies;
+    const struct tt_setting setting =
+        cost_setting(call->nranks, call->nblocks, call->between, call->hosts);
+    tt_copies_make(&copies, call->algorithm, shape, &setting);
+    return tt_copies_at(&copies, nbytes);
 }
 
 size_t cost_count(const struct tt_algorithm *algorithm, int nranks, size_t nbytes)
@@ -146,14 +161,15 @@ static tt_status bind(struct cost_world *world)
     for (int rank = 0; rank < call->nranks; rank++)
         TT_TRY(tt_program_create(call->algorithm, &shape, rank, &world->programs[rank]));
     const struct tt_device_shape links = links_of(call->nranks, call->nblocks, call->hosts);
-    const int nchannels = world->programs[0]->nchannels, copies = call->nblocks / nchannels;
-    const struct tt_limits limits = {.slot_bytes = links.slot_bytes,
-                                     .meet_bytes = links.slot_bytes,
-                                     .copies = copies ? copies : 1,
-                                     .of_gpus = true};
-    TT_TRY(tt_program_bind(world->programs[0],
-                           cost_count(call->algorithm, call->nranks, call->nbytes), COST_ELEMENT,
-                           &limits, &world->binding));
+    const int nchannels = world->programs[0]->nchannels;
+    const size_t count = cost_count(call->algorithm, call->nranks, call->nbytes);
+    const size_t times = (size_t)tt_collective_counts(call->algorithm->collective, call->nranks);
+    const struct tt_limits limits = {
+        .slot_bytes = links.slot_bytes,
+        .meet_bytes = links.slot_bytes,
+        .copies = copies_of(call, &shape, nchannels, count * times * COST_ELEMENT),
+        .of_gpus = true};
+    TT_TRY(tt_program_bind(world->programs[0], count, COST_ELEMENT, &limits, &world->binding));
     const int nblocks = world->binding.copies * nchannels;
     world->nshares = world->binding.copies;
     world->nchannels = call->hosts ? nblocks : nchannels;

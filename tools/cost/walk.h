@@ -14,7 +14,8 @@ struct cost_call {
     const struct cost_link *between; /* between hosts; NULL: there is one host */
     const struct tt_hosts *hosts;    /* borrowed; NULL: there is one */
     int nranks, root;
-    int nblocks; /* of threads that a rank may have in a call */
+    int nblocks;    /* of threads that a rank may have in a call */
+    bool takes_all; /* all of them, also between hosts where the library would take fewer */
     int nthreads;
     size_t nbytes; /* of all data of the call, float32 */
 };

@@ -22,6 +22,7 @@ struct tt_bridge_frame {
     uint64_t head, nbytes; /* as in the message's note */
 };
 static_assert(sizeof(struct tt_bridge_frame) == 32, "no padding on the wire");
+static_assert(sizeof(struct tt_bridge_frame) <= TT_BRIDGE_HEAD_BYTES, "a slot's message fits");
 
 /* An end of a channel. */
 struct tt_bridge_end {

@@ -18,6 +18,7 @@ static void limits(const struct tt_comm_core *comm, struct tt_carrier_limits *li
                                          .slot_setting =
                                              (size_t)tt_config_int(TT_CONFIG_DEVICE_SLOT_BYTES),
                                          .nparts = tt_kernel_most_parts(comm->kernel),
+                                         .bridges = tt_proxy_way(comm->kernel->proxy),
                                          .of_gpus = true,
                                          .groups = comm->groups};
 }

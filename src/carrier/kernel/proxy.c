@@ -28,6 +28,7 @@ struct tt_proxy {
     struct tt_device_room *room;
     struct tt_ends *ends;
     bool *takes_slots; /* [nranks]: the rank's devices use memory of its GPU */
+    enum tt_bridge_way way;
     struct tt_bridge_shape shape;
     pid_t process;
     /* owner: the issuing thread */
@@ -201,6 +202,21 @@ static tt_status start(struct tt_proxy *proxy)
 
 /* ---- Creation and end ----------------------------------------------------------------------- */
 
+static enum tt_bridge_way find_way(const struct tt_comm_core *comm, const bool *takes_slots)
+{
+    const struct tt_wires *wires = comm->fabric->wires;
+    bool all_take = true;
+    if (!wires) return TT_NO_BRIDGES; /* of one host: there are relays only */
+    for (int r = 0; r < comm->nranks; r++) all_take &= takes_slots[r];
+    if (!tt_wires_all_have_devices(wires)) return TT_BRIDGES_BY_TCP;
+    return all_take ? TT_BRIDGES_OF_GPUS : TT_BRIDGES_BY_RDMA;
+}
+
+enum tt_bridge_way tt_proxy_way(const struct tt_proxy *proxy)
+{
+    return proxy ? proxy->way : TT_NO_BRIDGES;
+}
+
 tt_status tt_proxy_create(struct tt_proxy **out, struct tt_comm_core *comm,
                           struct tt_device_room *room, struct tt_ends *ends,
                           const struct tt_device_offer *offers)
@@ -218,6 +234,7 @@ tt_status tt_proxy_create(struct tt_proxy **out, struct tt_comm_core *comm,
                                .room = room,
                                .ends = ends,
                                .takes_slots = takes_slots,
+                               .way = find_way(comm, takes_slots),
                                .shape = {.nranks = comm->nranks,
                                          .nchannels = links->nchannels,
                                          .nslots = links->nslots,

@@ -18,6 +18,9 @@ struct tt_proxy;
 TT_NODISCARD tt_status tt_proxy_create(struct tt_proxy **proxy, struct tt_comm_core *comm,
                                        struct tt_device_room *room, struct tt_ends *ends,
                                        const struct tt_device_offer *offers);
+/* How kernels reach other hosts, as the ranks' offers say: the same on every rank. NULL is allowed.
+ */
+enum tt_bridge_way tt_proxy_way(const struct tt_proxy *proxy);
 /* The ends of bridges that so many copies of a program use. By the issuing thread. SYSTEM: out of
  * memory, or of threads. */
 TT_NODISCARD tt_status tt_proxy_bind_program(struct tt_proxy *proxy,

@@ -415,7 +415,8 @@ void tt_rdma_link_init(struct tt_rdma_link *link, struct tt_rdma_wire *wire, int
         .link = {.ops = &rdma_ops,
                  .end = link,
                  .peer = wire->peer,
-                 .slot_bytes = wire->rdma->slot_bytes},
+                 .slot_bytes =
+                     tt_room_slot_bytes(wire->rdma->context, wire->rdma->slot_bytes, channel)},
         .wire = wire,
         .channel = channel,
         .outgoing = outgoing,

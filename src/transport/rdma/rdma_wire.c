@@ -16,7 +16,7 @@
 #include "transport/rdma/rdma_internal.h"
 #include "transport/window.h"
 
-enum { OFFER_VERSION = 5, INLINE_BYTES = 256, RARELY = 256 };
+enum { OFFER_VERSION = 6, INLINE_BYTES = 256, RARELY = 256 };
 
 /* The offer as it travels. */
 struct offer {
@@ -68,8 +68,8 @@ static tt_status register_memory(struct tt_rdma_wire *wire)
 static tt_status make_memory(struct tt_rdma_wire *wire)
 {
     const struct tt_rdma *rdma = wire->rdma;
-    wire->stride =
-        TT_CACHE_LINE + (rdma->slot_bytes + TT_CACHE_LINE - 1) / TT_CACHE_LINE * TT_CACHE_LINE;
+    const size_t most = rdma->slot_bytes + (rdma->context->nbridges ? TT_BRIDGE_HEAD_BYTES : 0);
+    wire->stride = TT_CACHE_LINE + (most + TT_CACHE_LINE - 1) / TT_CACHE_LINE * TT_CACHE_LINE;
     wire->nbytes = tt_rdma_slot_at(wire, true, wire->nchannels, 0);
     void *memory =
         mmap(NULL, wire->nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

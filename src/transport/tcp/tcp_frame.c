@@ -44,7 +44,7 @@ static tt_status check_message(struct tt_tcp *tcp, const struct tt_frame *frame)
     const struct tt_tcp_link *link = tt_tcp_link_at(end, false, frame->channel);
     uint64_t number;
     const struct tt_arrival *arrival = arrival_of(tcp, frame, &number);
-    if (frame->nbytes > end->room->slot_bytes) return tt_tcp_refuse(tcp, "length", frame->nbytes);
+    if (frame->nbytes > link->link.slot_bytes) return tt_tcp_refuse(tcp, "length", frame->nbytes);
     if (number - link->next >= end->room->nslots || arrival->data ||
         &end->sockets[number % (uint64_t)end->nsockets] != tcp)
         return tt_tcp_refuse(tcp, "message number", frame->number);

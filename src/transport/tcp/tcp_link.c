@@ -20,7 +20,7 @@ static struct tt_tcp *socket_of(const struct tt_tcp_link *link, uint64_t number)
 char *tt_tcp_slot(struct tt_tcp_link *link, uint64_t number)
 {
     struct tt_tcp_room *room = link->end->room;
-    const size_t nslots = room->nslots, slot_bytes = room->slot_bytes;
+    const size_t nslots = room->nslots, slot_bytes = link->link.slot_bytes;
     if (!link->slots) {
         link->slots = aligned_alloc(TT_CACHE_LINE, nslots * slot_bytes);
         if (!link->slots) {
@@ -289,14 +289,14 @@ static const struct tt_link_ops tcp_link_ops = {
 
 static void init_link(struct tt_tcp_end *end, int channel, bool outgoing)
 {
+    const struct tt_tcp_room *room = end->room;
     struct tt_tcp_link *link = tt_tcp_link_at(end, outgoing, channel);
-    *link = (struct tt_tcp_link){.link = {.ops = &tcp_link_ops,
-                                          .end = link,
-                                          .peer = end->peer,
-                                          .slot_bytes = end->room->slot_bytes},
-                                 .end = end,
-                                 .channel = channel,
-                                 .allowed = outgoing ? end->room->nslots : 0};
+    const size_t slot_bytes = tt_room_slot_bytes(room->context, room->slot_bytes, channel);
+    *link = (struct tt_tcp_link){
+        .link = {.ops = &tcp_link_ops, .end = link, .peer = end->peer, .slot_bytes = slot_bytes},
+        .end = end,
+        .channel = channel,
+        .allowed = outgoing ? room->nslots : 0};
 }
 
 tt_status tt_tcp_end_init(struct tt_tcp_end *end, struct tt_tcp_room *room, void *owner, int peer,

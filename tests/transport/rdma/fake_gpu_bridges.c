@@ -236,7 +236,7 @@ TEST(rdma_fake_gpu, a_device_copies_where_only_one_end_is_in_memory_of_a_gpu)
 /* As over TCP, where two ranks find no RDMA after all. Here no frame can say where slots are. */
 TEST(rdma_fake_gpu, devices_copy_where_the_link_cannot_write_to_the_peers_memory)
 {
-    REQUIRE(open_over(FRAME_BYTES + PLACE_BYTES - 1, true, true));
+    REQUIRE(open_over(FRAME_BYTES + PLACE_BYTES - 1 - TT_BRIDGE_HEAD_BYTES, true, true));
     exchange_copied();
 }
 

@@ -123,6 +123,7 @@ static int attend(const struct run *run, pid_t supervisor)
             break;
         }
         if (signal < 0 || signal == SIGCHLD) continue;
+        if (signal == SIGTSTP && getsid(0) == getpid()) continue; /* no shell would continue us */
         /* A terminal that goes away signals the leader of the session, and not its group. */
         const bool is_to_group = info.si_code == SI_KERNEL && signal != SIGHUP;
         const union sigval from_terminal = {.sival_int = is_to_group};

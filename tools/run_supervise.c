@@ -98,10 +98,11 @@ static void obey(struct run *run)
 
 /* Whether a signal means that the ranks are to end at once: it comes a while after the one before
  * it, since a launcher and a terminal may both deliver one; and a launcher's SIGTERM after a SIGINT
- * does not mean that. */
+ * does not mean that, nor a SIGHUP: a shell and the kernel send one each when a terminal goes. */
 static bool is_asked_again(const struct run *run, int signal)
 {
-    return run->asked_signal && (signal == SIGINT || signal == run->asked_signal) &&
+    return run->asked_signal && signal != SIGHUP &&
+           (signal == SIGINT || signal == run->asked_signal) &&
            run_now_ns() >= run->asked_ns + (int64_t)AGAIN_MS * 1000000;
 }
 

@@ -224,6 +224,7 @@ code=$?
 ! grep -q "ended by" "$work/out" || fail "the step has ended: this test needs a longer one"
 
 layout=() model=(--layers=1 --heads=2 --width=32 --context=32 --batch=4 --sample=0 "--data=$SOURCE/include")
+steps=100000000 # until the signal
 case="process 1, as in a container"
 if unshare --pid --fork true 2>/dev/null; then
     for signal in TERM:143 INT:130; do
@@ -234,6 +235,34 @@ if unshare --pid --fork true 2>/dev/null; then
 else
     echo "$case: skipped: no new process IDs to be had (unshare)"
 fi
+
+case="a signal that was blocked at the start"
+begin env --block-signal=TERM "$BIN/tutti-run" -n 2
+kill -TERM "$run"
+ended 143 TERM
+
+# Both streams: the pipe has room for some lines.
+case="nobody reads the output"
+rm -rf "$work/c"
+mkfifo "$work/full"
+exec 8<>"$work/full"
+head -c 40000 /dev/zero >&8
+"$BIN/tutti-run" -n 2 "$train" "${model[@]}" "--steps=$steps" --log-every=1 "--checkpoint=$work/c" "--log=$work/still" >&8 2>&8 &
+run=$!
+for ((i = 0; i < 3000; ++i)); do
+    [ -f "$work/still" ] && [ "$(grep -c loss "$work/still")" -gt 600 ] && break
+    sleep 0.02
+done
+kill -TERM "$run"
+for ((i = 0; i < 1500 && $(ls "$work/c"/step-*.safetensors 2>/dev/null | wc -l) == 0; ++i)); do sleep 0.02; done
+ls "$work/c"/step-*.safetensors >"$work/out" 2>&1 || fail "no checkpoint"
+cat "$work/full" 8>&- >/dev/null & # what is said at the end has a reader again
+reader=$!
+wait "$run"
+code=$?
+[ $code -eq 143 ] || fail "code $code"
+exec 8>&-
+wait "$reader"
 
 case="a signal that was ignored at the start"
 rm -rf "$work/c"

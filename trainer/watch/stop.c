@@ -7,6 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "log.h"
+
 enum { AGAIN_NS = 2000000000, DIED = 128 }; /* launchers may deliver one signal twice */
 
 static const int numbers[TR_STOP_SIGNALS] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
@@ -20,6 +22,7 @@ static struct timespec since;             /* of the first one */
 
 static void say(const char *text)
 {
+    if (!tr_log_pipe_has_room(STDERR_FILENO, 0)) return;      /* its reader stands still */
     if (write(STDERR_FILENO, text, strlen(text)) < 0) return; /* nobody reads it */
 }
 
@@ -99,6 +102,8 @@ void tr_stop_listen(bool speaks)
         sigaction(numbers[i], NULL, &before[i]);
         if (before[i].sa_handler != SIG_IGN) sigaction(numbers[i], &action, NULL);
     }
+    /* Who has started the process may have had them blocked: tutti-run gives ranks that mask. */
+    pthread_sigmask(SIG_UNBLOCK, &action.sa_mask, NULL);
 }
 
 int tr_stop_heard(void)

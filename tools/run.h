@@ -45,7 +45,9 @@ struct pump {
 struct member {
     const char *name; /* of the host; NULL: a rank */
     char *const *command;
-    pid_t pid;      /* 0: ended and reaped */
+    pid_t pid;      /* 0: ended, and nothing of it is waited for */
+    bool ended;     /* its process was reaped */
+    int status;     /* of that, as waitpid gives it */
     bool own_group; /* a process group of its own, numbered as the pid; else the front's */
     cpu_set_t cpus; /* empty: not bound */
     int control;    /* to a host: closing it ends the ranks there; -1: none */
@@ -109,6 +111,9 @@ void run_bind_ranks(struct run *run);
 bool run_divide(struct run *run, int *code);
 /* Kills all descendants and waits until they have ended. */
 void run_sweep(void);
+/* To all descendants but `rank` in the front's process group, which other programs may share.
+ * False: there are none. */
+bool run_signal_foreground(const struct run *run, pid_t rank, int signal);
 
 /* run_launch.c: environment and start of all ranks. 0, or the exit code after saying why not. */
 int run_launch(struct run *run);

@@ -31,10 +31,10 @@ enum {
 
 /* ---- The end of all descendants -------------------------------------------------------------- */
 
-static pid_t parent_of(const char *pid)
+static pid_t parent_of(pid_t pid)
 {
     char path[64], text[512];
-    snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     const ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
     if (fd >= 0) close(fd);
@@ -45,15 +45,41 @@ static pid_t parent_of(const char *pid)
     return name_end && sscanf(name_end + 1, " %*c %d", &parent) == 1 ? parent : -1;
 }
 
+/* The next process of /proc; 0: there is none. */
+static pid_t next_process(DIR *proc)
+{
+    for (const struct dirent *entry; (entry = readdir(proc));)
+        if (isdigit((unsigned char)entry->d_name[0])) return (pid_t)atoi(entry->d_name);
+    return 0;
+}
+
 static void kill_children(void)
 {
     const pid_t own = getpid();
     DIR *proc = opendir("/proc");
     if (!proc) return;
-    for (const struct dirent *entry; (entry = readdir(proc));)
-        if (isdigit((unsigned char)entry->d_name[0]) && parent_of(entry->d_name) == own)
-            kill((pid_t)atoi(entry->d_name), SIGKILL); /* not reaped: the pid is still its own */
+    for (pid_t pid; (pid = next_process(proc));)
+        if (parent_of(pid) == own) kill(pid, SIGKILL); /* not reaped: the pid is still its own */
     closedir(proc);
+}
+
+static bool is_descendant(pid_t pid)
+{
+    const pid_t own = getpid();
+    while (pid > 1 && pid != own) pid = parent_of(pid);
+    return pid == own;
+}
+
+bool run_signal_foreground(const struct run *run, pid_t rank, int signal)
+{
+    bool any = false;
+    DIR *proc = opendir("/proc");
+    if (!proc) return false;
+    for (pid_t pid; (pid = next_process(proc));)
+        if (pid != rank && getpgid(pid) == run->group && is_descendant(pid))
+            any = kill(pid, signal) == 0 || any;
+    closedir(proc);
+    return any;
 }
 
 void run_sweep(void)
@@ -97,6 +123,7 @@ static int attend(const struct run *run, pid_t supervisor)
             break;
         }
         if (signal < 0 || signal == SIGCHLD) continue;
+        if (signal == SIGTSTP && getsid(0) == getpid()) continue; /* no shell would continue us */
         /* A terminal that goes away signals the leader of the session, and not its group. */
         const bool is_to_group = info.si_code == SI_KERNEL && signal != SIGHUP;
         const union sigval from_terminal = {.sival_int = is_to_group};

@@ -136,6 +136,8 @@ static void become(const struct run *run, int index, pid_t parent, int input, co
     for (int i = 0; i < 2; i++)
         if (outputs[i] >= 0) dup2(outputs[i], STDOUT_FILENO + i);
     signal(SIGPIPE, SIG_DFL);
+    /* A rank of the foreground's job may write to the terminal, whatever process group it is in. */
+    if (member->own_group) signal(SIGTTOU, SIG_IGN);
     sigprocmask(SIG_SETMASK, &run->before, NULL);
     execvp(member->command[0], member->command);
     const int error = errno;

@@ -27,12 +27,21 @@ static int64_t after_ms(int64_t ms)
 
 /* ---- Signals -------------------------------------------------------------------------------- */
 
-static void send_signal(struct member *member, int signal)
+/* To the rank that was started as `pid`, and to what it has started and left in its process group.
+ * False: nothing of that is there. */
+static bool signal_rank(const struct run *run, const struct member *member, pid_t pid, int signal)
+{
+    if (member->own_group) return kill(-pid, signal) == 0;
+    const bool is_there = !member->ended && kill(pid, signal) == 0;
+    return run_signal_foreground(run, pid, signal) || is_there;
+}
+
+static void send_signal(const struct run *run, struct member *member, int signal)
 {
     const unsigned char byte = (unsigned char)signal;
     if (!member->pid) return;
     if (member->control < 0) {
-        kill(member->own_group ? -member->pid : member->pid, signal);
+        signal_rank(run, member, member->pid, signal);
     } else if (signal == SIGKILL) {
         close(
             member->control); /* which ends the ranks there, also if the next line is all we can */
@@ -45,7 +54,7 @@ static void send_signal(struct member *member, int signal)
 static void send_to_all(struct run *run, int signal, bool also_ours)
 {
     for (int i = 0; i < run->nmembers; i++)
-        if (run->members[i].own_group || also_ours) send_signal(&run->members[i], signal);
+        if (run->members[i].own_group || also_ours) send_signal(run, &run->members[i], signal);
 }
 
 static bool is_ending(int signal)
@@ -89,10 +98,11 @@ static void obey(struct run *run)
 
 /* Whether a signal means that the ranks are to end at once: it comes a while after the one before
  * it, since a launcher and a terminal may both deliver one; and a launcher's SIGTERM after a SIGINT
- * does not mean that. */
+ * does not mean that, nor a SIGHUP: a shell and the kernel send one each when a terminal goes. */
 static bool is_asked_again(const struct run *run, int signal)
 {
-    return run->asked_signal && (signal == SIGINT || signal == run->asked_signal) &&
+    return run->asked_signal && signal != SIGHUP &&
+           (signal == SIGINT || signal == run->asked_signal) &&
            run_now_ns() >= run->asked_ns + (int64_t)AGAIN_MS * 1000000;
 }
 
@@ -158,23 +168,49 @@ static void drain(struct run *run, int index, bool last)
         run_pump_move(&run->members[index].pumps[k % 2], tag_of(run, index), last);
 }
 
-/* Reaps who has ended. The first failure decides the exit code; of several in one go a signal comes
- * first: the others have probably died of it. */
-static void reap(struct run *run)
+/* A signal that asks for an end also ends a shell, say, which runs the rank's program and does not
+ * wait for it: the program has the time that the signal gives it. */
+static bool has_time(const struct run *run, int status)
 {
-    int worst = -1, worst_status = 0, status;
-    pid_t pid, worst_pid = 0;
+    if (run->abandoned || !run->passed_signal) return run->kill_ns < INT64_MAX;
+    return run->asked_signal || (WIFSIGNALED(status) && WTERMSIG(status) == run->passed_signal);
+}
+
+/* Notes whose process has ended. A rank of which a part has time stays until that has ended. */
+static void note_ends(struct run *run)
+{
+    int status;
+    pid_t pid;
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
         int i = 0;
         while (i < run->nmembers && run->members[i].pid != pid) i++;
-        if (i == run->nmembers) continue; /* an orphan of a rank */
-        run->members[i].pid = 0;
+        if (i == run->nmembers || run->members[i].ended) continue; /* an orphan of a rank */
+        run->members[i].ended = true;
+        run->members[i].status = status;
+    }
+}
+
+/* Of the ranks that have ended, the first failure decides the exit code; of several in one go a
+ * signal comes first: the others have probably died of it. */
+static void reap(struct run *run)
+{
+    int worst = -1, worst_status = 0;
+    pid_t worst_pid = 0;
+    note_ends(run);
+    for (int i = 0; i < run->nmembers; i++) {
+        struct member *member = &run->members[i];
+        const pid_t pid = member->pid;
+        const int status = member->status;
+        if (!pid || !member->ended) continue;
+        if (status && !member->name && has_time(run, status) && signal_rank(run, member, pid, 0))
+            continue;
+        member->pid = 0;
         run->nalive--;
         if (status == 0) continue;
         if (worst < 0 || (WIFSIGNALED(status) && !WIFSIGNALED(worst_status)))
             worst = i, worst_status = status, worst_pid = pid;
         /* What the dead left running is part of the failed job. */
-        if (run->members[i].own_group) kill(-pid, SIGKILL);
+        signal_rank(run, member, pid, SIGKILL);
     }
     if (worst < 0 || run->failing) return;
     drain(run, worst, false); /* the output of the dead rank comes before our line */

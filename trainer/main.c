@@ -253,6 +253,7 @@ int main(int argc, char **argv)
 {
     struct tr_config config;
     streams_open();
+    tr_stop_prepare();
     signal(SIGXFSZ, SIG_IGN); /* a file above RLIMIT_FSIZE is an error of that write (EFBIG) */
     tr_config_init(&config);
     config.generates = argc > 1 && !strcmp(argv[1], "generate");

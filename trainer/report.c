@@ -17,7 +17,7 @@ static struct json_object *mesh_sizes(const struct tr_mesh *mesh)
 
 tr_status tr_trainer_report_run(struct tr_trainer *t)
 {
-    if (!t->log.file) return TR_OK;
+    if (!t->log.json.file) return TR_OK;
     char version[32], *text = tr_config_to_json(&t->config);
     int code = 0;
     if (!text) return tr_fail("out of memory for --log=%s", t->config.log);

@@ -292,6 +292,15 @@ static void note_space(const struct tr_trainer *t)
     tr_ckpt_note_space(config->checkpoint, &t->engine.store, &now, &saves);
 }
 
+/* Rank 0: before the first step. */
+static tr_status look_at_folder(struct tr_trainer *t)
+{
+    survey(t);
+    note_space(t);
+    return t->total_steps > t->step ? tr_ckpt_check_last(t->config.checkpoint, t->total_steps)
+                                    : TR_OK;
+}
+
 /* Memory for the copy of what is saved in the middle of the run. */
 static tr_status take_snapshot(struct tr_trainer *t)
 {
@@ -337,10 +346,8 @@ tr_status tr_trainer_init(struct tr_trainer *t, struct tr_config *config, struct
     if (t->config.generates) return tr_ckpt_load(&t->engine, source(t), t->resumed, &t->loaded);
     if (t->config.resume[0]) TR_TRY(load(t, path));
     close_resumed(t);
-    if (t->config.checkpoint[0] && mesh->rank == 0) {
-        survey(t);
-        note_space(t);
-    }
+    if (t->config.checkpoint[0])
+        TR_TRY(tr_mesh_agree(mesh, mesh->rank == 0 ? look_at_folder(t) : TR_OK));
     TR_TRY(open_log(t));
     tr_picture_open(t);
     return TR_OK;

@@ -46,6 +46,41 @@ wait $run
 expect interrupted 130 $?
 contains interrupted "ended by SIGINT" "$work/err"
 
+# A shell dies of the signal at once, and does not wait for the program that it runs: the program has its time, and what it writes is there.
+cat >"$work/saves" <<'X'
+#!/bin/sh
+for s in INT TERM HUP USR1; do trap "sleep 0.3; echo saved >>'$1/saved'; echo it has saved; exit 0" $s; done
+echo $$ >>"$1/pids"
+while :; do sleep 0.02; done
+X
+chmod +x "$work/saves"
+for signal in INT:0 TERM:143 HUP:129 USR1:138; do # a shell goes on behind a program that has heard SIGINT
+    rm -f "$work/pids" "$work/saved"
+    env --default-signal=INT,TERM,HUP,USR1 "$RUN" --tag-output -n 2 bash -c '"$0" "$1"; true' "$work/saves" "$work" >"$work/out" 2>"$work/err" &
+    run=$!
+    await lines "$work/pids" 2
+    kill "-${signal%:*}" $run
+    wait $run
+    expect "behind a shell, ${signal%:*}: code" "${signal#*:}" $?
+    lines "$work/saved" 2 || expect "behind a shell, ${signal%:*}: programs that had their time" 2 "$(cat "$work/saved" 2>&1)"
+    expect "behind a shell, ${signal%:*}: lines" "[0] it has saved [1] it has saved " "$(sort "$work/out" | tr '\n' ' ')"
+done
+
+# So on a terminal, where rank 0 is in the terminal's process group.
+rm -f "$work/pids" "$work/saved"
+cat >"$work/typed" <<'X'
+echo $$ >"$3/run"
+exec "$1" -n 1 bash -c '"$0" "$1"; true' "$2" "$3"
+X
+script -qec "bash '$work/typed' '$RUN' '$work/saves' '$work'" /dev/null >"$work/out" 2>&1 </dev/null &
+terminal=$!
+await lines "$work/pids" 1
+kill -TERM "$(cat "$work/run")"
+wait $terminal
+expect "behind a shell on a terminal: code" 143 $?
+lines "$work/saved" 1 || expect "behind a shell on a terminal" saved "$(cat "$work/saved" 2>&1)"
+await gone "$(cat "$work/pids")"
+
 begin :
 kill -INT $run
 await lines "$work/got" 3

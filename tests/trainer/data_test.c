@@ -300,7 +300,7 @@ TEST(log, to_a_pipe_that_nobody_reads_is_refused_at_once)
     CHECK_MESSAGE(strstr(tr_error(), "nobody reads this pipe"), "%s", tr_error());
     const int reader = open(pipe, O_RDONLY | O_NONBLOCK);
     REQUIRE(reader >= 0 && tr_log_open(&log, true, 1, pipe, true) == TR_OK);
-    CHECK_EQ(fcntl(fileno(log.file), F_GETFL) & O_NONBLOCK, 0);
+    CHECK_EQ(fcntl(fileno(log.json.file), F_GETFL) & O_NONBLOCK, 0);
     tr_log_run(&log, 0, "{}");
     tr_log_close(&log);
     CHECK(read(reader, line, sizeof line - 1) > 0);
@@ -321,7 +321,7 @@ TEST(log, to_a_pipe_whose_reader_stands_still_holds_nothing_up)
     const int reader = open(pipe, O_RDONLY | O_NONBLOCK);
     REQUIRE(reader >= 0 && tr_log_open(&log, true, 1, pipe, true) == TR_OK);
     for (int i = 0; i < 300; ++i) tr_log_run(&log, i, line);
-    CHECK(log.has_lost);
+    CHECK(log.json.has_lost);
     long whole = 0;
     for (ssize_t n; (n = read(reader, line, sizeof line)) > 0; ++whole) CHECK_EQ(n, 1001);
     CHECK(whole > 0 && whole < 300);

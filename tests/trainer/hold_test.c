@@ -479,6 +479,23 @@ TEST(hold, a_folder_whose_files_cannot_be_renamed_is_told_at_the_start)
     teardown(&b);
 }
 
+TEST(hold, a_name_that_the_last_checkpoint_cannot_get_is_told_at_the_start)
+{
+    struct bench b;
+    char path[PATH_MAX];
+    REQUIRE(setup(&b));
+    snprintf(path, sizeof path, "%s/step-00000050.safetensors", b.folder);
+    CHECK_EQ(tr_ckpt_check_last(b.folder, 50), TR_OK);
+    REQUIRE(write_other(path));
+    CHECK_EQ(tr_ckpt_check_last(b.folder, 50), TR_OK); /* an own file is replaced */
+    REQUIRE(unlink(path) == 0 && mkdir(path, 0777) == 0);
+    CHECK(tr_ckpt_check_last(b.folder, 50) < 0);
+    CHECK_MESSAGE(strstr(tr_error(), "but a folder of that name is there"), "%s", tr_error());
+    CHECK_EQ(tr_ckpt_check_last(b.folder, 51), TR_OK);
+    rmdir(path);
+    teardown(&b);
+}
+
 TEST(hold, keep_removes_nothing_from_another_folder)
 {
     struct bench b;

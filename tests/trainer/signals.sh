@@ -205,13 +205,15 @@ kill -INT "$run"
 kill -INT "$run"
 ended 130 INT
 
-case="a second SIGINT after 2 s"
+case="a second SIGINT, 2 s after the first, which comes 2 s after a SIGUSR1"
 layout=() model+=(--width=512 --layers=16 --batch=96 --micro-batch=12 --context=128)
 rm -f "$work/out"
 env --default-signal=INT "$train" "${model[@]}" --threads=1 --steps=1000000 "--checkpoint=$work/c" >"$work/out" 2>&1 &
 run=$!
 until grep -qs "^memory of" "$work/out" || ! kill -0 "$run" 2>/dev/null; do sleep 0.05; done
 sleep 1
+kill -USR1 "$run"
+sleep 2.1
 kill -INT "$run"
 sleep 2.1
 grep -q "Ctrl-C again" "$work/out" && kill -0 "$run" || fail "the first SIGINT was not heard, or ended the run"
@@ -221,8 +223,48 @@ code=$?
 [ $code -eq 130 ] || fail "code $code"
 ! grep -q "ended by" "$work/out" || fail "the step has ended: this test needs a longer one"
 
-case="a signal that was ignored at the start"
 layout=() model=(--layers=1 --heads=2 --width=32 --context=32 --batch=4 --sample=0 "--data=$SOURCE/include")
+steps=100000000 # until the signal
+case="process 1, as in a container"
+if unshare --pid --fork true 2>/dev/null; then
+    for signal in TERM:143 INT:130; do
+        begin unshare --pid --fork --kill-child
+        kill "-${signal%:*}" "$(pgrep -P "$run")"
+        ended "${signal#*:}" "${signal%:*}"
+    done
+else
+    echo "$case: skipped: no new process IDs to be had (unshare)"
+fi
+
+case="a signal that was blocked at the start"
+begin env --block-signal=TERM "$BIN/tutti-run" -n 2
+kill -TERM "$run"
+ended 143 TERM
+
+# Both streams: the pipe has room for some lines.
+case="nobody reads the output"
+rm -rf "$work/c"
+mkfifo "$work/full"
+exec 8<>"$work/full"
+head -c 40000 /dev/zero >&8
+"$BIN/tutti-run" -n 2 "$train" "${model[@]}" "--steps=$steps" --log-every=1 "--checkpoint=$work/c" "--log=$work/still" >&8 2>&8 &
+run=$!
+for ((i = 0; i < 3000; ++i)); do
+    [ -f "$work/still" ] && [ "$(grep -c loss "$work/still")" -gt 600 ] && break
+    sleep 0.02
+done
+kill -TERM "$run"
+for ((i = 0; i < 1500 && $(ls "$work/c"/step-*.safetensors 2>/dev/null | wc -l) == 0; ++i)); do sleep 0.02; done
+ls "$work/c"/step-*.safetensors >"$work/out" 2>&1 || fail "no checkpoint"
+cat "$work/full" 8>&- >/dev/null & # what is said at the end has a reader again
+reader=$!
+wait "$run"
+code=$?
+[ $code -eq 143 ] || fail "code $code"
+exec 8>&-
+wait "$reader"
+
+case="a signal that was ignored at the start"
 rm -rf "$work/c"
 rm -f "$work/log"
 (trap '' INT; exec "$train" "${model[@]}" --steps=3000 "--log=$work/log" >"$work/out" 2>&1) &

@@ -71,6 +71,9 @@ void tr_ckpt_release(struct tr_hold *hold);
 /* Fails when the disk has no room for a checkpoint, where the file system says how much it has, and
  * when the process may not write files of its size. One rank calls it. */
 TR_NODISCARD tr_status tr_ckpt_check_space(const char *folder, const struct tr_store *store);
+/* Fails where what has the name of that step's checkpoint could not be replaced. One rank calls it.
+ */
+TR_NODISCARD tr_status tr_ckpt_check_last(const char *folder, int64_t step);
 
 /* The saves that follow. */
 struct tr_saves {

@@ -156,3 +156,20 @@ void tr_ckpt_note_space(const char *folder, const struct tr_store *store,
                "--every, or another folder\n",
                all);
 }
+
+tr_status tr_ckpt_check_last(const char *folder, int64_t step)
+{
+    char name[64], path[PATH_MAX];
+    struct stat file, place;
+    snprintf(name, sizeof name, OWN_NAME, (long long)step);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (lstat(path, &file) < 0 || stat(folder, &place) < 0) return TR_OK;
+    const uid_t user = geteuid();
+    const bool is_theirs =
+        place.st_mode & S_ISVTX && user != 0 && user != file.st_uid && user != place.st_uid;
+    if (!S_ISDIR(file.st_mode) && !is_theirs) return TR_OK;
+    return tr_fail("--checkpoint=%s: the run's last checkpoint is to be %s, but %s of that name is "
+                   "there, which it cannot replace; give another folder",
+                   folder, name,
+                   S_ISDIR(file.st_mode) ? "a folder" : "a file of another user (sticky bit)");
+}

@@ -125,11 +125,20 @@ static tr_status take_file(int fd, const char *path, bool append)
     return TR_OK;
 }
 
+static void find_pipe(struct tr_outlet *outlet)
+{
+    struct stat st;
+    outlet->is_pipe = fstat(fileno(outlet->file), &st) == 0 && S_ISFIFO(st.st_mode);
+}
+
 tr_status tr_log_open(struct tr_log *log, bool speaks, int64_t every, const char *path, bool append)
 {
-    *log = (struct tr_log){
-        .speaks = speaks, .every = every, .path = path, .last_time = tr_clock_seconds()};
-    struct stat st;
+    *log = (struct tr_log){.speaks = speaks,
+                           .people.file = stdout,
+                           .every = every,
+                           .path = path,
+                           .last_time = tr_clock_seconds()};
+    find_pipe(&log->people);
     if (!speaks || !path[0]) return TR_OK;
     /* O_NONBLOCK: open would wait for a reader of a pipe and tell nobody. */
     const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666);
@@ -140,44 +149,50 @@ tr_status tr_log_open(struct tr_log *log, bool speaks, int64_t every, const char
                                         : "");
     tr_status status = take_file(fd, path, append);
     fcntl(fd, F_SETFL, O_APPEND);
-    log->is_pipe = fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode);
-    if (status == TR_OK && !(log->file = fdopen(fd, "a")))
+    if (status == TR_OK && !(log->json.file = fdopen(fd, "a")))
         status = tr_fail("--log=%s: %s", path, strerror(errno));
+    if (log->json.file) find_pipe(&log->json);
     if (status < 0) close(fd);
     return status;
 }
 
 void tr_log_close(struct tr_log *log)
 {
-    if (log->file) fclose(log->file);
-    log->file = NULL;
+    if (log->json.file) fclose(log->json.file);
+    log->json.file = NULL;
+}
+
+bool tr_log_pipe_has_room(int fd, int ms)
+{
+    struct pollfd pipe = {.fd = fd, .events = POLLOUT};
+    int ready;
+    do {
+        ready = poll(&pipe, 1, ms);
+    } while (ready < 0 && errno == EINTR);
+    return ready;
 }
 
 /* Whether a line can be written. A pipe whose reader stands still has no room for it: then the line
  * is lost, as the training must not stand still, too. */
-static bool has_room(struct tr_log *log, int64_t step)
+static bool has_room(struct tr_log *log, struct tr_outlet *outlet, int64_t step)
 {
     enum { WAIT_MS = 1000 }; /* before the first line that is lost */
-    struct pollfd pipe = {.fd = log->file ? fileno(log->file) : -1, .events = POLLOUT};
-    int ready;
-    if (!log->file || !log->is_pipe) return log->file != NULL;
-    do {
-        ready = poll(&pipe, 1, log->has_lost ? 0 : WAIT_MS);
-    } while (ready < 0 && errno == EINTR);
-    if (ready) return true;
-    if (!log->has_lost)
+    if (!outlet->file || !outlet->is_pipe) return outlet->file != NULL;
+    if (tr_log_pipe_has_room(fileno(outlet->file), outlet->has_lost ? 0 : WAIT_MS)) return true;
+    if (!outlet->has_lost && tr_log_pipe_has_room(STDERR_FILENO, 0))
         fprintf(stderr,
-                "tutti-train: --log=%s: nobody reads what is in the pipe; lines from step %lld on "
-                "are lost until somebody does\n",
-                log->path, (long long)step);
-    log->has_lost = true;
+                "tutti-train: %s%s: nobody reads what is in the pipe; lines from step %lld on are "
+                "lost until somebody does\n",
+                outlet == &log->json ? "--log=" : "standard output",
+                outlet == &log->json ? log->path : "", (long long)step);
+    outlet->has_lost = true;
     return false;
 }
 
 /* A line that cannot be written ends the file, said once, and not the training. */
 static void end_line(struct tr_log *log, int64_t step)
 {
-    if (fflush(log->file) == 0) return;
+    if (fflush(log->json.file) == 0) return;
     fprintf(stderr, "tutti-train: --log=%s: %s; no lines are written from step %lld on\n",
             log->path, strerror(errno), (long long)step);
     tr_log_close(log);
@@ -203,7 +218,7 @@ static void write_spike(FILE *file, const struct tr_log_row *row)
 
 static void write_json(struct tr_log *log, const struct tr_log_row *row)
 {
-    FILE *file = log->file;
+    FILE *file = log->json.file;
     fprintf(file, "{\"kind\": \"step\", \"step\": %lld, ", (long long)row->step);
     write_number(file, "loss", 17, row->loss);
     fprintf(file, "\"lr\": %.9g, ", row->lr);
@@ -218,21 +233,24 @@ static void write_json(struct tr_log *log, const struct tr_log_row *row)
 
 void tr_log_run(struct tr_log *log, int64_t step, const char *json)
 {
-    if (!has_room(log, step + 1)) return;
-    fprintf(log->file, "%s\n", json);
+    if (!has_room(log, &log->json, step + 1)) return;
+    fprintf(log->json.file, "%s\n", json);
     end_line(log, step + 1);
 }
 
 void tr_log_held_out(struct tr_log *log, int64_t step, double loss, double elapsed)
 {
     if (!log->speaks) return;
-    printf("step %6lld  held-out loss %.4f  perplexity %.3f\n", (long long)step, loss, exp(loss));
-    fflush(stdout);
-    if (!has_room(log, step)) return;
-    fprintf(log->file, "{\"kind\": \"held_out\", \"step\": %lld, ", (long long)step);
-    write_number(log->file, "held_out_loss", 17, loss);
-    write_number(log->file, "perplexity", 9, exp(loss));
-    fprintf(log->file, "\"seconds\": %.3f}\n", elapsed);
+    if (has_room(log, &log->people, step)) {
+        printf("step %6lld  held-out loss %.4f  perplexity %.3f\n", (long long)step, loss,
+               exp(loss));
+        fflush(stdout);
+    }
+    if (!has_room(log, &log->json, step)) return;
+    fprintf(log->json.file, "{\"kind\": \"held_out\", \"step\": %lld, ", (long long)step);
+    write_number(log->json.file, "held_out_loss", 17, loss);
+    write_number(log->json.file, "perplexity", 9, exp(loss));
+    fprintf(log->json.file, "\"seconds\": %.3f}\n", elapsed);
     end_line(log, step);
 }
 
@@ -254,17 +272,19 @@ void tr_log_step(struct tr_log *log, const struct tr_log_row *row)
     if (!log->speaks) return;
     if (row->spike.is_spike)
         tr_spikes_print(&row->spike, row->step, row->loss, row->norm, row->skipped);
-    if (has_room(log, row->step)) write_json(log, row);
+    if (has_room(log, &log->json, row->step)) write_json(log, row);
     const bool last = row->total && row->step == row->total;
     if (log->nsteps > 1 && row->step % log->every && !last) return;
     const double now = tr_clock_seconds();
     const double each = (now - log->last_time) / (double)(row->step - log->last_step);
     const long long rest = (long long)left(row, each);
-    printf("step %6lld  loss %.4f  lr %.2e  norm %6.3f  %7.0f tokens/s  %7.1f ms/step  %lld:%02lld "
-           "left\n",
-           (long long)row->step, row->loss, row->lr, row->norm, row->tokens_per_step / each,
-           each * 1e3, rest / 60, rest % 60);
-    fflush(stdout);
+    if (has_room(log, &log->people, row->step)) {
+        printf("step %6lld  loss %.4f  lr %.2e  norm %6.3f  %7.0f tokens/s  %7.1f ms/step  "
+               "%lld:%02lld left\n",
+               (long long)row->step, row->loss, row->lr, row->norm, row->tokens_per_step / each,
+               each * 1e3, rest / 60, rest % 60);
+        fflush(stdout);
+    }
     log->last_time = now;
     log->last_step = row->step;
 }

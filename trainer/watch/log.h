@@ -10,12 +10,18 @@
 #include "../status.h"
 #include "spikes.h"
 
+/* Where lines go, and what may have no room for one. */
+struct tr_outlet {
+    FILE *file;    /* NULL: none */
+    bool is_pipe;  /* it is one */
+    bool has_lost; /* lines, for which the pipe had no room */
+};
+
 /* Owned by the trainer. */
 struct tr_log {
-    bool speaks;      /* this rank prints */
-    FILE *file;       /* NULL: none */
-    bool is_pipe;     /* it is one */
-    bool has_lost;    /* lines, for which the pipe had no room */
+    bool speaks;             /* this rank prints */
+    struct tr_outlet people; /* the standard output */
+    struct tr_outlet json;
     const char *path; /* of the file; borrowed */
     int64_t every;
     double last_time; /* of the last line */
@@ -45,6 +51,10 @@ void tr_log_run(struct tr_log *log, int64_t step, const char *json);
 void tr_log_step(struct tr_log *log, const struct tr_log_row *row);
 /* The loss of the held-out part after `step` steps, with its perplexity, the exponential of it. */
 void tr_log_held_out(struct tr_log *log, int64_t step, double loss, double elapsed);
+
+/* Whether bytes can be written to the pipe within `ms`, or nobody reads it any more. For handlers
+ * of signals, too. */
+bool tr_log_pipe_has_room(int fd, int ms);
 
 /* Prints text that may hold anything: bytes that are no UTF-8, and what no terminal should get, are
  * shown as '.'. */

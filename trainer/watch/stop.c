@@ -7,7 +7,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { AGAIN_NS = 2000000000 }; /* launchers may deliver one signal twice */
+#include "log.h"
+
+enum { AGAIN_NS = 2000000000, DIED = 128 }; /* launchers may deliver one signal twice */
 
 static const int numbers[TR_STOP_SIGNALS] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 static struct sigaction before[TR_STOP_SIGNALS];
@@ -15,11 +17,20 @@ static bool listens, is_loud;
 
 /* written by the handler */
 static volatile sig_atomic_t heard = -1;
-static struct timespec since; /* of the first signal */
+static volatile sig_atomic_t interrupted; /* a SIGINT was heard */
+static struct timespec since;             /* of the first one */
 
 static void say(const char *text)
 {
+    if (!tr_log_pipe_has_room(STDERR_FILENO, 0)) return;      /* its reader stands still */
     if (write(STDERR_FILENO, text, strlen(text)) < 0) return; /* nobody reads it */
+}
+
+/* Process 1, as in a container, has no signal that ends it by default: it exits with the code that
+ * a shell sees of such an end. */
+static void exit_by(int number)
+{
+    _exit(DIED + number);
 }
 
 static void end_by(int number)
@@ -30,6 +41,7 @@ static void end_by(int number)
     sigaddset(&set, number);
     raise(number);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    exit_by(number);
 }
 
 static long long since_first(void)
@@ -47,17 +59,28 @@ static void hear(int number)
         "\ntutti-train: SIGUSR1: the run ends after this step\n",
         "\ntutti-train: SIGHUP: the run ends after this step\n"};
     const int error = errno; /* of who was interrupted */
-    if (heard < 0) {
-        int which = 0;
-        while (numbers[which] != number) ++which;
+    const bool is_again = number == SIGINT && interrupted;
+    int which = 0;
+    while (numbers[which] != number) ++which;
+    if (is_again && since_first() >= AGAIN_NS) end_by(SIGINT);
+    if (is_loud && !is_again && (heard < 0 || number == SIGINT)) say(texts[which]);
+    if (number == SIGINT && !interrupted) {
         clock_gettime(CLOCK_MONOTONIC, &since);
+        interrupted = true;
+    }
+    if (heard < 0) {
         heard = which;
         signal(SIGPIPE, SIG_IGN); /* Ctrl-C has ended who reads the output, too */
-        if (is_loud) say(texts[which]);
-    } else if (number == SIGINT && since_first() >= AGAIN_NS) {
-        end_by(SIGINT);
     }
     errno = error;
+}
+
+void tr_stop_prepare(void)
+{
+    struct sigaction action;
+    for (int i = 0; i < TR_STOP_SIGNALS && getpid() == 1; ++i)
+        if (sigaction(numbers[i], NULL, &action) == 0 && action.sa_handler == SIG_DFL)
+            signal(numbers[i], exit_by);
 }
 
 void tr_stop_listen(bool speaks)
@@ -74,10 +97,13 @@ void tr_stop_listen(bool speaks)
     listens = true;
     is_loud = speaks;
     heard = -1;
+    interrupted = false;
     for (int i = 0; i < TR_STOP_SIGNALS; ++i) {
         sigaction(numbers[i], NULL, &before[i]);
         if (before[i].sa_handler != SIG_IGN) sigaction(numbers[i], &action, NULL);
     }
+    /* Who has started the process may have had them blocked: tutti-run gives ranks that mask. */
+    pthread_sigmask(SIG_UNBLOCK, &action.sa_mask, NULL);
 }
 
 int tr_stop_heard(void)

@@ -8,8 +8,11 @@
 
 enum { TR_STOP_SIGNALS = 4 };
 
+/* At the start of the program: these signals end it also where it is process 1, as in a container;
+ * the system ends process 1 by none. */
+void tr_stop_prepare(void);
 /* From now on these signals are heard, but for those that the process was started to ignore. A
- * second SIGINT at least 2 s after the first signal ends the process at once. speaks: what a signal
+ * second SIGINT at least 2 s after the first one ends the process at once. speaks: what a signal
  * leads to is said on standard error. */
 void tr_stop_listen(bool speaks);
 /* Which of the TR_STOP_SIGNALS came first, or -1. */
@@ -18,7 +21,7 @@ int tr_stop_heard(void);
 int tr_stop_number(int which);
 /* Gives the signals back what they did before listen. */
 void tr_stop_restore(void);
-/* Ends the process as the signal does. */
+/* Ends the process as the signal does; process 1 exits with 128 and the signal's number. */
 void tr_stop_raise(int which);
 
 #endif

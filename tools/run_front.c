@@ -123,7 +123,11 @@ static int attend(const struct run *run, pid_t supervisor)
             break;
         }
         if (signal < 0 || signal == SIGCHLD) continue;
-        if (signal == SIGTSTP && getsid(0) == getpid()) continue; /* no shell would continue us */
+        if (signal == SIGTSTP && info.si_code == SI_KERNEL && getsid(0) == getpid()) {
+            /* No shell would continue us: the rank that the terminal has stopped goes on. */
+            sigqueue(supervisor, SIGCONT, (union sigval){.sival_int = false});
+            continue;
+        }
         /* A terminal that goes away signals the leader of the session, and not its group. */
         const bool is_to_group = info.si_code == SI_KERNEL && signal != SIGHUP;
         const union sigval from_terminal = {.sival_int = is_to_group};

@@ -64,8 +64,10 @@ static bool is_ending(int signal)
 
 static void note_asked(struct run *run, int signal)
 {
+    /* Who has sent SIGHUP is gone, and who sends another one later is somebody else. */
+    const bool is_first = !run->asked_signal || (run->asked_signal == SIGHUP && signal != SIGHUP);
     run->passed_signal = signal;
-    if (!is_ending(signal) || run->asked_signal) return;
+    if (!is_ending(signal) || !is_first) return;
     run->asked_signal = signal;
     run->asked_ns = run_now_ns();
     run->notice_ns = after_ms(NOTICE_MS);
@@ -169,14 +171,24 @@ static void drain(struct run *run, int index, bool last)
 }
 
 /* A signal that asks for an end also ends a shell, say, which runs the rank's program and does not
- * wait for it: the program has the time that the signal gives it. */
-static bool has_time(const struct run *run, int status)
+ * wait for it: the program has the time that the signal gives it, or the grace. */
+static bool has_time(const struct run *run, const struct member *member)
 {
-    if (run->abandoned || !run->passed_signal) return run->kill_ns < INT64_MAX;
-    return run->asked_signal || (WIFSIGNALED(status) && WTERMSIG(status) == run->passed_signal);
+    const int by = WIFSIGNALED(member->status) ? WTERMSIG(member->status) : 0;
+    if (run->abandoned) return false;
+    if (run->kill_ns < INT64_MAX) return true;
+    /* The terminal signals such a rank itself, perhaps before the front has told us. */
+    if (!member->own_group && is_ending(by)) return true;
+    return by && (by == run->passed_signal || (run->asked_signal && is_ending(by)));
 }
 
-/* Notes whose process has ended. A rank of which a part has time stays until that has ended. */
+/* A shell of this rank has ended, and what that ran has not. */
+static bool is_left_behind(const struct member *member)
+{
+    return member->pid && member->ended;
+}
+
+/* Notes whose process has ended. */
 static void note_ends(struct run *run)
 {
     int status;
@@ -191,7 +203,8 @@ static void note_ends(struct run *run)
 }
 
 /* Of the ranks that have ended, the first failure decides the exit code; of several in one go a
- * signal comes first: the others have probably died of it. */
+ * signal comes first: the others have probably died of it. A rank of which something has time stays
+ * until that has ended. */
 static void reap(struct run *run)
 {
     int worst = -1, worst_status = 0;
@@ -202,8 +215,10 @@ static void reap(struct run *run)
         const pid_t pid = member->pid;
         const int status = member->status;
         if (!pid || !member->ended) continue;
-        if (status && !member->name && has_time(run, status) && signal_rank(run, member, pid, 0))
+        if (status && !member->name && has_time(run, member) && signal_rank(run, member, pid, 0)) {
+            if (run->notice_ns == INT64_MAX) run->notice_ns = after_ms(NOTICE_MS);
             continue;
+        }
         member->pid = 0;
         run->nalive--;
         if (status == 0) continue;
@@ -237,6 +252,13 @@ static void name_alive(const struct run *run, char *text, size_t size)
     }
 }
 
+static bool only_left_behind(const struct run *run)
+{
+    for (int i = 0; i < run->nmembers; i++)
+        if (run->members[i].pid && !run->members[i].ended) return false;
+    return true;
+}
+
 static void do_what_is_due(struct run *run)
 {
     char names[128];
@@ -259,6 +281,9 @@ static void do_what_is_due(struct run *run)
         run->kill_ns = run->members[0].name ? after_ms(CONNECTION_MS) : INT64_MAX;
         run->notice_ns = INT64_MAX;
     }
+    /* A shell has a program that it starts with '&' ignore SIGINT. */
+    if (now >= run->notice_ns && run->kill_ns == INT64_MAX && only_left_behind(run))
+        run->term_ns = now;
     if (now >= run->term_ns) {
         run_say("ending %s (SIGTERM; SIGKILL in %g s)", names,
                 (double)run->options.grace_ms / 1000);
@@ -279,12 +304,16 @@ static void do_what_is_due(struct run *run)
 
 static int wait_ms(const struct run *run)
 {
+    enum { LOOK_MS = 1000 }; /* at what is left behind: its end may be told to others */
+    bool looks = false;
+    for (int i = 0; i < run->nmembers; i++) looks = looks || is_left_behind(&run->members[i]);
     int64_t next = run->term_ns < run->kill_ns ? run->term_ns : run->kill_ns;
     if (run->timeout_ns < next) next = run->timeout_ns;
     if (run->notice_ns < next) next = run->notice_ns;
-    if (next == INT64_MAX) return -1;
+    if (next == INT64_MAX) return looks ? LOOK_MS : -1;
     const int64_t left = (next - run_now_ns() + 999999) / 1000000;
-    return left < 0 ? 0 : left > 1000000 ? 1000000 : (int)left;
+    const int64_t most = looks ? LOOK_MS : 1000000;
+    return left < 0 ? 0 : left > most ? (int)most : (int)left;
 }
 
 /* ---- The loop ------------------------------------------------------------------------------- */
@@ -441,6 +470,7 @@ int run_supervise(struct run *run)
                 if (entries[FIRST + i].revents)
                     run_pump_move(&run->members[i / 2].pumps[i % 2], tag_of(run, i / 2), false);
         if (n > 0) hear(run, entries);
+        reap(run);
         do_what_is_due(run);
     }
     for (int i = 0; i < run->nmembers; i++) drain(run, i, true);

@@ -191,6 +191,7 @@ static tr_status train(struct tr_trainer *t, struct tr_config *config, struct tr
     double validation = NAN;
     if (t->asked < 0) TR_TRY(tr_trainer_validate(t, &validation));
     tr_picture_end(t, validation);
+    if (t->asked >= 0) tr_log_end_printing(&t->log);
     if (mesh->rank == 0) print_summary(t, validation);
     if (t->asked >= 0) {
         if (mesh->rank == 0) print_stopped(t);

@@ -83,7 +83,8 @@ tr_status tr_trainer_report(struct tr_trainer *t, const struct tr_step *step)
     tr_log_step(&t->log, &row);
     tr_picture_step(t, &row);
     tr_epochs_step(&t->epochs, t->samples - (uint64_t)t->config.batch, t->samples, step->loss);
-    if (t->mesh->rank == 0) tr_epochs_print(&t->epochs, t->step);
+    if (t->mesh->rank == 0 && t->epochs.ended && tr_log_may_print(&t->log, t->step))
+        tr_epochs_print(&t->epochs, t->step);
     const int64_t every = t->config.eval_every;
     return every && t->step % every == 0 ? evaluate(t) : TR_OK;
 }

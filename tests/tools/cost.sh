@@ -47,7 +47,6 @@ for link in tcp rdma dmabuf; do
     adds_up $link
     without_kind $link
 done
-plan 0 "8 blocks of 512 threads a rank" all_reduce:parallel/ring --gpus 2x8 --link rdma --bytes 64M --blocks 8
 plan 0 "2 blocks of 512 threads a rank" all_reduce:recursive_doubling --gpus 2x8 --link tcp --bytes 64K # each block's messages are frames of their own
 plan 0 "32 blocks of 512 threads a rank" all_reduce:recursive_doubling --gpus 8 --bytes 64K
 plan 0 "8 blocks of 512 threads a rank" all_reduce:parallel/ring --gpus 2x8 --link rdma --bytes 64M --blocks 8

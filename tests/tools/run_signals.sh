@@ -66,7 +66,17 @@ for signal in INT:0 TERM:143 HUP:129 USR1:138; do # a shell goes on behind a pro
     expect "behind a shell, ${signal%:*}: lines" "[0] it has saved [1] it has saved " "$(sort "$work/out" | tr '\n' ' ')"
 done
 
-# So on a terminal, where rank 0 is in the terminal's process group.
+# A program that a shell starts with '&' ignores SIGINT: it gets SIGTERM after a while.
+rm -f "$work/pids"
+env --default-signal=INT "$RUN" -n 2 --grace 1 bash -c '(trap "" INT; trap "exit 0" TERM; echo $$ >>"$0/pids"; while :; do sleep 0.05; done) & wait' "$work" 2>"$work/err" &
+run=$!
+await lines "$work/pids" 2
+kill -INT $run
+wait $run
+expect "a program in the background: code" 130 $?
+contains "a program in the background" "(SIGTERM; SIGKILL in 1 s)" "$work/err"
+
+# On a terminal rank 0 is in the terminal's process group.
 rm -f "$work/pids" "$work/saved"
 cat >"$work/typed" <<'X'
 echo $$ >"$3/run"

@@ -159,10 +159,9 @@ void tr_ckpt_note_space(const char *folder, const struct tr_store *store,
 
 tr_status tr_ckpt_check_last(const char *folder, int64_t step)
 {
-    char name[64], path[PATH_MAX];
+    char path[PATH_MAX];
     struct stat file, place;
-    snprintf(name, sizeof name, OWN_NAME, (long long)step);
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    TR_TRY(tr_ckpt_path(folder, step, path, sizeof path));
     if (lstat(path, &file) < 0 || stat(folder, &place) < 0) return TR_OK;
     const uid_t user = geteuid();
     const bool is_theirs =
@@ -170,6 +169,6 @@ tr_status tr_ckpt_check_last(const char *folder, int64_t step)
     if (!S_ISDIR(file.st_mode) && !is_theirs) return TR_OK;
     return tr_fail("--checkpoint=%s: the run's last checkpoint is to be %s, but %s of that name is "
                    "there, which it cannot replace; give another folder",
-                   folder, name,
+                   folder, path,
                    S_ISDIR(file.st_mode) ? "a folder" : "a file of another user (sticky bit)");
 }

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -12,6 +11,7 @@
 
 #include "../utf8.h"
 #include "clock.h"
+#include "pipe.h"
 
 /* Whether text[n] begins as the pattern, or is a part of that; # stands for a number, and blanks do
  * not count. */
@@ -134,11 +134,11 @@ static void find_pipe(struct tr_outlet *outlet)
 tr_status tr_log_open(struct tr_log *log, bool speaks, int64_t every, const char *path, bool append)
 {
     *log = (struct tr_log){.speaks = speaks,
-                           .people.file = stdout,
+                           .printed.file = stdout,
                            .every = every,
                            .path = path,
                            .last_time = tr_clock_seconds()};
-    find_pipe(&log->people);
+    find_pipe(&log->printed);
     if (!speaks || !path[0]) return TR_OK;
     /* O_NONBLOCK: open would wait for a reader of a pipe and tell nobody. */
     const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666);
@@ -162,24 +162,14 @@ void tr_log_close(struct tr_log *log)
     log->json.file = NULL;
 }
 
-bool tr_log_pipe_has_room(int fd, int ms)
-{
-    struct pollfd pipe = {.fd = fd, .events = POLLOUT};
-    int ready;
-    do {
-        ready = poll(&pipe, 1, ms);
-    } while (ready < 0 && errno == EINTR);
-    return ready;
-}
-
 /* Whether a line can be written. A pipe whose reader stands still has no room for it: then the line
  * is lost, as the training must not stand still, too. */
 static bool has_room(struct tr_log *log, struct tr_outlet *outlet, int64_t step)
 {
     enum { WAIT_MS = 1000 }; /* before the first line that is lost */
     if (!outlet->file || !outlet->is_pipe) return outlet->file != NULL;
-    if (tr_log_pipe_has_room(fileno(outlet->file), outlet->has_lost ? 0 : WAIT_MS)) return true;
-    if (!outlet->has_lost && tr_log_pipe_has_room(STDERR_FILENO, 0))
+    if (tr_pipe_has_room(fileno(outlet->file), outlet->has_lost ? 0 : WAIT_MS)) return true;
+    if (!outlet->has_lost && tr_pipe_has_room(STDERR_FILENO, 0))
         fprintf(stderr,
                 "tutti-train: %s%s: nobody reads what is in the pipe; lines from step %lld on are "
                 "lost until somebody does\n",
@@ -187,6 +177,19 @@ static bool has_room(struct tr_log *log, struct tr_outlet *outlet, int64_t step)
                 outlet == &log->json ? log->path : "", (long long)step);
     outlet->has_lost = true;
     return false;
+}
+
+bool tr_log_may_print(struct tr_log *log, int64_t step)
+{
+    return has_room(log, &log->printed, step);
+}
+
+void tr_log_end_printing(struct tr_log *log)
+{
+    if (!log->speaks || tr_log_may_print(log, log->last_step)) return;
+    const int fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (fd >= 0) dup2(fd, STDOUT_FILENO);
+    if (fd >= 0) close(fd);
 }
 
 /* A line that cannot be written ends the file, said once, and not the training. */
@@ -241,7 +244,7 @@ void tr_log_run(struct tr_log *log, int64_t step, const char *json)
 void tr_log_held_out(struct tr_log *log, int64_t step, double loss, double elapsed)
 {
     if (!log->speaks) return;
-    if (has_room(log, &log->people, step)) {
+    if (tr_log_may_print(log, step)) {
         printf("step %6lld  held-out loss %.4f  perplexity %.3f\n", (long long)step, loss,
                exp(loss));
         fflush(stdout);
@@ -270,7 +273,7 @@ void tr_log_step(struct tr_log *log, const struct tr_log_row *row)
     }
     log->last_loss = row->loss;
     if (!log->speaks) return;
-    if (row->spike.is_spike)
+    if (row->spike.is_spike && tr_log_may_print(log, row->step))
         tr_spikes_print(&row->spike, row->step, row->loss, row->norm, row->skipped);
     if (has_room(log, &log->json, row->step)) write_json(log, row);
     const bool last = row->total && row->step == row->total;
@@ -278,7 +281,7 @@ void tr_log_step(struct tr_log *log, const struct tr_log_row *row)
     const double now = tr_clock_seconds();
     const double each = (now - log->last_time) / (double)(row->step - log->last_step);
     const long long rest = (long long)left(row, each);
-    if (has_room(log, &log->people, row->step)) {
+    if (tr_log_may_print(log, row->step)) {
         printf("step %6lld  loss %.4f  lr %.2e  norm %6.3f  %7.0f tokens/s  %7.1f ms/step  "
                "%lld:%02lld left\n",
                (long long)row->step, row->loss, row->lr, row->norm, row->tokens_per_step / each,

@@ -19,10 +19,10 @@ struct tr_outlet {
 
 /* Owned by the trainer. */
 struct tr_log {
-    bool speaks;             /* this rank prints */
-    struct tr_outlet people; /* the standard output */
-    struct tr_outlet json;
-    const char *path; /* of the file; borrowed */
+    bool speaks;              /* this rank prints */
+    struct tr_outlet printed; /* the standard output */
+    struct tr_outlet json;    /* the file */
+    const char *path;         /* of the file; borrowed */
     int64_t every;
     double last_time; /* of the last line */
     int64_t last_step;
@@ -52,9 +52,11 @@ void tr_log_step(struct tr_log *log, const struct tr_log_row *row);
 /* The loss of the held-out part after `step` steps, with its perplexity, the exponential of it. */
 void tr_log_held_out(struct tr_log *log, int64_t step, double loss, double elapsed);
 
-/* Whether bytes can be written to the pipe within `ms`, or nobody reads it any more. For handlers
- * of signals, too. */
-bool tr_log_pipe_has_room(int fd, int ms);
+/* Whether a line of step `step` can be printed: not where a pipe has no room for it. */
+bool tr_log_may_print(struct tr_log *log, int64_t step);
+/* Before the last lines of a run that a signal ends: where a pipe has no room for them, the
+ * standard output becomes /dev/null. */
+void tr_log_end_printing(struct tr_log *log);
 
 /* Prints text that may hold anything: bytes that are no UTF-8, and what no terminal should get, are
  * shown as '.'. */

@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "log.h"
+#include "pipe.h"
 
 enum { AGAIN_NS = 2000000000, DIED = 128 }; /* launchers may deliver one signal twice */
 
@@ -22,7 +22,7 @@ static struct timespec since;             /* of the first one */
 
 static void say(const char *text)
 {
-    if (!tr_log_pipe_has_room(STDERR_FILENO, 0)) return;      /* its reader stands still */
+    if (!tr_pipe_has_room(STDERR_FILENO, 0)) return;          /* its reader stands still */
     if (write(STDERR_FILENO, text, strlen(text)) < 0) return; /* nobody reads it */
 }
 

@@ -114,10 +114,14 @@ static void end_closing(struct tt_context *context)
 static bool goes_on_aside(struct tt_context *context)
 {
     tt_process_lock(&work_lock);
-    const bool may = !context->nbeginning;
-    context->passes_ns = may ? tt_now_ns() + PASS_NS : INT64_MAX;
+    bool may = !context->nbeginning;
+    context->passes_ns = INT64_MAX; /* nobody passes until the look is over */
     tt_process_unlock(&work_lock);
-    return may && !any_has_work(context);
+    may = may && !any_has_work(context);
+    tt_process_lock(&work_lock);
+    if (may) context->passes_ns = tt_now_ns() + PASS_NS;
+    tt_process_unlock(&work_lock);
+    return may;
 }
 
 static bool goes_on(struct tt_context *context)

@@ -458,3 +458,10 @@ void tt_context_give(struct tt_context *context, void *memory, size_t nbytes)
     *held = (struct tt_held){.kind = OF_USERS, .memory = memory, .nbytes = nbytes};
     enlist(context, held);
 }
+
+tt_status tt_context_copy_before(struct tt_context *context, void *stream, void *to,
+                                 const void *from, size_t nbytes)
+{
+    TT_TRY(tt_context_stream_copy(context, context->stream, to, from, nbytes));
+    return tt_context_stream_follow(context, stream, context->stream);
+}

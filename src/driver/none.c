@@ -432,6 +432,13 @@ tt_status tt_context_stream_copy(struct tt_context *context, void *stream, void 
     return refuse();
 }
 
+tt_status tt_context_copy_before(struct tt_context *context, void *stream, void *to,
+                                 const void *from, size_t nbytes)
+{
+    (void)context, (void)stream, (void)to, (void)from, (void)nbytes;
+    return refuse();
+}
+
 tt_status tt_context_stream_store(struct tt_context *context, void *stream, uint32_t *word,
                                   uint32_t value)
 {

@@ -436,8 +436,8 @@ static enum tt_rank_state end_of(struct tt_fabric *fabric, int r, uint64_t seq, 
 }
 
 /* Whether the kernel of this collective may still end, because it has all it needs of a rank that
- * has died. Each rank has its own time, and in each collective, which runs when those before have
- * ended. */
+ * has died. Each rank has its own time, and in each collective, from the first look at the death
+ * on: that may be one before the collective runs. */
 static bool has_grace(struct tt_fabric *fabric, int rank, uint64_t seq)
 {
     const int64_t now_ns = tt_now_ns();

@@ -286,7 +286,7 @@ static tt_status copy_programs(const struct tt_comm_core *leader)
 {
     for (const struct tt_comm_core *comm = leader; comm; comm = run_of(comm)->member)
         for (struct tt_program_copy **copy = &run_of(comm)->copies; *copy; *copy = (*copy)->next)
-            TT_TRY(tt_context_stream_copy(leader->context, stream_of(leader), (*copy)->to,
+            TT_TRY(tt_context_copy_before(leader->context, stream_of(leader), (*copy)->to,
                                           (*copy)->bytes, (*copy)->nbytes));
     return TT_OK;
 }

@@ -415,7 +415,7 @@ static void leave_part(struct tt_comm_core *comm)
 {
     struct tt_kernel_part *on = comm->kernel;
     const bool complete = on->device && on->last;
-    (void)is_reset(on);
+    (void)is_reset(on); /* notes a reset of the GPU before anything enters its context */
     tt_launching_close(&on->launching);
     tt_graphs_end(on);
     on->peers_ended = await_peers(comm);

@@ -72,7 +72,8 @@ bool tt_kernel_has_stopped(const struct tt_kernel_life *life)
 bool tt_kernel_has_unrecorded(const struct tt_kernel_life *life)
 {
     const uint64_t last = atomic_load_explicit(&life->unrecorded, memory_order_relaxed);
-    return last && read_word(&life->report->ended) < last && tt_gpu_watch_look(life->watch) >= 0;
+    const bool runs = read_word(&life->report->ended) < last || !tt_kernel_has_ended(life);
+    return last && runs && tt_gpu_watch_look(life->watch) >= 0;
 }
 
 /* ---- Begin ---------------------------------------------------------------------------------- */

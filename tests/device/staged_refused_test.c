@@ -51,12 +51,14 @@ static void run_refused(int ngpus, void (*body)(struct gpu_rank *rank), void *ar
     driver->MemcpyAsync = real_copy;
 }
 
+/* The barrier of both ranks: the first sum of rank 1 may end later than that of rank 0. */
 static void refused_copies(struct gpu_rank *rank)
 {
     int *memory = make_ints(rank, 1, 100);
     check_success(rank, tuttiAllReduce(memory, memory, 1, tuttiInt32, tuttiSum, rank->comm, NULL),
                   "sum");
-    if (!rank->rank) refuse_from(*(const int *)rank->arg);
+    pthread_barrier_wait(rank->arg);
+    if (!rank->rank) refuse_from(0);
     const tuttiResult_t result =
         tuttiAllReduce(memory, memory, 100, tuttiInt32, tuttiSum, rank->comm, NULL);
     check_error(rank, result, tuttiUnhandledDeviceError, "rank 0 (host");
@@ -66,8 +68,10 @@ static void refused_copies(struct gpu_rank *rank)
 
 TEST(staged_errors, a_copy_that_the_driver_refuses_ends_the_call_on_all_ranks)
 {
-    int input = 0;
-    run_refused(2, refused_copies, &input);
+    pthread_barrier_t both;
+    pthread_barrier_init(&both, NULL, 2);
+    run_refused(2, refused_copies, &both);
+    pthread_barrier_destroy(&both);
 }
 
 /* What the communicator's calls are, and which copy is refused. */

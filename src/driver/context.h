@@ -155,8 +155,8 @@ TT_NODISCARD tt_status tt_context_stream_follow_now(struct tt_context *context, 
 /* Queues in the stream a copy between any memory of GPUs and pinned memory. */
 TT_NODISCARD tt_status tt_context_stream_copy(struct tt_context *context, void *stream, void *to,
                                               const void *from, size_t nbytes);
-/* The same, on the context's own stream, which `stream` then follows: no kernel of a rank is in
- * front of the copy, so it holds up no queue of copies, which other streams share. */
+/* As tt_context_stream_copy, on the context's own stream, which `stream` then follows: no kernel of
+ * a rank is in front of the copy, so it holds up no queue of copies, which other streams share. */
 TT_NODISCARD tt_status tt_context_copy_before(struct tt_context *context, void *stream, void *to,
                                               const void *from, size_t nbytes);
 /* Queues in the stream the store of a value to a word of tt_context_allocate_host. A thread that

@@ -104,8 +104,6 @@ names_the_dead "in a replay"
 export TUTTI_DEVICE_KERNELS=1
 start aab 1 19 1 2
 names_the_dead "through the host"
-start aab 1 19 1 2 host
-names_the_dead "in a call of the host behind a replay that does not begin" aborted
 
 # A destroy waits for another process, however late that makes its call, but for none that has died.
 export TUTTI_DEVICE_KERNELS=require

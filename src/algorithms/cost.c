@@ -242,6 +242,16 @@ static bool is_bridged(const struct tt_setting *setting)
     return setting->on_device && setting->bridges != TT_NO_BRIDGES;
 }
 
+/* How long a part's bytes are on an interface that so many ranks share, in us. */
+static double wire_us(const struct tt_traffic *traffic, const struct tt_setting *setting,
+                      double nshares)
+{
+    const double wire = setting->net_mbit ? 8.0 / setting->net_mbit : 0; /* us a byte */
+    const double through =
+        (double)(traffic->sent > traffic->received ? traffic->sent : traffic->received);
+    return nshares * through * wire;
+}
+
 /* The additional cost of messages between hosts over bridges. nruns: how often the part runs, in
  * all copies and rounds; rounds: of one copy. Waves of messages follow one another. Of a wave the
  * first message takes all of the way, and the others come behind it. Nobody awaits the credits of
@@ -252,9 +262,6 @@ static double cost_of_bridges(const struct tt_model_part *part, const struct tt_
     const struct tt_cost *costs = tt_bridge_costs[setting->bridges].at;
     const struct tt_traffic *traffic = &part->traffic;
     const double shares = setting->bridges == TT_BRIDGES_BY_TCP ? part->at_once : 0;
-    const double wire = setting->net_mbit ? 8.0 / setting->net_mbit : 0; /* us a byte */
-    const double through =
-        (double)(traffic->sent > traffic->received ? traffic->sent : traffic->received);
     const double longer =
         costs[TT_COST_NET_LINK].value - tt_gpu_costs[TT_GPU_SLOTS].at[TT_COST_LINK].value;
     const double waves = rounds * fmax(1, (double)traffic->depth);
@@ -262,7 +269,7 @@ static double cost_of_bridges(const struct tt_model_part *part, const struct tt_
     return waves * longer + fmax(0, nmessages - waves) * costs[TT_COST_NET_MESSAGE].value +
            nmessages * (1 - 1 / waves) * costs[TT_COST_NET_CREDIT].value +
            load->block * fmax((double)traffic->by_rank * costs[TT_COST_NET_BYTE].value,
-                              shares * through * wire);
+                              wire_us(traffic, setting, shares));
 }
 
 /* The additional cost of messages between hosts. */
@@ -271,16 +278,13 @@ static double cost_between(const struct tt_model_part *part, const struct tt_set
 {
     const struct tt_costs *costs = host_costs(setting);
     const struct tt_traffic *traffic = &part->traffic;
-    const double wire = setting->net_mbit ? 8.0 / setting->net_mbit : 0; /* us a byte */
-    const double through =
-        (double)(traffic->sent > traffic->received ? traffic->sent : traffic->received);
     const double longer =
         fmax(0, costs->at[TT_COST_NET_LINK].value - costs->at[TT_COST_LINK].value);
     return load->rounds * (double)traffic->depth * longer +
            load->rounds * (double)traffic->messages * part->repeats *
                costs->at[TT_COST_NET_MESSAGE].value +
            load->block * fmax((double)traffic->by_rank * costs->at[TT_COST_NET_BYTE].value,
-                              part->at_once * through * wire);
+                              wire_us(traffic, setting, part->at_once));
 }
 
 /* Whether the ranks are groups of one host. */

@@ -116,7 +116,7 @@ struct tt_cached {
     struct tt_cached *next;
     /* of kernels */
     void *device_memory;                      /* where kernels read the program; NULL: not yet */
-    void *device_upload;                      /* what is to be there; NULL: its copy is queued */
+    void *device_upload;                      /* its bytes; NULL: their copy is queued */
     struct tt_device_program *device_program; /* how they find it; NULL: not yet */
     bool is_captured;                         /* calls of CUDA graphs use its device memory */
     int nbridged;                             /* copies of the program whose bridges are bound */

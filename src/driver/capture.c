@@ -160,64 +160,6 @@ tt_status tt_capture_add_record(struct tt_context *context, void *graph, void *c
     return add_event_node(context, graph, after, nafter, event, node, false);
 }
 
-static tt_status add_words(struct tt_context *context, void *graph, void *const *after,
-                           size_t nafter, CUDA_BATCH_MEM_OP_NODE_PARAMS *params, void **node)
-{
-    CUgraphNode made;
-    params->ctx = context->handle;
-    TT_TRY(tt_context_enter(context));
-    const CUresult result = context->cu->GraphAddBatchMemOpNode(
-        &made, graph, (const CUgraphNode *)after, nafter, params);
-    tt_context_leave(context);
-    if (result != CUDA_SUCCESS) return tt_cuda_fail(result, "cuGraphAddBatchMemOpNode");
-    *node = made;
-    return TT_OK;
-}
-
-tt_status tt_capture_add_stores(struct tt_context *context, void *graph, void *const *after,
-                                size_t nafter, uint32_t *const *words, size_t nwords,
-                                uint32_t value, void **node)
-{
-    CUstreamBatchMemOpParams ops[TT_MOST_WORDS];
-    memset(ops, 0, sizeof ops);
-    for (size_t i = 0; i < nwords; i++) {
-        ops[i].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-        ops[i].writeValue.address = (CUdeviceptr)(uintptr_t)words[i];
-        ops[i].writeValue.value = value;
-    }
-    CUDA_BATCH_MEM_OP_NODE_PARAMS params = {.count = (unsigned)nwords, .paramArray = ops};
-    return add_words(context, graph, after, nafter, &params, node);
-}
-
-static tt_status check_wide(const struct tt_context *context)
-{
-    int able = 0;
-    TT_CUDA_TRY(context->cu, DeviceGetAttribute, &able,
-                CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, context->device);
-    return able ? TT_OK
-                : tt_fail(TT_ERR_USAGE,
-                          "GPU %d has no stream memory operations of 64 bits, which "
-                          "captured calls need: make the call without a graph",
-                          context->gpu);
-}
-
-tt_status tt_capture_add_awaits(struct tt_context *context, void *graph, void *const *after,
-                                size_t nafter, uint64_t *const *words, size_t nwords, uint64_t mask,
-                                void **node)
-{
-    CUstreamBatchMemOpParams ops[TT_MOST_WORDS];
-    TT_TRY(check_wide(context));
-    memset(ops, 0, sizeof ops);
-    for (size_t i = 0; i < nwords; i++) {
-        ops[i].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64;
-        ops[i].waitValue.address = (CUdeviceptr)(uintptr_t)words[i];
-        ops[i].waitValue.value64 = mask;
-        ops[i].waitValue.flags = CU_STREAM_WAIT_VALUE_AND;
-    }
-    CUDA_BATCH_MEM_OP_NODE_PARAMS params = {.count = (unsigned)nwords, .paramArray = ops};
-    return add_words(context, graph, after, nafter, &params, node);
-}
-
 /* ---- Events --------------------------------------------------------------------------------- */
 
 tt_status tt_context_event_create(struct tt_context *context, void **event)

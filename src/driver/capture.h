@@ -46,22 +46,6 @@ TT_NODISCARD tt_status tt_capture_add_record(struct tt_context *context, void *g
                                              void *const *after, size_t nafter, void *event,
                                              void **node);
 
-/* At most TT_MOST_WORDS words of tt_context_allocate_host. */
-enum { TT_MOST_WORDS = 255 };
-/* A node that stores the value to each word. A thread that sees it sees all that the graph has done
- * before.
- */
-TT_NODISCARD tt_status tt_capture_add_stores(struct tt_context *context, void *graph,
-                                             void *const *after, size_t nafter,
-                                             uint32_t *const *words, size_t nwords, uint32_t value,
-                                             void **node);
-/* A node that waits until each word has a bit of the mask, and sees what was written before that.
- * USAGE: the GPU cannot wait for words of 64 bits. */
-TT_NODISCARD tt_status tt_capture_add_awaits(struct tt_context *context, void *graph,
-                                             void *const *after, size_t nafter,
-                                             uint64_t *const *words, size_t nwords, uint64_t mask,
-                                             void **node);
-
 TT_NODISCARD tt_status tt_context_event_create(struct tt_context *context, void **event);
 void tt_context_event_destroy(struct tt_context *context, void *event);
 /* By a stream that is not being captured. */

@@ -21,7 +21,8 @@
  * begin work says so. */
 enum { PASS_NS = 200000000, WARN_MS = 1000 };
 
-/* Of the users of all contexts, held while users say what they have; and of what threads do. */
+/* users_lock guards the list of users of each context, and is held while users say what work they
+ * have. work_lock guards who begins work in a context, and who closes memory. */
 static struct tt_process_lock users_lock = TT_PROCESS_LOCK, work_lock = TT_PROCESS_LOCK;
 
 /* ---- Users ---------------------------------------------------------------------------------- */

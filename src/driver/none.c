@@ -378,24 +378,6 @@ tt_status tt_capture_add_record(struct tt_context *context, void *graph, void *c
     return refuse();
 }
 
-tt_status tt_capture_add_stores(struct tt_context *context, void *graph, void *const *after,
-                                size_t nafter, uint32_t *const *words, size_t nwords,
-                                uint32_t value, void **node)
-{
-    (void)context, (void)graph, (void)after, (void)nafter, (void)words, (void)nwords;
-    (void)value, (void)node;
-    return refuse();
-}
-
-tt_status tt_capture_add_awaits(struct tt_context *context, void *graph, void *const *after,
-                                size_t nafter, uint64_t *const *words, size_t nwords, uint64_t mask,
-                                void **node)
-{
-    (void)context, (void)graph, (void)after, (void)nafter, (void)words, (void)nwords;
-    (void)mask, (void)node;
-    return refuse();
-}
-
 tt_status tt_context_event_create(struct tt_context *context, void **event)
 {
     (void)context, (void)event;

@@ -401,15 +401,6 @@ TEST(device_graph_errors, a_capture_in_a_group_that_forbids_the_legacy_stream_is
 
 /* ---- Forked children ------------------------------------------------------------------------ */
 
-static tuttiResult_t make_alone(tuttiComm_t *comm)
-{
-    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-    tuttiUniqueId id;
-    config.device = 0;
-    CHECK_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
-    return tuttiCommInitRankConfig(comm, 1, id, 0, &config);
-}
-
 static bool is_refused(void)
 {
     tuttiComm_t comm = NULL;

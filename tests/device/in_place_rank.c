@@ -430,7 +430,7 @@ static int be_late(const struct gpu_rank *rank)
     return status;
 }
 
-/* Rank 0's words go to all, or to rank 1, out of its memory. */
+/* Rank 0 broadcasts words of its memory, or sends them to rank 1. */
 static tuttiResult_t give(const struct gpu_rank *rank, char *memory, char *out, bool sends,
                           tuttiStream_t stream)
 {

@@ -295,3 +295,12 @@ void gpu_unpin(int gpu, void *memory)
     CALL(cuMemHostUnregister, memory);
     leave();
 }
+
+tuttiResult_t make_alone(tuttiComm_t *comm)
+{
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    tuttiUniqueId id;
+    config.device = 0;
+    CHECK_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+    return tuttiCommInitRankConfig(comm, 1, id, 0, &config);
+}

@@ -52,5 +52,7 @@ void gpu_pin(int gpu, void *memory, size_t nbytes);
 void gpu_unpin(int gpu, void *memory);
 /* Makes the GPU's context the thread's current one. */
 void gpu_use(int gpu);
+/* A communicator of one rank, on GPU 0. */
+tuttiResult_t make_alone(tuttiComm_t *comm);
 
 #endif

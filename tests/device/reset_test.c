@@ -33,12 +33,8 @@ static CUresult CUDAAPI create(CUevent *event, unsigned flags)
 
 static tuttiComm_t make(void)
 {
-    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     tuttiComm_t comm = NULL;
-    tuttiUniqueId id;
-    config.device = 0;
-    CHECK_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
-    CHECK_EQ(tuttiCommInitRankConfig(&comm, 1, id, 0, &config), tuttiSuccess);
+    CHECK_EQ(make_alone(&comm), tuttiSuccess);
     return comm;
 }
 

@@ -262,15 +262,6 @@ TEST(staged_errors, a_stream_tells_once_that_a_call_has_ended)
 
 enum { ALONE = 100 }; /* elements of the calls here */
 
-static tuttiResult_t make_alone(tuttiComm_t *comm)
-{
-    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-    tuttiUniqueId id;
-    config.device = 0;
-    CHECK_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
-    return tuttiCommInitRankConfig(comm, 1, id, 0, &config);
-}
-
 /* Where the last copy from this memory goes. */
 static struct {
     const void *from;

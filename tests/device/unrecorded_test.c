@@ -27,12 +27,8 @@ static CUresult CUDAAPI destroy(CUstream stream)
 
 static tuttiComm_t make(void)
 {
-    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     tuttiComm_t comm = NULL;
-    tuttiUniqueId id;
-    config.device = 0;
-    CHECK_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
-    CHECK_EQ(tuttiCommInitRankConfig(&comm, 1, id, 0, &config), tuttiSuccess);
+    CHECK_EQ(make_alone(&comm), tuttiSuccess);
     return comm;
 }
 

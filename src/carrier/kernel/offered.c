@@ -9,12 +9,6 @@
 
 #include "carrier/kernel/ranges_internal.h"
 
-static struct tt_range_offer *offer_of(const struct tt_ranges *ranges, int place)
-{
-    const struct tt_fabric *fabric = ranges->comm->fabric;
-    return tt_segment_offer(fabric->segment, fabric->local, place);
-}
-
 static int free_place(const struct tt_ranges *ranges)
 {
     for (int i = 0; i < TT_MOST_RANGES; i++)
@@ -30,7 +24,7 @@ bool tt_offered_has_room_locked(const struct tt_ranges *ranges)
 static void put_offer(struct tt_ranges *ranges, const struct tt_own_range *range,
                       const uint8_t handle[TT_CONTEXT_HANDLE])
 {
-    struct tt_range_offer *offer = offer_of(ranges, range->place);
+    struct tt_range_offer *offer = tt_range_offer_of(ranges, ranges->comm->rank, range->place);
     uint64_t words[TT_RANGE_HANDLE];
     memcpy(words, handle, sizeof words);
     atomic_store_explicit(&offer->base, (uint64_t)(uintptr_t)range->base, memory_order_relaxed);
@@ -92,7 +86,8 @@ void tt_offered_take_back_locked(struct tt_ranges *ranges, struct tt_own_range *
     if (!range->is_offered) return;
     range->is_offered = false;
     /* Before the looks of tt_range_reader; answer() in opened.c has them the other way round. */
-    atomic_store_explicit(&offer_of(ranges, range->place)->seq, 0, memory_order_seq_cst);
+    atomic_store_explicit(&tt_range_offer_of(ranges, ranges->comm->rank, range->place)->seq, 0,
+                          memory_order_seq_cst);
     tt_ranges_tell_change(ranges);
 }
 

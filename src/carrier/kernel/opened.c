@@ -17,12 +17,6 @@ static struct tt_opened *opened_of(struct tt_ranges *ranges, int rank, int i)
     return &ranges->opened[ranges->comm->fabric->hosts->local_of[rank] * TT_MOST_RANGES + i];
 }
 
-static struct tt_range_offer *offer_of(const struct tt_ranges *ranges, int rank, int i)
-{
-    const struct tt_fabric *fabric = ranges->comm->fabric;
-    return tt_segment_offer(fabric->segment, fabric->hosts->local_of[rank], i);
-}
-
 static struct tt_range_answer *answer_of(const struct tt_ranges *ranges, int rank, int i)
 {
     const struct tt_fabric *fabric = ranges->comm->fabric;
@@ -73,7 +67,7 @@ static tt_status open_offer(struct tt_ranges *ranges, int rank, const struct tt_
 /* The i-th offer of a peer, which has this number. */
 static void answer(struct tt_ranges *ranges, int rank, int i, uint64_t seq)
 {
-    const struct tt_range_offer *offer = offer_of(ranges, rank, i);
+    const struct tt_range_offer *offer = tt_range_offer_of(ranges, rank, i);
     struct tt_range_answer *answer = answer_of(ranges, rank, i);
     struct tt_opened *opened = opened_of(ranges, rank, i);
     uint64_t address;
@@ -100,7 +94,7 @@ static void close_one(struct tt_ranges *ranges, int rank, int i, bool always)
 {
     struct tt_opened *opened = opened_of(ranges, rank, i);
     if (!opened->seq || opened->is_closing) return;
-    const struct tt_range_offer *offer = offer_of(ranges, rank, i);
+    const struct tt_range_offer *offer = tt_range_offer_of(ranges, rank, i);
     if (!always && atomic_load_explicit(&offer->seq, memory_order_acquire) == opened->seq) return;
     if (!opened->memory) {
         take_answer_back(ranges, rank, i);
@@ -122,7 +116,7 @@ void tt_opened_look_locked(struct tt_ranges *ranges)
         for (int i = 0; i < TT_MOST_RANGES && tt_ranges_is_peer(ranges, r); i++) {
             close_one(ranges, r, i, false);
             const uint64_t seq =
-                atomic_load_explicit(&offer_of(ranges, r, i)->seq, memory_order_acquire);
+                atomic_load_explicit(&tt_range_offer_of(ranges, r, i)->seq, memory_order_acquire);
             if (seq && !opened_of(ranges, r, i)->seq && opens) answer(ranges, r, i, seq);
         }
     }

@@ -132,6 +132,14 @@ void tt_offered_end_locked(struct tt_ranges *ranges, struct tt_own_range *range)
 /* All that are gone, as far as they can be, and nobody waits for them. */
 void tt_offered_end_gone_locked(struct tt_ranges *ranges);
 
+/* What a rank of the host offers at a place of the board. */
+static inline struct tt_range_offer *tt_range_offer_of(const struct tt_ranges *ranges, int rank,
+                                                       int place)
+{
+    const struct tt_fabric *fabric = ranges->comm->fabric;
+    return tt_segment_offer(fabric->segment, fabric->hosts->local_of[rank], place);
+}
+
 /* ---- Memory of peers: opened.c --------------------------------------------------------------- */
 
 /* Opens what peers offer, and closes what they have taken back, as far as that waits for nothing.

@@ -26,12 +26,6 @@ static const struct tt_kernel_work *own_const(const struct tt_work *work)
     return (const struct tt_kernel_work *)work;
 }
 
-/* The report is memory that the GPU writes: each word is read once, in order. */
-static uint64_t read_word(const uint64_t *word)
-{
-    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
-}
-
 /* ---- Its kernel ----------------------------------------------------------------------------- */
 
 /* False: all have been given back already. */
@@ -72,7 +66,7 @@ bool tt_kernel_has_stopped(const struct tt_kernel_life *life)
 bool tt_kernel_has_unrecorded(const struct tt_kernel_life *life)
 {
     const uint64_t last = atomic_load_explicit(&life->unrecorded, memory_order_relaxed);
-    const bool runs = read_word(&life->report->ended) < last || !tt_kernel_has_ended(life);
+    const bool runs = tt_read_word(&life->report->ended) < last || !tt_kernel_has_ended(life);
     return last && runs && tt_gpu_watch_look(life->watch) >= 0;
 }
 
@@ -124,7 +118,7 @@ static tt_status ready(struct tt_work *work)
 {
     struct tt_kernel_work *mine = own(work);
     if (mine->refusal) return fail_refused(mine);
-    return read_word(&mine->life->report->begun) >= mine->number ? TT_OK : TT_IN_PROGRESS;
+    return tt_read_word(&mine->life->report->begun) >= mine->number ? TT_OK : TT_IN_PROGRESS;
 }
 
 /* Ranks of other hosts learn of each collective, as with messages of the host: of two that follow
@@ -151,13 +145,13 @@ static tt_status start_exchange(struct tt_work *work)
  * at, and an earlier one, or a replay, may not have been looked at yet. */
 static bool has_result(const struct tt_kernel_work *mine)
 {
-    return mine->number <= read_word(&mine->life->report->sound);
+    return mine->number <= tt_read_word(&mine->life->report->sound);
 }
 
 static bool is_failed(const struct tt_kernel_work *mine)
 {
     const struct tt_device_report *report = mine->life->report;
-    return !read_word(&report->replay) && mine->number == read_word(&report->sound) + 1;
+    return !tt_read_word(&report->replay) && mine->number == tt_read_word(&report->sound) + 1;
 }
 
 /* A failure that the host learns of by the kernel, which may not end before the host has aborted
@@ -181,7 +175,7 @@ static tt_status advance(struct tt_work *work)
     const struct tt_device_report *report = mine->life->report;
     if (mine->exchange && work->engine->fabric->mixed.is_mixed)
         tt_exchange_look_at_turns(mine->exchange, work->engine, mine->life->proxy);
-    const bool ended = read_word(&report->ended) >= mine->number;
+    const bool ended = tt_read_word(&report->ended) >= mine->number;
     const uint32_t failure = __atomic_load_n(&report->failure, __ATOMIC_ACQUIRE);
     if (!ended && !(tells_why(failure) && is_failed(mine))) return TT_IN_PROGRESS;
     if (failure && has_result(mine)) return TT_OK;
@@ -262,7 +256,7 @@ static tt_status stop_kernel(struct tt_kernel_work *mine)
 static tt_status await_kernel(struct tt_kernel_work *mine)
 {
     struct tt_work *work = &mine->work;
-    const bool waits = read_word(&mine->life->report->abort) < 2; /* for readers */
+    const bool waits = tt_read_word(&mine->life->report->abort) < 2; /* for readers */
     if (stop_kernel(mine) == TT_OK) return TT_OK;
     if (!tt_expired(work->deadline_ns)) return TT_IN_PROGRESS;
     if (waits) {
@@ -280,7 +274,7 @@ static tt_status stop(struct tt_work *work)
 {
     const struct tt_kernel_work *mine = own(work);
     TT_AWAIT(await_kernel(own(work)));
-    return read_word(&mine->life->report->abort) < 2 ? TT_OK : tt_await_kernels(work);
+    return tt_read_word(&mine->life->report->abort) < 2 ? TT_OK : tt_await_kernels(work);
 }
 
 /* The call's kernel has ended: it uses memory of other ranks no longer. */

@@ -31,7 +31,8 @@ struct tt_kernel_life {
     _Atomic uint64_t unrecorded;
 };
 
-/* A word of struct tt_device_report, with what the kernel wrote before it. */
+/* A word of struct tt_device_report, which the GPU writes: read once, with what the kernel wrote
+ * before it. */
 static inline uint64_t tt_read_word(const uint64_t *word)
 {
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);

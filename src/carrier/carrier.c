@@ -1,8 +1,11 @@
-/* What all carriers share: lists of calls, and the failure of a call that this rank cannot make. */
+/* What carriers share: lists of calls, the failure of a call that this rank cannot make, functions
+ * of their tables. */
 #include "carrier/carrier.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+
+#include "driver/context.h"
 
 void tt_calls_drop_gone(struct tt_calls *calls)
 {
@@ -63,8 +66,28 @@ bool tt_carrier_limits_of_mixed(const struct tt_comm_core *core, struct tt_carri
     return true;
 }
 
+void tt_carrier_limits_of_host(const struct tt_comm_core *core, struct tt_carrier_limits *limits)
+{
+    const struct tt_segment_header *header = core->fabric->segment->header;
+    if (tt_carrier_limits_of_mixed(core, limits)) return;
+    *limits =
+        (struct tt_carrier_limits){.slot_bytes = header->slot_bytes,
+                                   .meet_bytes = header->meet_bytes,
+                                   .slot_setting = core->fabric->peers[core->rank].slot_bytes};
+}
+
 tt_status tt_carrier_load(const struct tt_comm_core *core, struct tt_program *program,
                           struct tt_loaded **loaded)
 {
     return tt_loaded_create(program, core->fabric, loaded);
+}
+
+tt_status tt_carrier_enter(struct tt_comm_core *core)
+{
+    return tt_context_enter(core->context);
+}
+
+void tt_carrier_leave(struct tt_comm_core *core)
+{
+    tt_context_leave(core->context);
 }

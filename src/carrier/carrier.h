@@ -148,9 +148,9 @@ struct tt_pending_call {
     bool uses_peers; /* its kernel does */
     struct tt_pending_call *next_of_run; /* of the rank's run (struct tt_launch_run) */
     /* of staged calls */
-    struct tt_stage *stage; /* its copies; memory of the call's own, by malloc */
-    uint32_t bounce;        /* the number of its bounce */
-    bool is_awaited;        /* the calling thread waits for it, and has entered it */
+    struct tt_stage
+        *stage;      /* its copies, until they are done; memory of the call's own, by malloc */
+    uint32_t bounce; /* the number of its bounce */
     /* Of collectives, and last: sends and receives leave all of this uninitialised */
     struct tt_call call;
     struct tt_cached *cached; /* whose program the call uses */
@@ -299,9 +299,13 @@ struct tt_carrier {
 /* The limits of all calls where ranks are mixed (transport/fabric.h). False: they are not. */
 bool tt_carrier_limits_of_mixed(const struct tt_comm_core *core, struct tt_carrier_limits *limits);
 
-/* `load` of carriers whose calls the host runs. */
+/* `limits` and `load` of carriers whose calls the host runs. */
+void tt_carrier_limits_of_host(const struct tt_comm_core *core, struct tt_carrier_limits *limits);
 TT_NODISCARD tt_status tt_carrier_load(const struct tt_comm_core *core, struct tt_program *program,
                                        struct tt_loaded **loaded);
+/* `enter` and `leave` of carriers of calls on a GPU's memory. */
+TT_NODISCARD tt_status tt_carrier_enter(struct tt_comm_core *core);
+void tt_carrier_leave(struct tt_comm_core *core);
 
 /* All carriers, and how many there are. */
 extern const struct tt_carrier tt_carrier_host, tt_carrier_kernel, tt_carrier_staged;

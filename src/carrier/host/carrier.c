@@ -10,16 +10,6 @@ struct host_task {
     struct tt_work works[];
 };
 
-static void limits(const struct tt_comm_core *core, struct tt_carrier_limits *limits)
-{
-    const struct tt_segment_header *header = core->fabric->segment->header;
-    if (tt_carrier_limits_of_mixed(core, limits)) return;
-    *limits =
-        (struct tt_carrier_limits){.slot_bytes = header->slot_bytes,
-                                   .meet_bytes = header->meet_bytes,
-                                   .slot_setting = core->fabric->peers[core->rank].slot_bytes};
-}
-
 static tt_status run(struct tt_task *task, bool awaited)
 {
     return tt_run(((struct host_task *)task)->works, !awaited);
@@ -96,7 +86,7 @@ static void follow(struct tt_calls *calls)
 
 const struct tt_carrier tt_carrier_host = {.name = "host",
                                            .work_bytes = sizeof(struct tt_work),
-                                           .limits = limits,
+                                           .limits = tt_carrier_limits_of_host,
                                            .load = tt_carrier_load,
                                            .reserve = reserve,
                                            .drop = drop,

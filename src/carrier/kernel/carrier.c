@@ -43,16 +43,6 @@ static tt_status prepare(struct tt_pending_call *call, const struct tt_where *wh
 
 /* ---- Before a group begins ------------------------------------------------------------------ */
 
-static tt_status enter(struct tt_comm_core *comm)
-{
-    return tt_context_enter(comm->context);
-}
-
-static void leave(struct tt_comm_core *comm)
-{
-    tt_context_leave(comm->context);
-}
-
 /* Finds which streams of the calls are being captured. USAGE: a capture that has failed, or that
  * forbids the legacy stream, which calls without a stream follow. */
 static tt_status find_captures(struct tt_calls *calls)
@@ -335,8 +325,8 @@ const struct tt_carrier tt_carrier_kernel = {.name = "kernel",
                                              .load = load,
                                              .prepare = prepare,
                                              .unload = tt_kernel_unload,
-                                             .enter = enter,
-                                             .leave = leave,
+                                             .enter = tt_carrier_enter,
+                                             .leave = tt_carrier_leave,
                                              .gather = gather,
                                              .capture = tt_kernel_capture,
                                              .captured = tt_kernel_captured,

@@ -12,6 +12,7 @@
 #include "carrier/kernel/ranges.h"
 #include "carrier/kernel/ring.h"
 #include "carrier/kernel/work.h"
+#include "carrier/left.h"
 #include "device/shares.h"
 #include "transport/device/device_room.h"
 
@@ -111,8 +112,8 @@ struct tt_kernel_part {
     /* guarded by batches_lock */
     pthread_mutex_t batches_lock;
     struct tt_kernel_batch *batches; /* that have ended, for the next groups */
-    /* of the list of those whose communicators are gone */
-    struct tt_kernel_part *next_left;
+    /* where the communicator is gone */
+    struct tt_left_part left;
     bool peers_ended;
 };
 

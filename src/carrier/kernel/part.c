@@ -4,13 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
 #include "base/pause.h"
-#include "base/process_lock.h"
 #include "carrier/gpu_watch.h"
 #include "carrier/kernel/graphs.h"
 #include "device/device.h"
@@ -82,19 +80,6 @@ static void free_all(struct tt_kernel_part *on)
     free(on);
 }
 
-/* What kernels may still use. */
-static struct tt_process_lock left_lock = TT_PROCESS_LOCK;
-static struct tt_kernel_part *left;
-static pid_t left_by; /* this process, or its parent */
-
-static void leave_to_kernels(struct tt_kernel_part *on)
-{
-    tt_process_lock(&left_lock);
-    on->next_left = left;
-    left = on;
-    tt_process_unlock(&left_lock);
-}
-
 static bool is_reset(const struct tt_kernel_part *on)
 {
     return on->device && tt_context_is_reset(tt_device_context(on->device));
@@ -109,38 +94,25 @@ static bool has_kernels(const struct tt_kernel_part *on)
            tt_context_event_query(tt_device_context(on->device), on->last) == TT_IN_PROGRESS;
 }
 
+static struct tt_kernel_part *part_of(const struct tt_left_part *left)
+{
+    return (struct tt_kernel_part *)((char *)(uintptr_t)left -
+                                     offsetof(struct tt_kernel_part, left));
+}
+
 /* Whether no kernel of the rank or of its peers can use what is left. After a reset of the GPU the
  * driver has freed it, also what graphs need that are kept. */
-static bool is_unused(const struct tt_kernel_part *on)
+static bool is_unused(const struct tt_left_part *left)
 {
+    const struct tt_kernel_part *on = part_of(left);
     if (is_reset(on)) return true;
     if (!on->peers_ended || !tt_graphs_have_ended(on) || !tt_graphs_are_gone(on)) return false;
     return !on->last || !has_kernels(on);
 }
 
-/* In a child made by fork they are the parent's: their memory is not there, and a thread that the
- * child does not have may hold their locks. */
-static void forget_inherited_locked(void)
+static void free_left(struct tt_left_part *left)
 {
-    if (left_by != getpid()) left = NULL;
-    left_by = getpid();
-}
-
-/* Frees what kernels of the rank itself used, where they have ended since. */
-static void free_left(void)
-{
-    tt_process_lock(&left_lock);
-    forget_inherited_locked();
-    for (struct tt_kernel_part **at = &left; *at;) {
-        struct tt_kernel_part *on = *at;
-        if (!is_unused(on)) {
-            at = &on->next_left;
-            continue;
-        }
-        *at = on->next_left;
-        free_all(on);
-    }
-    tt_process_unlock(&left_lock);
+    free_all(part_of(left));
 }
 
 /* Replays begin without the library. */
@@ -187,7 +159,7 @@ static tt_status offer(struct tt_comm_core *comm, const struct tt_carried_config
     struct tt_device_offer *mine = written;
     *mine = (struct tt_device_offer){.gpu = -1};
     if (comm->gpu < 0) return TT_OK; /* the others may have kernels */
-    free_left();
+    tt_left_free();
     comm->kernel = calloc(1, sizeof *comm->kernel);
     if (!comm->kernel) return tt_fail(TT_ERR_SYSTEM, "out of memory for a communicator on a GPU");
     pthread_mutex_init(&comm->kernel->batches_lock, NULL);
@@ -424,7 +396,7 @@ static void leave_part(struct tt_comm_core *comm)
     tt_ranges_leave(comm, own_ended);
     comm->kernel = NULL;
     comm->context = NULL;
-    free_left();
+    tt_left_free();
     if (is_reset(on) || (on->peers_ended && own_ended && tt_graphs_are_gone(on))) {
         free_all(on);
         return;
@@ -436,7 +408,9 @@ static void leave_part(struct tt_comm_core *comm)
                 "ended%s",
                 comm->name, comm->rank,
                 own_ended ? "" : ": its stream waits for work of the user's stream");
-    leave_to_kernels(on);
+    on->left.is_unused = is_unused;
+    on->left.free = free_left;
+    tt_left_add(&on->left);
 }
 
 /* Asked anew each time: another thread may be issuing a call. */

@@ -25,20 +25,9 @@ struct tt_bounce {
     struct staged_work works[];
 };
 
-/* The rank's program is chosen and bound as for memory of the host. */
-static void limits(const struct tt_comm_core *comm, struct tt_carrier_limits *limits)
+static bool collects(const struct tt_pending_call *call)
 {
-    tt_carrier_host.limits(comm, limits);
-}
-
-static tt_status enter(struct tt_comm_core *comm)
-{
-    return tt_context_enter(comm->context);
-}
-
-static void leave(struct tt_comm_core *comm)
-{
-    tt_context_leave(comm->context);
+    return call->kind == TT_CALL_COLLECTIVE;
 }
 
 /* ---- Before a group begins ------------------------------------------------------------------ */
@@ -60,7 +49,6 @@ static tt_status refuse_capture(const struct tt_pending_call *call)
 /* All inputs of a group are copied before any output is written. */
 static tt_status refuse_use(const struct tt_pending_call *call, const struct tt_pending_call *of)
 {
-    const bool collects = call->kind == TT_CALL_COLLECTIVE, wrote = of->kind == TT_CALL_COLLECTIVE;
     if (!tt_extents_overlap(of->stage->out, call->stage->in) &&
         !tt_extents_overlap(of->stage->out, call->stage->scalar))
         return TT_OK;
@@ -68,30 +56,60 @@ static tt_status refuse_use(const struct tt_pending_call *call, const struct tt_
                    "communicator %s: a %s of a group uses what a %s of the group writes, "
                    "and they go through memory of the host, where all inputs of a group are read "
                    "first: put them into two groups",
-                   call->comm->name, collects ? "collective" : "message",
-                   wrote ? "collective" : "message");
+                   call->comm->name, collects(call) ? "collective" : "message",
+                   collects(of) ? "collective" : "message");
 }
 
-/* Messages run behind all collectives of their communicator in the group, and those of another
- * communicator in the order of the group, as on one stream. */
+/* Moves calls of the communicator, its collectives or its messages, from one list to another. */
+static void move(struct tt_calls *to, struct tt_pending_call **from,
+                 const struct tt_comm_core *comm, bool collectives)
+{
+    while (*from) {
+        struct tt_pending_call *call = *from;
+        if (call->comm != comm || collects(call) != collectives) {
+            from = &call->next;
+            continue;
+        }
+        *from = call->next;
+        tt_calls_add(to, call);
+    }
+}
+
+/* Refuses calls that depend on one another, and makes bounces of the others: from then on the calls
+ * of a communicator follow one another in the list. Messages run behind all collectives of their
+ * communicator in the group, as by kernels, and those of another communicator in the order of the
+ * group, as on one stream. */
 static tt_status gather(struct tt_calls *calls)
 {
-    for (const struct tt_pending_call *call = calls->first; call; call = call->next)
+    struct tt_pending_call *rest = calls->first;
+    for (const struct tt_pending_call *call = rest; call; call = call->next)
         TT_TRY(refuse_capture(call));
-    for (const struct tt_pending_call *of = calls->first; of; of = of->next) {
-        const bool collects = of->kind == TT_CALL_COLLECTIVE;
-        bool is_behind = false;
-        if (!of->stage->out.nbytes) continue;
-        for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
-            const bool is_of_one = call->comm == of->comm;
-            const bool sends = call->kind != TT_CALL_COLLECTIVE;
-            if (call == of)
-                is_behind = true;
-            else if (is_of_one ? collects && (is_behind || sends) : is_behind)
-                TT_TRY(refuse_use(call, of));
-        }
+    for (const struct tt_pending_call *a = rest; a; a = a->next)
+        for (const struct tt_pending_call *b = a->next; b; b = b->next)
+            if (a->comm != b->comm || collects(a))
+                TT_TRY(refuse_use(b, a));
+            else if (collects(b))
+                TT_TRY(refuse_use(a, b));
+    tt_calls_init(calls);
+    while (rest) {
+        const struct tt_comm_core *comm = rest->comm;
+        move(calls, &rest, comm, true);
+        move(calls, &rest, comm, false);
     }
     return TT_OK;
+}
+
+/* The next call of the bounce; NULL: it is the last one. */
+static struct tt_pending_call *next_of_bounce(const struct tt_pending_call *call)
+{
+    return call->next && call->next->comm == call->comm ? call->next : NULL;
+}
+
+/* The first call of the next bounce; NULL: there is none. */
+static struct tt_pending_call *next_bounce(const struct tt_pending_call *call)
+{
+    while (next_of_bounce(call)) call = next_of_bounce(call);
+    return call->next;
 }
 
 /* Nobody runs the tasks of the staging thread in its place. Streams go on also after a failure. */
@@ -106,45 +124,43 @@ static tt_status run(struct tt_task *task, bool awaited)
     return status;
 }
 
-static tt_status take_bounce(const struct tt_pending_call *first)
+static tt_status take_bounce(struct tt_staged_part *staged, size_t ncalls)
 {
-    struct tt_staged_part *staged = first->comm->staged;
-    size_t n = 0;
-    for (const struct tt_pending_call *call = first; call; call = call->next)
-        n += call->comm == first->comm;
     struct tt_bounce *bounce = (struct tt_bounce *)tt_task_take(
-        staged->thread, sizeof *bounce + n * sizeof bounce->works[0]);
-    if (!bounce) return tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %zu calls", n);
+        staged->thread, sizeof *bounce + ncalls * sizeof bounce->works[0]);
+    if (!bounce) return tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %zu calls", ncalls);
     bounce->task.run = run;
     bounce->part = staged;
-    bounce->number = staged->number + (uint32_t)n;
+    bounce->number = ++staged->number;
     bounce->nworks = 0;
     staged->bounce = bounce;
-    staged->used = TT_STAGE_ALIGNMENT;
-    staged->queue = tt_gpu_stream_handle(first->stream);
-    staged->has_streams = staged->failed = staged->has_told = false;
+    staged->has_streams = staged->failed = staged->must_tell = false;
     return TT_OK;
 }
 
-/* The next call of the same communicator, behind `call` in the list. */
-static const struct tt_pending_call *next_of_bounce(const struct tt_pending_call *call)
-{
-    const struct tt_pending_call *next = call->next;
-    while (next && next->comm != call->comm) next = next->next;
-    return next;
-}
-
-static bool is_first(const struct tt_calls *calls, const struct tt_pending_call *of)
-{
-    const struct tt_pending_call *call = calls->first;
-    while (call->comm != of->comm) call = call->next;
-    return call == of;
-}
-
 /* Where the bounce is on the rank's own stream, that follows the streams of its calls. */
-static tt_status follow_users(const struct tt_pending_call *first)
+static tt_status reserve_bounce(struct tt_pending_call *first)
 {
-    const struct tt_staged_part *staged = first->comm->staged;
+    struct tt_staged_part *staged = first->comm->staged;
+    size_t ncalls = 0, nbytes = 0;
+    char *memory;
+    for (const struct tt_pending_call *call = first; call; call = next_of_bounce(call)) {
+        ncalls++;
+        nbytes += call->stage->nbytes;
+    }
+    TT_TRY(take_bounce(staged, ncalls));
+    TT_TRY(tt_stage_memory(staged, nbytes, &memory));
+    staged->queue = tt_gpu_stream_handle(first->stream);
+    for (struct tt_pending_call *call = first; call; call = next_of_bounce(call)) {
+        tt_stage_place(call, memory);
+        memory += call->stage->nbytes;
+        staged->has_streams |= call->stream != NULL;
+        if (!call->stream || tt_gpu_stream_handle(call->stream) != staged->queue)
+            staged->queue = staged->stream;
+        call->bounce = staged->number;
+        call->stage->stream = call->stream;
+        call->stream = staged->thread;
+    }
     if (staged->queue != staged->stream) return TT_OK;
     for (const struct tt_pending_call *call = first; call; call = next_of_bounce(call))
         TT_TRY(tt_context_stream_follow_now(staged->context, staged->queue,
@@ -156,23 +172,8 @@ static tt_status follow_users(const struct tt_pending_call *first)
  * capture that forbids the legacy stream: here that is an error of these calls only. */
 static tt_status reserve(struct tt_calls *calls)
 {
-    for (struct tt_pending_call *call = calls->first; call; call = call->next) {
-        struct tt_staged_part *staged = call->comm->staged;
-        char *memory;
-        if (!staged->bounce) TT_TRY(take_bounce(call));
-        TT_TRY(tt_stage_memory(staged, call->stage->nbytes, &memory));
-        tt_stage_place(call, memory);
-        staged->has_streams |= call->stream != NULL;
-        if (!call->stream || tt_gpu_stream_handle(call->stream) != staged->queue)
-            staged->queue = staged->stream;
-        call->work = &staged->bounce->works[staged->bounce->nworks++].work;
-        call->is_awaited = !call->stream;
-        call->bounce = staged->bounce->number;
-        call->stage->stream = call->stream;
-        call->stream = staged->thread;
-    }
-    for (const struct tt_pending_call *call = calls->first; call; call = call->next)
-        if (is_first(calls, call)) TT_TRY(follow_users(call));
+    for (struct tt_pending_call *call = calls->first; call; call = next_bounce(call))
+        TT_TRY(reserve_bounce(call));
     return TT_OK;
 }
 
@@ -217,12 +218,12 @@ static tt_status check(struct tt_work *work)
     return own(work)->host->check(work);
 }
 
-/* A stream learns of the end of each of its calls. */
+/* A stream learns of the end of each of its calls; the calling thread waits for the others. */
 static void begin(struct tt_pending_call *call)
 {
     struct tt_bounce *bounce = call->comm->staged->bounce;
-    struct staged_work *mine = own(call->work);
-    struct tt_work *work = call->work;
+    struct staged_work *mine = &bounce->works[bounce->nworks++];
+    struct tt_work *work = call->work = &mine->work;
     tt_carrier_host.begin(call);
     if (mine != bounce->works) mine[-1].work.next = work;
     mine->bounce = bounce;
@@ -233,22 +234,13 @@ static void begin(struct tt_pending_call *call)
     mine->ops.is_woken = false;
     work->ops = &mine->ops;
     work->stream = call->stage->stream;
-    if (work->stream) tt_stream_begin(work->stream);
+    if (work->stream)
+        tt_stream_begin(work->stream);
+    else
+        tt_core_enter_call(call->comm);
 }
 
 /* ---- What CUDA streams do ------------------------------------------------------------------- */
-
-/* Where the bounce is on the rank's own stream, the streams of its calls follow that. */
-static tt_status lead_users(const struct tt_pending_call *first)
-{
-    const struct tt_staged_part *staged = first->comm->staged;
-    if (staged->queue != staged->stream) return TT_OK;
-    for (const struct tt_pending_call *call = first; call; call = next_of_bounce(call))
-        if (call->stage->stream)
-            TT_TRY(tt_context_stream_follow(
-                staged->context, tt_gpu_stream_handle(call->stage->stream), staged->queue));
-    return TT_OK;
-}
 
 static tt_status copy_pieces(const struct tt_pending_call *call, bool in)
 {
@@ -271,9 +263,9 @@ static tt_status store(struct tt_staged_part *staged, uint32_t *word)
 /* Once: a second store would come when the memory may be freed. */
 static tt_status tell_ended(struct tt_staged_part *staged)
 {
-    if (staged->has_told || staged->last != staged->number) return TT_OK;
+    if (!staged->must_tell) return TT_OK;
     TT_TRY(store(staged, &staged->words->ended)); /* acquire: has_ended of part.c */
-    staged->has_told = true;
+    staged->must_tell = false;
     return TT_OK;
 }
 
@@ -291,29 +283,29 @@ static tt_status copy_in(const struct tt_pending_call *first)
     struct tt_staged_part *staged = first->comm->staged;
     TT_TRY(tt_context_event_wait(staged->context, staged->order, staged->queue));
     staged->last = staged->number;
+    staged->must_tell = true;
     for (const struct tt_pending_call *call = first; call; call = next_of_bounce(call))
         TT_TRY(copy_pieces(call, true));
     TT_TRY(store(staged, &staged->words->in)); /* acquire: ready */
     return staged->has_streams ? TT_OK : end_bounce(staged);
 }
 
-/* Messages run behind collectives, as by kernels. */
-static bool is_in_pass(const struct tt_pending_call *call, int pass)
-{
-    return (call->kind != TT_CALL_COLLECTIVE) == pass;
-}
-
+/* Where the bounce is on the rank's own stream, the streams of its calls follow that. */
 static tt_status copy_out(const struct tt_pending_call *first)
 {
     struct tt_staged_part *staged = first->comm->staged;
     if (!staged->has_streams) return TT_OK;
     TT_TRY(tt_context_stream_await(staged->context, staged->queue, &staged->words->done,
                                    staged->number));
-    for (int pass = 0; pass < 2; pass++)
-        for (const struct tt_pending_call *call = first; call; call = next_of_bounce(call))
-            if (call->stage->stream && is_in_pass(call, pass)) TT_TRY(copy_pieces(call, false));
+    for (const struct tt_pending_call *call = first; call; call = next_of_bounce(call))
+        if (call->stage->stream) TT_TRY(copy_pieces(call, false));
     TT_TRY(end_bounce(staged));
-    return lead_users(first);
+    if (staged->queue != staged->stream) return TT_OK;
+    for (const struct tt_pending_call *call = first; call; call = next_of_bounce(call))
+        if (call->stage->stream)
+            TT_TRY(tt_context_stream_follow(
+                staged->context, tt_gpu_stream_handle(call->stage->stream), staged->queue));
+    return TT_OK;
 }
 
 /* The driver refused what was to be queued for a bounce, so its communicator fails. What the stream
@@ -333,13 +325,11 @@ static void check_queued(const struct tt_pending_call *first, tt_status status)
 
 static void launch(struct tt_calls *calls)
 {
-    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
-        struct tt_staged_part *staged = call->comm->staged;
-        tt_context_begin_work(staged->context);
-        staged->number = call->bounce;
-        if (call->is_awaited) tt_core_enter_call(call->comm);
-        if (is_first(calls, call)) check_queued(call, copy_in(call));
-        tt_context_end_work(staged->context);
+    for (const struct tt_pending_call *call = calls->first; call; call = next_bounce(call)) {
+        struct tt_context *context = call->comm->staged->context;
+        tt_context_begin_work(context);
+        check_queued(call, copy_in(call));
+        tt_context_end_work(context);
     }
 }
 
@@ -347,16 +337,15 @@ static void launch(struct tt_calls *calls)
  * waits for stands before its wait, also where streams share a hardware queue. */
 static void follow(struct tt_calls *calls)
 {
-    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
+    for (const struct tt_pending_call *call = calls->first; call; call = next_bounce(call)) {
         struct tt_staged_part *staged = call->comm->staged;
-        if (staged->bounce) tt_stream_push(staged->thread, &staged->bounce->task);
+        tt_stream_push(staged->thread, &staged->bounce->task);
         staged->bounce = NULL;
     }
-    for (const struct tt_pending_call *call = calls->first; call; call = call->next)
-        if (is_first(calls, call) && !call->comm->staged->failed)
-            check_queued(call, copy_out(call));
+    for (const struct tt_pending_call *call = calls->first; call; call = next_bounce(call))
+        if (!call->comm->staged->failed) check_queued(call, copy_out(call));
     for (struct tt_pending_call *call = calls->first; call; call = call->next)
-        if (!call->is_awaited) free_stage(call);
+        if (call->stage->stream) free_stage(call);
 }
 
 /* ---- Calls without a stream ----------------------------------------------------------------- */
@@ -371,42 +360,39 @@ static bool has_run(const struct tt_pending_call *call)
 static tt_status copy_back(const struct tt_pending_call *call)
 {
     const struct tt_staged_part *staged = call->comm->staged;
-    TT_TRY(enter(call->comm));
+    TT_TRY(tt_context_enter(staged->context));
     tt_status status = copy_pieces(call, false);
-    leave(call->comm);
+    tt_context_leave(staged->context);
     if (!status) status = tt_context_stream_synchronize(staged->context, staged->queue);
     return status ? tt_core_fail_call(call->comm, status) : TT_OK;
+}
+
+/* Notes how the calls without a stream have ended. */
+static void note_end(struct tt_calls *calls, tt_status status)
+{
+    calls->left = status;
+    snprintf(calls->left_text, sizeof calls->left_text, "%s", tt_last_error());
 }
 
 /* Leaves the calls that have ended. only_failed: those whose communicator has failed, since then or
  * in them, without a call of the driver: their outputs stay as they are. Whether more are waited
  * for. */
-static bool leave_pass(struct tt_calls *calls, bool only_failed, int pass)
+static bool leave_ended(struct tt_calls *calls, bool only_failed)
 {
     bool waits = false;
     for (struct tt_pending_call *call = calls->first; call; call = call->next) {
+        if (!call->stage) continue; /* its communicator may be gone */
         const struct tt_staged_part *staged = call->comm->staged;
-        if (!call->is_awaited || !is_in_pass(call, pass)) continue;
         const bool failed = tt_fabric_failure_text(call->comm->fabric)[0];
-        waits = waits || !has_run(call);
+        waits |= !has_run(call);
         if (!has_run(call) || (only_failed && !failed)) continue;
         /* A communicator may have failed in a later call of another rank. */
         const bool is_bad = only_failed || staged->failed || staged->has_failed;
         const tt_status status = is_bad ? tt_fabric_check(call->comm->fabric) : copy_back(call);
-        call->is_awaited = false;
         free_stage(call);
         tt_core_leave_call(call->comm);
-        if (!status || calls->left) continue;
-        calls->left = status;
-        snprintf(calls->left_text, sizeof calls->left_text, "%s", tt_last_error());
+        if (status && !calls->left) note_end(calls, status);
     }
-    return waits;
-}
-
-static bool leave_ended(struct tt_calls *calls, bool only_failed)
-{
-    bool waits = false;
-    for (int pass = 0; pass < 2; pass++) waits = leave_pass(calls, only_failed, pass) || waits;
     return waits;
 }
 
@@ -420,10 +406,7 @@ static void look(struct tt_calls *calls)
 static tt_status wait(struct tt_calls *calls, tt_status status)
 {
     struct tt_pause pause = {0};
-    if (status) {
-        calls->left = status;
-        snprintf(calls->left_text, sizeof calls->left_text, "%s", tt_last_error());
-    }
+    if (status) note_end(calls, status);
     while (leave_ended(calls, false)) tt_pause(&pause);
     if (calls->left) tt_set_last_error(calls->left_text);
     return calls->left;
@@ -431,13 +414,13 @@ static tt_status wait(struct tt_calls *calls, tt_status status)
 
 const struct tt_carrier tt_carrier_staged = {.name = "staged",
                                              .work_bytes = sizeof(struct staged_work),
-                                             .limits = limits,
+                                             .limits = tt_carrier_limits_of_host,
                                              .load = tt_carrier_load,
                                              .launches_first = true,
                                              .packs = true,
                                              .prepare = tt_stage_prepare,
-                                             .enter = enter,
-                                             .leave = leave,
+                                             .enter = tt_carrier_enter,
+                                             .leave = tt_carrier_leave,
                                              .gather = gather,
                                              .reserve = reserve,
                                              .drop = drop,

@@ -1,13 +1,12 @@
 /* What a communicator has for staged calls: made when it is made, freed when no CUDA stream uses it
  * any more. */
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/pause.h"
-#include "base/process_lock.h"
 #include "carrier/gpu_watch.h"
 #include "carrier/staged/staged.h"
 #include "driver/capture.h"
@@ -17,54 +16,29 @@ enum {
     LEAVE_MS = 1000,         /* how long a rank that leaves waits for the user's CUDA streams */
 };
 
-/* ---- Staging memory ------------------------------------------------------------------------- */
-
-/* Pinned memory, which begins with this. Areas that have become too small stay: calls may use
- * them. */
-struct tt_stage_area {
-    struct tt_stage_area *next;
-    size_t nbytes; /* with this */
-};
-
-/* At least twice as large as the one before, so that all together are at most twice the last one,
- * however slowly the calls grow. */
-static tt_status add_area(struct tt_staged_part *staged, size_t nbytes)
-{
-    const size_t twice = staged->areas ? 2 * staged->areas->nbytes : LEAST_BYTES;
-    void *memory;
-    nbytes = nbytes > twice ? nbytes : twice;
-    TT_TRY(tt_context_allocate_lasting(staged->context, nbytes, &memory));
-    struct tt_stage_area *area = memory;
-    *area = (struct tt_stage_area){staged->areas, nbytes};
-    staged->areas = area;
-    staged->held_bytes += nbytes;
-    return TT_OK;
-}
-
+/* Areas grow so that all together are at most twice the last one, however slowly the calls grow. */
 tt_status tt_stage_memory(struct tt_staged_part *staged, size_t nbytes, char **memory)
 {
-    nbytes = (nbytes + TT_STAGE_ALIGNMENT - 1) / TT_STAGE_ALIGNMENT * TT_STAGE_ALIGNMENT;
-    if (!staged->areas || nbytes > staged->areas->nbytes - staged->used) {
-        TT_TRY(add_area(staged, nbytes + TT_STAGE_ALIGNMENT));
-        staged->used = TT_STAGE_ALIGNMENT;
+    if (!staged->nareas || nbytes > staged->area_bytes) {
+        const size_t twice = staged->nareas ? 2 * staged->area_bytes : LEAST_BYTES;
+        if (nbytes < twice) nbytes = twice;
+        TT_TRY(
+            tt_context_allocate_lasting(staged->context, nbytes, &staged->areas[staged->nareas]));
+        staged->nareas++;
+        staged->area_bytes = nbytes;
+        staged->held_bytes += nbytes;
     }
-    *memory = (char *)staged->areas + staged->used;
-    staged->used += nbytes;
+    *memory = staged->areas[staged->nareas - 1];
     return TT_OK;
 }
-
-/* ---- The part ------------------------------------------------------------------------------- */
 
 static void free_all(struct tt_staged_part *staged)
 {
-    while (staged->areas) {
-        struct tt_stage_area *area = staged->areas;
-        staged->areas = area->next;
-        tt_context_free_host(staged->context, area);
-    }
+    for (int i = 0; i < staged->nareas; i++)
+        tt_context_free_host(staged->context, staged->areas[i]);
     tt_context_free_host(staged->context, staged->words);
-    if (staged->stream) tt_context_stream_destroy(staged->context, staged->stream);
-    if (staged->thread) tt_stream_destroy(staged->thread);
+    tt_context_stream_destroy(staged->context, staged->stream);
+    tt_stream_destroy(staged->thread);
     tt_gpu_watch_put(staged->watch);
     tt_context_event_destroy(staged->context, staged->order);
     tt_context_close(staged->context);
@@ -79,33 +53,26 @@ static bool has_ended(const struct tt_staged_part *staged)
     return __atomic_load_n(&staged->words->ended, __ATOMIC_ACQUIRE) == staged->last;
 }
 
-/* What CUDA streams may still use. */
-static struct tt_process_lock left_lock = TT_PROCESS_LOCK;
-static struct tt_staged_part *left;
-static pid_t left_by; /* this process, or its parent */
-
-static void free_left(void)
+static struct tt_staged_part *part_of(const struct tt_left_part *left)
 {
-    tt_process_lock(&left_lock);
-    /* In a child made by fork they are the parent's: their memory is not there, and a thread that
-     * the child does not have may hold their locks. */
-    if (left_by != getpid()) left = NULL;
-    left_by = getpid();
-    for (struct tt_staged_part **at = &left; *at;) {
-        struct tt_staged_part *staged = *at;
-        if (!has_ended(staged)) {
-            at = &staged->next_left;
-            continue;
-        }
-        *at = staged->next_left;
-        free_all(staged);
-    }
-    tt_process_unlock(&left_lock);
+    return (struct tt_staged_part *)((char *)(uintptr_t)left -
+                                     offsetof(struct tt_staged_part, left));
 }
 
-static tt_status open_part(struct tt_staged_part *staged)
+static bool is_unused(const struct tt_left_part *left)
+{
+    return has_ended(part_of(left));
+}
+
+static void free_left(struct tt_left_part *left)
+{
+    free_all(part_of(left));
+}
+
+static tt_status open_part(struct tt_staged_part *staged, int gpu)
 {
     void *words;
+    TT_TRY(tt_context_open(gpu, &staged->context));
     TT_TRY(tt_gpu_watch_get(staged->context, &staged->watch));
     TT_TRY(tt_context_stream_create(staged->context, &staged->stream));
     TT_TRY(tt_context_event_create(staged->context, &staged->order));
@@ -126,15 +93,10 @@ static tt_status connect_part(struct tt_comm_core *comm, const struct tt_carried
     (void)config, (void)offers; /* the other ranks see calls of the host */
     *amount = 0;
     *must_fail = false;
-    free_left();
+    tt_left_free();
     struct tt_staged_part *staged = calloc(1, sizeof *staged);
     if (!staged) return tt_fail(TT_ERR_SYSTEM, "out of memory for a communicator's staging memory");
-    tt_status status = tt_context_open(comm->gpu, &staged->context);
-    if (status) {
-        free(staged);
-        return status;
-    }
-    status = open_part(staged);
+    const tt_status status = open_part(staged, comm->gpu);
     if (status) {
         free_all(staged);
         return status;
@@ -152,11 +114,9 @@ static void drain(struct tt_comm_core *comm)
 {
     const struct tt_staged_part *staged = comm->staged;
     struct tt_pause pause = {0};
-    while (!has_ended(staged) && !tt_fabric_failure_text(comm->fabric)[0]) {
-        const tt_status status = tt_context_stream_query(staged->context, staged->stream);
-        if (status && status != TT_IN_PROGRESS) return;
+    while (!has_ended(staged) && !tt_fabric_failure_text(comm->fabric)[0] &&
+           !tt_gpu_watch_look(staged->watch))
         tt_pause(&pause);
-    }
 }
 
 /* Leaves the part, also one that no call has used. Groups that hold calls find the communicator
@@ -172,7 +132,7 @@ static void leave_part(struct tt_comm_core *comm)
     staged->thread = NULL;
     comm->staged = NULL;
     comm->context = NULL;
-    free_left();
+    tt_left_free();
     while (!has_ended(staged) && !tt_expired(deadline_ns)) tt_pause(&pause);
     if (has_ended(staged)) {
         free_all(staged);
@@ -181,10 +141,9 @@ static void leave_part(struct tt_comm_core *comm)
     TT_INFO("communicator %s: rank %d leaves its staging memory to CUDA streams that have not come "
             "to the end of its calls",
             comm->name, comm->rank);
-    tt_process_lock(&left_lock);
-    staged->next_left = left;
-    left = staged;
-    tt_process_unlock(&left_lock);
+    staged->left.is_unused = is_unused;
+    staged->left.free = free_left;
+    tt_left_add(&staged->left);
 }
 
 static size_t bytes(const struct tt_comm_core *comm)

@@ -21,15 +21,17 @@
 #define TT_CARRIER_STAGED_STAGED_H
 
 #include "carrier/carried.h"
+#include "carrier/left.h"
 #include "driver/context.h"
 
-enum { TT_STAGE_ALIGNMENT = 64 };
-
 struct tt_bounce;
-struct tt_stage_area;
 
-/* Words in pinned memory with which CUDA streams and the host wait for one another. Each counts the
- * calls of the communicator that have come so far, modulo 2^32. */
+/* Each area of staging memory is at least twice as large as the one before: fewer fill the
+ * address space. */
+enum { TT_STAGE_AREAS = 64 };
+
+/* Words in pinned memory with which CUDA streams and the host wait for one another: each is the
+ * number of the last bounce that has come so far. Bounces are numbered modulo 2^32. */
 struct tt_stage_words {
     uint32_t in;    /* by the streams: the inputs are in staging memory */
     uint32_t done;  /* by the host: the calls have ended */
@@ -47,7 +49,7 @@ struct tt_stage {
     struct tt_stream *stream;         /* of the call; NULL: it has none */
     struct tt_extent in, out, scalar; /* of the caller's memory */
     char *memory;                     /* staging memory; NULL: not yet */
-    size_t nbytes;                    /* of it */
+    size_t nbytes;                    /* of it, aligned */
     size_t in_at, out_at, scalar_at;  /* where the call's buffers lie in it; a message's: 0 */
     int nin, nout;                    /* pieces of the input, then those of the output */
     struct tt_stage_piece pieces[];
@@ -65,19 +67,20 @@ struct tt_staged_part {
     struct tt_stream *thread;       /* the staging thread */
     struct tt_stage_words *words;
     /* owner: the issuing thread */
-    uint32_t number;             /* calls that were issued */
-    uint32_t last;               /* of the last bounce that may use staging memory on the GPU */
-    struct tt_stage_area *areas; /* the first is the one in use */
-    size_t used;                 /* bytes of it that the calls of the bounce have */
-    size_t held_bytes;
-    bool has_failed;                  /* a bounce has; by the staging thread, before words->done */
-    struct tt_staged_part *next_left; /* of those whose communicators are gone */
+    uint32_t last;               /* bounce that may use staging memory on the GPU: its number */
+    void *areas[TT_STAGE_AREAS]; /* of staging memory. The last one is in use; earlier bounces may
+                                  * use the others */
+    int nareas;
+    size_t area_bytes, held_bytes; /* of the last one; of all */
+    bool has_failed;               /* a bounce has; by the staging thread, before words->done */
+    struct tt_left_part left;      /* where the communicator is gone */
     /* of the bounce that is being issued */
     struct tt_bounce *bounce; /* NULL: the staging thread has it */
-    void *queue;              /* the CUDA stream of its copies */
-    bool has_streams;         /* some of its calls have one */
-    bool failed;              /* the driver refused what was to be queued: nothing more is */
-    bool has_told;            /* the store to words->ended is queued */
+    uint32_t number;
+    void *queue;      /* the CUDA stream of its copies */
+    bool has_streams; /* some of its calls have one */
+    bool failed;      /* the driver refused what was to be queued: nothing more is */
+    bool must_tell;   /* the store to words->ended is to be queued */
 };
 
 /* Lists the call's copies: where its buffers and its scalar will lie in its staging memory, those
@@ -87,7 +90,7 @@ TT_NODISCARD tt_status tt_stage_prepare(struct tt_pending_call *pending,
                                         const struct tt_call_blocks *blocks);
 /* Gives the call its staging memory: afterwards its buffers and its scalar lie there. */
 void tt_stage_place(struct tt_pending_call *pending, char *memory);
-/* nbytes behind those of the bounce's calls before. SYSTEM: out of memory. */
+/* The staging memory of the next bounce. SYSTEM: out of memory. */
 TT_NODISCARD tt_status tt_stage_memory(struct tt_staged_part *staged, size_t nbytes, char **memory);
 
 #endif

@@ -1,0 +1,20 @@
+/* Parts of communicators that are gone, which GPUs may still use. Each is freed when it is unused.
+ */
+#ifndef TT_CARRIER_LEFT_H
+#define TT_CARRIER_LEFT_H
+
+#include <stdbool.h>
+
+/* A member of the part. */
+struct tt_left_part {
+    bool (*is_unused)(const struct tt_left_part *part); /* it may be freed */
+    void (*free)(struct tt_left_part *part);            /* with what it is a member of */
+    struct tt_left_part *next;
+};
+
+/* Leaves the part to the GPU: it is freed by a later tt_left_free, or with the process. */
+void tt_left_add(struct tt_left_part *part);
+/* Frees the parts that are unused by now. */
+void tt_left_free(void);
+
+#endif

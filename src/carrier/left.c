@@ -32,12 +32,12 @@ void tt_left_free(void)
     forget_inherited_locked();
     for (struct tt_left_part **at = &parts; *at;) {
         struct tt_left_part *part = *at;
-        if (!part->is_unused(part)) {
+        if (!part->is_unused(part->part)) {
             at = &part->next;
             continue;
         }
         *at = part->next;
-        part->free(part);
+        part->free(part->part);
     }
     tt_process_unlock(&lock);
 }

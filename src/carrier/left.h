@@ -7,9 +7,10 @@
 
 /* A member of the part. */
 struct tt_left_part {
-    bool (*is_unused)(const struct tt_left_part *part); /* it may be freed */
-    void (*free)(struct tt_left_part *part);            /* with what it is a member of */
-    struct tt_left_part *next;
+    void *part;
+    bool (*is_unused)(const void *part); /* it may be freed */
+    void (*free)(void *part);
+    struct tt_left_part *next; /* of the list */
 };
 
 /* Leaves the part to the GPU: it is freed by a later tt_left_free, or with the process. */

@@ -55,8 +55,9 @@ static void free_memory(struct tt_kernel_part *on)
     on->room = NULL;
 }
 
-static void free_all(struct tt_kernel_part *on)
+static void free_all(void *part)
 {
+    struct tt_kernel_part *on = part;
     if (on->device) {
         struct tt_context *context = tt_device_context(on->device);
         free_memory(on);
@@ -94,25 +95,14 @@ static bool has_kernels(const struct tt_kernel_part *on)
            tt_context_event_query(tt_device_context(on->device), on->last) == TT_IN_PROGRESS;
 }
 
-static struct tt_kernel_part *part_of(const struct tt_left_part *left)
-{
-    return (struct tt_kernel_part *)((char *)(uintptr_t)left -
-                                     offsetof(struct tt_kernel_part, left));
-}
-
 /* Whether no kernel of the rank or of its peers can use what is left. After a reset of the GPU the
  * driver has freed it, also what graphs need that are kept. */
-static bool is_unused(const struct tt_left_part *left)
+static bool is_unused(const void *part)
 {
-    const struct tt_kernel_part *on = part_of(left);
+    const struct tt_kernel_part *on = part;
     if (is_reset(on)) return true;
     if (!on->peers_ended || !tt_graphs_have_ended(on) || !tt_graphs_are_gone(on)) return false;
     return !on->last || !has_kernels(on);
-}
-
-static void free_left(struct tt_left_part *left)
-{
-    free_all(part_of(left));
 }
 
 /* Replays begin without the library. */
@@ -408,8 +398,7 @@ static void leave_part(struct tt_comm_core *comm)
                 "ended%s",
                 comm->name, comm->rank,
                 own_ended ? "" : ": its stream waits for work of the user's stream");
-    on->left.is_unused = is_unused;
-    on->left.free = free_left;
+    on->left = (struct tt_left_part){.part = on, .is_unused = is_unused, .free = free_all};
     tt_left_add(&on->left);
 }
 

@@ -1,6 +1,5 @@
 /* What a communicator has for staged calls: made when it is made, freed when no CUDA stream uses it
  * any more. */
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -32,8 +31,9 @@ tt_status tt_stage_memory(struct tt_staged_part *staged, size_t nbytes, char **m
     return TT_OK;
 }
 
-static void free_all(struct tt_staged_part *staged)
+static void free_all(void *part)
 {
+    struct tt_staged_part *staged = part;
     for (int i = 0; i < staged->nareas; i++)
         tt_context_free_host(staged->context, staged->areas[i]);
     tt_context_free_host(staged->context, staged->words);
@@ -46,27 +46,12 @@ static void free_all(struct tt_staged_part *staged)
 }
 
 /* CUDA streams do not use it any more. */
-static bool has_ended(const struct tt_staged_part *staged)
+static bool has_ended(const void *part)
 {
+    const struct tt_staged_part *staged = part;
     if (tt_context_is_reset(staged->context)) return true;
     /* release: the stream's store (store of carrier.c) */
     return __atomic_load_n(&staged->words->ended, __ATOMIC_ACQUIRE) == staged->last;
-}
-
-static struct tt_staged_part *part_of(const struct tt_left_part *left)
-{
-    return (struct tt_staged_part *)((char *)(uintptr_t)left -
-                                     offsetof(struct tt_staged_part, left));
-}
-
-static bool is_unused(const struct tt_left_part *left)
-{
-    return has_ended(part_of(left));
-}
-
-static void free_left(struct tt_left_part *left)
-{
-    free_all(part_of(left));
 }
 
 static tt_status open_part(struct tt_staged_part *staged, int gpu)
@@ -141,8 +126,7 @@ static void leave_part(struct tt_comm_core *comm)
     TT_INFO("communicator %s: rank %d leaves its staging memory to CUDA streams that have not come "
             "to the end of its calls",
             comm->name, comm->rank);
-    staged->left.is_unused = is_unused;
-    staged->left.free = free_left;
+    staged->left = (struct tt_left_part){.part = staged, .is_unused = has_ended, .free = free_all};
     tt_left_add(&staged->left);
 }
 

@@ -26,18 +26,36 @@ void tt_left_add(struct tt_left_part *part)
     tt_process_unlock(&lock);
 }
 
-void tt_left_free(void)
+/* Takes the parts of a GPU out of the list. */
+static struct tt_left_part *take(int gpu)
 {
+    struct tt_left_part *taken = NULL;
     tt_process_lock(&lock);
     forget_inherited_locked();
     for (struct tt_left_part **at = &parts; *at;) {
         struct tt_left_part *part = *at;
-        if (!part->is_unused(part->part)) {
+        if (part->gpu != gpu) {
             at = &part->next;
             continue;
         }
         *at = part->next;
-        part->free(part->part);
+        part->next = taken;
+        taken = part;
     }
     tt_process_unlock(&lock);
+    return taken;
+}
+
+/* The lock is for all GPUs, so nothing asks a driver with it. */
+void tt_left_free(int gpu)
+{
+    struct tt_left_part *part = take(gpu);
+    while (part) {
+        struct tt_left_part *next = part->next;
+        if (part->is_unused(part->part))
+            part->free(part->part);
+        else
+            tt_left_add(part);
+        part = next;
+    }
 }

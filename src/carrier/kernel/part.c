@@ -149,7 +149,7 @@ static tt_status offer(struct tt_comm_core *comm, const struct tt_carried_config
     struct tt_device_offer *mine = written;
     *mine = (struct tt_device_offer){.gpu = -1};
     if (comm->gpu < 0) return TT_OK; /* the others may have kernels */
-    tt_left_free();
+    tt_left_free(comm->gpu);
     comm->kernel = calloc(1, sizeof *comm->kernel);
     if (!comm->kernel) return tt_fail(TT_ERR_SYSTEM, "out of memory for a communicator on a GPU");
     pthread_mutex_init(&comm->kernel->batches_lock, NULL);
@@ -386,7 +386,7 @@ static void leave_part(struct tt_comm_core *comm)
     tt_ranges_leave(comm, own_ended);
     comm->kernel = NULL;
     comm->context = NULL;
-    tt_left_free();
+    tt_left_free(comm->gpu);
     if (is_reset(on) || (on->peers_ended && own_ended && tt_graphs_are_gone(on))) {
         free_all(on);
         return;
@@ -398,7 +398,8 @@ static void leave_part(struct tt_comm_core *comm)
                 "ended%s",
                 comm->name, comm->rank,
                 own_ended ? "" : ": its stream waits for work of the user's stream");
-    on->left = (struct tt_left_part){.part = on, .is_unused = is_unused, .free = free_all};
+    on->left = (struct tt_left_part){
+        .part = on, .gpu = comm->gpu, .is_unused = is_unused, .free = free_all};
     tt_left_add(&on->left);
 }
 

@@ -78,7 +78,7 @@ static tt_status connect_part(struct tt_comm_core *comm, const struct tt_carried
     (void)config, (void)offers; /* the other ranks see calls of the host */
     *amount = 0;
     *must_fail = false;
-    tt_left_free();
+    tt_left_free(comm->gpu);
     struct tt_staged_part *staged = calloc(1, sizeof *staged);
     if (!staged) return tt_fail(TT_ERR_SYSTEM, "out of memory for a communicator's staging memory");
     const tt_status status = open_part(staged, comm->gpu);
@@ -117,7 +117,7 @@ static void leave_part(struct tt_comm_core *comm)
     staged->thread = NULL;
     comm->staged = NULL;
     comm->context = NULL;
-    tt_left_free();
+    tt_left_free(comm->gpu);
     while (!has_ended(staged) && !tt_expired(deadline_ns)) tt_pause(&pause);
     if (has_ended(staged)) {
         free_all(staged);
@@ -126,7 +126,8 @@ static void leave_part(struct tt_comm_core *comm)
     TT_INFO("communicator %s: rank %d leaves its staging memory to CUDA streams that have not come "
             "to the end of its calls",
             comm->name, comm->rank);
-    staged->left = (struct tt_left_part){.part = staged, .is_unused = has_ended, .free = free_all};
+    staged->left = (struct tt_left_part){
+        .part = staged, .gpu = comm->gpu, .is_unused = has_ended, .free = free_all};
     tt_left_add(&staged->left);
 }
 

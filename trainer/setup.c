@@ -240,6 +240,7 @@ static tr_status derive(const struct tr_config *given, int nranks, struct tr_set
         .reduce_last = config.reduce == TR_REDUCE_LAST,
         .reshard_always = config.reshard == TR_RESHARD_ALWAYS,
         .deterministic = config.deterministic != 0,
+        .inference = config.generates,
         .nthreads = (int)config.threads,
         .batch = (long)config.batch,
         .micro_batch = (long)config.micro_batch,
@@ -247,7 +248,7 @@ static tr_status derive(const struct tr_config *given, int nranks, struct tr_set
         .seed = (uint64_t)config.seed,
     };
     setup->engine.optimizer = tr_setup_optimizer(&config, 1, config.lr);
-    setup->snapshot = config.every > 0;
+    setup->snapshot = config.every > 0 && !config.generates;
     setup->times_products = tr_peak_is_wanted(&config);
     return choose_sharding(&config, &setup->engine.sharding);
 }

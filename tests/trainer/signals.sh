@@ -191,6 +191,8 @@ wait "$reader" 2>/dev/null
 kill -INT "$run"
 kill -CONT "$run"
 wait "$run"
+code=$?
+[ $code -eq 130 ] || fail "code $code"
 ls "$work/c"/step-*.safetensors >"$work/out" 2>&1 || fail "no checkpoint"
 
 case="SIGTERM behind a SIGINT"

@@ -48,6 +48,7 @@ struct member {
     pid_t pid;      /* 0: ended, and nothing of it is waited for */
     bool ended;     /* its process was reaped */
     int status;     /* of that, as waitpid gives it */
+    bool by_signal; /* it ended because of a signal that was passed on */
     bool own_group; /* a process group of its own, numbered as the pid; else the front's */
     cpu_set_t cpus; /* empty: not bound */
     int control;    /* to a host: closing it ends the ranks there; -1: none */
@@ -88,7 +89,8 @@ struct run {
     bool abandoned; /* nobody is left to whom we matter: all is killed */
     bool timed_out;
     bool blind;        /* poll is refused: nothing can be waited for */
-    int passed_signal; /* the last one passed on; 0: none */
+    uint64_t passed;   /* signals that were passed on, 1 << signal each */
+    int64_t passed_ns; /* the last that may end a shell; 0: none */
     int asked_signal;  /* the first ending one; 0: none */
     int64_t asked_ns;
     int64_t term_ns, kill_ns, timeout_ns, notice_ns; /* what happens next; INT64_MAX: never */

@@ -66,7 +66,8 @@ static void note_asked(struct run *run, int signal)
 {
     /* Who has sent SIGHUP is gone, and who sends another one later is somebody else. */
     const bool is_first = !run->asked_signal || (run->asked_signal == SIGHUP && signal != SIGHUP);
-    run->passed_signal = signal;
+    run->passed |= UINT64_C(1) << signal;
+    if (signal != SIGTSTP && signal != SIGCONT) run->passed_ns = run_now_ns();
     if (!is_ending(signal) || !is_first) return;
     run->asked_signal = signal;
     run->asked_ns = run_now_ns();
@@ -153,7 +154,7 @@ static void report(const struct run *run, int index, pid_t pid, int status)
     else if (member->name)
         run_say("host %s: %s ended with code %d", member->name, member->command[0],
                 code_of(status));
-    else if (signal && (signal == run->passed_signal || (run->asked_signal && is_ending(signal))))
+    else if (signal && (run->passed >> signal & 1 || (run->asked_signal && is_ending(signal))))
         run_say("ended by SIG%s", sigabbrev_np(signal));
     else if (signal)
         run_say("rank %d (pid %d) was killed by signal %d (%s)%s", tag_of(run, index), (int)pid,
@@ -170,16 +171,22 @@ static void drain(struct run *run, int index, bool last)
         run_pump_move(&run->members[index].pumps[k % 2], tag_of(run, index), last);
 }
 
-/* A signal that asks for an end also ends a shell, say, which runs the rank's program and does not
- * wait for it: the program has the time that the signal gives it, or the grace. */
-static bool has_time(const struct run *run, const struct member *member)
+/* Whether a process that ends now has ended because of a signal that was passed on, whatever its
+ * code: a shell's trap may exit with any. */
+static bool is_by_signal(const struct run *run, const struct member *member, int status)
 {
-    const int by = WIFSIGNALED(member->status) ? WTERMSIG(member->status) : 0;
-    if (run->abandoned) return false;
-    if (run->kill_ns < INT64_MAX) return true;
+    const int by = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     /* The terminal signals such a rank itself, perhaps before the front has told us. */
     if (!member->own_group && is_ending(by)) return true;
-    return by && (by == run->passed_signal || (run->asked_signal && is_ending(by)));
+    if (run->asked_signal) return true;
+    return run->passed_ns && run_now_ns() < run->passed_ns + (int64_t)NOTICE_MS * 1000000;
+}
+
+/* A signal also ends a shell, say, which runs the rank's program and does not wait for it: the
+ * program has the time that the signal gives it, or the grace. */
+static bool has_time(const struct run *run, const struct member *member)
+{
+    return !run->abandoned && (run->kill_ns < INT64_MAX || member->by_signal);
 }
 
 /* A shell of this rank has ended, and what that ran has not. */
@@ -199,6 +206,7 @@ static void note_ends(struct run *run)
         if (i == run->nmembers || run->members[i].ended) continue; /* an orphan of a rank */
         run->members[i].ended = true;
         run->members[i].status = status;
+        run->members[i].by_signal = is_by_signal(run, &run->members[i], status);
     }
 }
 
@@ -215,7 +223,8 @@ static void reap(struct run *run)
         const pid_t pid = member->pid;
         const int status = member->status;
         if (!pid || !member->ended) continue;
-        if (status && !member->name && has_time(run, member) && signal_rank(run, member, pid, 0)) {
+        const bool waits = has_time(run, member) && (status || member->by_signal);
+        if (waits && !member->name && signal_rank(run, member, pid, 0)) {
             if (run->notice_ns == INT64_MAX) run->notice_ns = after_ms(NOTICE_MS);
             continue;
         }

@@ -7,23 +7,17 @@
 #include <string.h>
 #include <strings.h>
 
-/* One value of the file that is neither an object nor null. */
-struct leaf {
-    struct tr_config *config;
-    const struct tr_json *json;
-    const char *path;
-    struct json_object *value;
-};
+#include "deepspeed_leaf.h"
 
 struct row {
     const char *path;
-    const char *option;                         /* of OPTION */
-    tr_status (*take)(const struct leaf *leaf); /* of TAKE */
-    const char *values;                         /* of ONLY: "false|0" */
-    const char *reason;                         /* of IDLE and ONLY */
+    const char *option;                            /* of OPTION */
+    tr_status (*take)(const struct tr_leaf *leaf); /* of TAKE */
+    const char *values;                            /* of ONLY: "false|0" */
+    const char *reason;                            /* of IDLE and ONLY */
 };
 
-static tr_status fail(const struct leaf *leaf, const char *reason)
+tr_status tr_leaf_fail(const struct tr_leaf *leaf, const char *reason)
 {
     enum { MOST = 60 }; /* bytes of a value that is shown */
     const char *value = json_object_to_json_string_ext(leaf->value, JSON_C_TO_STRING_PLAIN);
@@ -32,7 +26,7 @@ static tr_status fail(const struct leaf *leaf, const char *reason)
                    strlen(value) > MOST ? " ..." : "", reason);
 }
 
-static void note(const struct leaf *leaf, const char *text)
+void tr_leaf_note(const struct tr_leaf *leaf, const char *text)
 {
     tr_config_note(leaf->config, "%s:%d: %s %s\n", leaf->json->name,
                    tr_json_line(leaf->json, leaf->path), leaf->path, text);
@@ -64,7 +58,7 @@ static bool is_same(const char *option, const char *one, const char *other)
     return !strcmp(values[0], values[1]);
 }
 
-static tr_status fail_both(const struct leaf *leaf, const struct tr_json_key *own,
+static tr_status fail_both(const struct tr_leaf *leaf, const struct tr_json_key *own,
                            const char *option)
 {
     return tr_fail("%s:%d: \"%s\" is --%s, which \"%s\" in line %d gives another value; leave one "
@@ -74,7 +68,7 @@ static tr_status fail_both(const struct leaf *leaf, const struct tr_json_key *ow
 }
 
 /* Sets an option from a text of this file. */
-static tr_status set(const struct leaf *leaf, const char *option, const char *text)
+tr_status tr_leaf_set(const struct tr_leaf *leaf, const char *option, const char *text)
 {
     char why[1024];
     const struct tr_json_key *own = own_key(leaf->json, option);
@@ -87,12 +81,12 @@ static tr_status set(const struct leaf *leaf, const char *option, const char *te
 }
 
 /* Sets an option that the file says nothing of to what DeepSpeed takes then. */
-static tr_status set_default(const struct leaf *leaf, const char *option, const char *text)
+tr_status tr_leaf_set_default(const struct tr_leaf *leaf, const char *option, const char *text)
 {
-    return own_key(leaf->json, option) ? TR_OK : set(leaf, option, text);
+    return own_key(leaf->json, option) ? TR_OK : tr_leaf_set(leaf, option, text);
 }
 
-static bool is_text(const struct leaf *leaf, const char *text)
+static bool is_text(const struct tr_leaf *leaf, const char *text)
 {
     return json_object_is_type(leaf->value, json_type_string) &&
            !strcmp(json_object_get_string(leaf->value), text);
@@ -102,55 +96,55 @@ static bool is_text(const struct leaf *leaf, const char *text)
  * json-c converts a value of another type, for instance true to 1 and "none" to 0.
  */
 
-static bool is_number(struct json_object *value)
+bool tr_leaf_is_number(struct json_object *value)
 {
     return json_object_is_type(value, json_type_int) ||
            json_object_is_type(value, json_type_double);
 }
 
-static tr_status expect_number(const struct leaf *leaf)
+static tr_status expect_number(const struct tr_leaf *leaf)
 {
-    return is_number(leaf->value) ? TR_OK : fail(leaf, "expected a number");
+    return tr_leaf_is_number(leaf->value) ? TR_OK : tr_leaf_fail(leaf, "expected a number");
 }
 
 /* 5e8 is one, too. */
-static tr_status expect_integer(const struct leaf *leaf)
+static tr_status expect_integer(const struct tr_leaf *leaf)
 {
-    const double value = is_number(leaf->value) ? json_object_get_double(leaf->value) : 0.5;
-    return value == floor(value) ? TR_OK : fail(leaf, "expected a whole number");
+    const double value = tr_leaf_is_number(leaf->value) ? json_object_get_double(leaf->value) : 0.5;
+    return value == floor(value) ? TR_OK : tr_leaf_fail(leaf, "expected a whole number");
 }
 
-static tr_status expect_boolean(const struct leaf *leaf)
+tr_status tr_leaf_expect_boolean(const struct tr_leaf *leaf)
 {
     const bool is_one = json_object_is_type(leaf->value, json_type_boolean);
-    return is_one ? TR_OK : fail(leaf, "expected true or false");
+    return is_one ? TR_OK : tr_leaf_fail(leaf, "expected true or false");
 }
 
-static tr_status expect_text(const struct leaf *leaf)
+static tr_status expect_text(const struct tr_leaf *leaf)
 {
     const bool is_one = json_object_is_type(leaf->value, json_type_string);
-    return is_one ? TR_OK : fail(leaf, "expected a text");
+    return is_one ? TR_OK : tr_leaf_fail(leaf, "expected a text");
 }
 
 /* Sets an option from a value of the JSON type that the option's own type asks for. */
-static tr_status set_option(const struct leaf *leaf, const char *name)
+static tr_status set_option(const struct tr_leaf *leaf, const char *name)
 {
     const struct tr_option *option = tr_config_option(tr_config_find(name));
     if (option->type == TR_TYPE_CHOICE && !strcmp(option->choices, "off|on")) {
-        TR_TRY(expect_boolean(leaf));
-        return set(leaf, name, json_object_get_boolean(leaf->value) ? "on" : "off");
+        TR_TRY(tr_leaf_expect_boolean(leaf));
+        return tr_leaf_set(leaf, name, json_object_get_boolean(leaf->value) ? "on" : "off");
     }
     TR_TRY(option->type == TR_TYPE_INT    ? expect_integer(leaf)
            : option->type == TR_TYPE_REAL ? expect_number(leaf)
                                           : expect_text(leaf));
-    return set(leaf, name, json_object_get_string(leaf->value));
+    return tr_leaf_set(leaf, name, json_object_get_string(leaf->value));
 }
 
 /* ---- Keys that are not one option -------------------------------------------------------------
  */
 
 /* Whether the file has a value for the key, other than "auto". */
-static bool has(const struct tr_json *json, const char *path)
+bool tr_leaf_has(const struct tr_json *json, const char *path)
 {
     struct json_object *value = tr_json_find(json, path);
     return value && !(json_object_is_type(value, json_type_string) &&
@@ -158,115 +152,13 @@ static bool has(const struct tr_json *json, const char *path)
 }
 
 /* Without train_batch_size, one micro-batch a rank is a step, as in DeepSpeed. */
-static tr_status take_micro_batch(const struct leaf *leaf)
+static tr_status take_micro_batch(const struct tr_leaf *leaf)
 {
     TR_TRY(set_option(leaf, "micro-batch"));
-    if (has(leaf->json, "train_batch_size") || has(leaf->json, "gradient_accumulation_steps") ||
-        own_key(leaf->json, "batch"))
+    if (tr_leaf_has(leaf->json, "train_batch_size") ||
+        tr_leaf_has(leaf->json, "gradient_accumulation_steps") || own_key(leaf->json, "batch"))
         return TR_OK;
-    return set_default(leaf, "accumulate", "1");
-}
-
-#include "deepspeed_defaults.h"
-
-enum { NDEFAULTS = sizeof defaults / sizeof *defaults };
-
-/* The choice of --optimizer that DeepSpeed calls `type`; NULL: none. */
-static const char *optimizer_called(const char *type)
-{
-    /* DeepSpeed's Adam decays as AdamW unless adam_w_mode is false. */
-    if (!strcasecmp(type, "adam")) return "adamw";
-    if (!strcasecmp(type, "fusedlamb")) return "lamb";
-    for (int i = 0; i < NDEFAULTS; ++i)
-        if (!strcasecmp(type, defaults[i].optimizer)) return defaults[i].optimizer;
-    return NULL;
-}
-
-static tr_status fail_no_optimizer(const struct leaf *leaf)
-{
-    char expected[256] = "expected one of adam";
-    size_t n = strlen(expected);
-    for (int i = 0; i < NDEFAULTS && n < sizeof expected; ++i)
-        if (i == 0 || strcmp(defaults[i].optimizer, defaults[i - 1].optimizer) != 0)
-            n += (size_t)snprintf(expected + n, sizeof expected - n, ", %s", defaults[i].optimizer);
-    return fail(leaf, expected);
-}
-
-/* Where the file names an optimizer that may do in DeepSpeed what it cannot do here: whether it
- * does is known when all options are read. */
-static void note_optimizer(const struct leaf *leaf, const char *option)
-{
-    char where[512];
-    snprintf(where, sizeof where, "%s:%d: \"%s\"", leaf->json->name,
-             tr_json_line(leaf->json, leaf->path), leaf->path);
-    snprintf(leaf->config->coupled, sizeof where, "%s", strcmp(option, "sgd") ? "" : where);
-    snprintf(leaf->config->unrated, sizeof where, "%s", strcmp(option, "muon") ? "" : where);
-}
-
-static bool is_on(const struct tr_json *json, const char *path, bool otherwise)
-{
-    struct json_object *value = tr_json_find(json, path);
-    return json_object_is_type(value, json_type_boolean) ? json_object_get_boolean(value)
-                                                         : otherwise;
-}
-
-/* torch_adam is torch.optim.AdamW, or without adam_w_mode torch.optim.Adam, which has no decay. */
-static const char *default_of(const struct leaf *leaf, int i)
-{
-    if (strcmp(defaults[i].optimizer, "adamw") != 0 || strcmp(defaults[i].option, "decay") != 0 ||
-        !is_on(leaf->json, "optimizer.params.torch_adam", false))
-        return defaults[i].value;
-    const bool is_adam = !strcasecmp(json_object_get_string(leaf->value), "adam");
-    return is_adam && !is_on(leaf->json, "optimizer.params.adam_w_mode", true) ? "0" : "0.01";
-}
-
-static tr_status take_optimizer(const struct leaf *leaf)
-{
-    const char *option = optimizer_called(json_object_get_string(leaf->value));
-    if (!option) return fail_no_optimizer(leaf);
-    note_optimizer(leaf, option);
-    TR_TRY(set(leaf, "optimizer", option));
-    if (!tr_json_find(leaf->json, "gradient_clipping")) TR_TRY(set_default(leaf, "clip", "0"));
-    for (int i = 0; i < NDEFAULTS; ++i) {
-        char path[64];
-        snprintf(path, sizeof path, "optimizer.params.%s", defaults[i].key);
-        if (strcmp(defaults[i].optimizer, option) != 0 || tr_json_find(leaf->json, path)) continue;
-        TR_TRY(set_default(leaf, defaults[i].option, default_of(leaf, i)));
-    }
-    return TR_OK;
-}
-
-static tr_status take_betas(const struct leaf *leaf)
-{
-    static const char *const options[] = {"beta1", "beta2"};
-    if (!json_object_is_type(leaf->value, json_type_array) ||
-        json_object_array_length(leaf->value) != 2 ||
-        !is_number(json_object_array_get_idx(leaf->value, 0)) ||
-        !is_number(json_object_array_get_idx(leaf->value, 1)))
-        return fail(leaf, "expected two numbers, as in [0.9, 0.999]");
-    for (size_t i = 0; i < 2; ++i)
-        TR_TRY(set(leaf, options[i],
-                   json_object_get_string(json_object_array_get_idx(leaf->value, i))));
-    return TR_OK;
-}
-
-/* Adam and AdamW are the same without decay, which is DeepSpeed's default: which decay and which
- * optimizer count, is known when all options are read. */
-static tr_status take_adam_w_mode(const struct leaf *leaf)
-{
-    char *where = leaf->config->undecayed;
-    struct json_object *type =
-        has(leaf->json, "optimizer.type") ? tr_json_find(leaf->json, "optimizer.type") : NULL;
-    TR_TRY(expect_boolean(leaf));
-    where[0] = 0;
-    if (json_object_get_boolean(leaf->value)) return TR_OK;
-    if (type && strcasecmp(json_object_get_string(type), "adam") != 0) {
-        note(leaf, "has no effect: it is a setting of Adam alone, in DeepSpeed too");
-        return TR_OK;
-    }
-    snprintf(where, sizeof leaf->config->undecayed, "%s:%d: \"%s\": false", leaf->json->name,
-             tr_json_line(leaf->json, leaf->path), leaf->path);
-    return TR_OK;
+    return tr_leaf_set_default(leaf, "accumulate", "1");
 }
 
 /* DeepSpeed has no default. */
@@ -329,7 +221,7 @@ static struct json_object *parameter(const struct tr_json *json, const char *key
 {
     char path[64];
     snprintf(path, sizeof path, "scheduler.params.%s", key);
-    return has(json, path) ? tr_json_find(json, path) : NULL;
+    return tr_leaf_has(json, path) ? tr_json_find(json, path) : NULL;
 }
 
 /* Whether a parameter is a learning rate, of which the option is a share. */
@@ -339,7 +231,7 @@ static bool is_rate(const struct parameter *p)
     return !strcmp(end, "_lr") && strcmp(p->option, "lr") != 0;
 }
 
-static tr_status set_rate(const struct leaf *leaf, const char *option)
+static tr_status set_rate(const struct tr_leaf *leaf, const char *option)
 {
     char where[512];
     const struct tr_json_key *own = own_key(leaf->json, option);
@@ -358,73 +250,65 @@ static tr_status set_rate(const struct leaf *leaf, const char *option)
 }
 
 /* Sets an option from a parameter, by the path of the parameter. */
-static tr_status set_parameter(const struct leaf *type, const struct parameter *p)
+static tr_status set_parameter(const struct tr_leaf *type, const struct parameter *p)
 {
     char path[64], why[80];
     struct json_object *value = parameter(type->json, p->key);
-    const struct leaf leaf = {type->config, type->json, path, value};
+    const struct tr_leaf leaf = {type->config, type->json, path, value};
     snprintf(path, sizeof path, "scheduler.params.%s", p->key);
     if (value && !strcmp(p->option, "steps") && json_object_get_double(value) < 1)
-        return fail(&leaf, "expected a number of steps, at least 1");
+        return tr_leaf_fail(&leaf, "expected a number of steps, at least 1");
     if (value) return is_rate(p) ? set_rate(&leaf, p->option) : set_option(&leaf, p->option);
     if (!p->initial || tr_json_find(type->json, path) || own_key(type->json, p->option))
         return TR_OK;
-    if (p->initial != demanded) return set(type, p->option, p->initial);
+    if (p->initial != demanded) return tr_leaf_set(type, p->option, p->initial);
     snprintf(why, sizeof why, "needs %s", path);
-    return fail(type, why);
+    return tr_leaf_fail(type, why);
 }
 
-static tr_status take_scheduler(const struct leaf *leaf)
+static tr_status take_scheduler(const struct tr_leaf *leaf)
 {
     const char *schedule = schedule_of(leaf->value);
     if (!schedule)
-        return fail(leaf, "expected one of WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, "
-                          "LRRangeTest");
-    TR_TRY(set(leaf, "schedule", schedule));
+        return tr_leaf_fail(leaf,
+                            "expected one of WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, "
+                            "LRRangeTest");
+    TR_TRY(tr_leaf_set(leaf, "schedule", schedule));
     for (int i = 0; i < NPARAMETERS; ++i)
         if (!strcmp(parameters[i].schedule, schedule)) TR_TRY(set_parameter(leaf, &parameters[i]));
     return TR_OK;
 }
 
 /* take_scheduler reads the parameters; here one that the scheduler does not have is refused. */
-static tr_status check_parameter(const struct leaf *leaf)
+static tr_status check_parameter(const struct tr_leaf *leaf)
 {
     const char *schedule = schedule_of(tr_json_find(leaf->json, "scheduler.type"));
     const char *key = strrchr(leaf->path, '.') + 1;
     for (int i = 0; schedule && i < NPARAMETERS; ++i)
         if (!strcmp(parameters[i].schedule, schedule) && !strcmp(parameters[i].key, key))
             return TR_OK;
-    return fail(leaf, schedule ? "the scheduler has no such parameter"
-                               : "expected a scheduler.type that has this parameter");
-}
-
-static tr_status take_nesterov(const struct leaf *leaf)
-{
-    TR_TRY(expect_boolean(leaf));
-    const bool on = json_object_get_boolean(leaf->value);
-    struct json_object *type = tr_json_find(leaf->json, "optimizer.type");
-    if (type && !strcasecmp(json_object_get_string(type), "sgd"))
-        return on ? fail(leaf, "SGD has no Nesterov momentum") : TR_OK;
-    return set(leaf, "nesterov", on ? "on" : "off");
+    return tr_leaf_fail(leaf, schedule ? "the scheduler has no such parameter"
+                                       : "expected a scheduler.type that has this parameter");
 }
 
 /* Numbers of 4 bytes become KiB, rounded up. */
-static tr_status take_bucket(const struct leaf *leaf)
+static tr_status take_bucket(const struct tr_leaf *leaf)
 {
     char text[32];
     TR_TRY(expect_integer(leaf));
     const double numbers = json_object_get_double(leaf->value);
-    if (!(numbers >= 1)) return fail(leaf, "expected a number of gradients, at least 1");
+    if (!(numbers >= 1)) return tr_leaf_fail(leaf, "expected a number of gradients, at least 1");
     snprintf(text, sizeof text, "%.0f", ceil(numbers * 4 / 1024));
-    return set(leaf, "bucket-kib", text);
+    return tr_leaf_set(leaf, "bucket-kib", text);
 }
 
-static tr_status take_offload(const struct leaf *leaf)
+static tr_status take_offload(const struct tr_leaf *leaf)
 {
     if (is_text(leaf, "none")) return TR_OK;
     if (!is_text(leaf, "cpu"))
-        return fail(leaf, "expected \"none\" or \"cpu\": nothing can be moved to NVMe so far");
-    note(leaf, "has no effect: all states lie in the host's memory already");
+        return tr_leaf_fail(leaf,
+                            "expected \"none\" or \"cpu\": nothing can be moved to NVMe so far");
+    tr_leaf_note(leaf, "has no effect: all states lie in the host's memory already");
     return TR_OK;
 }
 
@@ -463,7 +347,7 @@ static bool is_value(struct json_object *value, const char *wanted, size_t lengt
     char *end;
     const double number = strtod(wanted, &end);
     if (length && end == wanted + length)
-        return is_number(value) && json_object_get_double(value) == number;
+        return tr_leaf_is_number(value) && json_object_get_double(value) == number;
     const char *text = json_object_get_string(value);
     const bool is_boolean = !strncmp(wanted, "true", length) || !strncmp(wanted, "false", length);
     return json_object_is_type(value, is_boolean ? json_type_boolean : json_type_string) &&
@@ -481,33 +365,35 @@ static bool is_one_of(struct json_object *value, const char *values)
     }
 }
 
-static tr_status take_leaf(const struct leaf *leaf, const struct row *row)
+static tr_status take_leaf(const struct tr_leaf *leaf, const struct row *row)
 {
     char text[256];
     if (json_object_is_type(leaf->value, json_type_string) &&
         strlen(json_object_get_string(leaf->value)) <
             (size_t)json_object_get_string_len(leaf->value))
-        return fail(leaf, "a zero byte in the text");
+        return tr_leaf_fail(leaf, "a zero byte in the text");
     if (is_text(leaf, "auto")) {
-        note(leaf, "is \"auto\": tutti-train's own value, or that of the command line, is taken");
+        tr_leaf_note(leaf,
+                     "is \"auto\": tutti-train's own value, or that of the command line, is taken");
         return TR_OK;
     }
+    TR_TRY(tr_check_optimizer_parameter(leaf));
     if (row->option) return set_option(leaf, row->option);
     if (row->take) return row->take(leaf);
     if (row->values) {
         if (is_one_of(leaf->value, row->values)) return TR_OK;
         snprintf(text, sizeof text, "%s%s%s%s", *row->values ? "expected " : "", row->values,
                  *row->values ? ": " : "", row->reason);
-        return fail(leaf, text);
+        return tr_leaf_fail(leaf, text);
     }
     if (asks_nothing(leaf->value)) return TR_OK;
     snprintf(text, sizeof text, "has no effect: %s", row->reason);
-    note(leaf, text);
+    tr_leaf_note(leaf, text);
     return TR_OK;
 }
 
 /* Names the key most like this one among those of the same section, at the top the options, too. */
-static tr_status fail_unknown(const struct leaf *leaf)
+static tr_status fail_unknown(const struct tr_leaf *leaf)
 {
     const char *dot = strrchr(leaf->path, '.');
     const size_t section = dot ? (size_t)(dot - leaf->path) + 1 : 0;
@@ -570,16 +456,16 @@ const char *tr_deepspeed_option(const char *path)
 static tr_status take_value(struct tr_config *config, const struct tr_json *json, const char *path,
                             struct json_object *value)
 {
-    const struct leaf leaf = {config, json, path, value};
+    const struct tr_leaf leaf = {config, json, path, value};
     if (!value) return find_row(path) || is_section(path) ? TR_OK : fail_unknown(&leaf);
     const struct row *row = find_row(path);
     if (row && !(json_object_is_type(value, json_type_object) && is_section(path))) {
         if (json_object_is_type(value, json_type_object) && !row->reason)
-            return fail(&leaf, "expected a value, not an object");
+            return tr_leaf_fail(&leaf, "expected a value, not an object");
         return take_leaf(&leaf, row);
     }
     if (!json_object_is_type(value, json_type_object))
-        return is_section(path) ? fail(&leaf, "expected an object of keys and values")
+        return is_section(path) ? tr_leaf_fail(&leaf, "expected an object of keys and values")
                                 : fail_unknown(&leaf);
     if (!is_section(path)) return fail_unknown(&leaf);
     struct json_object_iterator it = json_object_iter_begin(value),
@@ -587,7 +473,7 @@ static tr_status take_value(struct tr_config *config, const struct tr_json *json
     for (; !json_object_iter_equal(&it, &last); json_object_iter_next(&it)) {
         char below[512];
         const int n = snprintf(below, sizeof below, "%s.%s", path, json_object_iter_peek_name(&it));
-        if (n >= (int)sizeof below) return fail(&leaf, "has a key that is too long");
+        if (n >= (int)sizeof below) return tr_leaf_fail(&leaf, "has a key that is too long");
         TR_TRY(take_value(config, json, below, json_object_iter_peek_value(&it)));
     }
     return TR_OK;

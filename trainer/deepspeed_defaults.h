@@ -1,6 +1,6 @@
 /* What DeepSpeed takes for a key of optimizer.params that the file leaves out (ops/adam, ops/lamb,
  * torch.optim.SGD, runtime/zero/muon). An optimizer without a row is refused: its defaults there
- * are not known. Included by deepspeed.c alone. */
+ * are not known. Included by deepspeed_optimizer.c alone. */
 static const struct {
     const char *optimizer, *key, *option, *value;
 } defaults[] = {
@@ -14,6 +14,8 @@ static const struct {
     {"lamb", "betas", "beta2", "0.999"},
     {"lamb", "eps", "eps", "1e-8"},
     {"lamb", "weight_decay", "decay", "0"},
+    {"lamb", "max_coeff", "trust-max", "10"},
+    {"lamb", "min_coeff", "trust-min", "0.01"},
     {"sgd", "lr", "lr", "1e-3"},
     {"sgd", "momentum", "momentum", "0"},
     {"sgd", "weight_decay", "decay", "0"},

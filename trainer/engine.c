@@ -127,6 +127,7 @@ static tr_status make_store(struct tr_engine *e)
         .reduce_last = e->options.reduce_last,
         .keep_gathered = e->mesh->size[TR_PP] > 1 && !e->options.reshard_always,
         .prefetch = true,
+        .inference = e->options.inference,
         .bucket_bytes = e->options.bucket_bytes,
         .shard_axes = tr_engine_shard_axes(e->options.sharding),
         .apart = {m->token_unit, m->size.tied ? -1 : m->final_unit},

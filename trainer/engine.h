@@ -32,7 +32,8 @@ struct tr_engine_options {
     bool reduce_last;    /* ZeRO-2, FSDP: reduce once a step instead of once a micro-batch */
     bool reshard_always; /* FSDP with pp: gather for every use */
     bool deterministic;
-    int nthreads;            /* of each rank; 0: not said */
+    bool inference; /* no gradients and no optimizer states: weights come from a checkpoint */
+    int nthreads;   /* of each rank; 0: not said */
     long batch, micro_batch; /* sequences of a step over all ranks; of one pass of one rank */
     size_t bucket_bytes;
     uint64_t seed;

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "watch/pipe.h"
+
 /* "gpt2, 1.0 M parameters; 4 ranks = fsdp 2 x tp 2; adamw". */
 static void write_title(const struct tr_trainer *t, char title[TR_PLOT_TEXT])
 {
@@ -27,8 +29,8 @@ static void read_earlier(struct tr_trainer *t)
     const struct tr_config *config = &t->config;
     if (!config->resume[0] || !config->log[0] || access(config->log, F_OK) != 0) return;
     if (tr_plot_read_log(&t->plot, config->log) == TR_OK) return;
-    fprintf(stderr, "tutti-train: note: --plot=%s begins without the rest of the log: %s\n",
-            config->plot, tr_error());
+    tr_say(stderr, "tutti-train: note: --plot=%s begins without the rest of the log: %s\n",
+           config->plot, tr_error());
 }
 
 void tr_picture_open(struct tr_trainer *t)
@@ -40,7 +42,7 @@ void tr_picture_open(struct tr_trainer *t)
         read_earlier(t);
         return;
     }
-    fprintf(stderr, "tutti-train: %s; no picture is drawn\n", tr_error());
+    tr_say(stderr, "tutti-train: %s; no picture is drawn\n", tr_error());
     tr_plot_close(&t->plot);
 }
 

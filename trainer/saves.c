@@ -6,6 +6,7 @@
 
 #include "trainer.h"
 #include "watch/clock.h"
+#include "watch/pipe.h"
 #include "watch/slow.h"
 
 /* Where a file could not be written, one less than --keep=K stay, so that there is room for the
@@ -93,14 +94,15 @@ static int64_t find_next(const struct tr_trainer *t)
 static tr_status warn(const struct tr_trainer *t, tr_status status, bool ends)
 {
     if (status == TR_AGREED) {
-        fprintf(stderr, "tutti-train: rank %d: %s; there %s no checkpoint of step %lld",
-                t->mesh->rank, tr_error(),
-                t->saved.step && t->hold.unsynced == t->saved.step ? "may be" : "is",
-                (long long)t->saved.step);
+        char next[96] = "";
         if (!ends)
-            fprintf(stderr, ", the training goes on, and the next one is due after step %lld",
-                    (long long)find_next(t));
-        fprintf(stderr, "\n");
+            snprintf(next, sizeof next,
+                     ", the training goes on, and the next one is due after step %lld",
+                     (long long)find_next(t));
+        tr_say(stderr, "tutti-train: rank %d: %s; there %s no checkpoint of step %lld%s\n",
+               t->mesh->rank, tr_error(),
+               t->saved.step && t->hold.unsynced == t->saved.step ? "may be" : "is",
+               (long long)t->saved.step, next);
     }
     return tr_is_agreed(status) ? TR_OK : status;
 }
@@ -144,7 +146,8 @@ tr_status tr_trainer_save_last(struct tr_trainer *t)
 {
     if (t->has_loaded && is_as_loaded(t)) {
         if (t->mesh->rank == 0)
-            printf("note: the checkpoint of step %lld stays as it is\n", (long long)t->step);
+            tr_say(stdout, "note: the checkpoint of step %lld stays as it is\n",
+                   (long long)t->step);
         return TR_OK;
     }
     if (t->saving) TR_TRY(go_on(t, true, true));

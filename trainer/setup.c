@@ -196,11 +196,13 @@ static tr_status fit_batch(struct tr_config *config, const int size[TR_NUM_AXES]
                        "with sequences of their own = %lld; leave one of the three out",
                        (long long)config->batch, (long long)config->micro_batch, (long long)passes,
                        (long long)parts, (long long)all);
-    if (config->batch % (passes * parts))
+    const int64_t unit = passes * parts, beyond = config->batch % unit;
+    const bool is_below = config->batch > unit && beyond <= unit / 2;
+    if (beyond)
         return tr_fail("--batch=%lld cannot be divided by --accumulate=%lld x %lld ranks with "
                        "sequences of their own; the nearest that can is %lld",
                        (long long)config->batch, (long long)passes, (long long)parts,
-                       (long long)((config->batch / (passes * parts) + 1) * passes * parts));
+                       (long long)(config->batch - beyond + (is_below ? 0 : unit)));
     config->micro_batch = config->batch / (passes * parts);
     const double highest = tr_config_option(TR_OPTION_micro_batch)->highest;
     if ((double)config->micro_batch <= highest) return TR_OK;
@@ -240,6 +242,7 @@ static tr_status derive(const struct tr_config *given, int nranks, struct tr_set
         .reduce_last = config.reduce == TR_REDUCE_LAST,
         .reshard_always = config.reshard == TR_RESHARD_ALWAYS,
         .deterministic = config.deterministic != 0,
+        .inference = config.generates,
         .nthreads = (int)config.threads,
         .batch = (long)config.batch,
         .micro_batch = (long)config.micro_batch,
@@ -247,7 +250,7 @@ static tr_status derive(const struct tr_config *given, int nranks, struct tr_set
         .seed = (uint64_t)config.seed,
     };
     setup->engine.optimizer = tr_setup_optimizer(&config, 1, config.lr);
-    setup->snapshot = config.every > 0;
+    setup->snapshot = config.every > 0 && !config.generates;
     setup->times_products = tr_peak_is_wanted(&config);
     return choose_sharding(&config, &setup->engine.sharding);
 }

@@ -12,16 +12,27 @@
 /* Signals that a thread's own instructions raise. */
 static const int of_faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
 
-int tt_thread_start(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
-                    void *argument)
+/* The thread-local variables of the program lie in the stack: where they leave next to nothing of
+ * the default size, the thread has this. */
+enum { STACK_BYTES = 256 << 10 };
+
+int tt_thread_start(pthread_t *thread, void *(*run)(void *), void *argument)
 {
     sigset_t others, before;
+    pthread_attr_t attributes;
+    pthread_t detached;
+    size_t nbytes;
+    pthread_attr_init(&attributes);
+    if (!thread) pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    if (pthread_attr_getstacksize(&attributes, &nbytes) == 0)
+        pthread_attr_setstacksize(&attributes, nbytes + STACK_BYTES);
     sigfillset(&others);
     for (size_t i = 0; i < sizeof of_faults / sizeof *of_faults; i++)
         sigdelset(&others, of_faults[i]);
     pthread_sigmask(SIG_BLOCK, &others, &before);
-    const int error = pthread_create(thread, attributes, run, argument);
+    const int error = pthread_create(thread ? thread : &detached, &attributes, run, argument);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
     return error;
 }
 

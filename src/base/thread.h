@@ -4,12 +4,11 @@
 
 #include <pthread.h>
 
-/* As pthread_create; attributes may be NULL. The thread takes no signal that is sent to the
- * process: those are for the application's threads. The signals of a fault in the thread itself
- * (SIGSEGV and the other synchronous ones) are left as they are in the caller: were they blocked,
- * the kernel would end the process without running the application's handler. 0, or an errno. */
-int tt_thread_start(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
-                    void *argument);
+/* Starts a thread; NULL: detached. The thread takes no signal that is sent to the process: those
+ * are for the application's threads. The signals of a fault in the thread itself (SIGSEGV and the
+ * other synchronous ones) are left as they are in the caller: were they blocked, the kernel would
+ * end the process without running the application's handler. 0, or an errno. */
+int tt_thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
 
 /* For messages, behind "cannot start a thread": what is most likely to mend the error of
  * tt_thread_start, in parentheses, or "". */

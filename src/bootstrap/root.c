@@ -236,13 +236,7 @@ static void *serve(void *root)
 
 int tt_root_start_thread(void *(*run)(void *), void *argument)
 {
-    pthread_t thread;
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    const int error = tt_thread_start(&thread, &attributes, run, argument);
-    pthread_attr_destroy(&attributes);
-    return error;
+    return tt_thread_start(NULL, run, argument);
 }
 
 tt_status tt_root_make(struct tt_root **made, int listener, const struct tt_unique_id *id,

@@ -115,7 +115,7 @@ static tt_status create(struct tt_context *context, struct tt_gpu_watch **out)
     watch->process = getpid();
     tt_status status = tt_context_open(tt_context_gpu(context), &watch->context);
     if (!status) status = tt_context_event_create(watch->context, &watch->event);
-    const int error = status ? 0 : tt_thread_start(&watch->thread, NULL, serve, watch);
+    const int error = status ? 0 : tt_thread_start(&watch->thread, serve, watch);
     if (error)
         status =
             tt_fail_errno(error, "cannot start the thread that asks GPUs%s", tt_thread_hint(error));

@@ -150,7 +150,7 @@ static void forget_all(const struct tt_pending_init *inits, int ninits)
 static void start_locked(struct init_thread *self)
 {
     struct init_gate *gate = self->gate;
-    const int error = tt_thread_start(&self->thread, NULL, run_init, self);
+    const int error = tt_thread_start(&self->thread, run_init, self);
     self->started = !error;
     if (!error) return;
     gate->status = self->status =

@@ -356,7 +356,7 @@ tt_status tt_stream_create(struct tt_stream **out)
     tt_condition_init(&own->work);
     own->last = &own->first;
     own->pause_ns = TT_LAZY_NS;
-    const int error = tt_thread_start(&own->thread, NULL, serve, own);
+    const int error = tt_thread_start(&own->thread, serve, own);
     if (error) {
         pthread_cond_destroy(&own->work);
         tt_stream_fini(&own->base);

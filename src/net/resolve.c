@@ -79,17 +79,6 @@ static struct lookup *create(const char *host)
     return lookup;
 }
 
-static int start_thread(struct lookup *lookup)
-{
-    pthread_t thread;
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    const int error = tt_thread_start(&thread, &attributes, look_up, lookup);
-    pthread_attr_destroy(&attributes);
-    return error;
-}
-
 /* Whether there is an answer; false: the deadline has passed. */
 static bool await_answer(struct lookup *lookup, int64_t deadline_ns)
 {
@@ -155,7 +144,7 @@ tt_status tt_resolve_host(struct tt_address *address, const char *host, const ch
     }
     struct lookup *lookup = create(host);
     if (!lookup) return tt_fail_errno(ENOMEM, "no memory to find the host '%s' (%s)", host, of);
-    const int error = start_thread(lookup);
+    const int error = tt_thread_start(NULL, look_up, lookup);
     if (error) {
         destroy(lookup);
         return tt_fail_errno(error, "cannot start a thread to find the host '%s'%s", host,

@@ -16,7 +16,7 @@ static bool start_and_read(sigset_t *mask)
 {
     pthread_t thread;
     sigemptyset(mask);
-    if (tt_thread_start(&thread, NULL, read_mask, mask)) return false;
+    if (tt_thread_start(&thread, read_mask, mask)) return false;
     return pthread_join(thread, NULL) == 0;
 }
 

@@ -66,6 +66,34 @@ for signal in INT:0 TERM:143 HUP:129 USR1:138; do # a shell goes on behind a pro
     expect "behind a shell, ${signal%:*}: lines" "[0] it has saved [1] it has saved " "$(sort "$work/out" | tr '\n' ' ')"
 done
 
+# A second signal takes nothing of that time: Slurm's warning is followed by SIGCONT and SIGTERM.
+sed 's/sleep 0.3/sleep 1/' "$work/saves" >"$work/saves_long"
+chmod +x "$work/saves_long"
+for second in TERM CONT USR2; do
+    rm -f "$work/pids" "$work/saved"
+    "$RUN" -n 2 sh -c 'trap "" USR2; "$0" "$1"; true' "$work/saves_long" "$work" >"$work/out" 2>"$work/err" &
+    run=$!
+    await lines "$work/pids" 2
+    kill -USR1 $run
+    sleep 0.2
+    kill "-$second" $run
+    wait $run
+    expect "behind a shell, USR1 and $second: code" 138 $?
+    lines "$work/saved" 2 || expect "behind a shell, USR1 and $second: programs that had their time" 2 "$(cat "$work/saved" 2>&1)"
+done
+
+# A shell's trap that exits, with any code, takes nothing of it.
+for exit in 143 0; do
+    rm -f "$work/pids" "$work/saved"
+    "$RUN" -n 2 bash -c 'trap "exit $2" TERM; "$0" "$1" & wait' "$work/saves_long" "$work" $exit >"$work/out" 2>"$work/err" &
+    run=$!
+    await lines "$work/pids" 2
+    kill -TERM $run
+    wait $run
+    expect "a trap exits with $exit: code" $exit $?
+    lines "$work/saved" 2 || expect "a trap exits with $exit: programs that had their time" 2 "$(cat "$work/saved" 2>&1)"
+done
+
 # A program that a shell starts with '&' ignores SIGINT: it gets SIGTERM after a while.
 rm -f "$work/pids"
 env --default-signal=INT "$RUN" -n 2 --grace 1 bash -c '(trap "" INT; trap "exit 0" TERM; echo $$ >>"$0/pids"; while :; do sleep 0.05; done) & wait' "$work" 2>"$work/err" &

@@ -18,12 +18,6 @@ static tr_status read_file(struct tr_config *config, const char *name)
     return tr_config_read_json(config, path);
 }
 
-static tr_status read_text(struct tr_config *config, const char *text)
-{
-    tr_config_init(config);
-    return read_json(config, text);
-}
-
 TEST(deepspeed, files_that_people_have_set_what_they_say)
 {
     static const struct {
@@ -398,139 +392,7 @@ TEST(deepspeed, a_value_of_another_type_is_refused_with_what_was_expected)
     }
 }
 
-/* The file is read. With one more argument (NULL: none) its options are refused with an error that
- * has `says`; NULL: they are taken. */
-static void check_refusal(const char *text, const char *argument, const char *says)
-{
-    struct tr_config config;
-    char program[] = "tutti-train", copy[64];
-    char *argv[] = {program, copy, NULL};
-    CHECK_MESSAGE(read_text(&config, text) == TR_OK, "%s: %s", text, tr_error());
-    snprintf(copy, sizeof copy, "%s", argument ? argument : "");
-    if (argument) CHECK_EQ(tr_config_parse(&config, 2, argv), TR_OK);
-    const bool is_refused = tr_config_check(&config) < 0;
-    CHECK_MESSAGE(is_refused == (says != NULL), "%s %s: %s", text, copy,
-                  is_refused ? tr_error() : "was taken");
-    CHECK_MESSAGE(!is_refused || !says || strstr(tr_error(), says), "%s", tr_error());
-}
-
 /* A rate that the command line, a scheduler or an own key gives is one for all tensors. */
-TEST(deepspeed, muon_without_a_learning_rate_is_refused)
-{
-    static const struct {
-        const char *text, *argument;
-        bool is_refused;
-    } cases[] = {
-        {"}", NULL, true},
-        {", \"params\": {\"lr\": \"auto\"}}", NULL, true},
-        {", \"params\": {\"lr\": 0.01}}", NULL, false},
-        {"}, \"lr\": 0.01", NULL, false},
-        {"}, \"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_max_lr\": 0.01}}", NULL,
-         false},
-        {"}", "--lr=0.02", false},
-        {"}", "--optimizer=adamw", false},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
-        char text[256];
-        snprintf(text, sizeof text, "{\"optimizer\": {\"type\": \"Muon\"%s}", cases[i].text);
-        check_refusal(text, cases[i].argument,
-                      cases[i].is_refused ? "Muon without a learning rate" : NULL);
-    }
-}
-
-/* As torch.optim.AdamW, Adam and DeepSpeed's own Adam and Lamb have. */
-TEST(deepspeed, torch_adam_has_the_decay_of_torch)
-{
-    static const struct {
-        const char *text;
-        double decay;
-    } cases[] = {
-        {"\"Adam\", \"params\": {\"torch_adam\": true}", 0.01},
-        {"\"AdamW\", \"params\": {\"torch_adam\": true, \"adam_w_mode\": false}", 0.01},
-        {"\"Adam\", \"params\": {\"torch_adam\": true, \"adam_w_mode\": false}", 0},
-        {"\"Adam\", \"params\": {\"torch_adam\": true, \"weight_decay\": 0.5}", 0.5},
-        {"\"Adam\", \"params\": {\"torch_adam\": false}", 0},
-        {"\"Lamb\", \"params\": {\"torch_adam\": true}", 0},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
-        struct tr_config config;
-        char text[256];
-        snprintf(text, sizeof text, "{\"optimizer\": {\"type\": %s}}", cases[i].text);
-        CHECK_MESSAGE(read_text(&config, text) == TR_OK, "%s: %s", text, tr_error());
-        CHECK(fabs(config.decay - cases[i].decay) < 1e-12);
-    }
-}
-
-/* Decay that is left open is tutti-train's own, 0.1. */
-TEST(deepspeed, a_decay_that_is_not_decoupled_is_refused)
-{
-    static const struct {
-        const char *text, *argument;
-        bool is_refused;
-    } cases[] = {
-        {"\"params\": {\"adam_w_mode\": false, \"weight_decay\": 0.1}", NULL, true},
-        {"\"params\": {\"adam_w_mode\": false, \"weight_decay\": \"auto\"}", NULL, true},
-        {"\"params\": {\"adam_w_mode\": false}", NULL, true},
-        {"\"params\": {\"adam_w_mode\": false, \"weight_decay\": 0.0}", NULL, false},
-        {"\"params\": {\"adam_w_mode\": true, \"weight_decay\": 0.1}", NULL, false},
-        {"\"params\": {\"adam_w_mode\": false, \"weight_decay\": 0.1}", "--optimizer=sgd", false},
-        {"\"type\": \"Adam\", \"params\": {\"adam_w_mode\": false, \"weight_decay\": 0.1}", NULL,
-         true},
-        {"\"type\": \"Adam\", \"params\": {\"adam_w_mode\": false, \"weight_decay\": 0.1}",
-         "--optimizer=muon", false},
-        {"\"type\": \"auto\", \"params\": {\"adam_w_mode\": false, \"weight_decay\": 0.1}", NULL,
-         true},
-        {"\"type\": \"AdamW\", \"params\": {\"adam_w_mode\": false, \"weight_decay\": 0.1}", NULL,
-         false},
-        {"\"type\": \"Muon\", \"params\": {\"adam_w_mode\": false, \"lr\": 1, \"weight_decay\": "
-         "0.1}",
-         NULL, false},
-        {"\"type\": \"SGD\", \"params\": {\"momentum\": 0.9, \"weight_decay\": 0.1}", NULL, true},
-        {"\"type\": \"SGD\", \"params\": {\"momentum\": 0.9}", NULL, false},
-        {"\"type\": \"SGD\", \"params\": {\"weight_decay\": 0.1}", NULL, false},
-        {"\"type\": \"SGD\", \"params\": {\"weight_decay\": 0.1}", "--momentum=0.9", true},
-        {"\"type\": \"SGD\", \"params\": {\"momentum\": 0.9, \"weight_decay\": 0.1}",
-         "--optimizer=adamw", false},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
-        char text[256];
-        snprintf(text, sizeof text, "{\"optimizer\": {%s}}", cases[i].text);
-        check_refusal(text, cases[i].argument, cases[i].is_refused ? "decoupled" : NULL);
-    }
-}
-
-/* Its default in DeepSpeed is 0; another source may say otherwise later. */
-TEST(deepspeed, adam_without_a_decay_is_taken_and_one_that_comes_from_elsewhere_refused)
-{
-    static const char *const texts[] = {
-        "{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"adam_w_mode\": false}}}",
-        "{\"optimizer\": {\"params\": {\"adam_w_mode\": false}, \"type\": \"Adam\"}}",
-        "{\"optimizer\": {\"params\": {\"adam_w_mode\": false, \"weight_decay\": 0}}}",
-        ("{\"decay\": 0.3, \"optimizer\": {\"type\": \"Adam\", \"params\": {\"adam_w_mode\": "
-         "false}}}")};
-    struct tr_config config;
-    for (int i = 0; i < 4; ++i) {
-        CHECK_MESSAGE(read_text(&config, texts[i]) == TR_OK, "%s: %s", texts[i], tr_error());
-        CHECK(i == 3 || (config.decay == 0 && tr_config_check(&config) == TR_OK));
-        if (i < 3) REQUIRE(tr_config_set(&config, "decay", "0.3", TR_FROM_COMMAND_LINE) == TR_OK);
-        CHECK_MESSAGE(tr_config_check(&config) < 0, "%s", texts[i]);
-        CHECK_MESSAGE(strstr(tr_error(), ":1: \"optimizer.params.adam_w_mode\": false: ") &&
-                          strstr(tr_error(), "--decay is 0.3; set adam_w_mode to true"),
-                      "%s", tr_error());
-        REQUIRE(tr_config_set(&config, "decay", "0", TR_FROM_COMMAND_LINE) == TR_OK);
-        CHECK(tr_config_check(&config) == TR_OK);
-    }
-}
-
-static tr_status parse(struct tr_config *config, const char *argument)
-{
-    char program[] = "tutti-train", text[64];
-    char *argv[] = {program, text, NULL};
-    snprintf(text, sizeof text, "%s", argument);
-    return tr_config_parse(config, 2, argv);
-}
-
-/* The lowest rates of a file are learning rates, those of the options shares of --lr. */
 TEST(deepspeed, a_lowest_rate_is_a_share_of_the_lr_that_counts_wherever_it_is_given)
 {
     static const char warmup[] =
@@ -558,9 +420,9 @@ TEST(deepspeed, a_lowest_rate_is_a_share_of_the_lr_that_counts_wherever_it_is_gi
         for (int last = 0; last < 2; ++last) {
             struct tr_config config;
             tr_config_init(&config);
-            if (!last) REQUIRE(parse(&config, cases[i].argument) == TR_OK);
+            if (!last) REQUIRE(parse_one(&config, cases[i].argument) == TR_OK);
             REQUIRE(read_json(&config, cases[i].text) == TR_OK);
-            if (last) REQUIRE(parse(&config, cases[i].argument) == TR_OK);
+            if (last) REQUIRE(parse_one(&config, cases[i].argument) == TR_OK);
             const tr_status status = tr_config_check(&config);
             if (cases[i].says) {
                 CHECK_MESSAGE(status < 0 && strstr(tr_error(), cases[i].says), "%zu: %s", i,
@@ -581,7 +443,7 @@ TEST(deepspeed, a_lowest_rate_is_a_share_of_the_checkpoints_lr_and_gives_way_to_
                                  "{\"warmup_min_lr\": 0.0001}}}";
     struct tr_config saved, config, other;
     tr_config_init(&saved);
-    REQUIRE(parse(&saved, "--lr=0.01") == TR_OK);
+    REQUIRE(parse_one(&saved, "--lr=0.01") == TR_OK);
     char *json = tr_config_to_json(&saved);
     REQUIRE(json && read_text(&config, lowest) == TR_OK);
     CHECK(tr_config_restore(&config, json, "file") == TR_OK);

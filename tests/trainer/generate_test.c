@@ -3,6 +3,7 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -109,6 +110,82 @@ TEST(generate, a_cache_takes_no_more_than_the_context)
     tr_cache_fini(&cache);
     tr_engine_fini(&e);
     tr_mesh_fini(&mesh);
+}
+
+/* ---- Engines for inference --------------------------------------------------------------------
+ */
+
+enum { MOST_WEIGHTS = 1 << 18 };
+
+/* One run with an engine for training, which leaves its weights, then one for inference, which
+ * takes them. */
+struct inference_of {
+    int size[TR_NUM_AXES];
+    enum tr_sharding sharding;
+    enum tr_optimizer_kind optimizer;
+    bool inference;
+    float *masters;              /* [ranks][MOST_WEIGHTS] */
+    float (*logits)[VOCABULARY]; /* [ranks]: of the training engine */
+};
+
+static void infer(struct rank *self)
+{
+    const struct inference_of *c = self->arg;
+    static const int32_t ids[] = {1, 2, 3};
+    struct tr_engine_options o = grid_small_options(TR_LLAMA);
+    struct tr_mesh mesh;
+    struct tr_engine e = {0};
+    float *masters = c->masters + (size_t)self->rank * MOST_WEIGHTS, logits[VOCABULARY];
+    size_t n = 0;
+    o.sharding = c->sharding;
+    o.optimizer.kind = c->optimizer;
+    o.inference = c->inference;
+    CHECK_EQ(TR_OK, tr_mesh_init(&mesh, self->world));
+    CHECK_EQ(TR_OK, tr_mesh_shape(&mesh, c->size));
+    CHECK_EQ(TR_OK, tr_engine_init(&e, &mesh, tr_backend_choose(""), &o));
+    for (int u = 0; u < e.store.nunits; ++u) {
+        const struct tr_unit_state *s = &e.store.units[u];
+        REQUIRE(n + s->count <= MOST_WEIGHTS);
+        memcpy(c->inference ? s->masters : masters + n, c->inference ? masters + n : s->masters,
+               s->count * sizeof *masters);
+        n += s->count;
+    }
+    CHECK_EQ(TR_OK, tr_store_publish(&e.store));
+    CHECK_EQ(TR_OK, tr_engine_logits(&e, ids, 3, logits));
+    CHECK(logits[0] != logits[1]);
+    CHECK_EQ(c->inference, !e.store.gradients.used);
+    CHECK_EQ(c->inference, !e.store.optimizer.used);
+    if (c->inference)
+        CHECK(!memcmp(logits, c->logits[self->rank], sizeof logits));
+    else
+        memcpy(c->logits[self->rank], logits, sizeof logits);
+    tr_engine_fini(&e);
+    tr_mesh_fini(&mesh);
+}
+
+TEST(generate, an_engine_for_inference_has_weights_alone_and_the_same_logits)
+{
+    static const struct inference_of cases[] = {
+#define CASE(sharding_, optimizer_, ...)                                                           \
+    {.size = {__VA_ARGS__}, .sharding = sharding_, .optimizer = optimizer_}
+        CASE(TR_DDP, TR_ADAMW, 1, 1, 1, 1, 1, 1),   CASE(TR_DDP, TR_ADAMW, 1, 2, 1, 1, 1, 1),
+        CASE(TR_ZERO2, TR_ADAMW, 1, 2, 1, 1, 1, 1), CASE(TR_ZERO3, TR_LAMB, 1, 1, 2, 1, 1, 1),
+        CASE(TR_ZERO3, TR_MUON, 2, 1, 2, 1, 1, 1),  CASE(TR_DDP, TR_MUON, 2, 1, 1, 1, 1, 2),
+#undef CASE
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        struct inference_of c = cases[i];
+        int n = 1;
+        for (int axis = 0; axis < TR_NUM_AXES; ++axis) n *= c.size[axis];
+        c.masters = calloc((size_t)n * MOST_WEIGHTS, sizeof *c.masters);
+        c.logits = calloc((size_t)n, sizeof *c.logits);
+        REQUIRE(c.masters && c.logits);
+        CHECK_MESSAGE(run_ranks(n, infer, &c), "case %zu, training", i);
+        c.inference = true;
+        CHECK_MESSAGE(run_ranks(n, infer, &c), "case %zu, inference", i);
+        free(c.masters);
+        free(c.logits);
+    }
 }
 
 /* ---- Which token ------------------------------------------------------------------------------

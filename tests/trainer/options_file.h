@@ -21,4 +21,20 @@ static inline tr_status read_json(struct tr_config *config, const char *text)
     return status;
 }
 
+/* Reads a text into options that are all at their defaults. */
+static inline tr_status read_text(struct tr_config *config, const char *text)
+{
+    tr_config_init(config);
+    return read_json(config, text);
+}
+
+/* Takes one argument of the command line. */
+static inline tr_status parse_one(struct tr_config *config, const char *argument)
+{
+    char program[] = "tutti-train", text[64];
+    char *argv[] = {program, text, NULL};
+    snprintf(text, sizeof text, "%s", argument);
+    return tr_config_parse(config, 2, argv);
+}
+
 #endif

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../watch/pipe.h"
 #include "ckpt.h"
 
 uint64_t tr_ckpt_new_number(void)
@@ -107,7 +108,8 @@ static tr_status refuse(const char *folder)
 
 static void tell_unlocked(const char *folder, int error)
 {
-    printf("note: --checkpoint=%s: cannot lock %s/.lock (%s), so nothing keeps another run from "
+    tr_say(stdout,
+           "note: --checkpoint=%s: cannot lock %s/.lock (%s), so nothing keeps another run from "
            "writing its checkpoints there: give each run a folder of its own\n",
            folder, folder, strerror(error));
 }
@@ -284,7 +286,8 @@ static tr_status renew(const char *folder, struct tr_hold *hold)
     }
     close(hold->lock);
     hold->lock = lock;
-    printf("note: --checkpoint=%s: its .lock was removed or replaced: the folder is locked anew\n",
+    tr_say(stdout,
+           "note: --checkpoint=%s: its .lock was removed or replaced: the folder is locked anew\n",
            folder);
     return TR_OK;
 }
@@ -428,7 +431,7 @@ tr_status tr_ckpt_hold(const char *folder, uint64_t run, struct tr_hold *hold)
     tr_ckpt_release(hold);
     *hold = taken;
     mark(hold);
-    printf("note: --checkpoint=%s: the folder %s\n", folder,
+    tr_say(stdout, "note: --checkpoint=%s: the folder %s\n", folder,
            place == AWAY ? "was removed or renamed: it is made again, without what was in it"
                          : "is not the one of the start any more: it is locked anew");
     return TR_OK;

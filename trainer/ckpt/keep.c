@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../watch/pipe.h"
 #include "ckpt.h"
 
 struct entry {
@@ -104,10 +105,10 @@ static void remove_others(DIR *entries, const char *folder, const struct list *l
         const char *name = list->entries[i].name;
         if (i < keep || i == best) continue;
         if (unlinkat(dirfd(entries), name, 0) == 0)
-            printf("removed %s/%s\n", folder, name);
+            tr_say(stdout, "removed %s/%s\n", folder, name);
         else
-            fprintf(stderr, "tutti-train: --keep: cannot remove %s/%s: %s\n", folder, name,
-                    strerror(errno));
+            tr_say(stderr, "tutti-train: --keep: cannot remove %s/%s: %s\n", folder, name,
+                   strerror(errno));
     }
 }
 
@@ -124,7 +125,7 @@ void tr_ckpt_keep(const char *folder, struct tr_hold *hold, const struct tr_stat
         if (list.n) qsort(list.entries, (size_t)list.n, sizeof *list.entries, newest_first);
         remove_others(entries, folder, &list, keep, find_best(&list, now));
     } else {
-        fprintf(stderr, "tutti-train: --keep removes nothing: %s\n", tr_error());
+        tr_say(stderr, "tutti-train: --keep removes nothing: %s\n", tr_error());
     }
     list_fini(&list);
     if (entries) closedir(entries);

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "../watch/pipe.h"
 #include "ckpt.h"
 #include "parts.h"
 
@@ -288,7 +289,7 @@ static void end_file(struct tr_save *s)
     if (s->hold && is_named) s->hold->unsynced = s->status < 0 ? s->state.step : 0;
     s->writer = NULL;
     if (s->status < 0) return;
-    printf("wrote %s\n", s->path);
+    tr_say(stdout, "wrote %s\n", s->path);
     if (s->keep) tr_ckpt_keep(s->folder, s->hold, &s->state, s->keep);
 }
 

@@ -84,7 +84,7 @@ static tr_status list_held(struct tr_store *store)
     const struct tr_rule *rule = tr_optimizer_rule(how);
     store->held = calloc((size_t)params->n + 1, sizeof *store->held);
     if (!store->held) return tr_fail("out of memory for %d parameters", params->n);
-    for (int p = 0; p < params->n; ++p) {
+    for (int p = 0; p < params->n && !store->options.inference; ++p) {
         const struct tr_subject subject = tr_param_subject(&params->items[p]);
         store->held[p].nstates = rule->states(how, &subject, store->held[p].shapes);
         store->held[p].nsums = rule->nsums ? rule->nsums(how, &subject) : 0;
@@ -122,6 +122,18 @@ static float *carve_masters(struct tr_store *store, const struct tr_unit_state *
     return tr_arena_take(&store->optimizer, s->count, sizeof(float));
 }
 
+static void carve_gradients(struct tr_store *store, struct tr_unit_state *s)
+{
+    const enum tr_type gradient = tr_store_gradient_type(store);
+    const size_t total = store->params->units[s->unit].total, size = tr_type_bytes(gradient);
+    if (store->options.inference) return;
+    if (store->whole_gradients)
+        s->gradients = tr_arena_take(&store->gradients, total, size);
+    else
+        s->gradient_shard = tr_arena_take(&store->gradients, s->count, size);
+    if (s->gradients) s->gradient_shard = tr_at(s->gradients, gradient, s->first);
+}
+
 /* Hands out the memory of every unit; counts while the arenas have none. */
 static void carve(struct tr_store *store)
 {
@@ -135,11 +147,7 @@ static void carve(struct tr_store *store)
         else
             s->weight_shard = tr_arena_take(&store->weights, s->count, tr_type_bytes(weight));
         if (s->weights) s->weight_shard = tr_at(s->weights, weight, s->first);
-        if (store->whole_gradients)
-            s->gradients = tr_arena_take(&store->gradients, total, tr_type_bytes(gradient));
-        else
-            s->gradient_shard = tr_arena_take(&store->gradients, s->count, tr_type_bytes(gradient));
-        if (s->gradients) s->gradient_shard = tr_at(s->gradients, gradient, s->first);
+        carve_gradients(store, s);
         s->masters = carve_masters(store, s);
         carve_states(store, s);
     }
@@ -147,7 +155,7 @@ static void carve(struct tr_store *store)
     tr_whole_carve(store->whole, &store->optimizer);
     if (!store->whole_weights)
         tr_slots_take_memory(&store->weight_slots, store, &store->gathered, weight);
-    if (!store->whole_gradients)
+    if (!store->whole_gradients && !store->options.inference)
         tr_slots_take_memory(&store->gradient_slots, store, &store->gradients, gradient);
 }
 
@@ -212,16 +220,18 @@ static tr_status prepare(struct tr_store *store, uint64_t seed)
     TR_TRY(choose(store));
     TR_TRY(list_units(store));
     TR_TRY(list_held(store));
-    TR_TRY(tr_whole_create(&store->whole, store));
+    if (!store->options.inference) TR_TRY(tr_whole_create(&store->whole, store));
     TR_TRY(take_memory(store));
     for (int u = 0; u < store->nunits; ++u) {
         struct tr_unit_state *s = &store->units[u];
         TR_TRY(tr_flight_init(&s->gather));
         TR_TRY(tr_flight_init(&s->reduce));
         TR_TRY(tr_flight_init(&s->replicate));
-        tr_params_initialize(store->params, s->unit, s->masters, s->first, s->count, seed);
+        if (!store->options.inference)
+            tr_params_initialize(store->params, s->unit, s->masters, s->first, s->count, seed);
     }
-    return store->ops->init ? store->ops->init(store) : TR_OK;
+    if (store->options.inference || !store->ops->init) return TR_OK;
+    return store->ops->init(store);
 }
 
 tr_status tr_store_init(struct tr_store *store, const struct tr_mesh *mesh,

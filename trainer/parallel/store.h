@@ -86,6 +86,7 @@ struct tr_store_options {
     bool reduce_last;    /* keep whole gradients and reduce once, after the last micro-batch */
     bool keep_gathered;  /* FSDP: keep whole weights and gather once a step, not for each use */
     bool prefetch;       /* FSDP: gather the next unit while this one computes */
+    bool inference;      /* no gradients, no states and no initial values: a step must not begin */
     size_t bucket_bytes; /* DDP: the least size of a bucket but the last */
     tr_axes shard_axes;  /* 0 for DDP */
     int apart[2]; /* units as long as the vocabulary (of the embedding, of the head; -1: none):
@@ -122,8 +123,8 @@ struct tr_store {
 };
 
 /* Takes memory for the units of this rank's stage (also those it holds as the tied stage) and fills
- * the weights with the initial values. The registry's `shards` must be the ranks along the shard
- * axes. No collective is under way when it returns. Collective. */
+ * the weights with the initial values, or for inference with zeros. The registry's `shards` must be
+ * the ranks along the shard axes. No collective is under way when it returns. Collective. */
 TR_NODISCARD tr_status tr_store_init(struct tr_store *store, const struct tr_mesh *mesh,
                                      const struct tr_params *params,
                                      const struct tr_store_options *options, uint64_t seed);

@@ -125,12 +125,6 @@ static tr_status take_file(int fd, const char *path, bool append)
     return TR_OK;
 }
 
-static void find_pipe(struct tr_outlet *outlet)
-{
-    struct stat st;
-    outlet->is_pipe = fstat(fileno(outlet->file), &st) == 0 && S_ISFIFO(st.st_mode);
-}
-
 tr_status tr_log_open(struct tr_log *log, bool speaks, int64_t every, const char *path, bool append)
 {
     *log = (struct tr_log){.speaks = speaks,
@@ -138,7 +132,7 @@ tr_status tr_log_open(struct tr_log *log, bool speaks, int64_t every, const char
                            .every = every,
                            .path = path,
                            .last_time = tr_clock_seconds()};
-    find_pipe(&log->printed);
+    log->printed.is_pipe = tr_pipe_is(fileno(stdout));
     if (!speaks || !path[0]) return TR_OK;
     /* O_NONBLOCK: open would wait for a reader of a pipe and tell nobody. */
     const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666);
@@ -151,7 +145,7 @@ tr_status tr_log_open(struct tr_log *log, bool speaks, int64_t every, const char
     fcntl(fd, F_SETFL, O_APPEND);
     if (status == TR_OK && !(log->json.file = fdopen(fd, "a")))
         status = tr_fail("--log=%s: %s", path, strerror(errno));
-    if (log->json.file) find_pipe(&log->json);
+    if (log->json.file) log->json.is_pipe = tr_pipe_is(fileno(log->json.file));
     if (status < 0) close(fd);
     return status;
 }
@@ -196,8 +190,8 @@ void tr_log_end_printing(struct tr_log *log)
 static void end_line(struct tr_log *log, int64_t step)
 {
     if (fflush(log->json.file) == 0) return;
-    fprintf(stderr, "tutti-train: --log=%s: %s; no lines are written from step %lld on\n",
-            log->path, strerror(errno), (long long)step);
+    tr_say(stderr, "tutti-train: --log=%s: %s; no lines are written from step %lld on\n", log->path,
+           strerror(errno), (long long)step);
     tr_log_close(log);
 }
 

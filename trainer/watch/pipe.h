@@ -1,10 +1,11 @@
-/* Pipes whose reader may stand still. */
+/* Pipes whose reader may stand still: a run does not wait for one. */
 #ifndef TR_PIPE_H
 #define TR_PIPE_H
 
 #include <errno.h>
 #include <poll.h>
 #include <stdbool.h>
+#include <stdio.h>
 
 /* Whether bytes can be written there within `ms`, or nobody reads it any more. For handlers of
  * signals, too. */
@@ -17,5 +18,12 @@ static inline bool tr_pipe_has_room(int fd, int ms)
     } while (ready < 0 && errno == EINTR);
     return ready;
 }
+
+/* Whether the file's descriptor is a pipe or a socket. */
+bool tr_pipe_is(int fd);
+
+/* Prints a line of a run on its standard output or error, unless that is a pipe that has no room
+ * for it. For any thread. */
+void tr_say(FILE *file, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "clock.h"
 #include "plot_draw.h"
+#include "pipe.h"
 #include "svg.h"
 
 void tr_plot_open(struct tr_plot *plot, const char *path)
@@ -112,6 +113,6 @@ void tr_plot_refresh(struct tr_plot *plot, bool last)
         plot->written = now;
         return;
     }
-    fprintf(stderr, "tutti-train: %s; no further picture is drawn\n", tr_error());
+    tr_say(stderr, "tutti-train: %s; no further picture is drawn\n", tr_error());
     tr_plot_close(plot);
 }

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "pipe.h"
+
 enum { SECONDS = 5 };
 
 static void *wait_or_tell(void *arg)
@@ -17,7 +19,7 @@ static void *wait_or_tell(void *arg)
     until.tv_sec += SECONDS;
     do failed = sem_clockwait(&slow->over, CLOCK_MONOTONIC, &until);
     while (failed && errno == EINTR);
-    if (failed && errno == ETIMEDOUT) fprintf(stderr, "%s\n", slow->note);
+    if (failed && errno == ETIMEDOUT) tr_say(stderr, "%s\n", slow->note);
     return NULL;
 }
 

@@ -104,7 +104,7 @@ static tt_status create(struct tt_attendant **out)
     pthread_mutex_init(&attendant->lock, NULL);
     pthread_cond_init(&attendant->looked, NULL);
     tt_condition_init(&attendant->changed);
-    const int error = tt_thread_start(&attendant->thread, NULL, attend, attendant);
+    const int error = tt_thread_start(&attendant->thread, attend, attendant);
     if (error) {
         destroy(attendant);
         return tt_fail_errno(error, "cannot start the thread that looks after GPUs%s",

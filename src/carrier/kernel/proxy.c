@@ -191,7 +191,7 @@ static void *run(void *argument)
 static tt_status start(struct tt_proxy *proxy)
 {
     if (proxy->is_started) return TT_OK;
-    const int error = tt_thread_start(&proxy->thread, NULL, run, proxy);
+    const int error = tt_thread_start(&proxy->thread, run, proxy);
     if (error)
         return tt_fail_errno(error, "cannot start the thread for messages of GPUs to other hosts%s",
                              tt_thread_hint(error));

@@ -48,7 +48,10 @@ struct member {
     pid_t pid;      /* 0: ended, and nothing of it is waited for */
     bool ended;     /* its process was reaped */
     int status;     /* of that, as waitpid gives it */
-    bool by_signal; /* it ended because of a signal that was passed on */
+    bool by_signal; /* it ended because of a signal that asks for an end */
+    bool was_asked; /* what it left behind has got SIGTERM */
+    int64_t
+        due_ns; /* when that gets SIGTERM, then SIGKILL; 0: nothing was left, INT64_MAX: never */
     bool own_group; /* a process group of its own, numbered as the pid; else the front's */
     cpu_set_t cpus; /* empty: not bound */
     int control;    /* to a host: closing it ends the ranks there; -1: none */

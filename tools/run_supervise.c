@@ -18,6 +18,8 @@ enum {
     CONNECTION_MS = 2000, /* for a connection to a host to end after SIGTERM */
     AGAIN_MS = 2000,      /* between two signals that mean two things */
     NOTICE_MS = 10000,    /* between two lines that say who has yet to end */
+    LEFT_MS = 10000,      /* for what a shell left behind, before it gets SIGTERM */
+    TRAP_MS = 5000,       /* for a trap to exit */
 };
 
 static int64_t after_ms(int64_t ms)
@@ -171,15 +173,13 @@ static void drain(struct run *run, int index, bool last)
         run_pump_move(&run->members[index].pumps[k % 2], tag_of(run, index), last);
 }
 
-/* Whether a process that ends now has ended because of a signal that was passed on, whatever its
- * code: a shell's trap may exit with any. */
-static bool is_by_signal(const struct run *run, const struct member *member, int status)
+/* Whether a process that ends now has ended because of a signal that asks for an end: of the signal
+ * itself, which may have reached it before us, or of a trap, which may exit with any code. */
+static bool is_by_signal(const struct run *run, int status)
 {
     const int by = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    /* The terminal signals such a rank itself, perhaps before the front has told us. */
-    if (!member->own_group && is_ending(by)) return true;
-    if (run->asked_signal) return true;
-    return run->passed_ns && run_now_ns() < run->passed_ns + (int64_t)NOTICE_MS * 1000000;
+    if (by) return is_ending(by) || by == SIGUSR1 || run->passed >> by & 1;
+    return run->passed_ns && run_now_ns() < run->passed_ns + (int64_t)TRAP_MS * 1000000;
 }
 
 /* A signal also ends a shell, say, which runs the rank's program and does not wait for it: the
@@ -206,7 +206,7 @@ static void note_ends(struct run *run)
         if (i == run->nmembers || run->members[i].ended) continue; /* an orphan of a rank */
         run->members[i].ended = true;
         run->members[i].status = status;
-        run->members[i].by_signal = is_by_signal(run, &run->members[i], status);
+        run->members[i].by_signal = is_by_signal(run, status);
     }
 }
 
@@ -225,6 +225,8 @@ static void reap(struct run *run)
         if (!pid || !member->ended) continue;
         const bool waits = has_time(run, member) && (status || member->by_signal);
         if (waits && !member->name && signal_rank(run, member, pid, 0)) {
+            if (!member->due_ns)
+                member->due_ns = run->kill_ns < INT64_MAX ? INT64_MAX : after_ms(LEFT_MS);
             if (run->notice_ns == INT64_MAX) run->notice_ns = after_ms(NOTICE_MS);
             continue;
         }
@@ -261,11 +263,17 @@ static void name_alive(const struct run *run, char *text, size_t size)
     }
 }
 
-static bool only_left_behind(const struct run *run)
+/* A shell has a program that it starts with '&' ignore SIGINT. */
+static void end_left_behind(struct run *run, int index)
 {
-    for (int i = 0; i < run->nmembers; i++)
-        if (run->members[i].pid && !run->members[i].ended) return false;
-    return true;
+    struct member *member = &run->members[index];
+    const int signal = member->was_asked ? SIGKILL : SIGTERM;
+    if (!is_left_behind(member) || run_now_ns() < member->due_ns) return;
+    run_say("ending what rank %d left behind (SIG%s)", tag_of(run, index), sigabbrev_np(signal));
+    send_signal(run, member, signal);
+    send_signal(run, member, SIGCONT); /* a stopped one could not end */
+    member->due_ns = member->was_asked ? INT64_MAX : after_ms(run->options.grace_ms);
+    member->was_asked = true;
 }
 
 static void do_what_is_due(struct run *run)
@@ -290,9 +298,7 @@ static void do_what_is_due(struct run *run)
         run->kill_ns = run->members[0].name ? after_ms(CONNECTION_MS) : INT64_MAX;
         run->notice_ns = INT64_MAX;
     }
-    /* A shell has a program that it starts with '&' ignore SIGINT. */
-    if (now >= run->notice_ns && run->kill_ns == INT64_MAX && only_left_behind(run))
-        run->term_ns = now;
+    for (int i = 0; i < run->nmembers; i++) end_left_behind(run, i);
     if (now >= run->term_ns) {
         run_say("ending %s (SIGTERM; SIGKILL in %g s)", names,
                 (double)run->options.grace_ms / 1000);
@@ -315,8 +321,12 @@ static int wait_ms(const struct run *run)
 {
     enum { LOOK_MS = 1000 }; /* at what is left behind: its end may be told to others */
     bool looks = false;
-    for (int i = 0; i < run->nmembers; i++) looks = looks || is_left_behind(&run->members[i]);
     int64_t next = run->term_ns < run->kill_ns ? run->term_ns : run->kill_ns;
+    for (int i = 0; i < run->nmembers; i++) {
+        if (!is_left_behind(&run->members[i])) continue;
+        looks = true;
+        if (run->members[i].due_ns < next) next = run->members[i].due_ns;
+    }
     if (run->timeout_ns < next) next = run->timeout_ns;
     if (run->notice_ns < next) next = run->notice_ns;
     if (next == INT64_MAX) return looks ? LOOK_MS : -1;
@@ -361,12 +371,11 @@ static int wait_for(struct run *run, struct pollfd *entries, nfds_t n, int timeo
 static void hear_signals(struct run *run)
 {
     struct signalfd_siginfo info;
-    while (read(run->signals, &info, sizeof info) == (ssize_t)sizeof info) {
+    while (read(run->signals, &info, sizeof info) == (ssize_t)sizeof info)
         if (info.ssi_signo == SIGCHLD)
             reap(run);
         else
             pass_on(run, &info);
-    }
 }
 
 static void hear(struct run *run, const struct pollfd *entries)

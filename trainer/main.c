@@ -267,7 +267,7 @@ int main(int argc, char **argv)
         tr_config_print_help(stdout);
         return check_output() < 0 ? failed(&mesh, TR_FAILED) : EXIT_SUCCESS;
     }
-    if (parsed == TR_OK && (config.plan || config.plot_logs[0])) {
+    if (parsed == TR_OK && !config.generates && (config.plan || config.plot_logs[0])) {
         const tr_status status = plan_or_draw(&config);
         tr_config_fini(&config);
         return status < 0 ? failed(&mesh, TR_FAILED) : EXIT_SUCCESS;

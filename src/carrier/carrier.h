@@ -7,8 +7,8 @@
  * calls have ended. At its end the calls of a group go through these phases; each phase takes all
  * calls of a carrier at once:
  *
- *     gather    sends and receives that are carried out together become one call; calls that may
- *               not be in one group are refused
+ *     gather    sends and receives that are carried out together become one call, calls of one
+ *               communicator may move together; calls that may not be in one group are refused
  *     capture   calls on CUDA streams that are being captured become nodes of a graph
  *     reserve   takes the rest of the memory that the calls need: the last phase that can fail
  *     captured  what was captured holds, of all carriers, or, after a failure, nothing
@@ -157,7 +157,7 @@ struct tt_pending_call {
     struct tt_binding kept;   /* where the call is held back; else uninitialised */
 };
 
-/* The calls of one carrier in a group, in the order of the group. */
+/* The calls of one carrier in a group, in the order of the group, or that of its `gather`. */
 struct tt_calls {
     struct tt_pending_call *first, **last;
     void *memory; /* of calls that took the place of others; freed by free() with the list */

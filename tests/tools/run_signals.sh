@@ -94,6 +94,42 @@ for exit in 143 0; do
     lines "$work/saved" 2 || expect "a trap exits with $exit: programs that had their time" 2 "$(cat "$work/saved" 2>&1)"
 done
 
+# A signal that reaches the shell alone, or before tutti-run: the program has its time.
+for signal in TERM:143 USR1:138; do
+    rm -f "$work/pids" "$work/saved" "$work/shells"
+    "$RUN" -n 1 bash -c 'echo $$ >>"$1/shells"; "$0" "$1"; true' "$work/saves_long" "$work" >"$work/out" 2>"$work/err" &
+    run=$!
+    await lines "$work/pids" 1
+    kill "-${signal%:*}" "$(cat "$work/shells")"
+    kill "-${signal%:*}" "$(cat "$work/pids")"
+    wait $run
+    expect "a shell gets ${signal%:*} itself: code" "${signal#*:}" $?
+    lines "$work/saved" 1 || expect "a shell gets ${signal%:*} itself" saved "$(cat "$work/saved" 2>&1)"
+done
+
+# A rank that fails by itself behind a signal is told at once, though it has left something behind.
+rm -f "$work/pids"
+"$RUN" -n 2 --grace 1 bash -c 'trap : USR1; (trap "" USR1; exec sleep 100) & echo $$ >>"$0/pids"; wait; [ $RANK = 1 ] || kill -SEGV $$; sleep 100' "$work" >"$work/out" 2>"$work/err" &
+run=$!
+await lines "$work/pids" 2
+before=$(date +%s)
+kill -USR1 $run
+wait $run
+expect "a crash behind a signal: code" 139 $?
+contains "a crash behind a signal" "was killed by signal 11" "$work/err"
+[ $(($(date +%s) - before)) -lt 9 ] || expect "a crash behind a signal: seconds" "less than 9" $(($(date +%s) - before))
+
+# What one rank has left behind is ended also while others run.
+rm -f "$work/pids"
+"$RUN" -n 2 --grace 1 bash -c 'trap "exit 7" USR1; [ $RANK = 0 ] || trap : USR1; (trap "" USR1; exec sleep 100) & echo $$ >>"$0/pids"; wait; sleep 100' "$work" >"$work/out" 2>"$work/err" &
+run=$!
+await lines "$work/pids" 2
+kill -USR1 $run
+wait $run
+expect "left behind by one rank: code" 7 $?
+contains "left behind by one rank" "ending what rank 0 left behind (SIGTERM)" "$work/err"
+contains "left behind by one rank" "rank 0 (pid " "$work/err"
+
 # A program that a shell starts with '&' ignores SIGINT: it gets SIGTERM after a while.
 rm -f "$work/pids"
 env --default-signal=INT "$RUN" -n 2 --grace 1 bash -c '(trap "" INT; trap "exit 0" TERM; echo $$ >>"$0/pids"; while :; do sleep 0.05; done) & wait' "$work" 2>"$work/err" &
@@ -102,7 +138,7 @@ await lines "$work/pids" 2
 kill -INT $run
 wait $run
 expect "a program in the background: code" 130 $?
-contains "a program in the background" "(SIGTERM; SIGKILL in 1 s)" "$work/err"
+contains "a program in the background" "left behind (SIGTERM)" "$work/err"
 
 # On a terminal rank 0 is in the terminal's process group.
 rm -f "$work/pids" "$work/saved"

@@ -165,7 +165,7 @@ static bool has_room(struct tr_log *log, struct tr_outlet *outlet, int64_t step)
     if (tr_pipe_has_room(fileno(outlet->file), outlet->has_lost ? 0 : WAIT_MS)) return true;
     if (!outlet->has_lost && tr_pipe_has_room(STDERR_FILENO, 0))
         fprintf(stderr,
-                "tutti-train: %s%s: nobody reads what is in the pipe; lines from step %lld on are "
+                "tutti-train: %s%s: nobody reads what is there; lines from step %lld on are "
                 "lost until somebody does\n",
                 outlet == &log->json ? "--log=" : "standard output",
                 outlet == &log->json ? log->path : "", (long long)step);

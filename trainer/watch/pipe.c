@@ -3,11 +3,12 @@
 
 #include <stdarg.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 bool tr_pipe_is(int fd)
 {
     struct stat st;
-    return fstat(fd, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode));
+    return isatty(fd) || (fstat(fd, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)));
 }
 
 void tr_say(FILE *file, const char *format, ...)

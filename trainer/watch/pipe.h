@@ -19,7 +19,7 @@ static inline bool tr_pipe_has_room(int fd, int ms)
     return ready;
 }
 
-/* Whether the file's descriptor is a pipe or a socket. */
+/* Whether a reader may stand still there: a pipe, a socket, or a terminal, which Ctrl-S stops. */
 bool tr_pipe_is(int fd);
 
 /* Prints a line of a run on its standard output or error, unless that is a pipe that has no room

@@ -61,6 +61,9 @@ tr_status tr_generate_options(struct tr_config *config, int nranks)
     } all[] = {{"pp", "1"},          {"dp", "1"},        {"fsdp", "1"}, {"ring", "1"},
                {"ulysses", "1"},     {"tp", ranks},      {"zero", "0"}, {"batch", "1"},
                {"micro-batch", "1"}, {"reshard", "auto"}};
+    if (config->plan || config->plot_logs[0])
+        return tr_fail("%s does nothing for generate; leave it out, or leave out generate",
+                       config->plan ? "--plan" : "--plot-logs");
     if (!config->from[0])
         return tr_fail(
             "generate needs --from=CHECKPOINT, a file or a folder whose newest is taken");

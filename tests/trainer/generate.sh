@@ -56,7 +56,7 @@ refuse 'needs --from=CHECKPOINT' --prompt=x
 refuse "$work/nothing" "--from=$work/nothing"
 refuse '--resume=x is for training' "--from=$work/c" --resume=x
 refuse '--checkpoint=x is for training' "--from=$work/c" --checkpoint=x
-refuse '--plan=on is for training' "--from=$work/c" --plan
+refuse '--plan does nothing for generate' "--from=$work/c" --plan
 refuse '--width=64, but' "--from=$work/c" --width=64
 refuse 'out of range' "--from=$work/c" --top-p=2
 refuse 'tp=2' "--from=$work/c" --tp=2

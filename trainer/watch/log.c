@@ -163,12 +163,12 @@ static bool has_room(struct tr_log *log, struct tr_outlet *outlet, int64_t step)
     enum { WAIT_MS = 1000 }; /* before the first line that is lost */
     if (!outlet->file || !outlet->is_pipe) return outlet->file != NULL;
     if (tr_pipe_has_room(fileno(outlet->file), outlet->has_lost ? 0 : WAIT_MS)) return true;
-    if (!outlet->has_lost && tr_pipe_has_room(STDERR_FILENO, 0))
-        fprintf(stderr,
-                "tutti-train: %s%s: nobody reads what is there; lines from step %lld on are "
-                "lost until somebody does\n",
-                outlet == &log->json ? "--log=" : "standard output",
-                outlet == &log->json ? log->path : "", (long long)step);
+    if (!outlet->has_lost)
+        tr_say(stderr,
+               "tutti-train: %s%s: nobody reads what is there; lines from step %lld on are "
+               "lost until somebody does\n",
+               outlet == &log->json ? "--log=" : "standard output",
+               outlet == &log->json ? log->path : "", (long long)step);
     outlet->has_lost = true;
     return false;
 }

@@ -160,7 +160,8 @@ struct tt_pending_call {
 /* The calls of one carrier in a group, in the order of the group, or that of its `gather`. */
 struct tt_calls {
     struct tt_pending_call *first, **last;
-    void *memory; /* of calls that took the place of others; freed by free() with the list */
+    void *memory;    /* of calls that took the place of others; freed by free() with the list */
+    bool has_others; /* the group has calls of other carriers too */
     /* The first failure of a call that was left before the others ended (look) */
     tt_status left;
     char left_text[TT_ERROR_TEXT];
@@ -171,6 +172,7 @@ static inline void tt_calls_init(struct tt_calls *calls)
     calls->first = NULL;
     calls->last = &calls->first;
     calls->memory = NULL;
+    calls->has_others = false;
     calls->left = TT_OK;
 }
 

@@ -132,6 +132,7 @@ static void sort(struct issue *issue, struct tt_pending_call *calls, int ncalls)
         calls[i].capture = 0;
         tt_calls_add(&part_of(issue, &calls[i])->calls, &calls[i]);
     }
+    for (int i = 0; i < issue->nparts; i++) issue->parts[i].calls.has_others = issue->nparts > 1;
 }
 
 /* Parts of which calls are left. */

@@ -508,26 +508,6 @@ TEST(mixed_errors, a_call_that_is_captured_is_refused)
     on_devices(2, (const int[]){0, -1}, NULL, captures, NULL);
 }
 
-static void makes_a_long_group(struct gpu_rank *rank)
-{
-    struct streams streams = make_streams(rank);
-    int *memory = make_ints(rank, 1, 1);
-    if (rank->gpu >= 0) {
-        tuttiGroupStart();
-        for (int i = 0; i < 4097; i++) CHECK_EQ(sum(rank, memory, 1, streams.stream), tuttiSuccess);
-        check_error(rank, tuttiGroupEnd(), tuttiInvalidUsage, "make several groups of them");
-    }
-    check_success(rank, sum(rank, memory, 1, NULL), "sum");
-    check_ints(rank, memory, rank->nranks, 1);
-    gpu_free(memory);
-    destroy_streams(rank, &streams);
-}
-
-TEST(mixed_errors, a_group_of_more_collectives_than_launches_have_room_for_is_refused)
-{
-    on_devices(2, (const int[]){0, -1}, NULL, makes_a_long_group, NULL);
-}
-
 static void meets(struct gpu_rank *rank)
 {
     int *memory = make_ints(rank, 1, 100);

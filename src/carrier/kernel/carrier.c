@@ -61,7 +61,8 @@ static uint64_t next_turn(const struct tt_pending_call *call)
 static tt_status gather(struct tt_calls *calls)
 {
     TT_TRY(find_captures(calls));
-    return tt_kernel_gather(calls);
+    TT_TRY(tt_kernel_gather(calls));
+    return tt_launches_check(calls);
 }
 
 /* ---- Batches: the calls of a communicator on streams, in a group ------------------------------

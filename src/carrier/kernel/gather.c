@@ -114,28 +114,11 @@ static int make_exchanges(struct tt_pending_call *first, struct tt_pending_call 
     return n;
 }
 
-/* Relays move the messages of calls that have begun, and those of a group begin behind its last
- * launch, which would wait for the first ones where there are too many. */
-static tt_status refuse_long(const struct tt_calls *calls)
-{
-    enum { MOST = TT_MOST_LAUNCHES * TT_DEVICE_MOST_CALLS };
-    int n = 0;
-    for (const struct tt_pending_call *call = calls->first; call; call = call->next) {
-        if (!call->comm->fabric->mixed.is_mixed || is_p2p(call) || ++n <= MOST) continue;
-        return tt_fail(TT_ERR_USAGE,
-                       "communicator %s: a group has more than %d collectives of communicators "
-                       "in which some ranks have no GPU: make several groups of them",
-                       call->comm->name, MOST);
-    }
-    return TT_OK;
-}
-
 tt_status tt_kernel_gather(struct tt_calls *calls)
 {
     int np2p = 0;
     for (const struct tt_pending_call *call = calls->first; call; call = call->next)
         np2p += is_p2p(call);
-    TT_TRY(refuse_long(calls));
     if (!np2p) return TT_OK;
     struct tt_pending_call *made = malloc((size_t)np2p * sizeof *made);
     if (!made) return tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", np2p);

@@ -65,6 +65,7 @@ struct tt_launches {
     uint64_t number;                 /* of launches so far */
     uint64_t last;                   /* call that was launched */
     uint64_t ends[TT_MOST_LAUNCHES]; /* [launch % TT_MOST_LAUNCHES] */
+    uint64_t ncalls;                 /* of the group that is being checked (tt_launches_check) */
     bool has_warned;
 };
 
@@ -197,6 +198,18 @@ void tt_kernel_free_batches(struct tt_kernel_part *part);
 TT_NODISCARD tt_status tt_kernel_gather(struct tt_calls *calls);
 TT_NODISCARD tt_status tt_kernel_capture(struct tt_calls *calls, void **captured);
 void tt_kernel_captured(void *captured, bool holds);
+/* Of each of so many ranks that share a launch, at most. */
+static inline int tt_calls_in_launch(int nranks)
+{
+    return TT_DEVICE_MOST_CALLS / nranks;
+}
+/* Whether a group never waits for room for so many calls of each of so many ranks that share their
+ * launches, but for that of earlier groups. */
+bool tt_launches_fit(uint64_t ncalls, int nranks);
+/* After tt_kernel_gather. USAGE: the group would wait for its own launches for ever. */
+TT_NODISCARD tt_status tt_launches_check(const struct tt_calls *calls);
+/* Waits until the rank may launch once more, or cannot because it has failed. */
+void tt_launches_await_room(struct tt_comm_core *comm);
 /* Launches the kernels, after the calls have begun: all calls of a rank in one launch, and of
  * several ranks where they can share it. Launches that fail fail their communicators. */
 void tt_kernel_launch(struct tt_calls *calls);

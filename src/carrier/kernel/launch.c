@@ -22,20 +22,11 @@
  * A launch begins when all its ranks can begin, and what follows one of its calls waits for all of
  * its calls. Ranks share a launch only where that makes no rank wait for work that waits for this
  * rank (may_share). So a kernel never waits for one that cannot run. */
-#include <unistd.h>
-
-#include "base/clock.h"
-#include "base/log.h"
 #include "carrier/gpu_stream.h"
-#include "carrier/gpu_watch.h"
 #include "carrier/kernel/exchange.h"
 #include "carrier/kernel/kernel.h"
 #include "device/device.h"
 #include "driver/capture.h"
-
-/* Of a thread that waits for room (await_room): how long it pauses, when it looks at the other
- * ranks, and when it says that it waits. */
-enum { PAUSE_US = 20, LOOK_NS = 1000000, WARN_NS = 1000000000 };
 
 /* ---- Runs ----------------------------------------------------------------------------------- */
 
@@ -185,6 +176,15 @@ static bool hold(const struct tt_comm_core *comm)
     return run->holds;
 }
 
+/* A team has fewer calls of each rank in a launch than a run alone: a long run is in a small team
+ * or in none, so that a group with the most calls that are allowed never waits for its own launches
+ * (tt_launches_check). Messages are one call more. */
+static bool may_grow(const struct tt_launch_run *leader)
+{
+    return leader->nmembers < TT_DEVICE_MOST_CALLS &&
+           tt_launches_fit(leader->ncollectives + 1, leader->nmembers + 1);
+}
+
 static void make_teams(struct tt_comm_core *runs)
 {
     for (struct tt_comm_core *leader = runs; leader; leader = run_of(leader)->next) {
@@ -192,7 +192,7 @@ static void make_teams(struct tt_comm_core *runs)
         if (first->is_member || !may_share(leader, runs)) continue;
         struct tt_comm_core **last = &first->member;
         for (struct tt_comm_core *comm = first->next; comm; comm = run_of(comm)->next) {
-            if (first->nmembers == TT_DEVICE_MOST_CALLS) break;
+            if (!may_grow(first)) break;
             if (run_of(comm)->is_member || !fit(leader, comm) || !may_share(comm, runs)) continue;
             if (!hold(leader) || !hold(comm)) continue;
             run_of(comm)->is_member = true;
@@ -244,7 +244,7 @@ static tt_status fill_run(struct tt_launch_run *run, int most, struct tt_device_
 /* The next calls of all members. False: the communicator has failed. */
 static bool fill_team(struct tt_comm_core *leader, struct tt_device_batch *batch)
 {
-    const int most = TT_DEVICE_MOST_CALLS / run_of(leader)->nmembers;
+    const int most = tt_calls_in_launch(run_of(leader)->nmembers);
     uint32_t nblocks = 0, more;
     for (struct tt_comm_core *comm = leader; comm; comm = run_of(comm)->member, nblocks += more) {
         const tt_status status = fill_run(run_of(comm), most, batch, nblocks, &more);
@@ -354,54 +354,15 @@ static bool launch_next(struct tt_comm_core *leader)
     return has_more(leader);
 }
 
-/* ---- Room for launches ------------------------------------------------------------------------
+/* ---- Around the launches -----------------------------------------------------------------------
  */
-
-/* The launch whose place the next one takes has not ended. */
-static bool is_full(const struct tt_kernel_part *on)
-{
-    const struct tt_launches *launches = &on->launches;
-    return launches->number >= TT_MOST_LAUNCHES &&
-           __atomic_load_n(&on->life.report->ended, __ATOMIC_ACQUIRE) <
-               launches->ends[launches->number % TT_MOST_LAUNCHES];
-}
-
-static void warn_of_room(struct tt_comm_core *comm)
-{
-    struct tt_launches *launches = &comm->kernel->launches;
-    if (!launches->has_warned)
-        TT_WARN(
-            "communicator %s: rank %d has %d launches on GPU %d that have not ended: calls wait "
-            "until some have. The streams of these calls may wait for something else",
-            comm->name, comm->rank, TT_MOST_LAUNCHES, comm->gpu);
-    launches->has_warned = true;
-}
-
-/* Not for ever where a rank is gone or the communicator is aborted: kernels end then. There is no
- * deadline: the user's own work may lie in front. Nothing here calls the driver. */
-static void await_room(struct tt_comm_core *comm)
-{
-    const struct tt_needs needs = tt_launching_needs(&comm->kernel->launching);
-    const int64_t since_ns = tt_now_ns();
-    int64_t looked_ns = since_ns;
-    while (is_full(comm->kernel) && !tt_fabric_failure_text(comm->fabric)[0]) {
-        usleep(PAUSE_US);
-        if (tt_now_ns() - looked_ns < LOOK_NS) continue;
-        looked_ns = tt_now_ns();
-        if (looked_ns - since_ns > WARN_NS) warn_of_room(comm);
-        if (tt_engine_check(&comm->engine, &needs)) return;
-        if (tt_gpu_watch_check_outside(comm->kernel->life.watch, &comm->engine, "a launch")) return;
-    }
-}
 
 /* Between two rounds of launches, when all ranks of the group have theirs. */
 static void await_all(struct tt_comm_core *runs)
 {
-    for (struct tt_comm_core *comm = runs; comm; comm = run_of(comm)->next) await_room(comm);
+    for (struct tt_comm_core *comm = runs; comm; comm = run_of(comm)->next)
+        tt_launches_await_room(comm);
 }
-
-/* ---- Around the launches -----------------------------------------------------------------------
- */
 
 /* Streams of the user whose team is launched on the rank's own stream come before that, or after
  * it. For calls without a stream that stream follows the legacy one already (carrier.c), and
@@ -495,5 +456,5 @@ void tt_kernel_launch(struct tt_calls *calls)
     follow_all(runs, false);
     end_runs(runs);
     for (const struct tt_pending_call *call = calls->first; call; call = call->next)
-        if (!is_refused(call->comm)) await_room(call->comm);
+        if (!is_refused(call->comm)) tt_launches_await_room(call->comm);
 }

@@ -26,8 +26,9 @@ static void time_out(const struct tt_comm_core *comm)
     char name[128];
     tt_fabric_name_rank(fabric, comm->rank, name, sizeof name);
     tt_ignore(tt_fabric_fail(fabric, TT_ERR_TIMEOUT,
-                             "%s waited %lld ms in a call of communicator %s (%s) whose thread is "
-                             "still in the CUDA driver: that waits for the call's kernel",
+                             "%s waited %lld ms in a call of communicator %s (%s) whose thread "
+                             "still launches: the CUDA driver, or the next launch, waits for the "
+                             "call's kernel",
                              name, (long long)timeout_ms, comm->name,
                              tt_timeout_source(timeout_ms)));
     tt_fabric_pass_on(fabric);

@@ -1,6 +1,7 @@
 /* Loads the kernels on a GPU and launches them. */
 #include "device/device.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/types.h>
@@ -19,23 +20,29 @@ enum { WARP_THREADS = 32 };
 /* The oldest driver that takes what nvcc 13 makes. */
 enum { IMAGE_DRIVER = 13000 };
 
-/* Freed with its last user. */
+/* Freed with its last user. A forked child never uses its parent's. */
 struct tt_device {
     /* immutable once listed */
+    int number;
+    pid_t process; /* that opened it */
+    /* guarded by `making`, which its first user has while it loads the kernels, and immutable then:
+     * the driver may wait for kernels of the program */
+    pthread_mutex_t making;
+    bool is_made;
     const struct tt_cuda *cu;
     struct tt_context *context;
     struct tt_gpu gpu;
-    int number, capacity;
-    pid_t process; /* that opened it */
+    int capacity;
     CUmodule module;
     CUfunction run;
     struct tt_shares shares; /* guarded by the lock of shares.c */
     /* guarded by `lock` */
+    bool is_listed; /* it is among `devices` */
     int nusers;
     struct tt_device *next;
 };
 
-/* The devices that this process has open. Held while kernels are loaded. */
+/* The devices that this process has open, or is opening. Nobody calls the driver with this lock. */
 static struct tt_process_lock lock = TT_PROCESS_LOCK;
 static struct tt_device *devices;
 
@@ -189,86 +196,134 @@ static void unload(struct tt_device *device)
     tt_context_leave(device->context);
 }
 
-static tt_status create(int number, struct tt_device **out)
+/* Loads the kernels of an entry that has a number and nothing else. */
+static tt_status make(struct tt_device *device)
 {
-    struct tt_context *context;
-    TT_TRY(tt_context_open(number, &context));
-    struct tt_device *device = calloc(1, sizeof *device);
-    tt_status status = TT_OK;
-    if (!device) {
-        status =
-            tt_fail(TT_ERR_SYSTEM, "out of memory for GPU %d: %zu bytes", number, sizeof *device);
-        goto close_context;
-    }
-    *device = (struct tt_device){
-        .cu = tt_cuda_load(), .context = context, .number = number, .process = getpid()};
-    status = tt_driver_gpu(number, &device->gpu);
-    if (!status) status = tt_context_enter(context);
-    if (status) goto free_device;
+    TT_TRY(tt_context_open(device->number, &device->context));
+    device->cu = tt_cuda_load();
+    tt_status status = tt_driver_gpu(device->number, &device->gpu);
+    if (!status) status = tt_context_enter(device->context);
+    if (status) goto close_context;
     status = load(device);
     if (!status) status = launch_first(device);
-    tt_context_leave(context);
+    tt_context_leave(device->context);
     if (status) goto unload_module;
     device->shares.capacity = device->capacity;
-    *out = device;
     return TT_OK;
 
 unload_module:
     unload(device);
-free_device:
-    free(device);
 close_context:
-    tt_context_close(context);
+    tt_context_close(device->context);
     return status;
 }
 
-/* The device of the GPU, made where there is none. */
-static tt_status find_locked(int gpu, struct tt_device **out)
+/* An entry with one user, whose lock `making` the caller has. */
+static tt_status list_locked(int gpu, struct tt_device **out)
 {
-    struct tt_device *device = devices;
-    while (device && device->number != gpu) device = device->next;
-    if (!device) {
-        TT_TRY(create(gpu, &device));
-        device->next = devices;
-        devices = device;
-    } else if (device->process != getpid()) {
-        return tt_fail(TT_ERR_USAGE,
-                       "GPU %d was opened by process %d before it forked; its child %d cannot use "
-                       "CUDA (fork before the first use of a GPU, or start the child by exec)",
-                       gpu, (int)device->process, (int)getpid());
-    }
+    struct tt_device *device = calloc(1, sizeof *device);
+    if (!device)
+        return tt_fail(TT_ERR_SYSTEM, "out of memory for GPU %d: %zu bytes", gpu, sizeof *device);
+    *device = (struct tt_device){
+        .number = gpu, .process = getpid(), .is_listed = true, .nusers = 1, .next = devices};
+    pthread_mutex_init(&device->making, NULL);
+    pthread_mutex_lock(&device->making);
+    devices = device;
     *out = device;
     return TT_OK;
 }
 
-tt_status tt_device_open(int gpu, struct tt_device **device)
+static void unlist_locked(const struct tt_device *device)
 {
-    struct tt_device *found = NULL;
+    struct tt_device **link = &devices;
+    while (*link != device) link = &(*link)->next;
+    *link = device->next;
+}
+
+/* One more user of the GPU's entry, or, with *is_first, a new entry. */
+static tt_status use_locked(int gpu, struct tt_device **device, bool *is_first)
+{
+    struct tt_device *found = devices;
+    while (found && found->number != gpu) found = found->next;
+    *is_first = !found;
+    if (!found) return list_locked(gpu, device);
+    if (found->process != getpid())
+        return tt_fail(TT_ERR_USAGE,
+                       "GPU %d was opened by process %d before it forked; its child %d cannot use "
+                       "CUDA (fork before the first use of a GPU, or start the child by exec)",
+                       gpu, (int)found->process, (int)getpid());
+    found->nusers++;
+    *device = found;
+    return TT_OK;
+}
+
+/* One user less. True: that was the last one. */
+static bool leave(struct tt_device *device)
+{
     tt_process_lock(&lock);
-    const tt_status status = find_locked(gpu, &found);
-    if (!status) found->nusers++;
+    const bool last = --device->nusers == 0;
+    if (last && device->is_listed) unlist_locked(device);
     tt_process_unlock(&lock);
-    if (!status) *device = found;
+    return last;
+}
+
+static void free_entry(struct tt_device *device)
+{
+    pthread_mutex_destroy(&device->making);
+    free(device);
+}
+
+/* By the entry's first user. Who waits for an entry that could not be made finds none in the list,
+ * and makes one. */
+static tt_status make_first(struct tt_device *device)
+{
+    const tt_status status = make(device);
+    if (status) {
+        tt_process_lock(&lock);
+        unlist_locked(device);
+        device->is_listed = false;
+        tt_process_unlock(&lock);
+    }
+    device->is_made = !status;
+    pthread_mutex_unlock(&device->making);
+    return status;
+}
+
+/* Waits for the entry's first user. */
+static bool await_made(struct tt_device *device)
+{
+    pthread_mutex_lock(&device->making);
+    const bool is_made = device->is_made;
+    pthread_mutex_unlock(&device->making);
+    return is_made;
+}
+
+tt_status tt_device_open(int gpu, struct tt_device **out)
+{
+    struct tt_device *device = NULL;
+    bool is_first = false, is_made = false;
+    tt_status status = TT_OK;
+    while (!status && !is_made) {
+        tt_process_lock(&lock);
+        status = use_locked(gpu, &device, &is_first);
+        tt_process_unlock(&lock);
+        if (status) return status;
+        if (is_first) status = make_first(device);
+        is_made = await_made(device);
+        if (!is_made && leave(device)) free_entry(device);
+    }
+    if (!status) *out = device;
     return status;
 }
 
 void tt_device_close(struct tt_device *device)
 {
-    if (!device) return;
-    tt_process_lock(&lock);
-    const bool last = --device->nusers == 0;
-    if (last) {
-        struct tt_device **link = &devices;
-        while (*link != device) link = &(*link)->next;
-        *link = device->next;
-    }
-    tt_process_unlock(&lock);
     /* In a forked child the driver does not answer: what it holds is the parent's. */
-    if (!last || device->process != getpid()) return;
+    if (!device || !leave(device) || device->process != getpid()) return;
     unload(device); /* waits for all kernels */
     tt_context_let_go(device->context);
     tt_context_close(device->context);
-    free(device);
+    free_entry(device);
 }
 
 struct tt_context *tt_device_context(const struct tt_device *device)

@@ -19,7 +19,8 @@ struct tt_device;
 
 /* Retains the primary context of the GPU and loads the kernels, all of them, before anything runs
  * (a kernel that is loaded while another one waits may never start). The same GPU gives the same
- * pointer; each open needs a close. ARGUMENT: there is no such GPU. USAGE: this build has no
+ * pointer; each open needs a close. Waits for kernels that run on that GPU, and for threads that
+ * open it, but for nothing of other GPUs. ARGUMENT: there is no such GPU. USAGE: this build has no
  * kernels, or none for this GPU. */
 TT_NODISCARD tt_status tt_device_open(int gpu, struct tt_device **device);
 /* The last one unloads the kernels and releases the context. NULL is allowed. */

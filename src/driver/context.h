@@ -155,10 +155,18 @@ TT_NODISCARD tt_status tt_context_stream_follow_now(struct tt_context *context, 
 /* Queues in the stream a copy between any memory of GPUs and pinned memory. */
 TT_NODISCARD tt_status tt_context_stream_copy(struct tt_context *context, void *stream, void *to,
                                               const void *from, size_t nbytes);
-/* As tt_context_stream_copy, on the context's own stream, which `stream` then follows: no kernel of
- * a rank is in front of the copy, so it holds up no queue of copies, which other streams share. */
-TT_NODISCARD tt_status tt_context_copy_before(struct tt_context *context, void *stream, void *to,
-                                              const void *from, size_t nbytes);
+/* A copy to memory of the GPU, and the next one. */
+struct tt_context_copy {
+    struct tt_context_copy *next;
+    void *to;
+    const void *from;
+    size_t nbytes;
+};
+/* Each as tt_context_stream_copy, one after the other, on the context's own stream, which `stream`
+ * then follows: no kernel of a rank is in front of the copies, so they hold up no queue of copies,
+ * which other streams share. copies: the first; NULL: none. */
+TT_NODISCARD tt_status tt_context_copy_before(struct tt_context *context, void *stream,
+                                              const struct tt_context_copy *copies);
 /* Queues in the stream the store of a value to a word of tt_context_allocate_host. A thread that
  * sees the value sees all that the stream has done before. */
 TT_NODISCARD tt_status tt_context_stream_store(struct tt_context *context, void *stream,

@@ -459,9 +459,12 @@ void tt_context_give(struct tt_context *context, void *memory, size_t nbytes)
     enlist(context, held);
 }
 
-tt_status tt_context_copy_before(struct tt_context *context, void *stream, void *to,
-                                 const void *from, size_t nbytes)
+tt_status tt_context_copy_before(struct tt_context *context, void *stream,
+                                 const struct tt_context_copy *copies)
 {
-    TT_TRY(tt_context_stream_copy(context, context->stream, to, from, nbytes));
+    if (!copies) return TT_OK;
+    for (; copies; copies = copies->next)
+        TT_TRY(tt_context_stream_copy(context, context->stream, copies->to, copies->from,
+                                      copies->nbytes));
     return tt_context_stream_follow(context, stream, context->stream);
 }

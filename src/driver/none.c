@@ -414,10 +414,10 @@ tt_status tt_context_stream_copy(struct tt_context *context, void *stream, void 
     return refuse();
 }
 
-tt_status tt_context_copy_before(struct tt_context *context, void *stream, void *to,
-                                 const void *from, size_t nbytes)
+tt_status tt_context_copy_before(struct tt_context *context, void *stream,
+                                 const struct tt_context_copy *copies)
 {
-    (void)context, (void)stream, (void)to, (void)from, (void)nbytes;
+    (void)context, (void)stream, (void)copies;
     return refuse();
 }
 

@@ -12,6 +12,7 @@
  *          many messages; FILE: how many elements
  *   otherX instead all reduce to all, rank 0 by algorithm X, and all of them must say so; FILE: how
  *          many elements
+ *   held   instead a stream of the program waits for the thread that makes the first calls
  *   wrong  FILE: rank 0 makes a group that is none, between two messages to rank 1 of its host, and
  *          leaves; the others stay until it has made the FILE */
 #include <netinet/in.h>
@@ -172,6 +173,34 @@ static void be_late(void)
     if (used_us > LATE_US / 8) fail(NULL, "a rank that has nothing to do computes");
 }
 
+/* An all-reduce of ones, and each rank sends the sum to the next one, on one stream. Another stream
+ * waits for this thread meanwhile, with work behind that. */
+static void call_beside_a_wait(tuttiComm_t comm, int rank, int nranks, int *memory)
+{
+    static int data[COUNT];
+    const size_t nbytes = sizeof data;
+    int *sums = (int *)gpu_memory(0, nbytes), *received = (int *)gpu_memory(0, nbytes);
+    int *filled = (int *)gpu_memory(0, nbytes);
+    void *held = gpu_stream(0), *cuda = gpu_stream(0);
+    tuttiStream_t stream;
+    for (int i = 0; i < COUNT; i++) data[i] = 1;
+    gpu_write(0, memory, data, nbytes);
+    if (tuttiStreamFromDevice(&stream, 0, cuda)) fail(comm, "a stream");
+    gpu_block(0, held);
+    gpu_fill(0, held, filled, 7, COUNT);
+    if (tuttiAllReduce(memory, sums, COUNT, tuttiInt32, tuttiSum, comm, stream) ||
+        tuttiGroupStart() ||
+        tuttiSend(sums, COUNT, tuttiInt32, (rank + 1) % nranks, comm, stream) ||
+        tuttiRecv(received, COUNT, tuttiInt32, (rank + nranks - 1) % nranks, comm, stream) ||
+        tuttiGroupEnd())
+        fail(comm, "calls");
+    gpu_unblock();
+    if (tuttiStreamSynchronize(stream) || tuttiStreamDestroy(stream)) fail(comm, "the stream");
+    gpu_read(0, data, received, nbytes);
+    for (int i = 0; i < COUNT; i++)
+        if (data[i] != nranks) fail(NULL, "a wrong sum");
+}
+
 static void print_line(void *arg, const char *line)
 {
     (void)arg;
@@ -198,6 +227,10 @@ int main(int argc, char **argv)
         return 0;
     }
     int *memory = (int *)gpu_memory(0, COUNT * sizeof(int));
+    if (!strcmp(scene, "held")) {
+        call_beside_a_wait(comm, rank, nranks, memory);
+        return tuttiCommDestroy(comm) ? 2 : 0;
+    }
     if (!strcmp(scene, "wrong")) {
         make_wrong_group(comm, rank, memory, path);
         if (tuttiCommDestroy(comm)) fail(NULL, "the end");

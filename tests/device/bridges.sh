@@ -59,6 +59,12 @@ all_end "a rank that leaves while the other makes no call"
 leave aab wrong "$folder/left"
 all_end "a rank that leaves while the ranks of another host have made no call"
 
+# With one hardware queue a rank's calls stand behind whatever the program has there, which may wait for the thread that makes the calls.
+for hosts in ab aab; do
+    CUDA_DEVICE_MAX_CONNECTIONS=1 PROGRAM=$LEAVER start $hosts held
+    all_end "first calls beside a stream that waits, one hardware queue"
+done
+
 # An all-reduce sends each byte once a host over the network, inside and between hosts together (X/Y); by any other algorithm it would
 # be twice and more.
 if [ -z "${CUDA_DEVICE_MAX_CONNECTIONS:-}" ]; then

@@ -81,9 +81,9 @@ bool tt_bridges_has(const struct tt_bridges *bridges, int peer, int channel, boo
  * memory of the GPU. */
 void tt_bridges_lay(const struct tt_bridge_shape *shape, bool outgoing, void *memory, void *slots,
                     struct tt_device_end *end);
-/* Binds an end as it was laid out, when kernels can find it there: peers may send to it from now
- * on. in_gpu: its slots are memory of the GPU that devices use. SYSTEM: out of memory, and nothing
- * is bound. */
+/* Binds an end as it was laid out, which no kernel uses yet: peers may send to it from now on.
+ * in_gpu: its slots are memory of the GPU that devices use. SYSTEM: out of memory, and nothing is
+ * bound. */
 TT_NODISCARD tt_status tt_bridges_bind(struct tt_bridges *bridges, int peer, int channel,
                                        const struct tt_bridge_pair *pair,
                                        const struct tt_device_end *laid, bool in_gpu);

@@ -166,16 +166,52 @@ static tt_status place_program(struct tt_kernel_part *on, struct tt_cached *cach
     if (!cached->device_upload) return TT_OK;
     if (number) {
         TT_TRY(tt_device_ring_take(&on->ring, context, on->life.report,
-                                   sizeof(struct tt_program_copy) + nbytes, number, &table));
-        struct tt_program_copy *copy = table;
-        *copy = (struct tt_program_copy){on->run.copies, cached->device_memory, nbytes};
-        memcpy(copy->bytes, cached->device_upload, nbytes);
+                                   sizeof(struct tt_context_copy) + nbytes, number, &table));
+        struct tt_context_copy *copy = table;
+        *copy = (struct tt_context_copy){on->run.copies, cached->device_memory, copy + 1, nbytes};
+        memcpy(copy + 1, cached->device_upload, nbytes);
         on->run.copies = copy;
     } else {
         TT_TRY(tt_context_upload(context, cached->device_memory, cached->device_upload, nbytes));
     }
     free(cached->device_upload);
     cached->device_upload = NULL;
+    return TT_OK;
+}
+
+/* An end in pinned memory. */
+struct end_copy {
+    struct tt_context_copy copy;
+    struct tt_device_end end;
+};
+
+/* In their order, in front of what is copied already. */
+static tt_status copy_ends(struct tt_kernel_part *on, const struct tt_bound_end *bound, size_t n,
+                           uint64_t number)
+{
+    void *table;
+    TT_TRY(tt_device_ring_take(&on->ring, tt_device_context(on->device), on->life.report,
+                               n * sizeof(struct end_copy), number, &table));
+    struct end_copy *copies = table;
+    for (size_t i = n; i-- > 0; on->run.copies = &copies[i].copy)
+        copies[i] = (struct end_copy){.copy = {.next = on->run.copies,
+                                               .to = bound[i].to,
+                                               .from = &copies[i].end,
+                                               .nbytes = sizeof copies[i].end},
+                                      .end = bound[i].end};
+    return TT_OK;
+}
+
+tt_status tt_kernel_place_ends(struct tt_kernel_part *on, uint64_t number)
+{
+    size_t n = 0;
+    const struct tt_bound_end *bound = on->ends ? tt_ends_bound(on->ends, &n) : NULL;
+    if (!n) return TT_OK;
+    if (number) TT_TRY(copy_ends(on, bound, n, number));
+    for (size_t i = 0; !number && i < n; i++)
+        TT_TRY(tt_context_upload(tt_device_context(on->device), bound[i].to, &bound[i].end,
+                                 sizeof bound[i].end));
+    tt_ends_copied(on->ends);
     return TT_OK;
 }
 
@@ -226,6 +262,7 @@ tt_status tt_kernel_fill(const struct tt_pending_call *pending, uint64_t number,
     const struct tt_program *program = from->loaded->program;
     const struct tt_device_links *links = tt_device_room_links(on->room);
     const struct tt_own_block *blocks;
+    TT_TRY(tt_kernel_place_ends(on, number));
     TT_TRY(place_program(on, pending->cached, number));
     TT_TRY(place_blocks(on, from, number, &blocks));
     *call = (struct tt_device_call){

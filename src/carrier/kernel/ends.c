@@ -12,6 +12,9 @@
 /* Bytes of the GPU that are registered to try whether devices can use its memory. */
 enum { TRIED_BYTES = 1 << 16 };
 
+/* Of ends that are bound, before the list grows. */
+enum { LEAST_BOUND = 16 };
+
 /* Memory of the GPU, registered. Two use it, the devices of the wires and the kernels; the last one
  * to let it go frees it. */
 struct slots {
@@ -39,6 +42,9 @@ struct tt_ends {
     struct tt_comm_core *comm; /* not used by tt_ends_destroy, which may come later */
     struct piece *pieces;
     struct spare spares[2]; /* [in_gpu] */
+    /* owner: the issuing thread */
+    struct tt_bound_end *bound; /* [most_bound] */
+    size_t nbound, most_bound;
     _Atomic bool may_be_in_gpu;
     _Atomic size_t nbytes, gpu_bytes; /* writer: the issuing thread */
     char why[TT_ERROR_TEXT];          /* not in memory of the GPU; "": TUTTI_RDMA_GPU is off, or
@@ -85,7 +91,7 @@ static tt_status make_slots(struct tt_comm_core *comm, size_t nbytes, struct slo
     slots->registered.let_go = wires_let_go;
     atomic_init(&slots->nusers, 2);
     tt_status status = tt_context_open(tt_context_gpu(comm->context), &slots->context);
-    if (!status) status = tt_context_allocate(slots->context, nbytes, &slots->memory);
+    if (!status) status = tt_context_allocate_unset(slots->context, nbytes, &slots->memory);
     if (!status) status = register_slots(comm, slots, nbytes);
     if (status)
         free_slots(slots);
@@ -208,6 +214,30 @@ void tt_ends_take(struct tt_ends *ends, bool in_gpu)
     if (in_gpu) spare->first.slots += spare->slot_bytes;
 }
 
+tt_status tt_ends_bind(struct tt_ends *ends, const struct tt_bound_end *bound)
+{
+    if (ends->nbound == ends->most_bound) {
+        const size_t most = ends->most_bound ? 2 * ends->most_bound : LEAST_BOUND;
+        struct tt_bound_end *larger = realloc(ends->bound, most * sizeof *larger);
+        if (!larger) return tt_fail(TT_ERR_SYSTEM, "out of memory for %zu ends of bridges", most);
+        ends->bound = larger;
+        ends->most_bound = most;
+    }
+    ends->bound[ends->nbound++] = *bound;
+    return TT_OK;
+}
+
+const struct tt_bound_end *tt_ends_bound(const struct tt_ends *ends, size_t *nbound)
+{
+    *nbound = ends->nbound;
+    return ends->bound;
+}
+
+void tt_ends_copied(struct tt_ends *ends)
+{
+    ends->nbound = 0;
+}
+
 size_t tt_ends_bytes(const struct tt_ends *ends)
 {
     return atomic_load_explicit(&ends->nbytes, memory_order_relaxed);
@@ -239,5 +269,6 @@ void tt_ends_destroy(struct tt_ends *ends, struct tt_context *context)
         if (piece->slots) let_go(piece->slots);
         free(piece);
     }
+    free(ends->bound);
     free(ends);
 }

@@ -9,10 +9,16 @@
 
 struct tt_ends;
 
-/* Memory of an end, zeroed: as tt_bridges_lay takes it. */
+/* Memory of an end, as tt_bridges_lay takes it: zeroed, but for slots in memory of the GPU. */
 struct tt_end_memory {
     char *words;
     char *slots; /* NULL: they follow the words */
+};
+
+/* An end that is bound, and its place in device memory, in the table of the room. */
+struct tt_bound_end {
+    struct tt_device_end *to;
+    struct tt_device_end end;
 };
 
 /* At init, by a rank on a GPU: tries whether its devices can use memory of that GPU. SYSTEM: out of
@@ -29,6 +35,13 @@ TT_NODISCARD tt_status tt_ends_reserve(struct tt_ends *ends, const struct tt_bri
 /* The next memory that was reserved; the same until it is taken. */
 struct tt_end_memory tt_ends_next(const struct tt_ends *ends, bool in_gpu);
 void tt_ends_take(struct tt_ends *ends, bool in_gpu);
+/* Keeps an end that is to be copied to the GPU in front of the next kernel, which may be the first
+ * one that uses it. By the issuing thread. SYSTEM: out of memory. */
+TT_NODISCARD tt_status tt_ends_bind(struct tt_ends *ends, const struct tt_bound_end *bound);
+/* The ends that are kept so, as they were bound: where two have one place, the later one counts. */
+const struct tt_bound_end *tt_ends_bound(const struct tt_ends *ends, size_t *nbound);
+/* Keeps none of the ends any more: the next kernel comes after their copies. */
+void tt_ends_copied(struct tt_ends *ends);
 /* "; its bridges to other hosts have 1.0 MiB, pinned, and 4.0 MiB of the GPU, for slots". */
 void tt_ends_describe(const struct tt_ends *ends, char *text, size_t size);
 /* Bytes of pinned memory held. */

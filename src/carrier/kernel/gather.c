@@ -274,10 +274,11 @@ tt_status tt_kernel_fill_exchange(const struct tt_pending_call *pending,
                                   struct tt_device_call *call)
 {
     const struct tt_comm_core *comm = pending->comm;
-    const struct tt_kernel_part *on = comm->kernel;
+    struct tt_kernel_part *on = comm->kernel;
     const struct tt_device_links *links = tt_device_room_links(on->room);
     struct tt_group_exchange *exchange = pending->exchange;
     struct filling count = {.table = NULL};
+    TT_TRY(tt_kernel_place_ends(on, exchange->number));
     add_all(&count, comm, exchange);
     const uint32_t nflows = count.nflows, most = links->nchannels - 1;
     uint32_t nblocks = nflows < most ? nflows : most;

@@ -29,15 +29,6 @@ struct tt_old_memory {
     struct tt_old_memory *next;
 };
 
-/* A program in pinned memory, which is copied to the GPU in front of the first kernel that reads
- * it. Owned by the ring of its call. */
-struct tt_program_copy {
-    struct tt_program_copy *next;
-    void *to;
-    size_t nbytes;
-    _Alignas(16) char bytes[];
-};
-
 /* A rank's calls of the group that is being launched, its run: they follow one another. Owned by
  * struct tt_kernel_part; empty while nothing is launched. */
 struct tt_launch_run {
@@ -46,9 +37,10 @@ struct tt_launch_run {
     uint64_t begins;                          /* the first kernel's number */
     uint64_t ncollectives;                    /* of the calls */
     const struct tt_group_exchange *exchange; /* of the calls; NULL: none */
-    struct tt_program_copy *copies;           /* in front of the next launch */
-    bool one_stream;                          /* all calls are on the first one's stream */
-    bool is_direct;                           /* launched on that stream, else on the rank's own */
+    /* In front of the next launch: programs and ends that no kernel has used. Of the ring */
+    struct tt_context_copy *copies;
+    bool one_stream; /* all calls are on the first one's stream */
+    bool is_direct;  /* launched on that stream, else on the rank's own */
     /* Runs that share launches, a team */
     bool is_member;                     /* of the team of a run before it */
     bool holds;                         /* a team's: the rank's share, until all is launched */
@@ -152,6 +144,9 @@ TT_NODISCARD tt_status tt_kernel_fill(const struct tt_pending_call *pending, uin
  * pinned memory; USAGE: too many peers. */
 TT_NODISCARD tt_status tt_kernel_fill_exchange(const struct tt_pending_call *pending,
                                                struct tt_device_call *call);
+/* Brings the ends that are bound to the GPU in front of the call with this number; 0: at once, and
+ * waits for that. SYSTEM: out of pinned memory. */
+TT_NODISCARD tt_status tt_kernel_place_ends(struct tt_kernel_part *part, uint64_t number);
 /* Before the exchange is filled: binds the bridges that it needs, where there are any. SYSTEM: out
  * of memory. */
 TT_NODISCARD tt_status tt_kernel_bind_exchange(const struct tt_pending_call *pending);

@@ -282,12 +282,13 @@ static tt_status follow_last(const struct tt_comm_core *leader)
     return TT_OK;
 }
 
-static tt_status copy_programs(const struct tt_comm_core *leader)
+static tt_status copy_before(const struct tt_comm_core *leader)
 {
-    for (const struct tt_comm_core *comm = leader; comm; comm = run_of(comm)->member)
-        for (struct tt_program_copy **copy = &run_of(comm)->copies; *copy; *copy = (*copy)->next)
-            TT_TRY(tt_context_copy_before(leader->context, stream_of(leader), (*copy)->to,
-                                          (*copy)->bytes, (*copy)->nbytes));
+    for (const struct tt_comm_core *comm = leader; comm; comm = run_of(comm)->member) {
+        const struct tt_context_copy *copies = run_of(comm)->copies;
+        run_of(comm)->copies = NULL;
+        TT_TRY(tt_context_copy_before(leader->context, stream_of(leader), copies));
+    }
     return TT_OK;
 }
 
@@ -316,7 +317,7 @@ static tt_status launch(const struct tt_comm_core *leader, const struct tt_devic
 {
     struct tt_share_place *place = &leader->kernel->place;
     TT_TRY(follow_last(leader));
-    TT_TRY(copy_programs(leader));
+    TT_TRY(copy_before(leader));
     TT_TRY(tt_share_begin(place->share, stream_of(leader)));
     tt_context_begin_work(leader->context);
     tt_status status = tt_device_launch(leader->kernel->device, stream_of(leader), batch);

@@ -380,8 +380,8 @@ static tt_status bind_relay(struct tt_proxy *proxy, const struct tt_relay_place 
     return tt_relays_bind(proxy->relays, use, link, end);
 }
 
-/* In the first spare memory, where it stays spare if the end is not bound. Peers hear of the end
- * when kernels can find it. */
+/* In the first spare memory, where it stays spare if the end is not bound. What peers send may come
+ * before kernels can find the end. */
 static tt_status bind_end(struct tt_proxy *proxy, const struct tt_relay_place *use)
 {
     const bool is_relayed = tt_fabric_is_relayed(proxy->comm->fabric, use->peer);
@@ -392,7 +392,10 @@ static tt_status bind_end(struct tt_proxy *proxy, const struct tt_relay_place *u
         tt_relays_lay(&proxy->shape, use->outgoing, memory.words, &end);
     else
         tt_bridges_lay(&proxy->shape, use->outgoing, memory.words, memory.slots, &end);
-    TT_TRY(tt_device_room_bind(proxy->room, use->peer, use->channel, &end));
+    const uint32_t at = tt_device_end_at(proxy->shape.nchannels, (uint32_t)use->peer,
+                                         (uint32_t)use->channel, end.outgoing);
+    TT_TRY(tt_ends_bind(proxy->ends,
+                        &(struct tt_bound_end){&tt_device_room_links(proxy->room)->ends[at], end}));
     tt_engine_enter(&proxy->comm->engine);
     const tt_status status =
         is_relayed ? bind_relay(proxy, use, &end) : bind_bridge(proxy, use, &end, in_gpu);

@@ -65,9 +65,6 @@ TT_NODISCARD tt_status tt_device_room_offer(struct tt_device_room **room,
  * both). After a failure only destroy may follow. */
 TT_NODISCARD tt_status tt_device_room_connect(struct tt_device_room *room,
                                               const struct tt_device_offer *offers);
-/* The end of a link with a rank of another host, which no call has used yet. */
-TT_NODISCARD tt_status tt_device_room_bind(struct tt_device_room *room, int peer, int channel,
-                                           const struct tt_device_end *end);
 /* The test of the mappings, after connect and before the links are used. Each rank stores words to
  * its own memory and, by the address that its kernels use, to that of each rank on another GPU or
  * in another process. When all ranks have done so, each loads what the others stored to its memory,

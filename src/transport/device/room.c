@@ -302,14 +302,6 @@ tt_status tt_device_room_connect(struct tt_device_room *room, const struct tt_de
     return upload_ends(room);
 }
 
-tt_status tt_device_room_bind(struct tt_device_room *room, int peer, int channel,
-                              const struct tt_device_end *end)
-{
-    const uint32_t at =
-        tt_device_end_at(room->shape.nchannels, (uint32_t)peer, (uint32_t)channel, end->outgoing);
-    return tt_context_upload(room->context, &room->links.ends[at], end, sizeof *end);
-}
-
 /* ---- The test of mappings -------------------------------------------------------------------- */
 
 static bool is_mapped(const struct tt_device_room *room, int rank)

@@ -80,6 +80,7 @@ dmabuf_more)
     for how in off 1; do
         for whose in 0 1 all; do refused_at $how $whose; done
     done
+    CUDA_DEVICE_MAX_CONNECTIONS=1 right ab device_dmabuf_bridge_rank held
     TUTTI_RDMA_GPU=off right ab device_dmabuf_bridge_rank bytes
     grep -q 'direct 0$' "$folder/0" || fail "TUTTI_RDMA_GPU=off changes nothing: $(cat "$folder/0")"
     says "0 1" "rank 2 .*has died" aab device_dmabuf_rank 1 42 1 2

@@ -19,7 +19,7 @@ enum {
     AGAIN_MS = 2000,      /* between two signals that mean two things */
     NOTICE_MS = 10000,    /* between two lines that say who has yet to end */
     LEFT_MS = 10000,      /* for what a shell left behind, before it gets SIGTERM */
-    TRAP_MS = 5000,       /* for a trap to exit */
+    TRAP_MS = 5000,       /* for a trap to exit, behind a signal that asks for no end */
 };
 
 static int64_t after_ms(int64_t ms)
@@ -45,8 +45,7 @@ static void send_signal(const struct run *run, struct member *member, int signal
     if (member->control < 0) {
         signal_rank(run, member, member->pid, signal);
     } else if (signal == SIGKILL) {
-        close(
-            member->control); /* which ends the ranks there, also if the next line is all we can */
+        close(member->control); /* which ends the ranks there, also where SIGTERM does nothing */
         member->control = -1;
         kill(-member->pid, SIGTERM);
     } else if (write(member->control, &byte, 1) < 0) { /* its end will tell why */
@@ -179,7 +178,8 @@ static bool is_by_signal(const struct run *run, int status)
 {
     const int by = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     if (by) return is_ending(by) || by == SIGUSR1 || run->passed >> by & 1;
-    return run->passed_ns && run_now_ns() < run->passed_ns + (int64_t)TRAP_MS * 1000000;
+    return run->asked_signal ||
+           (run->passed_ns && run_now_ns() < run->passed_ns + (int64_t)TRAP_MS * 1000000);
 }
 
 /* A signal also ends a shell, say, which runs the rank's program and does not wait for it: the
@@ -271,7 +271,7 @@ static void end_left_behind(struct run *run, int index)
     if (!is_left_behind(member) || run_now_ns() < member->due_ns) return;
     run_say("ending what rank %d left behind (SIG%s)", tag_of(run, index), sigabbrev_np(signal));
     send_signal(run, member, signal);
-    send_signal(run, member, SIGCONT); /* a stopped one could not end */
+    send_signal(run, member, SIGCONT);
     member->due_ns = member->was_asked ? INT64_MAX : after_ms(run->options.grace_ms);
     member->was_asked = true;
 }
@@ -330,8 +330,7 @@ static int wait_ms(const struct run *run)
     if (run->timeout_ns < next) next = run->timeout_ns;
     if (run->notice_ns < next) next = run->notice_ns;
     if (next == INT64_MAX) return looks ? LOOK_MS : -1;
-    const int64_t left = (next - run_now_ns() + 999999) / 1000000;
-    const int64_t most = looks ? LOOK_MS : 1000000;
+    const int64_t left = (next - run_now_ns() + 999999) / 1000000, most = looks ? LOOK_MS : 1000000;
     return left < 0 ? 0 : left > most ? (int)most : (int)left;
 }
 

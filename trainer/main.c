@@ -15,12 +15,15 @@
 #include "resident.h"
 #include "trainer.h"
 #include "watch/pipe.h"
+#include "watch/relay.h"
 #include "watch/stop.h"
+
+static struct tr_relay relay;
 
 /* Whether all that was printed has been written. */
 static tr_status check_output(void)
 {
-    if (fflush(stdout) == 0 && !ferror(stdout)) return TR_OK;
+    if (fflush(stdout) == 0 && !ferror(stdout) && !relay.error) return TR_OK;
     return tr_fail(
         "standard output cannot be written (is its disk full, or has its reader ended?): "
         "what was printed is lost in part");
@@ -196,6 +199,7 @@ static tr_status train(struct tr_trainer *t, struct tr_config *config, struct tr
     if (mesh->rank == 0) print_summary(t, validation);
     if (t->asked >= 0) {
         if (mesh->rank == 0) print_stopped(t);
+        tr_relay_end(&relay, false);
         if (check_output() < 0) tr_say(stderr, "tutti-train: %s\n", tr_error());
         return TR_OK; /* the signal is the code, also where it has ended the output's reader */
     }
@@ -204,6 +208,7 @@ static tr_status train(struct tr_trainer *t, struct tr_config *config, struct tr
     if (mesh->rank == 0 && t->log.nsteps)
         printf("done: loss %.4f at the first step, %.4f at the last\n", t->log.first_loss,
                t->log.last_loss);
+    tr_relay_end(&relay, true);
     return tr_mesh_agree(mesh, check_output());
 }
 
@@ -276,6 +281,7 @@ int main(int argc, char **argv)
      * before it has told the other ranks. */
     signal(SIGPIPE, SIG_IGN);
     struct tr_trainer trainer = {.hold = TR_NO_HOLD, .asked = -1};
+    if (!config.generates) tr_relay_begin(&relay);
     /* Bad options are agreed on as any other failure, so that one rank tells and none is left
      * waiting. */
     tr_status status = tr_mesh_init(&mesh, NULL);
@@ -283,6 +289,7 @@ int main(int argc, char **argv)
     if (status == TR_OK)
         status =
             config.generates ? generate(&trainer, &config, &mesh) : train(&trainer, &config, &mesh);
+    tr_relay_end(&relay, false); /* where the run has failed before */
     const int code = status < 0 ? failed(&mesh, status) : EXIT_SUCCESS;
     if (status == TR_FAILED) tr_mesh_abort(&mesh);
     const int asked = status == TR_OK ? trainer.asked : -1;

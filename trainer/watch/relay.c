@@ -1,0 +1,94 @@
+/* Carries the standard output to a terminal. */
+#include "relay.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "stop.h"
+
+static bool write_all(int fd, const char *bytes, ssize_t n)
+{
+    while (n > 0) {
+        const ssize_t written = write(fd, bytes, (size_t)n);
+        if (written < 0 && errno != EINTR) return false;
+        if (written > 0) bytes += written, n -= written;
+    }
+    return true;
+}
+
+/* Who prints learns of an error by the pipe, which has no reader then. */
+static void *carry(void *arg)
+{
+    struct tr_relay *relay = arg;
+    char bytes[4096];
+    ssize_t n;
+    while ((n = read(relay->from, bytes, sizeof bytes)) > 0 || (n < 0 && errno == EINTR))
+        if (n > 0 && !write_all(relay->terminal, bytes, n)) {
+            relay->error = errno;
+            break;
+        }
+    close(relay->from);
+    return NULL;
+}
+
+static bool start(struct tr_relay *relay)
+{
+    sigset_t all, before;
+    sigfillset(&all); /* the main thread keeps signals in mind */
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    const int error = pthread_create(&relay->thread, NULL, carry, relay);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error == 0;
+}
+
+void tr_relay_begin(struct tr_relay *relay)
+{
+    int ends[2];
+    *relay = (struct tr_relay){0};
+    if (!isatty(STDOUT_FILENO) || pipe2(ends, O_CLOEXEC) < 0) return;
+    relay->from = ends[0];
+    relay->terminal = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    fflush(stdout);
+    relay->runs = relay->terminal >= 0 && start(relay);
+    if (relay->runs) {
+        dup2(ends[1], STDOUT_FILENO);
+        setvbuf(stdout, NULL, _IOLBF, 0); /* as for a terminal */
+    } else {
+        close(ends[0]);
+        if (relay->terminal >= 0) close(relay->terminal);
+    }
+    close(ends[1]);
+}
+
+/* False: the thread has not ended after so long. */
+static bool join(const struct tr_relay *relay, int ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += ms / 1000;
+    until.tv_nsec += ms % 1000 * 1000000L;
+    if (until.tv_nsec >= 1000000000L) until.tv_sec++, until.tv_nsec -= 1000000000L;
+    return pthread_clockjoin_np(relay->thread, NULL, CLOCK_MONOTONIC, &until) == 0;
+}
+
+void tr_relay_end(struct tr_relay *relay, bool waits)
+{
+    enum { LOOK_MS = 100, MOST_MS = 1000 };
+    if (!relay->runs) return;
+    relay->runs = false;
+    fflush(stdout);
+    dup2(relay->terminal, STDOUT_FILENO); /* the pipe ends, and the thread behind what is in it */
+    bool ended = join(relay, waits ? LOOK_MS : MOST_MS);
+    while (!ended && waits && tr_stop_heard() < 0) ended = join(relay, LOOK_MS);
+    if (ended) {
+        close(relay->terminal);
+        return;
+    }
+    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (nowhere >= 0) dup2(nowhere, STDOUT_FILENO);
+    if (nowhere >= 0) close(nowhere);
+}

@@ -119,6 +119,9 @@ void run_sweep(void);
 /* To all descendants but `rank` in the front's process group, which other programs may share.
  * False: there are none. */
 bool run_signal_foreground(const struct run *run, pid_t rank, int signal);
+/* Signals (0: only looks) what ranks that have ended left in process groups of its own making, but
+ * not what has made a session. Whether there is any. */
+bool run_signal_orphans(const struct run *run, int signal);
 
 /* run_launch.c: environment and start of all ranks. 0, or the exit code after saying why not. */
 int run_launch(struct run *run);
@@ -165,6 +168,17 @@ int run_pump_input(const struct pump *pump);
  * is there, newline or not, and ends. */
 void run_pump_move(struct pump *pump, int rank, bool last);
 
+/* run_report.c */
+static inline bool run_is_ending(int signal)
+{
+    return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
+}
+/* The exit code of a status of waitpid, as a shell has it. */
+int run_code_of(int status);
+/* The rank of a member; -1: hosts have put ranks in front of the lines themselves. */
+int run_tag_of(const struct run *run, int index);
+/* Says how the member that was started as `pid` has ended. */
+void run_report(const struct run *run, int index, pid_t pid, int status);
 /* run_supervise.c: until the last member has ended; returns the exit code. */
 int run_supervise(struct run *run);
 /* Until our output is written; a signal, the timeout or an end that was asked for cuts it short.

@@ -82,6 +82,28 @@ bool run_signal_foreground(const struct run *run, pid_t rank, int signal)
     return any;
 }
 
+static bool is_of_a_member(const struct run *run, pid_t pid, pid_t group)
+{
+    for (int i = 0; i < run->nmembers; i++)
+        if (run->members[i].pid == pid || run->members[i].pid == group) return true;
+    return group == run->group || group == getpgrp();
+}
+
+bool run_signal_orphans(const struct run *run, int signal)
+{
+    bool any = false;
+    const pid_t own = getpid(), session = getsid(0);
+    DIR *proc = opendir("/proc");
+    if (!proc) return false;
+    for (pid_t pid; (pid = next_process(proc));) {
+        if (parent_of(pid) != own || getsid(pid) != session) continue;
+        const pid_t group = getpgid(pid);
+        if (group > 1 && !is_of_a_member(run, pid, group)) any = kill(-group, signal) == 0 || any;
+    }
+    closedir(proc);
+    return any;
+}
+
 void run_sweep(void)
 {
     const int64_t until_ns = run_now_ns() + (int64_t)SWEEP_MS * 1000000;

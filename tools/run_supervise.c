@@ -38,11 +38,20 @@ static bool signal_rank(const struct run *run, const struct member *member, pid_
     return run_signal_foreground(run, pid, signal) || is_there;
 }
 
+/* Whether what the rank has left behind is there; signal: what it gets, 0: nothing. */
+static bool signal_left(const struct run *run, const struct member *member, int signal)
+{
+    const bool any = signal_rank(run, member, member->pid, signal);
+    return run_signal_orphans(run, signal) || any;
+}
+
 static void send_signal(const struct run *run, struct member *member, int signal)
 {
     const unsigned char byte = (unsigned char)signal;
     if (!member->pid) return;
-    if (member->control < 0) {
+    if (member->control < 0 && member->ended) {
+        signal_left(run, member, signal);
+    } else if (member->control < 0) {
         signal_rank(run, member, member->pid, signal);
     } else if (signal == SIGKILL) {
         close(member->control); /* which ends the ranks there, also where SIGTERM does nothing */
@@ -58,18 +67,13 @@ static void send_to_all(struct run *run, int signal, bool also_ours)
         if (run->members[i].own_group || also_ours) send_signal(run, &run->members[i], signal);
 }
 
-static bool is_ending(int signal)
-{
-    return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
-}
-
 static void note_asked(struct run *run, int signal)
 {
     /* Who has sent SIGHUP is gone, and who sends another one later is somebody else. */
     const bool is_first = !run->asked_signal || (run->asked_signal == SIGHUP && signal != SIGHUP);
     run->passed |= UINT64_C(1) << signal;
     if (signal != SIGTSTP && signal != SIGCONT) run->passed_ns = run_now_ns();
-    if (!is_ending(signal) || !is_first) return;
+    if (!run_is_ending(signal) || !is_first) return;
     run->asked_signal = signal;
     run->asked_ns = run_now_ns();
     run->notice_ns = after_ms(NOTICE_MS);
@@ -116,7 +120,7 @@ static void pass_on(struct run *run, const struct signalfd_siginfo *info)
     /* The terminal has signalled its foreground group itself, and with it a rank that is in the
      * front's. */
     const bool from_terminal = info->ssi_code == SI_QUEUE && info->ssi_int;
-    if (is_ending(signal) && is_asked_again(run, signal)) {
+    if (run_is_ending(signal) && is_asked_again(run, signal)) {
         run_say("asked twice: killing the ranks");
         send_to_all(run, SIGKILL, true);
         return;
@@ -127,58 +131,21 @@ static void pass_on(struct run *run, const struct signalfd_siginfo *info)
 
 /* ---- Deaths --------------------------------------------------------------------------------- */
 
-static int code_of(int status)
-{
-    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-}
-
-/* Hosts have put the ranks in front of the lines themselves. */
-static int tag_of(const struct run *run, int index)
-{
-    return run->members[index].name ? -1 : run->options.first_rank + index;
-}
-
-/* Why exec failed, if it did; -1: it did not. */
-static int exec_error(const struct run *run)
-{
-    int error;
-    return read(run->complaints[0], &error, sizeof error) == (ssize_t)sizeof error ? error : -1;
-}
-
-static void report(const struct run *run, int index, pid_t pid, int status)
-{
-    const int error = exec_error(run);
-    const struct member *member = &run->members[index];
-    const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    if (error >= 0)
-        run_say("cannot run '%s': %s", member->command[0], strerror(error));
-    else if (member->name)
-        run_say("host %s: %s ended with code %d", member->name, member->command[0],
-                code_of(status));
-    else if (signal && (run->passed >> signal & 1 || (run->asked_signal && is_ending(signal))))
-        run_say("ended by SIG%s", sigabbrev_np(signal));
-    else if (signal)
-        run_say("rank %d (pid %d) was killed by signal %d (%s)%s", tag_of(run, index), (int)pid,
-                signal, strsignal(signal), WCOREDUMP(status) ? ", core dumped" : "");
-    else
-        run_say("rank %d (pid %d) exited with code %d", tag_of(run, index), (int)pid,
-                WEXITSTATUS(status));
-}
-
 static void drain(struct run *run, int index, bool last)
 {
     /* Twice: part of a line in the buffer leaves no room for all that a pipe holds. */
     for (int k = 0; k < 4; k++)
-        run_pump_move(&run->members[index].pumps[k % 2], tag_of(run, index), last);
+        run_pump_move(&run->members[index].pumps[k % 2], run_tag_of(run, index), last);
 }
 
 /* Whether a process that ends now has ended because of a signal that asks for an end: of the signal
  * itself, which may have reached it before us, or of a trap, which may exit with any code. */
 static bool is_by_signal(const struct run *run, int status)
 {
-    const int by = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    if (by) return is_ending(by) || by == SIGUSR1 || run->passed >> by & 1;
-    return run->asked_signal ||
+    const int code = run_code_of(status), by = code > 128 ? code - 128 : 0;
+    if (run_is_ending(by) || by == SIGUSR1) return true; /* a trap's code is often the signal's */
+    if (WIFSIGNALED(status)) return run->passed >> by & 1;
+    return run->asked_signal || run->passed >> SIGUSR1 & 1 ||
            (run->passed_ns && run_now_ns() < run->passed_ns + (int64_t)TRAP_MS * 1000000);
 }
 
@@ -187,6 +154,16 @@ static bool is_by_signal(const struct run *run, int status)
 static bool has_time(const struct run *run, const struct member *member)
 {
     return !run->abandoned && (run->kill_ns < INT64_MAX || member->by_signal);
+}
+
+/* What a shell ran in a process group of its own (timeout does that) has not got the signal that
+ * the shell has ended by. */
+static void tell_orphans(const struct run *run, const struct member *member)
+{
+    const int code = run_code_of(member->status), by = code > 128 ? code - 128 : 0;
+    const bool is_known = run_is_ending(by) || by == SIGUSR1;
+    if (member->by_signal && !member->name)
+        run_signal_orphans(run, is_known ? by : run->asked_signal ? run->asked_signal : SIGTERM);
 }
 
 /* A shell of this rank has ended, and what that ran has not. */
@@ -207,6 +184,7 @@ static void note_ends(struct run *run)
         run->members[i].ended = true;
         run->members[i].status = status;
         run->members[i].by_signal = is_by_signal(run, status);
+        tell_orphans(run, &run->members[i]);
     }
 }
 
@@ -224,7 +202,7 @@ static void reap(struct run *run)
         const int status = member->status;
         if (!pid || !member->ended) continue;
         const bool waits = has_time(run, member) && (status || member->by_signal);
-        if (waits && !member->name && signal_rank(run, member, pid, 0)) {
+        if (waits && !member->name && signal_left(run, member, 0)) {
             if (!member->due_ns)
                 member->due_ns = run->kill_ns < INT64_MAX ? INT64_MAX : after_ms(LEFT_MS);
             if (run->notice_ns == INT64_MAX) run->notice_ns = after_ms(NOTICE_MS);
@@ -240,9 +218,9 @@ static void reap(struct run *run)
     }
     if (worst < 0 || run->failing) return;
     drain(run, worst, false); /* the output of the dead rank comes before our line */
-    report(run, worst, worst_pid, worst_status);
+    run_report(run, worst, worst_pid, worst_status);
     run->failing = true;
-    if (!run->exit_code) run->exit_code = code_of(worst_status);
+    if (!run->exit_code) run->exit_code = run_code_of(worst_status);
     run->term_ns = after_ms(REPORT_MS);
 }
 
@@ -258,7 +236,7 @@ static void name_alive(const struct run *run, char *text, size_t size)
         const char *before = used ? ", " : member->name ? "host " : "rank ";
         const int n = member->name
                           ? snprintf(text + used, size - used, "%s%s", before, member->name)
-                          : snprintf(text + used, size - used, "%s%d", before, tag_of(run, i));
+                          : snprintf(text + used, size - used, "%s%d", before, run_tag_of(run, i));
         used += (size_t)n;
     }
 }
@@ -269,7 +247,8 @@ static void end_left_behind(struct run *run, int index)
     struct member *member = &run->members[index];
     const int signal = member->was_asked ? SIGKILL : SIGTERM;
     if (!is_left_behind(member) || run_now_ns() < member->due_ns) return;
-    run_say("ending what rank %d left behind (SIG%s)", tag_of(run, index), sigabbrev_np(signal));
+    run_say("ending what rank %d left behind (SIG%s)", run_tag_of(run, index),
+            sigabbrev_np(signal));
     send_signal(run, member, signal);
     send_signal(run, member, SIGCONT);
     member->due_ns = member->was_asked ? INT64_MAX : after_ms(run->options.grace_ms);
@@ -485,16 +464,18 @@ int run_supervise(struct run *run)
         if (n > 0)
             for (int i = 0; i < nstreams; i++)
                 if (entries[FIRST + i].revents)
-                    run_pump_move(&run->members[i / 2].pumps[i % 2], tag_of(run, i / 2), false);
+                    run_pump_move(&run->members[i / 2].pumps[i % 2], run_tag_of(run, i / 2), false);
         if (n > 0) hear(run, entries);
         reap(run);
         do_what_is_due(run);
     }
     for (int i = 0; i < run->nmembers; i++) drain(run, i, true);
-    if (run->abandoned)
+    if (run->abandoned) {
         run_sweep();
-    else if (run->failing)
+    } else if (run->failing) {
+        run_signal_orphans(run, SIGKILL);
         reap_orphans(run);
+    }
     free(entries);
     return run->exit_code;
 }

@@ -107,6 +107,28 @@ for signal in TERM:143 USR1:138; do
     lines "$work/saved" 1 || expect "a shell gets ${signal%:*} itself" saved "$(cat "$work/saved" 2>&1)"
 done
 
+# What the shell runs in a process group of its own (timeout, set -m) gets the signal by which the shell ends, and has its time.
+for how in 'timeout 100 "$0" "$1"' 'set -m; "$0" "$1" & wait'; do
+    rm -f "$work/pids" "$work/saved"
+    "$RUN" -n 2 sh -c "$how; true" "$work/saves_long" "$work" >"$work/out" 2>"$work/err" &
+    run=$!
+    await lines "$work/pids" 2
+    kill -TERM $run
+    wait $run
+    expect "a group of its own ($how): code" 143 $?
+    lines "$work/saved" 2 || expect "a group of its own ($how)" 2 "$(cat "$work/saved" 2>&1)"
+done
+
+# A trap that exits with the signal's code, before tutti-run has heard anything.
+rm -f "$work/pids" "$work/saved" "$work/shells"
+"$RUN" -n 1 bash -c 'trap "exit 143" TERM; echo $$ >>"$1/shells"; "$0" "$1" & wait' "$work/saves_long" "$work" >"$work/out" 2>"$work/err" &
+run=$!
+await lines "$work/pids" 1
+kill -TERM "-$(cat "$work/shells")"
+wait $run
+expect "a trap before tutti-run: code" 143 $?
+lines "$work/saved" 1 || expect "a trap before tutti-run" saved "$(cat "$work/saved" 2>&1)"
+
 # A rank that fails by itself behind a signal is told at once, though it has left something behind.
 rm -f "$work/pids"
 "$RUN" -n 2 --grace 1 bash -c 'trap : USR1; (trap "" USR1; exec sleep 100) & echo $$ >>"$0/pids"; wait; [ $RANK = 1 ] || kill -SEGV $$; sleep 100' "$work" >"$work/out" 2>"$work/err" &

@@ -22,6 +22,11 @@ static inline bool tr_pipe_has_room(int fd, int ms)
 /* Whether a reader may stand still there: a pipe, a socket, or a terminal, which Ctrl-S stops. */
 bool tr_pipe_is(int fd);
 
+/* A descriptor of the terminal that `fd` (at most 2) is, with which no write waits; poll says that
+ * there is room where a line has none. -1: it is none, or cannot be had. For handlers of signals,
+ * too. */
+int tr_terminal_open(int fd);
+
 /* Prints a line of a run on its standard output or error, unless that is a pipe that has no room
  * for it. For any thread. */
 void tr_say(FILE *file, const char *format, ...) __attribute__((format(printf, 2, 3)));

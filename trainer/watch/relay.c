@@ -3,8 +3,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -14,10 +16,25 @@ static bool write_all(int fd, const char *bytes, ssize_t n)
 {
     while (n > 0) {
         const ssize_t written = write(fd, bytes, (size_t)n);
-        if (written < 0 && errno != EINTR) return false;
+        struct pollfd terminal = {.fd = fd, .events = POLLOUT};
+        if (written < 0 && errno == EAGAIN) /* its other users do not wait */
+            poll(&terminal, 1, -1);
+        else if (written < 0 && errno != EINTR)
+            return false;
         if (written > 0) bytes += written, n -= written;
     }
     return true;
+}
+
+/* Waits for bytes in the pipe. False: there are none, and nothing more comes. The end of the pipe
+ * is no sign of that: others may have it open, as /dev/stdout. */
+static bool await_bytes(const struct tr_relay *relay)
+{
+    struct pollfd both[] = {{.fd = relay->from, .events = POLLIN},
+                            {.fd = relay->end, .events = POLLIN}};
+    while (poll(both, 2, -1) < 0 && errno == EINTR) {
+    }
+    return both[0].revents & POLLIN;
 }
 
 /* Who prints learns of an error by the pipe, which has no reader then. */
@@ -25,12 +42,12 @@ static void *carry(void *arg)
 {
     struct tr_relay *relay = arg;
     char bytes[4096];
-    ssize_t n;
-    while ((n = read(relay->from, bytes, sizeof bytes)) > 0 || (n < 0 && errno == EINTR))
-        if (n > 0 && !write_all(relay->terminal, bytes, n)) {
-            relay->error = errno;
-            break;
-        }
+    while (await_bytes(relay)) {
+        const ssize_t n = read(relay->from, bytes, sizeof bytes);
+        if (n > 0 && write_all(relay->terminal, bytes, n)) continue;
+        if (n > 0) relay->error = errno;
+        if (n >= 0 || errno != EINTR) break;
+    }
     close(relay->from);
     return NULL;
 }
@@ -39,6 +56,7 @@ static bool start(struct tr_relay *relay)
 {
     sigset_t all, before;
     sigfillset(&all); /* the main thread keeps signals in mind */
+    sigdelset(&all, SIGTTOU);
     pthread_sigmask(SIG_BLOCK, &all, &before);
     const int error = pthread_create(&relay->thread, NULL, carry, relay);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -52,14 +70,16 @@ void tr_relay_begin(struct tr_relay *relay)
     if (!isatty(STDOUT_FILENO) || pipe2(ends, O_CLOEXEC) < 0) return;
     relay->from = ends[0];
     relay->terminal = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    relay->end = eventfd(0, EFD_CLOEXEC);
     fflush(stdout);
-    relay->runs = relay->terminal >= 0 && start(relay);
+    relay->runs = relay->terminal >= 0 && relay->end >= 0 && start(relay);
     if (relay->runs) {
         dup2(ends[1], STDOUT_FILENO);
         setvbuf(stdout, NULL, _IOLBF, 0); /* as for a terminal */
     } else {
         close(ends[0]);
         if (relay->terminal >= 0) close(relay->terminal);
+        if (relay->end >= 0) close(relay->end);
     }
     close(ends[1]);
 }
@@ -81,11 +101,13 @@ void tr_relay_end(struct tr_relay *relay, bool waits)
     if (!relay->runs) return;
     relay->runs = false;
     fflush(stdout);
-    dup2(relay->terminal, STDOUT_FILENO); /* the pipe ends, and the thread behind what is in it */
+    dup2(relay->terminal, STDOUT_FILENO);
+    eventfd_write(relay->end, 1);
     bool ended = join(relay, waits ? LOOK_MS : MOST_MS);
     while (!ended && waits && tr_stop_heard() < 0) ended = join(relay, LOOK_MS);
     if (ended) {
         close(relay->terminal);
+        close(relay->end);
         return;
     }
     const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);

@@ -11,6 +11,7 @@
 struct tr_relay {
     bool runs;
     int from, terminal;
+    int end; /* eventfd: nothing more comes */
     pthread_t thread;
     int error; /* of the thread's write; 0: none. Valid after tr_relay_end */
 };

@@ -22,8 +22,12 @@ static struct timespec since;             /* of the first one */
 
 static void say(const char *text)
 {
-    if (!tr_pipe_has_room(STDERR_FILENO, 0)) return;          /* its reader stands still */
-    if (write(STDERR_FILENO, text, strlen(text)) < 0) return; /* nobody reads it */
+    const int terminal = tr_terminal_open(STDERR_FILENO),
+              fd = terminal < 0 ? STDERR_FILENO : terminal;
+    ssize_t written = 0; /* or not: nobody reads it, or its reader stands still */
+    if (terminal >= 0 || tr_pipe_has_room(fd, 0)) written = write(fd, text, strlen(text));
+    (void)written;
+    if (terminal >= 0) close(terminal);
 }
 
 /* Process 1, as in a container, has no signal that ends it by default: it exits with the code that

@@ -24,7 +24,7 @@ static void say(const char *text)
 {
     const int terminal = tr_terminal_open(STDERR_FILENO),
               fd = terminal < 0 ? STDERR_FILENO : terminal;
-    ssize_t written = 0; /* or not: nobody reads it, or its reader stands still */
+    ssize_t written = 0; /* whether all of the text was, is nobody's concern */
     if (terminal >= 0 || tr_pipe_has_room(fd, 0)) written = write(fd, text, strlen(text));
     (void)written;
     if (terminal >= 0) close(terminal);

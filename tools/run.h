@@ -50,8 +50,7 @@ struct member {
     int status;     /* of that, as waitpid gives it */
     bool by_signal; /* it ended because of a signal that asks for an end */
     bool was_asked; /* what it left behind has got SIGTERM */
-    int64_t
-        due_ns; /* when that gets SIGTERM, then SIGKILL; 0: nothing was left, INT64_MAX: never */
+    int64_t due_ns; /* when that gets SIGTERM, then SIGKILL; 0: nothing is left */
     bool own_group; /* a process group of its own, numbered as the pid; else the front's */
     cpu_set_t cpus; /* empty: not bound */
     int control;    /* to a host: closing it ends the ranks there; -1: none */
@@ -92,7 +91,7 @@ struct run {
     bool abandoned; /* nobody is left to whom we matter: all is killed */
     bool timed_out;
     bool blind;        /* poll is refused: nothing can be waited for */
-    uint64_t passed;   /* signals that were passed on, 1 << signal each */
+    sigset_t passed;   /* signals that were passed on */
     int64_t passed_ns; /* the last that may end a shell; 0: none */
     int asked_signal;  /* the first ending one; 0: none */
     int64_t asked_ns;
@@ -119,7 +118,7 @@ void run_sweep(void);
 /* To all descendants but `rank` in the front's process group, which other programs may share.
  * False: there are none. */
 bool run_signal_foreground(const struct run *run, pid_t rank, int signal);
-/* Signals (0: only looks) what ranks that have ended left in process groups of its own making, but
+/* Signals (0: only looks) what ranks that have ended left in process groups of their own, but
  * not what has made a session. Whether there is any. */
 bool run_signal_orphans(const struct run *run, int signal);
 

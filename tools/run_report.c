@@ -32,7 +32,8 @@ void run_report(const struct run *run, int index, pid_t pid, int status)
     else if (member->name)
         run_say("host %s: %s ended with code %d", member->name, member->command[0],
                 run_code_of(status));
-    else if (signal && (run->passed >> signal & 1 || (run->asked_signal && run_is_ending(signal))))
+    else if (signal && (sigismember(&run->passed, signal) == 1 ||
+                        (run->asked_signal && run_is_ending(signal))))
         run_say("ended by SIG%s", sigabbrev_np(signal));
     else if (signal)
         run_say("rank %d (pid %d) was killed by signal %d (%s)%s", run_tag_of(run, index), (int)pid,

@@ -71,7 +71,7 @@ static void note_asked(struct run *run, int signal)
 {
     /* Who has sent SIGHUP is gone, and who sends another one later is somebody else. */
     const bool is_first = !run->asked_signal || (run->asked_signal == SIGHUP && signal != SIGHUP);
-    run->passed |= UINT64_C(1) << signal;
+    sigaddset(&run->passed, signal);
     if (signal != SIGTSTP && signal != SIGCONT) run->passed_ns = run_now_ns();
     if (!run_is_ending(signal) || !is_first) return;
     run->asked_signal = signal;
@@ -138,14 +138,20 @@ static void drain(struct run *run, int index, bool last)
         run_pump_move(&run->members[index].pumps[k % 2], run_tag_of(run, index), last);
 }
 
+/* The signal that the status or the code of a trap names, if that asks for an end; 0: none. */
+static int asked_by(int status)
+{
+    const int by = run_code_of(status) - 128;
+    return run_is_ending(by) || by == SIGUSR1 ? by : 0;
+}
+
 /* Whether a process that ends now has ended because of a signal that asks for an end: of the signal
  * itself, which may have reached it before us, or of a trap, which may exit with any code. */
 static bool is_by_signal(const struct run *run, int status)
 {
-    const int code = run_code_of(status), by = code > 128 ? code - 128 : 0;
-    if (run_is_ending(by) || by == SIGUSR1) return true; /* a trap's code is often the signal's */
-    if (WIFSIGNALED(status)) return run->passed >> by & 1;
-    return run->asked_signal || run->passed >> SIGUSR1 & 1 ||
+    if (asked_by(status)) return true;
+    if (WIFSIGNALED(status)) return sigismember(&run->passed, WTERMSIG(status)) == 1;
+    return run->asked_signal || sigismember(&run->passed, SIGUSR1) == 1 ||
            (run->passed_ns && run_now_ns() < run->passed_ns + (int64_t)TRAP_MS * 1000000);
 }
 
@@ -160,10 +166,9 @@ static bool has_time(const struct run *run, const struct member *member)
  * the shell has ended by. */
 static void tell_orphans(const struct run *run, const struct member *member)
 {
-    const int code = run_code_of(member->status), by = code > 128 ? code - 128 : 0;
-    const bool is_known = run_is_ending(by) || by == SIGUSR1;
+    const int by = asked_by(member->status);
     if (member->by_signal && !member->name)
-        run_signal_orphans(run, is_known ? by : run->asked_signal ? run->asked_signal : SIGTERM);
+        run_signal_orphans(run, by ? by : run->asked_signal ? run->asked_signal : SIGTERM);
 }
 
 /* A shell of this rank has ended, and what that ran has not. */

@@ -148,9 +148,8 @@ struct tt_pending_call {
     bool uses_peers; /* its kernel does */
     struct tt_pending_call *next_of_run; /* of the rank's run (struct tt_launch_run) */
     /* of staged calls */
-    struct tt_stage
-        *stage;      /* its copies, until they are done; memory of the call's own, by malloc */
-    uint32_t bounce; /* the number of its bounce */
+    struct tt_stage *stage; /* its copies, until they are done; owned, by malloc */
+    uint32_t bounce;        /* the number of its bounce */
     /* Of collectives, and last: sends and receives leave all of this uninitialised */
     struct tt_call call;
     struct tt_cached *cached; /* whose program the call uses */

@@ -46,6 +46,9 @@ wait $run
 expect interrupted 130 $?
 contains interrupted "ended by SIGINT" "$work/err"
 
+# has_saved NAME N: so many programs have had their time.
+has_saved() { lines "$work/saved" "$2" || expect "$1: programs that had their time" "$2" "$(cat "$work/saved" 2>&1)"; }
+
 # A shell dies of the signal at once, and does not wait for the program that it runs: the program has its time, and what it writes is there.
 cat >"$work/saves" <<'X'
 #!/bin/sh
@@ -62,7 +65,7 @@ for signal in INT:0 TERM:143 HUP:129 USR1:138; do # a shell goes on behind a pro
     kill "-${signal%:*}" $run
     wait $run
     expect "behind a shell, ${signal%:*}: code" "${signal#*:}" $?
-    lines "$work/saved" 2 || expect "behind a shell, ${signal%:*}: programs that had their time" 2 "$(cat "$work/saved" 2>&1)"
+    has_saved "behind a shell, ${signal%:*}" 2
     expect "behind a shell, ${signal%:*}: lines" "[0] it has saved [1] it has saved " "$(sort "$work/out" | tr '\n' ' ')"
 done
 
@@ -79,7 +82,7 @@ for second in TERM CONT USR2; do
     kill "-$second" $run
     wait $run
     expect "behind a shell, USR1 and $second: code" 138 $?
-    lines "$work/saved" 2 || expect "behind a shell, USR1 and $second: programs that had their time" 2 "$(cat "$work/saved" 2>&1)"
+    has_saved "behind a shell, USR1 and $second" 2
 done
 
 # A shell's trap that exits, with any code, takes nothing of it.
@@ -91,7 +94,7 @@ for exit in 143 0; do
     kill -TERM $run
     wait $run
     expect "a trap exits with $exit: code" $exit $?
-    lines "$work/saved" 2 || expect "a trap exits with $exit: programs that had their time" 2 "$(cat "$work/saved" 2>&1)"
+    has_saved "a trap exits with $exit" 2
 done
 
 # A signal that reaches the shell alone, or before tutti-run: the program has its time.
@@ -104,7 +107,7 @@ for signal in TERM:143 USR1:138; do
     kill "-${signal%:*}" "$(cat "$work/pids")"
     wait $run
     expect "a shell gets ${signal%:*} itself: code" "${signal#*:}" $?
-    lines "$work/saved" 1 || expect "a shell gets ${signal%:*} itself" saved "$(cat "$work/saved" 2>&1)"
+    has_saved "a shell gets ${signal%:*} itself" 1
 done
 
 # What the shell runs in a process group of its own (timeout, set -m) gets the signal by which the shell ends, and has its time.
@@ -116,7 +119,7 @@ for how in 'timeout 100 "$0" "$1"' 'set -m; "$0" "$1" & wait'; do
     kill -TERM $run
     wait $run
     expect "a group of its own ($how): code" 143 $?
-    lines "$work/saved" 2 || expect "a group of its own ($how)" 2 "$(cat "$work/saved" 2>&1)"
+    has_saved "a group of its own ($how)" 2
 done
 
 # A trap that exits with the signal's code, before tutti-run has heard anything.
@@ -127,7 +130,7 @@ await lines "$work/pids" 1
 kill -TERM "-$(cat "$work/shells")"
 wait $run
 expect "a trap before tutti-run: code" 143 $?
-lines "$work/saved" 1 || expect "a trap before tutti-run" saved "$(cat "$work/saved" 2>&1)"
+has_saved "a trap before tutti-run" 1
 
 # A rank that fails by itself behind a signal is told at once, though it has left something behind.
 rm -f "$work/pids"
@@ -174,7 +177,7 @@ await lines "$work/pids" 1
 kill -TERM "$(cat "$work/run")"
 wait $terminal
 expect "behind a shell on a terminal: code" 143 $?
-lines "$work/saved" 1 || expect "behind a shell on a terminal" saved "$(cat "$work/saved" 2>&1)"
+has_saved "behind a shell on a terminal" 1
 await gone "$(cat "$work/pids")"
 
 begin :

@@ -9,7 +9,6 @@
 #include <math.h>
 #include <pthread.h>
 #include <semaphore.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +16,7 @@
 #include <time.h>
 
 #include "../watch/pipe.h"
+#include "../watch/thread.h"
 #include "ckpt.h"
 #include "parts.h"
 
@@ -322,19 +322,13 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* Works on a thread to which no signal is delivered: the main thread keeps them in mind. Where the
- * weights must not change meanwhile, and where there is no thread, the caller works. */
+/* Works on a thread. Where the weights must not change meanwhile, and where there is no thread, the
+ * caller works. */
 static void start(struct tr_save *s, void (*what)(struct tr_save *))
 {
-    sigset_t all, before;
     s->work = what;
     atomic_store_explicit(&s->is_idle, false, memory_order_relaxed);
-    if (s->has_copy) {
-        sigfillset(&all);
-        pthread_sigmask(SIG_BLOCK, &all, &before);
-        s->has_thread = pthread_create(&s->thread, NULL, work, s) == 0;
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-    }
+    if (s->has_copy) s->has_thread = tr_thread_start(&s->thread, work, s);
     if (!s->has_thread) work(s);
 }
 

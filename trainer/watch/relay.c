@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "stop.h"
+#include "thread.h"
 
 static bool write_all(int fd, const char *bytes, ssize_t n)
 {
@@ -42,6 +43,10 @@ static void *carry(void *arg)
 {
     struct tr_relay *relay = arg;
     char bytes[4096];
+    sigset_t stops; /* a process in the background, where the terminal is set so */
+    sigemptyset(&stops);
+    sigaddset(&stops, SIGTTOU);
+    pthread_sigmask(SIG_UNBLOCK, &stops, NULL);
     while (await_bytes(relay)) {
         const ssize_t n = read(relay->from, bytes, sizeof bytes);
         if (n > 0 && write_all(relay->terminal, bytes, n)) continue;
@@ -50,17 +55,6 @@ static void *carry(void *arg)
     }
     close(relay->from);
     return NULL;
-}
-
-static bool start(struct tr_relay *relay)
-{
-    sigset_t all, before;
-    sigfillset(&all); /* the main thread keeps signals in mind */
-    sigdelset(&all, SIGTTOU);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    const int error = pthread_create(&relay->thread, NULL, carry, relay);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error == 0;
 }
 
 void tr_relay_begin(struct tr_relay *relay)
@@ -72,7 +66,8 @@ void tr_relay_begin(struct tr_relay *relay)
     relay->terminal = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     relay->end = eventfd(0, EFD_CLOEXEC);
     fflush(stdout);
-    relay->runs = relay->terminal >= 0 && relay->end >= 0 && start(relay);
+    relay->runs =
+        relay->terminal >= 0 && relay->end >= 0 && tr_thread_start(&relay->thread, carry, relay);
     if (relay->runs) {
         dup2(ends[1], STDOUT_FILENO);
         setvbuf(stdout, NULL, _IOLBF, 0); /* as for a terminal */

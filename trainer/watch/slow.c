@@ -2,11 +2,11 @@
 #include "slow.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <time.h>
 
 #include "pipe.h"
+#include "thread.h"
 
 enum { SECONDS = 5 };
 
@@ -25,13 +25,9 @@ static void *wait_or_tell(void *arg)
 
 void tr_slow_begin(struct tr_slow *slow, const char *note)
 {
-    sigset_t all, before;
     snprintf(slow->note, sizeof slow->note, "%s", note);
     sem_init(&slow->over, 0, 0);
-    sigfillset(&all); /* the main thread keeps signals in mind */
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    slow->has_thread = pthread_create(&slow->thread, NULL, wait_or_tell, slow) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    slow->has_thread = tr_thread_start(&slow->thread, wait_or_tell, slow);
 }
 
 void tr_slow_end(struct tr_slow *slow)

@@ -52,7 +52,7 @@ enum tt_bridge_mark {
     TT_BRIDGE_MARKS
 };
 
-/* Bytes of an end: all; its words and notes; its slots. */
+/* Bytes of an end: of all of it, of its words and notes, of its slots. */
 size_t tt_bridge_bytes(const struct tt_bridge_shape *shape);
 size_t tt_bridge_word_bytes(const struct tt_bridge_shape *shape);
 size_t tt_bridge_slot_bytes(const struct tt_bridge_shape *shape);

@@ -185,7 +185,7 @@ struct end_copy {
     struct tt_device_end end;
 };
 
-/* In their order, in front of what is copied already. */
+/* Lists copies of the ends, in their order, in front of the copies that are listed already. */
 static tt_status copy_ends(struct tt_kernel_part *on, const struct tt_bound_end *bound, size_t n,
                            uint64_t number)
 {

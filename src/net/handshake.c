@@ -161,7 +161,10 @@ enum tt_attempt tt_handshake_meet(int fd, struct tt_greeting *greeting,
                                         patience < deadline_ns ? patience : deadline_ns);
     const char *complaint = error ? NULL : tt_preamble_complaint(&greeting->preamble);
     const bool is_right = !sequence || greeting->sequence == *sequence;
-    if (!error && !complaint && is_right) return TT_ATTEMPT_OK;
+    if (!error && !complaint && is_right) {
+        tt_socket_tune(fd); /* the listener has accepted the connection */
+        return TT_ATTEMPT_OK;
+    }
     tt_private_fd_close(fd);
     if (error) {
         snprintf(why, TT_WIRE_TEXT, "%s does not greet: %s", where, describe(error, words));

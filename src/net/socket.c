@@ -352,6 +352,7 @@ int tt_socket_connect(int *fd, const struct tt_address *address, int64_t deadlin
         return error;
     }
     tt_socket_tune(opened);
+    setsockopt(opened, IPPROTO_TCP, TCP_KEEPIDLE, &(int){1}, sizeof(int));
     *fd = opened;
     return 0;
 }

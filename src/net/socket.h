@@ -57,7 +57,11 @@ TT_NODISCARD tt_status tt_socket_listen_first(int *fd, struct tt_address *addres
 TT_NODISCARD tt_status tt_socket_reserve(int *fd, struct tt_address *address);
 
 /* The following return 0 or an errno value: ETIMEDOUT at the deadline, EPIPE when the other end has
- * closed. */
+ * closed.
+ *
+ * A kernel that closes a listener may forget a connection that comes at that moment, and not tell
+ * its other end (Linux 6.18 does). So this connection is probed after 1 s of silence, until
+ * tt_socket_tune: a receive then fails with ECONNRESET. */
 int tt_socket_connect(int *fd, const struct tt_address *address, int64_t deadline_ns);
 /* Waits until something can be received, or the other end has closed. */
 int tt_socket_await(int fd, int64_t deadline_ns);

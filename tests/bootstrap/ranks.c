@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,16 +124,22 @@ void expect_ranks(const struct rank_run *runs, int n, tt_status status, const ch
     }
 }
 
+/* Of those that the kernel gives to nobody: another test's connection must not get it. */
 int free_port(void)
 {
-    struct tt_address address;
-    int listener;
+    enum { FIRST = 10000, PORTS = 20000, ATTEMPTS = 100 };
     const struct sockaddr_in loopback = {.sin_family = AF_INET,
                                          .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    tt_address_set(&address, (const struct sockaddr *)&loopback);
-    if (tt_socket_listen(&listener, &address, false) != TT_OK) return 0;
-    close(listener);
-    return tt_address_port(&address);
+    for (int i = 0; i < ATTEMPTS; i++) {
+        struct tt_address address;
+        int listener;
+        tt_address_set(&address, (const struct sockaddr *)&loopback);
+        tt_address_set_port(&address, FIRST + (int)randombytes_uniform(PORTS));
+        if (tt_socket_listen(&listener, &address, false) != TT_OK) continue;
+        close(listener);
+        return tt_address_port(&address);
+    }
+    return 0;
 }
 
 int count_descriptors(void)

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <net/if.h>
+#include <netinet/tcp.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "net/handshake.h"
 #include "shim.h"
 
 enum { FIRST_PORT = 40000, PORTS = 64, NO_NAMESPACE = 77 };
@@ -57,6 +59,22 @@ static int connect_out(void)
         _exit(1);                                                                                  \
     } while (0)
 
+/* Runs `body` in a process that has a network of its own. */
+static void in_a_network(void (*body)(void))
+{
+    int status = 0;
+    const pid_t pid = fork();
+    if (pid == 0) {
+        if (!make_network()) _exit(NO_NAMESPACE);
+        body();
+        _exit(0);
+    }
+    REQUIRE(pid > 0 && waitpid(pid, &status, 0) == pid);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == NO_NAMESPACE)
+        SKIP("needs root, or user namespaces, for a network of its own");
+    CHECK_EQ(status, 0);
+}
+
 /* 127.0.0.1 has connections from all ports but one, 127.0.0.2 from none. */
 static void reserve_the_last_port(void)
 {
@@ -79,15 +97,33 @@ static void reserve_the_last_port(void)
 
 TEST(socket, a_reserved_port_is_that_of_no_connection)
 {
-    int status = 0;
-    const pid_t pid = fork();
-    if (pid == 0) {
-        if (!make_network()) _exit(NO_NAMESPACE);
-        reserve_the_last_port();
-        _exit(0);
-    }
-    REQUIRE(pid > 0 && waitpid(pid, &status, 0) == pid);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == NO_NAMESPACE)
-        SKIP("needs root, or user namespaces, for a network of its own");
-    CHECK_EQ(status, 0);
+    in_a_network(reserve_the_last_port);
+}
+
+/* A connection whose other end is forgotten without a packet, as by a listener that is being
+ * closed. */
+static void wait_for_a_forgotten_greeting(void)
+{
+    int listener, fd;
+    struct tt_address address = loopback(0, 20000), peer;
+    struct tt_greeting greeting;
+    const uint64_t sequence = 0;
+    const int64_t deadline_ns = tt_deadline_ns(25000);
+    char why[TT_WIRE_TEXT];
+    EXPECT(tt_socket_listen(&listener, &address, false) == TT_OK);
+    EXPECT(tt_handshake_connect(&fd, &address, deadline_ns, why) == TT_ATTEMPT_OK);
+    EXPECT(tt_socket_await(listener, deadline_ns) == 0);
+    const int accepted = tt_socket_accept(listener, &peer);
+    EXPECT(accepted >= 0);
+    EXPECT(setsockopt(accepted, IPPROTO_TCP, TCP_REPAIR, &(int){1}, sizeof(int)) == 0);
+    close(accepted);
+    /* EARLY: the rank connects again. LATE: the deadline has come. */
+    EXPECT(tt_handshake_meet(fd, &greeting, &address, &sequence, deadline_ns, why) ==
+           TT_ATTEMPT_EARLY);
+    EXPECT(strstr(why, "does not greet"));
+}
+
+TEST(socket, a_connection_that_the_listener_forgot_is_noticed)
+{
+    in_a_network(wait_for_a_forgotten_greeting);
 }

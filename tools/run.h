@@ -45,15 +45,16 @@ struct pump {
 struct member {
     const char *name; /* of the host; NULL: a rank */
     char *const *command;
-    pid_t pid;      /* 0: ended, and nothing of it is waited for */
-    bool ended;     /* its process was reaped */
-    int status;     /* of that, as waitpid gives it */
-    bool by_signal; /* it ended because of a signal that asks for an end */
-    bool was_asked; /* what it left behind has got SIGTERM */
-    int64_t due_ns; /* when that gets SIGTERM, then SIGKILL; 0: nothing is left */
-    bool own_group; /* a process group of its own, numbered as the pid; else the front's */
-    cpu_set_t cpus; /* empty: not bound */
-    int control;    /* to a host: closing it ends the ranks there; -1: none */
+    pid_t pid;        /* 0: ended, and nothing of it is waited for */
+    bool ended;       /* its process was reaped */
+    int status;       /* of that, as waitpid gives it */
+    bool by_signal;   /* it ended because of a signal that asks for an end */
+    bool was_asked;   /* what it left behind has got SIGTERM */
+    int64_t judge_ns; /* then its end is judged at the latest; 0: it has not ended */
+    int64_t due_ns;   /* when that gets SIGTERM, then SIGKILL; 0: nothing is left */
+    bool own_group;   /* a process group of its own, numbered as the pid; else the front's */
+    cpu_set_t cpus;   /* empty: not bound */
+    int control;      /* to a host: closing it ends the ranks there; -1: none */
     struct pump pumps[2];
 };
 
@@ -98,7 +99,18 @@ struct run {
     int64_t term_ns, kill_ns, timeout_ns, notice_ns; /* what happens next; INT64_MAX: never */
 };
 
+enum {
+    /* Between the death of a rank and the SIGTERM of the others, which detect the death themselves
+     * and report more about it. */
+    RUN_REPORT_MS = 2000,
+    RUN_NOTICE_MS = 10000, /* between two lines that say who has yet to end */
+};
+
 int64_t run_now_ns(void);
+static inline int64_t run_after_ms(int64_t ms)
+{
+    return run_now_ns() + ms * 1000000;
+}
 /* "tutti-run: ..." on stderr; a server adds its host's name. */
 void run_say_where(const char *host);
 void run_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -115,12 +127,14 @@ void run_bind_ranks(struct run *run);
 bool run_divide(struct run *run, int *code);
 /* Kills all descendants and waits until they have ended. */
 void run_sweep(void);
-/* To all descendants but `rank` in the front's process group, which other programs may share.
- * False: there are none. */
-bool run_signal_foreground(const struct run *run, pid_t rank, int signal);
 /* Signals (0: only looks) what ranks that have ended left in process groups of their own, but
  * not what has made a session. Whether there is any. */
 bool run_signal_orphans(const struct run *run, int signal);
+/* To the rank that was started as `pid`, and to what it has started and left in its process group.
+ * False: nothing of that is there. */
+bool run_signal_rank(const struct run *run, const struct member *member, pid_t pid, int signal);
+/* Whether what the rank has left behind is there; signal: what it gets, 0: nothing. */
+bool run_signal_left(const struct run *run, const struct member *member, int signal);
 
 /* run_launch.c: environment and start of all ranks. 0, or the exit code after saying why not. */
 int run_launch(struct run *run);
@@ -178,6 +192,14 @@ int run_code_of(int status);
 int run_tag_of(const struct run *run, int index);
 /* Says how the member that was started as `pid` has ended. */
 void run_report(const struct run *run, int index, pid_t pid, int status);
+
+/* run_ends.c: takes note of the processes that have ended. Of the ranks that are over, the first
+ * failure decides the exit code; of several in one go a signal comes first: the others have
+ * probably died of it. A rank of which something has time stays until that has ended. */
+void run_reap(struct run *run);
+/* Moves what a member has written; `last`: all of it. */
+void run_drain(struct run *run, int index, bool last);
+
 /* run_supervise.c: until the last member has ended; returns the exit code. */
 int run_supervise(struct run *run);
 /* Until our output is written; a signal, the timeout or an end that was asked for cuts it short.

@@ -70,7 +70,9 @@ static bool is_descendant(pid_t pid)
     return pid == own;
 }
 
-bool run_signal_foreground(const struct run *run, pid_t rank, int signal)
+/* To all descendants but `rank` in the front's process group, which other programs may share.
+ * False: there are none. */
+static bool signal_foreground(const struct run *run, pid_t rank, int signal)
 {
     bool any = false;
     DIR *proc = opendir("/proc");
@@ -102,6 +104,19 @@ bool run_signal_orphans(const struct run *run, int signal)
     }
     closedir(proc);
     return any;
+}
+
+bool run_signal_rank(const struct run *run, const struct member *member, pid_t pid, int signal)
+{
+    if (member->own_group) return kill(-pid, signal) == 0;
+    const bool is_there = !member->ended && kill(pid, signal) == 0;
+    return signal_foreground(run, pid, signal) || is_there;
+}
+
+bool run_signal_left(const struct run *run, const struct member *member, int signal)
+{
+    const bool any = run_signal_rank(run, member, member->pid, signal);
+    return run_signal_orphans(run, signal) || any;
 }
 
 void run_sweep(void)

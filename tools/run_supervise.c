@@ -13,46 +13,21 @@
 #include <unistd.h>
 
 enum {
-    REPORT_MS = 2000,     /* survivors detect the death themselves and report more about it */
     ORPHANS_MS = 200,     /* for what has got SIGKILL to end */
     CONNECTION_MS = 2000, /* for a connection to a host to end after SIGTERM */
     AGAIN_MS = 2000,      /* between two signals that mean two things */
-    NOTICE_MS = 10000,    /* between two lines that say who has yet to end */
-    LEFT_MS = 10000,      /* for what a shell left behind, before it gets SIGTERM */
-    TRAP_MS = 5000,       /* for a trap to exit, behind a signal that asks for no end */
 };
 
-static int64_t after_ms(int64_t ms)
-{
-    return run_now_ns() + ms * 1000000;
-}
-
 /* ---- Signals -------------------------------------------------------------------------------- */
-
-/* To the rank that was started as `pid`, and to what it has started and left in its process group.
- * False: nothing of that is there. */
-static bool signal_rank(const struct run *run, const struct member *member, pid_t pid, int signal)
-{
-    if (member->own_group) return kill(-pid, signal) == 0;
-    const bool is_there = !member->ended && kill(pid, signal) == 0;
-    return run_signal_foreground(run, pid, signal) || is_there;
-}
-
-/* Whether what the rank has left behind is there; signal: what it gets, 0: nothing. */
-static bool signal_left(const struct run *run, const struct member *member, int signal)
-{
-    const bool any = signal_rank(run, member, member->pid, signal);
-    return run_signal_orphans(run, signal) || any;
-}
 
 static void send_signal(const struct run *run, struct member *member, int signal)
 {
     const unsigned char byte = (unsigned char)signal;
     if (!member->pid) return;
     if (member->control < 0 && member->ended) {
-        signal_left(run, member, signal);
+        run_signal_left(run, member, signal);
     } else if (member->control < 0) {
-        signal_rank(run, member, member->pid, signal);
+        run_signal_rank(run, member, member->pid, signal);
     } else if (signal == SIGKILL) {
         close(member->control); /* which ends the ranks there, also where SIGTERM does nothing */
         member->control = -1;
@@ -76,7 +51,7 @@ static void note_asked(struct run *run, int signal)
     if (!run_is_ending(signal) || !is_first) return;
     run->asked_signal = signal;
     run->asked_ns = run_now_ns();
-    run->notice_ns = after_ms(NOTICE_MS);
+    run->notice_ns = run_after_ms(RUN_NOTICE_MS);
 }
 
 /* Who started the job has gone, and so shall all of it. */
@@ -86,7 +61,7 @@ static void abandon(struct run *run)
     if (!run->exit_code) run->exit_code = 128 + SIGKILL;
     send_to_all(run, SIGKILL, true);
     run->term_ns = run->timeout_ns = INT64_MAX;
-    run->kill_ns = run->nalive && run->members[0].name ? after_ms(CONNECTION_MS) : INT64_MAX;
+    run->kill_ns = run->nalive && run->members[0].name ? run_after_ms(CONNECTION_MS) : INT64_MAX;
 }
 
 /* From the tutti-run that started us: one byte a signal; its end is that tutti-run's death. */
@@ -129,107 +104,13 @@ static void pass_on(struct run *run, const struct signalfd_siginfo *info)
     send_to_all(run, signal, !from_terminal);
 }
 
-/* ---- Deaths --------------------------------------------------------------------------------- */
-
-static void drain(struct run *run, int index, bool last)
-{
-    /* Twice: part of a line in the buffer leaves no room for all that a pipe holds. */
-    for (int k = 0; k < 4; k++)
-        run_pump_move(&run->members[index].pumps[k % 2], run_tag_of(run, index), last);
-}
-
-/* The signal that the status or the code of a trap names, if that asks for an end; 0: none. */
-static int asked_by(int status)
-{
-    const int by = run_code_of(status) - 128;
-    return run_is_ending(by) || by == SIGUSR1 ? by : 0;
-}
-
-/* Whether a process that ends now has ended because of a signal that asks for an end: of the signal
- * itself, which may have reached it before us, or of a trap, which may exit with any code. */
-static bool is_by_signal(const struct run *run, int status)
-{
-    if (asked_by(status)) return true;
-    if (WIFSIGNALED(status)) return sigismember(&run->passed, WTERMSIG(status)) == 1;
-    return run->asked_signal || sigismember(&run->passed, SIGUSR1) == 1 ||
-           (run->passed_ns && run_now_ns() < run->passed_ns + (int64_t)TRAP_MS * 1000000);
-}
-
-/* A signal also ends a shell, say, which runs the rank's program and does not wait for it: the
- * program has the time that the signal gives it, or the grace. */
-static bool has_time(const struct run *run, const struct member *member)
-{
-    return !run->abandoned && (run->kill_ns < INT64_MAX || member->by_signal);
-}
-
-/* What a shell ran in a process group of its own (timeout does that) has not got the signal that
- * the shell has ended by. */
-static void tell_orphans(const struct run *run, const struct member *member)
-{
-    const int by = asked_by(member->status);
-    if (member->by_signal && !member->name)
-        run_signal_orphans(run, by ? by : run->asked_signal ? run->asked_signal : SIGTERM);
-}
+/* ---- Deadlines ------------------------------------------------------------------------------ */
 
 /* A shell of this rank has ended, and what that ran has not. */
 static bool is_left_behind(const struct member *member)
 {
     return member->pid && member->ended;
 }
-
-/* Notes whose process has ended. */
-static void note_ends(struct run *run)
-{
-    int status;
-    pid_t pid;
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-        int i = 0;
-        while (i < run->nmembers && run->members[i].pid != pid) i++;
-        if (i == run->nmembers || run->members[i].ended) continue; /* an orphan of a rank */
-        run->members[i].ended = true;
-        run->members[i].status = status;
-        run->members[i].by_signal = is_by_signal(run, status);
-        tell_orphans(run, &run->members[i]);
-    }
-}
-
-/* Of the ranks that have ended, the first failure decides the exit code; of several in one go a
- * signal comes first: the others have probably died of it. A rank of which something has time stays
- * until that has ended. */
-static void reap(struct run *run)
-{
-    int worst = -1, worst_status = 0;
-    pid_t worst_pid = 0;
-    note_ends(run);
-    for (int i = 0; i < run->nmembers; i++) {
-        struct member *member = &run->members[i];
-        const pid_t pid = member->pid;
-        const int status = member->status;
-        if (!pid || !member->ended) continue;
-        const bool waits = has_time(run, member) && (status || member->by_signal);
-        if (waits && !member->name && signal_left(run, member, 0)) {
-            if (!member->due_ns)
-                member->due_ns = run->kill_ns < INT64_MAX ? INT64_MAX : after_ms(LEFT_MS);
-            if (run->notice_ns == INT64_MAX) run->notice_ns = after_ms(NOTICE_MS);
-            continue;
-        }
-        member->pid = 0;
-        run->nalive--;
-        if (status == 0) continue;
-        if (worst < 0 || (WIFSIGNALED(status) && !WIFSIGNALED(worst_status)))
-            worst = i, worst_status = status, worst_pid = pid;
-        /* What the dead left running is part of the failed job. */
-        signal_rank(run, member, pid, SIGKILL);
-    }
-    if (worst < 0 || run->failing) return;
-    drain(run, worst, false); /* the output of the dead rank comes before our line */
-    run_report(run, worst, worst_pid, worst_status);
-    run->failing = true;
-    if (!run->exit_code) run->exit_code = run_code_of(worst_status);
-    run->term_ns = after_ms(REPORT_MS);
-}
-
-/* ---- Deadlines ------------------------------------------------------------------------------ */
 
 /* "rank 1, 2", "host a, b" */
 static void name_alive(const struct run *run, char *text, size_t size)
@@ -251,12 +132,12 @@ static void end_left_behind(struct run *run, int index)
 {
     struct member *member = &run->members[index];
     const int signal = member->was_asked ? SIGKILL : SIGTERM;
-    if (!is_left_behind(member) || run_now_ns() < member->due_ns) return;
+    if (!is_left_behind(member) || !member->due_ns || run_now_ns() < member->due_ns) return;
     run_say("ending what rank %d left behind (SIG%s)", run_tag_of(run, index),
             sigabbrev_np(signal));
     send_signal(run, member, signal);
     send_signal(run, member, SIGCONT);
-    member->due_ns = member->was_asked ? INT64_MAX : after_ms(run->options.grace_ms);
+    member->due_ns = member->was_asked ? INT64_MAX : run_after_ms(run->options.grace_ms);
     member->was_asked = true;
 }
 
@@ -279,7 +160,7 @@ static void do_what_is_due(struct run *run)
         run_say("killing %s (SIGKILL)", names);
         send_to_all(run, SIGKILL, true);
         /* The first one only ends a connection in order: it may be deaf to that. */
-        run->kill_ns = run->members[0].name ? after_ms(CONNECTION_MS) : INT64_MAX;
+        run->kill_ns = run->members[0].name ? run_after_ms(CONNECTION_MS) : INT64_MAX;
         run->notice_ns = INT64_MAX;
     }
     for (int i = 0; i < run->nmembers; i++) end_left_behind(run, i);
@@ -289,15 +170,15 @@ static void do_what_is_due(struct run *run)
         send_to_all(run, SIGTERM, true);
         send_to_all(run, SIGCONT, true); /* a stopped one could not end */
         run->term_ns = INT64_MAX;
-        run->kill_ns = after_ms(run->options.grace_ms);
-        run->notice_ns = after_ms(NOTICE_MS);
+        run->kill_ns = run_after_ms(run->options.grace_ms);
+        run->notice_ns = run_after_ms(RUN_NOTICE_MS);
     }
     if (now >= run->notice_ns) {
         if (run->kill_ns < INT64_MAX)
             run_say("SIGKILL for %s in %.0f s", names, (double)(run->kill_ns - now) / 1e9);
         else
             run_say("waiting for %s to end; SIGINT once more ends them at once", names);
-        run->notice_ns = after_ms(NOTICE_MS);
+        run->notice_ns = run_after_ms(RUN_NOTICE_MS);
     }
 }
 
@@ -307,9 +188,11 @@ static int wait_ms(const struct run *run)
     bool looks = false;
     int64_t next = run->term_ns < run->kill_ns ? run->term_ns : run->kill_ns;
     for (int i = 0; i < run->nmembers; i++) {
-        if (!is_left_behind(&run->members[i])) continue;
+        const struct member *member = &run->members[i];
+        if (!is_left_behind(member)) continue;
         looks = true;
-        if (run->members[i].due_ns < next) next = run->members[i].due_ns;
+        const int64_t due_ns = member->due_ns ? member->due_ns : member->judge_ns;
+        if (due_ns < next) next = due_ns;
     }
     if (run->timeout_ns < next) next = run->timeout_ns;
     if (run->notice_ns < next) next = run->notice_ns;
@@ -356,7 +239,7 @@ static void hear_signals(struct run *run)
     struct signalfd_siginfo info;
     while (read(run->signals, &info, sizeof info) == (ssize_t)sizeof info)
         if (info.ssi_signo == SIGCHLD)
-            reap(run);
+            run_reap(run);
         else
             pass_on(run, &info);
 }
@@ -375,7 +258,7 @@ static void hear(struct run *run, const struct pollfd *entries)
 /* Processes that were killed with their rank; not those that made themselves independent. */
 static void reap_orphans(const struct run *run)
 {
-    const int64_t until_ns = after_ms(ORPHANS_MS);
+    const int64_t until_ns = run_after_ms(ORPHANS_MS);
     while (waitpid(-1, NULL, WNOHANG) >= 0 && run_now_ns() < until_ns) {
         struct pollfd entry = {.fd = run->signals, .events = POLLIN};
         struct signalfd_siginfo info;
@@ -388,7 +271,7 @@ static void reap_orphans(const struct run *run)
 /* Without poll: looks again and again, for a while. */
 static void flush_blindly(void)
 {
-    const int64_t until_ns = after_ms(REPORT_MS);
+    const int64_t until_ns = run_after_ms(RUN_REPORT_MS);
     while (run_output_waits() && run_now_ns() < until_ns)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
@@ -424,7 +307,7 @@ void run_flush(struct run *run)
 {
     /* A reader who has stalled gets little time when the job was to end. */
     const int asked_signal = run->asked_signal;
-    if (asked_signal || run->timed_out) run->timeout_ns = after_ms(REPORT_MS);
+    if (asked_signal || run->timed_out) run->timeout_ns = run_after_ms(RUN_REPORT_MS);
     if (!run->timeout_ns) run->timeout_ns = INT64_MAX; /* nothing was supervised */
     run->term_ns = run->kill_ns = run->notice_ns = INT64_MAX;
     run->asked_signal = 0;
@@ -457,8 +340,8 @@ int run_supervise(struct run *run)
         return 1;
     }
     run->term_ns = run->kill_ns = run->timeout_ns = run->notice_ns = INT64_MAX;
-    if (run->options.timeout_ms) run->timeout_ns = after_ms(run->options.timeout_ms);
-    reap(run); /* who ended while the others were being started */
+    if (run->options.timeout_ms) run->timeout_ns = run_after_ms(run->options.timeout_ms);
+    run_reap(run); /* who ended while the others were being started */
     while (run->nalive) {
         fill(run, entries);
         const int n = wait_for(run, entries, FIRST + (nfds_t)nstreams, wait_ms(run));
@@ -471,10 +354,10 @@ int run_supervise(struct run *run)
                 if (entries[FIRST + i].revents)
                     run_pump_move(&run->members[i / 2].pumps[i % 2], run_tag_of(run, i / 2), false);
         if (n > 0) hear(run, entries);
-        reap(run);
+        run_reap(run);
         do_what_is_due(run);
     }
-    for (int i = 0; i < run->nmembers; i++) drain(run, i, true);
+    for (int i = 0; i < run->nmembers; i++) run_drain(run, i, true);
     if (run->abandoned) {
         run_sweep();
     } else if (run->failing) {

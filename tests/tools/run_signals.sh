@@ -122,15 +122,20 @@ for how in 'timeout 100 "$0" "$1"' 'set -m; "$0" "$1" & wait'; do
     has_saved "a group of its own ($how)" 2
 done
 
-# A trap that exits with the signal's code, before tutti-run has heard anything.
-rm -f "$work/pids" "$work/saved" "$work/shells"
-"$RUN" -n 1 bash -c 'trap "exit 143" TERM; echo $$ >>"$1/shells"; "$0" "$1" & wait' "$work/saves_long" "$work" >"$work/out" 2>"$work/err" &
-run=$!
-await lines "$work/pids" 1
-kill -TERM "-$(cat "$work/shells")"
-wait $run
-expect "a trap before tutti-run: code" 143 $?
-has_saved "a trap before tutti-run" 1
+# A trap that exits, with the signal's code or with another one, before tutti-run has heard anything. Behind another one the signal reaches tutti-run a little later.
+for exit in 143 0 1; do
+    rm -f "$work/pids" "$work/saved" "$work/shells"
+    "$RUN" -n 1 bash -c 'trap "exit $2" TERM; echo $$ >>"$1/shells"; "$0" "$1" & wait' "$work/saves_long" "$work" $exit >"$work/out" 2>"$work/err" &
+    run=$!
+    await lines "$work/pids" 1
+    kill -TERM "-$(cat "$work/shells")"
+    [ $exit = 143 ] || { sleep 0.1; kill -TERM $run; }
+    wait $run
+    code=$?
+    [ $exit != 0 ] || [ $code != 143 ] || code=0 # of a signal that came, or of the rank
+    expect "a trap exits with $exit before tutti-run: code" $exit $code
+    has_saved "a trap exits with $exit before tutti-run" 1
+done
 
 # A rank that fails by itself behind a signal is told at once, though it has left something behind.
 rm -f "$work/pids"

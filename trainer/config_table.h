@@ -74,7 +74,7 @@ NUMBER(INT, ranks,       "ranks",        "0",     0, 65536,   RUN,      "With --
 TEXT(       svg,         "svg",          "",                  RUN,      "With --plan: file for a picture of mesh, pipeline and memory (SVG).")
 TEXT(       checkpoint,  "checkpoint",   "",                  RUN,      "Folder to write checkpoints to; empty means none.")
 NUMBER(INT, every,       "every",        "0",     0, 1e12,    RUN,      "Steps between checkpoints; 0 means one at the end.")
-NUMBER(INT, keep,        "keep",         "0",     0, 1e9,     RUN,      "Newest checkpoints of the run to keep, and with --eval-every the best one; 0 means all.")
+NUMBER(INT, keep,        "keep",         "0",     0, 1e9,     RUN,      "Newest checkpoints of the run to keep, and with --eval-every the best one of each data; 0 means all.")
 TEXT(       resume,      "resume",       "",                  RUN,      "Checkpoint to go on from: a file, or a folder whose newest is taken.")
 NUMBER(INT, eval_every,  "eval-every",   "0",     0, 1e12,    RUN,      "Steps between held-out losses, of at most 256 windows; 0 means one at the end.")
 NUMBER(INT, log_every,   "log-every",    "20",    1, 1e9,     RUN,      "Steps between progress lines.")

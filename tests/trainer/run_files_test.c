@@ -128,6 +128,16 @@ TEST(run, the_newest_checkpoints_and_the_best_are_kept)
     snprintf(expected, sizeof expected, "%ld 9 ", best);
     list_steps(&b, b.output);
     CHECK_STR(b.output, expected);
+    snprintf(options, sizeof options, /* other data have a best one of their own */
+             "--resume=%s/c --checkpoint=%s/c --sample=0 --steps=11 --keep=1 --every=1 "
+             "--data=" TUTTI_SOURCE_DIR "/LICENSE",
+             b.folder, b.folder);
+    code = train(1, options, b.output);
+    CHECK_MESSAGE(code == 0, "exit code %d:\n%s", code, b.output);
+    list_steps(&b, b.output);
+    snprintf(expected, sizeof expected, "%ld ", best);
+    CHECK_MESSAGE(!strncmp(b.output, expected, strlen(expected)), "%s", b.output);
+    CHECK_MESSAGE(count(b.output, " ") <= 3 && strstr(b.output, " 11 "), "%s", b.output);
     teardown(&b);
 }
 

@@ -122,12 +122,12 @@ TR_NODISCARD tr_status tr_ckpt_advance(struct tr_save **save);
 void tr_ckpt_give_up(struct tr_save *save);
 
 /* Removes checkpoints of this run from the folder: of those up to state->step the `keep` newest
- * stay, and of those on the same held-out data the one with the least loss there. Files of other
- * runs, of older versions, of later steps, of steps behind state->after that another start has
- * written, and those that cannot be read are not counted, and stay; so are links, and files whose
- * name is not the run's own for the step that they hold. What cannot be removed is told, and
- * nothing is where the folder is not the one that is held (NULL: any is), or has an `unsynced` one.
- * One rank calls it. */
+ * stay, and of those on the same held-out data, whichever these are, the one with the least loss
+ * there. Files of other runs, of older versions, of later steps, of steps behind state->after that
+ * another start has written, and those that cannot be read are not counted, and stay; so are
+ * links, and files whose name is not the run's own for the step that they hold. What cannot be
+ * removed is told, and nothing is where the folder is not the one that is held (NULL: any is), or
+ * has an `unsynced` one. One rank calls it. */
 void tr_ckpt_keep(const char *folder, struct tr_hold *hold, const struct tr_state *state,
                   int64_t keep);
 

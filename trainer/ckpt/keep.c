@@ -86,24 +86,26 @@ bool tr_ckpt_is_comparable(const struct tr_state *a, const struct tr_state *b)
            (a->held_out_from == b->held_out_from || !a->held_out_from || !b->held_out_from);
 }
 
-/* The one with the least held-out loss, of several the newest; -1: none has one. */
-static int find_best(const struct list *list, const struct tr_state *now)
+/* Whether entry i has the least held-out loss of those that are comparable with it, of several the
+ * newest. */
+static bool is_best(const struct list *list, int i)
 {
-    int best = -1;
-    for (int i = 0; i < list->n; ++i) {
-        const struct tr_state *state = &list->entries[i].state;
-        if (isnan(state->held_out) || !tr_ckpt_is_comparable(state, now)) continue;
-        if (best < 0 || state->held_out < list->entries[best].state.held_out) best = i;
+    const struct tr_state *state = &list->entries[i].state;
+    if (isnan(state->held_out)) return false;
+    for (int j = 0; j < list->n; ++j) {
+        const struct tr_state *other = &list->entries[j].state;
+        if (!tr_ckpt_is_comparable(state, other)) continue;
+        if (other->held_out < state->held_out || (j < i && other->held_out == state->held_out))
+            return false;
     }
-    return best;
+    return true;
 }
 
-static void remove_others(DIR *entries, const char *folder, const struct list *list, int64_t keep,
-                          int best)
+static void remove_others(DIR *entries, const char *folder, const struct list *list, int64_t keep)
 {
     for (int i = 0; i < list->n; ++i) {
         const char *name = list->entries[i].name;
-        if (i < keep || i == best) continue;
+        if (i < keep || is_best(list, i)) continue;
         if (unlinkat(dirfd(entries), name, 0) == 0)
             tr_say(stdout, "removed %s/%s\n", folder, name);
         else
@@ -123,7 +125,7 @@ void tr_ckpt_keep(const char *folder, struct tr_hold *hold, const struct tr_stat
     if (status == TR_OK) status = find_own(entries, folder, now, &list);
     if (status == TR_OK) {
         if (list.n) qsort(list.entries, (size_t)list.n, sizeof *list.entries, newest_first);
-        remove_others(entries, folder, &list, keep, find_best(&list, now));
+        remove_others(entries, folder, &list, keep);
     } else {
         tr_say(stderr, "tutti-train: --keep removes nothing: %s\n", tr_error());
     }

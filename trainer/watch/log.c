@@ -156,21 +156,30 @@ void tr_log_close(struct tr_log *log)
     log->json.file = NULL;
 }
 
+/* The standard error may be the same terminal, which has no room for this either. */
+static bool tell_lost(const struct tr_log *log, const struct tr_outlet *outlet, bool is_over)
+{
+    const bool is_file = outlet == &log->json;
+    return tr_say(stderr,
+                  is_over ? "tutti-train: %s%s: lines from step %lld on are lost: nobody read what "
+                            "was there\n"
+                          : "tutti-train: %s%s: nobody reads what is there; lines from step %lld "
+                            "on are lost until somebody does\n",
+                  is_file ? "--log=" : "standard output", is_file ? log->path : "",
+                  (long long)outlet->first_lost);
+}
+
 /* Whether a line can be written. A pipe whose reader stands still has no room for it: then the line
  * is lost, as the training must not stand still, too. */
 static bool has_room(struct tr_log *log, struct tr_outlet *outlet, int64_t step)
 {
     enum { WAIT_MS = 1000 }; /* before the first line that is lost */
     if (!outlet->file || !outlet->is_pipe) return outlet->file != NULL;
-    if (tr_pipe_has_room(fileno(outlet->file), outlet->has_lost ? 0 : WAIT_MS)) return true;
-    if (!outlet->has_lost)
-        tr_say(stderr,
-               "tutti-train: %s%s: nobody reads what is there; lines from step %lld on are "
-               "lost until somebody does\n",
-               outlet == &log->json ? "--log=" : "standard output",
-               outlet == &log->json ? log->path : "", (long long)step);
-    outlet->has_lost = true;
-    return false;
+    const bool is_room = tr_pipe_has_room(fileno(outlet->file), outlet->has_lost ? 0 : WAIT_MS);
+    if (!is_room && !outlet->has_lost) outlet->first_lost = step;
+    outlet->has_lost |= !is_room;
+    if (outlet->has_lost && !outlet->is_told) outlet->is_told = tell_lost(log, outlet, is_room);
+    return is_room;
 }
 
 bool tr_log_may_print(struct tr_log *log, int64_t step)

@@ -15,6 +15,8 @@ struct tr_outlet {
     FILE *file;    /* NULL: none */
     bool is_pipe;  /* it is one */
     bool has_lost; /* lines, for which the pipe had no room */
+    bool is_told;  /* that, on the standard error */
+    int64_t first_lost;
 };
 
 /* Owned by the trainer. */

@@ -20,19 +20,21 @@ int tr_terminal_open(int fd)
     return open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 }
 
-void tr_say(FILE *file, const char *format, ...)
+bool tr_say(FILE *file, const char *format, ...)
 {
     const int fd = fileno(file), terminal = tr_terminal_open(fd);
+    bool is_said = true;
     va_list args;
-    if (terminal < 0 && tr_pipe_is(fd) && !tr_pipe_has_room(fd, 0)) return;
+    if (terminal < 0 && tr_pipe_is(fd) && !tr_pipe_has_room(fd, 0)) return false;
     va_start(args, format);
     if (terminal >= 0) {
         fflush(file);
-        vdprintf(terminal, format, args);
+        is_said = vdprintf(terminal, format, args) >= 0;
         close(terminal);
     } else {
         vfprintf(file, format, args);
         fflush(file);
     }
     va_end(args);
+    return is_said;
 }

@@ -28,7 +28,7 @@ bool tr_pipe_is(int fd);
 int tr_terminal_open(int fd);
 
 /* Prints a line of a run on its standard output or error, unless that is a pipe that has no room
- * for it. For any thread. */
-void tr_say(FILE *file, const char *format, ...) __attribute__((format(printf, 2, 3)));
+ * for it: then returns false. For any thread. */
+bool tr_say(FILE *file, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

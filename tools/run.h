@@ -42,16 +42,19 @@ struct pump {
 
 /* What we look after: a rank, or the connection to a host, on which a tutti-run looks after ranks.
  */
+/* What has been done about what a rank left behind. */
+enum run_left { RUN_LEFT_ALONE, RUN_LEFT_ASKED /* SIGTERM */, RUN_LEFT_KILLED, RUN_LEFT_GIVEN_UP };
+
 struct member {
     const char *name; /* of the host; NULL: a rank */
     char *const *command;
-    pid_t pid;        /* 0: ended, and nothing of it is waited for */
-    bool ended;       /* its process was reaped */
-    int status;       /* of that, as waitpid gives it */
-    bool by_signal;   /* it ended because of a signal that asks for an end */
-    bool was_asked;   /* what it left behind has got SIGTERM */
+    pid_t pid;      /* 0: ended, and nothing of it is waited for */
+    bool ended;     /* its process was reaped */
+    int status;     /* of that, as waitpid gives it */
+    bool by_signal; /* it ended because of a signal that asks for an end */
+    enum run_left left;
     int64_t judge_ns; /* then its end is judged at the latest; 0: it has not ended */
-    int64_t due_ns;   /* when that gets SIGTERM, then SIGKILL; 0: nothing is left */
+    int64_t due_ns;   /* of the next step of `left`; 0: nothing is left */
     bool own_group;   /* a process group of its own, numbered as the pid; else the front's */
     cpu_set_t cpus;   /* empty: not bound */
     int control;      /* to a host: closing it ends the ranks there; -1: none */
@@ -127,9 +130,9 @@ void run_bind_ranks(struct run *run);
 bool run_divide(struct run *run, int *code);
 /* Kills all descendants and waits until they have ended. */
 void run_sweep(void);
-/* Signals (0: only looks) what ranks that have ended left in process groups of their own, but
- * not what has made a session. Whether there is any. */
-bool run_signal_orphans(const struct run *run, int signal);
+/* Signals (0: only looks) what ranks have in process groups of their own, but not what has made a
+ * session, nor what a debugger holds: of ranks that have ended, or of all. Whether there is any. */
+bool run_signal_apart(const struct run *run, int signal, bool also_of_members);
 /* To the rank that was started as `pid`, and to what it has started and left in its process group.
  * False: nothing of that is there. */
 bool run_signal_rank(const struct run *run, const struct member *member, pid_t pid, int signal);

@@ -46,11 +46,11 @@ static void tell_orphans(const struct run *run, const struct member *member)
 {
     const int by = asked_by(member->status);
     if (member->by_signal && !member->name)
-        run_signal_orphans(run, by ? by : run->asked_signal ? run->asked_signal : SIGTERM);
+        run_signal_apart(run, by ? by : run->asked_signal ? run->asked_signal : SIGTERM, false);
 }
 
 /* Whether the end of this rank is judged later: something of the rank is left, and the signal that
- * has ended its process may not have reached us yet. *orphans: -1, or what run_signal_orphans has
+ * has ended its process may not have reached us yet. *orphans: -1, or what run_signal_apart has
  * said. */
 static bool is_early(const struct run *run, struct member *member, int *orphans)
 {
@@ -62,7 +62,7 @@ static bool is_early(const struct run *run, struct member *member, int *orphans)
     if (!member->judge_ns) member->judge_ns = run_after_ms(HEAR_MS);
     if (run_now_ns() >= member->judge_ns) return false;
     if (run_signal_rank(run, member, member->pid, 0)) return true;
-    if (*orphans < 0) *orphans = run_signal_orphans(run, 0);
+    if (*orphans < 0) *orphans = run_signal_apart(run, 0, false);
     return *orphans;
 }
 
@@ -91,7 +91,8 @@ void run_reap(struct run *run)
         const int status = member->status;
         if (!pid || !member->ended || is_early(run, member, &orphans)) continue;
         const bool waits = has_time(run, member) && (status || member->by_signal);
-        if (waits && !member->name && run_signal_left(run, member, 0)) {
+        if (waits && !member->name && member->left != RUN_LEFT_GIVEN_UP &&
+            run_signal_left(run, member, 0)) {
             if (!member->due_ns)
                 member->due_ns = run->kill_ns < INT64_MAX ? INT64_MAX : run_after_ms(LEFT_MS);
             if (run->notice_ns == INT64_MAX) run->notice_ns = run_after_ms(RUN_NOTICE_MS);

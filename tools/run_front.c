@@ -31,7 +31,8 @@ enum {
 
 /* ---- The end of all descendants -------------------------------------------------------------- */
 
-static pid_t parent_of(pid_t pid)
+/* state: as in ps, where the process is there. */
+static pid_t read_stat(pid_t pid, char *state)
 {
     char path[64], text[512];
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
@@ -42,7 +43,19 @@ static pid_t parent_of(pid_t pid)
     text[n] = '\0';
     const char *name_end = strrchr(text, ')'); /* a name may hold blanks and brackets */
     int parent;
-    return name_end && sscanf(name_end + 1, " %*c %d", &parent) == 1 ? parent : -1;
+    return name_end && sscanf(name_end + 1, " %c %d", state, &parent) == 2 ? parent : -1;
+}
+
+static pid_t parent_of(pid_t pid)
+{
+    char state;
+    return read_stat(pid, &state);
+}
+
+static bool is_debugged(pid_t pid)
+{
+    char state = 0;
+    return read_stat(pid, &state) > 0 && state == 't';
 }
 
 /* The next process of /proc; 0: there is none. */
@@ -63,11 +76,13 @@ static void kill_children(void)
     closedir(proc);
 }
 
-static bool is_descendant(pid_t pid)
+/* The child of ours that the process is or descends from; 0: there is none. */
+static pid_t child_above(pid_t pid)
 {
     const pid_t own = getpid();
-    while (pid > 1 && pid != own) pid = parent_of(pid);
-    return pid == own;
+    pid_t parent;
+    while (pid > 1 && (parent = parent_of(pid)) != own) pid = parent;
+    return pid > 1 ? pid : 0;
 }
 
 /* To all descendants but `rank` in the front's process group, which other programs may share.
@@ -78,29 +93,33 @@ static bool signal_foreground(const struct run *run, pid_t rank, int signal)
     DIR *proc = opendir("/proc");
     if (!proc) return false;
     for (pid_t pid; (pid = next_process(proc));)
-        if (pid != rank && getpgid(pid) == run->group && is_descendant(pid))
+        if (pid != rank && getpgid(pid) == run->group && child_above(pid))
             any = kill(pid, signal) == 0 || any;
     closedir(proc);
     return any;
 }
 
-static bool is_of_a_member(const struct run *run, pid_t pid, pid_t group)
+static bool is_member(const struct run *run, pid_t pid)
 {
-    for (int i = 0; i < run->nmembers; i++)
-        if (run->members[i].pid == pid || run->members[i].pid == group) return true;
-    return group == run->group || group == getpgrp();
+    int i = 0;
+    while (i < run->nmembers && run->members[i].pid != pid) i++;
+    return i < run->nmembers;
 }
 
-bool run_signal_orphans(const struct run *run, int signal)
+bool run_signal_apart(const struct run *run, int signal, bool also_of_members)
 {
     bool any = false;
-    const pid_t own = getpid(), session = getsid(0);
+    const pid_t session = getsid(0);
     DIR *proc = opendir("/proc");
     if (!proc) return false;
     for (pid_t pid; (pid = next_process(proc));) {
-        if (parent_of(pid) != own || getsid(pid) != session) continue;
         const pid_t group = getpgid(pid);
-        if (group > 1 && !is_of_a_member(run, pid, group)) any = kill(-group, signal) == 0 || any;
+        if (group <= 1 || getsid(pid) != session || is_member(run, pid) || is_member(run, group) ||
+            group == run->group || group == getpgrp())
+            continue;
+        const pid_t child = child_above(pid);
+        if (child && (also_of_members || !is_member(run, child)) && !is_debugged(pid))
+            any = kill(pid, signal) == 0 || any;
     }
     closedir(proc);
     return any;
@@ -116,7 +135,7 @@ bool run_signal_rank(const struct run *run, const struct member *member, pid_t p
 bool run_signal_left(const struct run *run, const struct member *member, int signal)
 {
     const bool any = run_signal_rank(run, member, member->pid, signal);
-    return run_signal_orphans(run, signal) || any;
+    return run_signal_apart(run, signal, false) || any;
 }
 
 void run_sweep(void)

@@ -14,20 +14,28 @@
 
 enum {
     ORPHANS_MS = 200,     /* for what has got SIGKILL to end */
+    KILLED_MS = 2000,     /* for what has got SIGKILL and was left behind */
     CONNECTION_MS = 2000, /* for a connection to a host to end after SIGTERM */
     AGAIN_MS = 2000,      /* between two signals that mean two things */
 };
 
 /* ---- Signals -------------------------------------------------------------------------------- */
 
+/* What does not end then is not waited for: a disk may hold it, or it has ended and its parent does
+ * not look at it. */
+static void note_killed(struct member *member)
+{
+    member->left = RUN_LEFT_KILLED;
+    member->due_ns = run_after_ms(KILLED_MS);
+}
+
 static void send_signal(const struct run *run, struct member *member, int signal)
 {
     const unsigned char byte = (unsigned char)signal;
     if (!member->pid) return;
-    if (member->control < 0 && member->ended) {
-        run_signal_left(run, member, signal);
-    } else if (member->control < 0) {
+    if (member->control < 0) {
         run_signal_rank(run, member, member->pid, signal);
+        if (member->ended && signal == SIGKILL) note_killed(member);
     } else if (signal == SIGKILL) {
         close(member->control); /* which ends the ranks there, also where SIGTERM does nothing */
         member->control = -1;
@@ -36,8 +44,11 @@ static void send_signal(const struct run *run, struct member *member, int signal
     }
 }
 
+/* What shells run in process groups of their own is signalled, too: a shell that waits for such a
+ * program, with a trap or because it was SIGINT, does not end and tells it nothing. */
 static void send_to_all(struct run *run, int signal, bool also_ours)
 {
+    if (run->nmembers && !run->members[0].name) run_signal_apart(run, signal, true);
     for (int i = 0; i < run->nmembers; i++)
         if (run->members[i].own_group || also_ours) send_signal(run, &run->members[i], signal);
 }
@@ -131,14 +142,20 @@ static void name_alive(const struct run *run, char *text, size_t size)
 static void end_left_behind(struct run *run, int index)
 {
     struct member *member = &run->members[index];
-    const int signal = member->was_asked ? SIGKILL : SIGTERM;
+    const int rank = run_tag_of(run, index);
     if (!is_left_behind(member) || !member->due_ns || run_now_ns() < member->due_ns) return;
-    run_say("ending what rank %d left behind (SIG%s)", run_tag_of(run, index),
-            sigabbrev_np(signal));
+    if (member->left == RUN_LEFT_KILLED) {
+        run_say("what rank %d left behind does not end: not waiting for it", rank);
+        member->left = RUN_LEFT_GIVEN_UP;
+        return;
+    }
+    const int signal = member->left == RUN_LEFT_ALONE ? SIGTERM : SIGKILL;
+    run_say("ending what rank %d left behind (SIG%s)", rank, sigabbrev_np(signal));
+    member->left = RUN_LEFT_ASKED;
+    member->due_ns = run_after_ms(run->options.grace_ms);
+    run_signal_apart(run, signal, false);
     send_signal(run, member, signal);
     send_signal(run, member, SIGCONT);
-    member->due_ns = member->was_asked ? INT64_MAX : run_after_ms(run->options.grace_ms);
-    member->was_asked = true;
 }
 
 static void do_what_is_due(struct run *run)
@@ -361,7 +378,7 @@ int run_supervise(struct run *run)
     if (run->abandoned) {
         run_sweep();
     } else if (run->failing) {
-        run_signal_orphans(run, SIGKILL);
+        run_signal_apart(run, SIGKILL, true);
         reap_orphans(run);
     }
     free(entries);

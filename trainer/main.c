@@ -18,7 +18,7 @@
 #include "watch/relay.h"
 #include "watch/stop.h"
 
-static struct tr_relay relay;
+static struct tr_relay relay, errors; /* of the standard output and error */
 
 /* Whether all that was printed has been written. */
 static tr_status check_output(void)
@@ -281,7 +281,10 @@ int main(int argc, char **argv)
      * before it has told the other ranks. */
     signal(SIGPIPE, SIG_IGN);
     struct tr_trainer trainer = {.hold = TR_NO_HOLD, .asked = -1};
-    if (!config.generates) tr_relay_begin(&relay);
+    if (!config.generates) {
+        tr_relay_begin(&relay, stdout);
+        tr_relay_begin(&errors, stderr);
+    }
     /* Bad options are agreed on as any other failure, so that one rank tells and none is left
      * waiting. */
     tr_status status = tr_mesh_init(&mesh, NULL);
@@ -296,6 +299,7 @@ int main(int argc, char **argv)
     tr_trainer_fini(&trainer);
     tr_mesh_fini(&mesh);
     tr_config_fini(&config);
+    tr_relay_end(&errors, false);
     if (asked >= 0) tr_stop_raise(asked);
     return code;
 }

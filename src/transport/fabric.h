@@ -86,6 +86,12 @@ struct tt_fabric {
     _Atomic uint64_t nmessages, nbytes_copied, nbytes_direct; /* counters; one writer at a time */
 };
 
+/* Whether they are of ranks of one communicator. */
+static inline bool tt_fabric_is_same(const struct tt_fabric *a, const struct tt_fabric *b)
+{
+    return a->peers[0].secret == b->peers[0].secret;
+}
+
 /* Creation, in steps between which the caller exchanges statuses, so that all ranks fail together:
  * 1. begin: takes over infos (copied) and fd_socket; the host's first rank creates the segment
  * and passes it on, as far as that is possible at once.

@@ -132,6 +132,40 @@ TEST(long_groups, beside_a_call_on_memory_of_the_host_have_as_many_calls)
     run_on(2, (const int[]){0, 1}, calls_the_host);
 }
 
+/* ---- Of two communicators -------------------------------------------------------------------- */
+
+/* Rank 1 has destroyed the first one before it comes to the calls of the other one. */
+static void of_two_communicators(struct gpu_rank *rank)
+{
+    struct streams streams = make_streams(rank);
+    int *memory = make_ints(rank, rank->rank ? ANSWER : 1, 2);
+    tuttiComm_t first = NULL;
+    CHECK_EQ(tuttiCommSplit(rank->comm, 0, rank->rank, &first, NULL), tuttiSuccess);
+    for (int more = 1; more >= 0 && !rank->rank; more--) {
+        CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+        broadcast_often(first, 1, memory + 1, 1, streams.stream);
+        broadcast_often(rank->comm, 1, memory, MOST + more, streams.stream);
+        if (more) check_refused(rank);
+    }
+    if (rank->rank) {
+        broadcast_often(first, 1, memory + 1, 1, streams.stream);
+        CHECK_EQ(tuttiCommDestroy(first), tuttiSuccess);
+        broadcast_often(rank->comm, 1, memory, MOST, streams.stream);
+    } else {
+        check_success(rank, tuttiGroupEnd(), "group");
+    }
+    check_success(rank, tuttiStreamSynchronize(streams.stream), "stream");
+    check_ints(rank, memory, ANSWER, 2);
+    if (!rank->rank) CHECK_EQ(tuttiCommDestroy(first), tuttiSuccess);
+    gpu_free(memory);
+    destroy_streams(rank, &streams);
+}
+
+TEST(long_groups, of_two_communicators_have_as_many_calls)
+{
+    run_on(2, (const int[]){0, 1}, of_two_communicators);
+}
+
 /* ---- Of several ranks on a stream ------------------------------------------------------------ */
 
 /* A launch of five ranks has one call of each: so many of them have no room. */

@@ -2,6 +2,27 @@
 # Signals to tutti-run reach the ranks; when it is killed, they end too.
 . "$(dirname "$0")/run_common.sh"
 
+# What does not end when it is killed: a process that has ended, and whose parent, in a session of its own, does not look at it. That takes 13 s, beside the rest.
+cat >"$work/zombie" <<'X'
+import os, sys, time
+pipe = os.pipe()
+if os.fork() == 0:
+    if os.fork() == 0:
+        os._exit(0)
+    os.setsid()
+    os.write(pipe[1], b"x")
+    os.closerange(0, 10)
+    time.sleep(30)
+    os._exit(0)
+os.read(pipe[0], 1)
+open(sys.argv[1] + "/zombies", "a").write("x\n")
+time.sleep(100)
+X
+"$RUN" -n 1 --grace 1 python3 "$work/zombie" "$work" </dev/null >/dev/null 2>"$work/zombie_err" &
+zombie=$!
+await lines "$work/zombies" 1
+kill -TERM $zombie
+
 cat >"$work/rank" <<'X'
 #!/bin/sh
 for s in INT TERM HUP USR1 USR2; do trap "echo $s >>'$1/got'; $2" $s; done
@@ -120,6 +141,20 @@ for how in 'timeout 100 "$0" "$1"' 'set -m; "$0" "$1" & wait'; do
     wait $run
     expect "a group of its own ($how): code" 143 $?
     has_saved "a group of its own ($how)" 2
+done
+
+# So where the shell does not end by the signal: by a SIGINT while it waits, behind a trap, or where tutti-run itself ends the run.
+for how in 'INT:0:timeout 100 "$0" "$1"; true' 'TERM:0:trap : TERM; timeout 100 sh -c "timeout 100 \"$0\" \"$1\"; true"; true' 'none:124:trap : TERM; timeout 100 "$0" "$1"; true'; do
+    signal=${how%%:*}
+    code=${how#*:}
+    rm -f "$work/pids" "$work/saved"
+    env --default-signal=INT "$RUN" -n 2 $([ $signal != none ] || echo --timeout 2) bash -c "${code#*:}" "$work/saves_long" "$work" >"$work/out" 2>"$work/err" &
+    run=$!
+    await lines "$work/pids" 2
+    [ $signal = none ] || kill -$signal $run
+    wait $run
+    expect "a shell that goes on ($how): code" "${code%%:*}" $?
+    has_saved "a shell that goes on ($how)" 2
 done
 
 # A trap that exits, with the signal's code or with another one, before tutti-run has heard anything. Behind another one the signal reaches tutti-run a little later.
@@ -286,4 +321,8 @@ wait $run
 expect "supervisor killed: code" 137 $?
 contains "supervisor killed" "was killed by signal 9 (Killed)" "$work/err"
 all_gone
+
+wait $zombie
+expect "a zombie is left: code" 143 $?
+contains "a zombie is left" "does not end: not waiting for it" "$work/zombie_err"
 finish

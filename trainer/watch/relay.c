@@ -1,4 +1,4 @@
-/* Carries the standard output to a terminal. */
+/* Carries the standard output or error to a terminal. */
 #include "relay.h"
 
 #include <errno.h>
@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "pipe.h"
 #include "stop.h"
 #include "thread.h"
 
@@ -57,20 +58,29 @@ static void *carry(void *arg)
     return NULL;
 }
 
-void tr_relay_begin(struct tr_relay *relay)
+/* Another user's terminal cannot be opened anew, which tr_say needs. */
+static bool needs_relay(int fd)
 {
+    const int terminal = fd == STDERR_FILENO ? tr_terminal_open(fd) : -1;
+    if (terminal >= 0) close(terminal);
+    return terminal < 0 && isatty(fd);
+}
+
+void tr_relay_begin(struct tr_relay *relay, FILE *file)
+{
+    const int fd = fileno(file);
     int ends[2];
-    *relay = (struct tr_relay){0};
-    if (!isatty(STDOUT_FILENO) || pipe2(ends, O_CLOEXEC) < 0) return;
+    *relay = (struct tr_relay){.file = file};
+    if (!needs_relay(fd) || pipe2(ends, O_CLOEXEC) < 0) return;
     relay->from = ends[0];
-    relay->terminal = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    relay->terminal = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     relay->end = eventfd(0, EFD_CLOEXEC);
-    fflush(stdout);
+    fflush(file);
     relay->runs =
         relay->terminal >= 0 && relay->end >= 0 && tr_thread_start(&relay->thread, carry, relay);
     if (relay->runs) {
-        dup2(ends[1], STDOUT_FILENO);
-        setvbuf(stdout, NULL, _IOLBF, 0); /* as for a terminal */
+        dup2(ends[1], fd);
+        if (file == stdout) setvbuf(stdout, NULL, _IOLBF, 0); /* as for a terminal */
     } else {
         close(ends[0]);
         if (relay->terminal >= 0) close(relay->terminal);
@@ -95,8 +105,8 @@ void tr_relay_end(struct tr_relay *relay, bool waits)
     enum { LOOK_MS = 100, MOST_MS = 1000 };
     if (!relay->runs) return;
     relay->runs = false;
-    fflush(stdout);
-    dup2(relay->terminal, STDOUT_FILENO);
+    fflush(relay->file);
+    dup2(relay->terminal, fileno(relay->file));
     eventfd_write(relay->end, 1);
     bool ended = join(relay, waits ? LOOK_MS : MOST_MS);
     while (!ended && waits && tr_stop_heard() < 0) ended = join(relay, LOOK_MS);
@@ -106,6 +116,6 @@ void tr_relay_end(struct tr_relay *relay, bool waits)
         return;
     }
     const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    if (nowhere >= 0) dup2(nowhere, STDOUT_FILENO);
+    if (nowhere >= 0) dup2(nowhere, fileno(relay->file));
     if (nowhere >= 0) close(nowhere);
 }

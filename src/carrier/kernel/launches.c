@@ -22,12 +22,16 @@ bool tt_launches_fit(uint64_t ncalls, int nranks)
     return ncalls <= MOST_OF_GROUP * (uint64_t)tt_calls_in_launch(nranks);
 }
 
-/* Whether calls of the group begin behind all its launches, so that these may wait for them: those
- * of other carriers, and those whose messages relays move, which is when they have begun. */
+/* Whether launches of the group may wait for what comes behind all of them: for calls of other
+ * carriers; for messages that relays move, which is when their calls have begun; or for the end of
+ * another communicator's calls, which is looked after when the group has begun, and for which a
+ * rank that leaves that communicator waits before it comes to the other calls. */
 static bool has_later(const struct tt_calls *calls)
 {
     const struct tt_pending_call *call = calls->first;
-    while (call && !call->comm->fabric->mixed.is_mixed) call = call->next;
+    while (call && !call->comm->fabric->mixed.is_mixed &&
+           tt_fabric_is_same(call->comm->fabric, calls->first->comm->fabric))
+        call = call->next;
     return call || calls->has_others;
 }
 
@@ -53,9 +57,10 @@ tt_status tt_launches_check(const struct tt_calls *calls)
         return tt_fail(
             TT_ERR_USAGE,
             "communicator %s: a group has %llu calls of rank %d on GPU %d (all sends and "
-            "receives are one); at most %d, because the group has calls in which the "
-            "host takes part (on its memory or through it, or of a communicator in which "
-            "some ranks have no GPU), and these begin when all kernels are launched: "
+            "receives are one); at most %d, because the group has calls of another communicator, "
+            "or "
+            "calls in which the host takes part (on its memory or through it, or of a communicator "
+            "in which some ranks have no GPU), and these begin when all kernels are launched: "
             "make several groups of them",
             comm->name, (unsigned long long)ncalls, comm->rank, comm->gpu,
             MOST_OF_GROUP * TT_DEVICE_MOST_CALLS);

@@ -214,15 +214,15 @@ static void list_missing(const struct tt_comm_core *comm, uint64_t replay, char 
         tt_fabric_name_rank(comm->fabric, r, name, sizeof name);
         used += (size_t)snprintf(text + used, size - used, "; %s has not replayed it", name);
     }
-    if (missing > 4)
-        used += (size_t)snprintf(text + used, size - used, "; %d more have not", missing - 4);
+    if (missing > 4) snprintf(text + used, size - used, "; %d more have not", missing - 4);
+    if (missing) return; /* of the unheard ones nothing bad is known */
     if (nunheard == 1) {
         tt_fabric_name_rank(comm->fabric, unheard, name, sizeof name);
-        snprintf(text + used, size - used, "; nothing has been heard of %s", name);
+        snprintf(text, size, "; it is not known here whether %s has begun it", name);
     } else if (nunheard)
-        snprintf(text + used, size - used, "; nothing has been heard of %d ranks of other hosts",
+        snprintf(text, size, "; it is not known here whether %d ranks of other hosts have begun it",
                  nunheard);
-    else if (!missing)
+    else
         snprintf(text, size, "; every rank has begun it");
 }
 

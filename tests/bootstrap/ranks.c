@@ -124,7 +124,7 @@ void expect_ranks(const struct rank_run *runs, int n, tt_status status, const ch
     }
 }
 
-/* Of those that the kernel gives to nobody: another test's connection must not get it. */
+/* One that the kernel gives to nobody: a connection of another test must not get the port. */
 int free_port(void)
 {
     enum { FIRST = 10000, PORTS = 20000, ATTEMPTS = 100 };

@@ -86,7 +86,7 @@ TEST(keep, files_of_later_steps_than_the_run_was_set_back_to_do_not_count)
     check_kept(files, 5, &gone_on, "00001");
 }
 
-/* Their losses cannot be compared: the best is that of step 2. From 0: an older version's file. */
+/* The best of each data stay: steps 1 and 2. From 0: an older version's file, of any data. */
 TEST(keep, losses_on_other_held_out_data_are_not_compared)
 {
     static const struct file files[] = {
@@ -95,7 +95,7 @@ TEST(keep, losses_on_other_held_out_data_are_not_compared)
         {1, "1", "0.5", "0"}, {2, "1", "2", "7"}, {3, "1", "3", "7"}, {4, "1", "4", "7"}};
     const struct tr_state now = {
         .step = 4, .run = 9, .start = 1, .data_checksum = 5, .held_out_from = 7};
-    check_kept(files, 4, &now, "0101");
+    check_kept(files, 4, &now, "1101");
     check_kept(older, 4, &now, "1001");
 }
 

@@ -40,11 +40,11 @@ struct pump {
     char *buffer;
 };
 
-/* What we look after: a rank, or the connection to a host, on which a tutti-run looks after ranks.
- */
 /* What has been done about what a rank left behind. */
 enum run_left { RUN_LEFT_ALONE, RUN_LEFT_ASKED /* SIGTERM */, RUN_LEFT_KILLED, RUN_LEFT_GIVEN_UP };
 
+/* What we look after: a rank, or the connection to a host, on which a tutti-run looks after ranks.
+ */
 struct member {
     const char *name; /* of the host; NULL: a rank */
     char *const *command;
@@ -53,7 +53,7 @@ struct member {
     int status;     /* of that, as waitpid gives it */
     bool by_signal; /* it ended because of a signal that asks for an end */
     enum run_left left;
-    int64_t judge_ns; /* then its end is judged at the latest; 0: it has not ended */
+    int64_t judge_ns; /* then its end is judged at the latest */
     int64_t due_ns;   /* of the next step of `left`; 0: nothing is left */
     bool own_group;   /* a process group of its own, numbered as the pid; else the front's */
     cpu_set_t cpus;   /* empty: not bound */

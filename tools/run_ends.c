@@ -49,18 +49,20 @@ static void tell_orphans(const struct run *run, const struct member *member)
         run_signal_apart(run, by ? by : run->asked_signal ? run->asked_signal : SIGTERM, false);
 }
 
-/* Whether the end of this rank is judged later: something of the rank is left, and the signal that
+static void judge(const struct run *run, struct member *member)
+{
+    if (member->by_signal || !is_by_signal(run, member->status)) return;
+    member->by_signal = true;
+    tell_orphans(run, member);
+}
+
+/* Whether the end of this rank is judged again: something of the rank is left, and the signal that
  * has ended its process may not have reached us yet. *orphans: -1, or what run_signal_apart has
  * said. */
-static bool is_early(const struct run *run, struct member *member, int *orphans)
+static bool is_early(const struct run *run, const struct member *member, int *orphans)
 {
-    if (!member->by_signal && is_by_signal(run, member->status)) {
-        member->by_signal = true;
-        tell_orphans(run, member);
-    }
-    if (member->by_signal || member->name || run->abandoned) return false;
-    if (!member->judge_ns) member->judge_ns = run_after_ms(HEAR_MS);
-    if (run_now_ns() >= member->judge_ns) return false;
+    if (member->by_signal || member->name || run->abandoned || run_now_ns() >= member->judge_ns)
+        return false;
     if (run_signal_rank(run, member, member->pid, 0)) return true;
     if (*orphans < 0) *orphans = run_signal_apart(run, 0, false);
     return *orphans;
@@ -77,6 +79,7 @@ static void note_ends(struct run *run)
         if (i == run->nmembers || run->members[i].ended) continue; /* an orphan of a rank */
         run->members[i].ended = true;
         run->members[i].status = status;
+        run->members[i].judge_ns = run_after_ms(HEAR_MS);
     }
 }
 
@@ -89,7 +92,9 @@ void run_reap(struct run *run)
         struct member *member = &run->members[i];
         const pid_t pid = member->pid;
         const int status = member->status;
-        if (!pid || !member->ended || is_early(run, member, &orphans)) continue;
+        if (!pid || !member->ended) continue;
+        judge(run, member);
+        if (is_early(run, member, &orphans)) continue;
         const bool waits = has_time(run, member) && (status || member->by_signal);
         if (waits && !member->name && member->left != RUN_LEFT_GIVEN_UP &&
             run_signal_left(run, member, 0)) {

@@ -1,6 +1,10 @@
 /* Groups with calls that begin behind all launches: with as many other calls as launches have room
  * for, and with one more. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "on_streams.h"
 #include "shim.h"
@@ -164,6 +168,76 @@ static void of_two_communicators(struct gpu_rank *rank)
 TEST(long_groups, of_two_communicators_have_as_many_calls)
 {
     run_on(2, (const int[]){0, 1}, of_two_communicators);
+}
+
+/* Rank 1 makes no call. A thread of rank 0 makes groups of both communicators until there is no
+ * room; who aborts them one after the other needs not know that. */
+struct endless {
+    const struct gpu_rank *rank;
+    tuttiComm_t other;
+    struct streams streams, others;
+    int *memory;
+    _Atomic int ngroups;
+    tuttiResult_t result;
+    char text[512];
+};
+
+static void *issue_endlessly(void *argument)
+{
+    struct endless *endless = argument;
+    while (!endless->result && endless->ngroups < 2 * MOST) {
+        int *memory = endless->memory;
+        CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+        (void)tuttiBroadcast(memory, memory, 1, tuttiInt32, 1, endless->rank->comm,
+                             endless->streams.stream);
+        (void)tuttiBroadcast(memory + 1, memory + 1, 1, tuttiInt32, 1, endless->other,
+                             endless->others.stream);
+        endless->result = tuttiGroupEnd();
+        snprintf(endless->text, sizeof endless->text, "%s", tuttiGetLastError(NULL));
+        endless->ngroups++;
+    }
+    return NULL;
+}
+
+static void await_standstill(struct endless *endless)
+{
+    enum { LOOK_US = 300000 };
+    for (int before = -1; endless->ngroups != before || before < 500; usleep(LOOK_US))
+        before = endless->ngroups;
+}
+
+static void aborts_one_by_one(struct gpu_rank *rank)
+{
+    static _Atomic bool is_aborted;
+    struct endless endless = {.rank = rank};
+    pthread_t thread;
+    if (!rank->rank) atomic_store(&is_aborted, false);
+    CHECK_EQ(tuttiCommSplit(rank->comm, 0, rank->rank, &endless.other, NULL), tuttiSuccess);
+    endless.streams = make_streams(rank);
+    endless.others = make_streams(rank);
+    endless.memory = make_ints(rank, 1, 2);
+    if (!rank->rank) {
+        CHECK_EQ(pthread_create(&thread, NULL, issue_endlessly, &endless), 0);
+        await_standstill(&endless);
+    }
+    while (rank->rank && !atomic_load(&is_aborted)) usleep(1000);
+    CHECK_EQ(tuttiCommAbort(rank->comm), tuttiSuccess);
+    CHECK_EQ(tuttiCommAbort(endless.other), tuttiSuccess);
+    atomic_store(&is_aborted, true);
+    if (!rank->rank) {
+        pthread_join(thread, NULL);
+        CHECK(endless.result != tuttiSuccess);
+        CHECK_MESSAGE(strstr(endless.text, "abort"), "%s", endless.text);
+    }
+    rank->comm = NULL;
+    gpu_free(endless.memory);
+    destroy_streams(rank, &endless.streams);
+    destroy_streams(rank, &endless.others);
+}
+
+TEST(long_groups, which_wait_for_room_end_when_one_of_their_communicators_is_aborted)
+{
+    on_devices(2, (const int[]){0, 1}, NULL, aborts_one_by_one, NULL);
 }
 
 /* ---- Of several ranks on a stream ------------------------------------------------------------ */

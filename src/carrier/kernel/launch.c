@@ -359,10 +359,10 @@ static bool launch_next(struct tt_comm_core *leader)
  */
 
 /* Between two rounds of launches, when all ranks of the group have theirs. */
-static void await_all(struct tt_comm_core *runs)
+static void await_all(struct tt_comm_core *runs, const struct tt_calls *calls)
 {
     for (struct tt_comm_core *comm = runs; comm; comm = run_of(comm)->next)
-        tt_launches_await_room(comm);
+        tt_launches_await_room(comm, calls);
 }
 
 /* Streams of the user whose team is launched on the rank's own stream come before that, or after
@@ -428,7 +428,7 @@ static bool is_not_its_turn(const struct tt_comm_core *comm, const struct tt_com
 {
     if (!tt_share_has_order(comm->kernel->place.share)) return false;
     if (!*turn) *turn = comm;
-    return (*turn)->fabric->segment != comm->fabric->segment;
+    return !tt_fabric_is_same((*turn)->fabric, comm->fabric);
 }
 
 /* True: there are more launches. */
@@ -453,9 +453,9 @@ void tt_kernel_launch(struct tt_calls *calls)
     make_teams(runs);
     choose_streams(runs);
     follow_all(runs, true);
-    while (launch_some(runs)) await_all(runs);
+    while (launch_some(runs)) await_all(runs, calls);
     follow_all(runs, false);
     end_runs(runs);
     for (const struct tt_pending_call *call = calls->first; call; call = call->next)
-        if (!is_refused(call->comm)) tt_launches_await_room(call->comm);
+        if (!is_refused(call->comm)) tt_launches_await_room(call->comm, calls);
 }

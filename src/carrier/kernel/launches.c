@@ -42,7 +42,8 @@ static bool is_launched(const struct tt_pending_call *call)
 }
 
 /* Launches of earlier groups are not counted, though they take room: all that they need of this
- * rank has begun, so they end when the other ranks come to them. */
+ * rank has begun, so they end when the other ranks come to them. These must not wait for a call of
+ * this group first (docs/cuda.md). */
 tt_status tt_launches_check(const struct tt_calls *calls)
 {
     if (!has_later(calls)) return TT_OK;
@@ -89,9 +90,25 @@ static void warn_of_room(struct tt_comm_core *comm)
     launches->has_warned = true;
 }
 
-/* Not for ever where a rank is gone or the communicator is aborted: kernels end then. There is no
- * deadline: the user's own work may lie in front. Nothing here calls the driver. */
-void tt_launches_await_room(struct tt_comm_core *comm)
+/* Fails the communicator where another one of the group has been aborted: the abort waits for the
+ * group, and the same thread may be about to abort this one. */
+static bool gives_up(const struct tt_comm_core *comm, const struct tt_calls *calls)
+{
+    const struct tt_pending_call *call = calls->first;
+    while (call && (!atomic_load(&call->comm->fabric->aborted) ||
+                    tt_fabric_is_same(call->comm->fabric, comm->fabric)))
+        call = call->next;
+    if (call)
+        tt_ignore(tt_fabric_fail(comm->fabric, TT_ERR_REMOTE,
+                                 "communicator %s: rank %d waited for room for its launches on GPU "
+                                 "%d, in a group with calls of communicator %s, which was aborted",
+                                 comm->name, comm->rank, comm->gpu, call->comm->name));
+    return call;
+}
+
+/* Not for ever where a rank is gone or a communicator of the group is aborted: kernels end then.
+ * There is no deadline: the user's own work may lie in front. Nothing here calls the driver. */
+void tt_launches_await_room(struct tt_comm_core *comm, const struct tt_calls *calls)
 {
     const struct tt_needs needs = tt_launching_needs(&comm->kernel->launching);
     const int64_t since_ns = tt_now_ns();
@@ -101,7 +118,7 @@ void tt_launches_await_room(struct tt_comm_core *comm)
         if (tt_now_ns() - looked_ns < LOOK_NS) continue;
         looked_ns = tt_now_ns();
         if (looked_ns - since_ns > WARN_NS) warn_of_room(comm);
-        if (tt_engine_check(&comm->engine, &needs)) return;
+        if (gives_up(comm, calls) || tt_engine_check(&comm->engine, &needs)) return;
         if (tt_gpu_watch_check_outside(comm->kernel->life.watch, &comm->engine, "a launch")) return;
     }
 }

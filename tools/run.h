@@ -130,8 +130,9 @@ void run_bind_ranks(struct run *run);
 bool run_divide(struct run *run, int *code);
 /* Kills all descendants and waits until they have ended. */
 void run_sweep(void);
-/* Signals (0: only looks) what ranks have in process groups of their own, but not what has made a
- * session, nor what a debugger holds: of ranks that have ended, or of all. Whether there is any. */
+/* Signals (0: only looks) what ranks have in process groups of their own that nobody else tells,
+ * but not what has made a session, nor what a debugger holds: of ranks that have ended, or of all.
+ * SIGKILL is for all of them. Whether there is any. */
 bool run_signal_apart(const struct run *run, int signal, bool also_of_members);
 /* To the rank that was started as `pid`, and to what it has started and left in its process group.
  * False: nothing of that is there. */

@@ -95,8 +95,7 @@ void run_reap(struct run *run)
         if (!pid || !member->ended) continue;
         judge(run, member);
         if (is_early(run, member, &orphans)) continue;
-        const bool waits = has_time(run, member) && (status || member->by_signal);
-        if (waits && !member->name && member->left != RUN_LEFT_GIVEN_UP &&
+        if (has_time(run, member) && !member->name && member->left != RUN_LEFT_GIVEN_UP &&
             run_signal_left(run, member, 0)) {
             if (!member->due_ns)
                 member->due_ns = run->kill_ns < INT64_MAX ? INT64_MAX : run_after_ms(LEFT_MS);

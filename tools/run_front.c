@@ -106,6 +106,53 @@ static bool is_member(const struct run *run, pid_t pid)
     return i < run->nmembers;
 }
 
+/* The last part of the path of the program that the process runs; "": it ends, or is another
+ * user's. */
+static void name_program(pid_t pid, char name[64])
+{
+    char link[64], path[512];
+    snprintf(link, sizeof link, "/proc/%d/exe", (int)pid);
+    const ssize_t n = readlink(link, path, sizeof path - 1);
+    path[n < 0 ? 0 : n] = '\0';
+    const char *slash = strrchr(path, '/');
+    snprintf(name, 64, "%.63s", slash ? slash + 1 : path);
+}
+
+static bool is_program(pid_t pid, const char *const *names)
+{
+    char name[64];
+    name_program(pid, name);
+    while (*names && strcmp(*names, name) != 0) names++;
+    return *names;
+}
+
+/* timeout(1) makes itself a process group, and passes on the signals that end it. */
+static bool is_timeout(pid_t pid)
+{
+    return is_program(pid, (const char *const[]){"timeout", NULL});
+}
+
+/* Also one that ends: it tells nobody any more. */
+static bool is_shell(pid_t pid)
+{
+    return is_program(pid, (const char *const[]){"", "sh", "dash", "bash", "ash", "busybox", "ksh",
+                                                 "zsh", "fish", NULL});
+}
+
+/* Whether nobody but us tells the process group: a shell has made it, which tells its jobs nothing,
+ * or timeout, or it has lost its leader or that one its parent. Who else makes a group (tutti-run,
+ * mpirun, tini) passes signals on to it, and a program may take a second one for another one. */
+static bool is_ours_to_tell(const struct run *run, pid_t group)
+{
+    while (group > 1 && !is_member(run, group) && group != run->group && group != getpgrp()) {
+        const pid_t parent = parent_of(group);
+        if (parent == getpid() || parent < 0) return true;
+        if (parent <= 1 || (!is_shell(parent) && !is_timeout(group))) return false;
+        group = getpgid(parent);
+    }
+    return group > 1;
+}
+
 bool run_signal_apart(const struct run *run, int signal, bool also_of_members)
 {
     bool any = false;
@@ -118,8 +165,11 @@ bool run_signal_apart(const struct run *run, int signal, bool also_of_members)
             group == run->group || group == getpgrp())
             continue;
         const pid_t child = child_above(pid);
-        if (child && (also_of_members || !is_member(run, child)) && !is_debugged(pid))
-            any = kill(pid, signal) == 0 || any;
+        const bool is_lost = child == pid; /* its parent has ended */
+        if (!child || (!also_of_members && is_member(run, child)) || is_debugged(pid)) continue;
+        if (signal && signal != SIGKILL && !is_lost && !is_ours_to_tell(run, group)) continue;
+        if (run_is_ending(signal) && pid != group && is_timeout(group)) continue;
+        any = kill(pid, signal) == 0 || any;
     }
     closedir(proc);
     return any;

@@ -45,12 +45,14 @@ static void send_signal(const struct run *run, struct member *member, int signal
 }
 
 /* What shells run in process groups of their own is signalled, too: a shell that waits for such a
- * program, with a trap or because it was SIGINT, does not end and tells it nothing. */
+ * program, with a trap or because it was SIGINT, does not end and tells it nothing. Not SIGTSTP:
+ * for a shell a job that stops is done. */
 static void send_to_all(struct run *run, int signal, bool also_ours)
 {
-    if (run->nmembers && !run->members[0].name) run_signal_apart(run, signal, true);
     for (int i = 0; i < run->nmembers; i++)
         if (run->members[i].own_group || also_ours) send_signal(run, &run->members[i], signal);
+    if (signal != SIGTSTP && run->nmembers && !run->members[0].name)
+        run_signal_apart(run, signal, true);
 }
 
 static void note_asked(struct run *run, int signal)

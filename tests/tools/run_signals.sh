@@ -157,6 +157,32 @@ for how in 'INT:0:timeout 100 "$0" "$1"; true' 'TERM:0:trap : TERM; timeout 100 
     has_saved "a shell that goes on ($how)" 2
 done
 
+# A job of a shell is not stopped with the rest: the shell would take that for its end.
+rm -f "$work/pids" "$work/saved"
+"$RUN" -n 1 bash -c 'set -m; "$0" "$1" & wait $!' "$work/saves_long" "$work" >"$work/out" 2>"$work/err" &
+run=$!
+await lines "$work/pids" 1
+kill -TSTP $run
+sleep 0.5
+kill -CONT $run
+sleep 0.5
+kill -TERM $run
+wait $run
+expect "stopped behind set -m: code" 143 $?
+has_saved "stopped behind set -m" 1
+
+# A program that passes signals on to process groups that it has made, as tutti-run does, tells them alone.
+rm -f "$work/pids" "$work/got"
+"$RUN" -n 2 "$RUN" -n 1 "$work/rank" "$work" : 2>"$work/err" &
+run=$!
+await lines "$work/pids" 2
+kill -USR1 $run
+await lines "$work/got" 2
+sleep 0.5
+expect "tutti-run in tutti-run" "USR1 USR1 " "$(tr '\n' ' ' <"$work/got")"
+kill -KILL $run
+wait $run 2>/dev/null
+
 # A trap that exits, with the signal's code or with another one, before tutti-run has heard anything. Behind another one the signal reaches tutti-run a little later.
 for exit in 143 0 1; do
     rm -f "$work/pids" "$work/saved" "$work/shells"

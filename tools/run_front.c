@@ -132,7 +132,7 @@ static bool is_timeout(pid_t pid)
     return is_program(pid, (const char *const[]){"timeout", NULL});
 }
 
-/* Also one that ends: it tells nobody any more. */
+/* True for a process that ends, too, since that tells nobody any more. */
 static bool is_shell(pid_t pid)
 {
     return is_program(pid, (const char *const[]){"", "sh", "dash", "bash", "ash", "busybox", "ksh",

@@ -144,13 +144,15 @@ static bool is_shell(pid_t pid)
  * mpirun, tini) passes signals on to it, and a program may take a second one for another one. */
 static bool is_ours_to_tell(const struct run *run, pid_t group)
 {
-    while (group > 1 && !is_member(run, group) && group != run->group && group != getpgrp()) {
+    enum { DEEPEST = 64 }; /* groups may be each other's: a parent may join that of its child */
+    for (int depth = 0; group > 1 && depth < DEEPEST; depth++) {
+        if (is_member(run, group) || group == run->group || group == getpgrp()) return true;
         const pid_t parent = parent_of(group);
         if (parent == getpid() || parent < 0) return true;
         if (parent <= 1 || (!is_shell(parent) && !is_timeout(group))) return false;
         group = getpgid(parent);
     }
-    return group > 1;
+    return false;
 }
 
 bool run_signal_apart(const struct run *run, int signal, bool also_of_members)

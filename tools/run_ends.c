@@ -41,12 +41,13 @@ static bool has_time(const struct run *run, const struct member *member)
 }
 
 /* What a shell ran in a process group of its own (timeout does that) has not got the signal that
- * the shell has ended by. */
+ * the shell has ended by, unless that was passed on: a second one could break off what the first
+ * one has begun. */
 static void tell_orphans(const struct run *run, const struct member *member)
 {
     const int by = asked_by(member->status);
-    if (member->by_signal && !member->name)
-        run_signal_apart(run, by ? by : run->asked_signal ? run->asked_signal : SIGTERM, false);
+    const bool is_told = !by || sigismember(&run->passed, by) == 1 || run->kill_ns < INT64_MAX;
+    if (!is_told && !member->name) run_signal_apart(run, by, false);
 }
 
 static void judge(const struct run *run, struct member *member)

@@ -187,7 +187,7 @@ bool run_signal_rank(const struct run *run, const struct member *member, pid_t p
 bool run_signal_left(const struct run *run, const struct member *member, int signal)
 {
     const bool any = run_signal_rank(run, member, member->pid, signal);
-    return run_signal_apart(run, signal, false) || any;
+    return (any && !signal) || run_signal_apart(run, signal, false) || any;
 }
 
 void run_sweep(void)

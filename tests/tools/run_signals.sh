@@ -171,29 +171,27 @@ wait $run
 expect "stopped behind set -m: code" 143 $?
 has_saved "stopped behind set -m" 1
 
+# once NAME COMMAND...: of a SIGUSR1 to tutti-run each of two programs gets one.
+once() {
+    name=$1
+    shift
+    rm -f "$work/pids" "$work/got"
+    "$RUN" -n 2 "$@" 2>"$work/err" &
+    run=$!
+    await lines "$work/pids" 2
+    kill -USR1 $run
+    await lines "$work/got" 2
+    sleep 0.5
+    expect "$name" "USR1 USR1 " "$(tr '\n' ' ' <"$work/got")"
+    kill -KILL $run
+    wait $run 2>/dev/null
+}
+
 # A program that passes signals on to process groups that it has made, as tutti-run does, tells them alone.
-rm -f "$work/pids" "$work/got"
-"$RUN" -n 2 "$RUN" -n 1 "$work/rank" "$work" : 2>"$work/err" &
-run=$!
-await lines "$work/pids" 2
-kill -USR1 $run
-await lines "$work/got" 2
-sleep 0.5
-expect "tutti-run in tutti-run" "USR1 USR1 " "$(tr '\n' ' ' <"$work/got")"
-kill -KILL $run
-wait $run 2>/dev/null
+once "tutti-run in tutti-run" "$RUN" -n 1 "$work/rank" "$work" :
 
 # A job of a shell that ends by the signal, too, gets it once.
-rm -f "$work/pids" "$work/got"
-"$RUN" -n 2 bash -c 'trap "exit 138" USR1; set -m; "$0" "$1" : & wait' "$work/rank" "$work" 2>"$work/err" &
-run=$!
-await lines "$work/pids" 2
-kill -USR1 $run
-await lines "$work/got" 2
-sleep 0.5
-expect "a job of a shell that ends" "USR1 USR1 " "$(tr '\n' ' ' <"$work/got")"
-kill -KILL $run
-wait $run 2>/dev/null
+once "a job of a shell that ends" bash -c 'trap "exit 138" USR1; set -m; "$0" "$1" : & wait' "$work/rank" "$work"
 
 # A trap that exits, with the signal's code or with another one, before tutti-run has heard anything. Behind another one the signal reaches tutti-run a little later.
 for exit in 143 0 1; do

@@ -52,7 +52,7 @@ enum tt_bridge_mark {
     TT_BRIDGE_MARKS
 };
 
-/* Bytes of an end: of all of it, of its words and notes, of its slots. */
+/* How many bytes an end takes; how many of them its words and notes take, and its slots. */
 size_t tt_bridge_bytes(const struct tt_bridge_shape *shape);
 size_t tt_bridge_word_bytes(const struct tt_bridge_shape *shape);
 size_t tt_bridge_slot_bytes(const struct tt_bridge_shape *shape);

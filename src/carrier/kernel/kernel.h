@@ -203,7 +203,8 @@ static inline int tt_calls_in_launch(int nranks)
 bool tt_launches_fit(uint64_t ncalls, int nranks);
 /* After tt_kernel_gather. USAGE: the group would wait for its own launches for ever. */
 TT_NODISCARD tt_status tt_launches_check(const struct tt_calls *calls);
-/* Waits until the rank may launch once more, or cannot because it has failed. */
+/* Waits until the rank may launch once more, or cannot because it has failed, or because another
+ * communicator of the group, whose calls are `calls`, was aborted. */
 void tt_launches_await_room(struct tt_comm_core *comm, const struct tt_calls *calls);
 /* Launches the kernels, after the calls have begun: all calls of a rank in one launch, and of
  * several ranks where they can share it. Launches that fail fail their communicators. */

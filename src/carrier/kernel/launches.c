@@ -60,7 +60,8 @@ tt_status tt_launches_check(const struct tt_calls *calls)
             "communicator %s: a group has %llu calls of rank %d on GPU %d (all sends and "
             "receives are one); at most %d, because the group has calls of another communicator, "
             "or in which the host takes part (on its memory or through it, or of a communicator in "
-            "which some ranks have no GPU), and these begin when all kernels are launched: make "
+            "which some ranks have no GPU), and such calls begin when all kernels are launched: "
+            "make "
             "several groups of them",
             comm->name, (unsigned long long)ncalls, comm->rank, comm->gpu,
             MOST_OF_GROUP * TT_DEVICE_MOST_CALLS);

@@ -61,7 +61,7 @@ static void ask_locked(struct tt_gpu_watch *watch)
     pthread_mutex_lock(&watch->lock);
     watch->asked = false;
     watch->answered_ns = tt_now_ns();
-    if (status >= 0 || watch->lost) return;
+    if (status >= 0 || watch->lost || tt_context_is_over(watch->context)) return;
     snprintf(watch->text, sizeof watch->text, "%s", tt_last_error());
     watch->lost = status;
 }

@@ -211,3 +211,9 @@ tt_status tt_context_event_query(struct tt_context *context, void *event)
     if (result == CUDA_ERROR_NOT_READY) return TT_IN_PROGRESS;
     return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuEventQuery");
 }
+
+bool tt_context_is_over(const struct tt_context *context)
+{
+    int ngpus;
+    return context->cu->DeviceGetCount(&ngpus) == CUDA_ERROR_DEINITIALIZED;
+}

@@ -55,5 +55,7 @@ TT_NODISCARD tt_status tt_context_event_wait(struct tt_context *context, void *e
 /* TT_OK when the event's last record has happened, or it has none; TT_IN_PROGRESS. Does not spoil
  * captures. */
 TT_NODISCARD tt_status tt_context_event_query(struct tt_context *context, void *event);
+/* Whether the driver has shut down, as it does when the process exits: then every call fails. */
+bool tt_context_is_over(const struct tt_context *context);
 
 #endif

@@ -70,7 +70,8 @@ bool tt_context_release_foreign(struct tt_context *context,
                                 bool (*goes_on)(struct tt_context *context));
 /* Whether there is any; what another thread gives back at present counts. */
 bool tt_context_has_foreign(const struct tt_context *context);
-/* As tt_context_release_memory, of a context that the driver has ended with all that it had. */
+/* As tt_context_release_memory, where the context cannot be entered: the driver has ended it with
+ * all that it had, or refuses, and then memory that is registered stays mapped. */
 void tt_context_forget_memory(struct tt_context *context, bool all);
 
 #endif

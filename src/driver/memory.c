@@ -74,12 +74,14 @@ static CUresult allocate(const struct tt_cuda *cu, enum kind kind, void **memory
     return cu->MemHostAlloc(memory, nbytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
 }
 
-/* After a reset of the GPU nothing is registered any more. */
+/* After a reset of the GPU nothing is registered any more. Memory that stays registered keeps its
+ * addresses: the driver would take what comes there for it. */
 static CUresult unregister_own(const struct tt_cuda *cu, const struct tt_held *held)
 {
     const CUresult result = cu->MemHostUnregister(held->memory);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED) return result;
     munmap(held->memory, held->nbytes);
-    return result == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED ? CUDA_SUCCESS : result;
+    return CUDA_SUCCESS;
 }
 
 static void give_back(const struct tt_cuda *cu, const struct tt_held *held)
@@ -224,10 +226,11 @@ bool tt_context_release_foreign(struct tt_context *context,
 
 void tt_context_forget_memory(struct tt_context *context, bool all)
 {
+    const bool is_reset = atomic_load_explicit(&context->is_reset, memory_order_relaxed);
     struct tt_held *held = unlist(context, all ? ALL : UNUSED), *next;
     for (; held; held = next) {
         next = held->next;
-        if (held->kind == LASTING) munmap(held->memory, held->nbytes);
+        if (held->kind == LASTING && is_reset) munmap(held->memory, held->nbytes);
         free(held);
     }
     end_release(context);

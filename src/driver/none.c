@@ -407,6 +407,12 @@ tt_status tt_context_event_query(struct tt_context *context, void *event)
     return refuse();
 }
 
+bool tt_context_is_over(const struct tt_context *context)
+{
+    (void)context;
+    return false;
+}
+
 tt_status tt_context_stream_copy(struct tt_context *context, void *stream, void *to,
                                  const void *from, size_t nbytes)
 {

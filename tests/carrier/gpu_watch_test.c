@@ -82,6 +82,59 @@ TEST(gpu_watch, a_gpu_that_is_reset_directly_after_its_last_user_can_be_opened_a
     for (int i = 0; i < TIMES; i++) reset_behind_put();
 }
 
+/* ---- A driver that has shut down ------------------------------------------------------------ */
+
+static CUresult CUDAAPI refuse_count(int *ngpus)
+{
+    (void)ngpus;
+    return CUDA_ERROR_DEINITIALIZED;
+}
+
+static CUresult CUDAAPI refuse_query(CUevent event)
+{
+    (void)event;
+    atomic_store(&is_asked, true);
+    return CUDA_ERROR_DEINITIALIZED;
+}
+
+/* Asks until the driver has been asked twice more, so that its first answer has been used. */
+static tt_status look_twice(struct tt_gpu_watch *watch)
+{
+    tt_status status = TT_OK;
+    for (int i = 0; !status && i < 2; i++) {
+        atomic_store(&is_asked, false);
+        while (!status && !atomic_load(&is_asked)) {
+            status = tt_gpu_watch_look(watch);
+            tt_test_pause();
+        }
+    }
+    return status;
+}
+
+static tt_status look_at_refusal(bool is_over)
+{
+    struct tt_cuda *driver = (struct tt_cuda *)(uintptr_t)tt_cuda_load();
+    const struct tt_cuda real = *driver;
+    struct tt_context *context = NULL;
+    struct tt_gpu_watch *watch = NULL;
+    CHECK_EQ(tt_context_open(0, &context), TT_OK);
+    CHECK_EQ(tt_gpu_watch_get(context, &watch), TT_OK);
+    driver->EventQuery = refuse_query;
+    if (is_over) driver->DeviceGetCount = refuse_count;
+    const tt_status status = look_twice(watch);
+    driver->EventQuery = real.EventQuery;
+    driver->DeviceGetCount = real.DeviceGetCount;
+    tt_gpu_watch_put(watch);
+    tt_context_close(context);
+    return status;
+}
+
+TEST(gpu_watch, a_gpu_is_not_lost_because_the_process_exits)
+{
+    CHECK_EQ(look_at_refusal(true), TT_OK);
+    CHECK_EQ(look_at_refusal(false), TT_ERR_DEVICE);
+}
+
 /* ---- Communicators -------------------------------------------------------------------------- */
 
 static tuttiComm_t make(void)

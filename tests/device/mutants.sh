@@ -154,7 +154,7 @@ mutant no_wait_for_call_before run.cu 's/^    if \(tt_thread\(\) == 0\) tt_await
 # Not wrong: the call has a barrier before it uses anything.
 mutant no_barrier_after_call_before run.cu '/^static __device__ void await_call/,/^}/s/^    __syncthreads\(\);//'
 mutant r7_before_fence port.cuh '/^static __device__ void tt_count_ended/,/^}/{s/^    state->ended = 0;/&\n    if (call->number) asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(\&state->last), "l"(call->number) : "memory");/}'
-mutant r7_before_nended port.cuh '/^static __device__ void tt_count_ended/,/^}/{s/^    state->nended = nended;//; s/^    tt_store_count\(&report->nended, nended\);/&\n    state->nended = nended;/}'
+mutant r7_before_nended port.cuh '/^static __device__ void tt_count_ended/,/^}/{s/^    state->nended = nended;//; s/^    tt_tell_number\(call, &report->nended, nended\);/&\n    state->nended = nended;/}'
 
 # Counters, notes, tails.
 mutant releases_rarely block.cuh 's/nslots > 2 \? 2 : 1/nslots > 2 ? 4 : 2/'

@@ -7,9 +7,13 @@
 #include "carrier/gpu_watch.h"
 #include "carrier/kernel/kernel.h"
 
-/* Of a thread that waits for room: how long it pauses, when it looks at the other ranks, and when
- * it says that it waits. */
-enum { PAUSE_US = 20, LOOK_NS = 1000000, WARN_NS = 1000000000 };
+/* Of a thread that waits for room. */
+enum {
+    PAUSE_US = 20,
+    LOOK_NS = 1000000,       /* between two looks at the other ranks */
+    WARN_NS = 1000000000,    /* before it says that it waits */
+    ABORTED_NS = 1000000000, /* for room to come, where another communicator was aborted */
+};
 
 /* ---- Groups that would wait for themselves -------------------------------------------------- */
 
@@ -91,20 +95,27 @@ static void warn_of_room(struct tt_comm_core *comm)
     launches->has_warned = true;
 }
 
-/* Fails the communicator where another one of the group has been aborted: the abort waits for the
- * group, and the same thread may be about to abort this one. */
-static bool gives_up(const struct tt_comm_core *comm, const struct tt_calls *calls)
+/* A call of another communicator of the group, if that was aborted; NULL: there is none. */
+static const struct tt_pending_call *aborted_beside(const struct tt_comm_core *comm,
+                                                    const struct tt_calls *calls)
 {
     const struct tt_pending_call *call = calls->first;
     while (call && (!atomic_load(&call->comm->fabric->aborted) ||
                     tt_fabric_is_same(call->comm->fabric, comm->fabric)))
         call = call->next;
-    if (call)
-        tt_ignore(tt_fabric_fail(comm->fabric, TT_ERR_REMOTE,
-                                 "communicator %s: rank %d waited for room for its launches on GPU "
-                                 "%d, in a group with calls of communicator %s, which was aborted",
-                                 comm->name, comm->rank, comm->gpu, call->comm->name));
     return call;
+}
+
+/* The abort waits for the group, and the same thread may be about to abort this communicator. */
+static void give_up(struct tt_comm_core *comm, const struct tt_comm_core *aborted)
+{
+    tt_engine_enter(&comm->engine);
+    tt_ignore(tt_fabric_fail(comm->fabric, TT_ERR_REMOTE,
+                             "communicator %s: rank %d waited for room for its launches on GPU "
+                             "%d, in a group with calls of communicator %s, which was aborted",
+                             comm->name, comm->rank, comm->gpu, aborted->name));
+    tt_engine_tell_failure(&comm->engine);
+    tt_engine_leave(&comm->engine);
 }
 
 /* Not for ever where a rank is gone or a communicator of the group is aborted: kernels end then.
@@ -113,13 +124,16 @@ void tt_launches_await_room(struct tt_comm_core *comm, const struct tt_calls *ca
 {
     const struct tt_needs needs = tt_launching_needs(&comm->kernel->launching);
     const int64_t since_ns = tt_now_ns();
-    int64_t looked_ns = since_ns;
+    int64_t looked_ns = since_ns, whole_ns = since_ns; /* whole: no abort of the group was seen */
     while (is_full(comm->kernel) && !tt_fabric_failure_text(comm->fabric)[0]) {
         usleep(PAUSE_US);
         if (tt_now_ns() - looked_ns < LOOK_NS) continue;
         looked_ns = tt_now_ns();
         if (looked_ns - since_ns > WARN_NS) warn_of_room(comm);
-        if (gives_up(comm, calls) || tt_engine_check(&comm->engine, &needs)) return;
+        const struct tt_pending_call *aborted = aborted_beside(comm, calls);
+        if (!aborted) whole_ns = looked_ns;
+        if (looked_ns - whole_ns > ABORTED_NS) give_up(comm, aborted->comm);
+        if (tt_engine_check(&comm->engine, &needs)) return;
         if (tt_gpu_watch_check_outside(comm->kernel->life.watch, &comm->engine, "a launch")) return;
     }
 }

@@ -223,7 +223,7 @@ static void list_missing(const struct tt_comm_core *comm, uint64_t replay, char 
         snprintf(text, size, "; it is not known here whether %d ranks of other hosts have begun it",
                  nunheard);
     else
-        snprintf(text, size, "; every rank has begun it");
+        snprintf(text, size, "; every rank has begun it, or another call");
 }
 
 /* "rank 0 (...) VERB MS ms in replay number 3 ..., CALL, of communicator world (SETTING); ...". */

@@ -13,6 +13,8 @@
  *   R6 failure of the report is complete           A6  the host
  *   R7 last    the fence of R5, then the word      A7  the next call of the rank in the same launch
  *   R8 verdict a fence (S), then the word          A8  the other blocks of the call
+ *   R9 nbegun  of a graph's call: behind captured   A9  the host
+ *      nended  of a graph's call: behind nreplayed
  *      R1 and R2 of a program's steps are one fence, and behind it a relaxed store for each word,
  *      all by one thread (tt_tell); of an exchange each is a release
  *   S  nbegun and abort, closed: fence.sc.sys between the store of one and the load of the other,
@@ -219,6 +221,17 @@ static __device__ __noinline__ void tt_report_failure(const struct tt_device_cal
 
 /* ---- Begin and end of a call ---------------------------------------------------------------- */
 
+/* R9: who sees the number of a graph's call also sees the words about it that were stored before.
+ */
+static __device__ void tt_tell_number(const struct tt_device_call *call, uint64_t *word,
+                                      uint64_t number)
+{
+    if (call->captured)
+        tt_store_release(word, number, true);
+    else
+        tt_store_count(word, number);
+}
+
 /* S, W. */
 static __device__ void tt_fence_sc(void)
 {
@@ -241,7 +254,7 @@ static __device__ bool tt_ask_host(const struct tt_device_call *call, uint64_t n
     struct tt_device_report *report = call->report;
     tt_store_count(&report->captured, call->captured);
     if (call->number) tt_store_count(&report->begun, call->number);
-    tt_store_count(&report->nbegun, number);
+    tt_tell_number(call, &report->nbegun, number);
     tt_fence_sc(); /* S */
     const uint64_t aborted = tt_load_abort(report);
     const uint64_t closed = call->captured ? tt_load_sys(&report->closed) : 0;
@@ -294,7 +307,7 @@ static __device__ void tt_count_ended(const struct tt_device_call *call)
     asm volatile("fence.acq_rel.sys;" ::: "memory"); /* R5, R7 */
     if (call->captured) tt_store_count(&report->nreplayed, nreplayed);
     if (call->number) tt_store_count(&report->ended, call->number);
-    tt_store_count(&report->nended, nended);
+    tt_tell_number(call, &report->nended, nended);
     if (call->number)
         asm volatile("st.relaxed.gpu.global.u64 [%0], %1;"
                      :

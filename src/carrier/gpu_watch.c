@@ -58,10 +58,11 @@ static void ask_locked(struct tt_gpu_watch *watch)
     pthread_mutex_unlock(&watch->lock);
     (void)tt_context_is_reset(watch->context);
     const tt_status status = tt_context_event_query(watch->context, watch->event);
+    const bool is_over = status < 0 && tt_context_is_over(watch->context);
     pthread_mutex_lock(&watch->lock);
     watch->asked = false;
     watch->answered_ns = tt_now_ns();
-    if (status >= 0 || watch->lost || tt_context_is_over(watch->context)) return;
+    if (status >= 0 || is_over || watch->lost) return;
     snprintf(watch->text, sizeof watch->text, "%s", tt_last_error());
     watch->lost = status;
 }

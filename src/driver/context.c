@@ -180,6 +180,7 @@ void tt_context_drop(struct tt_context *context)
         tt_context_release_memory(context, true);
         tt_context_leave_aside(context, mode);
     } else {
+        (void)tt_context_is_reset(context); /* notes a reset that nobody has seen */
         tt_context_forget_memory(context, true);
     }
     cu->DevicePrimaryCtxRelease(context->device);

@@ -74,8 +74,8 @@ static CUresult allocate(const struct tt_cuda *cu, enum kind kind, void **memory
     return cu->MemHostAlloc(memory, nbytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
 }
 
-/* After a reset of the GPU nothing is registered any more. Memory that stays registered keeps its
- * addresses: the driver would take what comes there for it. */
+/* After a reset of the GPU nothing is registered any more. Where the driver refuses, the memory
+ * stays mapped: the driver would take a later mapping at these addresses for the registered one. */
 static CUresult unregister_own(const struct tt_cuda *cu, const struct tt_held *held)
 {
     const CUresult result = cu->MemHostUnregister(held->memory);

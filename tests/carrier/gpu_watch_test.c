@@ -122,9 +122,9 @@ static tt_status look_at_refusal(bool is_over)
     driver->EventQuery = refuse_query;
     if (is_over) driver->DeviceGetCount = refuse_count;
     const tt_status status = look_twice(watch);
+    tt_gpu_watch_put(watch); /* its thread has ended */
     driver->EventQuery = real.EventQuery;
     driver->DeviceGetCount = real.DeviceGetCount;
-    tt_gpu_watch_put(watch);
     tt_context_close(context);
     return status;
 }

@@ -20,7 +20,9 @@ short() { run "$1" "$2" 3 'run.every_algorithm*:run.a_*:run.abort*:run.blocks*';
 wrap() { run "$1" "$2" 3 'wrap.*'; }
 more() { run "$1" "$2" 8 'run.every_algorithm*:run.a_*:run.abort*'; }
 leaves() { run "$1" "$2" 3 'run.a_receive*:run.a_send*:run.a_message_of_a_send*:run.a_rank_that_fails*'; }
-reports() { VGPU_QUANTUM=100 VGPU_PATIENCE=10000 run "$1" "$2" 3 'report.*'; }
+reports() {
+    VGPU_QUANTUM=100 VGPU_PATIENCE=10000 run "$1" "$2" 3 'report.*failure*' && VGPU_QUANTUM=1 VGPU_PATIENCE=10000 run "$1" "$2" 3 'report.*replay*'
+}
 run() {
     "${strictly[@]}" TT_TEST_KERNELS="$2/image" VGPU_SEED="$1" TT_DEVICE_RANKS="$3" "$build/tests/test_device_run" --gtest_filter="${FILTER:-$4}"
 }
@@ -154,6 +156,7 @@ mutant no_wait_for_call_before run.cu 's/^    if \(tt_thread\(\) == 0\) tt_await
 # Not wrong: the call has a barrier before it uses anything.
 mutant no_barrier_after_call_before run.cu '/^static __device__ void await_call/,/^}/s/^    __syncthreads\(\);//'
 mutant r7_before_fence port.cuh '/^static __device__ void tt_count_ended/,/^}/{s/^    state->ended = 0;/&\n    if (call->number) asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(\&state->last), "l"(call->number) : "memory");/}'
+mutant r9_relaxed port.cuh 's/^        tt_store_release\(word, number, true\);/        tt_store_count(word, number);/'
 mutant r7_before_nended port.cuh '/^static __device__ void tt_count_ended/,/^}/{s/^    state->nended = nended;//; s/^    tt_tell_number\(call, &report->nended, nended\);/&\n    state->nended = nended;/}'
 
 # Counters, notes, tails.

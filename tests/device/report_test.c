@@ -180,6 +180,7 @@ enum {
 /* How often a watcher has found a number, and a word that the kernel had stored before it old. */
 struct stale {
     uint64_t begins, ends;
+    uint64_t looks; /* at numbers of replays */
     uint32_t stop;
 };
 
@@ -187,19 +188,21 @@ static const char stale_watcher[] =
     ".version 8.0\n.target sm_75\n.address_size 64\n"
     ".visible .entry watch(.param .u64 report, .param .u64 stale)\n"
     "{\n"
-    "    .reg .b64 %r, %s, %number, %word, %begins, %ends;\n    .reg .b32 %stop;\n"
+    "    .reg .b64 %r, %s, %number, %word, %begins, %ends, %looks;\n    .reg .b32 %stop;\n"
     "    .reg .pred %p, %q;\n"
     "    ld.param.u64 %r, [report];\n"
     "    ld.param.u64 %s, [stale];\n"
     "    mov.u64 %begins, 0;\n"
     "    mov.u64 %ends, 0;\n"
+    "    mov.u64 %looks, 0;\n"
     "look:\n"
-    "    ld.relaxed.sys.global.u32 %stop, [%s+16];\n"
+    "    ld.relaxed.sys.global.u32 %stop, [%s+24];\n"
     "    setp.ne.u32 %p, %stop, 0;\n"
     "    @%p bra end;\n"
     "    ld.acquire.sys.global.u64 %number, [%r+64];\n"
     "    ld.relaxed.sys.global.u64 %word, [%r+120];\n"
     "    setp.ne.u64 %q, %number, 0;\n"
+    "    @%q add.u64 %looks, %looks, 1;\n"
     "    add.u64 %number, %number, 100;\n"
     "    setp.lt.and.u64 %p, %word, %number, %q;\n"
     "    @%p add.u64 %begins, %begins, 1;\n"
@@ -211,6 +214,7 @@ static const char stale_watcher[] =
     "end:\n"
     "    st.relaxed.sys.global.u64 [%s], %begins;\n"
     "    st.relaxed.sys.global.u64 [%s+8], %ends;\n"
+    "    st.relaxed.sys.global.u64 [%s+16], %looks;\n"
     "    ret;\n"
     "}\n";
 static_assert(offsetof(struct tt_device_report, nbegun) == 64 &&
@@ -218,11 +222,12 @@ static_assert(offsetof(struct tt_device_report, nbegun) == 64 &&
                   offsetof(struct tt_device_report, nreplayed) == 112 &&
                   offsetof(struct tt_device_report, captured) == 120 && CAPTURED == 100,
               "as in the watcher");
-static_assert(offsetof(struct stale, ends) == 8 && offsetof(struct stale, stop) == 16,
+static_assert(offsetof(struct stale, ends) == 8 && offsetof(struct stale, looks) == 16 &&
+                  offsetof(struct stale, stop) == 24,
               "as in the watcher");
 
-/* One for each rank on its own GPU: what a kernel stores to memory of the host leaves the GPU when
- * others look there. */
+/* Each rank's report is watched by the other rank's GPU: only others find what a kernel stores to
+ * memory of the host leaving the buffers of its GPU word by word. */
 static void begin_watchers(struct world *world, struct stale *stale[2], CUmodule modules[2],
                            CUstream streams[2])
 {
@@ -250,6 +255,7 @@ static void end_watchers(struct world *world, struct stale *stale[2], CUmodule m
         CHECK_EQ(world->cu->StreamSynchronize(streams[r]), CUDA_SUCCESS);
         CHECK_EQ(stale[r]->begins, 0);
         CHECK_EQ(stale[r]->ends, 0);
+        CHECK(stale[r]->looks > 0);
         CHECK_EQ(world->cu->StreamDestroy(streams[r]), CUDA_SUCCESS);
         unload_watcher(world, modules[r], stale[r]);
         CHECK_EQ(world->cu->CtxPopCurrent(&was), CUDA_SUCCESS);

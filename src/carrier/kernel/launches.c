@@ -12,7 +12,7 @@ enum {
     PAUSE_US = 20,
     LOOK_NS = 1000000,       /* between two looks at the other ranks */
     WARN_NS = 1000000000,    /* before it says that it waits */
-    ABORTED_NS = 1000000000, /* for room to come, where another communicator was aborted */
+    ABORTED_NS = 1000000000, /* for room for a launch, where another communicator was aborted */
 };
 
 /* ---- Groups that would wait for themselves -------------------------------------------------- */
@@ -132,7 +132,10 @@ void tt_launches_await_room(struct tt_comm_core *comm, const struct tt_calls *ca
         if (looked_ns - since_ns > WARN_NS) warn_of_room(comm);
         const struct tt_pending_call *aborted = aborted_beside(comm, calls);
         if (!aborted) whole_ns = looked_ns;
-        if (looked_ns - whole_ns > ABORTED_NS) give_up(comm, aborted->comm);
+        if (aborted && looked_ns - whole_ns > ABORTED_NS) {
+            give_up(comm, aborted->comm);
+            return;
+        }
         if (tt_engine_check(&comm->engine, &needs)) return;
         if (tt_gpu_watch_check_outside(comm->kernel->life.watch, &comm->engine, "a launch")) return;
     }

@@ -13,8 +13,9 @@
  *   R6 failure of the report is complete           A6  the host
  *   R7 last    the fence of R5, then the word      A7  the next call of the rank in the same launch
  *   R8 verdict a fence (S), then the word          A8  the other blocks of the call
- *   R9 nbegun  of a graph's call: behind captured   A9  the host
- *      nended  of a graph's call: behind nreplayed
+ *   R9 nbegun  of a graph's call: after captured   A9  the host; of another call it may find the
+ *                                                      captured before until S
+ *      nended  of a graph's call: after nreplayed
  *      R1 and R2 of a program's steps are one fence, and behind it a relaxed store for each word,
  *      all by one thread (tt_tell); of an exchange each is a release
  *   S  nbegun and abort, closed: fence.sc.sys between the store of one and the load of the other,

@@ -27,6 +27,15 @@ static void *load_watcher(struct world *world, const char *text, size_t nbytes, 
     return memory;
 }
 
+static void launch_watcher(struct world *world, CUfunction watch, CUstream stream, int rank,
+                           void *memory)
+{
+    void *report = world->reports[rank];
+    CHECK_EQ(world->cu->LaunchKernel(watch, 1, 1, 1, 1, 1, 1, 0, stream,
+                                     (void *[]){&report, &memory}, NULL),
+             CUDA_SUCCESS);
+}
+
 static void unload_watcher(struct world *world, CUmodule module, void *memory)
 {
     CHECK_EQ(world->cu->ModuleUnload(module), CUDA_SUCCESS);
@@ -110,14 +119,6 @@ static bool await_seen(const struct seen *seen)
     return true;
 }
 
-static void launch_watcher(struct world *world, CUfunction watch, struct seen *seen)
-{
-    void *report = world->reports[1];
-    CHECK_EQ(world->cu->LaunchKernel(watch, 1, 1, 1, 1, 1, 1, 0, world->streams[2],
-                                     (void *[]){&report, &seen}, NULL),
-             CUDA_SUCCESS);
-}
-
 /* A reduction to rank 0, of which rank 2 is absent the second time. Rank 0 has taken the reference
  * of rank 1 and waits; so rank 1, which is aborted, goes on waiting after its report. */
 static void abort_second(struct job *job)
@@ -139,7 +140,7 @@ static void abort_second(struct job *job)
         if (number == 2) run.batch.calls[2].nblocks = 0;
         world_launch(&world, &call, &run);
     }
-    launch_watcher(&world, watch, seen);
+    launch_watcher(&world, watch, world.streams[2], 1, seen);
     CHECK_MESSAGE(await_begin(&world), "the second call did not begin");
     __atomic_store_n(&world.reports[1]->abort, 1, __ATOMIC_RELAXED);
     CHECK_MESSAGE(await_seen(seen), "no failure was reported");
@@ -237,10 +238,7 @@ static void begin_watchers(struct world *world, struct stale *stale[2], CUmodule
         CHECK_EQ(world->cu->CtxPushCurrent(world->contexts[r]), CUDA_SUCCESS);
         stale[r] = load_watcher(world, stale_watcher, sizeof *stale[r], &modules[r], &watch);
         CHECK_EQ(world->cu->StreamCreate(&streams[r], CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-        void *report = world->reports[1 - r];
-        CHECK_EQ(world->cu->LaunchKernel(watch, 1, 1, 1, 1, 1, 1, 0, streams[r],
-                                         (void *[]){&report, &stale[r]}, NULL),
-                 CUDA_SUCCESS);
+        launch_watcher(world, watch, streams[r], 1 - r, stale[r]);
         CHECK_EQ(world->cu->CtxPopCurrent(&was), CUDA_SUCCESS);
     }
 }

@@ -52,7 +52,7 @@ enum tt_bridge_mark {
     TT_BRIDGE_MARKS
 };
 
-/* How many bytes an end takes; how many of them its words and notes take, and its slots. */
+/* The bytes of a whole end of a bridge; of its words and notes alone; of its slots alone. */
 size_t tt_bridge_bytes(const struct tt_bridge_shape *shape);
 size_t tt_bridge_word_bytes(const struct tt_bridge_shape *shape);
 size_t tt_bridge_slot_bytes(const struct tt_bridge_shape *shape);

@@ -65,8 +65,7 @@ tt_status tt_launches_check(const struct tt_calls *calls)
             "receives are one); at most %d, because the group has calls of another communicator, "
             "or in which the host takes part (on its memory or through it, or of a communicator in "
             "which some ranks have no GPU), and such calls begin when all kernels are launched: "
-            "make "
-            "several groups of them",
+            "make several groups of them",
             comm->name, (unsigned long long)ncalls, comm->rank, comm->gpu,
             MOST_OF_GROUP * TT_DEVICE_MOST_CALLS);
     }
@@ -124,15 +123,17 @@ void tt_launches_await_room(struct tt_comm_core *comm, const struct tt_calls *ca
 {
     const struct tt_needs needs = tt_launching_needs(&comm->kernel->launching);
     const int64_t since_ns = tt_now_ns();
-    int64_t looked_ns = since_ns, whole_ns = since_ns; /* whole: no abort of the group was seen */
+    int64_t looked_ns = since_ns;
+    int64_t whole_ns = since_ns; /* the last look that found no communicator of the group aborted */
     while (is_full(comm->kernel) && !tt_fabric_failure_text(comm->fabric)[0]) {
         usleep(PAUSE_US);
         if (tt_now_ns() - looked_ns < LOOK_NS) continue;
         looked_ns = tt_now_ns();
         if (looked_ns - since_ns > WARN_NS) warn_of_room(comm);
         const struct tt_pending_call *aborted = aborted_beside(comm, calls);
-        if (!aborted) whole_ns = looked_ns;
-        if (aborted && looked_ns - whole_ns > ABORTED_NS) {
+        if (!aborted) {
+            whole_ns = looked_ns;
+        } else if (looked_ns - whole_ns > ABORTED_NS) {
             give_up(comm, aborted->comm);
             return;
         }

@@ -13,8 +13,8 @@
  *   R6 failure of the report is complete           A6  the host
  *   R7 last    the fence of R5, then the word      A7  the next call of the rank in the same launch
  *   R8 verdict a fence (S), then the word          A8  the other blocks of the call
- *   R9 nbegun  of a graph's call: after captured   A9  the host; of another call it may find the
- *                                                      captured before until S
+ *   R9 nbegun  of a graph's call: after captured   A9  the host; with the number of a plain call
+ *                                                      it may find the last captured, until S
  *      nended  of a graph's call: after nreplayed
  *      R1 and R2 of a program's steps are one fence, and behind it a relaxed store for each word,
  *      all by one thread (tt_tell); of an exchange each is a release
@@ -222,8 +222,8 @@ static __device__ __noinline__ void tt_report_failure(const struct tt_device_cal
 
 /* ---- Begin and end of a call ---------------------------------------------------------------- */
 
-/* R9: who sees the number of a graph's call also sees the words about it that were stored before.
- */
+/* R9: the host, which reads the number of a graph's call by an acquire, then finds in the report
+ * what this thread has stored there before. */
 static __device__ void tt_tell_number(const struct tt_device_call *call, uint64_t *word,
                                       uint64_t number)
 {

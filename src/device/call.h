@@ -89,7 +89,9 @@ struct tt_device_report {
     uint32_t channel, step; /* of the failure */
     /* The number of the last call that has begun, ended; calls of graphs leave them as they are */
     uint64_t begun, ended;
-    uint64_t nreplayed; /* calls of graphs that have a program, have ended and did not fail */
+    /* Of graphs: twice the calls that have a program, have ended and did not fail, and 1 while one
+     * with a program runs: one word, which is read whole */
+    uint64_t replays;
     uint64_t captured;  /* of the last call that has begun, as in the call */
 };
 static_assert(sizeof(struct tt_device_report) == 128, "two cache lines");

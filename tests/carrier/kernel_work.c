@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "carrier/kernel/exchange.h"
+#include "carrier/kernel/graphs.h"
 #include "carrier/kernel/kernel.h"
 #include "executor/calls.h"
 #include "shim.h"
@@ -180,4 +181,30 @@ TEST(kernel_work, channels_of_the_host_do_not_limit_the_messages_of_a_group)
     CHECK_EQ(part.most_blocks, 2);
     CHECK_EQ(part.exchange_blocks, 8);
     CHECK_EQ(fabric.mixed.nparts, 2);
+}
+
+/* ---- Replays --------------------------------------------------------------------------------- */
+
+/* A kernel stores `replays` before `nended`: between the two no rank that is gone may be missed.
+ * The third replay, behind a plain call. */
+TEST(kernel_work, a_replay_that_has_done_its_part_does_not_run_where_its_number_lags_behind)
+{
+    struct tt_device_report report = {.nbegun = 4, .nended = 3, .replays = 5, .captured = 1};
+    const struct tt_seen_replays seen = tt_graphs_read(&report);
+    CHECK(seen.runs && !seen.is_exchange);
+    CHECK_EQ(seen.replays, 5);
+    report.replays = 6;
+    CHECK(!tt_graphs_read(&report).runs);
+    report.nended = 4;
+    CHECK(!tt_graphs_read(&report).runs);
+}
+
+TEST(kernel_work, what_runs_is_a_replay_only_if_it_was_captured)
+{
+    struct tt_device_report report = {.nbegun = 4, .nended = 3, .replays = 6};
+    CHECK(!tt_graphs_read(&report).runs);
+    report.captured = TT_GRAPH_EXCHANGE_BIT | 1; /* which `replays` does not count */
+    CHECK(tt_graphs_read(&report).runs && tt_graphs_read(&report).is_exchange);
+    report.nended = 4;
+    CHECK(!tt_graphs_read(&report).runs);
 }

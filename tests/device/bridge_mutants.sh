@@ -243,8 +243,9 @@ mutant replays_need_not_be_sent $part 's/\|\| !has_sent_replays\(comm, &has_mark
 
 # Replays of CUDA graphs.
 replays=src/carrier/kernel/replays.c
-mutant running_is_not_told $replays 's/^                          2 \* seen->nreplayed \+ .*,/                          2 * seen->nreplayed,/'
-mutant stale_count_is_enough $replays '/^static bool has_more/,/^}/s/ > seen->nreplayed/ >= seen->nreplayed/'
+mutant running_is_not_told $replays '/^static void publish/,/^}/s/seen->replays,/seen->replays \/ 2 * 2,/'
+mutant stale_count_is_enough $replays '/^static bool has_more/,/^}/s/ > seen->replays/ >= seen->replays/'
+mutant runs_until_its_number_is_there $replays 's/^                \(seen\.is_exchange \|\| seen\.replays % 2\);/                true;/'
 mutant hosts_hear_of_no_replay $replays '/^static void tell_hosts_locked/,/^}/s/^    if \(!tt_engine_try_enter\(engine\)\) return;/    return;/'
 mutant exchanges_are_collectives $replays '/^static bool find_lost_locked/,/^}/s/ \|\| seen->is_exchange//'
 mutant lost_at_once $replays 's/return lost && tt_expired\(graphs->lost_ns\);/return lost;/'

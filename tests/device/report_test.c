@@ -207,8 +207,14 @@ static const char stale_watcher[] =
     "    add.u64 %number, %number, 100;\n"
     "    setp.lt.and.u64 %p, %word, %number, %q;\n"
     "    @%p add.u64 %begins, %begins, 1;\n"
+    "    ld.relaxed.sys.global.u64 %word, [%r+112];\n"
+    "    add.u64 %word, %word, 201;\n"
+    "    add.u64 %number, %number, %number;\n"
+    "    setp.lt.and.u64 %p, %word, %number, %q;\n"
+    "    @%p add.u64 %begins, %begins, 1;\n"
     "    ld.acquire.sys.global.u64 %number, [%r+72];\n"
     "    ld.relaxed.sys.global.u64 %word, [%r+112];\n"
+    "    shr.u64 %word, %word, 1;\n"
     "    setp.lt.u64 %p, %word, %number;\n"
     "    @%p add.u64 %ends, %ends, 1;\n"
     "    bra look;\n"
@@ -220,7 +226,7 @@ static const char stale_watcher[] =
     "}\n";
 static_assert(offsetof(struct tt_device_report, nbegun) == 64 &&
                   offsetof(struct tt_device_report, nended) == 72 &&
-                  offsetof(struct tt_device_report, nreplayed) == 112 &&
+                  offsetof(struct tt_device_report, replays) == 112 &&
                   offsetof(struct tt_device_report, captured) == 120 && CAPTURED == 100,
               "as in the watcher");
 static_assert(offsetof(struct stale, ends) == 8 && offsetof(struct stale, looks) == 16 &&

@@ -93,6 +93,16 @@ struct tt_group_exchange *tt_graphs_exchange_locked(const struct tt_graphs *grap
 /* Whether the call, of this number, needs a rank that graphs->left has. */
 bool tt_graphs_needs_left_locked(const struct tt_graphs *graphs, uint64_t number);
 
+/* What a report says of replays. */
+struct tt_seen_replays {
+    uint64_t nbegun;   /* calls, also those that are none of a graph */
+    uint64_t replays;  /* as in the report */
+    uint64_t captured; /* of the call that began last */
+    bool is_exchange;  /* that call: sends and receives */
+    bool runs;         /* that call is of a graph, and has not done its part */
+};
+struct tt_seen_replays tt_graphs_read(const struct tt_device_report *report);
+
 /* For ranks that leave (part.c): struct tt_rank_record's `captured`. */
 void tt_graphs_publish_use(const struct tt_graphs *graphs, uint32_t captured);
 /* As the attendant does. */

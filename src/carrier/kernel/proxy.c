@@ -311,7 +311,7 @@ static bool all_have_ended(const struct tt_proxy *proxy)
 bool tt_proxy_has_sent_replays(struct tt_proxy *proxy)
 {
     struct tt_fabric *fabric = proxy->comm->fabric;
-    const uint64_t nended = tt_read_word(&proxy->comm->kernel->life.report->nreplayed);
+    const uint64_t nended = tt_read_word(&proxy->comm->kernel->life.report->replays) / 2;
     if (nended == atomic_load_explicit(&fabric->replays_sent, memory_order_relaxed)) return true;
     const bool are_taken = all_have_ended(proxy);
     if (are_taken || !proxy->marks_replays) proxy->nmarked = nended;

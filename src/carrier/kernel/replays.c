@@ -26,28 +26,25 @@ enum {
 
 /* ---- What the kernels report ---------------------------------------------------------------- */
 
-struct seen {
-    uint64_t nbegun, nreplayed, captured;
-    bool runs;        /* a replay, the call that began last */
-    bool is_exchange; /* that call: sends and receives */
-};
-
-/* nended is read last: while it lags behind, no later call can have begun. */
-static struct seen read_report(const struct tt_device_report *report)
+/* Calls follow one another, and what a call stores at its begin stands before its nbegun:
+ * `replays`, read behind nbegun, is of that call or of a later one. nended is read last: while it
+ * lags behind, no later call can have begun. A collective whose `replays` is even again has done
+ * its part, also where nended lags behind: no rank is missed for it. */
+struct tt_seen_replays tt_graphs_read(const struct tt_device_report *report)
 {
-    struct seen seen = {.nbegun = tt_read_word(&report->nbegun)};
+    struct tt_seen_replays seen = {.nbegun = tt_read_word(&report->nbegun)};
     seen.captured = tt_read_word(&report->captured);
-    seen.nreplayed = tt_read_word(&report->nreplayed);
-    seen.runs = tt_read_word(&report->nended) < seen.nbegun && seen.captured;
+    seen.replays = tt_read_word(&report->replays);
     seen.is_exchange = seen.captured & TT_GRAPH_EXCHANGE_BIT;
+    seen.runs = tt_read_word(&report->nended) < seen.nbegun && seen.captured &&
+                (seen.is_exchange || seen.replays % 2);
     return seen;
 }
 
-/* For the other ranks: twice the collectives that have ended, and 1 if one runs. */
-static void publish(const struct tt_graphs *graphs, const struct seen *seen)
+/* For the other ranks. */
+static void publish(const struct tt_graphs *graphs, const struct tt_seen_replays *seen)
 {
-    atomic_store_explicit(&graphs->comm->fabric->record->replays,
-                          2 * seen->nreplayed + (seen->runs && !seen->is_exchange),
+    atomic_store_explicit(&graphs->comm->fabric->record->replays, seen->replays,
                           memory_order_release);
 }
 
@@ -58,9 +55,9 @@ static uint64_t replays_of(const struct tt_comm_core *comm, int rank)
 }
 
 /* Whether the rank has done its part of the next collective of a replay. */
-static bool has_more(const struct tt_comm_core *comm, int rank, const struct seen *seen)
+static bool has_more(const struct tt_comm_core *comm, int rank, const struct tt_seen_replays *seen)
 {
-    return replays_of(comm, rank) / 2 > seen->nreplayed;
+    return replays_of(comm, rank) / 2 > seen->replays / 2;
 }
 
 bool tt_graphs_has_replayed(const struct tt_comm_core *comm, int rank)
@@ -130,7 +127,7 @@ static void fail_replay_locked(struct tt_graphs *graphs, uint64_t captured)
 }
 
 /* A rank is gone that has not done its part of the exchange that runs. */
-static bool check_exchange_locked(struct tt_graphs *graphs, const struct seen *seen)
+static bool check_exchange_locked(struct tt_graphs *graphs, const struct tt_seen_replays *seen)
 {
     if (!seen->runs || !find_exchange_locked(graphs, seen->captured)) return false;
     if (graphs->running != seen->nbegun) graphs->gone.until_ns = 0;
@@ -152,8 +149,8 @@ static bool is_gone(const struct tt_comm_core *comm, int rank)
  * *text says how. Neither this nor tell_hosts_locked waits for the engine: the thread that has it
  * may have been interrupted for good, by a signal whose handler ends the process. The next look
  * comes soon. */
-static bool find_lost_locked(struct tt_graphs *graphs, const struct seen *seen, char *text,
-                             size_t size)
+static bool find_lost_locked(struct tt_graphs *graphs, const struct tt_seen_replays *seen,
+                             char *text, size_t size)
 {
     const struct tt_comm_core *comm = graphs->comm;
     const char *lost = NULL;
@@ -171,7 +168,8 @@ static bool find_lost_locked(struct tt_graphs *graphs, const struct seen *seen, 
 
 /* A rank is gone that the replay needs. False: none. *left: one has left or aborted that this
  * replay does not need. */
-static bool check_peers_locked(struct tt_graphs *graphs, const struct seen *seen, bool *left)
+static bool check_peers_locked(struct tt_graphs *graphs, const struct tt_seen_replays *seen,
+                               bool *left)
 {
     const struct tt_comm_core *comm = graphs->comm;
     char text[MESSAGE];
@@ -227,7 +225,7 @@ static void list_missing(const struct tt_comm_core *comm, uint64_t replay, char 
 }
 
 /* "rank 0 (...) VERB MS ms in replay number 3 ..., CALL, of communicator world (SETTING); ...". */
-static void describe_wait_locked(struct tt_graphs *graphs, const struct seen *seen,
+static void describe_wait_locked(struct tt_graphs *graphs, const struct tt_seen_replays *seen,
                                  const char *verb, int64_t waited_ms, const char *setting,
                                  char text[2 * MESSAGE])
 {
@@ -241,15 +239,15 @@ static void describe_wait_locked(struct tt_graphs *graphs, const struct seen *se
         tt_engine_leave(&graphs->comm->engine);
         snprintf(number, sizeof number, "a replay of a CUDA graph");
     } else {
-        list_missing(comm, seen->nreplayed + 1, missing, sizeof missing);
+        list_missing(comm, seen->replays / 2 + 1, missing, sizeof missing);
         snprintf(number, sizeof number, "replay number %llu of collectives of CUDA graphs",
-                 (unsigned long long)seen->nreplayed + 1);
+                 (unsigned long long)(seen->replays / 2 + 1));
     }
     snprintf(text, 2 * MESSAGE, "%s %s %lld ms in %s, %s, of communicator %s (%s)%s", name, verb,
              (long long)waited_ms, number, call, comm->name, setting, missing);
 }
 
-static void time_out_locked(struct tt_graphs *graphs, const struct seen *seen)
+static void time_out_locked(struct tt_graphs *graphs, const struct tt_seen_replays *seen)
 {
     char text[2 * MESSAGE];
     const int64_t timeout_ms = tt_engine_timeout(&graphs->comm->engine);
@@ -257,7 +255,7 @@ static void time_out_locked(struct tt_graphs *graphs, const struct seen *seen)
     fail(graphs, TT_ERR_TIMEOUT, text);
 }
 
-static void say_if_late_locked(struct tt_graphs *graphs, const struct seen *seen)
+static void say_if_late_locked(struct tt_graphs *graphs, const struct tt_seen_replays *seen)
 {
     char text[2 * MESSAGE];
     int64_t waited_ms;
@@ -267,7 +265,7 @@ static void say_if_late_locked(struct tt_graphs *graphs, const struct seen *seen
     TT_WARN("%s", text);
 }
 
-static void check_deadline_locked(struct tt_graphs *graphs, const struct seen *seen)
+static void check_deadline_locked(struct tt_graphs *graphs, const struct tt_seen_replays *seen)
 {
     if (graphs->running != seen->nbegun)
         graphs->deadline_ns = tt_deadline_ns(tt_engine_timeout(&graphs->comm->engine));
@@ -324,7 +322,7 @@ static uint32_t count_left_beside(const struct tt_graphs *graphs)
  * can succeed from then on. But it may have done its part of one that has begun; so first the ranks
  * are looked at, then whether a replay runs. What a rank of another host has sent before it left is
  * here: replays go on that it has done its part of. */
-static void note_left_locked(struct tt_graphs *graphs, const struct seen *seen)
+static void note_left_locked(struct tt_graphs *graphs, const struct tt_seen_replays *seen)
 {
     const struct tt_comm_core *comm = graphs->comm;
     bool *now = graphs->left + comm->nranks;
@@ -334,7 +332,7 @@ static void note_left_locked(struct tt_graphs *graphs, const struct seen *seen)
                  (tt_fabric_is_local(comm->fabric, r) || !has_more(comm, r, seen));
         n += now[r];
     }
-    if (n != graphs->nleft && !read_report(graphs->life->report).runs) {
+    if (n != graphs->nleft && !tt_graphs_read(graphs->life->report).runs) {
         memcpy(graphs->left, now, (size_t)comm->nranks * sizeof *now);
         graphs->nleft = n;
         close_to_left_locked(graphs);
@@ -364,7 +362,7 @@ static void fail_left_locked(const struct tt_graphs *graphs, uint64_t replay)
 }
 
 /* Ranks of other hosts learn of replays by records. */
-static void tell_hosts_locked(struct tt_graphs *graphs, const struct seen *seen)
+static void tell_hosts_locked(struct tt_graphs *graphs, const struct tt_seen_replays *seen)
 {
     struct tt_engine *engine = &graphs->comm->engine;
     const uint64_t replays = tt_fabric_told_replays(engine->fabric);
@@ -378,10 +376,10 @@ static void tell_hosts_locked(struct tt_graphs *graphs, const struct seen *seen)
     tt_engine_leave(engine);
 }
 
-static struct seen look_locked(struct tt_graphs *graphs)
+static struct tt_seen_replays look_locked(struct tt_graphs *graphs)
 {
     bool left = false;
-    const struct seen seen = read_report(graphs->life->report);
+    const struct tt_seen_replays seen = tt_graphs_read(graphs->life->report);
     publish(graphs, &seen);
     tell_hosts_locked(graphs, &seen);
     if (!has_failed(graphs) && !check_peers_locked(graphs, &seen, &left)) {
@@ -411,7 +409,7 @@ int64_t tt_graphs_watch(struct tt_attended *attended)
 {
     struct tt_graphs *graphs = (struct tt_graphs *)attended;
     pthread_mutex_lock(&graphs->lock);
-    const struct seen seen = look_locked(graphs);
+    const struct tt_seen_replays seen = look_locked(graphs);
     tt_graphs_note_locked(graphs);
     const bool busy = seen.runs || (has_failed(graphs) && !graphs->closed);
     pthread_mutex_unlock(&graphs->lock);
@@ -432,7 +430,7 @@ void tt_graphs_tell(struct tt_comm_core *comm)
         pause_briefly();
     }
     if (!graphs) return;
-    const struct seen seen = read_report(graphs->life->report);
+    const struct tt_seen_replays seen = tt_graphs_read(graphs->life->report);
     publish(graphs, &seen);
     tell_hosts_locked(graphs, &seen);
     pthread_mutex_unlock(&graphs->lock);
@@ -454,7 +452,7 @@ void tt_graphs_look(struct tt_comm_core *comm)
 static bool is_waited_for(struct tt_graphs *graphs)
 {
     pthread_mutex_lock(&graphs->lock);
-    const bool waits = read_report(graphs->life->report).runs && !graphs->closed;
+    const bool waits = tt_graphs_read(graphs->life->report).runs && !graphs->closed;
     pthread_mutex_unlock(&graphs->lock);
     return waits;
 }
@@ -462,7 +460,7 @@ static bool is_waited_for(struct tt_graphs *graphs)
 static bool may_run(struct tt_graphs *graphs, struct tt_launched *wait)
 {
     pthread_mutex_lock(&graphs->lock);
-    const struct seen seen = read_report(graphs->life->report);
+    const struct tt_seen_replays seen = tt_graphs_read(graphs->life->report);
     const bool ended = graphs->closed || has_failed(graphs);
     pthread_mutex_unlock(&graphs->lock);
     return !ended && !atomic_load(&graphs->comm->fabric->aborted) &&
@@ -491,7 +489,7 @@ void tt_graphs_end(struct tt_kernel_part *on)
     if (!graphs) return;
     while (is_waited_for(graphs)) pause_briefly();
     tt_unattend(on->queue.attendant, &graphs->attended);
-    const struct seen seen = read_report(graphs->life->report);
+    const struct tt_seen_replays seen = tt_graphs_read(graphs->life->report);
     publish(graphs, &seen);
     const int64_t deadline_ns = tt_deadline_ns(END_MS);
     /* Where that fails, a replay may still use memory of others; the record goes on saying so. */

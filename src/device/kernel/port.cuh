@@ -9,13 +9,13 @@
  *   R3 line    16 bytes in one access: data and flag need no other order
  *   R4 ended   a block of the call has ended       A4  the last block of the call
  *   R5 ended   the call has ended: a fence, then   A5  the host
- *              the words ended, nended, nreplayed
+ *              the words ended, nended, replays
  *   R6 failure of the report is complete           A6  the host
  *   R7 last    the fence of R5, then the word      A7  the next call of the rank in the same launch
  *   R8 verdict a fence (S), then the word          A8  the other blocks of the call
  *   R9 nbegun  of a graph's call: after captured   A9  the host; with the number of a plain call
- *                                                      it may find the last captured, until S
- *      nended  of a graph's call: after nreplayed
+ *              and replays                             it may find the last captured, until S
+ *      nended  of a graph's call: after replays
  *      R1 and R2 of a program's steps are one fence, and behind it a relaxed store for each word,
  *      all by one thread (tt_tell); of an exchange each is a release
  *   S  nbegun and abort, closed: fence.sc.sys between the store of one and the load of the other,
@@ -254,6 +254,8 @@ static __device__ bool tt_ask_host(const struct tt_device_call *call, uint64_t n
 {
     struct tt_device_report *report = call->report;
     tt_store_count(&report->captured, call->captured);
+    if (call->captured && !call->exchange)
+        tt_store_count(&report->replays, 2 * call->state->nreplayed + 1);
     if (call->number) tt_store_count(&report->begun, call->number);
     tt_tell_number(call, &report->nbegun, number);
     tt_fence_sc(); /* S */
@@ -306,7 +308,7 @@ static __device__ void tt_count_ended(const struct tt_device_call *call)
     state->nended = nended;
     state->nreplayed = nreplayed;
     asm volatile("fence.acq_rel.sys;" ::: "memory"); /* R5, R7 */
-    if (call->captured) tt_store_count(&report->nreplayed, nreplayed);
+    if (call->captured) tt_store_count(&report->replays, 2 * nreplayed);
     if (call->number) tt_store_count(&report->ended, call->number);
     tt_tell_number(call, &report->nended, nended);
     if (call->number)

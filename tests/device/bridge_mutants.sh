@@ -49,7 +49,7 @@ processes() { library "$@" && "${limit[@]}" env PROGRAM="$1/tests/device_rank" t
 trials_of() {
     case $1 in
     src/base/* | */rdma/*) echo units ;;
-    */replays.c) echo graphs ;;
+    */replays.c) echo units graphs ;;
     */relay.c) echo units mixed processes ;;
     src/transport/*) echo units bridges faults graphs hosts ;;
     *) echo units bridges faults graphs ;;

@@ -92,7 +92,7 @@ struct tt_device_report {
     /* Of graphs: twice the calls that have a program, have ended and did not fail, and 1 while one
      * with a program runs: one word, which is read whole */
     uint64_t replays;
-    uint64_t captured;  /* of the last call that has begun, as in the call */
+    uint64_t captured; /* of the last call that has begun, as in the call */
 };
 static_assert(sizeof(struct tt_device_report) == 128, "two cache lines");
 

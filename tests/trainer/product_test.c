@@ -16,6 +16,14 @@
 
 enum { MOST_THREADS = 3 };
 
+static const enum tr_kernels both[] = {TR_KERNELS_AVX2, TR_KERNELS_AVX512};
+
+static long tiles_of(const struct tr_product *p, enum tr_kernels kernels)
+{
+    const struct tr_tile tile = tr_product_largest(p, kernels);
+    return ((p->m + tile.rows - 1) / tile.rows) * ((p->n + tile.columns - 1) / tile.columns);
+}
+
 /* Each element of the result is in one tile, and no tile is much smaller than the first. */
 static void check_tiles(const struct tr_product *p)
 {
@@ -45,7 +53,9 @@ TEST(product, the_threads_share_the_one_that_measures_the_peak_evenly)
             .ta = 'N', .tb = 'T', .m = peak.rows, .n = peak.columns, .k = peak.depth};
         const long n = tr_product_tiles(&p);
         const struct tr_tile first = tr_product_tile(&p, 0), last = tr_product_tile(&p, n - 1);
-        CHECK_MESSAGE(n % nthreads == 0, "%d threads share %ld tiles", nthreads, n);
+        for (int i = 0; i < 2; ++i)
+            CHECK_MESSAGE(tiles_of(&p, both[i]) % nthreads == 0, "%d threads share %ld tiles",
+                          nthreads, tiles_of(&p, both[i]));
         CHECK_EQ(last.rows * last.columns, first.rows * first.columns);
     }
 }
@@ -92,12 +102,55 @@ TEST(product, one_that_is_worth_it_has_four_tiles_and_more)
     };
     for (size_t i = 0; i < sizeof products / sizeof *products; ++i) {
         const struct tr_product *p = &products[i];
-        CHECK_MESSAGE(tr_product_tiles(p) >= 4, "%c%c %ld x %ld x %ld: %ld tiles", p->ta, p->tb,
-                      p->m, p->n, p->k, tr_product_tiles(p));
+        /* Halves of a product with so many columns are packed without AVX-512, quarters are not. */
+        const bool halves = p->m == 1024 && p->n == 768;
+        CHECK_MESSAGE(tiles_of(p, TR_KERNELS_AVX512) >= 4, "%c%c %ld x %ld x %ld", p->ta, p->tb,
+                      p->m, p->n, p->k);
+        CHECK_MESSAGE(tiles_of(p, TR_KERNELS_AVX2) >= (halves ? 2 : 4), "%c%c %ld x %ld x %ld",
+                      p->ta, p->tb, p->m, p->n, p->k);
         check_tiles(p);
     }
     const struct tr_product small = {.ta = 'N', .tb = 'T', .m = 64, .n = 64, .k = 64};
     CHECK_EQ(tr_product_tiles(&small), 1);
+}
+
+/* As oneDNN 2.6 and 3 decide with one thread; src/cpu/x64/gemm/gemm_driver.cpp there. */
+static bool is_packed_without_avx512(long rows, long columns)
+{
+    return 1.0 / (double)rows + 1.0 / (double)columns < 0.0038;
+}
+
+/* Layers of models of width 384, 768 and 1600, a vocabulary, and micro-batches of 1024 tokens. */
+TEST(product, without_avx512_wide_products_and_gradients_of_weights_stay_packed)
+{
+    static const struct {
+        struct tr_product p;
+        long tiles;
+    } cases[] = {
+        {{.ta = 'N', .tb = 'T', .m = 1024, .n = 1152, .k = 384}, 4},
+        {{.ta = 'N', .tb = 'T', .m = 1024, .n = 3072, .k = 768}, 4},
+        {{.ta = 'N', .tb = 'T', .m = 1024, .n = 50257, .k = 768}, 26},
+        {{.ta = 'N', .tb = 'N', .m = 1024, .n = 1536, .k = 384}, 4},
+        {{.ta = 'N', .tb = 'N', .m = 1024, .n = 768, .k = 3072}, 2},
+        {{.ta = 'N', .tb = 'N', .m = 8192, .n = 768, .k = 3072}, 8},
+        {{.ta = 'T', .tb = 'N', .m = 1152, .n = 384, .k = 1024}, 1},
+        {{.ta = 'T', .tb = 'N', .m = 384, .n = 1536, .k = 1024}, 1},
+        {{.ta = 'T', .tb = 'N', .m = 768, .n = 768, .k = 1024}, 1},
+        {{.ta = 'T', .tb = 'N', .m = 3072, .n = 768, .k = 1024}, 4},
+        {{.ta = 'T', .tb = 'N', .m = 768, .n = 3072, .k = 1024}, 4},
+        {{.ta = 'T', .tb = 'N', .m = 50257, .n = 384, .k = 1024}, 60},
+        {{.ta = 'T', .tb = 'N', .m = 6400, .n = 1600, .k = 1024}, 12},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        const struct tr_product *p = &cases[i].p;
+        const struct tr_tile tile = tr_product_largest(p, TR_KERNELS_AVX2);
+        CHECK_MESSAGE(is_packed_without_avx512(tile.rows, tile.columns),
+                      "%c%c %ld x %ld: tiles of %ld x %ld", p->ta, p->tb, p->m, p->n, tile.rows,
+                      tile.columns);
+        CHECK_MESSAGE(tiles_of(p, TR_KERNELS_AVX2) == cases[i].tiles, "%c%c %ld x %ld: %ld tiles",
+                      p->ta, p->tb, p->m, p->n, tiles_of(p, TR_KERNELS_AVX2));
+        CHECK(tiles_of(p, TR_KERNELS_AVX512) >= 4);
+    }
 }
 
 TEST(product, tiles_cover_results_of_any_size)

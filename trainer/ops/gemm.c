@@ -1,7 +1,7 @@
 /* Matrix products, by oneDNN. */
 #include <dlfcn.h>
 #include <dnnl.h>
-#include <stdbool.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,66 +45,28 @@ void tr_gemm(char ta, char tb, long m, long n, long k, float alpha, const float 
     abort();
 }
 
-/* ---- Tiles ------------------------------------------------------------------------------------
- *
- * oneDNN may add the products of an element up in another order where it is given other sizes, so
- * the tiles are the same for one thread as for many. A tile packs its rows of op(a) and its columns
- * of op(b) again. Smaller tiles keep more threads busy, larger ones cost one thread less: most
- * where the result is wide, and less where neither operand is transposed. A wide result of many
- * rows is cut into rows only, as tiles side by side would read and pack the same rows of op(a).
- *
- * A product that is worth the threads' meeting has at least four tiles, also where all of it would
- * go into one or two: by rows, which costs one thread less than 1 %, or two by two where
- * only op(b) is transposed, which then costs less. Tiles have nearly the same size. */
-enum { WIDE = 512, MANY = 2048, FEWEST = 4, UNIT = 16, THIN = 4, THIN_READS = 1 << 17 };
-static const double worth = 1 << 23; /* products of two numbers */
-
-static struct tr_tile largest_of_many(const struct tr_product *p)
+/* Which kernels oneDNN has for this processor, or for less where its environment says so. */
+static enum tr_kernels kernels(void)
 {
-    const bool plain = p->ta == 'N' && p->tb == 'N';
-    if (p->n <= WIDE) return (struct tr_tile){.rows = plain ? 256 : 512, .columns = WIDE};
-    if (p->ta == 'T' || p->m <= WIDE) return (struct tr_tile){.rows = 2048, .columns = 768};
-    return (struct tr_tile){.rows = p->m < MANY ? 512 : 1024, .columns = 4096};
-}
-
-/* The size of parts of n items that are at most `most`, nearly equal, and whole units. */
-static long even(long n, long most)
-{
-    const long parts = n > most ? tr_ranges(n, most) : 1, each = tr_ranges(n, parts);
-    return each > UNIT ? tr_ranges(each, UNIT) * UNIT : UNIT;
-}
-
-/* A product of few rows reads its columns of op(b) once: how long that takes is the memory's
- * affair, and each thread reads some. */
-static bool is_thin(const struct tr_product *p)
-{
-    return p->m <= THIN && p->k > 0 && p->ta == 'N' && p->tb == 'T';
-}
-
-static struct tr_tile largest_tile(const struct tr_product *p)
-{
-    if (is_thin(p))
-        return (struct tr_tile){.rows = UNIT, .columns = even(p->n, tr_ranges(THIN_READS, p->k))};
-    const struct tr_tile most = largest_of_many(p);
-    const struct tr_tile tile = {.rows = even(p->m, most.rows),
-                                 .columns = even(p->n, most.columns)};
-    const long tiles = tr_ranges(p->m, tile.rows) * tr_ranges(p->n, tile.columns);
-    if (tiles >= FEWEST || (double)p->m * (double)p->n * (double)p->k < worth) return tile;
-    if (p->ta == 'N' && p->tb == 'T')
-        return (struct tr_tile){.rows = even(p->m, tr_ranges(p->m, 2)),
-                                .columns = even(p->n, tr_ranges(p->n, 2))};
-    return (struct tr_tile){.rows = even(p->m, tr_ranges(p->m, FEWEST)), .columns = tile.columns};
+    static _Atomic int known; /* 1 + enum tr_kernels */
+    int found = atomic_load_explicit(&known, memory_order_relaxed);
+    if (!found) {
+        const unsigned isa = dnnl_get_effective_cpu_isa(), wide = dnnl_cpu_isa_avx512_core;
+        found = 1 + ((isa & wide) == wide ? TR_KERNELS_AVX512 : TR_KERNELS_AVX2);
+        atomic_store_explicit(&known, found, memory_order_relaxed);
+    }
+    return (enum tr_kernels)(found - 1);
 }
 
 long tr_product_tiles(const struct tr_product *p)
 {
-    const struct tr_tile most = largest_tile(p);
+    const struct tr_tile most = tr_product_largest(p, kernels());
     return tr_ranges(p->m, most.rows) * tr_ranges(p->n, most.columns);
 }
 
 struct tr_tile tr_product_tile(const struct tr_product *p, long index)
 {
-    const struct tr_tile most = largest_tile(p);
+    const struct tr_tile most = tr_product_largest(p, kernels());
     const long across = tr_ranges(p->n, most.columns);
     const struct tr_range rows = tr_range_at(p->m, most.rows, index / across),
                           columns = tr_range_at(p->n, most.columns, index % across);

@@ -67,10 +67,11 @@ void TR_OP(linear_forward)(float *y, const float *x, const float *w, const float
     tr_pool_run(forward_piece, &f, tr_product_tiles(&f.product));
 }
 
-/* The tiles of dx, then those of dw, then db by columns. */
+/* The tiles of dw, then those of dx, then db by columns: fewer and larger tiles first, so that no
+ * thread begins a large one when the others are about to end. */
 struct backward {
-    struct tr_product dx, dw;
-    long ndx, ndw;
+    struct tr_product dw, dx;
+    long ndw, ndx;
     float *db;
     const float *dy;
     long rows, out;
@@ -89,12 +90,12 @@ static void add_columns(const struct backward *b, long index)
 static void backward_piece(const void *arg, long index)
 {
     const struct backward *b = arg;
-    const struct tr_product *product = &b->dx;
-    if (index >= b->ndx) {
-        product = &b->dw;
-        index -= b->ndx;
-        if (index >= b->ndw) {
-            add_columns(b, index - b->ndw);
+    const struct tr_product *product = &b->dw;
+    if (index >= b->ndw) {
+        product = &b->dx;
+        index -= b->ndw;
+        if (index >= b->ndx) {
+            add_columns(b, index - b->ndx);
             return;
         }
     }
@@ -105,13 +106,13 @@ static void backward_piece(const void *arg, long index)
 void TR_OP(linear_backward)(float *dx, float *dw, float *db, const float *dy, const float *x,
                             const float *w, long rows, long in, long out)
 {
-    struct backward b = {.dx = {'N', 'N', rows, in, out, 1, dy, out, w, in, 0, dx, in},
-                         .dw = {'T', 'N', out, in, rows, 1, dy, out, x, in, 1, dw, in},
+    struct backward b = {.dw = {'T', 'N', out, in, rows, 1, dy, out, x, in, 1, dw, in},
+                         .dx = {'N', 'N', rows, in, out, 1, dy, out, w, in, 0, dx, in},
                          .db = db,
                          .dy = dy,
                          .rows = rows,
                          .out = out};
-    b.ndx = dx ? tr_product_tiles(&b.dx) : 0;
     b.ndw = dw ? tr_product_tiles(&b.dw) : 0;
-    tr_pool_run(backward_piece, &b, b.ndx + b.ndw + (db ? tr_ranges(out, TR_PIECE_COLUMNS) : 0));
+    b.ndx = dx ? tr_product_tiles(&b.dx) : 0;
+    tr_pool_run(backward_piece, &b, b.ndw + b.ndx + (db ? tr_ranges(out, TR_PIECE_COLUMNS) : 0));
 }

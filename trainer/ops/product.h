@@ -26,8 +26,14 @@ struct tr_tile {
     long row, rows, column, columns;
 };
 
-/* How many tiles there are, which depends on sizes and on ta and tb only; those that lie side by
- * side follow each other. */
+/* oneDNN's kernels, on which depends what tiles cost: those for AVX-512, and all others. */
+enum tr_kernels { TR_KERNELS_AVX2, TR_KERNELS_AVX512 };
+
+/* The size of all tiles but the last of a row or column of tiles, which may be smaller. */
+struct tr_tile tr_product_largest(const struct tr_product *product, enum tr_kernels kernels);
+
+/* How many tiles there are, which depends on sizes, on ta and tb and on oneDNN's kernels; those
+ * that lie side by side follow each other. */
 long tr_product_tiles(const struct tr_product *product);
 struct tr_tile tr_product_tile(const struct tr_product *product, long index);
 void tr_product_compute(const struct tr_product *product, const struct tr_tile *tile);

@@ -1,10 +1,11 @@
 /* How products are cut into tiles, each of which one thread computes.
  *
  * oneDNN may add the products of an element up in another order where it is given other sizes, so
- * the tiles are the same for one thread as for many. A tile packs its rows of op(a) and its columns
- * of op(b) again. Smaller tiles keep more threads busy, larger ones cost one thread less: most
- * where the result is wide, and less where neither operand is transposed. A wide result of many
- * rows is cut into rows only, as tiles side by side would read and pack the same rows of op(a). */
+ * one thread computes the same tiles as many threads. For each tile oneDNN packs the tile's rows of
+ * op(a) and columns of op(b) again. Smaller tiles keep more threads busy, larger ones cost one
+ * thread less: most where the result is wide, and less where neither operand is transposed. A wide
+ * result of many rows is cut into rows only, as tiles side by side would read and pack the same
+ * rows of op(a). */
 #include <stdbool.h>
 
 #include "pool.h"
@@ -97,13 +98,15 @@ static struct tr_tile squarest(const struct tr_product *p, long n)
 
 static struct tr_tile packed(const struct tr_product *p, struct tr_tile whole)
 {
-    struct tr_tile tile = four_or_more(p);
-    if (is_packed(tile)) return tile;
+    const struct tr_tile usual = four_or_more(p);
+    if (is_packed(usual)) return usual;
     const long most = (long)((double)p->m * (most_thin - 1.0 / (double)p->n)); /* of whole rows */
     if (most > FEWEST) return parts(p, most, 1);
-    for (long n = FEWEST; n >= 2; n /= 2)
-        if (tile = squarest(p, n), is_packed(tile)) return tile;
-    return p->ta == 'T' ? whole : four_or_more(p);
+    for (long n = FEWEST; n >= 2; n /= 2) {
+        const struct tr_tile tile = squarest(p, n);
+        if (is_packed(tile)) return tile;
+    }
+    return p->ta == 'T' ? whole : usual;
 }
 
 struct tr_tile tr_product_largest(const struct tr_product *p, enum tr_kernels kernels)
